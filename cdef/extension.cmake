@@ -1,0 +1,30 @@
+# The Python extension shmbridge._native, under pip (scikit-build-core): cffi's code with the core inside, hidden.
+
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
+find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
+if(NOT Python_Development.Module_FOUND)
+    message(FATAL_ERROR "Python.h of ${Python_EXECUTABLE} (Python ${Python_VERSION}) was not found: install Python's headers. "
+                        "Debian, Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel; then try again.")
+endif()
+
+add_custom_command(
+    OUTPUT _native.c
+    COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/build_ffi.py ${CMAKE_CURRENT_BINARY_DIR}/_native.c
+    DEPENDS build_ffi.py include/shmbridge.cdef src/host.cdef
+    VERBATIM)
+add_library(_native MODULE _native.c)
+# The limited API of 3.10, so that one wheel serves every Python; a free-threaded one has none.
+if(SKBUILD_SABI_VERSION)
+    set(suffix .abi3.so)
+    target_compile_definitions(_native PRIVATE Py_LIMITED_API=0x030A0000)
+else()
+    execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))"
+                    OUTPUT_VARIABLE suffix OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endif()
+set_target_properties(_native PROPERTIES PREFIX "" SUFFIX ${suffix} C_VISIBILITY_PRESET hidden
+                      LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/extension.map)
+target_include_directories(_native PRIVATE src)
+target_compile_options(_native PRIVATE -std=c11 -D_GNU_SOURCE)
+target_link_options(_native PRIVATE LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/extension.map)
+target_link_libraries(_native PRIVATE Python::Module shmbridge_static)
+install(TARGETS _native DESTINATION .)

@@ -1,0 +1,182 @@
+#include "attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host.h"
+#include "ring.h"
+
+enum { HOST_LINE_AT = 256, CHANNELS_AT = 512, PAGE = 4096, RINGS_AT = sizeof(struct runner_line) + sizeof(struct channel_line) };
+
+static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+static uint64_t ring_bytes(uint32_t slots) { return round_up(slots * sizeof(struct descriptor), 128); }
+static uint64_t lane_bytes(const struct superblock *b, int direction) {
+    return b->slots * (b->meta_bytes[direction] + b->body_bytes[direction]);
+}
+
+bool shmb_name_valid(const char *name) {
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+    return n > 0 && n <= NAME_BYTES && !name[n] && name[0] != '.';
+}
+
+bool segment_plan(const struct geometry *g, struct superblock *out) {
+    if (g->channels < 1 || g->channels > MAX_CHANNELS || g->slots < 2 || g->slots > MAX_SLOTS || g->slots & (g->slots - 1))
+        return false;
+    for (int d = REQUEST; d <= REPLY; d++)
+        if (g->meta_bytes[d] % ALIGNMENT || g->body_bytes[d] % ALIGNMENT || !g->body_bytes[d] || g->meta_bytes[d] < 256 ||
+            g->meta_bytes[d] > UINT32_MAX || g->body_bytes[d] > (uint64_t)1 << 40)
+            return false;
+    *out = (struct superblock){.magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION, .features = SEGMENT_FEATURES,
+                               .channels = g->channels, .slots = g->slots};
+    memcpy(out->meta_bytes, g->meta_bytes, sizeof out->meta_bytes);
+    memcpy(out->body_bytes, g->body_bytes, sizeof out->body_bytes);
+    out->channel_offset = CHANNELS_AT;
+    out->channel_stride = RINGS_AT + 2 * ring_bytes(g->slots);
+    out->slot_offset = round_up(CHANNELS_AT + g->channels * out->channel_stride, PAGE);
+    out->slot_stride = round_up(lane_bytes(out, REQUEST) + lane_bytes(out, REPLY), PAGE);
+    out->size = out->slot_offset + g->channels * out->slot_stride;
+    return out->size <= SIZE_MAX / 2;
+}
+
+void shmb_segment_name(const char *name, const char *session, char *out) {
+    snprintf(out, NAME_ROOM, "/shmb.%.*s%s%s", NAME_BYTES, name, session ? "~" : "", session ? session : "");
+}
+
+void shmb_semaphore_name(const char *session, int channel, char *out) {
+    if (channel < 0) snprintf(out, NAME_ROOM, "/shmb-%s-h", session);
+    else snprintf(out, NAME_ROOM, "/shmb-%s-%d", session, channel);
+}
+
+static shmb_status map(struct segment *s, struct error *e) {
+    s->base = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+    if (s->base != MAP_FAILED) return SHMB_OK;
+    s->base = NULL;
+    return fail_errno(e, "cannot map the segment");
+}
+
+shmb_status segment_format(int fd, const struct superblock *plan, struct segment *out, struct error *e) {
+    *out = (struct segment){.fd = fd, .size = plan->size, .block = *plan};
+    if (map(out, e)) return e->status;
+    fork_watch(&out->inherited, &out->fd, &out->base, &out->size);
+    put(out->base, plan, sizeof *plan);
+    put(&segment_host_line(out)->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
+    return SHMB_OK;
+}
+
+static shmb_status check_file(const struct stat *st, const char *name, struct error *e) {
+    if (st->st_uid != geteuid())
+        return fail(e, SHMB_PERMISSION, "the segment of \"%s\" belongs to user %u, expected %u: run host and runner as one user", name,
+                    st->st_uid, geteuid());
+    if (st->st_mode & 077)
+        return fail(e, SHMB_PERMISSION, "the segment of \"%s\" has mode %o, expected 600: others could write to it", name,
+                    st->st_mode & 0777);
+    if (st->st_size < (off_t)sizeof(struct superblock))
+        return fail(e, SHMB_CORRUPT, "the segment of \"%s\" has %lld bytes, expected at least %zu: it is no shmbridge segment", name,
+                    (long long)st->st_size, sizeof(struct superblock));
+    return SHMB_OK;
+}
+
+/* Every size and offset follows from the geometry: compute them again and compare. */
+static shmb_status check_block(const struct superblock *b, uint64_t size, const char *name, struct error *e) {
+    if (b->magic != SEGMENT_MAGIC)
+        return fail(e, SHMB_CORRUPT, "the segment of \"%s\" does not begin as a shmbridge segment does: remove /dev/shm/shmb.%s", name, name);
+    if (b->version != SEGMENT_VERSION || b->features & ~SEGMENT_FEATURES)
+        return fail(e, SHMB_INCOMPATIBLE,
+                    "the host of \"%s\" speaks version %u with features %x, this library version %u with features %x: install the same "
+                    "shmbridge on both sides",
+                    name, b->version, b->features, SEGMENT_VERSION, SEGMENT_FEATURES);
+    struct geometry g = {.channels = b->channels, .slots = b->slots};
+    memcpy(g.meta_bytes, b->meta_bytes, sizeof g.meta_bytes);
+    memcpy(g.body_bytes, b->body_bytes, sizeof g.body_bytes);
+    struct superblock expected;
+    if (!segment_plan(&g, &expected) || expected.size != b->size || expected.channel_offset != b->channel_offset ||
+        expected.channel_stride != b->channel_stride || expected.slot_offset != b->slot_offset ||
+        expected.slot_stride != b->slot_stride)
+        return fail(e, SHMB_CORRUPT, "the segment of \"%s\" has sizes that contradict each other", name);
+    if (b->size != size)
+        return fail(e, SHMB_CORRUPT, "the segment of \"%s\" has %llu bytes, but says %llu", name, (unsigned long long)size,
+                    (unsigned long long)b->size);
+    return SHMB_OK;
+}
+
+bool segment_read(int fd, const char *name, struct segment *out, struct error *e) {
+    struct stat st;
+    *out = (struct segment){.fd = fd};
+    if (fstat(fd, &st) != 0) fail_errno(e, "cannot examine the segment");
+    if (e->status || check_file(&st, name, e)) return false;
+    out->size = (size_t)st.st_size;
+    if (map(out, e)) return false;
+    take_copy(&out->block, out->base, sizeof out->block);
+    if (!check_block(&out->block, out->size, name, e)) return true;
+    munmap(out->base, out->size);
+    out->base = NULL;
+    return false;
+}
+
+shmb_status segment_attach(const char *name, struct segment *out, struct error *e) {
+    char path[NAME_ROOM];
+    shmb_segment_name(name, NULL, path);
+    int fd = shm_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+    if (fd < 0 && errno == ENOENT)
+        return fail(e, SHMB_NO_HOST, "there is no host named \"%s\": start one first, e.g. shmbridge serve %s", name, name);
+    if (fd < 0 && errno == EACCES)
+        return fail(e, SHMB_PERMISSION, "the segment of \"%s\" belongs to another user: run host and runner as one user", name);
+    if (fd < 0) return fail_errno(e, "cannot open the segment");
+    if (segment_read(fd, name, out, e)) fork_watch(&out->inherited, &out->fd, &out->base, &out->size);
+    else close(fd);
+    return e->status;
+}
+
+void segment_unlock(struct segment *s) {
+    if (s->fd >= 0) close(s->fd);
+    s->fd = -1;
+}
+
+void segment_detach(struct segment *s) {
+    fork_forget(&s->inherited);
+    if (s->base) munmap(s->base, s->size);
+    segment_unlock(s);
+    s->base = NULL;
+}
+
+struct host_line *segment_host_line(const struct segment *s) { return (struct host_line *)((uint8_t *)s->base + HOST_LINE_AT); }
+
+struct runner_line *segment_runner_line(const struct segment *s, uint32_t channel) {
+    return (struct runner_line *)((uint8_t *)s->base + s->block.channel_offset + channel * s->block.channel_stride);
+}
+
+struct channel_line *segment_channel_line(const struct segment *s, uint32_t channel) {
+    return (struct channel_line *)(segment_runner_line(s, channel) + 1);
+}
+
+struct lane segment_lane(const struct segment *s, uint32_t channel, int direction) {
+    const struct superblock *b = &s->block;
+    uint8_t *rings = (uint8_t *)(segment_channel_line(s, channel) + 1);
+    uint8_t *slots = (uint8_t *)s->base + b->slot_offset + channel * b->slot_stride;
+    return (struct lane){.ring = (struct descriptor *)(rings + (direction ? ring_bytes(b->slots) : 0)),
+                         .slots = slots + (direction ? lane_bytes(b, REQUEST) : 0),
+                         .count = b->slots,
+                         .meta_bytes = b->meta_bytes[direction],
+                         .body_bytes = b->body_bytes[direction],
+                         .slot_bytes = b->meta_bytes[direction] + b->body_bytes[direction]};
+}
+
+void session_text(const uint8_t *session, char *out) {
+    for (int i = 0; i < SESSION_BYTES; i++) snprintf(out + 2 * i, 3, "%02x", session[i]);
+}
+
+sem_t *segment_bell(const struct segment *s, int channel, struct error *e) {
+    char session[2 * SESSION_BYTES + 1], name[NAME_ROOM];
+    session_text(s->block.session, session);
+    shmb_semaphore_name(session, channel, name);
+    sem_t *bell = sem_open(name, 0);
+    if (bell != SEM_FAILED) return bell;
+    if (errno == ENOENT) fail(e, SHMB_HOST_GONE, "the host is gone: its semaphore %s does not exist", name);
+    else fail_errno(e, "cannot open a semaphore");
+    return NULL;
+}

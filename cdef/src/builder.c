@@ -1,0 +1,129 @@
+#include "builder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Makes room for one more element (or `more`) in a growing array. */
+static bool grow(void *array, uint32_t *room, uint32_t needed, size_t size) {
+    if (needed <= *room) return true;
+    uint32_t larger = needed < 16 ? 16 : 2 * needed;
+    void *moved = realloc(*(void **)array, larger * size);
+    if (!moved) return false;
+    *(void **)array = moved;
+    *room = larger;
+    return true;
+}
+
+void builder_clear(struct builder *b) {
+    for (uint32_t i = 0; i < b->name_count; i++) free(b->names[i]);
+    for (uint32_t i = 0; i < b->spill_count; i++) free(b->spill[i]);
+    free(b->names);
+    free(b->spill);
+    b->names = NULL;
+    b->spill = NULL;
+    b->name_count = b->spill_count = 0;
+    b->count = b->dim_count = 0;
+    b->used = 0;
+}
+
+void builder_free(struct builder *b) {
+    builder_clear(b);
+    free(b->fields);
+    free(b->dims);
+    b->fields = NULL;
+    b->dims = NULL;
+    b->field_room = b->dim_room = 0;
+}
+
+void builder_start(struct builder *b, uint8_t *body, size_t room, const struct layout *guess) {
+    if (b->names || b->spill) builder_clear(b);
+    b->count = b->dim_count = 0;
+    b->used = 0;
+    b->body = body;
+    b->room = room;
+    b->guess = guess;
+}
+
+static void *spill(struct builder *b, size_t offsets, size_t values, int64_t **out_offsets) {
+    void **kept = realloc(b->spill, (b->spill_count + 1) * sizeof *kept);
+    if (kept) b->spill = kept;
+    size_t bytes;
+    if (!kept || __builtin_add_overflow(offsets, values, &bytes) || bytes > PTRDIFF_MAX - 2 * ALIGNMENT) return NULL;
+    uint8_t *memory = aligned_alloc(ALIGNMENT, (bytes + 2 * ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1));
+    if (!memory) return NULL;
+    b->spill[b->spill_count++] = memory;
+    if (out_offsets) *out_offsets = (int64_t *)memory;
+    return memory + offsets;
+}
+
+/* Takes the name over: from the guess where it matches, else as a copy of its own. */
+static bool name_field(struct builder *b, struct field *f, const char *name) {
+    if (b->guess && b->count < b->guess->count) {
+        const struct field *g = &b->guess->fields[b->count];
+        if (g->dtype == f->dtype && g->kind == f->kind && g->rank == f->rank && strcmp(g->name, name) == 0) {
+            *f = *g;
+            return true;
+        }
+    }
+    b->guess = NULL;
+    char *copy = strdup(name);
+    char **names = realloc(b->names, (b->name_count + 1) * sizeof *names);
+    if (names) b->names = names;
+    if (!copy || !names) {
+        free(copy);
+        return false;
+    }
+    b->names[b->name_count++] = copy;
+    f->name = copy;
+    f->name_bytes = (uint32_t)strlen(copy);
+    return true;
+}
+
+static shmb_status check(struct builder *b, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank,
+                         const int64_t *dims) {
+    struct error *e = b->error;
+    if (e->status) return e->status;
+    if (!name || !*name) return fail(e, SHMB_INVALID, "a feature needs a name; found %s", name ? "\"\"" : "NULL");
+    if (rank < 0 || rank > SHMB_MAX_RANK)
+        return fail(e, SHMB_INVALID, "\"%.100s\": expected a rank of 0 to %d, found %d", name, SHMB_MAX_RANK, rank);
+    if (!field_valid((uint8_t)dtype, (uint8_t)kind, (uint8_t)rank))
+        return fail(e, SHMB_INVALID, "\"%.100s\": no field has dtype %d, kind %d and rank %d together", name, (int)dtype, (int)kind,
+                    rank);
+    if (!dims && (rank || kind_is_list((uint8_t)kind)))
+        return fail(e, SHMB_INVALID, "\"%.100s\": expected %d dims, found NULL", name, rank);
+    return SHMB_OK;
+}
+
+void *builder_add(struct builder *b, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
+                  int64_t **offsets) {
+    struct field f = {.dtype = (uint8_t)dtype, .kind = (uint8_t)kind, .rank = (uint8_t)rank};
+    struct extent at = {0};
+    size_t bytes = 0, offset_bytes = 0;
+    bool placed = rank >= 0 && rank <= SHMB_MAX_RANK && shmb_dtype_size(dtype) && (dims || field_dims(&f) == 0) &&
+                  field_place(&f, dims, b->used, &at);
+    if (placed) bytes = at.end - at.values, offset_bytes = at.values - at.offsets;
+    if (check(b, name, dtype, kind, rank, dims)) return spill(b, offset_bytes, bytes, offsets);
+    if (!placed) {
+        fail(b->error, SHMB_INVALID, "\"%.100s\": expected dims of 0 or more whose product fits memory; found a negative or too large one", name);
+        return spill(b, 0, 0, offsets);
+    }
+    uint32_t dim_count = field_dims(&f);
+    if (at.end > b->room) {
+        fail(b->error, SHMB_TOO_LARGE,
+             "\"%.100s\" ends at byte %zu of the message, but a slot holds %zu: send less, or give the host larger slots "
+             "(Host(request_bytes=...), Host(advice_bytes=...))",
+             name, at.end, b->room);
+        return spill(b, offset_bytes, bytes, offsets);
+    }
+    if (!grow(&b->fields, &b->field_room, b->count + 1, sizeof *b->fields) ||
+        !grow(&b->dims, &b->dim_room, b->dim_count + dim_count, sizeof *b->dims) || !name_field(b, &f, name)) {
+        fail(b->error, SHMB_NO_MEMORY, "no memory for another field");
+        return spill(b, offset_bytes, bytes, offsets);
+    }
+    b->fields[b->count++] = f;
+    if (dim_count) memcpy(b->dims + b->dim_count, dims, dim_count * sizeof *dims);
+    b->dim_count += dim_count;
+    b->used = at.end;
+    if (offsets) *offsets = (int64_t *)(b->body + at.offsets);
+    return b->body + at.values;
+}

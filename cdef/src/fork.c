@@ -1,0 +1,42 @@
+#include "fork.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct inherited *handles;
+
+static void before(void) { pthread_mutex_lock(&mutex); }
+static void in_parent(void) { pthread_mutex_unlock(&mutex); }
+
+static void in_child(void) {
+    for (struct inherited *h = handles; h; h = h->next) {
+        h->forked = true;
+        if (*h->fd >= 0) close(*h->fd);
+        *h->fd = -1;
+        if (*h->base) mprotect(*h->base, *h->size, PROT_READ);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+static void start(void) { pthread_atfork(before, in_parent, in_child); }
+
+void fork_watch(struct inherited *handle, int *fd, void **base, size_t *size) {
+    pthread_once(&once, start);
+    pthread_mutex_lock(&mutex);
+    *handle = (struct inherited){.fd = fd, .base = base, .size = size, .next = handles, .link = &handles};
+    if (handles) handles->link = &handle->next;
+    handles = handle;
+    pthread_mutex_unlock(&mutex);
+}
+
+void fork_forget(struct inherited *handle) {
+    if (!handle->link) return;
+    pthread_mutex_lock(&mutex);
+    *handle->link = handle->next;
+    if (handle->next) handle->next->link = handle->link;
+    handle->link = NULL;
+    pthread_mutex_unlock(&mutex);
+}

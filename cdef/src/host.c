@@ -1,0 +1,282 @@
+#include "host.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach.h"
+#include "convert.h"
+#include "host_channel.h"
+#include "peer.h"
+#include "ring.h"
+#include "wait.h"
+
+enum {
+    LOOKS_PER_CLAIMS = 64,      /* spinning looks between looks at the claims */
+    REQUESTS_PER_UPKEEP = 1024, /* a busy host looks after claims and the dead all the same */
+};
+
+struct shmb_host {
+    struct segment segment;
+    struct host_line *line;
+    sem_t *bell;
+    struct waiter waiter;
+    struct channel *channels;
+    uint32_t count;
+    uint16_t active[MAX_CHANNELS]; /* the ready channels, in order */
+    uint32_t active_count, next;   /* next: where the next look begins, to be fair */
+    uint32_t found;                /* by the last look */
+    uint32_t looks, requests;
+    int64_t upkeep; /* when the dead were last looked for */
+    _Atomic int woken;
+    bool closed;
+    struct error error;
+};
+
+/* ---- Life ---- */
+
+uint64_t shmb_plan_bytes(shmb_plan *plan) {
+    struct superblock b;
+    uint64_t mask = ALIGNMENT - 1;
+    if (plan->header_bytes > UINT32_MAX || plan->request_bytes > (uint64_t)1 << 40 || plan->advice_bytes > (uint64_t)1 << 40) return 0;
+    plan->header_bytes = (plan->header_bytes + mask) & ~mask;
+    plan->request_bytes = (plan->request_bytes + mask) & ~mask;
+    plan->advice_bytes = (plan->advice_bytes + mask) & ~mask;
+    struct geometry g = {plan->channels, plan->slots, {plan->header_bytes, plan->header_bytes}, {plan->request_bytes, plan->advice_bytes}};
+    return segment_plan(&g, &b) ? b.size : 0;
+}
+
+static shmb_status create(shmb_host *h, int fd, const shmb_plan *plan, const uint8_t *session) {
+    struct geometry g = {plan->channels, plan->slots, {plan->header_bytes, plan->header_bytes}, {plan->request_bytes, plan->advice_bytes}};
+    struct superblock block;
+    if (!segment_plan(&g, &block)) return fail(&h->error, SHMB_INVALID, "no segment has %u channels of %u slots", plan->channels, plan->slots);
+    memcpy(block.session, session, SESSION_BYTES);
+    if (!(h->channels = calloc(plan->channels, sizeof *h->channels))) return fail(&h->error, SHMB_NO_MEMORY, "no memory for %u channels", plan->channels);
+    if (segment_format(fd, &block, &h->segment, &h->error)) return h->error.status;
+    h->line = segment_host_line(&h->segment);
+    for (uint32_t i = 0; i < plan->channels; i++) {
+        channel_init(&h->channels[i], &h->segment, i, &h->error);
+        h->count = i + 1;
+        if (h->error.status) return h->error.status;
+    }
+    h->bell = segment_bell(&h->segment, -1, &h->error);
+    return h->error.status;
+}
+
+shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *session, shmb_wait wait, shmb_host **out) {
+    shmb_host *h = *out = calloc(1, sizeof *h);
+    if (!h) return SHMB_NO_MEMORY;
+    h->segment.fd = -1;
+    waiter_init(&h->waiter, wait);
+    if (create(h, fd, plan, session)) {
+        h->segment.fd = -1; /* still the caller's */
+        h->closed = true;
+    }
+    return h->error.status;
+}
+
+void shmb_host_close(shmb_host *h) {
+    if (h->closed) return;
+    h->closed = true;
+    if (h->segment.inherited.forked) return;
+    store_release(&h->line->closed, 1);
+    for (uint32_t i = 0; i < h->count; i++) sem_post(h->channels[i].bell);
+    segment_unlock(&h->segment);
+}
+
+void shmb_host_free(shmb_host *h) {
+    if (!h) return;
+    shmb_host_close(h);
+    for (uint32_t i = 0; i < h->count; i++) channel_free(&h->channels[i]);
+    free(h->channels);
+    if (h->bell) sem_close(h->bell);
+    segment_detach(&h->segment);
+    free(h);
+}
+
+const char *shmb_host_error(const shmb_host *h, int64_t key) {
+    if (!h) return shmb_strerror(SHMB_NO_MEMORY);
+    uint32_t channel = key_channel(key);
+    return key >= 0 && channel < h->count ? h->channels[channel].error.message : h->error.message;
+}
+
+bool shmb_host_forked(const shmb_host *h) { return h->segment.inherited.forked; }
+
+void shmb_host_wake(shmb_host *h) {
+    atomic_store(&h->woken, 1);
+    if (h->bell) sem_post(h->bell);
+}
+
+int shmb_host_attached(const shmb_host *h) { return (int)h->active_count; }
+
+int shmb_host_waiting(const shmb_host *h) {
+    int n = 0;
+    for (uint32_t i = 0; i < h->active_count; i++) n += h->channels[h->active[i]].open != 0;
+    return n;
+}
+
+/* ---- Upkeep: claims and the dead ---- */
+
+static void list_active(shmb_host *h) {
+    h->active_count = 0;
+    for (uint32_t i = 0; i < h->count; i++)
+        if (h->channels[i].active) h->active[h->active_count++] = (uint16_t)i;
+}
+
+static bool claims_changed(const shmb_host *h) {
+    for (uint32_t i = 0; i < h->count; i++)
+        if (load_relaxed(&h->channels[i].runner->claim) != h->channels[i].seen) return true;
+    return false;
+}
+
+static void upkeep(shmb_host *h) {
+    int64_t now = clock_ns();
+    bool look_for_dead = now - h->upkeep >= SLICE_NS / 2;
+    if (look_for_dead) h->upkeep = now;
+    for (uint32_t i = 0; i < h->count; i++) {
+        struct channel *c = &h->channels[i];
+        pthread_mutex_lock(&c->mutex);
+        channel_follow_claim(c);
+        if (look_for_dead && c->active && !peer_alive(h->segment.fd, CHANNEL_BYTE + (int)i)) channel_retire(c);
+        pthread_mutex_unlock(&c->mutex);
+    }
+    list_active(h);
+}
+
+/* ---- Receive ---- */
+
+static bool look(void *context) {
+    shmb_host *h = context;
+    for (uint32_t k = 0, i = h->next; k < h->active_count; k++, i++) {
+        if (i >= h->active_count) i = 0;
+        if (!receiver_ready(&h->channels[h->active[i]].in)) continue;
+        h->found = h->active[i];
+        h->next = i + 1;
+        return true;
+    }
+    return false;
+}
+
+/* The same, and from time to time whether there is something else to do. */
+static bool look_wider(void *context) {
+    shmb_host *h = context;
+    h->found = MAX_CHANNELS;
+    return look(h) || (++h->looks % LOOKS_PER_CLAIMS == 0 && (load_relaxed(&h->woken) || claims_changed(h)));
+}
+
+static int64_t accept_found(shmb_host *h) {
+    struct channel *c = &h->channels[h->found];
+    pthread_mutex_lock(&c->mutex);
+    int64_t key = c->active ? channel_accept(c, h->found) : -1;
+    pthread_mutex_unlock(&c->mutex);
+    if (!c->active) list_active(h);
+    return key;
+}
+
+static int64_t receive_slowly(shmb_host *h, int64_t until) {
+    for (;;) {
+        enum waited waited = waiter_wait(&h->waiter, look_wider, h, &h->line->asleep, h->bell, until);
+        if (waited == NEWS && h->found < MAX_CHANNELS) {
+            if (h->waiter.slept) waiter_learn(&h->waiter, (int64_t)load_relaxed(&h->channels[h->found].runner->posted), clock_ns());
+            int64_t key = accept_found(h);
+            if (key >= 0) return key;
+        }
+        upkeep(h);
+        if (atomic_exchange(&h->woken, 0) || waited == SIGNALLED) return -(int64_t)SHMB_INTERRUPTED;
+        if (waited == SLICE_OVER || clock_ns() >= until) return look(h) ? accept_found(h) : -(int64_t)SHMB_TIMEOUT;
+    }
+}
+
+int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns) {
+    if (h->segment.inherited.forked) return -(int64_t)SHMB_FORKED;
+    if (h->closed) return -(int64_t)SHMB_CLOSED;
+    if (++h->requests % REQUESTS_PER_UPKEEP == 0) upkeep(h);
+    if (look(h)) {
+        int64_t key = accept_found(h);
+        if (key >= 0) return key;
+    }
+    if (timeout_ns > SLICE_NS) timeout_ns = SLICE_NS;
+    int64_t key = receive_slowly(h, clock_ns() + (timeout_ns > 0 ? timeout_ns : 0));
+    return key == -1 ? -(int64_t)SHMB_TIMEOUT : key;
+}
+
+/* ---- Reply ---- */
+
+/* The channel of a key, locked; NULL when the key cannot be. */
+static struct channel *enter(shmb_host *h, int64_t key) {
+    if (key < 0 || key_channel(key) >= h->count || h->closed || h->segment.inherited.forked) return NULL;
+    struct channel *c = &h->channels[key_channel(key)];
+    pthread_mutex_lock(&c->mutex);
+    return c;
+}
+
+static shmb_status leave(struct channel *c, shmb_status status) {
+    pthread_mutex_unlock(&c->mutex);
+    return status;
+}
+
+static shmb_status refused(const shmb_host *h) {
+    return h->segment.inherited.forked ? SHMB_FORKED : h->closed ? SHMB_CLOSED : SHMB_INVALID;
+}
+
+const shmb_message *shmb_host_message(shmb_host *h, int64_t key) {
+    if (key < 0 || key_channel(key) >= h->count) return NULL;
+    return channel_message(&h->channels[key_channel(key)], key);
+}
+
+static shmb_status reply_scalar(shmb_host *h, int64_t key, bool keep, shmb_dtype dtype, int64_t i, double f) {
+    struct channel *c = enter(h, key);
+    if (!c) return refused(h);
+    _Alignas(8) uint8_t value[8];
+    shmb_dtype want = channel_want(c, key);
+    if (want == SHMB_ANY) want = dtype;
+    bool exact = dtype == SHMB_INT64 ? convert_i64(i, want, value) : convert_f64(f, want, value);
+    if (exact) return leave(c, channel_reply_scalar(c, key, keep, want, value));
+    if (dtype == SHMB_INT64) fail(&c->error, SHMB_INEXACT, "the advice %lld is not exactly a %s, which the runner asked for", (long long)i, shmb_dtype_name(want));
+    else fail(&c->error, SHMB_INEXACT, "the advice %.17g is not exactly a %s, which the runner asked for", f, shmb_dtype_name(want));
+    shmb_status status = channel_reply_error(c, key, keep, SHMB_INEXACT, c->error.message, strlen(c->error.message));
+    return leave(c, status ? status : SHMB_INEXACT);
+}
+
+shmb_status shmb_host_reply_i64(shmb_host *h, int64_t key, bool keep, int64_t value) {
+    return reply_scalar(h, key, keep, SHMB_INT64, value, 0);
+}
+
+shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double value) {
+    return reply_scalar(h, key, keep, SHMB_FLOAT64, 0, value);
+}
+
+shmb_status shmb_host_reply_begin(shmb_host *h, int64_t key) {
+    struct channel *c = enter(h, key);
+    return c ? leave(c, channel_reply_begin(c, key)) : refused(h);
+}
+
+void *shmb_host_reply_add(shmb_host *h, int64_t key, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank,
+                          const int64_t *dims, int64_t **offsets) {
+    struct channel *c = enter(h, key);
+    if (!c) return NULL;
+    void *at = c->building ? builder_add(&c->reply, name, dtype, kind, rank, dims, offsets) : NULL;
+    pthread_mutex_unlock(&c->mutex);
+    return at;
+}
+
+shmb_status shmb_host_reply_send(shmb_host *h, int64_t key, bool keep) {
+    struct channel *c = enter(h, key);
+    return c ? leave(c, channel_reply_send(c, key, keep)) : refused(h);
+}
+
+shmb_status shmb_host_reply_error(shmb_host *h, int64_t key, bool keep, shmb_status status, const char *text, size_t bytes) {
+    struct channel *c = enter(h, key);
+    return c ? leave(c, channel_reply_error(c, key, keep, status, text, bytes)) : refused(h);
+}
+
+void shmb_host_release(shmb_host *h, int64_t key) {
+    struct channel *c = enter(h, key);
+    if (!c) return;
+    channel_release(c, key);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+bool shmb_convert_i64(int64_t value, shmb_dtype dtype, void *out) { return convert_i64(value, dtype, out); }
+bool shmb_convert_f64(double value, shmb_dtype dtype, void *out) { return convert_f64(value, dtype, out); }

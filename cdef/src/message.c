@@ -1,0 +1,64 @@
+#include "message.h"
+
+#include <string.h>
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[] = {{"any", 0},    {"bool", 1},   {"int8", 1},    {"int16", 2},   {"int32", 4},   {"int64", 8},   {"uint8", 1},
+              {"uint16", 2}, {"uint32", 4}, {"uint64", 8},  {"float16", 2}, {"float32", 4}, {"float64", 8}, {"bfloat16", 2}};
+
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+
+const char *shmb_dtype_name(shmb_dtype dtype) { return (unsigned)dtype < DTYPES ? dtypes[dtype].name : "unknown"; }
+
+size_t shmb_dtype_size(shmb_dtype dtype) { return (unsigned)dtype < DTYPES ? dtypes[dtype].size : 0; }
+
+bool field_valid(uint8_t dtype, uint8_t kind, uint8_t rank) {
+    if (dtype == SHMB_ANY || dtype >= DTYPES) return false;
+    switch (kind) {
+    case SHMB_TENSOR: return rank <= SHMB_MAX_RANK;
+    case SHMB_RAGGED: return rank >= 1 && rank <= SHMB_MAX_RANK;
+    case SHMB_STRING:
+    case SHMB_STRINGS: return dtype == SHMB_UINT8 && rank == 1;
+    default: return false;
+    }
+}
+
+bool field_equal(const struct field *a, const struct field *b) {
+    return a->dtype == b->dtype && a->kind == b->kind && a->rank == b->rank && a->name_bytes == b->name_bytes &&
+           memcmp(a->name, b->name, a->name_bytes) == 0;
+}
+
+static bool align(size_t *n) { return !__builtin_add_overflow(*n, ALIGNMENT - 1, n) && ((*n &= ~(size_t)(ALIGNMENT - 1)), true); }
+
+bool field_place(const struct field *f, const int64_t *dims, size_t used, struct extent *out) {
+    if (!align(&used)) return false;
+    out->offsets = out->values = used;
+    if (kind_is_list(f->kind)) {
+        size_t bytes;
+        if (dims[0] < 0 || __builtin_add_overflow((size_t)dims[0], (size_t)1, &bytes) ||
+            __builtin_mul_overflow(bytes, sizeof(int64_t), &bytes) || __builtin_add_overflow(used, bytes, &out->values) ||
+            !align(&out->values))
+            return false;
+        dims++;
+    }
+    int64_t size = 1, bytes;
+    bool empty = false;
+    for (int i = 0; i < f->rank; i++) {
+        if (dims[i] < 0) return false;
+        if (dims[i] == 0) empty = true;
+    }
+    for (int i = 0; i < f->rank && !empty; i++)
+        if (__builtin_mul_overflow(size, dims[i], &size)) return false;
+    out->size = empty ? 0 : size;
+    if (__builtin_mul_overflow(out->size, (int64_t)dtypes[f->dtype].size, &bytes)) return false;
+    return !__builtin_add_overflow(out->values, (size_t)bytes, &out->end);
+}
+
+bool offsets_valid(const int64_t *offsets, int64_t rows, int64_t values) {
+    if (offsets[0] != 0 || offsets[rows] != values) return false;
+    for (int64_t i = 0; i < rows; i++)
+        if (offsets[i] > offsets[i + 1]) return false;
+    return true;
+}

@@ -1,0 +1,49 @@
+/* A message: named tensors in memory. A layout is what stays the same from message to message (names, dtypes, kinds,
+ * ranks); dims and bytes come with each. Nothing here knows how a message travels. */
+#ifndef SHMB_MESSAGE_H
+#define SHMB_MESSAGE_H
+
+#include <stdbool.h>
+
+#include "segment.h"
+#include "shmbridge.h"
+
+struct field {
+    const char *name; /* zero-terminated, owned by the layout or message that holds the field */
+    uint32_t name_bytes;
+    uint8_t dtype;
+    uint8_t kind;
+    uint8_t rank; /* of the values */
+};
+
+struct layout {
+    uint32_t count; /* fields */
+    uint32_t dims;  /* of all fields together */
+    struct field *fields;
+};
+
+/* Does the kind have offsets: is it a list? */
+static inline bool kind_is_list(uint8_t kind) { return kind == SHMB_STRINGS || kind == SHMB_RAGGED; }
+/* Dims that a field has on the wire: its values' rank, and one more in front for a list's row count. */
+static inline uint32_t field_dims(const struct field *f) { return f->rank + (uint32_t)kind_is_list(f->kind); }
+
+/* Is this a field that can be: a known dtype and kind, and a rank that the kind allows? */
+bool field_valid(uint8_t dtype, uint8_t kind, uint8_t rank);
+bool field_equal(const struct field *a, const struct field *b);
+
+/* Where a field's bytes lie. */
+struct extent {
+    size_t offsets; /* of a list: where int64[rows + 1] begins; else = values */
+    size_t values;  /* where the elements begin, aligned */
+    size_t end;
+    int64_t size; /* elements */
+};
+
+/* Places a field whose dims are dims[field_dims] in a body at or after `used`. False when a dim is negative or the bytes
+ * overflow. Sender and receiver both compute it, so that offsets never travel. */
+bool field_place(const struct field *f, const int64_t *dims, size_t used, struct extent *out);
+
+/* Are offsets[rows + 1] those of a list of `values` values: from 0, never falling, up to values? */
+bool offsets_valid(const int64_t *offsets, int64_t rows, int64_t values);
+
+#endif

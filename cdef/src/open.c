@@ -1,0 +1,56 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner.h"
+
+/* The kinds that this library speaks. */
+static const struct runner_kind *const kinds[] = {&shm_runner};
+
+enum { URL_ROOM = 4096 };
+
+
+const char *shmb_version(void) {
+    static const char version[] = SHMB_VERSION_TEXT;
+    return version;
+}
+
+static shmb_status connect_by_url(shmb_runner *r, const char *url, shmb_options *options) {
+    char copy[URL_ROOM];
+    const char *scheme, *where;
+    if (!url) url = getenv("SHMBRIDGE_URL");
+    if (!url || !*url)
+        return fail(&r->broken, SHMB_INVALID, "no URL: pass one, e.g. shm://NAME, or set the environment variable SHMBRIDGE_URL");
+    if (url_split(url, copy, sizeof copy, &scheme, &where, options, &r->broken)) return r->broken.status;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(kinds[i]->scheme, scheme) != 0) continue;
+        r->deadline_ns = options->deadline > 0 ? (int64_t)(options->deadline * 1e9) : 0;
+        if (kinds[i]->open(r, where, options) == SHMB_OK) r->kind = kinds[i];
+        return r->broken.status;
+    }
+    return fail(&r->broken, SHMB_UNSUPPORTED, "this library has no runner for \"%.60s://\": expected shm://NAME", scheme);
+}
+
+shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner **out) {
+    shmb_options chosen = {.size = sizeof chosen};
+    shmb_runner *r = *out = calloc(1, sizeof *r);
+    if (!r) return SHMB_NO_MEMORY;
+    r->builder.error = &r->stuck;
+    if (options && options->size != sizeof chosen)
+        fail(&r->broken, SHMB_INVALID, "shmb_options.size is %zu, expected sizeof(shmb_options) = %zu", options->size, sizeof chosen);
+    else if (options && (unsigned)options->wait > SHMB_WAIT_BLOCK)
+        fail(&r->broken, SHMB_INVALID, "shmb_options.wait is %d, expected a shmb_wait", (int)options->wait);
+    else {
+        if (options) chosen = *options;
+        connect_by_url(r, url, &chosen);
+    }
+    r->error = r->broken;
+    return r->broken.status;
+}
+
+void shmb_close(shmb_runner *r) {
+    if (!r) return;
+    if (r->kind) r->kind->close(r);
+    builder_free(&r->builder);
+    free(r);
+}

@@ -1,0 +1,239 @@
+#include "runner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "host.h"
+#include "ring.h"
+#include "wait.h"
+
+/* ---- Fill ---- */
+
+static void begin(shmb_runner *r) {
+    if (r->filling) return;
+    r->filling = true;
+    builder_start(&r->builder, NULL, 0, NULL);
+    if (r->broken.status) r->stuck = r->broken;
+    else r->kind->begin(r);
+}
+
+void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
+                      int64_t **offsets) {
+    begin(r);
+    if (r->bound && !r->stuck.status)
+        fail(&r->stuck, SHMB_INVALID, "this runner's features are bound: write to the bound memory, or bind \"%.100s\" too",
+             name ? name : "");
+    return builder_add(&r->builder, name, dtype, kind, rank, dims, offsets);
+}
+
+void *shmb_feature(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims) {
+    return shmb_runner_add(r, name, dtype, SHMB_TENSOR, rank, dims, NULL);
+}
+
+float *shmb_feature_f32(shmb_runner *r, const char *name, int64_t n) { return shmb_feature(r, name, SHMB_FLOAT32, 1, &n); }
+double *shmb_feature_f64(shmb_runner *r, const char *name, int64_t n) { return shmb_feature(r, name, SHMB_FLOAT64, 1, &n); }
+int32_t *shmb_feature_i32(shmb_runner *r, const char *name, int64_t n) { return shmb_feature(r, name, SHMB_INT32, 1, &n); }
+int64_t *shmb_feature_i64(shmb_runner *r, const char *name, int64_t n) { return shmb_feature(r, name, SHMB_INT64, 1, &n); }
+uint8_t *shmb_feature_u8(shmb_runner *r, const char *name, int64_t n) { return shmb_feature(r, name, SHMB_UINT8, 1, &n); }
+
+/* Sums lengths into the values' first dim; false when one is negative or the sum overflows. */
+static bool sum_lengths(const int64_t *lengths, int64_t rows, int64_t *total) {
+    *total = 0;
+    for (int64_t i = 0; i < rows; i++)
+        if (lengths[i] < 0 || __builtin_add_overflow(*total, lengths[i], total)) return false;
+    return rows >= 0;
+}
+
+static void *add_list(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind, int64_t rows, const int64_t *lengths,
+                      int32_t rank, const int64_t *dims) {
+    int64_t all[MAX_DIMS] = {rows}, *offsets = NULL;
+    if (rank < 1 || rank > SHMB_MAX_RANK || (rank > 1 && !dims) || (rows > 0 && !lengths) || !sum_lengths(lengths, rows, &all[1])) {
+        begin(r);
+        if (!r->stuck.status)
+            fail(&r->stuck, SHMB_INVALID, "\"%.100s\": expected rows >= 0, every length >= 0, and a rank of 1 to %d with its dims",
+                 name ? name : "", SHMB_MAX_RANK);
+        return builder_add(&r->builder, name, dtype, SHMB_TENSOR, 0, NULL, NULL);
+    }
+    for (int i = 1; i < rank; i++) all[i + 1] = dims[i - 1];
+    void *values = shmb_runner_add(r, name, dtype, kind, rank, all, &offsets);
+    int64_t at = 0;
+    if (!offsets) return values;
+    put(offsets, &at, sizeof at);
+    for (int64_t i = 0; i < rows; i++) {
+        at += lengths[i];
+        memcpy(&offsets[i + 1], &at, sizeof at);
+    }
+    return values;
+}
+
+void *shmb_feature_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, int64_t rows, const int64_t *lengths,
+                          int32_t rank, const int64_t *dims) {
+    return add_list(r, name, dtype, SHMB_RAGGED, rows, lengths, rank, dims);
+}
+
+void shmb_set(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims, const void *data) {
+    void *to = shmb_feature(r, name, dtype, rank, dims);
+    size_t bytes = shmb_dtype_size(dtype);
+    if (!to || r->stuck.status) return;
+    for (int i = 0; i < rank; i++) bytes *= (size_t)dims[i];
+    if (bytes) put(to, data, bytes);
+}
+
+void shmb_set_i64(shmb_runner *r, const char *name, int64_t value) { shmb_set(r, name, SHMB_INT64, 0, NULL, &value); }
+void shmb_set_f32(shmb_runner *r, const char *name, float value) { shmb_set(r, name, SHMB_FLOAT32, 0, NULL, &value); }
+void shmb_set_f64(shmb_runner *r, const char *name, double value) { shmb_set(r, name, SHMB_FLOAT64, 0, NULL, &value); }
+
+void shmb_set_string(shmb_runner *r, const char *name, const char *text, int64_t bytes) {
+    if (bytes < 0) bytes = (int64_t)strlen(text);
+    void *to = shmb_runner_add(r, name, SHMB_UINT8, SHMB_STRING, 1, &bytes, NULL);
+    if (to && bytes && !r->stuck.status) put(to, text, (size_t)bytes);
+}
+
+void shmb_set_strings(shmb_runner *r, const char *name, int64_t count, const char *const *texts, const int64_t *bytes) {
+    int64_t *lengths = count > 0 ? calloc((size_t)count, sizeof *lengths) : NULL;
+    for (int64_t i = 0; lengths && i < count; i++) lengths[i] = bytes ? bytes[i] : (int64_t)strlen(texts[i]);
+    char *to = add_list(r, name, SHMB_UINT8, SHMB_STRINGS, count, lengths, 1, NULL);
+    for (int64_t i = 0; to && i < count && !r->stuck.status; i++) {
+        if (lengths[i]) put(to, texts[i], (size_t)lengths[i]);
+        to += lengths[i];
+    }
+    free(lengths);
+}
+
+static void forget_message(shmb_runner *r) {
+    r->stuck.status = SHMB_OK;
+    if (r->bound) return;
+    r->filling = false;
+    builder_clear(&r->builder);
+}
+
+void shmb_discard(shmb_runner *r) { forget_message(r); }
+
+void *shmb_bind(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims) {
+    if (!r->bound) {
+        begin(r);
+        if (r->builder.count && !r->stuck.status)
+            fail(&r->stuck, SHMB_INVALID, "bind before the first feature: this request has %u that are not bound", r->builder.count);
+        if (!r->stuck.status) r->kind->bind(r);
+        r->bound = true;
+    }
+    void *at = builder_add(&r->builder, name, dtype, SHMB_TENSOR, rank, dims, NULL);
+    if (r->stuck.status && !r->broken.status) r->broken = r->stuck;
+    return at;
+}
+
+/* ---- Ask ---- */
+
+static shmb_status finish(shmb_runner *r, shmb_status status) {
+    if (status) {
+        r->has_advice = false;
+        if (r->broken.status) r->error = r->broken;
+    }
+    forget_message(r);
+    return status;
+}
+
+shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
+    begin(r);
+    r->has_advice = false;
+    r->want = want;
+    r->until = r->deadline_ns ? clock_ns() + r->deadline_ns : INT64_MAX;
+    if (r->broken.status) return finish(r, r->broken.status);
+    if (r->stuck.status) {
+        r->error = r->stuck;
+        return finish(r, r->stuck.status);
+    }
+    shmb_status status = r->kind->start(r, want);
+    return status ? finish(r, status) : SHMB_OK;
+}
+
+void shmb_runner_abandon(shmb_runner *r, shmb_status status) {
+    r->kind->abandon(r);
+    finish(r, status);
+}
+
+/* The advice is one tensor or list of the wanted dtype, as asked. */
+static shmb_status check_wanted(shmb_runner *r) {
+    if (r->want == SHMB_ANY) return SHMB_OK;
+    const struct layout *l = r->advice.of->layout;
+    if (l->count != 1) return fail(&r->error, SHMB_MISMATCH, "expected one advice of dtype %s, found %u fields: ask with shmb_evaluate and read them by name",
+                    shmb_dtype_name(r->want), l->count);
+    if (l->fields[0].dtype != r->want)
+        return fail(&r->error, SHMB_MISMATCH, "expected advice of dtype %s, found \"%.100s\" of dtype %s", shmb_dtype_name(r->want),
+                    l->fields[0].name, shmb_dtype_name((shmb_dtype)l->fields[0].dtype));
+    return SHMB_OK;
+}
+
+int shmb_runner_continue(shmb_runner *r) {
+    int status = r->kind->proceed(r, r->until);
+    if (status == PENDING && atomic_exchange(&r->interrupted, 0)) {
+        r->kind->abandon(r);
+        status = fail(&r->error, SHMB_INTERRUPTED, "interrupted while waiting for advice");
+    } else if (status == PENDING && r->until != INT64_MAX && clock_ns() >= r->until) {
+        r->kind->abandon(r);
+        status = fail(&r->error, SHMB_TIMEOUT, "no advice within the deadline of %g s: give the model more time, or take a default",
+                      (double)r->deadline_ns / 1e9);
+    }
+    if (status == PENDING) return PENDING;
+    if (status == SHMB_OK) {
+        r->has_advice = true;
+        status = check_wanted(r);
+    }
+    return finish(r, (shmb_status)status);
+}
+
+shmb_status shmb_evaluate_as(shmb_runner *r, shmb_dtype dtype) {
+    int status = (int)shmb_runner_start(r, dtype);
+    if (status) return (shmb_status)status;
+    while ((status = shmb_runner_continue(r)) == PENDING) continue;
+    return (shmb_status)status;
+}
+
+shmb_status shmb_evaluate(shmb_runner *r) { return shmb_evaluate_as(r, SHMB_ANY); }
+
+static shmb_status evaluate_scalar(shmb_runner *r, shmb_dtype dtype, void *out) {
+    shmb_tensor t;
+    if (shmb_evaluate_as(r, dtype)) return r->error.status;
+    incoming_tensor(&r->advice, 0, &t);
+    if (t.size != 1 || t.kind != SHMB_TENSOR)
+        return fail(&r->error, SHMB_MISMATCH, "expected advice of one element, found \"%.100s\" with %lld", t.name, (long long)t.size);
+    memcpy(out, t.data, shmb_dtype_size(dtype));
+    return SHMB_OK;
+}
+
+shmb_status shmb_evaluate_i64(shmb_runner *r, int64_t *advice) { return evaluate_scalar(r, SHMB_INT64, advice); }
+shmb_status shmb_evaluate_i32(shmb_runner *r, int32_t *advice) { return evaluate_scalar(r, SHMB_INT32, advice); }
+shmb_status shmb_evaluate_f32(shmb_runner *r, float *advice) { return evaluate_scalar(r, SHMB_FLOAT32, advice); }
+shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) { return evaluate_scalar(r, SHMB_FLOAT64, advice); }
+
+void shmb_set_deadline(shmb_runner *r, double seconds) { r->deadline_ns = seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) : 0; }
+
+void shmb_interrupt(shmb_runner *r) { atomic_store(&r->interrupted, 1); }
+
+/* ---- Read ---- */
+
+int64_t shmb_advice_count(const shmb_runner *r) { return r->has_advice ? r->advice.of->layout->count : 0; }
+
+shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
+    int64_t count = shmb_advice_count(r);
+    if (index < 0 || index >= count)
+        return fail(&r->error, SHMB_INVALID, "there is no advice %lld: the last evaluate gave %lld", (long long)index, (long long)count);
+    incoming_tensor(&r->advice, (uint32_t)index, out);
+    return SHMB_OK;
+}
+
+shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {
+    int64_t count = shmb_advice_count(r);
+    if (!name && count == 1) return shmb_advice_at(r, 0, out);
+    char names[256] = "";
+    for (int64_t i = 0; i < count; i++) {
+        const struct field *f = &r->advice.of->layout->fields[i];
+        if (name && strcmp(f->name, name) == 0) return shmb_advice_at(r, i, out);
+        size_t used = strlen(names);
+        if (used + f->name_bytes + 3 < sizeof names) strcat(strcat(names, i ? ", " : ""), f->name);
+    }
+    return fail(&r->error, SHMB_MISMATCH, "expected advice named \"%.100s\", found %lld: %s", name ? name : "(the only one)", (long long)count,
+                count ? names : "none");
+}
+
+const char *shmb_error_message(const shmb_runner *r) { return r ? r->error.message : shmb_strerror(SHMB_NO_MEMORY); }

@@ -1,0 +1,152 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+#include "header.h"
+#include "ring.h"
+
+static void forget(struct sent *l) {
+    header_free(l->layout);
+    free(l->dims);
+    *l = (struct sent){0};
+}
+
+void sender_free(struct sender *s) {
+    for (int i = 0; i < MAX_LAYOUTS; i++) forget(&s->layouts[i]);
+}
+
+void sender_start(struct sender *s, uint32_t generation, uint32_t free_slots) {
+    sender_free(s);
+    s->position = 0;
+    s->generation = generation;
+    s->free = free_slots & lane_all(&s->lane);
+    s->last = 0;
+    s->guess = 0;
+}
+
+int sender_slot(const struct sender *s) {
+    if (!s->free) return -1;
+    return s->free >> s->last & 1 ? s->last : __builtin_ctz(s->free);
+}
+
+bool sender_returns(struct sender *s, uint32_t slots) {
+    if (!slots) return true;
+    if (slots & s->free || slots & ~lane_all(&s->lane)) return false;
+    s->free |= slots;
+    s->last = (uint8_t)__builtin_ctz(slots);
+    return true;
+}
+
+const struct layout *sender_guess(const struct sender *s) { return s->layouts[s->guess].layout; }
+
+static bool matches(const struct layout *layout, const struct builder *b) {
+    if (!layout || layout->count != b->count) return false;
+    if (b->guess == layout) return true; /* builder_add compared as it went */
+    for (uint32_t i = 0; i < b->count; i++)
+        if (!field_equal(&layout->fields[i], &b->fields[i])) return false;
+    return true;
+}
+
+/* The id of the message's layout, or of the one to be replaced by it. */
+static int find(struct sender *s, const struct builder *b, bool *found) {
+    *found = true;
+    if (matches(s->layouts[s->guess].layout, b)) return s->guess;
+    int oldest = 0;
+    for (int i = 0; i < MAX_LAYOUTS; i++) {
+        if (matches(s->layouts[i].layout, b)) return i;
+        if (s->layouts[i].used < s->layouts[oldest].used) oldest = i;
+    }
+    *found = false;
+    return oldest;
+}
+
+/* Writes a new layout's header into the slot's meta, dims behind it, and knows it from now on. */
+static shmb_status introduce(struct sender *s, struct builder *b, int id, int slot) {
+    struct sent *l = &s->layouts[id];
+    size_t size = header_write(b->fields, b->count, NULL, 0), padded = (size + 7) & ~(size_t)7;
+    size_t meta = padded + b->dim_count * sizeof *b->dims;
+    if (!size || meta > s->lane.meta_bytes)
+        return fail(b->error, SHMB_TOO_LARGE,
+                    "the header of %u fields takes %zu bytes, but a slot has %zu for it: send fewer or shorter names, or give the "
+                    "host more (Host(header_bytes=...))",
+                    b->count, meta, s->lane.meta_bytes);
+    uint8_t *bytes = malloc(padded);
+    int64_t *dims = malloc((b->dim_count + 1) * sizeof *dims);
+    const char *why = "no memory";
+    struct layout *layout = NULL;
+    if (bytes && dims) {
+        header_write(b->fields, b->count, bytes, padded);
+        layout = header_read(bytes, size, &why); /* by the receiver's rules: what it would refuse is never sent */
+    }
+    if (layout) {
+        put(lane_meta(&s->lane, (uint32_t)slot), bytes, size);
+        forget(l);
+        l->layout = layout;
+        l->dims = dims;
+    } else {
+        free(dims);
+        fail(b->error, bytes && dims ? SHMB_INVALID : SHMB_NO_MEMORY, "these features make no message: %s", why);
+    }
+    free(bytes);
+    return b->error->status;
+}
+
+static void write_dims(struct sender *s, struct sent *l, const struct builder *b, int slot, size_t at) {
+    size_t bytes = b->dim_count * sizeof *b->dims;
+    if (!bytes) return;
+    memcpy(l->dims, b->dims, bytes);
+    put(lane_meta(&s->lane, (uint32_t)slot) + at, b->dims, bytes);
+}
+
+shmb_status sender_send(struct sender *s, struct builder *b, int slot, const struct envelope *e) {
+    if (b->error->status) return b->error->status;
+    bool found;
+    int id = find(s, b, &found);
+    struct sent *l = &s->layouts[id];
+    struct descriptor d = {.sequence = e->sequence, .generation = s->generation, .returns = e->returns,
+                           .layout = (uint16_t)id, .slot = (uint8_t)slot, .flags = e->flags, .code = e->code};
+    if (!found) {
+        if (introduce(s, b, id, slot)) return b->error->status;
+        size_t header = header_write(b->fields, b->count, NULL, 0);
+        d.text = 0;
+        memcpy(d.data, &(uint32_t){(uint32_t)header}, sizeof(uint32_t));
+        write_dims(s, l, b, slot, (header + 7) & ~(size_t)7);
+        d.flags |= NEW;
+    } else if (b->dim_count && memcmp(l->dims, b->dims, b->dim_count * sizeof *b->dims) != 0) {
+        if (b->dim_count * sizeof *b->dims > s->lane.meta_bytes)
+            return fail(b->error, SHMB_TOO_LARGE, "the dims do not fit the slot's %zu header bytes", s->lane.meta_bytes);
+        write_dims(s, l, b, slot, 0);
+        d.flags |= DIMS;
+    } else if (e->may_inline && b->used <= INLINE_BYTES) {
+        d.slot = NO_SLOT;
+        d.flags |= INLINE;
+        memcpy(d.data, b->body, b->used);
+    }
+    if (d.slot != NO_SLOT) {
+        uint8_t *body = lane_body(&s->lane, (uint32_t)slot);
+        if (b->body != body) put(body, b->body, b->used);
+        s->free &= ~(1u << slot);
+    }
+    s->guess = (uint8_t)id;
+    l->used = s->position + 1;
+    ring_push(s->lane.ring, s->lane.count, s->position++, &d);
+    return SHMB_OK;
+}
+
+void sender_fail(struct sender *s, int slot, const struct envelope *e, const char *text, size_t bytes) {
+    struct descriptor d = {.sequence = e->sequence, .generation = s->generation, .returns = e->returns, .slot = NO_SLOT,
+                           .flags = FAILED | INLINE, .code = e->code};
+    if (bytes > INLINE_BYTES && slot >= 0) {
+        if (bytes > s->lane.body_bytes) bytes = s->lane.body_bytes;
+        if (bytes > UINT16_MAX) bytes = UINT16_MAX;
+        put(lane_body(&s->lane, (uint32_t)slot), text, bytes);
+        s->free &= ~(1u << slot);
+        d.slot = (uint8_t)slot;
+        d.flags = FAILED;
+    } else {
+        if (bytes > INLINE_BYTES) bytes = INLINE_BYTES;
+        memcpy(d.data, text, bytes);
+    }
+    d.text = (uint16_t)bytes;
+    ring_push(s->lane.ring, s->lane.count, s->position++, &d);
+}

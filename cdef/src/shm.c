@@ -1,0 +1,259 @@
+/* The runner that speaks shared memory: "shm://NAME". docs/architecture.md numbers the steps. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "attach.h"
+#include "host.h"
+#include "peer.h"
+#include "ring.h"
+#include "runner.h"
+#include "wait.h"
+
+enum { RETRY_NS = 2 * 1000 * 1000 };
+
+struct shm {
+    struct segment segment;
+    uint32_t channel, generation;
+    struct runner_line *mine;
+    struct channel_line *hosts;
+    struct host_line *host;
+    sem_t *bell, *host_bell;
+    struct waiter waiter;
+    struct sender out;
+    struct receiver in;
+    uint64_t sequence;
+    int slot;       /* where the message is being built; -1: in spare, for want of a slot */
+    uint8_t *spare; /* private memory of a body's size */
+    bool unsent;    /* the message waits for a slot */
+    char name[NAME_BYTES + 1];
+};
+
+/* ---- Connect ---- */
+
+static void release(struct shm *s) {
+    sender_free(&s->out);
+    receiver_free(&s->in);
+    if (s->bell) sem_close(s->bell);
+    if (s->host_bell) sem_close(s->host_bell);
+    segment_detach(&s->segment);
+    s->bell = s->host_bell = NULL;
+}
+
+static bool is_ready(void *context) {
+    const struct shm *s = context;
+    return load_acquire(&s->hosts->ready) >> 8 == s->generation || load_acquire(&s->host->closed);
+}
+
+/* Locks a free channel and says so; false when none is free. */
+static bool claim(struct shm *s) {
+    for (uint32_t i = 0; i < s->segment.block.channels; i++) {
+        if (!peer_lock(s->segment.fd, CHANNEL_BYTE + (int)i)) continue;
+        s->channel = i;
+        s->mine = segment_runner_line(&s->segment, i);
+        s->hosts = segment_channel_line(&s->segment, i);
+        s->generation = (uint32_t)(load_acquire(&s->mine->claim) >> 8) + 1;
+        s->out.lane = segment_lane(&s->segment, i, REQUEST);
+        s->in.lane = segment_lane(&s->segment, i, REPLY);
+        return true;
+    }
+    return false;
+}
+
+/* Publishes the claim and waits until the host has made the channel ready for it. */
+static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
+    if (!(s->bell = segment_bell(&s->segment, (int)s->channel, e))) return e->status;
+    put(&s->mine->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
+    store_relaxed(&s->mine->asleep, 0);
+    store_release(&s->mine->claim, (uint64_t)s->generation << 8 | CLAIMED);
+    sem_post(s->host_bell);
+    while (!is_ready(s)) {
+        if (!peer_alive(s->segment.fd, HOST_BYTE)) return fail(e, SHMB_NO_HOST, "the host of \"%s\" died while this runner connected", s->name);
+        int64_t now = clock_ns();
+        if (now >= until)
+            return fail(e, SHMB_TIMEOUT, "the host of \"%s\" lives but did not accept this runner in time: is its model busy, or its loop not running?",
+                        s->name);
+        waiter_wait(&s->waiter, is_ready, s, &s->mine->asleep, s->bell, until);
+    }
+    uint64_t ready = load_acquire(&s->hosts->ready);
+    if (ready >> 8 != s->generation || (ready & 0xff) != READY)
+        return fail(e, SHMB_NO_HOST, "the host of \"%s\" closed while this runner connected", s->name);
+    sender_start(&s->out, s->generation, s->hosts->free_slots);
+    receiver_start(&s->in, s->generation);
+    return SHMB_OK;
+}
+
+/* One attempt to connect. NO_HOST and BUSY may go better a little later. */
+static shmb_status try_connect(struct shm *s, int64_t until, struct error *e) {
+    *e = (struct error){0};
+    if (segment_attach(s->name, &s->segment, e)) return e->status;
+    s->host = segment_host_line(&s->segment);
+    if (load_acquire(&s->host->closed) || !peer_alive(s->segment.fd, HOST_BYTE))
+        fail(e, SHMB_NO_HOST, "the host of \"%s\" has died and left its segment: start a host again, or run shmbridge gc", s->name);
+    else if (!(s->host_bell = segment_bell(&s->segment, -1, e))) e->status = SHMB_NO_HOST;
+    else if (!claim(s))
+        fail(e, SHMB_BUSY, "all %u channels of the host of \"%s\" are taken: close a runner, or give the host more (Host(channels=...))",
+             s->segment.block.channels, s->name);
+    else announce(s, until, e);
+    if (e->status) release(s);
+    return e->status;
+}
+
+static void pause_before_retry(int64_t until) {
+    int64_t now = clock_ns(), ns = until - now < RETRY_NS ? until - now : RETRY_NS;
+    if (ns > 0) nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+static shmb_status shm_open_runner(shmb_runner *r, const char *where, const shmb_options *options) {
+    struct error *e = &r->broken;
+    if (!shmb_name_valid(where))
+        return fail(e, SHMB_INVALID, "\"%.120s\" is no name of a bridge: expected 1 to %d letters, digits, '_', '.' or '-', not beginning with '.'", where,
+                    NAME_BYTES);
+    struct shm *s = calloc(1, sizeof *s);
+    if (!s) return fail(e, SHMB_NO_MEMORY, "no memory for a runner");
+    strcpy(s->name, where);
+    waiter_init(&s->waiter, options->wait);
+    double seconds = options->connect_timeout ? options->connect_timeout : 10;
+    int64_t until = clock_ns() + (seconds > 0 ? (int64_t)(seconds < 1e9 ? seconds * 1e9 : 1e18) : 0);
+    /* An alive host answers a claim within a slice even when the caller does not want to wait for one to appear. */
+    int64_t answer = seconds > 0 ? until : clock_ns() + SLICE_NS;
+    shmb_status status;
+    while (((status = try_connect(s, answer, e)) == SHMB_NO_HOST || status == SHMB_BUSY) && clock_ns() < until)
+        pause_before_retry(until);
+    if (status) free(s);
+    else r->kind_state = s;
+    return status;
+}
+
+static void shm_close(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    if (!s->segment.inherited.forked) {
+        store_release(&s->mine->claim, (uint64_t)s->generation << 8 | FREE);
+        peer_unlock(s->segment.fd, CHANNEL_BYTE + (int)s->channel);
+        sem_post(s->host_bell);
+    }
+    release(s);
+    free(s->spare);
+    free(s);
+}
+
+/* ---- Ask ---- */
+
+static shmb_status broken(shmb_runner *r, shmb_status status, const char *why) {
+    const struct shm *s = r->kind_state;
+    return fail(&r->broken, status, "\"%s\": %s", s->name, why);
+}
+
+/* Takes one reply: SHMB_OK when it answers the current question, PENDING when it is a late one, else the failure. */
+static int take_reply(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    const char *why;
+    if (receiver_take(&s->in, &r->advice, &why)) return (int)broken(r, SHMB_CORRUPT, why);
+    const struct descriptor *d = &r->advice.d;
+    if (!sender_returns(&s->out, d->returns)) return (int)broken(r, SHMB_CORRUPT, "a reply returned slots that were not the host's");
+    if (d->sequence != s->sequence || s->unsent) return PENDING;
+    if (!(d->flags & FAILED)) return SHMB_OK;
+    shmb_status status = d->code ? (shmb_status)d->code : SHMB_MODEL;
+    char text[sizeof r->error.message];
+    size_t bytes = d->text < sizeof text ? d->text : sizeof text - 1;
+    take_copy(text, r->advice.text, bytes);
+    text[bytes] = 0;
+    return (int)fail(&r->error, status, "%s", text);
+}
+
+static void shm_begin(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    if (s->segment.inherited.forked) {
+        r->stuck = (struct error){.status = SHMB_FORKED, .message = "this runner was inherited through fork: open another in the child"};
+        return;
+    }
+    while (!s->out.free && receiver_ready(&s->in))
+        if (take_reply(r) > SHMB_OK && r->broken.status) {
+            r->stuck = r->broken;
+            return;
+        }
+    s->slot = sender_slot(&s->out);
+    if (s->slot < 0 && !s->spare) s->spare = aligned_alloc(ALIGNMENT, s->out.lane.body_bytes);
+    uint8_t *body = s->slot >= 0 ? lane_body(&s->out.lane, (uint32_t)s->slot) : s->spare;
+    if (!body) fail(&r->stuck, SHMB_NO_MEMORY, "no memory for a request while all slots are with the host");
+    builder_start(&r->builder, body, body ? s->out.lane.body_bytes : 0, sender_guess(&s->out));
+}
+
+/* The bound slot is s->slot for good: nothing to do, shm_begin has chosen it. */
+static void shm_bind(shmb_runner *r) { (void)r; }
+
+static shmb_status send_request(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    struct envelope e = {.sequence = s->sequence, .returns = s->in.ours, .code = (uint8_t)r->want, .flags = r->bound ? BOUND : 0};
+    if (r->bound) r->builder.guess = sender_guess(&s->out); /* the same fields every time */
+    if (sender_send(&s->out, &r->builder, s->slot, &e)) {
+        r->error = r->stuck;
+        return r->error.status;
+    }
+    s->in.ours = 0;
+    s->unsent = false;
+    waiter_wake(&s->host->asleep, s->host_bell, &s->mine->posted);
+    return SHMB_OK;
+}
+
+static bool slot_is_ours(struct shm *s, bool bound) {
+    if (bound) return s->out.free >> s->slot & 1;
+    if (s->slot < 0) s->slot = sender_slot(&s->out);
+    return s->slot >= 0;
+}
+
+static shmb_status shm_start(shmb_runner *r, shmb_dtype want) {
+    struct shm *s = r->kind_state;
+    (void)want;
+    if (s->segment.inherited.forked) return broken(r, SHMB_FORKED, "this runner was inherited through fork: open another in the child");
+    s->sequence++;
+    s->unsent = true;
+    return slot_is_ours(s, r->bound) ? send_request(r) : SHMB_OK;
+}
+
+static bool has_reply(void *context) { return receiver_ready(&((const struct shm *)context)->in); }
+
+/* Nothing came: is the other side still there? */
+static int look_around(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    uint64_t ready = load_acquire(&s->hosts->ready);
+    if (ready == ((uint64_t)s->generation << 8 | POISONED)) {
+        char reason[REASON_BYTES + 1];
+        uint32_t bytes = s->hosts->reason_bytes;
+        if (bytes > REASON_BYTES) bytes = REASON_BYTES;
+        take_copy(reason, s->hosts->reason, bytes);
+        reason[bytes] = 0;
+        return (int)broken(r, SHMB_CORRUPT, reason);
+    }
+    if (load_acquire(&s->host->closed)) return (int)broken(r, SHMB_CLOSED, "the host has closed the bridge");
+    if (!peer_alive(s->segment.fd, HOST_BYTE)) return (int)broken(r, SHMB_HOST_GONE, "the host has died; close this runner and open another once a host is back");
+    return PENDING;
+}
+
+static int shm_proceed(shmb_runner *r, int64_t until) {
+    struct shm *s = r->kind_state;
+    for (int status = PENDING;;) {
+        while (receiver_ready(&s->in))
+            if ((status = take_reply(r)) != PENDING) return status;
+        if (s->unsent && slot_is_ours(s, r->bound) && send_request(r)) return (int)r->error.status;
+        if (waiter_wait(&s->waiter, has_reply, s, &s->mine->asleep, s->bell, until) == NEWS) {
+            if (s->waiter.slept) waiter_learn(&s->waiter, (int64_t)load_relaxed(&s->hosts->posted), clock_ns());
+            continue;
+        }
+        status = look_around(r);
+        if (!receiver_ready(&s->in)) return status;
+        r->broken.status = SHMB_OK; /* a reply that was sent before the end still counts */
+        status = PENDING;
+    }
+}
+
+static void shm_abandon(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    s->sequence++; /* a late reply answers another question */
+    s->unsent = false;
+}
+
+const struct runner_kind shm_runner = {.scheme = "shm", .open = shm_open_runner, .begin = shm_begin, .bind = shm_bind,
+                                       .start = shm_start, .proceed = shm_proceed, .abandon = shm_abandon, .close = shm_close};

@@ -1,0 +1,128 @@
+#include "wait.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "ring.h"
+
+enum {
+    WAKE_COST_GUESS = 50 * 1000, /* ns: a virtual machine's */
+    LOOKS_BEFORE_CLOCK = 64,
+    LOOKS_PER_CLOCK = 32
+};
+
+static inline void cpu_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("yield");
+#endif
+}
+
+int64_t clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* CPUs' worth of time that a cgroup's quota allows: version 2, or version 1. Unlimited when there is none. */
+static double cgroup_cpus(void) {
+    double quota = -1, period = 0;
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (f) {
+        if (fscanf(f, "%lf %lf", &quota, &period) != 2) quota = -1;
+        fclose(f);
+    } else if ((f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "re"))) {
+        if (fscanf(f, "%lf", &quota) != 1) quota = -1;
+        fclose(f);
+        period = 100000;
+    }
+    return quota > 0 && period > 0 ? quota / period : 1e9;
+}
+
+void waiter_init(struct waiter *w, shmb_wait policy) {
+    cpu_set_t cpus;
+    int usable = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 2;
+    bool alone = usable < 2 || cgroup_cpus() < 2;
+    *w = (struct waiter){.spins_only = policy == SHMB_WAIT_SPIN,
+                         .may_spin = policy != SHMB_WAIT_BLOCK && !alone,
+                         .wake_cost = WAKE_COST_GUESS};
+}
+
+/* Spinning for what a wake-up costs wastes at most as much again (ski rental); when waits usually outlast that, it
+ * wastes all of it, so do not begin. */
+static int64_t spin_budget(const struct waiter *w) {
+    return w->may_spin && w->usual < 2 * w->wake_cost ? 2 * w->wake_cost : 0;
+}
+
+static void note_wait(struct waiter *w, int64_t waited) {
+    int64_t most = 4 * w->wake_cost; /* one long pause must not end the spinning */
+    w->usual += ((waited < most ? waited : most) - w->usual) / 8;
+}
+
+static bool spin(int64_t start, int64_t budget, bool yields, bool (*look)(void *), void *context) {
+    for (int64_t now = start; now - start < budget; now = clock_ns()) {
+        bool give_way = yields && now - start > budget / 2;
+        for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
+            if (look(context)) return true;
+            if (give_way) {
+                sched_yield();
+                break;
+            }
+            cpu_pause();
+        }
+    }
+    return look(context);
+}
+
+static int sleep_until(sem_t *bell, int64_t until) {
+    struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+    return sem_clockwait(bell, CLOCK_MONOTONIC, &t) == 0 ? 0 : errno;
+}
+
+static enum waited sleep_for_news(bool (*look)(void *), void *context, _Atomic uint32_t *asleep, sem_t *bell,
+                                  int64_t until) {
+    publish(asleep, 1);
+    int error = look(context) ? 0 : sleep_until(bell, until);
+    enum waited result = look(context) ? NEWS : error == EINTR ? SIGNALLED : error ? SLICE_OVER : RUNG;
+    store_relaxed(asleep, 0);
+    return result;
+}
+
+enum waited waiter_wait(struct waiter *w, bool (*look)(void *), void *context, _Atomic uint32_t *asleep, sem_t *bell,
+                        int64_t until) {
+    w->slept = false;
+    for (int i = 0; w->may_spin && i < LOOKS_BEFORE_CLOCK; i++) {
+        if (look(context)) {
+            w->usual -= w->usual / 8;
+            return NEWS;
+        }
+        cpu_pause();
+    }
+    int64_t start = clock_ns();
+    if (until > start + SLICE_NS) until = start + SLICE_NS;
+    int64_t budget = w->spins_only ? until - start : spin_budget(w);
+    if (budget > until - start) budget = until - start;
+    enum waited result = NEWS;
+    if (!spin(start, budget, !w->spins_only, look, context)) {
+        w->slept = !w->spins_only && until > start;
+        result = w->slept ? sleep_for_news(look, context, asleep, bell, until) : SLICE_OVER;
+    }
+    if (!w->spins_only) note_wait(w, clock_ns() - start);
+    return result;
+}
+
+void waiter_learn(struct waiter *w, int64_t posted, int64_t woke) {
+    int64_t cost = woke - posted;
+    if (cost < 1000 || cost > 1000 * 1000) return; /* another clock, or a machine too busy to tell */
+    w->wake_cost += (cost - w->wake_cost) / 8;
+}
+
+void waiter_wake(_Atomic uint32_t *asleep, sem_t *bell, _Atomic uint64_t *posted) {
+    if (!raised(asleep)) return;
+    store_relaxed(posted, (uint64_t)clock_ns());
+    sem_post(bell);
+}

