@@ -1,11 +1,16 @@
 # The Python extension shmbridge._native, under pip (scikit-build-core): cffi's code with the core inside, hidden.
 
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
-find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
-if(NOT Python_Development.Module_FOUND)
-    message(FATAL_ERROR "Python.h of ${Python_EXECUTABLE} (Python ${Python_VERSION}) was not found: install Python's headers. "
-                        "Debian, Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel; then try again.")
+if(NOT Python_INCLUDE_DIR)
+    execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_config_var('INCLUDEPY'))"
+                    OUTPUT_VARIABLE Python_INCLUDE_DIR OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 endif()
+if(NOT EXISTS ${Python_INCLUDE_DIR}/Python.h)
+    message(FATAL_ERROR "Python.h of Python ${Python_VERSION} was expected in ${Python_INCLUDE_DIR}, and is not there: install "
+                        "Python's headers (Debian, Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel), "
+                        "then try again.")
+endif()
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 
 add_custom_command(
     OUTPUT _native.c
@@ -28,3 +33,5 @@ target_compile_options(_native PRIVATE -std=c11 -D_GNU_SOURCE)
 target_link_options(_native PRIVATE LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/extension.map)
 target_link_libraries(_native PRIVATE Python::Module shmbridge_static)
 install(TARGETS _native DESTINATION .)
+# `shmbridge demo` compiles them against the installed library.
+install(DIRECTORY ../examples DESTINATION . PATTERN build* EXCLUDE)

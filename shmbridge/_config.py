@@ -36,3 +36,8 @@ def cmakedir() -> Path:
 def pkgconfigdir() -> Path:
     """The directory of shmbridge.pc: `PKG_CONFIG_PATH=…`."""
     return prefix() / "lib" / "pkgconfig"
+
+
+def examples() -> Path:
+    """The directory of the example compilers' sources, examples/ of the source tree."""
+    return prefix() / "examples"

@@ -101,6 +101,11 @@ const char *shmb_host_error(const shmb_host *h, int64_t key) {
     return key >= 0 && channel < h->count ? h->channels[channel].error.message : h->error.message;
 }
 
+void *shmb_host_memory(const shmb_host *h, uint64_t *size) {
+    *size = h->segment.size;
+    return h->segment.base;
+}
+
 bool shmb_host_forked(const shmb_host *h) { return h->segment.inherited.forked; }
 
 void shmb_host_wake(shmb_host *h) {

@@ -1,0 +1,36 @@
+/* The model's side in C, the tests' host: looks at the first element, answers 1. Prints its bridge's name.
+ *     host WAIT CPU REQUEST_BYTES CHANNELS */
+#include "bridge.h"
+
+#include <sched.h>
+#include <signal.h>
+
+static struct bridge b;
+static volatile float first; /* what the model would have read */
+
+static void stop(int number) {
+    (void)number;
+    shmb_host_wake(b.host);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 5) return 2;
+    shmb_plan plan = {.channels = (uint32_t)atoi(argv[4]), .slots = 2, .header_bytes = 4096, .request_bytes = strtoull(argv[3], NULL, 10),
+                      .advice_bytes = 4096};
+    bridge_open(&b, "bench", plan, (shmb_wait)atoi(argv[1]));
+    cpu_set_t cpus; /* pinned only now: a host that may use one CPU only does not spin */
+    CPU_ZERO(&cpus);
+    CPU_SET(atoi(argv[2]), &cpus);
+    sched_setaffinity(0, sizeof cpus, &cpus);
+    signal(SIGTERM, stop);
+    printf("%s\n", b.name);
+    fflush(stdout);
+    for (int64_t key; (key = shmb_host_receive(b.host, 100000000)) != -SHMB_INTERRUPTED;) {
+        if (key < 0) continue;
+        const shmb_message *m = shmb_host_message(b.host, key);
+        first = *(const float *)m->tensors[0].data;
+        shmb_host_reply_i64(b.host, key, false, 1);
+    }
+    bridge_close(&b);
+    return 0;
+}

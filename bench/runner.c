@@ -1,0 +1,34 @@
+/* The compiler's side in C: float32[BYTES / 4] in, one scalar out, again and again.
+ *     runner NAME WAIT [CPU] */
+#include <sched.h>
+#include <string.h>
+
+#include "block.h"
+#include "shmbridge.h"
+
+static shmb_runner *r;
+
+static void trip(size_t bytes) {
+    static uint8_t value;
+    int64_t advice;
+    float *features = shmb_feature_f32(r, "features", (int64_t)(bytes / sizeof(float)));
+    memset(features, ++value, bytes);
+    if (shmb_evaluate_i64(r, &advice) == SHMB_OK) return;
+    fprintf(stderr, "%s\n", shmb_error_message(r));
+    exit(1);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    shmb_options options = {.size = sizeof options, .wait = (shmb_wait)atoi(argv[2])};
+    if (shmb_open(argv[1], &options, &r)) fprintf(stderr, "%s\n", shmb_error_message(r));
+    if (argc > 3) { /* after open: a runner that may use one CPU only does not spin */
+        cpu_set_t cpus;
+        CPU_ZERO(&cpus);
+        CPU_SET(atoi(argv[3]), &cpus);
+        sched_setaffinity(0, sizeof cpus, &cpus);
+    }
+    blocks(trip);
+    shmb_close(r);
+    return 0;
+}

@@ -1,0 +1,289 @@
+"""The model's side of a bridge."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from sys import getrefcount
+from types import TracebackType
+from typing import Any
+
+from shmbridge import segment
+from shmbridge._native import ffi, lib
+from shmbridge.batch import Batch
+from shmbridge.errors import ClosedError, ForkedError, InvalidError, raise_status
+from shmbridge.request import Request
+from shmbridge.tensor import TensorSpec
+
+SLICE_NS = 100_000_000  # a wait asks after signals at least this often
+CACHED = 1024  # requests of known layout, dims and slot
+WAITS = {"adaptive": lib.SHMB_WAIT_ADAPTIVE, "spin": lib.SHMB_WAIT_SPIN, "block": lib.SHMB_WAIT_BLOCK}
+
+Model = Callable[[Mapping[str, Any]], Any]
+
+
+def wait_code(wait: str) -> int:
+    """The C constant of a way to wait."""
+    try:
+        return int(WAITS[wait])
+    except KeyError:
+        raise InvalidError(f"wait={wait!r}: expected {', '.join(WAITS)}") from None
+
+
+class Host:
+    """A named meeting place, made here, for up to `channels` runners at once.
+
+    name: "shm://NAME" or NAME. channels: 1 to 256. slots: messages that a runner may have under way, a power of two from
+    2 to 32; more than 2 let a loop keep arrays of earlier requests without copies. request_bytes, advice_bytes,
+    header_bytes: room of one slot; all of it, channels x slots, is reserved at once in /dev/shm. wait: "adaptive" (spin
+    as long as it pays, then sleep), "spin" or "block". features, advice: what every message must hold. until_idle: the
+    loop ends after so many seconds without any runner.
+
+    Errors: InvalidError, InUseError (a live host has that name; a dead one's files are taken over), SystemCallError (for
+    one, no room in /dev/shm), NotPermittedError. One thread receives; any thread may reply. In a forked child the host
+    is the parent's: kept arrays can be read, every call is ForkedError, and closing removes nothing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        channels: int = 16,
+        slots: int = 2,
+        request_bytes: int = 1 << 20,
+        advice_bytes: int = 1 << 16,
+        header_bytes: int = 1 << 15,
+        wait: str = "adaptive",
+        features: Sequence[TensorSpec] | None = None,
+        advice: Sequence[TensorSpec] | None = None,
+        until_idle: float | None = None,
+    ) -> None:
+        self._closed = True
+        self.name = segment.bridge_name(name)
+        self._features = None if features is None else {spec.name: spec for spec in features}
+        self._advice = None if advice is None else {spec.name: spec for spec in advice}
+        self._until_idle = until_idle
+        try:
+            plan = ffi.new("shmb_plan *", (channels, slots, header_bytes, request_bytes, advice_bytes))
+        except OverflowError as error:
+            raise InvalidError(f"channels, slots and bytes must be positive numbers: {error}") from None
+        self._h, self._session = segment.create_host(self.name, plan, wait_code(wait))
+        size = ffi.new("uint64_t *")
+        base, h = lib.shmb_host_memory(self._h, size), self._h
+        self._base = int(ffi.cast("uintptr_t", base))
+        # The mapping and the handle live as long as this or any array over the memory.
+        self._memory = ffi.buffer(ffi.gc(base, lambda _: lib.shmb_host_free(h)), size[0])
+        self._requests: dict[int, Request] = {}
+        self._kept: dict[int, Request] = {}  # answered, but their slots' views live on
+        self._left_over: list[Request] = []  # did not fit the last batch
+        self._idle_since = time.monotonic()
+        self._closed = False
+
+    # ---- Life ----
+
+    @property
+    def url(self) -> str:
+        """What runners open."""
+        return f"shm://{self.name}"
+
+    @property
+    def runners(self) -> int:
+        """How many runners are attached."""
+        return int(lib.shmb_host_attached(self._h))
+
+    def close(self) -> None:
+        """Removes the bridge: attached runners get SHMB_CLOSED. Arrays that are kept stay valid. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._requests.clear()
+        self._left_over.clear()
+        if lib.shmb_host_forked(self._h):
+            return
+        segment.unlink_bridge(self.name, self._session)
+        lib.shmb_host_close(self._h)
+        lib.shmb_host_wake(self._h)
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<Host {self.url}{', closed' if self._closed else ''}>"
+
+    # ---- Receive ----
+
+    def __iter__(self) -> Iterator[Request]:
+        """Requests, one after another, until closed, Ctrl-C, or `until_idle`.
+
+        An unanswered request is answered with an error when the next one is asked for, unless someone besides the loop
+        holds it. The object is used again for a later request of the same kind; keep its arrays rather than itself.
+        """
+        receive, h, requests, kept = lib.shmb_host_receive, self._h, self._requests, self._kept
+        while not self._closed:
+            if kept:
+                self._release_dead()
+            key = receive(h, SLICE_NS)
+            if key < 0:
+                if self._ends(key):
+                    return
+                continue
+            request = requests.get(key)
+            # Held by the dict, by this frame, by the argument and by the caller's loop variable: nobody will miss it.
+            if request is not None and getrefcount(request) <= 4:
+                request._open = True
+                if request._copy:
+                    request._renew()
+            else:
+                request = self._meet(key)
+                if request is None:
+                    continue
+            yield request
+            if request._open and getrefcount(request) <= 4:
+                request._drop()
+
+    def receive(self, timeout: float | None = None) -> Request | None:
+        """The next request, or None when none came within `timeout` seconds (None: wait until closed).
+
+        Unlike the loop's, it is yours until you answer it or let it go. Errors: ClosedError, ForkedError.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._release_dead()
+            left = SLICE_NS if until is None else max(0, int((until - time.monotonic()) * 1e9))
+            key = lib.shmb_host_receive(self._h, left)
+            if key >= 0:
+                request = self._meet(key)
+                if request is not None:
+                    return request
+            elif self._ends(key):
+                raise ClosedError(f'the host "{self.name}" is closed')
+            elif until is not None and time.monotonic() >= until:
+                return None
+
+    def batches(self, max_size: int = 8, max_wait: float = 50e-6) -> Iterator[Batch]:
+        """Requests of several runners together, for one forward pass: as many as come within max_wait seconds of the
+        first, at most max_size; a batch ends early once every attached runner has asked. All requests of a batch have
+        the same names, dtypes and shapes; others wait for the next batch."""
+        if max_size < 1:
+            raise InvalidError(f"max_size={max_size}: expected 1 or more")
+        while not self._closed:
+            first = self._left_over.pop(0) if self._left_over else self._first()
+            if first is None:
+                return
+            batch = Batch(self._collect(first, max_size, max_wait))
+            yield batch
+            batch._drop()
+
+    def _first(self) -> Request | None:
+        try:
+            while True:
+                request = self.receive(timeout=SLICE_NS / 1e9)
+                if request is not None:
+                    return request
+        except ClosedError:
+            return None
+
+    def _collect(self, first: Request, max_size: int, max_wait: float) -> list[Request]:
+        alike, others = [first], []
+        for request in self._left_over:
+            (alike if len(alike) < max_size and request.signature == first.signature else others).append(request)
+        until = time.monotonic() + max_wait
+        while len(alike) < max_size and lib.shmb_host_waiting(self._h) < lib.shmb_host_attached(self._h):
+            left = until - time.monotonic()
+            key = lib.shmb_host_receive(self._h, max(0, int(left * 1e9)))
+            request = self._meet(key) if key >= 0 else None
+            if request is not None:
+                (alike if request.signature == first.signature else others).append(request)
+            if left <= 0:
+                break
+        self._left_over = others
+        return alike
+
+    def _meet(self, key: int) -> Request | None:
+        """A new Request for a key; None when it is not what this host expects, which its runner is then told."""
+        message = lib.shmb_host_message(self._h, key)
+        if message == ffi.NULL:
+            return None
+        known = self._requests.get(key)
+        request = Request(self, key, message)
+        if known is not None:
+            known._open = False
+        if len(self._requests) >= CACHED:
+            self._forget()
+        mismatch = self._features is not None and self._mismatch(request)
+        if mismatch:
+            request._fail(lib.SHMB_MISMATCH, mismatch)
+            return None
+        self._requests[key] = request
+        return request
+
+    def _forget(self) -> None:
+        """Makes room among the cached requests: the older half of those that are answered."""
+        for key in list(self._requests)[: CACHED // 2]:
+            if not self._requests[key]._open:
+                del self._requests[key]
+
+    def _mismatch(self, request: Request) -> str:
+        specs = self._features or {}
+        found = request._places
+        fits = found.keys() == specs.keys() and all(
+            place.kind == lib.SHMB_TENSOR and specs[name].matches(place.dtype, place.shape) for name, place in found.items()
+        )
+        return "" if fits else f"the host expects {', '.join(map(str, specs.values()))}; the runner sent {request.signature}"
+
+    def _ends(self, key: int) -> bool:
+        """Nothing was received: is that the end of the loop? Raises where it is an error."""
+        if key == -lib.SHMB_CLOSED or self._closed:
+            return True
+        if key == -lib.SHMB_FORKED:
+            raise ForkedError(f'the host "{self.name}" was inherited through fork: make another in the child')
+        if key not in (-lib.SHMB_TIMEOUT, -lib.SHMB_INTERRUPTED):
+            raise_status(-key, "")
+        if self.runners:
+            self._idle_since = time.monotonic()
+        return self._until_idle is not None and time.monotonic() - self._idle_since >= self._until_idle
+
+    def _release_dead(self) -> None:
+        """Gives back the slots whose last view has died."""
+        for key, request in list(self._kept.items()):
+            if not request._held():
+                del self._kept[key]
+                lib.shmb_host_release(self._h, key)
+
+    # ---- Serve ----
+
+    def serve(self, model: Model, *, max_batch: int = 1, max_wait: float = 50e-6) -> None:
+        """Answers every request with model(request): a value, or a dict of several by name; an exception becomes an
+        error reply (ModelError on the other side). Until closed, Ctrl-C, or `until_idle`.
+
+        model gets a mapping from names to arrays (strings, lists) and may keep them. With max_batch > 1 it gets a
+        `Batch`, whose arrays have one more dim in front, and returns one row (or list element) for each request.
+        """
+        try:
+            if max_batch > 1:
+                for batch in self.batches(max_batch, max_wait):
+                    _answer(batch, model)
+            else:
+                for request in self:
+                    _answer(request, model)
+        except KeyboardInterrupt:
+            return
+
+
+def _answer(question: Request | Batch, model: Model) -> None:
+    try:
+        advice = model(question)
+        if isinstance(advice, Mapping):
+            question.reply(**advice)
+        else:
+            question.reply(advice)
+    except Exception as error:
+        question._answer_error(error)
+

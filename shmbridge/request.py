@@ -1,0 +1,267 @@
+"""One question of one runner: features as arrays where they lie in shared memory, and the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shmbridge import _free_threaded, tensor
+from shmbridge._native import ffi, lib
+from shmbridge.errors import InvalidError, MismatchError, TooLargeError, raise_status
+from shmbridge.tensor import Array, TensorSpec
+
+if TYPE_CHECKING:
+    from shmbridge.host import Host
+
+_MISSING: Any = object()
+COPY_BIT = 1 << 15  # of a key: what is read must be copied before the reply
+
+
+class _Place:
+    """Where one feature lies in its slot's body."""
+
+    __slots__ = ("dtype", "end", "index", "kind", "name", "shape", "start")
+
+    def __init__(self, index: int, t: Any, body: int) -> None:
+        self.index = index
+        self.name: str = ffi.string(t.name).decode()
+        self.kind: int = t.kind
+        self.dtype = tensor.dtype_of(t.dtype)
+        self.shape = tensor.shape_of(t)
+        self.start = int(ffi.cast("uintptr_t", t.data)) - body
+        self.end = self.start + t.size * self.dtype.itemsize
+
+    def array(self, flat: Array) -> Array:
+        """The feature as an array over the body's bytes; its base is `flat`, as is that of all that derive from it."""
+        return flat[self.start : self.end].view(self.dtype).reshape(self.shape)
+
+    def spec(self) -> str:
+        text = {lib.SHMB_STRING: "str", lib.SHMB_STRINGS: "list of str"}.get(self.kind)
+        ragged = "ragged " if self.kind == lib.SHMB_RAGGED else ""
+        return f"{self.name}: {text}" if text else f"{ragged}{TensorSpec(self.name, self.dtype, self.shape)}"
+
+
+class Request(Mapping[str, Any]):
+    """The features that a runner sent, by name, until `reply` or `fail` answers them.
+
+    `request["x"]` is a numpy array in shared memory: no copy is made, and it stays valid and unchanged for as long as it
+    is kept, also after the reply. Where that cannot be (the runner's buffers are bound to the slot, or every other slot
+    is still held by kept arrays) it is a copy. Strings come as str, lists of strings as list, ragged lists as `Ragged`.
+    A request that is never answered is answered with an error: by the loop over the host when it asks for the next one
+    and nobody else holds this one, else when it is collected. Any thread may reply.
+    """
+
+    __slots__ = ("__weakref__", "_arrays", "_copy", "_flat", "_h", "_host", "_key", "_lists", "_open", "_places")
+
+    def __init__(self, host: Host, key: int, message: Any) -> None:
+        self._host = host
+        self._h = host._h
+        self._key = key
+        self._open = True
+        self._copy = bool(key & COPY_BIT) or _free_threaded
+        body = int(ffi.cast("uintptr_t", message.body))
+        self._flat = np.frombuffer(host._memory, np.uint8, message.body_bytes, body - host._base)
+        places = [_Place(i, message.tensors[i], body) for i in range(message.count)]
+        self._places = {place.name: place for place in places}
+        self._arrays: dict[str, Array] = {}  # tensors, made once and used again by later requests like this one
+        self._lists: dict[str, Array] = {}  # values of strings and lists
+
+    # ---- Read ----
+
+    def __getitem__(self, name: str) -> Any:
+        if self._open:
+            array = self._arrays.get(name)
+            if array is not None:
+                return array
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __repr__(self) -> str:
+        return f"<Request {self.signature}{'' if self._open else ', answered'}>"
+
+    @property
+    def signature(self) -> str:
+        """Names, dtypes and shapes of the features."""
+        return ", ".join(place.spec() for place in self._places.values())
+
+    def view(self, name: str) -> Array:
+        """The tensor in shared memory even where `request[name]` would be a copy. It is valid until the reply only."""
+        self._check_open()
+        return self._place(name).array(self._flat)
+
+    def _place(self, name: str) -> _Place:
+        try:
+            return self._places[name]
+        except KeyError:
+            raise KeyError(f"no feature {name!r}; there are: {self.signature or 'none'}") from None
+
+    def _make(self, name: str) -> Any:
+        place = self._place(name)
+        self._check_open()
+        if place.kind == lib.SHMB_TENSOR:
+            array = place.array(self._flat)
+            self._arrays[name] = array = array.copy() if self._copy else array
+            return array
+        if name not in self._lists:
+            array = place.array(self._flat)
+            self._lists[name] = array.copy() if self._copy else array
+        values = self._lists[name]
+        if place.kind == lib.SHMB_STRING:
+            return values.tobytes().decode()
+        offsets = tensor.offsets_of(lib.shmb_host_message(self._h, self._key).tensors[place.index])
+        return tensor.texts_of(values, offsets) if place.kind == lib.SHMB_STRINGS else tensor.Ragged(values, offsets)
+
+    # ---- Reply ----
+
+    def reply(self, advice: Any = _MISSING, **named: Any) -> bool:
+        """Answers: one value, named "advice", or several by name. Takes numpy arrays and scalars, Python numbers, str,
+        lists, Ragged, and anything with DLPack. Converted to the dtype that the runner asked for when every value is
+        exactly representable, else both sides get InexactError.
+
+        Returns False when the runner has gone meanwhile. Other errors: InvalidError (no advice, a value that is no
+        tensor, answered already; the request stays open for another try), MismatchError (not the host's advice specs),
+        TooLargeError (both sides), ClosedError, ForkedError.
+        """
+        self._check_open()
+        kind = type(advice)
+        if (kind is int or kind is float) and not named and self._host._advice is None:
+            keep = self._held()
+            self._open = False
+            send = lib.shmb_host_reply_i64 if kind is int else lib.shmb_host_reply_f64
+            try:
+                status = send(self._h, self._key, keep, advice)
+            except OverflowError:  # beyond int64
+                self._open = True
+            else:
+                if keep:
+                    self._host._kept[self._key] = self
+                return self._sent(status) if status else True
+        if advice is not _MISSING:
+            named = {"advice": advice, **named}
+        if not named:
+            raise InvalidError("expected advice, as reply(value) or reply(name=value), found none")
+        return self._reply_fields([tensor.as_field(name, value) for name, value in named.items()])
+
+    def fail(self, error: BaseException | str) -> bool:
+        """Answers with an error, which the runner gets as SHMB_MODEL (ModelError) with this text."""
+        self._check_open()
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        return self._fail(lib.SHMB_MODEL, text)
+
+    def _answer_error(self, error: BaseException | str) -> None:
+        if self._open:
+            self.fail(error)
+
+    def _fail(self, status: int, text: str) -> bool:
+        keep = self._finish()
+        data = text.encode()
+        return self._sent(lib.shmb_host_reply_error(self._h, self._key, keep, status, data, len(data)))
+
+    def _finish(self) -> bool:
+        """Marks the request answered; do views of its slot live on?"""
+        keep = self._held()
+        self._open = False
+        if keep:
+            self._host._kept[self._key] = self
+        return keep
+
+    def _sent(self, status: int) -> bool:
+        if status == lib.SHMB_RUNNER_GONE:
+            return False
+        if status:
+            raise_status(status, lib.shmb_host_error(self._h, self._key))
+        return True
+
+    def _reply_fields(self, fields: list[tensor.Field]) -> bool:
+        host, h, key = self._host, self._h, self._key
+        try:
+            fields = self._fit(fields)
+        except (MismatchError, TooLargeError) as error:
+            self._fail(error.status, str(error))
+            raise
+        message = lib.shmb_host_message(h, key)
+        want = message.want if message != ffi.NULL else lib.SHMB_ANY
+        if want and len(fields) == 1:
+            exact = tensor.exactly(fields[0], want)
+            if exact is None:
+                dtype = tensor.dtype_of(want)
+                text = f'the advice "{fields[0].name}" of dtype {fields[0].values.dtype} is not exactly a {dtype}, which the runner asked for'
+                if self._fail(lib.SHMB_INEXACT, text):
+                    raise_status(lib.SHMB_INEXACT, text)
+                return False
+            fields = [exact]
+        self._check_open()
+        status = lib.shmb_host_reply_begin(h, key)
+        if not status:
+            try:
+                for field in fields:
+                    tensor.write_field(lambda *a: lib.shmb_host_reply_add(h, key, *a), field)
+            except BaseException as error:
+                self._fail(lib.SHMB_MODEL, f"{type(error).__name__}: {error}")
+                raise
+        keep = self._finish()
+        if keep and status:
+            host._kept.pop(key, None)
+        return self._sent(status or lib.shmb_host_reply_send(h, key, keep))
+
+    def _fit(self, fields: list[tensor.Field]) -> list[tensor.Field]:
+        """Checks the fields against the host's advice specs, and converts them to those dtypes where that is exact."""
+        specs = self._host._advice
+        if specs is None:
+            return fields
+        found = {field.name: field for field in fields}
+        fitted = []
+        for spec in specs.values():
+            field = found.pop(spec.name, None)
+            exact = tensor.exactly(field, tensor.code_of(spec.dtype, spec.name)) if field else None
+            if exact is None or not spec.matches(exact.values.dtype, exact.values.shape):
+                break
+            fitted.append(exact)
+        if found or len(fitted) < len(specs):
+            raise MismatchError(
+                f"expected advice {', '.join(map(str, specs.values()))}; found {tensor.describe({f.name: f.values for f in fields})}"
+            )
+        return fitted
+
+    # ---- Lifetime ----
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise InvalidError("this request has been answered: read and reply before that (arrays that were taken before stay valid)")
+
+    def _held(self) -> bool:
+        """Does anyone else hold an array over the slot? Derived arrays hold `_flat` or the array that they derive from."""
+        if self._copy:
+            return False
+        arrays, lists = self._arrays, self._lists
+        if getrefcount(self._flat) > 2 + len(arrays) + len(lists):  # the attribute, the argument, and our own arrays
+            return True
+        for array in arrays.values():
+            if getrefcount(array) > 3:  # the dict, the loop, the argument
+                return True
+        return any(getrefcount(array) > 3 for array in lists.values())
+
+    def _renew(self) -> None:
+        self._open = True
+        if self._copy:
+            self._arrays.clear()
+            self._lists.clear()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            self._drop()
+
+    def _drop(self) -> None:
+        if not self._host._closed:
+            self._fail(lib.SHMB_DROPPED, "the host let this request go without a reply")

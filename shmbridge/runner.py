@@ -1,0 +1,114 @@
+"""The compiler's side, in Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from shmbridge import tensor
+from shmbridge._native import ffi, lib
+from shmbridge.errors import BusyError, ClosedError, DeadlineError, NoHostError, raise_status
+from shmbridge.host import wait_code
+
+CONNECT_SLICE = 0.05  # seconds between looks at signals while connecting
+RETRY = {NoHostError.status, BusyError.status, DeadlineError.status}
+PENDING = -1
+
+
+class Runner:
+    """Asks for advice: what `connect` returns. For one thread at a time; several threads connect a runner each."""
+
+    def __init__(self, url: str | None = None, *, connect_timeout: float = 10, deadline: float | None = None, wait: str = "adaptive") -> None:
+        self._r: Any = ffi.NULL
+        self._r = _open(url, connect_timeout, deadline or 0, wait_code(wait))
+        self._advice: dict[str, Any] = {}
+
+    def evaluate(self, features: Mapping[str, Any], *, dtype: Any = None) -> Any:
+        """Sends features by name and waits for the advice: numpy arrays and scalars, Python numbers, str, lists, Ragged,
+        anything with DLPack. Returns the one value where the advice has one field (a Python number for rank 0, else an
+        array, str, list of str or Ragged, all copies), else a dict of values by name; `advice` has the dict always.
+
+        dtype: what the host is asked to convert one advice to. Errors: as `shmb_evaluate`: HostGoneError, ClosedError,
+        DeadlineError, ModelError, DroppedError, TooLargeError, MismatchError, InexactError, CorruptError, ForkedError;
+        InvalidError for a value that is no tensor. Ctrl-C gives the question up.
+        """
+        r = self._r
+        if r == ffi.NULL:
+            raise ClosedError("this runner is closed: connect another")
+        want = lib.SHMB_ANY if dtype is None else tensor.code_of(np.dtype(dtype), "dtype")
+        fields = [tensor.as_field(name, value) for name, value in features.items()]
+        for field in fields:
+            tensor.write_field(lambda *a: lib.shmb_runner_add(r, *a), field)
+        self._advice = {}
+        status = lib.shmb_runner_start(r, want) or PENDING
+        try:
+            while status == PENDING:
+                status = lib.shmb_runner_continue(r)
+        except BaseException:
+            if status == PENDING:
+                lib.shmb_runner_abandon(r, lib.SHMB_INTERRUPTED)
+            raise
+        if status:
+            raise_status(status, lib.shmb_error_message(r))
+        self._advice = self._read()
+        return next(iter(self._advice.values())) if len(self._advice) == 1 else self._advice
+
+    @property
+    def advice(self) -> dict[str, Any]:
+        """All fields of the last advice by name; empty after an error."""
+        return self._advice
+
+    def _read(self) -> dict[str, Any]:
+        t, advice = ffi.new("shmb_tensor *"), {}
+        for i in range(lib.shmb_advice_count(self._r)):
+            lib.shmb_advice_at(self._r, i, t)
+            advice[ffi.string(t.name).decode()] = tensor.copy_value(t)
+        return advice
+
+    def set_deadline(self, seconds: float | None) -> None:
+        """The deadline of later evaluates, in seconds; None: none."""
+        if self._r != ffi.NULL:
+            lib.shmb_set_deadline(self._r, seconds or 0)
+
+    def close(self) -> None:
+        """Gives the channel back. May be called twice."""
+        r, self._r = self._r, ffi.NULL
+        lib.shmb_close(r)
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_r", None):
+            self.close()
+
+
+def _open(url: str | None, connect_timeout: float, deadline: float, wait: int) -> Any:
+    """shmb_open in slices, so that Ctrl-C works while there is no host."""
+    until = time.monotonic() + connect_timeout
+    out = ffi.new("shmb_runner **")
+    while True:
+        left = until - time.monotonic()
+        options = ffi.new("shmb_options *", (ffi.sizeof("shmb_options"), min(left, CONNECT_SLICE) if left > 0 else -1, deadline, wait))
+        status = lib.shmb_open(ffi.NULL if url is None else url.encode(), options, out)
+        if not status:
+            return out[0]
+        text = ffi.string(lib.shmb_error_message(out[0])).decode(errors="replace")
+        lib.shmb_close(out[0])
+        if status not in RETRY or left <= 0:
+            raise_status(status, text)
+
+
+def connect(url: str | None = None, *, connect_timeout: float = 10, deadline: float | None = None, wait: str = "adaptive") -> Runner:
+    """Opens a runner. url: "shm://NAME" or NAME; None reads $SHMBRIDGE_URL. connect_timeout: seconds to wait for a host
+    and a free channel. deadline: seconds for one evaluate; None: no end, though the host's death ends it. wait:
+    "adaptive", "spin" or "block". Errors: InvalidError, UnsupportedError, NoHostError, BusyError, DeadlineError (a live
+    host did not answer), IncompatibleError, NotPermittedError, CorruptError, SystemCallError."""
+    return Runner(url, connect_timeout=connect_timeout, deadline=deadline, wait=wait)

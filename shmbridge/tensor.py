@@ -1,0 +1,279 @@
+"""Values and their tensors: what numpy, Python and DLPack objects become on the wire, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shmbridge._native import ffi, lib
+from shmbridge.errors import InvalidError
+
+Array = npt.NDArray[Any]
+
+DTYPE_OF_CODE: dict[int, np.dtype[Any]] = {
+    lib.SHMB_BOOL: np.dtype(np.bool_),
+    lib.SHMB_INT8: np.dtype(np.int8),
+    lib.SHMB_INT16: np.dtype(np.int16),
+    lib.SHMB_INT32: np.dtype(np.int32),
+    lib.SHMB_INT64: np.dtype(np.int64),
+    lib.SHMB_UINT8: np.dtype(np.uint8),
+    lib.SHMB_UINT16: np.dtype(np.uint16),
+    lib.SHMB_UINT32: np.dtype(np.uint32),
+    lib.SHMB_UINT64: np.dtype(np.uint64),
+    lib.SHMB_FLOAT16: np.dtype(np.float16),
+    lib.SHMB_FLOAT32: np.dtype(np.float32),
+    lib.SHMB_FLOAT64: np.dtype(np.float64),
+}
+CODE_OF_DTYPE: dict[np.dtype[Any], int] = {dtype: code for code, dtype in DTYPE_OF_CODE.items()}
+
+
+def dtype_of(code: int) -> np.dtype[Any]:
+    """numpy's dtype of a wire code; bfloat16 needs the package ml_dtypes."""
+    dtype = DTYPE_OF_CODE.get(code)
+    if dtype is None and code == lib.SHMB_BFLOAT16:
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise InvalidError("a tensor of dtype bfloat16 came in: pip install shmbridge[bfloat16] to read it") from error
+        dtype = DTYPE_OF_CODE[code] = np.dtype(ml_dtypes.bfloat16)
+        CODE_OF_DTYPE[dtype] = code
+    if dtype is None:
+        raise InvalidError(f"expected a dtype code of 1 to {lib.SHMB_BFLOAT16}, found {code}")
+    return dtype
+
+
+def code_of(dtype: np.dtype[Any], name: str) -> int:
+    """The wire code of a numpy dtype (byte order aside); InvalidError names the field."""
+    code = CODE_OF_DTYPE.get(dtype) or CODE_OF_DTYPE.get(dtype.newbyteorder("="))
+    if code is None and dtype.name == "bfloat16":
+        code = CODE_OF_DTYPE.setdefault(dtype, lib.SHMB_BFLOAT16)
+        DTYPE_OF_CODE.setdefault(code, dtype)
+    if code is None:
+        raise InvalidError(f'"{name}": no tensor has dtype {dtype}; expected bool, int8 to uint64, float16 to float64 or bfloat16')
+    return code
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What a field should be. dtype: anything numpy takes as one; shape: sizes, None for any; shape None: any shape."""
+
+    name: str
+    dtype: Any
+    shape: tuple[int | None, ...] | None = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+    def matches(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+        """Does an array of this dtype and shape fit?"""
+        if dtype != self.dtype:
+            return False
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(want in (None, size) for want, size in zip(self.shape, shape, strict=True))
+
+    def __str__(self) -> str:
+        sizes = "..." if self.shape is None else ", ".join("?" if size is None else str(size) for size in self.shape)
+        return f"{self.name}: {self.dtype}[{sizes}]"
+
+
+class Ragged(Sequence[Array]):
+    """A list of rows of unequal length: values (shape [total, ...]) and offsets (int64[rows + 1]), as in Arrow's lists."""
+
+    __slots__ = ("offsets", "values")
+
+    def __init__(self, values: Array, offsets: npt.NDArray[np.int64]) -> None:
+        self.values = values
+        self.offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        row = range(len(self))[index]
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self.values[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True))
+
+    def __repr__(self) -> str:
+        return f"Ragged({[row.tolist() for row in self]})"
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Array]) -> Ragged:
+        """Joins rows of one dtype, whose shapes differ in the first dim alone. ValueError when they do not."""
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        return cls(np.concatenate(rows), offsets)
+
+
+@dataclass(slots=True)
+class Field:
+    """A value ready for the wire: values as a C-contiguous array of any rank; offsets for lists."""
+
+    name: str
+    code: int
+    kind: int
+    values: Array
+    offsets: npt.NDArray[np.int64] | None = None
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dims on the wire: a list's row count first."""
+        shape = self.values.shape
+        return shape if self.offsets is None else (len(self.offsets) - 1, *shape)
+
+
+def _element_types(value: Sequence[Any]) -> set[str]:
+    """What kinds of leaf a nested list holds: "bool", "int", "float", "text", "array" or a type's name."""
+    found: set[str] = set()
+    for item in value:
+        if isinstance(item, (list, tuple)):
+            found |= _element_types(item)
+        elif isinstance(item, (bool, np.bool_)):
+            found.add("bool")
+        elif isinstance(item, (int, np.integer)):
+            found.add("int")
+        elif isinstance(item, (float, np.floating)):
+            found.add("float")
+        elif isinstance(item, str):
+            found.add("text")
+        elif isinstance(item, np.ndarray):
+            found.add(f"array of {item.dtype}")
+        else:
+            found.add(type(item).__name__)
+    return found
+
+
+def _from_array(name: str, array: Array) -> Field:
+    if array.ndim > lib.SHMB_MAX_RANK:
+        raise InvalidError(f'"{name}": expected a rank of 0 to {lib.SHMB_MAX_RANK}, found {array.ndim}')
+    code = code_of(array.dtype, name)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return Field(name, code, lib.SHMB_TENSOR, array if array.flags.c_contiguous else array.copy(order="C"))
+
+
+def _from_list(name: str, value: Sequence[Any]) -> Field:
+    kinds = _element_types(value)
+    if kinds == {"text"} and all(isinstance(item, str) for item in value):
+        texts = [item.encode() for item in value]
+        rows = Ragged.from_rows([np.frombuffer(text, np.uint8) for text in texts])
+        return Field(name, lib.SHMB_UINT8, lib.SHMB_STRINGS, rows.values, rows.offsets)
+    if len(kinds) > 1:
+        raise InvalidError(f'"{name}": expected a list of one type, found {" and ".join(sorted(kinds))}: convert it, e.g. with numpy.array')
+    if not kinds and any(isinstance(item, (list, tuple)) for item in value):
+        return _from_array(name, np.asarray(value, np.float64))
+    try:
+        return _from_array(name, np.asarray(value))
+    except ValueError:  # rows of unequal length
+        pass
+    try:
+        arrays = [np.asarray(row) for row in value]
+        widest = max((row for row in arrays if row.size), key=lambda row: row.ndim)
+        rows = Ragged.from_rows([row if row.size else np.empty((0, *widest.shape[1:]), widest.dtype) for row in arrays])
+    except ValueError as error:
+        raise InvalidError(f'"{name}": expected a tensor, or rows that differ in length alone; found a list that is neither') from error
+    return _from_ragged(name, rows)
+
+
+def _from_ragged(name: str, rows: Ragged) -> Field:
+    field = _from_array(name, np.atleast_1d(rows.values))
+    field.kind, field.offsets = lib.SHMB_RAGGED, np.ascontiguousarray(rows.offsets, np.int64)
+    return field
+
+
+def as_field(name: str, value: Any) -> Field:
+    """What a value is on the wire. Takes numpy arrays and scalars, Python numbers, str, lists (nested evenly: a tensor;
+    unevenly: ragged; of str: a list of strings), Ragged, and anything with DLPack or the array protocol.
+    Lists that mix types, objects and complex numbers are InvalidError: nothing is converted silently."""
+    if isinstance(value, np.ndarray):
+        return _from_array(name, value)
+    if isinstance(value, str):
+        return Field(name, lib.SHMB_UINT8, lib.SHMB_STRING, np.frombuffer(value.encode(), np.uint8))
+    if isinstance(value, Ragged):
+        return _from_ragged(name, value)
+    if isinstance(value, (list, tuple)):
+        return _from_list(name, value)
+    if isinstance(value, (bool, int, float, np.generic)):
+        array = np.asarray(value)
+        if array.dtype == object:
+            raise InvalidError(f'"{name}": expected an integer of at most 64 bits, found {value}')
+        return _from_array(name, array)
+    if hasattr(value, "__dlpack__"):
+        return _from_array(name, np.from_dlpack(value))
+    if hasattr(value, "__array__"):
+        return _from_array(name, np.asarray(value))
+    raise InvalidError(f'"{name}": expected a number, array, str or list, found {type(value).__name__}')
+
+
+def exactly(field: Field, want: int) -> Field | None:
+    """The field with its values as dtype code `want`, or None when one of them has no exact counterpart."""
+    if field.code == want:
+        return field
+    dtype = dtype_of(want)
+    with np.errstate(all="ignore"):
+        values = field.values.astype(dtype)
+        back = values.astype(field.values.dtype)
+    same = back == field.values
+    if np.issubdtype(field.values.dtype, np.floating) and (np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16"):
+        same |= np.isnan(field.values) & np.isnan(back)
+    return Field(field.name, want, field.kind, values, field.offsets) if bool(np.all(same)) else None
+
+
+def write_field(add: Any, field: Field) -> None:
+    """Sends a field through `add(name, code, kind, rank, dims, offsets) -> memory`; memory NULL: add has said why."""
+    dims = ffi.new("int64_t[]", field.dims or (0,))
+    offsets = ffi.new("int64_t **")
+    memory = add(field.name.encode(), field.code, field.kind, field.values.ndim, dims, offsets)
+    if memory == ffi.NULL:
+        return
+    if field.offsets is not None and offsets[0] != ffi.NULL:
+        ffi.memmove(offsets[0], field.offsets, field.offsets.nbytes)
+    if field.values.nbytes:
+        ffi.memmove(memory, field.values.reshape(-1).view(np.uint8), field.values.nbytes)
+
+
+def describe(values: Mapping[str, Any]) -> str:
+    """Names, dtypes and shapes, for messages."""
+    return ", ".join(
+        f"{name}: {value.dtype}[{', '.join(map(str, value.shape))}]" if isinstance(value, (np.ndarray, np.generic)) else f"{name}: {type(value).__name__}"
+        for name, value in values.items()
+    )
+
+
+def offsets_of(tensor: Any) -> npt.NDArray[np.int64]:
+    """A copy of a list's offsets."""
+    count = tensor.dims[0] + 1
+    return np.frombuffer(ffi.buffer(tensor.offsets, 8 * count), np.int64).copy()
+
+
+def texts_of(values: Array, offsets: npt.NDArray[np.int64]) -> list[str]:
+    """A list of strings from its bytes."""
+    data = values.tobytes()
+    return [data[a:b].decode() for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """The shape of a shmb_tensor's values."""
+    first = 1 if tensor.kind in (lib.SHMB_STRINGS, lib.SHMB_RAGGED) else 0
+    return tuple(tensor.dims[first + i] for i in range(tensor.rank))
+
+
+def copy_value(tensor: Any) -> Any:
+    """A shmb_tensor's value, copied: a Python number for rank 0, else an array, str, list of str or Ragged."""
+    dtype = dtype_of(tensor.dtype)
+    values = np.frombuffer(ffi.buffer(tensor.data, tensor.size * dtype.itemsize), np.uint8).view(dtype).reshape(shape_of(tensor))
+    if tensor.kind == lib.SHMB_TENSOR:
+        return values.copy() if tensor.rank else values.item()
+    if tensor.kind == lib.SHMB_STRING:
+        return values.tobytes().decode()
+    if tensor.kind == lib.SHMB_STRINGS:
+        return texts_of(values, offsets_of(tensor))
+    return Ragged(values.copy(), offsets_of(tensor))
