@@ -1,15 +1,9 @@
 """shmbridge: how a compiler asks a machine-learning model for advice, through shared memory."""
 
-import sys as _sys
-
 from shmbridge._native import ffi as _ffi
 from shmbridge._native import lib as _lib
-
-# Reference counts tell nothing certain on a free-threaded Python: there everything is a copy.
-_free_threaded = not getattr(_sys, "_is_gil_enabled", lambda: True)()
-
-from shmbridge.batch import Batch  # noqa: E402
-from shmbridge.errors import (  # noqa: E402
+from shmbridge.batch import Batch
+from shmbridge.errors import (
     BusyError,
     ClosedError,
     CorruptError,
@@ -33,10 +27,10 @@ from shmbridge.errors import (  # noqa: E402
     TooLargeError,
     UnsupportedError,
 )
-from shmbridge.host import Host  # noqa: E402
-from shmbridge.request import Request  # noqa: E402
-from shmbridge.runner import Runner, connect  # noqa: E402
-from shmbridge.tensor import Ragged, TensorSpec  # noqa: E402
+from shmbridge.host import Host
+from shmbridge.request import Request
+from shmbridge.runner import Runner, connect
+from shmbridge.tensor import Ragged, TensorSpec
 
 __version__: str = _ffi.string(_lib.shmb_version()).decode()
 

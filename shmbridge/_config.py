@@ -13,7 +13,9 @@ def prefix() -> Path:
     """
     spec = find_spec("shmbridge._native")
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("expected the built extension shmbridge._native, found none: run pip install on shmbridge")
+        raise FileNotFoundError(
+            "expected the built extension shmbridge._native, found none: run pip install on shmbridge"
+        )
     return Path(spec.origin).parent
 
 

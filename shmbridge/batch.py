@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class Batch(Mapping[str, Any]):
         if any(request._copy for request in self.requests):
             return None
         starts = [row.__array_interface__["data"][0] for row in rows]
-        steps = {b - a for a, b in zip(starts, starts[1:], strict=False)} or {rows[0].nbytes}
+        steps = {b - a for a, b in pairwise(starts)} or {rows[0].nbytes}
         if len(steps) > 1:
             return None
         exported = _Rows(rows[0], steps.pop(), [request._flat for request in self.requests])
@@ -106,14 +107,12 @@ class Batch(Mapping[str, Any]):
                 request._drop()
 
 
-def _rows(name: str, values: Any, size: int) -> Sequence[Any]:
+def _rows(name: str, values: Any, size: int) -> Any:
+    """One value for each request, as something to index."""
     if not isinstance(values, (np.ndarray, list, tuple, Ragged)):
         values = np.from_dlpack(values) if hasattr(values, "__dlpack__") else np.asarray(values)
-    if not isinstance(values, (list, tuple, Ragged)) and values.ndim == 0:
-        raise InvalidError(f'"{name}": expected {size} rows, one for each request, found a single value')
-    if len(values) != size:
-        raise InvalidError(f'"{name}": expected {size} rows, one for each request, found {len(values)}')
-    return values if not isinstance(values, np.ndarray) or values.ndim > 1 else values.tolist() if values.dtype in _PLAIN else values
-
-
-_PLAIN = (np.dtype(np.int64), np.dtype(np.float64))
+    rows = "a single value" if isinstance(values, np.ndarray) and values.ndim == 0 else len(values)
+    if rows != size:
+        raise InvalidError(f'"{name}": expected {size} rows, one for each request, found {rows}')
+    plain = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype in (np.int64, np.float64)
+    return values.tolist() if plain else values

@@ -140,7 +140,9 @@ class NoMemoryError(ShmbridgeError, MemoryError):  # SHMB_NO_MEMORY
 
 
 BY_STATUS: dict[int, type[ShmbridgeError]] = {
-    cls.status: cls for cls in vars().copy().values() if isinstance(cls, type) and issubclass(cls, ShmbridgeError) and cls.status
+    cls.status: cls
+    for cls in vars().copy().values()
+    if isinstance(cls, type) and issubclass(cls, ShmbridgeError) and cls.status
 }
 
 

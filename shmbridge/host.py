@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from sys import getrefcount
 from types import TracebackType
@@ -18,6 +21,15 @@ from shmbridge.tensor import TensorSpec
 SLICE_NS = 100_000_000  # a wait asks after signals at least this often
 CACHED = 1024  # requests of known layout, dims and slot
 WAITS = {"adaptive": lib.SHMB_WAIT_ADAPTIVE, "spin": lib.SHMB_WAIT_SPIN, "block": lib.SHMB_WAIT_BLOCK}
+
+_open_hosts: weakref.WeakSet[Host] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for host in list(_open_hosts):
+        host.close()
+
 
 Model = Callable[[Mapping[str, Any]], Any]
 
@@ -76,8 +88,10 @@ class Host:
         self._requests: dict[int, Request] = {}
         self._kept: dict[int, Request] = {}  # answered, but their slots' views live on
         self._left_over: list[Request] = []  # did not fit the last batch
+        self._building = threading.Lock()  # one reply of several fields at a time
         self._idle_since = time.monotonic()
         self._closed = False
+        _open_hosts.add(self)
 
     # ---- Life ----
 
@@ -107,7 +121,9 @@ class Host:
     def __enter__(self) -> Host:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -139,7 +155,7 @@ class Host:
             if request is not None and getrefcount(request) <= 4:
                 request._open = True
                 if request._copy:
-                    request._renew()
+                    request._ready.clear()
             else:
                 request = self._meet(key)
                 if request is None:
@@ -191,16 +207,17 @@ class Host:
             return None
 
     def _collect(self, first: Request, max_size: int, max_wait: float) -> list[Request]:
-        alike, others = [first], []
+        alike = [first]
+        others: list[Request] = []
         for request in self._left_over:
             (alike if len(alike) < max_size and request.signature == first.signature else others).append(request)
         until = time.monotonic() + max_wait
         while len(alike) < max_size and lib.shmb_host_waiting(self._h) < lib.shmb_host_attached(self._h):
             left = until - time.monotonic()
             key = lib.shmb_host_receive(self._h, max(0, int(left * 1e9)))
-            request = self._meet(key) if key >= 0 else None
-            if request is not None:
-                (alike if request.signature == first.signature else others).append(request)
+            came = self._meet(key) if key >= 0 else None
+            if came is not None:
+                (alike if came.signature == first.signature else others).append(came)
             if left <= 0:
                 break
         self._left_over = others
@@ -234,9 +251,14 @@ class Host:
         specs = self._features or {}
         found = request._places
         fits = found.keys() == specs.keys() and all(
-            place.kind == lib.SHMB_TENSOR and specs[name].matches(place.dtype, place.shape) for name, place in found.items()
+            place.kind == lib.SHMB_TENSOR and specs[name].matches(place.dtype, place.shape)
+            for name, place in found.items()
         )
-        return "" if fits else f"the host expects {', '.join(map(str, specs.values()))}; the runner sent {request.signature}"
+        return (
+            ""
+            if fits
+            else f"the host expects {', '.join(map(str, specs.values()))}; the runner sent {request.signature}"
+        )
 
     def _ends(self, key: int) -> bool:
         """Nothing was received: is that the end of the loop? Raises where it is an error."""
@@ -286,4 +308,3 @@ def _answer(question: Request | Batch, model: Model) -> None:
             question.reply(advice)
     except Exception as error:
         question._answer_error(error)
-

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shmbridge import _free_threaded, tensor
+from shmbridge import tensor
 from shmbridge._native import ffi, lib
 from shmbridge.errors import InvalidError, MismatchError, TooLargeError, raise_status
 from shmbridge.tensor import Array, TensorSpec
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from shmbridge.host import Host
 
 _MISSING: Any = object()
+# Reference counts tell nothing certain on a free-threaded Python: there everything is a copy.
+_free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
 COPY_BIT = 1 << 15  # of a key: what is read must be copied before the reply
 
 
@@ -54,7 +57,7 @@ class Request(Mapping[str, Any]):
     and nobody else holds this one, else when it is collected. Any thread may reply.
     """
 
-    __slots__ = ("__weakref__", "_arrays", "_copy", "_flat", "_h", "_host", "_key", "_lists", "_open", "_places")
+    __slots__ = ("__weakref__", "_copy", "_flat", "_h", "_host", "_key", "_open", "_places", "_ready", "_roots")
 
     def __init__(self, host: Host, key: int, message: Any) -> None:
         self._host = host
@@ -66,14 +69,16 @@ class Request(Mapping[str, Any]):
         self._flat = np.frombuffer(host._memory, np.uint8, message.body_bytes, body - host._base)
         places = [_Place(i, message.tensors[i], body) for i in range(message.count)]
         self._places = {place.name: place for place in places}
-        self._arrays: dict[str, Array] = {}  # tensors, made once and used again by later requests like this one
-        self._lists: dict[str, Array] = {}  # values of strings and lists
+        # Arrays over the slot, made once and used again by later requests like this one: a tensor's by its name, the
+        # values of strings and lists by their place.
+        self._roots: dict[Any, Array] = {}
+        self._ready: dict[Any, Array] = {} if self._copy else self._roots  # what can be returned as it is
 
     # ---- Read ----
 
     def __getitem__(self, name: str) -> Any:
         if self._open:
-            array = self._arrays.get(name)
+            array = self._ready.get(name)
             if array is not None:
                 return array
         return self._make(name)
@@ -98,7 +103,7 @@ class Request(Mapping[str, Any]):
     def view(self, name: str) -> Array:
         """The tensor in shared memory even where `request[name]` would be a copy. It is valid until the reply only."""
         self._check_open()
-        return self._place(name).array(self._flat)
+        return self._root(name, self._place(name))
 
     def _place(self, name: str) -> _Place:
         try:
@@ -106,21 +111,27 @@ class Request(Mapping[str, Any]):
         except KeyError:
             raise KeyError(f"no feature {name!r}; there are: {self.signature or 'none'}") from None
 
+    def _root(self, key: Any, place: _Place) -> Array:
+        array = self._roots.get(key)
+        if array is None:
+            array = self._roots[key] = place.array(self._flat)
+        return array
+
     def _make(self, name: str) -> Any:
         place = self._place(name)
         self._check_open()
         if place.kind == lib.SHMB_TENSOR:
-            array = place.array(self._flat)
-            self._arrays[name] = array = array.copy() if self._copy else array
+            array = self._root(name, place)
+            if self._copy:
+                self._ready[name] = array = array.copy()
             return array
-        if name not in self._lists:
-            array = place.array(self._flat)
-            self._lists[name] = array.copy() if self._copy else array
-        values = self._lists[name]
+        values = self._root(place, place)
         if place.kind == lib.SHMB_STRING:
             return values.tobytes().decode()
         offsets = tensor.offsets_of(lib.shmb_host_message(self._h, self._key).tensors[place.index])
-        return tensor.texts_of(values, offsets) if place.kind == lib.SHMB_STRINGS else tensor.Ragged(values, offsets)
+        if place.kind == lib.SHMB_STRINGS:
+            return tensor.texts_of(values, offsets)
+        return tensor.Ragged(values.copy() if self._copy else values, offsets)
 
     # ---- Reply ----
 
@@ -142,11 +153,10 @@ class Request(Mapping[str, Any]):
             try:
                 status = send(self._h, self._key, keep, advice)
             except OverflowError:  # beyond int64
-                self._open = True
-            else:
-                if keep:
-                    self._host._kept[self._key] = self
-                return self._sent(status) if status else True
+                status = lib.SHMB_INVALID
+            if status != lib.SHMB_INVALID:
+                return self._sent(status, keep) if status or keep else True
+            self._open = True  # or another thread is building a reply on this channel: the long way waits for it
         if advice is not _MISSING:
             named = {"advice": advice, **named}
         if not named:
@@ -166,17 +176,17 @@ class Request(Mapping[str, Any]):
     def _fail(self, status: int, text: str) -> bool:
         keep = self._finish()
         data = text.encode()
-        return self._sent(lib.shmb_host_reply_error(self._h, self._key, keep, status, data, len(data)))
+        return self._sent(lib.shmb_host_reply_error(self._h, self._key, keep, status, data, len(data)), keep)
 
     def _finish(self) -> bool:
         """Marks the request answered; do views of its slot live on?"""
         keep = self._held()
         self._open = False
-        if keep:
-            self._host._kept[self._key] = self
         return keep
 
-    def _sent(self, status: int) -> bool:
+    def _sent(self, status: int, keep: bool) -> bool:
+        if keep:
+            self._host._kept[self._key] = self  # until its views are dead: then the slot goes back
         if status == lib.SHMB_RUNNER_GONE:
             return False
         if status:
@@ -201,19 +211,18 @@ class Request(Mapping[str, Any]):
                     raise_status(lib.SHMB_INEXACT, text)
                 return False
             fields = [exact]
-        self._check_open()
-        status = lib.shmb_host_reply_begin(h, key)
-        if not status:
-            try:
-                for field in fields:
-                    tensor.write_field(lambda *a: lib.shmb_host_reply_add(h, key, *a), field)
-            except BaseException as error:
-                self._fail(lib.SHMB_MODEL, f"{type(error).__name__}: {error}")
-                raise
-        keep = self._finish()
-        if keep and status:
-            host._kept.pop(key, None)
-        return self._sent(status or lib.shmb_host_reply_send(h, key, keep))
+        with host._building:
+            self._check_open()
+            status = lib.shmb_host_reply_begin(h, key)
+            if not status:
+                try:
+                    for field in fields:
+                        tensor.write_field(lambda *a: lib.shmb_host_reply_add(h, key, *a), field)
+                except BaseException as error:
+                    self._fail(lib.SHMB_MODEL, f"{type(error).__name__}: {error}")
+                    raise
+            keep = self._finish()
+            return self._sent(status or lib.shmb_host_reply_send(h, key, keep), keep)
 
     def _fit(self, fields: list[tensor.Field]) -> list[tensor.Field]:
         """Checks the fields against the host's advice specs, and converts them to those dtypes where that is exact."""
@@ -238,25 +247,21 @@ class Request(Mapping[str, Any]):
 
     def _check_open(self) -> None:
         if not self._open:
-            raise InvalidError("this request has been answered: read and reply before that (arrays that were taken before stay valid)")
+            raise InvalidError(
+                "this request has been answered: read and reply before that (arrays that were taken before stay valid)"
+            )
 
     def _held(self) -> bool:
         """Does anyone else hold an array over the slot? Derived arrays hold `_flat` or the array that they derive from."""
         if self._copy:
             return False
-        arrays, lists = self._arrays, self._lists
-        if getrefcount(self._flat) > 2 + len(arrays) + len(lists):  # the attribute, the argument, and our own arrays
+        roots = self._roots
+        if getrefcount(self._flat) > 2 + len(roots):  # the attribute, the argument, and our own arrays
             return True
-        for array in arrays.values():
+        for array in roots.values():  # noqa: SIM110 (a generator costs more than all the rest)
             if getrefcount(array) > 3:  # the dict, the loop, the argument
                 return True
-        return any(getrefcount(array) > 3 for array in lists.values())
-
-    def _renew(self) -> None:
-        self._open = True
-        if self._copy:
-            self._arrays.clear()
-            self._lists.clear()
+        return False
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):

@@ -17,15 +17,26 @@ from shmbridge.host import wait_code
 CONNECT_SLICE = 0.05  # seconds between looks at signals while connecting
 RETRY = {NoHostError.status, BusyError.status, DeadlineError.status}
 PENDING = -1
+KNOWN = 1024  # names whose arrays go the short way
+_NOTHING: tuple[Any, Any, int, bytes, Any] = (None, None, 0, b"", None)
 
 
 class Runner:
     """Asks for advice: what `connect` returns. For one thread at a time; several threads connect a runner each."""
 
-    def __init__(self, url: str | None = None, *, connect_timeout: float = 10, deadline: float | None = None, wait: str = "adaptive") -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        connect_timeout: float = 10,
+        deadline: float | None = None,
+        wait: str = "adaptive",
+    ) -> None:
         self._r: Any = ffi.NULL
         self._r = _open(url, connect_timeout, deadline or 0, wait_code(wait))
         self._advice: dict[str, Any] = {}
+        self._tensor = ffi.new("shmb_tensor *")
+        self._known: dict[str, tuple[Any, Any, int, bytes, Any]] = {}
 
     def evaluate(self, features: Mapping[str, Any], *, dtype: Any = None) -> Any:
         """Sends features by name and waits for the advice: numpy arrays and scalars, Python numbers, str, lists, Ragged,
@@ -40,10 +51,13 @@ class Runner:
         if r == ffi.NULL:
             raise ClosedError("this runner is closed: connect another")
         want = lib.SHMB_ANY if dtype is None else tensor.code_of(np.dtype(dtype), "dtype")
-        fields = [tensor.as_field(name, value) for name, value in features.items()]
-        for field in fields:
-            tensor.write_field(lambda *a: lib.shmb_runner_add(r, *a), field)
         self._advice = {}
+        try:
+            for name, value in features.items():
+                self._fill(name, value)
+        except BaseException:
+            lib.shmb_discard(r)
+            raise
         status = lib.shmb_runner_start(r, want) or PENDING
         try:
             while status == PENDING:
@@ -54,8 +68,28 @@ class Runner:
             raise
         if status:
             raise_status(status, lib.shmb_error_message(r))
-        self._advice = self._read()
-        return next(iter(self._advice.values())) if len(self._advice) == 1 else self._advice
+        self._advice = advice = self._read()
+        return next(iter(advice.values())) if len(advice) == 1 else advice
+
+    def _fill(self, name: str, value: Any) -> None:
+        """Adds one feature; arrays of a dtype and shape that this name had before go the short way."""
+        if type(value) is np.ndarray:
+            dtype, shape, code, text, dims = self._known.get(name, _NOTHING)
+            if value.dtype is dtype and value.shape == shape and value.flags.c_contiguous:
+                memory = lib.shmb_feature(self._r, text, code, len(shape), dims)
+                if memory != ffi.NULL:
+                    ffi.memmove(memory, value, value.nbytes)
+                return
+        field = tensor.as_field(name, value)
+        tensor.write_field(lambda *a: lib.shmb_runner_add(self._r, *a), field)
+        if field.values is value and len(self._known) < KNOWN:
+            self._known[name] = (
+                value.dtype,
+                value.shape,
+                field.code,
+                name.encode(),
+                ffi.new("int64_t[]", value.shape or (0,)),
+            )
 
     @property
     def advice(self) -> dict[str, Any]:
@@ -63,7 +97,7 @@ class Runner:
         return self._advice
 
     def _read(self) -> dict[str, Any]:
-        t, advice = ffi.new("shmb_tensor *"), {}
+        t, advice = self._tensor, {}
         for i in range(lib.shmb_advice_count(self._r)):
             lib.shmb_advice_at(self._r, i, t)
             advice[ffi.string(t.name).decode()] = tensor.copy_value(t)
@@ -82,7 +116,9 @@ class Runner:
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -96,7 +132,9 @@ def _open(url: str | None, connect_timeout: float, deadline: float, wait: int) -
     out = ffi.new("shmb_runner **")
     while True:
         left = until - time.monotonic()
-        options = ffi.new("shmb_options *", (ffi.sizeof("shmb_options"), min(left, CONNECT_SLICE) if left > 0 else -1, deadline, wait))
+        options = ffi.new(
+            "shmb_options *", (ffi.sizeof("shmb_options"), min(left, CONNECT_SLICE) if left > 0 else -1, deadline, wait)
+        )
         status = lib.shmb_open(ffi.NULL if url is None else url.encode(), options, out)
         if not status:
             return out[0]
@@ -106,7 +144,9 @@ def _open(url: str | None, connect_timeout: float, deadline: float, wait: int) -
             raise_status(status, text)
 
 
-def connect(url: str | None = None, *, connect_timeout: float = 10, deadline: float | None = None, wait: str = "adaptive") -> Runner:
+def connect(
+    url: str | None = None, *, connect_timeout: float = 10, deadline: float | None = None, wait: str = "adaptive"
+) -> Runner:
     """Opens a runner. url: "shm://NAME" or NAME; None reads $SHMBRIDGE_URL. connect_timeout: seconds to wait for a host
     and a free channel. deadline: seconds for one evaluate; None: no end, though the host's death ends it. wait:
     "adaptive", "spin" or "block". Errors: InvalidError, UnsupportedError, NoHostError, BusyError, DeadlineError (a live

@@ -91,7 +91,12 @@ def _inspect(fd: int, name: str) -> BridgeInfo | None:
     if not lib.shmb_inspect(fd, info, channels):
         return None
     lanes = tuple(
-        ChannelInfo(i, "refused" if c.alive and c.poisoned else "attached" if c.alive else "free", c.pid if c.alive else 0, c.served)
+        ChannelInfo(
+            i,
+            "refused" if c.alive and c.poisoned else "attached" if c.alive else "free",
+            c.pid if c.alive else 0,
+            c.served,
+        )
         for i, c in enumerate(channels[0 : info.channels])
     )
     session = ffi.string(info.session).decode()
@@ -166,7 +171,9 @@ def _remove_if_dead(path: Path) -> bool:
 
 def gc() -> list[str]:
     """Removes what dead hosts of this user left below /dev/shm; returns the names of the files."""
-    bells = [path for path in SHM.glob("sem.shmb-*") if SEMAPHORE.fullmatch(path.name) and path.stat().st_uid == os.geteuid()]
+    bells = [
+        path for path in SHM.glob("sem.shmb-*") if SEMAPHORE.fullmatch(path.name) and path.stat().st_uid == os.geteuid()
+    ]
     removed, living = [], set()
     for path in sorted(SHM.glob("shmb.*")):
         match = SEGMENT.fullmatch(path.name)
@@ -199,7 +206,9 @@ def _take_over(name: str) -> None:
     try:
         if lib.shmb_peer_alive(fd, 0):
             info = _inspect(fd, name)
-            raise InUseError(f'a live host{f" (process {info.pid})" if info else ""} is named "{name}" already: close it, or choose another name')
+            raise InUseError(
+                f'a live host{f" (process {info.pid})" if info else ""} is named "{name}" already: close it, or choose another name'
+            )
     finally:
         os.close(fd)
     _remove_if_dead(path)

@@ -38,7 +38,9 @@ def dtype_of(code: int) -> np.dtype[Any]:
         try:
             import ml_dtypes
         except ImportError as error:
-            raise InvalidError("a tensor of dtype bfloat16 came in: pip install shmbridge[bfloat16] to read it") from error
+            raise InvalidError(
+                "a tensor of dtype bfloat16 came in: pip install shmbridge[bfloat16] to read it"
+            ) from error
         dtype = DTYPE_OF_CODE[code] = np.dtype(ml_dtypes.bfloat16)
         CODE_OF_DTYPE[dtype] = code
     if dtype is None:
@@ -53,7 +55,9 @@ def code_of(dtype: np.dtype[Any], name: str) -> int:
         code = CODE_OF_DTYPE.setdefault(dtype, lib.SHMB_BFLOAT16)
         DTYPE_OF_CODE.setdefault(code, dtype)
     if code is None:
-        raise InvalidError(f'"{name}": no tensor has dtype {dtype}; expected bool, int8 to uint64, float16 to float64 or bfloat16')
+        raise InvalidError(
+            f'"{name}": no tensor has dtype {dtype}; expected bool, int8 to uint64, float16 to float64 or bfloat16'
+        )
     return code
 
 
@@ -74,7 +78,9 @@ class TensorSpec:
             return False
         if self.shape is None:
             return True
-        return len(shape) == len(self.shape) and all(want in (None, size) for want, size in zip(self.shape, shape, strict=True))
+        return len(shape) == len(self.shape) and all(
+            want in (None, size) for want, size in zip(self.shape, shape, strict=True)
+        )
 
     def __str__(self) -> str:
         sizes = "..." if self.shape is None else ", ".join("?" if size is None else str(size) for size in self.shape)
@@ -167,7 +173,9 @@ def _from_list(name: str, value: Sequence[Any]) -> Field:
         rows = Ragged.from_rows([np.frombuffer(text, np.uint8) for text in texts])
         return Field(name, lib.SHMB_UINT8, lib.SHMB_STRINGS, rows.values, rows.offsets)
     if len(kinds) > 1:
-        raise InvalidError(f'"{name}": expected a list of one type, found {" and ".join(sorted(kinds))}: convert it, e.g. with numpy.array')
+        raise InvalidError(
+            f'"{name}": expected a list of one type, found {" and ".join(sorted(kinds))}: convert it, e.g. with numpy.array'
+        )
     if not kinds and any(isinstance(item, (list, tuple)) for item in value):
         return _from_array(name, np.asarray(value, np.float64))
     try:
@@ -179,7 +187,9 @@ def _from_list(name: str, value: Sequence[Any]) -> Field:
         widest = max((row for row in arrays if row.size), key=lambda row: row.ndim)
         rows = Ragged.from_rows([row if row.size else np.empty((0, *widest.shape[1:]), widest.dtype) for row in arrays])
     except ValueError as error:
-        raise InvalidError(f'"{name}": expected a tensor, or rows that differ in length alone; found a list that is neither') from error
+        raise InvalidError(
+            f'"{name}": expected a tensor, or rows that differ in length alone; found a list that is neither'
+        ) from error
     return _from_ragged(name, rows)
 
 
@@ -222,7 +232,9 @@ def exactly(field: Field, want: int) -> Field | None:
         values = field.values.astype(dtype)
         back = values.astype(field.values.dtype)
     same = back == field.values
-    if np.issubdtype(field.values.dtype, np.floating) and (np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16"):
+    if np.issubdtype(field.values.dtype, np.floating) and (
+        np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16"
+    ):
         same |= np.isnan(field.values) & np.isnan(back)
     return Field(field.name, want, field.kind, values, field.offsets) if bool(np.all(same)) else None
 
@@ -243,7 +255,9 @@ def write_field(add: Any, field: Field) -> None:
 def describe(values: Mapping[str, Any]) -> str:
     """Names, dtypes and shapes, for messages."""
     return ", ".join(
-        f"{name}: {value.dtype}[{', '.join(map(str, value.shape))}]" if isinstance(value, (np.ndarray, np.generic)) else f"{name}: {type(value).__name__}"
+        f"{name}: {value.dtype}[{', '.join(map(str, value.shape))}]"
+        if isinstance(value, (np.ndarray, np.generic))
+        else f"{name}: {type(value).__name__}"
         for name, value in values.items()
     )
 
@@ -251,7 +265,7 @@ def describe(values: Mapping[str, Any]) -> str:
 def offsets_of(tensor: Any) -> npt.NDArray[np.int64]:
     """A copy of a list's offsets."""
     count = tensor.dims[0] + 1
-    return np.frombuffer(ffi.buffer(tensor.offsets, 8 * count), np.int64).copy()
+    return np.array(np.frombuffer(ffi.buffer(tensor.offsets, 8 * count), np.int64))
 
 
 def texts_of(values: Array, offsets: npt.NDArray[np.int64]) -> list[str]:
@@ -266,10 +280,23 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
     return tuple(tensor.dims[first + i] for i in range(tensor.rank))
 
 
+_SCALARS = {
+    lib.SHMB_INT64: ffi.typeof("int64_t *"),
+    lib.SHMB_FLOAT64: ffi.typeof("double *"),
+    lib.SHMB_FLOAT32: ffi.typeof("float *"),
+}
+
+
 def copy_value(tensor: Any) -> Any:
     """A shmb_tensor's value, copied: a Python number for rank 0, else an array, str, list of str or Ragged."""
+    if tensor.rank == 0 and tensor.dtype in _SCALARS:
+        return ffi.cast(_SCALARS[tensor.dtype], tensor.data)[0]
     dtype = dtype_of(tensor.dtype)
-    values = np.frombuffer(ffi.buffer(tensor.data, tensor.size * dtype.itemsize), np.uint8).view(dtype).reshape(shape_of(tensor))
+    values = (
+        np.frombuffer(ffi.buffer(tensor.data, tensor.size * dtype.itemsize), np.uint8)
+        .view(dtype)
+        .reshape(shape_of(tensor))
+    )
     if tensor.kind == lib.SHMB_TENSOR:
         return values.copy() if tensor.rank else values.item()
     if tensor.kind == lib.SHMB_STRING:

@@ -174,7 +174,7 @@ template <class T> void set_ragged(shmb_runner *r, const char *name, const T *ro
     using value = cell<item<T>>;
     static_assert(value::is, "a ragged list's rows hold numbers, or arrays of numbers");
     static_assert(value::rank < SHMB_MAX_RANK, "a row has at most SHMB_MAX_RANK dims");
-    int64_t sizes[value::rank + 1];
+    int64_t sizes[value::rank + 1] = {};
     value::fill(sizes);
     std::vector<int64_t> lengths(count);
     for (size_t i = 0; i < count; i++) lengths[i] = static_cast<int64_t>(std::size(rows[i]));
@@ -214,7 +214,7 @@ template <class T> void set(shmb_runner *r, const char *name, const T &x) {
         std::string_view text = text_of(x);
         shmb_set_string(r, name, text.data(), static_cast<int64_t>(text.size()));
     } else if constexpr (cell<T>::is) {
-        int64_t sizes[cell<T>::rank + 1];
+        int64_t sizes[cell<T>::rank + 1] = {};
         cell<T>::fill(sizes);
         shmb_set(r, name, dtype_of<typename cell<T>::number>(), cell<T>::rank, sizes, &x);
     } else if constexpr (std::is_same_v<T, std::vector<bool>>) set_bools(r, name, x);

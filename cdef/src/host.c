@@ -261,7 +261,7 @@ void *shmb_host_reply_add(shmb_host *h, int64_t key, const char *name, shmb_dtyp
                           const int64_t *dims, int64_t **offsets) {
     struct channel *c = enter(h, key);
     if (!c) return NULL;
-    void *at = c->building ? builder_add(&c->reply, name, dtype, kind, rank, dims, offsets) : NULL;
+    void *at = c->building == key ? builder_add(&c->reply, name, dtype, kind, rank, dims, offsets) : NULL;
     pthread_mutex_unlock(&c->mutex);
     return at;
 }

@@ -15,6 +15,7 @@ void channel_init(struct channel *c, struct segment *segment, uint32_t index, st
     c->in.lane = segment_lane(segment, index, REQUEST);
     c->out.lane = segment_lane(segment, index, REPLY);
     c->reply.error = &c->error;
+    c->building = -1;
     c->bell = segment_bell(segment, (int)index, e);
     for (int i = 0; i < MAX_SLOTS; i++) c->requests[i].key = -1;
 }
@@ -53,7 +54,7 @@ static void reset(struct channel *c, uint32_t generation) {
 
 void channel_follow_claim(struct channel *c) {
     uint64_t claim = load_acquire(&c->runner->claim);
-    if (claim == c->seen || c->building) return;
+    if (claim == c->seen || c->building >= 0) return;
     c->seen = claim;
     channel_retire(c);
     if ((claim & 0xff) == CLAIMED) reset(c, (uint32_t)(claim >> 8));
@@ -152,8 +153,16 @@ static void sent(struct channel *c) {
     waiter_wake(&c->runner->asleep, c->bell, &c->line->posted);
 }
 
+/* The slot in which this key's reply was being built is free again; other replies could not take it meanwhile. */
+static bool end_building(struct channel *c, int64_t key) {
+    if (c->building != key) return false;
+    c->building = -1;
+    c->out.free |= 1u << c->reply_slot;
+    return true;
+}
+
 shmb_status channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_status status, const char *text, size_t bytes) {
-    c->building = false;
+    end_building(c, key);
     shmb_status stale = check_open(c, key, keep);
     if (stale) return stale;
     struct envelope e = close_request(c, key, keep);
@@ -188,6 +197,7 @@ static int reply_slot(struct channel *c, int64_t key) {
 shmb_status channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype, const uint8_t *value) {
     c->error.status = SHMB_OK;
     if (check_open(c, key, keep)) return c->error.status;
+    if (c->building >= 0) return fail(&c->error, SHMB_INVALID, "another reply is being built on this channel: send it first");
     int slot = reply_slot(c, key);
     if (slot < 0) return c->error.status;
     uint8_t body[8];
@@ -200,15 +210,16 @@ shmb_status channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb
 shmb_status channel_reply_begin(struct channel *c, int64_t key) {
     c->error.status = SHMB_OK;
     if (check_open(c, key, true)) return c->error.status;
+    if (c->building >= 0) return fail(&c->error, SHMB_INVALID, "another reply is being built on this channel: send it first");
     if ((c->reply_slot = reply_slot(c, key)) < 0) return c->error.status;
+    c->out.free &= ~(1u << c->reply_slot);
     builder_start(&c->reply, lane_body(&c->out.lane, (uint32_t)c->reply_slot), c->out.lane.body_bytes, sender_guess(&c->out));
-    c->building = true;
+    c->building = key;
     return SHMB_OK;
 }
 
 shmb_status channel_reply_send(struct channel *c, int64_t key, bool keep) {
-    bool building = c->building;
-    c->building = false;
+    bool building = end_building(c, key);
     if (check_open(c, key, keep)) return c->error.status; /* also when the runner went while it was being built */
     return building ? send_reply(c, key, keep, c->reply_slot) : fail(&c->error, SHMB_INVALID, "no reply was begun");
 }

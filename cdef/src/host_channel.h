@@ -28,7 +28,7 @@ struct channel {
     sem_t *bell;
     uint64_t seen; /* the claim word last followed */
     bool active;   /* claimed, made ready, not poisoned, not known dead */
-    bool building; /* a reply is being built in its slot: claims wait */
+    int64_t building; /* the key whose reply is being built in reply_slot, or -1; claims wait meanwhile */
     uint32_t open; /* slots with a request that has no reply yet */
     uint32_t held; /* slots whose bytes must not change: open and not copied, or kept by views */
     uint64_t versions, served;

@@ -5,15 +5,29 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "attach.h"
 #include "host.h"
+#include "wait.h"
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#include "one_mapping.h"
+#define THREAD_SANITIZER 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) && !defined(THREAD_SANITIZER)
+#include "one_mapping.h"
+#define THREAD_SANITIZER 1
+#endif
 
 #define CHECK(condition)                                                                 \
     do {                                                                                 \
@@ -40,7 +54,7 @@ struct bridge {
 
 static const shmb_plan small_plan = {.channels = 4, .slots = 2, .header_bytes = 4096, .request_bytes = 65536, .advice_bytes = 4096};
 
-static void bridge_unlink(struct bridge *b) {
+static inline void bridge_unlink(struct bridge *b) {
     char path[NAME_ROOM];
     shmb_segment_name(b->name, NULL, path);
     shm_unlink(path);
@@ -50,16 +64,17 @@ static void bridge_unlink(struct bridge *b) {
     }
 }
 
-static void bridge_open(struct bridge *b, const char *name, shmb_plan plan, shmb_wait wait) {
-    uint8_t session[16];
+static inline void bridge_open_session(struct bridge *b, const char *name, shmb_plan plan, shmb_wait wait,
+                                       const uint8_t *session) {
     char path[NAME_ROOM];
     snprintf(b->name, sizeof b->name, "%s-%d", name, (int)getpid());
     b->plan = plan;
-    CHECK(getentropy(session, sizeof session) == 0);
     session_text(session, b->session);
     for (int i = -1; i < (int)plan.channels; i++) {
         shmb_semaphore_name(b->session, i, path);
-        CHECK(sem_open(path, O_CREAT | O_EXCL, 0600, 0) != SEM_FAILED);
+        sem_t *bell = sem_open(path, O_CREAT | O_EXCL, 0600, 0);
+        CHECK(bell != SEM_FAILED);
+        sem_close(bell);
     }
     shmb_segment_name(b->name, NULL, path);
     int fd = shm_open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
@@ -70,7 +85,13 @@ static void bridge_open(struct bridge *b, const char *name, shmb_plan plan, shmb
     CHECK(status == SHMB_OK);
 }
 
-static void bridge_close(struct bridge *b) {
+static inline void bridge_open(struct bridge *b, const char *name, shmb_plan plan, shmb_wait wait) {
+    uint8_t session[SESSION_BYTES];
+    CHECK(getentropy(session, sizeof session) == 0);
+    bridge_open_session(b, name, plan, wait, session);
+}
+
+static inline void bridge_close(struct bridge *b) {
     bridge_unlink(b);
     shmb_host_free(b->host);
 }
@@ -86,37 +107,159 @@ static inline int64_t bridge_receive(struct bridge *b) {
     return -1;
 }
 
-/* Serves until closed: advice = the first feature's first element plus one, whatever its dtype. */
+/* Sends every feature of a request back as advice, under its own name. */
+static inline void bridge_echo(struct bridge *b, int64_t key) {
+    const shmb_message *m = shmb_host_message(b->host, key);
+    CHECK(m && shmb_host_reply_begin(b->host, key) == SHMB_OK);
+    for (int64_t i = 0; i < m->count; i++) {
+        const shmb_tensor *t = &m->tensors[i];
+        int64_t *offsets = NULL;
+        void *to = shmb_host_reply_add(b->host, key, t->name, t->dtype, t->kind, t->rank, t->dims, &offsets);
+        if (t->offsets) memcpy(offsets, t->offsets, (size_t)(t->dims[0] + 1) * sizeof *offsets);
+        if (t->size) memcpy(to, t->data, (size_t)t->size * shmb_dtype_size(t->dtype));
+    }
+    shmb_host_reply_send(b->host, key, false);
+}
+
+/* Serves until closed: advice = the first feature's first element plus one, whatever its dtype; all of it when the first
+ * feature is called "echo". */
+static inline void bridge_answer(struct bridge *b, int64_t key) {
+    const shmb_message *m = shmb_host_message(b->host, key);
+    const shmb_tensor *t = m && m->count ? &m->tensors[0] : NULL;
+    if (t && strcmp(t->name, "echo") == 0) bridge_echo(b, key);
+    else if (!t || t->size < 1) shmb_host_reply_i64(b->host, key, false, 0);
+    else if (t->dtype == SHMB_FLOAT32) shmb_host_reply_f64(b->host, key, false, (double)*(const float *)t->data + 1);
+    else if (t->dtype == SHMB_INT64) shmb_host_reply_i64(b->host, key, false, *(const int64_t *)t->data + 1);
+    else if (t->dtype == SHMB_INT32) shmb_host_reply_i64(b->host, key, false, *(const int32_t *)t->data + 1);
+    else shmb_host_reply_error(b->host, key, false, SHMB_MODEL, "unknown dtype", 13);
+}
+
 static inline void *bridge_serve(void *context) {
     struct bridge *b = context;
     for (;;) {
         int64_t key = shmb_host_receive(b->host, 100000000);
         if (key == -SHMB_CLOSED || key == -SHMB_INTERRUPTED) return NULL;
-        if (key < 0) continue;
-        const shmb_message *m = shmb_host_message(b->host, key);
-        const shmb_tensor *t = m && m->count ? &m->tensors[0] : NULL;
-        if (!t || t->size < 1) shmb_host_reply_i64(b->host, key, false, 0);
-        else if (t->dtype == SHMB_FLOAT32) shmb_host_reply_f64(b->host, key, false, (double)*(const float *)t->data + 1);
-        else if (t->dtype == SHMB_INT64) shmb_host_reply_i64(b->host, key, false, *(const int64_t *)t->data + 1);
-        else if (t->dtype == SHMB_INT32) shmb_host_reply_i64(b->host, key, false, *(const int32_t *)t->data + 1);
-        else shmb_host_reply_error(b->host, key, false, SHMB_MODEL, "unknown dtype", 13);
+        if (key >= 0) bridge_answer(b, key);
     }
 }
+
+/* ---- A host in a thread of its own ---- */
 
 struct server {
     struct bridge bridge;
     pthread_t thread;
 };
 
+static inline void server_run(struct server *s) { CHECK(pthread_create(&s->thread, NULL, bridge_serve, &s->bridge) == 0); }
+
+static inline void server_halt(struct server *s) {
+    shmb_host_wake(s->bridge.host);
+    pthread_join(s->thread, NULL);
+}
+
 static inline void server_start(struct server *s, const char *name, shmb_wait wait) {
     bridge_open(&s->bridge, name, small_plan, wait);
-    CHECK(pthread_create(&s->thread, NULL, bridge_serve, &s->bridge) == 0);
+    server_run(s);
 }
 
 static inline void server_stop(struct server *s) {
-    shmb_host_wake(s->bridge.host);
-    pthread_join(s->thread, NULL);
+    server_halt(s);
     bridge_close(&s->bridge);
+}
+
+/* ---- Host and runner by turns in one thread ---- */
+
+struct opening {
+    char url[256];
+    shmb_runner *runner;
+    shmb_status status;
+    _Atomic int done;
+};
+
+static inline void *opening_run(void *context) {
+    struct opening *o = context;
+    o->status = shmb_open(o->url, NULL, &o->runner);
+    atomic_store(&o->done, 1);
+    return NULL;
+}
+
+/* Opens a runner while this thread lets the host accept it. query: "" or what follows '?'. */
+static inline shmb_runner *bridge_connect(struct bridge *b, const char *query) {
+    struct opening o = {.status = SHMB_OK};
+    pthread_t thread;
+    snprintf(o.url, sizeof o.url, "shm://%s?%s", b->name, query);
+    CHECK(pthread_create(&thread, NULL, opening_run, &o) == 0);
+    while (!atomic_load(&o.done)) CHECK(shmb_host_receive(b->host, 1000000) < 0);
+    pthread_join(thread, NULL);
+    CHECK_STATUS(o.runner, o.status, SHMB_OK);
+    return o.runner;
+}
+
+/* Sends what was filled and returns the host's key of it. */
+static inline int64_t bridge_ask(struct bridge *b, shmb_runner *r, shmb_dtype want) {
+    CHECK_STATUS(r, shmb_runner_start(r, want), SHMB_OK);
+    return bridge_receive(b);
+}
+
+/* What evaluate returns once the host has replied. */
+static inline shmb_status bridge_result(shmb_runner *r) {
+    int status;
+    while ((status = shmb_runner_continue(r)) == -1) continue;
+    return (shmb_status)status;
+}
+
+/* Sends what was filled, has the host answer as ever, and returns what evaluate does. */
+static inline shmb_status bridge_turn(struct bridge *b, shmb_runner *r, shmb_dtype want) {
+    bridge_answer(b, bridge_ask(b, r, want));
+    return bridge_result(r);
+}
+
+/* ---- A host in a process of its own ---- */
+
+/* Removes what a bridge has left below /dev/shm; true when there was something. */
+static inline bool bridge_clean(const char *name) {
+    struct bridge b = {0};
+    shmb_segment_info info;
+    char path[NAME_ROOM];
+    snprintf(b.name, sizeof b.name, "%s", name);
+    shmb_segment_name(name, NULL, path);
+    int fd = shm_open(path, O_RDWR | O_CLOEXEC, 0);
+    if (fd < 0) return false;
+    if (shmb_inspect(fd, &info, NULL)) {
+        b.plan.channels = info.channels;
+        memcpy(b.session, info.session, sizeof b.session);
+    }
+    close(fd);
+    bridge_unlink(&b);
+    return true;
+}
+
+/* Forks a host that serves until it is killed; its bridge's name goes to name[64]. */
+static inline pid_t host_process(const char *prefix, char *name, void (*serve)(struct bridge *)) {
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        struct bridge b;
+        bridge_open(&b, prefix, small_plan, SHMB_WAIT_DEFAULT);
+        if (serve) serve(&b);
+        else bridge_serve(&b);
+        bridge_close(&b);
+        _exit(0);
+    }
+    snprintf(name, 64, "%s-%d", prefix, (int)pid);
+    return pid;
+}
+
+static inline void process_kill(pid_t pid) {
+    kill(pid, SIGKILL);
+    CHECK(waitpid(pid, NULL, 0) == pid);
+}
+
+/* The child's exit status; 128 + the signal when one ended it. */
+static inline int process_wait(pid_t pid) {
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 #endif

@@ -6,16 +6,16 @@ warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -fsyntax-only"
 failed=0 compiled=0
 
 compile() { # compiler language header flags...
-    compiler=$1 language=$2 header=$3
+    with=$1 language=$2 header=$3
     shift 3
-    command -v "$compiler" >/dev/null || return 0
+    command -v "$with" >/dev/null || return 0
     [ -f "$include/$header" ] || return 0
     # twice, because a header is included from many places
     if printf '#include <%s>\n#include <%s>\nint main(void) { return 0; }\n' "$header" "$header" |
-        "$compiler" -x "$language" -I"$include" $warnings "$@" -; then
+        "$with" -x "$language" -I"$include" $warnings "$@" -; then
         compiled=$((compiled + 1))
     else
-        echo "FAILED: $compiler $* $header"
+        echo "FAILED: $with $* $header"
         failed=$((failed + 1))
     fi
 }

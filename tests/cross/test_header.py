@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import struct
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -201,6 +202,52 @@ def test_random_bytes_are_accepted_by_c_and_python_alike_and_only_if_verified(
     codec: Codec, start: bytes, rest: bytes
 ) -> None:
     check_agreement(codec, start + rest)
+
+
+# Where the parts of a header may lie, and the slots in their tables.
+PLACES = {"layout_vtable": 16, "field_vtable": 32, "layout": 48, "vector": 64, "field": 80, "name": 96}
+PLACES |= {"fields_slot": 4, "name_slot": 4}
+
+
+def assemble(**places: int) -> bytes:
+    """A header of one int8 scalar named "a", its parts where the caller wants them, with offsets that lead there."""
+    at = PLACES | places
+    fields, name = at["layout"] + at["fields_slot"], at["field"] + at["name_slot"]
+    data = bytearray(256)
+    struct.pack_into("<I4s", data, 0, at["layout"], b"SHMB")
+    struct.pack_into("<3H", data, at["layout_vtable"], 6, 8, at["fields_slot"])
+    struct.pack_into("<4H", data, at["field_vtable"], 8, 9, at["name_slot"], 8)
+    struct.pack_into("<i", data, at["layout"], at["layout"] - at["layout_vtable"])
+    struct.pack_into("<I", data, fields, (at["vector"] - fields) % 2**32)
+    struct.pack_into("<2I", data, at["vector"], 1, (at["field"] - at["vector"] - 4) % 2**32)
+    struct.pack_into("<i4xB", data, at["field"], at["field"] - at["field_vtable"], DType.int8)
+    struct.pack_into("<I", data, name, (at["name"] - name) % 2**32)
+    struct.pack_into("<I2s", data, at["name"], 1, b"a")
+    return bytes(data)
+
+
+def test_parts_may_lie_in_any_order_that_offsets_allow(codec: Codec) -> None:
+    for data in (assemble(), assemble(layout_vtable=112, field_vtable=104)):
+        assert codec.verify(data, len(data))
+        assert codec.read(data) == decode(data) == [Field("a", DType.int8)]
+
+
+@pytest.mark.parametrize("part", PLACES)
+@pytest.mark.parametrize("shift", [1, 2, 3])
+def test_a_misaligned_part_is_rejected(codec: Codec, part: str, shift: int) -> None:
+    data = assemble(**{part: PLACES[part] + shift})
+    aligned = part.endswith("vtable") and shift == 2
+    assert codec.verify(data, len(data)) == aligned
+    assert (outcome(codec.read, data) is not None) == aligned
+    check_agreement(codec, data)
+
+
+@property_test
+@given(places=st.dictionaries(st.sampled_from(list(PLACES)), st.integers(0, 112)), size=st.integers(12, 256))
+def test_parts_anywhere_even_overlapping_are_accepted_by_c_and_python_alike_and_only_if_verified(
+    codec: Codec, places: dict[str, int], size: int
+) -> None:
+    check_agreement(codec, assemble(**places)[:size])
 
 
 def test_every_flipped_bit_is_accepted_by_c_and_python_alike_and_only_if_verified(codec: Codec) -> None:

@@ -1,0 +1,37 @@
+/* A runner that could not be opened takes every call, keeps its memory private, and evaluates to the same error. */
+#include "bridge.h"
+
+static void use(shmb_runner *r, shmb_status expected) {
+    shmb_tensor t;
+    int64_t advice = 17;
+    for (int i = 0; i < 3; i++) {
+        memset(shmb_feature_f32(r, "x", 100000), 1, 400000);
+        shmb_set_i64(r, "x", 1);
+        shmb_set_string(r, "s", "text", -1);
+        shmb_set_strings(r, "t", 1, (const char *const[]){"text"}, NULL);
+        memset(shmb_feature_ragged(r, "l", SHMB_INT8, 2, (const int64_t[]){50, 50}, 1, NULL), 1, 100);
+        CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), expected);
+        CHECK(advice == 17 && *shmb_error_message(r));
+        CHECK(shmb_advice_count(r) == 0 && shmb_advice(r, "x", &t) == SHMB_MISMATCH && shmb_advice_at(r, 0, &t) == SHMB_INVALID);
+        shmb_discard(r);
+        shmb_set_deadline(r, 1);
+        shmb_interrupt(r);
+    }
+    memset(shmb_bind(r, "b", SHMB_INT8, 1, &(int64_t){1000}), 1, 1000);
+    CHECK_STATUS(r, shmb_evaluate(r), expected);
+    shmb_close(r);
+}
+
+int main(void) {
+    shmb_runner *r;
+    CHECK_STATUS(r, shmb_open("shm://there-is-none?connect=0", NULL, &r), SHMB_NO_HOST);
+    CHECK(strstr(shmb_error_message(r), "there-is-none"));
+    use(r, SHMB_NO_HOST);
+    CHECK_STATUS(r, shmb_open("carrier-pigeon://coop", NULL, &r), SHMB_UNSUPPORTED);
+    use(r, SHMB_UNSUPPORTED);
+    CHECK_STATUS(r, shmb_open("shm://no/slash", NULL, &r), SHMB_INVALID);
+    use(r, SHMB_INVALID);
+    CHECK(shmb_error_message(NULL) && *shmb_error_message(NULL));
+    shmb_close(NULL);
+    return 0;
+}
