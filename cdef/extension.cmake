@@ -18,20 +18,25 @@ add_custom_command(
     DEPENDS build_ffi.py include/shmbridge.cdef src/host.cdef
     VERBATIM)
 add_library(_native MODULE _native.c)
+target_link_libraries(_native PRIVATE shmbridge_static)
+# The calls that every message takes, without cffi around them; it calls the core that _native contains.
+add_library(_hot MODULE hot.c)
 # The limited API of 3.10, so that one wheel serves every Python; a free-threaded one has none.
 if(SKBUILD_SABI_VERSION)
     set(suffix .abi3.so)
-    target_compile_definitions(_native PRIVATE Py_LIMITED_API=0x030A0000)
 else()
     execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))"
                     OUTPUT_VARIABLE suffix OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 endif()
-set_target_properties(_native PROPERTIES PREFIX "" SUFFIX ${suffix} C_VISIBILITY_PRESET hidden
-                      LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/extension.map)
-target_include_directories(_native PRIVATE src)
-target_compile_options(_native PRIVATE -std=c11 -D_GNU_SOURCE)
-target_link_options(_native PRIVATE LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/extension.map)
-target_link_libraries(_native PRIVATE Python::Module shmbridge_static)
-install(TARGETS _native DESTINATION .)
-# `shmbridge demo` compiles them against the installed library.
-install(DIRECTORY ../examples DESTINATION . PATTERN build* EXCLUDE)
+foreach(module _native _hot)
+    set_target_properties(${module} PROPERTIES PREFIX "" SUFFIX ${suffix} C_VISIBILITY_PRESET hidden
+                          LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/extension.map)
+    target_compile_definitions(${module} PRIVATE $<$<BOOL:${SKBUILD_SABI_VERSION}>:Py_LIMITED_API=0x030A0000>)
+    target_include_directories(${module} PRIVATE include src)
+    target_compile_options(${module} PRIVATE -std=c11 -D_GNU_SOURCE)
+    target_link_options(${module} PRIVATE LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/extension.map)
+    target_link_libraries(${module} PRIVATE Python::Module)
+    install(TARGETS ${module} DESTINATION .)
+endforeach()
+# `shmbridge demo` compiles these: the examples against the installed library, the core as real C code.
+install(DIRECTORY ../examples src DESTINATION . PATTERN build* EXCLUDE)

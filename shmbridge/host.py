@@ -11,7 +11,7 @@ from sys import getrefcount
 from types import TracebackType
 from typing import Any
 
-from shmbridge import segment
+from shmbridge import _hot, segment
 from shmbridge._native import ffi, lib
 from shmbridge.batch import Batch
 from shmbridge.errors import ClosedError, ForkedError, InvalidError, raise_status
@@ -80,6 +80,7 @@ class Host:
         except OverflowError as error:
             raise InvalidError(f"channels, slots and bytes must be positive numbers: {error}") from None
         self._h, self._session = segment.create_host(self.name, plan, wait_code(wait))
+        self._address = int(ffi.cast("uintptr_t", self._h))
         size = ffi.new("uint64_t *")
         base, h = lib.shmb_host_memory(self._h, size), self._h
         self._base = int(ffi.cast("uintptr_t", base))
@@ -141,11 +142,11 @@ class Host:
         An unanswered request is answered with an error when the next one is asked for, unless someone besides the loop
         holds it. The object is used again for a later request of the same kind; keep its arrays rather than itself.
         """
-        receive, h, requests, kept = lib.shmb_host_receive, self._h, self._requests, self._kept
+        receive, host, requests, kept = _hot.receive, self._address, self._requests, self._kept
         while not self._closed:
             if kept:
                 self._release_dead()
-            key = receive(h, SLICE_NS)
+            key = receive(host, SLICE_NS)
             if key < 0:
                 if self._ends(key):
                     return
@@ -173,7 +174,7 @@ class Host:
         while True:
             self._release_dead()
             left = SLICE_NS if until is None else max(0, int((until - time.monotonic()) * 1e9))
-            key = lib.shmb_host_receive(self._h, left)
+            key = _hot.receive(self._address, left)
             if key >= 0:
                 request = self._meet(key)
                 if request is not None:
@@ -274,10 +275,10 @@ class Host:
 
     def _release_dead(self) -> None:
         """Gives back the slots whose last view has died."""
-        for key, request in list(self._kept.items()):
-            if not request._held():
+        for key in tuple(self._kept):
+            if not self._kept[key]._held():
                 del self._kept[key]
-                lib.shmb_host_release(self._h, key)
+                _hot.release(self._address, key)
 
     # ---- Serve ----
 

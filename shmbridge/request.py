@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shmbridge import tensor
+from shmbridge import _hot, tensor
 from shmbridge._native import ffi, lib
 from shmbridge.errors import InvalidError, MismatchError, TooLargeError, raise_status
 from shmbridge.tensor import Array, TensorSpec
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 _MISSING: Any = object()
 # Reference counts tell nothing certain on a free-threaded Python: there everything is a copy.
 _free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
+_hot.setup(
+    *(
+        int(ffi.cast("uintptr_t", ffi.addressof(lib, f"shmb_host_{name}")))
+        for name in ("poll", "receive", "reply_i64", "reply_f64", "release")
+    )
+)
 COPY_BIT = 1 << 15  # of a key: what is read must be copied before the reply
 
 
@@ -149,9 +155,9 @@ class Request(Mapping[str, Any]):
         if (kind is int or kind is float) and not named and self._host._advice is None:
             keep = self._held()
             self._open = False
-            send = lib.shmb_host_reply_i64 if kind is int else lib.shmb_host_reply_f64
+            send = _hot.reply_i64 if kind is int else _hot.reply_f64
             try:
-                status = send(self._h, self._key, keep, advice)
+                status = send(self._host._address, self._key, keep, advice)
             except OverflowError:  # beyond int64
                 status = lib.SHMB_INVALID
             if status != lib.SHMB_INVALID:

@@ -56,15 +56,15 @@ static void *spill(struct builder *b, size_t offsets, size_t values, int64_t **o
     return memory + offsets;
 }
 
-/* Takes the name over: from the guess where it matches, else as a copy of its own. */
+/* The field that the guess foresees next, when it is this one. */
+static const struct field *foreseen(const struct builder *b, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank) {
+    if (!b->guess || b->count >= b->guess->count || !name) return NULL;
+    const struct field *g = &b->guess->fields[b->count];
+    return g->dtype == dtype && g->kind == kind && g->rank == rank && strcmp(g->name, name) == 0 ? g : NULL;
+}
+
+/* Gives the field a copy of the name; no more guessing. */
 static bool name_field(struct builder *b, struct field *f, const char *name) {
-    if (b->guess && b->count < b->guess->count) {
-        const struct field *g = &b->guess->fields[b->count];
-        if (g->dtype == f->dtype && g->kind == f->kind && g->rank == f->rank && strcmp(g->name, name) == 0) {
-            *f = *g;
-            return true;
-        }
-    }
     b->guess = NULL;
     char *copy = strdup(name);
     char **names = realloc(b->names, (b->name_count + 1) * sizeof *names);
@@ -94,9 +94,19 @@ static shmb_status check(struct builder *b, const char *name, shmb_dtype dtype, 
     return SHMB_OK;
 }
 
-void *builder_add(struct builder *b, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
-                  int64_t **offsets) {
+static void *append(struct builder *b, const struct field *f, const int64_t *dims, const struct extent *at, int64_t **offsets) {
+    uint32_t dim_count = field_dims(f);
+    b->fields[b->count++] = *f;
+    for (uint32_t i = 0; i < dim_count; i++) b->dims[b->dim_count++] = dims[i];
+    b->used = at->end;
+    if (offsets) *offsets = (int64_t *)(b->body + at->offsets);
+    return b->body + at->values;
+}
+
+static void *add_checked(struct builder *b, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
+                         int64_t **offsets) {
     struct field f = {.dtype = (uint8_t)dtype, .kind = (uint8_t)kind, .rank = (uint8_t)rank};
+    const struct field *g = foreseen(b, name, dtype, kind, rank);
     struct extent at = {0};
     size_t bytes = 0, offset_bytes = 0;
     bool placed = rank >= 0 && rank <= SHMB_MAX_RANK && shmb_dtype_size(dtype) && (dims || field_dims(&f) == 0) &&
@@ -107,7 +117,6 @@ void *builder_add(struct builder *b, const char *name, shmb_dtype dtype, shmb_ki
         fail(b->error, SHMB_INVALID, "\"%.100s\": expected dims of 0 or more whose product fits memory; found a negative or too large one", name);
         return spill(b, 0, 0, offsets);
     }
-    uint32_t dim_count = field_dims(&f);
     if (at.end > b->room) {
         fail(b->error, SHMB_TOO_LARGE,
              "\"%.100s\" ends at byte %zu of the message, but a slot holds %zu: send less, or give the host larger slots "
@@ -116,14 +125,19 @@ void *builder_add(struct builder *b, const char *name, shmb_dtype dtype, shmb_ki
         return spill(b, offset_bytes, bytes, offsets);
     }
     if (!grow(&b->fields, &b->field_room, b->count + 1, sizeof *b->fields) ||
-        !grow(&b->dims, &b->dim_room, b->dim_count + dim_count, sizeof *b->dims) || !name_field(b, &f, name)) {
+        !grow(&b->dims, &b->dim_room, b->dim_count + field_dims(&f), sizeof *b->dims) || (!g && !name_field(b, &f, name))) {
         fail(b->error, SHMB_NO_MEMORY, "no memory for another field");
         return spill(b, offset_bytes, bytes, offsets);
     }
-    b->fields[b->count++] = f;
-    if (dim_count) memcpy(b->dims + b->dim_count, dims, dim_count * sizeof *dims);
-    b->dim_count += dim_count;
-    b->used = at.end;
-    if (offsets) *offsets = (int64_t *)(b->body + at.offsets);
-    return b->body + at.values;
+    return append(b, g ? g : &f, dims, &at, offsets);
+}
+
+void *builder_add(struct builder *b, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
+                  int64_t **offsets) {
+    const struct field *g = foreseen(b, name, dtype, kind, rank); /* checked when its layout was introduced */
+    struct extent at;
+    if (g && !b->error->status && (dims || !field_dims(g)) && field_place(g, dims, b->used, &at) && at.end <= b->room &&
+        b->count < b->field_room && b->dim_count + field_dims(g) <= b->dim_room)
+        return append(b, g, dims, &at, offsets);
+    return add_checked(b, name, dtype, kind, rank, dims, offsets);
 }

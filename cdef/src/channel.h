@@ -4,7 +4,7 @@
 #define SHMB_CHANNEL_H
 
 #include "builder.h"
-#include "segment.h"
+#include "ring.h"
 
 /* Where a direction's ring and slots lie: private copies of the geometry, checked at attach. */
 struct lane {
@@ -46,13 +46,26 @@ struct envelope {
 void sender_start(struct sender *s, uint32_t generation, uint32_t free);
 void sender_free(struct sender *s);
 /* The slot that the next message should use, or -1 when none is ours. */
-int sender_slot(const struct sender *s);
+static inline int sender_slot(const struct sender *s) {
+    if (!s->free) return -1;
+    return s->free >> s->last & 1 ? s->last : __builtin_ctz(s->free);
+}
+
 /* Slots come back; false when one of them was ours already: a lie. */
-bool sender_returns(struct sender *s, uint32_t slots);
-const struct layout *sender_guess(const struct sender *s);
+static inline bool sender_returns(struct sender *s, uint32_t slots) {
+    if (!slots) return true;
+    if (slots & s->free || slots & ~lane_all(&s->lane)) return false;
+    s->free |= slots;
+    s->last = (uint8_t)__builtin_ctz(slots);
+    return true;
+}
+
+static inline const struct layout *sender_guess(const struct sender *s) { return s->layouts[s->guess].layout; }
 /* Sends what was built in (or is now copied into) that slot's body. The slot is no longer ours, unless the message went
  * inline. Errors, with nothing sent: what stuck in the builder, INVALID, TOO_LARGE, NO_MEMORY. */
 shmb_status sender_send(struct sender *s, struct builder *b, int slot, const struct envelope *e);
+/* Sends a scalar called "advice", inline, when the last message was one too: then there is nothing to build. */
+bool sender_send_advice(struct sender *s, shmb_dtype dtype, const uint8_t *value, const struct envelope *e);
 /* Sends a failure and its text, cut to what fits; inline when slot is -1. */
 void sender_fail(struct sender *s, int slot, const struct envelope *e, const char *text, size_t bytes);
 
@@ -89,7 +102,7 @@ struct incoming {
 
 void receiver_start(struct receiver *r, uint32_t generation);
 void receiver_free(struct receiver *r);
-bool receiver_ready(const struct receiver *r);
+static inline bool receiver_ready(const struct receiver *r) { return ring_has(r->lane.ring, r->lane.count, r->position); }
 /* Takes the message that is ready. SHMB_CORRUPT with *why when it lies; then nothing more may be taken. */
 shmb_status receiver_take(struct receiver *r, struct incoming *in, const char **why);
 /* Fills *out for one field of a message. */

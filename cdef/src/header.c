@@ -74,11 +74,11 @@ static uint32_t load32(struct bytes b, size_t at) { return load16(b, at) | load1
 
 static bool within(struct bytes b, size_t at, size_t length) { return length < b.size && at <= b.size - length; }
 
-/* Where the offset at `at` leads. */
+/* Where the offset at `at` leads: inside, hence by less than 2 GiB. */
 static size_t follow(struct bytes b, size_t at) {
     if (at % 4 || !within(b, at, 4)) return 0;
     size_t offset = load32(b, at);
-    return offset && offset <= INT32_MAX && within(b, at + offset, 1) ? at + offset : 0;
+    return offset && within(b, at + offset, 1) ? at + offset : 0;
 }
 
 /* Call table_valid first. */

@@ -13,6 +13,7 @@
 #include "wait.h"
 
 enum {
+    LOOKS_PER_POLL = 100,
     LOOKS_PER_CLAIMS = 64,      /* spinning looks between looks at the claims */
     REQUESTS_PER_UPKEEP = 1024, /* a busy host looks after claims and the dead all the same */
 };
@@ -204,6 +205,19 @@ int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns) {
     if (timeout_ns > SLICE_NS) timeout_ns = SLICE_NS;
     int64_t key = receive_slowly(h, clock_ns() + (timeout_ns > 0 ? timeout_ns : 0));
     return key == -1 ? -(int64_t)SHMB_TIMEOUT : key;
+}
+
+int64_t shmb_host_poll(shmb_host *h) {
+    if (h->segment.inherited.forked || h->closed) return -(int64_t)SHMB_TIMEOUT;
+    if (++h->requests % REQUESTS_PER_UPKEEP == 0) upkeep(h);
+    for (int i = 0; i < (h->waiter.may_spin ? LOOKS_PER_POLL : 1); i++) {
+        if (look(h)) {
+            int64_t key = accept_found(h);
+            return key >= 0 ? key : -(int64_t)SHMB_TIMEOUT;
+        }
+        cpu_pause();
+    }
+    return -(int64_t)SHMB_TIMEOUT;
 }
 
 /* ---- Reply ---- */

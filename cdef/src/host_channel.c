@@ -173,12 +173,11 @@ shmb_status channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_
 }
 
 /* Sends what c->reply holds; what cannot be sent reaches the runner as an error. */
-static shmb_status send_reply(struct channel *c, int64_t key, bool keep, int slot) {
-    struct envelope e = close_request(c, key, keep);
-    shmb_status status = sender_send(&c->out, &c->reply, slot, &e);
+static shmb_status send_reply(struct channel *c, struct envelope *e, int slot) {
+    shmb_status status = sender_send(&c->out, &c->reply, slot, e);
     if (status) {
-        e.code = (uint8_t)status;
-        sender_fail(&c->out, slot, &e, c->error.message, strlen(c->error.message));
+        e->code = (uint8_t)status;
+        sender_fail(&c->out, slot, e, c->error.message, strlen(c->error.message));
     }
     builder_clear(&c->reply);
     sent(c);
@@ -200,11 +199,16 @@ shmb_status channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb
     if (c->building >= 0) return fail(&c->error, SHMB_INVALID, "another reply is being built on this channel: send it first");
     int slot = reply_slot(c, key);
     if (slot < 0) return c->error.status;
+    struct envelope e = close_request(c, key, keep);
+    if (sender_send_advice(&c->out, dtype, value, &e)) {
+        sent(c);
+        return SHMB_OK;
+    }
     uint8_t body[8];
     builder_start(&c->reply, body, sizeof body, sender_guess(&c->out));
     void *at = builder_add(&c->reply, "advice", dtype, SHMB_TENSOR, 0, NULL, NULL);
     memcpy(at, value, shmb_dtype_size(dtype));
-    return send_reply(c, key, keep, slot);
+    return send_reply(c, &e, slot);
 }
 
 shmb_status channel_reply_begin(struct channel *c, int64_t key) {
@@ -221,5 +225,7 @@ shmb_status channel_reply_begin(struct channel *c, int64_t key) {
 shmb_status channel_reply_send(struct channel *c, int64_t key, bool keep) {
     bool building = end_building(c, key);
     if (check_open(c, key, keep)) return c->error.status; /* also when the runner went while it was being built */
-    return building ? send_reply(c, key, keep, c->reply_slot) : fail(&c->error, SHMB_INVALID, "no reply was begun");
+    if (!building) return fail(&c->error, SHMB_INVALID, "no reply was begun");
+    struct envelope e = close_request(c, key, keep);
+    return send_reply(c, &e, c->reply_slot);
 }

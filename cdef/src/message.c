@@ -44,13 +44,13 @@ bool field_place(const struct field *f, const int64_t *dims, size_t used, struct
         dims++;
     }
     int64_t size = 1, bytes;
-    bool empty = false;
+    bool empty = false, overflows = false;
     for (int i = 0; i < f->rank; i++) {
         if (dims[i] < 0) return false;
-        if (dims[i] == 0) empty = true;
+        empty |= dims[i] == 0;
+        overflows |= __builtin_mul_overflow(size, dims[i], &size);
     }
-    for (int i = 0; i < f->rank && !empty; i++)
-        if (__builtin_mul_overflow(size, dims[i], &size)) return false;
+    if (overflows && !empty) return false;
     out->size = empty ? 0 : size;
     if (__builtin_mul_overflow(out->size, (int64_t)dtypes[f->dtype].size, &bytes)) return false;
     return !__builtin_add_overflow(out->values, (size_t)bytes, &out->end);

@@ -28,8 +28,6 @@ void receiver_start(struct receiver *r, uint32_t generation) {
     r->ours = 0;
 }
 
-bool receiver_ready(const struct receiver *r) { return ring_has(r->lane.ring, r->lane.count, r->position); }
-
 /* Copies the header out of the slot, verifies the copy, and forgets what the id meant. */
 static const char *learn_layout(struct known *k, const uint8_t *meta, size_t size) {
     const char *why = "out of memory";
@@ -145,6 +143,7 @@ static const char *take(struct receiver *r, struct incoming *in) {
 
 shmb_status receiver_take(struct receiver *r, struct incoming *in, const char **why) {
     ring_take(r->lane.ring, r->lane.count, r->position, &in->d);
+    if (in->d.slot < r->lane.count) __builtin_prefetch(lane_body(&r->lane, in->d.slot)); /* on its way while we check */
     in->of = NULL;
     in->text = NULL;
     in->lists = NULL;

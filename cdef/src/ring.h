@@ -28,6 +28,15 @@ static inline void take_copy(void *to, const void *from, size_t bytes) {
     atomic_signal_fence(memory_order_seq_cst);
 }
 
+/* Between two looks of a spinning waiter. */
+static inline void cpu_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("yield");
+#endif
+}
+
 #define load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define load_acquire(p) atomic_load_explicit((p), memory_order_acquire)
 #define store_relaxed(p, v) (shmb_step(), atomic_store_explicit((p), (v), memory_order_relaxed))

@@ -24,21 +24,6 @@ void sender_start(struct sender *s, uint32_t generation, uint32_t free_slots) {
     s->guess = 0;
 }
 
-int sender_slot(const struct sender *s) {
-    if (!s->free) return -1;
-    return s->free >> s->last & 1 ? s->last : __builtin_ctz(s->free);
-}
-
-bool sender_returns(struct sender *s, uint32_t slots) {
-    if (!slots) return true;
-    if (slots & s->free || slots & ~lane_all(&s->lane)) return false;
-    s->free |= slots;
-    s->last = (uint8_t)__builtin_ctz(slots);
-    return true;
-}
-
-const struct layout *sender_guess(const struct sender *s) { return s->layouts[s->guess].layout; }
-
 static bool matches(const struct layout *layout, const struct builder *b) {
     if (!layout || layout->count != b->count) return false;
     if (b->guess == layout) return true; /* builder_add compared as it went */
@@ -131,6 +116,19 @@ shmb_status sender_send(struct sender *s, struct builder *b, int slot, const str
     l->used = s->position + 1;
     ring_push(s->lane.ring, s->lane.count, s->position++, &d);
     return SHMB_OK;
+}
+
+bool sender_send_advice(struct sender *s, shmb_dtype dtype, const uint8_t *value, const struct envelope *e) {
+    struct sent *l = &s->layouts[s->guess];
+    if (!l->layout || l->layout->count != 1 || l->layout->dims) return false;
+    const struct field *f = &l->layout->fields[0];
+    if (f->dtype != dtype || f->name_bytes != 6 || memcmp(f->name, "advice", 6) != 0) return false;
+    struct descriptor d = {.sequence = e->sequence, .generation = s->generation, .returns = e->returns, .layout = s->guess,
+                           .slot = NO_SLOT, .flags = INLINE};
+    memcpy(d.data, value, sizeof(uint64_t));
+    l->used = s->position + 1;
+    ring_push(s->lane.ring, s->lane.count, s->position++, &d);
+    return true;
 }
 
 void sender_fail(struct sender *s, int slot, const struct envelope *e, const char *text, size_t bytes) {

@@ -215,12 +215,12 @@ def assemble(**places: int) -> bytes:
     fields, name = at["layout"] + at["fields_slot"], at["field"] + at["name_slot"]
     data = bytearray(256)
     struct.pack_into("<I4s", data, 0, at["layout"], b"SHMB")
-    struct.pack_into("<3H", data, at["layout_vtable"], 6, 8, at["fields_slot"])
-    struct.pack_into("<4H", data, at["field_vtable"], 8, 9, at["name_slot"], 8)
+    struct.pack_into("<3H", data, at["layout_vtable"], 6, 12, at["fields_slot"])
+    struct.pack_into("<4H", data, at["field_vtable"], 8, 13, at["name_slot"], 12)
     struct.pack_into("<i", data, at["layout"], at["layout"] - at["layout_vtable"])
     struct.pack_into("<I", data, fields, (at["vector"] - fields) % 2**32)
     struct.pack_into("<2I", data, at["vector"], 1, (at["field"] - at["vector"] - 4) % 2**32)
-    struct.pack_into("<i4xB", data, at["field"], at["field"] - at["field_vtable"], DType.int8)
+    struct.pack_into("<i8xB", data, at["field"], at["field"] - at["field_vtable"], DType.int8)
     struct.pack_into("<I", data, name, (at["name"] - name) % 2**32)
     struct.pack_into("<I2s", data, at["name"], 1, b"a")
     return bytes(data)
@@ -239,6 +239,14 @@ def test_a_misaligned_part_is_rejected(codec: Codec, part: str, shift: int) -> N
     aligned = part.endswith("vtable") and shift == 2
     assert codec.verify(data, len(data)) == aligned
     assert (outcome(codec.read, data) is not None) == aligned
+    check_agreement(codec, data)
+
+
+@pytest.mark.parametrize("places", [{"layout": 49, "fields_slot": 7}, {"field": 81, "name_slot": 7}])
+def test_a_misaligned_table_whose_slots_are_aligned_is_rejected(codec: Codec, places: dict[str, int]) -> None:
+    data = assemble(**places)
+    assert not codec.verify(data, len(data))
+    assert outcome(codec.read, data) is None
     check_agreement(codec, data)
 
 

@@ -1,0 +1,5 @@
+"""python -m shmbridge.cli: the command where no script of that name is on the PATH."""
+
+from shmbridge.cli import main
+
+main(prog_name="shmbridge")

@@ -1,0 +1,257 @@
+"""shmbridge demo: a compiler asks a model, here and now, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import shmbridge
+from shmbridge import _config
+from shmbridge.cli.console import console
+from shmbridge.demo import race
+from shmbridge.demo.model import PATTERNS, onnx_bytes
+
+QUESTIONS = 2000
+MODEL = "shmbridge.demo.model:advise"
+SMALL = ("--channels", "4", "--request-bytes", "64K")  # fits where /dev/shm is small, as in containers
+FUNCTION = re.compile(r"^\w[^\n(;{]*?(\w+)\([^;{]*\{\n.*?^\}", re.MULTILINE | re.DOTALL)
+LLVM = "22"
+
+
+class Stage:
+    """Where the demo runs its programs, and shows them."""
+
+    def __init__(self, out: Console, directory: Path) -> None:
+        self.out = out
+        self.directory = directory
+        self.name = f"demo-{os.getpid()}"
+
+    def title(self, text: str) -> None:
+        """A new part."""
+        self.out.print()
+        self.out.print(f"[bold cyan]{escape(text)}[/]")
+
+    def say(self, text: str) -> None:
+        """A line in rich's markup."""
+        self.out.print(f"  {text}", soft_wrap=True)
+
+    def run(self, *command: object, cwd: Path | None = None, url: str = "") -> str:
+        """Runs a command after showing it; returns what it prints. ClickException with that when it fails."""
+        words = [str(word) for word in command]
+        self.say(f"[green]$ {escape(shlex.join(words))}[/]")
+        env = {**os.environ, **({"SHMBRIDGE_URL": url} if url else {})}
+        with self.out.status(Path(words[0]).name):
+            done = subprocess.run(
+                words, cwd=cwd or self.directory, env=env, text=True, check=False,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        if done.returncode:
+            raise click.ClickException(f"{words[0]} ended with {done.returncode}:\n{done.stdout.strip()}")
+        return done.stdout
+
+    @contextmanager
+    def serve(self, name: str, *options: object, cwd: Path | None = None) -> Iterator[str]:
+        """`shmbridge serve` in a process of its own, while the block runs. Gives the URL."""
+        words = ["serve", name, *map(str, options)]
+        self.say(f"[green]$ {escape(shlex.join(['shmbridge', *words]))}[/]")
+        command = [sys.executable, "-m", "shmbridge.cli", *words, *SMALL, "--until-idle", "60"]
+        host = subprocess.Popen(command, cwd=cwd or self.directory, text=True, stdout=subprocess.PIPE)
+        assert host.stdout
+        try:
+            if not host.stdout.readline():
+                raise click.ClickException("the host did not start")  # and has said why
+            yield f"shm://{name}"
+        finally:
+            host.terminate()
+            host.stdout.read()
+            host.wait()
+
+
+def _onnx_runtime() -> str | None:
+    try:
+        return version("onnxruntime")
+    except PackageNotFoundError:
+        return None
+
+
+def _compiler() -> str | None:
+    return next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "cc", "gcc", "clang"))), None)
+
+
+def _core() -> list[Path]:
+    """The C sources of shmbridge itself, which the demo's compilers compile."""
+    return sorted((_config.prefix() / "src").glob("*.c"))
+
+
+def _flags() -> list[str]:
+    return shlex.split(f"{_config.cflags()} {_config.libs()}")
+
+
+def _ask_in_c(stage: Stage, compiler: str, url: str, source: Path) -> None:
+    ask = _config.examples() / "c" / "ask.c"
+    stage.run(compiler, "-O2", ask, *_flags(), "-o", "ask")
+    shown = stage.run("./ask", url, QUESTIONS, source.name).splitlines()[:-1]  # the last line is for programs
+    for line in shown:
+        stage.say(escape(line))
+
+
+def _ask_in_python(stage: Stage, url: str, source: Path) -> None:
+    found = [(match[1], match[0]) for match in FUNCTION.finditer(source.read_text())]
+    with shmbridge.connect(url) as runner:
+        for name, text in found[:10]:
+            counts = np.array([text.count(pattern) for pattern in PATTERNS], np.float32)
+            advice = runner.evaluate({"features": counts, "function": name})
+            stage.say(f"  {name[:30]:30} {'inline' if advice else 'call'}")
+
+
+def _race(stage: Stage, compiler: str | None, url: str, onnx: Path | None, source: Path) -> None:
+    function = FUNCTION.search(source.read_text())
+    text = function[0] if function else ""
+    question = np.array([text.count(pattern) for pattern in PATTERNS], np.float32)
+    with race.pipe_server(stage.directory, onnx) as pipes:
+        if compiler:
+            program = stage.directory / "race"
+            stage.run(compiler, "-O2", Path(race.__file__).with_name("race.c"), *_flags(), "-o", program.name)
+            with stage.out.status("race"):
+                result = race.Result.of(race.in_c(program, url, pipes, question))
+        else:
+            result = race.Result.of(race.in_python(url, pipes, question))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("  round trip, with the model, in µs")
+    for title in ("p50", "p90", "p99"):
+        table.add_column(title, justify="right")
+    for name, row in (("  shared memory", result.memory), ("  named pipes", result.pipes)):
+        table.add_row(name, f"{row.p50:.1f}", f"{row.p90:.1f}", f"{row.p99:.1f}")
+    stage.out.print(table)
+    stage.say(
+        f"A pipe takes [bold]{result.ratio:.1f} ×[/] as long: {question.nbytes} bytes to the same model, in "
+        f"{race.BLOCKS - race.WARM_UP} pairs of blocks of {race.QUESTIONS}, median of the pairs' ratios."
+    )
+
+
+def _llvm_missing() -> str:
+    """What the plugin needs and is not there; empty where all is."""
+    if not shutil.which(f"clang-{LLVM}"):
+        return f"clang-{LLVM}"
+    config = shutil.which(f"llvm-config-{LLVM}")
+    include = subprocess.run([config, "--includedir"], text=True, capture_output=True).stdout.strip() if config else ""
+    return "" if Path(include, "llvm/Plugins/PassPlugin.h").is_file() else f"llvm-{LLVM}-dev"
+
+
+def _text_size(objects: Sequence[Path]) -> int:
+    """Bytes of code and constants."""
+    tools = subprocess.run([f"llvm-config-{LLVM}", "--bindir"], text=True, capture_output=True, check=True).stdout
+    sizes = subprocess.run([Path(tools.strip(), "llvm-size"), *objects], text=True, capture_output=True, check=True)
+    return sum(int(line.split()[0]) for line in sizes.stdout.splitlines()[1:])
+
+
+def _real_compiler(stage: Stage) -> None:
+    inliner = _config.examples() / "llvm" / "inliner"
+    config = f"llvm-config-{LLVM}"
+    cxxflags = subprocess.run([config, "--cxxflags"], text=True, capture_output=True, check=True).stdout.split()
+    stage.run(f"clang++-{LLVM}", *cxxflags, "-shared", "-fPIC", inliner / "inliner.cpp", *_flags(), "-o", "inliner.so")
+    sizes = []
+    compile_core = [f"clang-{LLVM}", "-Oz", "-std=c11", "-D_GNU_SOURCE", '-DSHMB_VERSION_TEXT="demo"',
+                    *shlex.split(_config.cflags())]  # fmt: skip
+    log = stage.directory / "decisions.jsonl"
+    with stage.serve(f"{stage.name}-inliner", "--python", "policy:advise", "--log", log, cwd=inliner) as url:
+        for kind, options in (("plain", []), ("advised", [f"-fpass-plugin={stage.directory / 'inliner.so'}"])):
+            (stage.directory / kind).mkdir()
+            if kind == "advised":
+                stage.say(f"[green]$ SHMBRIDGE_URL={url} clang-{LLVM} -Oz -fpass-plugin=inliner.so … -c src/*.c[/]")
+            _quiet(compile_core + options + ["-c", *map(str, _core())], stage.directory / kind, url)
+            sizes.append(_text_size(sorted((stage.directory / kind).glob("*.o"))))
+    decisions = [json.loads(line) for line in log.read_text().splitlines()]
+    inlined = sum(decision["advice"]["advice"] for decision in decisions)
+    stage.say(
+        f"{len(decisions)} call sites of shmbridge's own C code were asked about, {len(decisions[0]['features'])} "
+        f"features each: [bold]{inlined} inlined[/], {len(decisions) - inlined} left."
+    )
+    change = 100 * (sizes[1] / sizes[0] - 1)
+    stage.say(f"Object code: {sizes[0]} bytes with plain -Oz, {sizes[1]} with the advice ([bold]{change:+.1f} %[/]).")
+
+
+def _quiet(command: list[str], cwd: Path, url: str) -> None:
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, "SHMBRIDGE_URL": url}, text=True, capture_output=True, check=False
+    )
+    if done.returncode or done.stderr:
+        raise click.ClickException(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()}")
+
+
+def _next(stage: Stage, compiler: bool) -> None:
+    stage.title("What to type next")
+    ask = '$(shmbridge config --examples)/c/ask.c $(shmbridge config --cflags --libs) -o ask && ./ask shm://mine'
+    for line in (
+        f"shmbridge serve mine --python {MODEL} &",
+        f"cc -O2 {ask}" if compiler else "python -c 'import shmbridge; print(shmbridge.connect(\"mine\").evaluate({\"features\": [1.0] * 16}))'",
+        "shmbridge ls",
+        "shmbridge serve --help     # your own model: --python my_model:advise, or --onnx my_model.onnx",
+    ):
+        stage.say(f"[green]$[/] {escape(line)}")
+
+
+@click.command()
+@click.option("--llvm/--no-llvm", default=True, help=f"Also build the LLVM plugin, where clang-{LLVM} and llvm-{LLVM}-dev are there.")
+def demo(llvm: bool) -> None:
+    """Let a compiler ask a toy model: here, now, on real C code.
+
+    Serves the model, compiles examples/c/ask.c against the installed library and runs it, and compares the round trip
+    with named pipes.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the programs that run, too
+    started, out = time.monotonic(), console()
+    with TemporaryDirectory(prefix="shmbridge-demo-") as where:
+        stage = Stage(out, Path(where))
+        runtime, compiler = _onnx_runtime(), _compiler()
+        onnx = stage.directory / "toy.onnx" if runtime else None
+        source = stage.directory / "core.c"
+        source.write_text("".join(file.read_text() for file in _core()))
+
+        stage.title("A model, served")
+        stage.say("A toy: 16 counts of a C function's text, 4 hidden units, 1 answer; weights set by hand, not trained.")
+        if onnx:
+            onnx.write_bytes(onnx_bytes())
+        by = f"ONNX Runtime {runtime}" if runtime else "numpy; pip install 'shmbridge[onnx]' shows ONNX Runtime"
+        with stage.serve(stage.name, *(("--onnx", onnx.name) if onnx else ("--python", MODEL))) as url:
+            stage.say(f"computed by {escape(by)}")
+            stage.title("A compiler asks: shall I inline this function?")
+            if compiler:
+                _ask_in_c(stage, compiler, url, source)
+            else:
+                stage.say("[yellow]No C compiler (apt install gcc): a Python runner asks instead.[/]")
+                _ask_in_python(stage, url, source)
+            stage.title("What a question costs")
+            _race(stage, compiler, url, onnx, source)
+        if llvm:
+            stage.title(f"A real compiler asks: clang {LLVM}, unmodified")
+            missing = _llvm_missing()
+            if missing:
+                stage.say(f"left out: no {missing} (see {inliner_readme()})")
+            else:
+                _real_compiler(stage)
+        _next(stage, compiler is not None)
+    out.print(f"\n[dim]{time.monotonic() - started:.0f} s[/]")
+
+
+def inliner_readme() -> Path:
+    """What the plugin needs, and how to build it."""
+    return _config.examples() / "llvm" / "inliner" / "README.md"

@@ -1,0 +1,112 @@
+"""shmbridge ls and gc: the bridges below /dev/shm, and what dead hosts left there."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+from rich.live import Live
+from rich.table import Table
+
+from shmbridge import segment
+from shmbridge.cli.console import console
+from shmbridge.segment import BridgeInfo, ChannelInfo
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A bridge and, in replies per second by channel, how busy it was."""
+
+    bridge: BridgeInfo
+    rates: tuple[float, ...]
+
+    @property
+    def attached(self) -> list[ChannelInfo]:
+        """The channels that have a runner."""
+        return [channel for channel in self.bridge.channels if channel.state != "free"]
+
+
+def look(interval: float) -> list[Seen]:
+    """Every bridge, seen twice, `interval` seconds apart."""
+    started, before = time.monotonic(), {bridge.session: bridge for bridge in segment.bridges()}
+    if before:
+        time.sleep(interval)
+    elapsed = time.monotonic() - started
+    return [Seen(bridge, _rates(before.get(bridge.session, bridge), bridge, elapsed)) for bridge in segment.bridges()]
+
+
+def _rates(before: BridgeInfo, now: BridgeInfo, elapsed: float) -> tuple[float, ...]:
+    pairs = zip(before.channels, now.channels, strict=False)
+    return tuple(max(0, b.served - a.served) / elapsed for a, b in pairs)
+
+
+def _table(seen: Iterable[Seen]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("bridge", "state", "process", "channels", "served", "per second", "MiB"):
+        table.add_column(title, justify="left" if title in ("bridge", "state") else "right", no_wrap=True)
+    for one in seen:
+        bridge = one.bridge
+        state = "[green]alive[/]" if bridge.alive else "[red]dead[/]"
+        taken = f"{len(one.attached)} of {len(bridge.channels)}"
+        row = (str(bridge.served), f"{sum(one.rates):.0f}", f"{bridge.size / 2**20:.1f}")
+        table.add_row(f"shm://{bridge.name}", state, str(bridge.pid), taken, *row)
+        for channel in one.attached:
+            rate = f"{one.rates[channel.index]:.0f}" if channel.index < len(one.rates) else "0"
+            index = f"  channel {channel.index}"
+            table.add_row(index, channel.state, str(channel.pid), "", str(channel.served), rate, "", style="dim")
+    return table
+
+
+def _as_json(one: Seen) -> dict[str, Any]:
+    shown = {**asdict(one.bridge), "served": one.bridge.served, "rate": sum(one.rates)}
+    for channel, rate in zip(shown["channels"], one.rates, strict=False):
+        channel["rate"] = rate
+    return shown
+
+
+@click.command()
+@click.option("--interval", default=1.0, show_default=True, metavar="SECONDS",
+              type=click.FloatRange(0.01), help="How long to watch for the rates.")  # fmt: skip
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for programs; sizes in bytes.")
+def ls(interval: float, watch: bool, as_json: bool) -> None:
+    """List the bridges: state, channels, replies served and their rate.
+
+    A bridge is dead when its host ended without closing it: see shmbridge gc. Channel states: attached (a runner has
+    it), refused (its runner broke the protocol).
+    """
+    out = console()
+    try:
+        with Live(console=out, auto_refresh=False, transient=False) if watch and out.is_terminal else out as live:
+            while True:
+                seen = look(interval)
+                if as_json:
+                    click.echo(json.dumps([_as_json(one) for one in seen]))
+                elif isinstance(live, Live):
+                    live.update(_table(seen), refresh=True)
+                else:
+                    out.print(_table(seen) if seen else "no bridges; to make one: shmbridge serve NAME …")
+                if not watch:
+                    return
+                if not seen:
+                    time.sleep(interval)
+    except KeyboardInterrupt:
+        pass
+
+
+@click.command()
+def gc() -> None:
+    """Remove what dead hosts left below /dev/shm, and say what.
+
+    Touches nothing that belongs to a live host or to another user.
+    """
+    removed = segment.gc()
+    for file in removed:
+        match = segment.SEGMENT.fullmatch(file)
+        what = f"bridge {match['name']}" if match else "a semaphore"
+        click.echo(f"removed /dev/shm/{file}: {what}")
+    click.echo(f"{len(removed)} files removed" if removed else "nothing to remove: no dead host left anything")

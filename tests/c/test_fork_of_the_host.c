@@ -1,0 +1,50 @@
+/* A child of the host reads requests, can neither serve nor end the bridge, and does not keep a dead host alive. */
+#include "bridge.h"
+
+/* Serves; its child lives on after its death. */
+static void serve_with_child(struct bridge *b) {
+    if (fork() == 0) {
+        for (;;) pause();
+    }
+    bridge_serve(b);
+}
+
+int main(void) {
+    char name[64];
+    shmb_runner *r;
+    pid_t host = host_process("fork-host", name, serve_with_child);
+    setpgid(host, host);
+    CHECK_STATUS(r, shmb_open(name, NULL, &r), SHMB_OK);
+    process_kill(host);
+    shmb_set_i64(r, "x", 1);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_HOST_GONE); /* though a child of the host lives */
+    shmb_close(r);
+    kill(-host, SIGKILL);
+    CHECK(bridge_clean(name));
+
+    struct bridge b;
+    bridge_open(&b, "fork-child", small_plan, SHMB_WAIT_DEFAULT);
+    r = bridge_connect(&b, "");
+    shmb_set_i64(r, "x", 7);
+    int64_t key = bridge_ask(&b, r, SHMB_INT64);
+    pid_t pid = fork();
+    if (pid == 0) {
+        const shmb_message *m = shmb_host_message(b.host, key);
+        CHECK(m && *(const int64_t *)m->tensors[0].data == 7 && shmb_host_forked(b.host));
+        CHECK(shmb_host_receive(b.host, 0) == -SHMB_FORKED);
+        CHECK(shmb_host_reply_i64(b.host, key, false, 1) == SHMB_FORKED);
+        CHECK(shmb_host_reply_begin(b.host, key) == SHMB_FORKED);
+        CHECK(!shmb_host_reply_add(b.host, key, "x", SHMB_INT8, SHMB_TENSOR, 0, NULL, NULL));
+        CHECK(shmb_host_reply_send(b.host, key, false) == SHMB_FORKED);
+        shmb_host_release(b.host, key);
+        shmb_host_close(b.host);
+        shmb_host_free(b.host);
+        exit(0);
+    }
+    CHECK(process_wait(pid) == 0);
+    bridge_answer(&b, key);
+    CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+    shmb_close(r);
+    bridge_close(&b);
+    return 0;
+}

@@ -1,0 +1,37 @@
+/* A host that closes gives every runner CLOSED: waiting, idle or connecting; a reply that was sent before still counts. */
+#include "bridge.h"
+
+static void *evaluate(void *runner) {
+    shmb_set_i64(runner, "x", 1);
+    CHECK_STATUS(runner, shmb_evaluate(runner), SHMB_CLOSED);
+    return NULL;
+}
+
+int main(void) {
+    struct bridge b;
+    bridge_open(&b, "closes", small_plan, SHMB_WAIT_DEFAULT);
+    shmb_runner *waiting = bridge_connect(&b, ""), *idle = bridge_connect(&b, "wait=spin"), *answered = bridge_connect(&b, "");
+    shmb_set_i64(answered, "x", 1);
+    bridge_answer(&b, bridge_ask(&b, answered, SHMB_ANY));
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, evaluate, waiting) == 0);
+    int64_t key = bridge_receive(&b);
+    shmb_host_close(b.host);
+    CHECK(shmb_host_reply_i64(b.host, key, false, 1) == SHMB_CLOSED);
+    CHECK(shmb_host_receive(b.host, 0) == -SHMB_CLOSED);
+    pthread_join(thread, NULL);
+    CHECK_STATUS(answered, bridge_result(answered), SHMB_OK);
+    evaluate(idle);
+    evaluate(idle); /* for good */
+    evaluate(answered);
+    shmb_runner *late;
+    char url[100];
+    snprintf(url, sizeof url, "shm://%s?connect=0", b.name);
+    CHECK_STATUS(late, shmb_open(url, NULL, &late), SHMB_NO_HOST);
+    shmb_close(late);
+    shmb_close(waiting);
+    bridge_close(&b);
+    shmb_close(idle); /* after the host's mapping is gone */
+    shmb_close(answered);
+    return 0;
+}

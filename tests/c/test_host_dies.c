@@ -1,0 +1,39 @@
+/* A host that is killed gives its runners HOST_GONE, while they wait and later; the next host of that kind is reached. */
+#include "bridge.h"
+
+static void accept_only(struct bridge *b) {
+    for (;;) shmb_host_receive(b->host, 100000000);
+}
+
+static void wait_policy(const char *query) {
+    char name[64], url[128];
+    pid_t host = host_process("dies", name, accept_only);
+    snprintf(url, sizeof url, "shm://%s%s", name, query);
+    shmb_runner *r, *other;
+    CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_OK);
+    CHECK_STATUS(other, shmb_open(url, NULL, &other), SHMB_OK);
+    int64_t *x = shmb_feature_i64(other, "x", 1);
+    shmb_set_i64(r, "x", 1);
+    CHECK_STATUS(r, shmb_runner_start(r, SHMB_ANY), SHMB_OK);
+    process_kill(host);
+    CHECK_STATUS(r, bridge_result(r), SHMB_HOST_GONE);
+    CHECK(strstr(shmb_error_message(r), "died"));
+    *x = 5; /* what was handed out stays writable */
+    CHECK_STATUS(other, shmb_evaluate(other), SHMB_HOST_GONE);
+    shmb_set_i64(r, "x", 1);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_HOST_GONE);
+    shmb_close(r);
+    shmb_close(other);
+    snprintf(url, sizeof url, "shm://%s?connect=0", name);
+    CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_NO_HOST); /* its segment is still there, but it is not */
+    CHECK(strstr(shmb_error_message(r), "gc"));
+    shmb_close(r);
+    CHECK(bridge_clean(name));
+}
+
+int main(void) {
+    wait_policy("");
+    wait_policy("?wait=spin");
+    wait_policy("?wait=block");
+    return 0;
+}

@@ -1,0 +1,262 @@
+"""Bridges that leave nothing behind, runners in other processes, and a runner in C that does as it is told."""
+
+import contextlib
+import gc
+import itertools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+SHM = Path("/dev/shm")
+CROSS = Path(__file__).parent / "cross"
+numbers = itertools.count()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--torture", action="store_true", help="kill tests: many seeds, many minutes")
+
+
+@pytest.fixture(scope="session")
+def torture(request):
+    return request.config.getoption("--torture")
+
+
+# ---- /dev/shm is left as it was found ----
+
+
+@pytest.fixture(scope="session")
+def new_name():
+    """Makes names of bridges that nobody else has."""
+    return lambda: f"test-{os.getpid()}-{next(numbers)}"
+
+
+def sessions():
+    """The sessions that a segment below /dev/shm names, in its file's name or its superblock."""
+    found = set()
+    for path in SHM.glob("shmb.*"):
+        with contextlib.suppress(OSError):
+            found.add(path.name.partition("~")[2] or path.read_bytes()[24:40].hex())
+    return found
+
+
+def orphans():
+    """Semaphores that no segment names."""
+    bells = {path.name: re.match(r"sem\.shmb-([0-9a-f]{32})-", path.name) for path in SHM.glob("sem.shmb-*")}
+    known = sessions()
+    return {name for name, match in bells.items() if match and match[1] not in known}
+
+
+def files_of(names):
+    return {path.name for path in SHM.glob("shmb.*") if path.name[5:].partition("~")[0] in names}
+
+
+@pytest.fixture(autouse=True)
+def no_orphans():
+    """Every test: no semaphore without a segment is left."""
+    before = orphans()
+    yield
+    _expect_none(lambda: orphans() - before)
+
+
+def _expect_none(left):
+    until = time.monotonic() + 2  # processes that were killed just now
+    while left() and time.monotonic() < until:
+        gc.collect()
+        time.sleep(0.02)
+    assert left() == set()
+
+
+@pytest.fixture
+def name(new_name):
+    """The name of a bridge whose files are gone when the test ends."""
+    chosen = new_name()
+    yield chosen
+    gc.collect()
+    _expect_none(lambda: files_of({chosen}))
+
+
+@pytest.fixture
+def shm_files(name):
+    """What the test's bridge has below /dev/shm just now: names of segments, and of the semaphores that they name."""
+
+    def files():
+        bells = set()
+        for path in [SHM / file for file in files_of({name})]:
+            with contextlib.suppress(OSError):
+                session = path.name.partition("~")[2] or path.read_bytes()[24:40].hex()
+                bells |= {bell.name for bell in SHM.glob(f"sem.shmb-{session}-*")}
+        return files_of({name}) | bells
+
+    return files
+
+
+# ---- The other side ----
+
+
+@pytest.fixture
+def serve(name):
+    """serve(model, **options): a host of that name, its loop in a thread, until the with block ends."""
+    from shmbridge import Host
+
+    @contextlib.contextmanager
+    def serving(model, *, max_batch=1, max_wait=50e-6, **options):
+        with Host(name, **options) as host:
+            thread = threading.Thread(target=host.serve, args=(model,), kwargs={"max_batch": max_batch, "max_wait": max_wait})
+            thread.start()
+            try:
+                yield host
+            finally:
+                host.close()
+                thread.join()
+
+    return serving
+
+
+def echo_model(request):
+    """The advice is the features."""
+    return dict(request)
+
+
+@pytest.fixture(scope="session")
+def echo():
+    return echo_model
+
+
+@pytest.fixture
+def in_thread():
+    """in_thread(function, *args): runs it beside the test; .result() joins and gives what it returned or raised."""
+    started = []
+
+    class Call(threading.Thread):
+        def __init__(self, function, args):
+            super().__init__(daemon=True)
+            self.call, self.outcome, self.error = (function, args), None, None
+            started.append(self)
+            self.start()
+
+        def run(self):
+            function, args = self.call
+            try:
+                self.outcome = function(*args)
+            except BaseException as error:
+                self.error = error
+            self.call = None
+
+        def result(self):
+            self.join(60)
+            assert not self.is_alive(), "the thread hangs"
+            error, self.error = self.error, None
+            if error is not None:
+                raise error
+            return self.outcome
+
+    yield lambda function, *args: Call(function, args)
+    for call in started:
+        call.join(10)
+
+
+class Process(subprocess.Popen):
+    """A Python program beside the test, spoken to by lines."""
+
+    def __init__(self, code, args, python=sys.executable, **options):
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1, **options}
+        super().__init__([python, "-c", textwrap.dedent(code), *map(str, args)], **options)
+
+    def line(self):
+        """The next line it prints; "" when it has ended."""
+        return self.stdout.readline().strip()
+
+    def say(self, text="go"):
+        self.stdin.write(f"{text}\n")
+        self.stdin.flush()
+
+    def end(self):
+        """Waits for its end: (exit status, the rest of what it printed)."""
+        out, _ = self.communicate(timeout=60)
+        return self.returncode, out.strip()
+
+
+@pytest.fixture
+def python():
+    """python(code, *args): starts a Process, which is killed when the test ends."""
+    started = []
+
+    def start(code, *args, **options):
+        started.append(Process(code, args, **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+class ScriptedRunner(subprocess.Popen):
+    """tests/cross/scripted_runner.c: each call is a line to it and its line back."""
+
+    def __init__(self, program, **options):
+        super().__init__([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+
+    def do(self, *words):
+        self.ask(*words)
+        return self.answer()
+
+    def ask(self, *words):
+        self.stdin.write(" ".join(map(str, words)) + "\n")
+        self.stdin.flush()
+
+    def answer(self):
+        line = self.stdout.readline()
+        assert line, f"the C runner died: {self.wait()}"
+        return line.strip()
+
+
+@pytest.fixture(scope="session")
+def c_program(tmp_path_factory):
+    """c_program(source): compiles it against the installed library; the program's path."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    from shmbridge import _config
+
+    def build(source):
+        program = tmp_path_factory.mktemp("c") / source.stem
+        flags = [*shlex.split(_config.cflags()), "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-std=c11"]
+        subprocess.run([compiler, *flags, source, "-o", program, *shlex.split(_config.libs())], check=True)
+        return program
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def scripted_runner(c_program):
+    return c_program(CROSS / "scripted_runner.c")
+
+
+@pytest.fixture
+def c_runner(scripted_runner):
+    """c_runner(url=None): a ScriptedRunner, opened if there is a url, killed when the test ends."""
+    started = []
+
+    def start(url=None, **options):
+        runner = ScriptedRunner(scripted_runner, **options)
+        started.append(runner)
+        if url is not None:
+            answer = runner.do("open", url)
+            assert answer.startswith("0"), answer
+        return runner
+
+    yield start
+    for runner in started:
+        runner.kill()
+        runner.communicate()

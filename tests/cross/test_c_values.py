@@ -1,0 +1,222 @@
+"""C → Python → C: what a C runner sends is what the model sees, and what the model answers is what C reads."""
+
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import shmbridge
+
+DTYPES = [np.dtype(d) for d in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ml_dtypes.bfloat16)]
+TENSOR, STRING, STRINGS, RAGGED = range(4)
+many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module")
+def host(new_name):
+    """Answers with the features, and keeps what it saw in host.seen."""
+    with shmbridge.Host(new_name()) as host:
+
+        def model(request):
+            host.seen = {name: np.copy(value) if isinstance(value, np.ndarray) else value for name, value in request.items()}
+            return dict(request)
+
+        host.seen = {}
+        thread = threading.Thread(target=host.serve, args=(model,))
+        thread.start()
+        yield host
+        host.close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def runner(host, scripted_runner):
+    from conftest import ScriptedRunner
+
+    runner = ScriptedRunner(scripted_runner)
+    assert runner.do("open", host.url).startswith("0")
+    yield runner
+    runner.kill()
+    runner.communicate()
+
+
+def hexadecimal(data):
+    return data.hex() or "-"
+
+
+@st.composite
+def arrays(draw, min_rank=0):
+    code = draw(st.integers(1, len(DTYPES)))
+    dtype = DTYPES[code - 1]
+    shape = tuple(draw(st.lists(st.integers(0, 3), min_size=min_rank, max_size=8)))
+    size = int(np.prod(shape, dtype=int)) * dtype.itemsize
+    data = np.frombuffer(draw(st.binary(min_size=min(size, 64), max_size=64)) * (size // 8 + 1), np.uint8)[:size]
+    return code, (data & 1 if dtype == bool else data).view(dtype).reshape(shape)
+
+
+@many
+@given(st.lists(arrays(), min_size=1, max_size=4))
+def test_tensors_of_c_come_back_as_they_were(host, runner, fields):
+    expected = "0"
+    for i, (code, array) in enumerate(fields):
+        dims = " ".join(map(str, (array.ndim, *array.shape)))
+        runner.do("feature", f"f{i}", code, dims, hexadecimal(array.tobytes()))
+        expected += f" | f{i} {code} {TENSOR} {dims} {hexadecimal(array.tobytes())}"
+    assert runner.do("evaluate", 0) == expected
+    for i, (_, array) in enumerate(fields):
+        seen = host.seen[f"f{i}"]
+        assert (seen.dtype, seen.shape, seen.tobytes()) == (array.dtype, array.shape, array.tobytes())
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@many
+@given(texts, st.lists(texts, min_size=1, max_size=5))
+def test_texts_of_c_come_back_as_they_were(host, runner, text, several):
+    datas = [t.encode() for t in several]
+    runner.do("string", "one", hexadecimal(text.encode()))
+    runner.do("strings", "several", len(several), *map(hexadecimal, datas))
+    answer = runner.do("evaluate", 0)
+    offsets = " ".join(str(n) for n in np.cumsum([0, *map(len, datas)]))
+    joined = b"".join(datas)
+    assert answer == (
+        f"0 | one 6 {STRING} 1 {len(text.encode())} {hexadecimal(text.encode())}"
+        f" | several 6 {STRINGS} 1 {len(several)} {len(joined)} {offsets} {hexadecimal(joined)}"
+    )
+    assert host.seen == {"one": text, "several": several}
+
+
+@many
+@given(arrays(min_rank=1), st.lists(st.integers(0, 4), max_size=5))
+def test_rows_of_c_come_back_as_they_were(host, runner, field, lengths):
+    code, first = field
+    values = np.resize(first, (sum(lengths), *first.shape[1:])).astype(first.dtype)
+    dims = " ".join(map(str, values.shape))
+    data = hexadecimal(values.tobytes())
+    runner.do("ragged", "rows", code, len(lengths), *lengths, values.ndim, dims, data)
+    offsets = " ".join(str(n) for n in np.cumsum([0, *lengths]))
+    assert runner.do("evaluate", 0) == f"0 | rows {code} {RAGGED} {values.ndim} {len(lengths)} {dims} {offsets} {data}"
+    assert [len(row) for row in host.seen["rows"]] == lengths
+
+
+def test_a_string_that_is_no_utf8_is_an_error_and_the_next_request_works(host, runner):
+    runner.do("string", "x", "ff")
+    assert runner.do("evaluate", 0).startswith("17 ")
+    runner.do("string", "x", "41")
+    assert runner.do("evaluate", 0) == f"0 | x 6 {STRING} 1 1 41"
+
+
+# ---- Wishes ----
+
+CODES = {dtype.name: i + 1 for i, dtype in enumerate(DTYPES)}
+
+
+@pytest.fixture
+def ask(serve, c_runner):
+    """ask(advice, dtype): what a C runner gets when it wants advice as dtype, and what the model's reply came to."""
+    answers, outcomes = [], []
+
+    def model(request):
+        try:
+            request.reply(answers[-1])
+            outcomes.append("sent")
+        except shmbridge.ShmbridgeError as error:
+            outcomes.append(type(error).__name__)
+
+    with serve(lambda request: model(request)) as host:
+        runner = c_runner(host.url)
+
+        def asking(advice, how):
+            answers.append(advice)
+            runner.do("feature", "x", 5, 0, bytes(8).hex())
+            answer = runner.do(*(("evaluate", CODES[how]) if how in CODES else (how,)))
+            while len(outcomes) < len(answers):
+                pass
+            return answer, outcomes[-1]
+
+        yield asking
+
+
+def test_advice_is_converted_where_that_is_exact(ask):
+    assert ask(3, "f64") == ("0 3", "sent")
+    assert ask(2.0, "i64") == ("0 2", "sent")
+    assert ask(0.5, "f32") == ("0 0.5", "sent")
+    assert ask(np.float16(4), "i32") == ("0 4", "sent")
+    assert ask(True, "i64") == ("0 1", "sent")
+    assert ask(np.array([[1.0]]), "i32") == ("0 1", "sent")
+    assert ask(np.array([1, 2], "i8"), "float32") == ("0 | advice 11 0 1 2 0000803f00000040", "sent")
+    assert ask([1.0, 0.0], "bool") == ("0 | advice 1 0 1 2 0100", "sent")
+    assert ask(1.5, "bfloat16") == ("0 | advice 13 0 0 c03f", "sent")
+    assert ask(np.array([1.5]), "bfloat16") == ("0 | advice 13 0 1 1 c03f", "sent")
+    assert ask(float("nan"), "float16")[0].startswith("0 | advice 10")
+
+
+@pytest.mark.parametrize(
+    ("advice", "how"),
+    [
+        (2.5, "i64"),
+        (2**40, "i32"),
+        (2**53 + 1, "f64"),
+        (2**63 - 1, "f64"),
+        (0.1, "f32"),
+        (-1, "uint8"),
+        (2, "bool"),
+        (float("nan"), "i64"),
+        (float("inf"), "i32"),
+        (np.array([1.0, 2.5]), "int8"),
+        (np.array([300]), "uint8"),
+        (np.array([2**64 - 1], np.uint64), "float64"),
+        (np.array([2**63 - 1]), "float64"),
+        (np.array([2.0**63]), "int64"),
+        (np.array([2.0**64]), "uint64"),
+        (np.array([2**64 - 1], np.uint64), "int64"),
+        (np.array([-1]), "uint64"),
+        (np.array([1e300]), "float32"),
+        (np.array([np.nan]), "int32"),
+    ],
+    ids=repr,
+)
+def test_advice_that_is_not_exactly_the_wanted_is_an_error_on_both_sides(ask, advice, how):
+    answer, outcome = ask(advice, how)
+    assert answer.startswith("16 ") and "not exactly" in answer and outcome == "InexactError"
+    assert ask(7, "i64") == ("0 7", "sent")
+
+
+def test_text_is_not_converted(ask):
+    for advice in ("text", ["a", "b"]):
+        answer, outcome = ask(advice, "float32")
+        assert answer.startswith(("15 ", "16 ")) and outcome in ("InexactError", "MismatchError")
+    assert ask("text", "uint8") == ("0 | advice 6 1 1 4 74657874", "sent")
+
+
+def test_advice_of_several_elements_is_no_scalar(ask):
+    answer, outcome = ask([1, 2], "i64")
+    assert answer.startswith("15 ") and "one element" in answer and outcome == "sent"
+
+
+@many
+@given(st.data())
+def test_the_host_says_exact_when_and_only_when_both_ways_give_the_same(data):
+    """`exactly` of whole arrays against the C code for single numbers."""
+    from shmbridge import tensor
+    from shmbridge._native import ffi, lib
+
+    code = data.draw(st.sampled_from([lib.SHMB_INT64, lib.SHMB_FLOAT64]))
+    edges = [s * (2**p + d) for p in (0, 7, 8, 11, 15, 16, 24, 31, 32, 53, 62, 63) for d in (-1, 0, 1) for s in (1, -1)]
+    if code == lib.SHMB_INT64:
+        value = data.draw(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([e for e in edges if -(2**63) <= e < 2**63]))
+        convert, dtype = lib.shmb_convert_i64, np.int64
+    else:
+        value = data.draw(st.floats() | st.sampled_from(edges).map(float) | st.floats(width=16) | st.floats(width=32))
+        convert, dtype = lib.shmb_convert_f64, np.float64
+    want = data.draw(st.integers(1, 13))
+    out = ffi.new("uint8_t[8]")
+    exact = convert(value, want, out)
+    field = tensor.exactly(tensor.Field("x", code, lib.SHMB_TENSOR, np.array([value], dtype)), want)
+    assert (field is not None) == exact
+    if exact and value == value:
+        assert field.values.tobytes() == bytes(out)[: field.values.nbytes]
