@@ -39,4 +39,5 @@ foreach(module _native _hot)
     install(TARGETS ${module} DESTINATION .)
 endforeach()
 # `shmbridge demo` compiles these: the examples against the installed library, the core as real C code.
-install(DIRECTORY ../examples src DESTINATION . PATTERN build* EXCLUDE)
+install(DIRECTORY ../examples DESTINATION . PATTERN build* EXCLUDE)
+install(DIRECTORY src DESTINATION .)

@@ -91,6 +91,11 @@ static PyObject *release(PyObject *module, PyObject *const *args, Py_ssize_t cou
 
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {METHOD(setup), METHOD(receive), METHOD(reply_i64), METHOD(reply_f64), METHOD(release), {NULL, NULL, 0, NULL}};
-static PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "_hot", NULL, -1, methods, NULL, NULL, NULL, NULL};
+static PyModuleDef_Slot slots[] = {
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* the core's own locks do */
+#endif
+    {0, NULL}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_hot", NULL, 0, methods, slots, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__hot(void) { return PyModule_Create(&module_definition); }
+PyMODINIT_FUNC PyInit__hot(void) { return PyModuleDef_Init(&definition); }

@@ -31,6 +31,26 @@ def _close_all() -> None:
         host.close()
 
 
+def _loop_refs() -> int:
+    """What getrefcount says in Host.__iter__ of a request that only the cache, the loop's frame and the caller's loop
+    variable hold: Pythons differ in what a call adds."""
+    seen: list[int] = []
+
+    def requests() -> Iterator[object]:
+        get = {0: object()}.get
+        while True:
+            request = get(0)
+            seen.append(getrefcount(request))
+            yield request
+
+    for _request in requests():
+        if len(seen) == 2:
+            return seen[1]
+    raise AssertionError("the loop above has no end")
+
+
+_LOOP_REFS = _loop_refs()
+
 Model = Callable[[Mapping[str, Any]], Any]
 
 
@@ -152,8 +172,7 @@ class Host:
                     return
                 continue
             request = requests.get(key)
-            # Held by the dict, by this frame, by the argument and by the caller's loop variable: nobody will miss it.
-            if request is not None and getrefcount(request) <= 4:
+            if request is not None and getrefcount(request) <= _LOOP_REFS:  # nobody will miss it
                 request._open = True
                 if request._copy:
                     request._ready.clear()
@@ -162,7 +181,7 @@ class Host:
                 if request is None:
                     continue
             yield request
-            if request._open and getrefcount(request) <= 4:
+            if request._open and getrefcount(request) <= _LOOP_REFS:
                 request._drop()
 
     def receive(self, timeout: float | None = None) -> Request | None:

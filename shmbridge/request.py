@@ -53,6 +53,32 @@ class _Place:
         return f"{self.name}: {text}" if text else f"{ragged}{TensorSpec(self.name, self.dtype, self.shape)}"
 
 
+def _anyone_holds(holder: Any, flat_refs: int, root_refs: int) -> bool:
+    """Has `holder._flat`, or one of `holder._roots`, more references than it has when nobody else holds it?"""
+    roots = holder._roots
+    if getrefcount(holder._flat) > flat_refs + len(roots):
+        return True
+    for array in roots.values():  # noqa: SIM110 (a generator costs more than all the rest)
+        if getrefcount(array) > root_refs:
+            return True
+    return False
+
+
+def _usual_refs() -> tuple[int, int]:
+    """What getrefcount says in _anyone_holds when nobody else holds an array: Pythons differ in what a call adds."""
+
+    class Nobody:
+        def __init__(self, roots: int) -> None:
+            self._flat = np.empty(1)
+            self._roots = {i: self._flat[:] for i in range(roots)}
+
+    flat = next(n for n in range(9) if not _anyone_holds(Nobody(0), n, 0))
+    return flat, next(n for n in range(9) if not _anyone_holds(Nobody(1), flat, n))
+
+
+_FLAT_REFS, _ROOT_REFS = _usual_refs()
+
+
 class Request(Mapping[str, Any]):
     """The features that a runner sent, by name, until `reply` or `fail` answers them.
 
@@ -259,15 +285,7 @@ class Request(Mapping[str, Any]):
 
     def _held(self) -> bool:
         """Does anyone else hold an array over the slot? Derived arrays hold `_flat` or the array that they derive from."""
-        if self._copy:
-            return False
-        roots = self._roots
-        if getrefcount(self._flat) > 2 + len(roots):  # the attribute, the argument, and our own arrays
-            return True
-        for array in roots.values():  # noqa: SIM110 (a generator costs more than all the rest)
-            if getrefcount(array) > 3:  # the dict, the loop, the argument
-                return True
-        return False
+        return not self._copy and _anyone_holds(self, _FLAT_REFS, _ROOT_REFS)
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):

@@ -166,10 +166,17 @@ def _from_array(name: str, array: Array) -> Field:
     return Field(name, code, lib.SHMB_TENSOR, array if array.flags.c_contiguous else array.copy(order="C"))
 
 
+def _utf8(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidError(f'"{ascii(name)[1:-1]}": expected text that UTF-8 can express, found a lone surrogate in {text!a}') from error
+
+
 def _from_list(name: str, value: Sequence[Any]) -> Field:
     kinds = _element_types(value)
     if kinds == {"text"} and all(isinstance(item, str) for item in value):
-        texts = [item.encode() for item in value]
+        texts = [_utf8(name, item) for item in value]
         rows = Ragged.from_rows([np.frombuffer(text, np.uint8) for text in texts])
         return Field(name, lib.SHMB_UINT8, lib.SHMB_STRINGS, rows.values, rows.offsets)
     if len(kinds) > 1:
@@ -179,23 +186,42 @@ def _from_list(name: str, value: Sequence[Any]) -> Field:
     if not kinds and any(isinstance(item, (list, tuple)) for item in value):
         return _from_array(name, np.asarray(value, np.float64))
     try:
-        return _from_array(name, np.asarray(value))
+        array = np.asarray(value)
     except ValueError:  # rows of unequal length
-        pass
+        return _from_ragged(name, _rows(name, value, kinds))
+    _check_integers(name, array, kinds)
+    return _from_array(name, array)
+
+
+def _check_integers(name: str, array: Array, kinds: set[str]) -> None:
+    """numpy makes floats or objects of integers that no one integer dtype holds."""
+    if kinds == {"int"} and array.dtype.kind not in "iu":
+        raise InvalidError(f'"{name}": expected integers that one integer dtype holds, found some from {min(array.flat)} to {max(array.flat)}')
+
+
+def _rows(name: str, value: Sequence[Any], kinds: set[str]) -> Ragged:
     try:
         arrays = [np.asarray(row) for row in value]
         widest = max((row for row in arrays if row.size), key=lambda row: row.ndim)
         rows = Ragged.from_rows([row if row.size else np.empty((0, *widest.shape[1:]), widest.dtype) for row in arrays])
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidError(
             f'"{name}": expected a tensor, or rows that differ in length alone; found a list that is neither'
         ) from error
-    return _from_ragged(name, rows)
+    _check_integers(name, rows.values, kinds)
+    return rows
 
 
 def _from_ragged(name: str, rows: Ragged) -> Field:
     field = _from_array(name, np.atleast_1d(rows.values))
-    field.kind, field.offsets = lib.SHMB_RAGGED, np.ascontiguousarray(rows.offsets, np.int64)
+    offsets = np.asarray(rows.offsets)
+    fits = offsets.dtype.kind in "iu" and offsets.ndim == 1 and offsets.size > 0
+    if not fits or offsets[0] != 0 or offsets[-1] != len(field.values) or bool(np.any(offsets[1:] < offsets[:-1])):
+        raise InvalidError(
+            f'"{name}": expected integer offsets that begin with 0, never fall and end with {len(field.values)}, the number '
+            f"of values; found {offsets.dtype} {offsets.tolist()}"
+        )
+    field.kind, field.offsets = lib.SHMB_RAGGED, np.ascontiguousarray(offsets, np.int64)
     return field
 
 
@@ -203,10 +229,15 @@ def as_field(name: str, value: Any) -> Field:
     """What a value is on the wire. Takes numpy arrays and scalars, Python numbers, str, lists (nested evenly: a tensor;
     unevenly: ragged; of str: a list of strings), Ragged, and anything with DLPack or the array protocol.
     Lists that mix types, objects and complex numbers are InvalidError: nothing is converted silently."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidError(f"expected a name: text of one character or more, none of them zero; found {name!a}")
+    _utf8(name, name)
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidError(f'"{name}": no tensor has a mask; expected an array, found a masked one: fill it, e.g. with .filled(0)')
     if isinstance(value, np.ndarray):
         return _from_array(name, value)
     if isinstance(value, str):
-        return Field(name, lib.SHMB_UINT8, lib.SHMB_STRING, np.frombuffer(value.encode(), np.uint8))
+        return Field(name, lib.SHMB_UINT8, lib.SHMB_STRING, np.frombuffer(_utf8(name, value), np.uint8))
     if isinstance(value, Ragged):
         return _from_ragged(name, value)
     if isinstance(value, (list, tuple)):
@@ -227,16 +258,24 @@ def exactly(field: Field, want: int) -> Field | None:
     """The field with its values as dtype code `want`, or None when one of them has no exact counterpart."""
     if field.code == want:
         return field
-    dtype = dtype_of(want)
+    if field.kind in (lib.SHMB_STRING, lib.SHMB_STRINGS):
+        return None
+    dtype, source = dtype_of(want), field.values.dtype
     with np.errstate(all="ignore"):
         values = field.values.astype(dtype)
-        back = values.astype(field.values.dtype)
-    same = back == field.values
-    if np.issubdtype(field.values.dtype, np.floating) and (
-        np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16"
-    ):
-        same |= np.isnan(field.values) & np.isnan(back)
+        back = values.astype(source)
+        # A cast wraps integers around, and what it makes of a float beyond an integer's range depends on the machine.
+        same = (back == field.values) & ((values < 0) == (field.values < 0))
+        same &= _below_end(field.values, dtype) & _below_end(values, source)
+        same |= (field.values != field.values) & (back != back)
     return Field(field.name, want, field.kind, values, field.offsets) if bool(np.all(same)) else None
+
+
+def _below_end(values: Array, integer: np.dtype[Any]) -> Any:
+    """Are floats less than the first number beyond an integer dtype? True where it is none, or the values are none."""
+    if integer.kind not in "iu" or values.dtype.kind in "iub":
+        return True
+    return values < float(np.iinfo(integer).max) + 1
 
 
 def write_field(add: Any, field: Field) -> None:

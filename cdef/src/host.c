@@ -150,6 +150,11 @@ static void upkeep(shmb_host *h) {
     list_active(h);
 }
 
+/* A claim rings the bell, which a host that never sleeps would not hear. */
+static void upkeep_if_due(shmb_host *h) {
+    if (sem_trywait(h->bell) == 0 || ++h->requests % REQUESTS_PER_UPKEEP == 0) upkeep(h);
+}
+
 /* ---- Receive ---- */
 
 static bool look(void *context) {
@@ -182,6 +187,7 @@ static int64_t accept_found(shmb_host *h) {
 
 static int64_t receive_slowly(shmb_host *h, int64_t until) {
     for (;;) {
+        if (load_relaxed(&h->woken) && atomic_exchange(&h->woken, 0)) return -(int64_t)SHMB_INTERRUPTED;
         enum waited waited = waiter_wait(&h->waiter, look_wider, h, &h->line->asleep, h->bell, until);
         if (waited == NEWS && h->found < MAX_CHANNELS) {
             if (h->waiter.slept) waiter_learn(&h->waiter, (int64_t)load_relaxed(&h->channels[h->found].runner->posted), clock_ns());
@@ -197,7 +203,7 @@ static int64_t receive_slowly(shmb_host *h, int64_t until) {
 int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns) {
     if (h->segment.inherited.forked) return -(int64_t)SHMB_FORKED;
     if (h->closed) return -(int64_t)SHMB_CLOSED;
-    if (++h->requests % REQUESTS_PER_UPKEEP == 0) upkeep(h);
+    upkeep_if_due(h);
     if (look(h)) {
         int64_t key = accept_found(h);
         if (key >= 0) return key;
@@ -209,7 +215,7 @@ int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns) {
 
 int64_t shmb_host_poll(shmb_host *h) {
     if (h->segment.inherited.forked || h->closed) return -(int64_t)SHMB_TIMEOUT;
-    if (++h->requests % REQUESTS_PER_UPKEEP == 0) upkeep(h);
+    upkeep_if_due(h);
     for (int i = 0; i < (h->waiter.may_spin ? LOOKS_PER_POLL : 1); i++) {
         if (look(h)) {
             int64_t key = accept_found(h);

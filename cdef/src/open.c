@@ -24,7 +24,7 @@ static shmb_status connect_by_url(shmb_runner *r, const char *url, shmb_options 
     if (url_split(url, copy, sizeof copy, &scheme, &where, options, &r->broken)) return r->broken.status;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(kinds[i]->scheme, scheme) != 0) continue;
-        r->deadline_ns = options->deadline > 0 ? (int64_t)(options->deadline * 1e9) : 0;
+        shmb_set_deadline(r, options->deadline);
         if (kinds[i]->open(r, where, options) == SHMB_OK) r->kind = kinds[i];
         return r->broken.status;
     }

@@ -10,7 +10,8 @@
 /* ---- Fill ---- */
 
 static void begin(shmb_runner *r) {
-    if (r->filling) return;
+    bool forked = r->forked && *r->forked; /* then even a message that was begun before may not be written to */
+    if (r->filling && (!forked || r->stuck.status)) return;
     r->filling = true;
     builder_start(&r->builder, NULL, 0, NULL);
     if (r->broken.status) r->stuck = r->broken;
@@ -133,6 +134,11 @@ static shmb_status finish(shmb_runner *r, shmb_status status) {
     return status;
 }
 
+static bool was_interrupted(shmb_runner *r) {
+    if (!load_relaxed(&r->interrupted) || !atomic_exchange(&r->interrupted, 0)) return false;
+    return fail(&r->error, SHMB_INTERRUPTED, "interrupted while waiting for advice");
+}
+
 shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
     begin(r);
     r->has_advice = false;
@@ -143,6 +149,7 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
         r->error = r->stuck;
         return finish(r, r->stuck.status);
     }
+    if (was_interrupted(r)) return finish(r, r->error.status);
     shmb_status status = r->kind->start(r, want);
     return status ? finish(r, status) : SHMB_OK;
 }
@@ -166,9 +173,9 @@ static shmb_status check_wanted(shmb_runner *r) {
 
 int shmb_runner_continue(shmb_runner *r) {
     int status = r->kind->proceed(r, r->until);
-    if (status == PENDING && atomic_exchange(&r->interrupted, 0)) {
+    if (status == PENDING && was_interrupted(r)) {
         r->kind->abandon(r);
-        status = fail(&r->error, SHMB_INTERRUPTED, "interrupted while waiting for advice");
+        status = SHMB_INTERRUPTED;
     } else if (status == PENDING && r->until != INT64_MAX && clock_ns() >= r->until) {
         r->kind->abandon(r);
         status = fail(&r->error, SHMB_TIMEOUT, "no advice within the deadline of %g s: give the model more time, or take a default",

@@ -32,6 +32,7 @@ struct shmb_runner {
     struct error broken; /* for good: every evaluate returns it */
     struct builder builder;
     bool filling, bound;
+    const volatile bool *forked; /* has a fork made this a child's copy? NULL when the kind does not mind */
     int64_t deadline_ns; /* 0: none */
     int64_t until;       /* of the evaluate in progress */
     shmb_dtype want;

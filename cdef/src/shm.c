@@ -123,7 +123,10 @@ static shmb_status shm_open_runner(shmb_runner *r, const char *where, const shmb
     while (((status = try_connect(s, answer, e)) == SHMB_NO_HOST || status == SHMB_BUSY) && clock_ns() < until)
         pause_before_retry(until);
     if (status) free(s);
-    else r->kind_state = s;
+    else {
+        r->kind_state = s;
+        r->forked = &s->segment.inherited.forked;
+    }
     return status;
 }
 
@@ -153,6 +156,7 @@ static int take_reply(shmb_runner *r) {
     if (receiver_take(&s->in, &r->advice, &why)) return (int)broken(r, SHMB_CORRUPT, why);
     const struct descriptor *d = &r->advice.d;
     if (!sender_returns(&s->out, d->returns)) return (int)broken(r, SHMB_CORRUPT, "a reply returned slots that were not the host's");
+    if (d->code > SHMB_NO_MEMORY) return (int)broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
     if (d->sequence != s->sequence || s->unsent) return PENDING;
     if (!(d->flags & FAILED)) return SHMB_OK;
     shmb_status status = d->code ? (shmb_status)d->code : SHMB_MODEL;
@@ -169,7 +173,7 @@ static void shm_begin(shmb_runner *r) {
         r->stuck = (struct error){.status = SHMB_FORKED, .message = "this runner was inherited through fork: open another in the child"};
         return;
     }
-    while (!s->out.free && receiver_ready(&s->in))
+    while (!s->out.free && !r->has_advice && receiver_ready(&s->in)) /* the last advice stays readable until evaluate */
         if (take_reply(r) > SHMB_OK && r->broken.status) {
             r->stuck = r->broken;
             return;

@@ -56,7 +56,7 @@ class Stage:
     def run(self, *command: object, cwd: Path | None = None, url: str = "") -> str:
         """Runs a command after showing it; returns what it prints. ClickException with that when it fails."""
         words = [str(word) for word in command]
-        self.say(f"[green]$ {escape(shlex.join(words))}[/]")
+        self.say(f"[green]$ {escape(_typed(words))}[/]")
         env = {**os.environ, **({"SHMBRIDGE_URL": url} if url else {})}
         with self.out.status(Path(words[0]).name):
             done = subprocess.run(
@@ -71,7 +71,7 @@ class Stage:
     def serve(self, name: str, *options: object, cwd: Path | None = None) -> Iterator[str]:
         """`shmbridge serve` in a process of its own, while the block runs. Gives the URL."""
         words = ["serve", name, *map(str, options)]
-        self.say(f"[green]$ {escape(shlex.join(['shmbridge', *words]))}[/]")
+        self.say(f"[green]$ {escape(_typed(['shmbridge', *words]))}[/]")
         command = [sys.executable, "-m", "shmbridge.cli", *words, *SMALL, "--until-idle", "60"]
         host = subprocess.Popen(command, cwd=cwd or self.directory, text=True, stdout=subprocess.PIPE)
         assert host.stdout
@@ -85,6 +85,12 @@ class Stage:
             host.wait()
 
 
+def _typed(words: Sequence[str]) -> str:
+    """The command as one would type it."""
+    line = shlex.join(words).replace(shlex.join(_flags()), "$(shmbridge config --cflags --libs)")
+    return line.replace(str(_config.prefix()), "$(shmbridge config --prefix)")
+
+
 def _onnx_runtime() -> str | None:
     try:
         return version("onnxruntime")
@@ -93,7 +99,7 @@ def _onnx_runtime() -> str | None:
 
 
 def _compiler() -> str | None:
-    return next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "cc", "gcc", "clang"))), None)
+    return next(filter(shutil.which, (os.environ.get("CC", "cc"), "cc", "gcc", "clang")), None)
 
 
 def _core() -> list[Path]:
@@ -141,6 +147,9 @@ def _race(stage: Stage, compiler: str | None, url: str, onnx: Path | None, sourc
     for name, row in (("  shared memory", result.memory), ("  named pipes", result.pipes)):
         table.add_row(name, f"{row.p50:.1f}", f"{row.p90:.1f}", f"{row.p99:.1f}")
     stage.out.print(table)
+    busy = os.getloadavg()[0]
+    if busy > (os.cpu_count() or 1):
+        stage.say(f"[yellow]Other programs are busy here (load {busy:.1f}): these figures mean little.[/]")
     stage.say(
         f"A pipe takes [bold]{result.ratio:.1f} ×[/] as long: {question.nbytes} bytes to the same model, in "
         f"{race.BLOCKS - race.WARM_UP} pairs of blocks of {race.QUESTIONS}, median of the pairs' ratios."

@@ -48,7 +48,7 @@ def load_python(place: str) -> Model:
 
 
 class OnnxModel:
-    """A model in ONNX Runtime, from features by name to advice by name; a model's only output is called "advice".
+    """A model in ONNX Runtime, from features by name to advice: a model's only output, or a dict of several by name.
 
     With batch=False it gets one request at a time: features have a model input's shape, or lack its first dim where that
     is 1 or symbolic; the advice lacks it too, then. With batch=True all arrays have one more dim in front, which is the
@@ -70,7 +70,7 @@ class OnnxModel:
         self._batch = batch
         self.inputs = [_spec(path, node) for node in session.get_inputs()]
         self.outputs = [_spec(path, node) for node in session.get_outputs()]
-        self._names = [spec.name for spec in self.outputs] if len(self.outputs) > 1 else ["advice"]
+        self._names = [spec.name for spec in self.outputs]
 
     def check_batch(self, size: int, padded: bool) -> None:
         """Raises ClickException unless the model takes batches of `size` rows, and where not padded of fewer."""
@@ -82,19 +82,19 @@ class OnnxModel:
                     f"symbolic first dim, or serve without batches{f' or with --pad-to {first}' if first else ''}"
                 )
 
-    def __call__(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, question: Mapping[str, Any]) -> Any:
         feeds, expanded = {}, False
         for spec in self.inputs:
-            value = question.get(spec.name)
+            value: Any = question.get(spec.name)
             fitted = self._fit(spec, value) if isinstance(value, np.ndarray) and value.dtype == spec.dtype else None
             if fitted is None:
                 raise MismatchError(f"the model expects {self.expects}; found {describe(dict(question)) or 'nothing'}")
-            expanded |= fitted.ndim > np.ndim(value)
+            expanded |= fitted.ndim > value.ndim
             feeds[spec.name] = np.ascontiguousarray(fitted)
         values = self._session.run(None, feeds)
         if expanded:
             values = [value[0] if np.shape(value)[:1] == (1,) else value for value in values]
-        return dict(zip(self._names, values, strict=True))
+        return values[0] if len(values) == 1 else dict(zip(self._names, values, strict=True))
 
     def _fit(self, spec: TensorSpec, value: Array) -> Array | None:
         """The feature as the model wants it, or None."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -94,7 +93,7 @@ def onnx_bytes() -> bytes:
         _node("Greater", "margin zero", "chosen"),
         _node("Cast", "chosen", "advice", to_int64),
     ]
-    constants = {
+    constants: dict[str, Array] = {
         "one": np.ones(()), "hidden": HIDDEN, "hidden_bias": HIDDEN_BIAS,
         "output": OUTPUT, "output_bias": np.asarray(OUTPUT_BIAS), "zero": np.zeros(()),
     }  # fmt: skip

@@ -16,11 +16,10 @@ QUESTION_BYTES = 64  # float32[16], unframed; an answer is an int64
 
 def serve(questions: str, answers: str, model: Model) -> None:
     """Answers until the other side closes its end."""
+    print("ready", flush=True)
     reading, writing = os.open(questions, os.O_RDONLY), os.open(answers, os.O_WRONLY)
     while question := os.read(reading, QUESTION_BYTES):
-        advice = model({"features": np.frombuffer(question, np.float32)})
-        value = advice["advice"] if isinstance(advice, dict) else advice
-        os.write(writing, value.tobytes())
+        os.write(writing, model({"features": np.frombuffer(question, np.float32)}).tobytes())
 
 
 if __name__ == "__main__":

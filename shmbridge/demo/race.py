@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -57,21 +58,24 @@ def pipe_server(directory: Path, onnx: Path | None) -> Iterator[tuple[Path, Path
     questions, answers = directory / "questions", directory / "answers"
     os.mkfifo(questions, 0o600)
     os.mkfifo(answers, 0o600)
-    command = [sys.executable, "-m", "shmbridge.demo.pipe", questions, answers, *([onnx] if onnx else [])]
-    server = subprocess.Popen(command)
+    command = [sys.executable, "-m", "shmbridge.demo.pipe", *map(str, (questions, answers, *([onnx] if onnx else [])))]
+    server = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE)  # Python imports from its directory first
+    assert server.stdout
     try:
+        if not server.stdout.readline():
+            raise click.ClickException("the model behind the pipes did not start")  # and has said why
         yield questions, answers
     finally:
         server.terminate()
-        server.wait()
+        server.communicate()
 
 
 def in_c(program: Path, url: str, pipes: tuple[Path, Path], question: npt.NDArray[np.float32]) -> Times:
-    """By race.c. RuntimeError: what it said."""
-    command = [program, url, *pipes, str(BLOCKS), str(QUESTIONS)]
+    """By race.c. ClickException: what it said."""
+    command = list(map(str, (program, url, *pipes, BLOCKS, QUESTIONS)))
     done = subprocess.run(command, input=question.tobytes(), capture_output=True, timeout=60, check=False)
     if done.returncode:
-        raise RuntimeError(f"{program.name}: {done.stderr.decode().strip()}")
+        raise click.ClickException(f"{program.name}: {done.stderr.decode().strip()}")
     return np.frombuffer(done.stdout, np.int64).reshape(BLOCKS, 2, QUESTIONS)
 
 

@@ -1,0 +1,67 @@
+/* A kept slot stays unchanged until it is released; the last free slot is handed out as a copy, so nobody starves. */
+#include "bridge.h"
+
+enum { COPY = 1 << 15 };
+
+static struct bridge b;
+static shmb_runner *r;
+
+static int64_t ask(int64_t x) {
+    shmb_set_i64(r, "x", x);
+    int64_t key = bridge_ask(&b, r, SHMB_INT64);
+    CHECK(*(const int64_t *)shmb_host_message(b.host, key)->tensors[0].data == x);
+    return key;
+}
+
+static void reply(int64_t key, bool keep) {
+    CHECK(shmb_host_reply_i64(b.host, key, keep, 1) == SHMB_OK);
+    CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+}
+
+int main(void) {
+    shmb_plan plan = small_plan;
+    plan.slots = 4;
+    bridge_open(&b, "kept", plan, SHMB_WAIT_DEFAULT);
+    r = bridge_connect(&b, "");
+    int64_t kept[3];
+    const int64_t *views[3];
+    for (int i = 0; i < 3; i++) {
+        kept[i] = ask(100 + i);
+        CHECK(!(kept[i] & COPY));
+        views[i] = shmb_host_message(b.host, kept[i])->tensors[0].data;
+        reply(kept[i], true);
+    }
+    for (int i = 0; i < 10; i++) {
+        int64_t key = ask(i);
+        CHECK(key & COPY);
+        reply(key, i % 2); /* keeping a copy changes nothing */
+        for (int k = 0; k < 3; k++) CHECK(*views[k] == 100 + k);
+    }
+    shmb_host_release(b.host, kept[1]);
+    shmb_host_release(b.host, kept[1]); /* twice is harmless */
+    int64_t key = ask(7); /* the slot comes back with this reply */
+    reply(key, false);
+    for (int i = 0; i < 10; i++) {
+        key = ask(i);
+        reply(key, false);
+        CHECK(*views[0] == 100 && *views[2] == 102);
+    }
+    CHECK(!(key & COPY));
+    shmb_close(r);
+    r = bridge_connect(&b, ""); /* the next runner finds them held */
+    for (int i = 0; i < 10; i++) {
+        reply(ask(i), false);
+        CHECK(*views[0] == 100 && *views[2] == 102);
+    }
+    shmb_host_release(b.host, kept[0]);
+    shmb_host_release(b.host, kept[2]);
+    for (int i = 0; i < 3; i++) reply(ask(i), false);
+    for (int i = 0; i < 3; i++) {
+        kept[i] = ask(200 + i);
+        CHECK(!(kept[i] & COPY)); /* all four are the runner's again */
+        reply(kept[i], true);
+    }
+    shmb_close(r);
+    bridge_close(&b);
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* A host whose replies lie gives its runner CORRUPT with the reason, for good, and nothing worse. */
+#include "bridge.h"
+
+static struct bridge b;
+static struct segment raw;
+
+/* Answers a runner's second request with d. */
+static void expect(struct descriptor d, const char *why) {
+    shmb_runner *r = bridge_connect(&b, "");
+    shmb_set_i64(r, "x", 1);
+    int64_t key = bridge_ask(&b, r, SHMB_ANY);
+    uint32_t channel = (uint32_t)(key >> 5 & 255);
+    bridge_answer(&b, key); /* layout 0 is advice of one int64 */
+    CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+    shmb_set_i64(r, "x", 1);
+    bridge_ask(&b, r, SHMB_ANY);
+    if (!d.generation) d.generation = (uint32_t)(atomic_load(&segment_runner_line(&raw, channel)->claim) >> 8);
+    struct lane lane = segment_lane(&raw, channel, REPLY);
+    memset(lane_meta(&lane, 1), 0xff, 300);
+    memcpy(&lane.ring[1].sequence, &d.sequence, sizeof d - offsetof(struct descriptor, sequence));
+    atomic_store(&lane.ring[1].stamp, 2);
+    CHECK_STATUS(r, bridge_result(r), SHMB_CORRUPT);
+    if (!strstr(shmb_error_message(r), why)) {
+        fprintf(stderr, "expected \"…%s…\", found \"%s\"\n", why, shmb_error_message(r));
+        exit(1);
+    }
+    CHECK(shmb_advice_count(r) == 0);
+    shmb_set_i64(r, "x", 1);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_CORRUPT);
+    shmb_close(r);
+}
+
+#pragma GCC diagnostic ignored "-Woverride-init"
+#define LIE(why, ...) expect((struct descriptor){.sequence = 2, .slot = 1, .returns = 1, __VA_ARGS__}, (why))
+
+int main(void) {
+    char path[NAME_ROOM];
+    struct error e = {0};
+    bridge_open(&b, "lying-host", small_plan, SHMB_WAIT_DEFAULT);
+    shmb_segment_name(b.name, NULL, path);
+    CHECK(segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
+    LIE("another claim", .generation = 99999);
+    LIE("unknown flags", .flags = 64);
+    LIE("slot that does not exist", .slot = 2);
+    LIE("neither a slot nor inline", .slot = NO_SLOT);
+    LIE("never introduced", .layout = 9);
+    LIE("layout id does not exist", .layout = 300);
+    LIE("text is longer", .flags = FAILED | INLINE, .slot = NO_SLOT, .text = 33, .code = SHMB_MODEL);
+    LIE("text is longer", .flags = FAILED, .text = 5000, .code = SHMB_MODEL);
+    LIE("status that does not exist", .flags = FAILED | INLINE, .slot = NO_SLOT, .code = 22);
+    LIE("returned slots", .returns = 2);
+    LIE("returned slots", .returns = 0x80000000);
+    LIE("header is longer", .flags = NEW, .data = {0, 0, 1, 0});
+    LIE("", .flags = NEW, .data = {100, 0, 0, 0});
+    segment_detach(&raw);
+    bridge_close(&b);
+    return 0;
+}

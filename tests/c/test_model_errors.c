@@ -1,0 +1,34 @@
+/* A model's error reaches the runner with its code and text, short or long, and its text cut to what a slot holds. */
+#include "bridge.h"
+
+int main(void) {
+    struct bridge b;
+    bridge_open(&b, "model", small_plan, SHMB_WAIT_DEFAULT);
+    shmb_runner *r = bridge_connect(&b, "");
+    static char text[10000];
+    memset(text, 'e', sizeof text);
+    const size_t sizes[] = {0, 1, 31, 32, 33, 511, 512, 4096, 4097, 10000};
+    for (int round = 0; round < 3; round++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            shmb_set_i64(r, "x", 1);
+            int64_t key = bridge_ask(&b, r, SHMB_ANY);
+            CHECK(shmb_host_reply_error(b.host, key, false, i % 2 ? SHMB_DROPPED : SHMB_MODEL, text, sizes[i]) == SHMB_OK);
+            CHECK(shmb_host_reply_error(b.host, key, false, SHMB_MODEL, text, 1) == SHMB_RUNNER_GONE); /* once only */
+            CHECK_STATUS(r, bridge_result(r), i % 2 ? SHMB_DROPPED : SHMB_MODEL);
+            size_t found = strlen(shmb_error_message(r));
+            CHECK(found == (sizes[i] < 511 ? sizes[i] : 511));
+            CHECK(shmb_advice_count(r) == 0);
+            shmb_set_i64(r, "x", 1);
+            CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+        }
+    shmb_set_i64(r, "x", 1);
+    int64_t key = bridge_ask(&b, r, SHMB_ANY); /* a reply with an error in it is an error on both sides */
+    CHECK(shmb_host_reply_begin(b.host, key) == SHMB_OK);
+    shmb_host_reply_add(b.host, key, "a", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL);
+    shmb_host_reply_add(b.host, key, "a", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL);
+    CHECK(shmb_host_reply_send(b.host, key, false) == SHMB_INVALID);
+    CHECK_STATUS(r, bridge_result(r), SHMB_INVALID);
+    shmb_close(r);
+    bridge_close(&b);
+    return 0;
+}

@@ -1,0 +1,71 @@
+/* What a URL may say, and the message for what it may not. */
+#include "bridge.h"
+#include "runner.h"
+
+static void good(const char *url, const char *scheme_expected, const char *where_expected, double connect, double deadline, shmb_wait wait) {
+    char copy[256];
+    const char *scheme, *where;
+    shmb_options o = {.size = sizeof o};
+    struct error e = {0};
+    CHECK(url_split(url, copy, sizeof copy, &scheme, &where, &o, &e) == SHMB_OK);
+    CHECK(strcmp(scheme, scheme_expected) == 0 && strcmp(where, where_expected) == 0);
+    CHECK(o.connect_timeout == connect && o.deadline == deadline && o.wait == wait);
+}
+
+static void bad(const char *url, const char *message) {
+    shmb_runner *r;
+    CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_INVALID);
+    if (!strstr(shmb_error_message(r), message)) {
+        fprintf(stderr, "%s: expected \"…%s…\", found \"%s\"\n", url, message, shmb_error_message(r));
+        exit(1);
+    }
+    shmb_close(r);
+}
+
+int main(void) {
+    good("x", "shm", "x", 0, 0, 0);
+    good("shm://x", "shm", "x", 0, 0, 0);
+    good("x?connect=2", "shm", "x", 2, 0, 0);
+    good("pipe:///a/b?deadline=0.5s", "pipe", "/a/b", 0, 0.5, 0);
+    good("shm://x?connect=500ms&deadline=250us&wait=spin", "shm", "x", 0.5, 0.00025, SHMB_WAIT_SPIN);
+    good("shm://x?wait=block&wait=adaptive", "shm", "x", 0, 0, SHMB_WAIT_ADAPTIVE);
+    good("shm://x?connect=0", "shm", "x", -1, 0, 0); /* do not wait */
+    good("shm://x?&", "shm", "x", 0, 0, 0);
+    good("shm://x?deadline=.5", "shm", "x", 0, 0.5, 0);
+
+    bad("shm://x?connect", "connect=");
+    bad("shm://x?connect=", "expected seconds");
+    bad("shm://x?connect=-1", "expected seconds");
+    bad("shm://x?connect=nan", "expected seconds");
+    bad("shm://x?deadline=1h", "expected seconds");
+    bad("shm://x?deadline=1e3", "expected seconds");
+    bad("shm://x?wait=sleep", "adaptive, spin or block");
+    bad("shm://x?color=blue", "color");
+    bad("", "SHMBRIDGE_URL");
+    bad("shm://", "no name");
+    bad("shm://a/b", "no name");
+    bad("shm://.x", "no name");
+    char name[120];
+    memset(name, 'n', sizeof name);
+    name[101] = 0;
+    bad(name, "no name");
+    char long_url[5000];
+    memset(long_url, 'u', sizeof long_url);
+    long_url[sizeof long_url - 1] = 0;
+    bad(long_url, "longer");
+
+    unsetenv("SHMBRIDGE_URL");
+    bad(NULL, "SHMBRIDGE_URL");
+    shmb_runner *r;
+    setenv("SHMBRIDGE_URL", "shm://from-the-environment?connect=0", 1);
+    CHECK_STATUS(r, shmb_open(NULL, NULL, &r), SHMB_NO_HOST);
+    CHECK(strstr(shmb_error_message(r), "from-the-environment"));
+    shmb_close(r);
+    shmb_options o = {.size = 3};
+    CHECK_STATUS(r, shmb_open("x", &o, &r), SHMB_INVALID);
+    shmb_close(r);
+    o = (shmb_options){.size = sizeof o, .wait = (shmb_wait)7};
+    CHECK_STATUS(r, shmb_open("x", &o, &r), SHMB_INVALID);
+    shmb_close(r);
+    return 0;
+}
