@@ -1,7 +1,8 @@
 /* What the machine gives without a library: two processes hand each other a turn, in memory that they share.
- *     bare near|far line|semaphore FD       FD: shared memory, of at least 64 KiB more than the largest message
+ *     bare near|far line|lines|semaphore FD      FD: shared memory, larger than the largest message by 64 KiB
  *     bare near|far pipe READ_FD WRITE_FD
- * The near side writes every byte of its message, the far side looks at the first four. */
+ * line: one cache line, bounced. lines: one for each direction, and between what it sees and what it says each side
+ * reads a clock: the least that two processes can do who do anything. The near side writes every byte of its message. */
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -14,6 +15,7 @@
 
 struct shared {
     _Alignas(4096) _Atomic uint64_t stamp; /* the one line of the ping-pong */
+    _Alignas(4096) _Atomic uint64_t reply; /* the other one, of lines */
     _Alignas(4096) sem_t ask;
     _Alignas(4096) sem_t answer;
     _Alignas(4096) uint8_t body[];
@@ -41,6 +43,24 @@ static void line_far(void) {
     for (uint64_t n = 1;; n += 2) {
         while (atomic_load_explicit(&s->stamp, memory_order_acquire) != n) continue;
         atomic_store_explicit(&s->stamp, n + 1, memory_order_release);
+    }
+}
+
+static volatile int64_t looked;
+
+static void lines_near(size_t bytes) {
+    uint64_t n = atomic_load_explicit(&s->reply, memory_order_relaxed);
+    if (bytes > 4) write_body(s->body, bytes);
+    looked = now_ns();
+    atomic_store(&s->stamp, n + 1);
+    while (atomic_load_explicit(&s->reply, memory_order_acquire) != n + 1) continue;
+}
+
+static void lines_far(void) {
+    for (uint64_t n = 1;; n++) {
+        while (atomic_load_explicit(&s->stamp, memory_order_acquire) != n) continue;
+        looked = now_ns();
+        atomic_store(&s->reply, n);
     }
 }
 
@@ -98,18 +118,26 @@ static void map(int fd, bool near) {
 }
 
 int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*near)(size_t bytes);
+        void (*far)(void);
+    } kinds[] = {{"line", line_near, line_far}, {"lines", lines_near, lines_far}, {"semaphore", semaphore_near, semaphore_far},
+                 {"pipe", pipe_near, pipe_far}};
     if (argc < 4) return 2;
-    bool near = strcmp(argv[1], "near") == 0, pipes = strcmp(argv[2], "pipe") == 0, line = strcmp(argv[2], "line") == 0;
-    if (pipes) in = atoi(argv[3]), out = atoi(argv[4]);
-    else map(atoi(argv[3]), near);
+    bool near = strcmp(argv[1], "near") == 0;
+    int kind = 0;
+    while (strcmp(kinds[kind].name, argv[2]) != 0)
+        if (++kind == 4) return 2;
+    in = atoi(argv[3]);
+    if (argc > 4) out = atoi(argv[4]);
+    else map(in, near);
     if (near) {
-        blocks(pipes ? pipe_near : line ? line_near : semaphore_near);
+        blocks(kinds[kind].near);
         return 0;
     }
     printf("ready\n");
     fflush(stdout);
-    if (pipes) pipe_far();
-    else if (line) line_far();
-    else semaphore_far();
+    kinds[kind].far();
     return 0;
 }

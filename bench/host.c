@@ -1,5 +1,5 @@
 /* The model's side in C, the tests' host: looks at the first element, answers 1. Prints its bridge's name.
- *     host WAIT CPU REQUEST_BYTES CHANNELS */
+ *     host WAIT CORE REQUEST_BYTES CHANNELS      WAIT: as in a URL */
 #include "bridge.h"
 
 #include <sched.h>
@@ -7,6 +7,10 @@
 
 static struct bridge b;
 static volatile float first; /* what the model would have read */
+
+static shmb_wait wait_of(const char *name) {
+    return !strcmp(name, "spin") ? SHMB_WAIT_SPIN : !strcmp(name, "block") ? SHMB_WAIT_BLOCK : SHMB_WAIT_ADAPTIVE;
+}
 
 static void stop(int number) {
     (void)number;
@@ -17,8 +21,8 @@ int main(int argc, char **argv) {
     if (argc < 5) return 2;
     shmb_plan plan = {.channels = (uint32_t)atoi(argv[4]), .slots = 2, .header_bytes = 4096, .request_bytes = strtoull(argv[3], NULL, 10),
                       .advice_bytes = 4096};
-    bridge_open(&b, "bench", plan, (shmb_wait)atoi(argv[1]));
-    cpu_set_t cpus; /* pinned only now: a host that may use one CPU only does not spin */
+    bridge_open(&b, "bench", plan, wait_of(argv[1]));
+    cpu_set_t cpus; /* only now: a host that may use one CPU only does not spin */
     CPU_ZERO(&cpus);
     CPU_SET(atoi(argv[2]), &cpus);
     sched_setaffinity(0, sizeof cpus, &cpus);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import statistics
@@ -10,32 +11,37 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 
 HERE = Path(__file__).parent
-SIZES = (4, 2_000, 100_000, 10_000_000)  # bytes; 2000 is float32[500]
 ROOM = 12 << 20  # bytes of a request slot: the largest message and some more
-SPIN, DEFAULT, BLOCK = 2, 0, 3  # shmb_wait
 
 
 class Pair:
     """A far side that serves and a near side that asks. The far side is stopped except while its block runs, so that
-    every far side can have the same core."""
+    every far side can have the same core. far is None where the near side does all of it in process."""
 
-    def __init__(self, name: str, far: Sequence[str], near: Sequence[str], fds: Sequence[int] = ()) -> None:
+    def __init__(self, name: str, far: Sequence[str] | None, near: Sequence[str], fds: Sequence[int] = ()) -> None:
         self.name = name
-        self.far = subprocess.Popen(far, stdout=subprocess.PIPE, text=True, pass_fds=fds)
-        line = self._answer(self.far)
-        self.near = subprocess.Popen(
-            [a.replace("{NAME}", line) for a in near],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            pass_fds=fds,
-        )
-        self._answer(self.near)
-        self.far.send_signal(signal.SIGSTOP)
+        self.near: subprocess.Popen[str] | None = None
+        self.far = subprocess.Popen(far, stdout=subprocess.PIPE, text=True, pass_fds=fds) if far else None
+        try:
+            self.bridge = self._line(self.far) if self.far else ""
+            near = [a.replace("{NAME}", self.bridge) for a in near]
+            self.near = subprocess.Popen(
+                near, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=fds
+            )
+            self._line(self.near)
+        except BaseException:
+            self.close()
+            raise
+        self.signal(signal.SIGSTOP)
 
-    def _answer(self, process: subprocess.Popen[str]) -> str:
+    def signal(self, number: int) -> None:
+        if self.far:
+            self.far.sendsignal(number)
+
+    def _line(self, process: subprocess.Popen[str]) -> str:
         assert process.stdout
         line = process.stdout.readline().strip()
         if not line:
@@ -44,20 +50,29 @@ class Pair:
 
     def block(self, size: int, seconds: float) -> tuple[float, list[int]]:
         """One block: the median ns of a round trip, and single ones, each timed alone."""
-        assert self.near.stdin
-        self.far.send_signal(signal.SIGCONT)
+        assert self.near and self.near.stdin
+        self.signal(signal.SIGCONT)
         print(size, round(seconds * 1e9), file=self.near.stdin, flush=True)
-        median, *singles = self._answer(self.near).split()
-        self.far.send_signal(signal.SIGSTOP)
+        median, *singles = self._line(self.near).split()
+        self.signal(signal.SIGSTOP)
         return float(median), [int(s) for s in singles]
 
     def close(self) -> None:
-        self.far.send_signal(signal.SIGCONT)
-        assert self.near.stdin
-        self.near.stdin.close()
-        self.near.wait(10)
-        self.far.terminate()
-        self.far.wait(10)
+        self.signal(signal.SIGCONT)
+        if self.near and self.near.stdin:
+            self.near.stdin.close()
+            self.near.wait(10)
+        if self.far:
+            self.far.terminate()
+            self.far.wait(10)
+
+    def __enter__(self) -> Pair:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 @dataclass
@@ -76,31 +91,38 @@ class Row:
         self.singles += block[1]
 
     def result(self) -> dict[str, object]:
-        quantiles = {f"p{q:g}": percentile(self.singles, q) for q in (50, 90, 99, 99.9)}
+        """Medians over the blocks, and percentiles of all round trips that were timed alone."""
+        low, high = statistics.quantiles(self.ratios, n=4)[::2] if len(self.ratios) > 1 else (math.nan, math.nan)
+        ordered = sorted(self.singles)
         return {
             "pair": self.pair.name,
             "bytes": self.size,
             "ns": round(statistics.median(self.blocks), 1),
             "ratio": round(statistics.median(self.ratios), 2),
-            "ratio_quartiles": [round(q, 2) for q in statistics.quantiles(self.ratios, n=4)[::2]]
-            if len(self.ratios) > 1
-            else None,
+            "ratio_quartiles": [round(low, 2), round(high, 2)],
             "blocks": len(self.blocks),
-            "single_ns": quantiles,
-            "singles": len(self.singles),
+            "single_ns": {f"p{q:g}": percentile(ordered, q) for q in (50, 90, 99, 99.9)},
+            "singles": len(ordered),
         }
 
 
-def alternate(rows: Sequence[Row], base: Pair, rounds: int, seconds: float, alone: float) -> int:
+def percentile(ordered: Sequence[int], q: float) -> int | None:
+    """None where there are too few values to tell: fewer than three lie beyond it."""
+    return ordered[int(len(ordered) * q / 100)] if len(ordered) * (100 - q) >= 300 else None
+
+
+def alternate(
+    rows: Sequence[Row], base: Pair, base_size: int, rounds: int, seconds: float, alone: float = math.inf
+) -> int:
     """Measures all rows by turns, a block of the base between every two. A base's block above `alone` ns means that
     something else had one of the cores: what stands beside it does not count. Returns how many blocks that were."""
     lost = 0
     for _ in range(rounds):
-        before = base.block(4, seconds / 2)[0]
+        before = base.block(base_size, seconds / 2)[0]
         for row in rows:
             block = row.pair.block(row.size, seconds)
-            after = base.block(4, seconds / 2)[0]
-            if max(before, after) < alone:
+            after = base.block(base_size, seconds / 2)[0]
+            if max(before, after) < alone or not row.blocks:
                 row.add(before, block, after)
             else:
                 lost += 1
@@ -108,37 +130,48 @@ def alternate(rows: Sequence[Row], base: Pair, rounds: int, seconds: float, alon
     return lost
 
 
-def percentile(values: list[int], q: float) -> int | None:
-    """None where there are too few values to tell."""
-    if len(values) * (100 - q) < 300:
-        return None
-    return sorted(values)[int(len(values) * q / 100)]
+# ---- Who takes part ----
 
 
-def bare(build: Path, kind: str, cores: tuple[int, int]) -> Pair:
-    near, far = (["taskset", "-c", str(core), str(build / "bare")] for core in cores)
-    if kind == "pipe":
-        (to_far, from_near), (to_near, from_far) = os.pipe(), os.pipe()
-        fds: list[int] = [to_far, from_near, to_near, from_far]
-        ends = [str(to_far), str(from_far)], [str(to_near), str(from_near)]
-    else:
-        memory = os.memfd_create("bench")
-        os.ftruncate(memory, ROOM)
-        fds = [memory]
-        ends = [str(memory)], [str(memory)]
-    pair = Pair(kind, [*far, "far", kind, *ends[0]], [*near, "near", kind, *ends[1]], fds)
-    for fd in fds:
-        os.close(fd)
-    return pair
+@dataclass
+class Place:
+    """Where the built programs lie, and the two cores."""
 
+    build: Path
+    near: int
+    far: int
 
-def c_host(build: Path, wait: int, core: int) -> list[str]:
-    return [str(build / "host"), str(wait), str(core), str(ROOM), "1"]
+    def bare(self, kind: str) -> Pair:
+        """bare.c: kind is line, lines, semaphore or pipe."""
+        near, far = (["taskset", "-c", str(core), str(self.build / "bare")] for core in (self.near, self.far))
+        if kind == "pipe":
+            (far_in, near_out), (near_in, far_out) = os.pipe(), os.pipe()
+            fds = [far_in, near_out, near_in, far_out]
+            far_fds, near_fds = [far_in, far_out], [near_in, near_out]
+        else:
+            memory = os.memfd_create("bench")
+            os.ftruncate(memory, ROOM)
+            fds = far_fds = near_fds = [memory]
+        try:
+            return Pair(kind, [*far, "far", kind, *map(str, far_fds)], [*near, "near", kind, *map(str, near_fds)], fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
+    def c_host(self, wait: str, channels: int = 1, room: int = ROOM) -> list[str]:
+        return [str(self.build / "host"), wait, str(self.far), str(room), str(channels)]
 
-def c_runner(build: Path, wait: int, core: int) -> list[str]:
-    return [str(build / "runner"), "{NAME}", str(wait), str(core)]
+    def c_runner(self, wait: str) -> list[str]:
+        return [str(self.build / "runner"), "{NAME}", wait, str(self.near)]
 
+    def python_host(self, wait: str, busy: str = "idle", channels: int = 1, room: int = ROOM, *more: str) -> list[str]:
+        return self._python("python_host.py", wait, self.far, busy, room, channels, *more)
 
-def python(program: str, *arguments: object) -> list[str]:
-    return [sys.executable, str(HERE / program), *map(str, arguments)]
+    def python_runner(self, wait: str) -> list[str]:
+        return self._python("python_runner.py", "{NAME}", wait, self.near)
+
+    def dense(self, models: Path) -> list[str]:
+        return self._python("dense.py", models, self.near)
+
+    def _python(self, program: str, *arguments: object) -> list[str]:
+        return [sys.executable, str(HERE / program), *map(str, arguments)]

@@ -1,7 +1,8 @@
 """The model's side in Python. Prints its bridge's name.
 
-python_host.py WAIT CORE busy|idle SLOT_BYTES [MODEL.onnx]
-The model takes the array and answers 1; with MODEL.onnx it runs that on the array. busy: another thread computes.
+python_host.py WAIT CORE busy|idle SLOT_BYTES CHANNELS [MODELS]
+The model takes the array, looks at nothing, and answers 1; with MODELS (dense.py's) it runs the one that fits the array.
+busy: another thread computes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from types import FrameType
 
 import shmbridge
 
-wait, core, busy, room, *model = sys.argv[1:]
+wait, core, busy, room, channels, *models = sys.argv[1:]
 
 
 def compute() -> None:
@@ -28,12 +29,14 @@ def serve(host: shmbridge.Host) -> None:
         request.reply(1)
 
 
-def serve_onnx(host: shmbridge.Host) -> None:
-    from dense import session
+def serve_dense(host: shmbridge.Host) -> None:
+    from dense import load
 
-    run = session(model[0]).run
+    layers = load(models[0])
+    print(host.name, flush=True)
     for request in host:
-        request.reply(float(run(None, {"features": request["features"]})[0][0]))
+        features = request["features"]
+        request.reply(float(layers[features.size].run(None, {"features": features})[0][0]))
 
 
 def stop(number: int, frame: FrameType | None) -> None:
@@ -41,12 +44,16 @@ def stop(number: int, frame: FrameType | None) -> None:
 
 
 signal.signal(signal.SIGTERM, stop)
-with shmbridge.Host(f"bench-{os.getpid()}", channels=1, request_bytes=int(room), wait=wait) as host:
+name = f"bench-{os.getpid()}"
+with shmbridge.Host(name, channels=int(channels), request_bytes=int(room), wait=wait) as host:
     os.sched_setaffinity(0, {int(core)})  # only now: a host that may use one CPU only does not spin
     if busy == "busy":
         threading.Thread(target=compute, daemon=True).start()
-    print(host.name, flush=True)
     try:
-        serve_onnx(host) if model else serve(host)
+        if models:
+            serve_dense(host)
+        else:
+            print(host.name, flush=True)
+            serve(host)
     except KeyboardInterrupt:
         pass

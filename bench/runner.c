@@ -1,5 +1,5 @@
-/* The compiler's side in C: float32[BYTES / 4] in, one scalar out, again and again.
- *     runner NAME WAIT [CPU] */
+/* The compiler's side in C: float32[BYTES / 4] in, one scalar out, again and again. It writes every byte.
+ *     runner NAME WAIT [CORE]      WAIT: as in a URL */
 #include <sched.h>
 #include <string.h>
 
@@ -19,10 +19,11 @@ static void trip(size_t bytes) {
 }
 
 int main(int argc, char **argv) {
+    char url[200];
     if (argc < 3) return 2;
-    shmb_options options = {.size = sizeof options, .wait = (shmb_wait)atoi(argv[2])};
-    if (shmb_open(argv[1], &options, &r)) fprintf(stderr, "%s\n", shmb_error_message(r));
-    if (argc > 3) { /* after open: a runner that may use one CPU only does not spin */
+    snprintf(url, sizeof url, "shm://%s?wait=%s", argv[1], argv[2]);
+    if (shmb_open(url, NULL, &r)) fprintf(stderr, "%s\n", shmb_error_message(r));
+    if (argc > 3) { /* only now: a runner that may use one CPU only does not spin */
         cpu_set_t cpus;
         CPU_ZERO(&cpus);
         CPU_SET(atoi(argv[3]), &cpus);

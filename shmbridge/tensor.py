@@ -170,7 +170,9 @@ def _utf8(name: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidError(f'"{ascii(name)[1:-1]}": expected text that UTF-8 can express, found a lone surrogate in {text!a}') from error
+        raise InvalidError(
+            f'"{ascii(name)[1:-1]}": expected text that UTF-8 can express, found a lone surrogate in {text!a}'
+        ) from error
 
 
 def _from_list(name: str, value: Sequence[Any]) -> Field:
@@ -196,7 +198,9 @@ def _from_list(name: str, value: Sequence[Any]) -> Field:
 def _check_integers(name: str, array: Array, kinds: set[str]) -> None:
     """numpy makes floats or objects of integers that no one integer dtype holds."""
     if kinds == {"int"} and array.dtype.kind not in "iu":
-        raise InvalidError(f'"{name}": expected integers that one integer dtype holds, found some from {min(array.flat)} to {max(array.flat)}')
+        raise InvalidError(
+            f'"{name}": expected integers that one integer dtype holds, found some from {min(array.flat)} to {max(array.flat)}'
+        )
 
 
 def _rows(name: str, value: Sequence[Any], kinds: set[str]) -> Ragged:
@@ -233,7 +237,9 @@ def as_field(name: str, value: Any) -> Field:
         raise InvalidError(f"expected a name: text of one character or more, none of them zero; found {name!a}")
     _utf8(name, name)
     if isinstance(value, np.ma.MaskedArray):
-        raise InvalidError(f'"{name}": no tensor has a mask; expected an array, found a masked one: fill it, e.g. with .filled(0)')
+        raise InvalidError(
+            f'"{name}": no tensor has a mask; expected an array, found a masked one: fill it, e.g. with .filled(0)'
+        )
     if isinstance(value, np.ndarray):
         return _from_array(name, value)
     if isinstance(value, str):

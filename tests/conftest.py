@@ -186,12 +186,12 @@ class Process(subprocess.Popen):
 
 
 @pytest.fixture
-def python():
+def python(tmp_path):
     """python(code, *args): starts a Process, which is killed when the test ends."""
     started = []
 
     def start(code, *args, **options):
-        started.append(Process(code, args, **options))
+        started.append(Process(code, args, **{"cwd": tmp_path, **options}))
         return started[-1]
 
     yield start

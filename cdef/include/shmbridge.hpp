@@ -11,12 +11,12 @@
  * Types. bool is bool; (u)intN_t is what it says; hence int is int32, long and long long are int64, size_t is uint64;
  * float is float32, double is float64; char, wherever it stands, is text. A literal has its C++ type: 5 is int32, 5.0
  * is float64: write int64_t{5} where the model wants int64.
- *   populate takes  a number; text (std::string, string_view, const char *, llvm::StringRef); a C array or std::array of
- *                   numbers, nested for more dims; and what has data() and size() (vector, span, llvm::ArrayRef), or
+ *   populate takes  a number; text (std::string, string_view, const char *, llvm::StringRef); a C array or std::array
+ *                   of numbers, nested for more dims; and what has data() and size() (vector, span, llvm::ArrayRef), or
  *                   {...}: numbers or arrays make a tensor, texts a list of strings, ranges a ragged list.
  *                   Dims known only at run time: feature<T>(name, {rows, columns}), and write there.
- *   evaluate gives  a number; std::vector of numbers; std::string; std::vector of std::string or of std::vector (the rows
- *                   of a ragged list); and without a copy span<const T>, std::string_view and std::vector of these.
+ *   evaluate gives  a number; std::vector of numbers; std::string; std::vector of std::string or of std::vector (a
+ *                   ragged list's rows); and without a copy span<const T>, std::string_view and std::vector of these.
  *                   A tensor of more dims is read row-major; tensor() has its dims.
  *
  * Errors. Nothing here throws. Errors of opening and filling stick until evaluate returns them. evaluate and advice

@@ -52,11 +52,17 @@ void shmb_semaphore_name(const char *session, int channel, char *out) {
     else snprintf(out, NAME_ROOM, "/shmb-%s-%d", session, channel);
 }
 
+/* Maps by another open file than s->fd: a mapping holds its file open, and with it the locks, also in a forked child. */
 static shmb_status map(struct segment *s, struct error *e) {
-    s->base = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
-    if (s->base != MAP_FAILED) return SHMB_OK;
-    s->base = NULL;
-    return fail_errno(e, "cannot map the segment");
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", s->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return fail_errno(e, "cannot open the segment again, through /proc");
+    s->base = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (s->base == MAP_FAILED) s->base = NULL;
+    if (!s->base) fail_errno(e, "cannot map the segment");
+    close(fd);
+    return e->status;
 }
 
 shmb_status segment_format(int fd, const struct superblock *plan, struct segment *out, struct error *e) {

@@ -3,15 +3,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes room for one more element (or `more`) in a growing array. */
-static bool grow(void *array, uint32_t *room, uint32_t needed, size_t size) {
-    if (needed <= *room) return true;
+/* The array with room for `needed` elements; NULL when there is no memory, and then the array is as it was. */
+static void *grow(void *array, uint32_t *room, uint32_t needed, size_t size) {
+    if (needed <= *room && array) return array;
     uint32_t larger = needed < 16 ? 16 : 2 * needed;
-    void *moved = realloc(*(void **)array, larger * size);
-    if (!moved) return false;
-    *(void **)array = moved;
-    *room = larger;
-    return true;
+    void *moved = realloc(array, larger * size);
+    if (moved) *room = larger;
+    return moved;
+}
+
+/* Room for one more field and its dims. */
+static bool make_room(struct builder *b, uint32_t dims) {
+    struct field *fields = grow(b->fields, &b->field_room, b->count + 1, sizeof *fields);
+    if (fields) b->fields = fields;
+    int64_t *all = grow(b->dims, &b->dim_room, b->dim_count + dims, sizeof *all);
+    if (all) b->dims = all;
+    return fields && all;
 }
 
 void builder_clear(struct builder *b) {
@@ -103,6 +110,14 @@ static void *append(struct builder *b, const struct field *f, const int64_t *dim
     return b->body + at->values;
 }
 
+/* Bytes that a caller who asks for these dims will write, whatever else is wrong with them; SIZE_MAX when they overflow. */
+static size_t bytes_asked(shmb_dtype dtype, int32_t rank, const int64_t *dims) {
+    size_t bytes = shmb_dtype_size(dtype) ? shmb_dtype_size(dtype) : sizeof(int64_t);
+    for (int i = 0; dims && i < rank; i++)
+        if (dims[i] < 0 || __builtin_mul_overflow(bytes, (size_t)dims[i], &bytes)) return dims[i] < 0 ? 0 : SIZE_MAX;
+    return bytes;
+}
+
 static void *add_checked(struct builder *b, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
                          int64_t **offsets) {
     struct field f = {.dtype = (uint8_t)dtype, .kind = (uint8_t)kind, .rank = (uint8_t)rank};
@@ -112,10 +127,11 @@ static void *add_checked(struct builder *b, const char *name, shmb_dtype dtype, 
     bool placed = rank >= 0 && rank <= SHMB_MAX_RANK && shmb_dtype_size(dtype) && (dims || field_dims(&f) == 0) &&
                   field_place(&f, dims, b->used, &at);
     if (placed) bytes = at.end - at.values, offset_bytes = at.values - at.offsets;
+    else bytes = bytes_asked(dtype, rank, dims);
     if (check(b, name, dtype, kind, rank, dims)) return spill(b, offset_bytes, bytes, offsets);
     if (!placed) {
         fail(b->error, SHMB_INVALID, "\"%.100s\": expected dims of 0 or more whose product fits memory; found a negative or too large one", name);
-        return spill(b, 0, 0, offsets);
+        return spill(b, 0, bytes, NULL);
     }
     if (at.end > b->room) {
         fail(b->error, SHMB_TOO_LARGE,
@@ -124,8 +140,7 @@ static void *add_checked(struct builder *b, const char *name, shmb_dtype dtype, 
              name, at.end, b->room);
         return spill(b, offset_bytes, bytes, offsets);
     }
-    if (!grow(&b->fields, &b->field_room, b->count + 1, sizeof *b->fields) ||
-        !grow(&b->dims, &b->dim_room, b->dim_count + field_dims(&f), sizeof *b->dims) || (!g && !name_field(b, &f, name))) {
+    if (!make_room(b, field_dims(&f)) || (!g && !name_field(b, &f, name))) {
         fail(b->error, SHMB_NO_MEMORY, "no memory for another field");
         return spill(b, offset_bytes, bytes, offsets);
     }

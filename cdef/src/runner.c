@@ -20,6 +20,7 @@ static void begin(shmb_runner *r) {
 
 void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
                       int64_t **offsets) {
+    if (!r) return NULL;
     begin(r);
     if (r->bound && !r->stuck.status)
         fail(&r->stuck, SHMB_INVALID, "this runner's features are bound: write to the bound memory, or bind \"%.100s\" too",
@@ -45,16 +46,21 @@ static bool sum_lengths(const int64_t *lengths, int64_t rows, int64_t *total) {
     return rows >= 0;
 }
 
+/* A list that cannot be: says so, and gives private memory for the values all the same. */
+static void *refuse_list(shmb_runner *r, const char *name, shmb_dtype dtype, int64_t total) {
+    begin(r);
+    if (!r->stuck.status)
+        fail(&r->stuck, SHMB_INVALID, "\"%.100s\": expected rows >= 0, every length >= 0, and a rank of 1 to %d with its dims",
+             name ? name : "", SHMB_MAX_RANK);
+    return builder_add(&r->builder, name, dtype, SHMB_TENSOR, 1, &total, NULL);
+}
+
 static void *add_list(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind, int64_t rows, const int64_t *lengths,
                       int32_t rank, const int64_t *dims) {
     int64_t all[MAX_DIMS] = {rows}, *offsets = NULL;
-    if (rank < 1 || rank > SHMB_MAX_RANK || (rank > 1 && !dims) || (rows > 0 && !lengths) || !sum_lengths(lengths, rows, &all[1])) {
-        begin(r);
-        if (!r->stuck.status)
-            fail(&r->stuck, SHMB_INVALID, "\"%.100s\": expected rows >= 0, every length >= 0, and a rank of 1 to %d with its dims",
-                 name ? name : "", SHMB_MAX_RANK);
-        return builder_add(&r->builder, name, dtype, SHMB_TENSOR, 0, NULL, NULL);
-    }
+    bool summed = (rows <= 0 || lengths) && sum_lengths(lengths, rows, &all[1]);
+    if (!r) return NULL;
+    if (!summed || rank < 1 || rank > SHMB_MAX_RANK || (rank > 1 && !dims)) return refuse_list(r, name, dtype, summed ? all[1] : 0);
     for (int i = 1; i < rank; i++) all[i + 1] = dims[i - 1];
     void *values = shmb_runner_add(r, name, dtype, kind, rank, all, &offsets);
     int64_t at = 0;
@@ -75,7 +81,11 @@ void *shmb_feature_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, in
 void shmb_set(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims, const void *data) {
     void *to = shmb_feature(r, name, dtype, rank, dims);
     size_t bytes = shmb_dtype_size(dtype);
-    if (!to || r->stuck.status) return;
+    if (!to || !r || r->stuck.status) return;
+    if (!data && bytes) {
+        fail(&r->stuck, SHMB_INVALID, "\"%.100s\": expected data, found NULL", name);
+        return;
+    }
     for (int i = 0; i < rank; i++) bytes *= (size_t)dims[i];
     if (bytes) put(to, data, bytes);
 }
@@ -85,7 +95,7 @@ void shmb_set_f32(shmb_runner *r, const char *name, float value) { shmb_set(r, n
 void shmb_set_f64(shmb_runner *r, const char *name, double value) { shmb_set(r, name, SHMB_FLOAT64, 0, NULL, &value); }
 
 void shmb_set_string(shmb_runner *r, const char *name, const char *text, int64_t bytes) {
-    if (bytes < 0) bytes = (int64_t)strlen(text);
+    if (bytes < 0) bytes = text ? (int64_t)strlen(text) : 0;
     void *to = shmb_runner_add(r, name, SHMB_UINT8, SHMB_STRING, 1, &bytes, NULL);
     if (to && bytes && !r->stuck.status) put(to, text, (size_t)bytes);
 }
@@ -108,9 +118,12 @@ static void forget_message(shmb_runner *r) {
     builder_clear(&r->builder);
 }
 
-void shmb_discard(shmb_runner *r) { forget_message(r); }
+void shmb_discard(shmb_runner *r) {
+    if (r) forget_message(r);
+}
 
 void *shmb_bind(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims) {
+    if (!r) return NULL;
     if (!r->bound) {
         begin(r);
         if (r->builder.count && !r->stuck.status)
@@ -140,6 +153,7 @@ static bool was_interrupted(shmb_runner *r) {
 }
 
 shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
+    if (!r) return SHMB_NO_MEMORY;
     begin(r);
     r->has_advice = false;
     r->want = want;
@@ -150,6 +164,7 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
         return finish(r, r->stuck.status);
     }
     if (was_interrupted(r)) return finish(r, r->error.status);
+    if (atomic_exchange(&r->interrupted, 0)) return finish(r, fail(&r->error, SHMB_INTERRUPTED, "interrupted before asking for advice"));
     shmb_status status = r->kind->start(r, want);
     return status ? finish(r, status) : SHMB_OK;
 }
@@ -200,7 +215,8 @@ shmb_status shmb_evaluate(shmb_runner *r) { return shmb_evaluate_as(r, SHMB_ANY)
 
 static shmb_status evaluate_scalar(shmb_runner *r, shmb_dtype dtype, void *out) {
     shmb_tensor t;
-    if (shmb_evaluate_as(r, dtype)) return r->error.status;
+    shmb_status status = shmb_evaluate_as(r, dtype);
+    if (status) return status;
     incoming_tensor(&r->advice, 0, &t);
     if (t.size != 1 || t.kind != SHMB_TENSOR)
         return fail(&r->error, SHMB_MISMATCH, "expected advice of one element, found \"%.100s\" with %lld", t.name, (long long)t.size);
@@ -213,15 +229,20 @@ shmb_status shmb_evaluate_i32(shmb_runner *r, int32_t *advice) { return evaluate
 shmb_status shmb_evaluate_f32(shmb_runner *r, float *advice) { return evaluate_scalar(r, SHMB_FLOAT32, advice); }
 shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) { return evaluate_scalar(r, SHMB_FLOAT64, advice); }
 
-void shmb_set_deadline(shmb_runner *r, double seconds) { r->deadline_ns = seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) : 0; }
+void shmb_set_deadline(shmb_runner *r, double seconds) {
+    if (r) r->deadline_ns = seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) : 0;
+}
 
-void shmb_interrupt(shmb_runner *r) { atomic_store(&r->interrupted, 1); }
+void shmb_interrupt(shmb_runner *r) {
+    if (r) atomic_store(&r->interrupted, 1);
+}
 
 /* ---- Read ---- */
 
-int64_t shmb_advice_count(const shmb_runner *r) { return r->has_advice ? r->advice.of->layout->count : 0; }
+int64_t shmb_advice_count(const shmb_runner *r) { return r && r->has_advice ? r->advice.of->layout->count : 0; }
 
 shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
+    if (!r) return SHMB_NO_MEMORY;
     int64_t count = shmb_advice_count(r);
     if (index < 0 || index >= count)
         return fail(&r->error, SHMB_INVALID, "there is no advice %lld: the last evaluate gave %lld", (long long)index, (long long)count);
@@ -230,6 +251,7 @@ shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
 }
 
 shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {
+    if (!r) return SHMB_NO_MEMORY;
     int64_t count = shmb_advice_count(r);
     if (!name && count == 1) return shmb_advice_at(r, 0, out);
     char names[256] = "";

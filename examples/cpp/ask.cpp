@@ -9,8 +9,8 @@
 #include <shmbridge.hpp>
 
 /* Feature i is how often patterns[i] stands in the function's text. */
-constexpr std::array<std::string_view, 16> patterns = {"\n", ";", "if (", "for (", "while (", "switch (", "case ", "return",
-                                                       "(", "[", "->", "*", "=", "+", "\"", "{"};
+constexpr std::array<std::string_view, 16> patterns = {
+    "\n", ";", "if (", "for (", "while (", "switch (", "case ", "return", "(", "[", "->", "*", "=", "+", "\"", "{"};
 
 static float count(std::string_view text, std::string_view pattern) {
     float n = 0;

@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -30,14 +31,14 @@ from shmbridge.demo import race
 from shmbridge.demo.model import PATTERNS, onnx_bytes
 
 QUESTIONS = 2000
-MODEL = "shmbridge.demo.model:advise"
+MODEL, NOTHING = "shmbridge.demo.model:advise", "shmbridge.demo.model:nothing"
 SMALL = ("--channels", "4", "--request-bytes", "64K")  # fits where /dev/shm is small, as in containers
 FUNCTION = re.compile(r"^\w[^\n(;{]*?(\w+)\([^;{]*\{\n.*?^\}", re.MULTILINE | re.DOTALL)
 LLVM = "22"
 
 
 class Stage:
-    """Where the demo runs its programs, and shows them."""
+    """Where the demo runs its programs, and shows them. name: what its bridges' names begin with."""
 
     def __init__(self, out: Console, directory: Path) -> None:
         self.out = out
@@ -92,10 +93,12 @@ def _typed(words: Sequence[str]) -> str:
 
 
 def _onnx_runtime() -> str | None:
+    """Its version, or None."""
     try:
-        return version("onnxruntime")
-    except PackageNotFoundError:
+        import onnxruntime
+    except ImportError:
         return None
+    return str(onnxruntime.__version__)
 
 
 def _compiler() -> str | None:
@@ -128,32 +131,50 @@ def _ask_in_python(stage: Stage, url: str, source: Path) -> None:
             stage.say(f"  {name[:30]:30} {'inline' if advice else 'call'}")
 
 
-def _race(stage: Stage, compiler: str | None, url: str, onnx: Path | None, source: Path) -> None:
+def _question(source: Path) -> npt.NDArray[np.float32]:
+    """What ask.c would ask about the first function."""
     function = FUNCTION.search(source.read_text())
     text = function[0] if function else ""
-    question = np.array([text.count(pattern) for pattern in PATTERNS], np.float32)
-    with race.pipe_server(stage.directory, onnx) as pipes:
-        if compiler:
-            program = stage.directory / "race"
-            stage.run(compiler, "-O2", Path(race.__file__).with_name("race.c"), *_flags(), "-o", program.name)
-            with stage.out.status("race"):
-                result = race.Result.of(race.in_c(program, url, pipes, question))
-        else:
-            result = race.Result.of(race.in_python(url, pipes, question))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("  round trip, with the model, in µs")
-    for title in ("p50", "p90", "p99"):
-        table.add_column(title, justify="right")
-    for name, row in (("  shared memory", result.memory), ("  named pipes", result.pipes)):
-        table.add_row(name, f"{row.p50:.1f}", f"{row.p90:.1f}", f"{row.p99:.1f}")
+    return np.array([text.count(pattern) for pattern in PATTERNS], np.float32)
+
+
+def _race(stage: Stage, program: Path | None, url: str, model: str, question: npt.NDArray[np.float32]) -> race.Result:
+    with race.pipe_server(stage.directory, model) as pipes, stage.out.status("asking"):
+        ask = partial(race.in_c, program) if program else race.in_python
+        return race.Result.of(ask(url, pipes, question))
+
+
+def _idle_cpus() -> float:
+    """How many CPUs nobody uses, over a quarter of a second."""
+    ticks = []
+    for _ in range(2):
+        ticks.append(int(Path("/proc/stat").read_text().split()[4]))  # cpu user nice system idle
+        time.sleep(0.25 if len(ticks) == 1 else 0)
+    return (ticks[1] - ticks[0]) / 0.25 / os.sysconf("SC_CLK_TCK")
+
+
+def _costs(stage: Stage, compiler: str | None, url: str, model: str, question: npt.NDArray[np.float32]) -> None:
+    program = stage.directory / "race" if compiler else None
+    if compiler:
+        stage.run(compiler, "-O2", Path(race.__file__).with_name("race.c"), *_flags(), "-o", "race")
+    idle = _idle_cpus()
+    results = {"with the model": _race(stage, program, url, model, question)}
+    with stage.serve(f"{stage.name}-nothing", "--python", NOTHING) as nothing:
+        results["without"] = _race(stage, program, nothing, NOTHING, question)
+    table = Table(box=None, padding=(0, 2), header_style="bold")
+    table.add_column("round trip in µs")
+    for title in ("", "p50", "p90", "p99", "ratio"):
+        table.add_column(title, justify="right" if title else "left")
+    for name, result in results.items():
+        for way, row, ratio in (("shared memory", result.memory, "1"), ("named pipes", result.pipes, f"{result.ratio:.1f}")):
+            table.add_row(name if ratio == "1" else "", way, f"{row.p50:.1f}", f"{row.p90:.1f}", f"{row.p99:.1f}", ratio)
     stage.out.print(table)
-    busy = os.getloadavg()[0]
-    if busy > (os.cpu_count() or 1):
-        stage.say(f"[yellow]Other programs are busy here (load {busy:.1f}): these figures mean little.[/]")
     stage.say(
-        f"A pipe takes [bold]{result.ratio:.1f} ×[/] as long: {question.nbytes} bytes to the same model, in "
-        f"{race.BLOCKS - race.WARM_UP} pairs of blocks of {race.QUESTIONS}, median of the pairs' ratios."
+        f"{question.nbytes} bytes to the same model in Python, {race.BLOCKS - race.WARM_UP} pairs of alternating blocks of "
+        f"{race.QUESTIONS}; ratio: of the blocks' medians, the median."
     )
+    if idle < 1.8:
+        stage.say(f"[yellow]Each side wants a CPU for itself, but {idle:.1f} are idle: these figures mean little.[/]")
 
 
 def _llvm_missing() -> str:
@@ -226,7 +247,8 @@ def demo(llvm: bool) -> None:
     Serves the model, compiles examples/c/ask.c against the installed library and runs it, and compares the round trip
     with named pipes.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the programs that run, too
+    for number in (signal.SIGTERM, signal.SIGHUP):  # end the programs that run, too
+        signal.signal(number, signal.default_int_handler)
     started, out = time.monotonic(), console()
     with TemporaryDirectory(prefix="shmbridge-demo-") as where:
         stage = Stage(out, Path(where))
@@ -249,7 +271,7 @@ def demo(llvm: bool) -> None:
                 stage.say("[yellow]No C compiler (apt install gcc): a Python runner asks instead.[/]")
                 _ask_in_python(stage, url, source)
             stage.title("What a question costs")
-            _race(stage, compiler, url, onnx, source)
+            _costs(stage, compiler, url, str(onnx or MODEL), _question(source))
         if llvm:
             stage.title(f"A real compiler asks: clang {LLVM}, unmodified")
             missing = _llvm_missing()

@@ -1,4 +1,8 @@
-"""The toy model behind a pair of named pipes, as bare as can be: python -m shmbridge.demo.pipe QUESTIONS ANSWERS [ONNX]."""
+"""A model behind a pair of named pipes, as bare as can be.
+
+python -m shmbridge.demo.pipe QUESTIONS ANSWERS MODEL, where MODEL is an ONNX file or module:function, as for
+`shmbridge serve`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shmbridge.cli.model import Model, OnnxModel
-from shmbridge.demo.model import advise
+from shmbridge.cli.model import Model, OnnxModel, load_python
 
 QUESTION_BYTES = 64  # float32[16], unframed; an answer is an int64
 
@@ -19,9 +22,10 @@ def serve(questions: str, answers: str, model: Model) -> None:
     print("ready", flush=True)
     reading, writing = os.open(questions, os.O_RDONLY), os.open(answers, os.O_WRONLY)
     while question := os.read(reading, QUESTION_BYTES):
-        os.write(writing, model({"features": np.frombuffer(question, np.float32)}).tobytes())
+        advice = model({"features": np.frombuffer(question, np.float32)})
+        os.write(writing, int(advice).to_bytes(8, sys.byteorder))
 
 
 if __name__ == "__main__":
-    paths = sys.argv[1:]
-    serve(paths[0], paths[1], OnnxModel(Path(paths[2])) if len(paths) > 2 else advise)
+    which = sys.argv[3]
+    serve(sys.argv[1], sys.argv[2], OnnxModel(Path(which)) if which.endswith(".onnx") else load_python(which))

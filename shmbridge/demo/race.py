@@ -53,12 +53,13 @@ class Result:
 
 
 @contextmanager
-def pipe_server(directory: Path, onnx: Path | None) -> Iterator[tuple[Path, Path]]:
-    """The toy model in a process of its own, behind a new pair of named pipes: (questions, answers)."""
+def pipe_server(directory: Path, model: str) -> Iterator[tuple[Path, Path]]:
+    """A model (see demo.pipe) in a process of its own, behind a pair of named pipes: (questions, answers)."""
     questions, answers = directory / "questions", directory / "answers"
-    os.mkfifo(questions, 0o600)
-    os.mkfifo(answers, 0o600)
-    command = [sys.executable, "-m", "shmbridge.demo.pipe", *map(str, (questions, answers, *([onnx] if onnx else [])))]
+    for path in (questions, answers):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path, 0o600)
+    command = [sys.executable, "-m", "shmbridge.demo.pipe", str(questions), str(answers), model]
     server = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE)  # Python imports from its directory first
     assert server.stdout
     try:

@@ -58,7 +58,8 @@ static void advice_of_another_type(Runner &r) {
     assert(*r.advice<std::vector<float>>("x") == two && !*r.message()); /* still there */
     assert(says(r.advice<float>("y"), SHMB_MISMATCH, "\"y\", found 1: x"));
     assert(says(r.populate({{"x", "text"}}).evaluate<int>(), SHMB_MISMATCH, ""));
-    assert(says(r.populate({{"x", "text"}}).evaluate<std::vector<std::string>>(), SHMB_MISMATCH, "a string of 4 uint8"));
+    auto strings = r.populate({{"x", "text"}}).evaluate<std::vector<std::string>>();
+    assert(says(strings, SHMB_MISMATCH, "a string of 4 uint8"));
 }
 
 static void the_host_converts_exactly_or_not_at_all(Runner &r) {

@@ -64,7 +64,8 @@ static void bound_memory_stays(const char *name) {
     for (int64_t i = 0; i < 100; i++) {
         calls[1] = i;
         assert(r.evaluate());
-        assert((*r.advice<span<const int64_t>>("calls"))[1] == i && (*r.advice<span<const float>>("weights"))[3] == 0.5f);
+        assert((*r.advice<span<const int64_t>>("calls"))[1] == i);
+        assert((*r.advice<span<const float>>("weights"))[3] == 0.5f);
     }
 }
 

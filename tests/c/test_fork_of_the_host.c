@@ -1,19 +1,41 @@
-/* A child of the host reads requests, can neither serve nor end the bridge, and does not keep a dead host alive. */
+/* A child of the host reads requests, can neither serve nor end the bridge, and does not keep a dead host alive;
+ * neither does a runner's child keep its channel. */
 #include "bridge.h"
 
 /* Serves; its child lives on after its death. */
 static void serve_with_child(struct bridge *b) {
+    setpgid(0, 0);
     if (fork() == 0) {
         for (;;) pause();
     }
     bridge_serve(b);
 }
 
+static void a_runners_child_keeps_no_channel(void) {
+    struct bridge b;
+    shmb_plan plan = small_plan;
+    plan.channels = 1;
+    bridge_open(&b, "fork-runner", plan, SHMB_WAIT_DEFAULT);
+    pid_t pid = fork();
+    if (pid == 0) {
+        shmb_runner *r;
+        setpgid(0, 0);
+        CHECK_STATUS(r, shmb_open(b.name, NULL, &r), SHMB_OK);
+        fork();
+        for (;;) pause();
+    }
+    while (shmb_host_attached(b.host) == 0) shmb_host_receive(b.host, 100000000);
+    usleep(50000);
+    process_kill(pid);
+    shmb_close(bridge_connect(&b, ""));
+    kill(-pid, SIGKILL);
+    bridge_close(&b);
+}
+
 int main(void) {
     char name[64];
     shmb_runner *r;
     pid_t host = host_process("fork-host", name, serve_with_child);
-    setpgid(host, host);
     CHECK_STATUS(r, shmb_open(name, NULL, &r), SHMB_OK);
     process_kill(host);
     shmb_set_i64(r, "x", 1);
@@ -46,5 +68,6 @@ int main(void) {
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
     shmb_close(r);
     bridge_close(&b);
+    a_runners_child_keeps_no_channel();
     return 0;
 }

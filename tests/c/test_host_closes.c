@@ -17,6 +17,11 @@ int main(void) {
     CHECK(pthread_create(&thread, NULL, evaluate, waiting) == 0);
     int64_t key = bridge_receive(&b);
     shmb_host_close(b.host);
+    char path[NAME_ROOM];
+    shmb_segment_name(b.name, NULL, path);
+    int fd = shm_open(path, O_RDWR, 0);
+    CHECK(fd >= 0 && !shmb_peer_alive(fd, HOST_BYTE)); /* though its mapping stays */
+    close(fd);
     CHECK(shmb_host_reply_i64(b.host, key, false, 1) == SHMB_CLOSED);
     CHECK(shmb_host_receive(b.host, 0) == -SHMB_CLOSED);
     pthread_join(thread, NULL);

@@ -103,7 +103,7 @@ int main(void) {
     LIE("without a slot", .slot = NO_SLOT, .flags = INLINE | NEW);
     LIE("without a slot", .slot = NO_SLOT, .flags = INLINE | FAILED);
     LIE("without a slot", .flags = FAILED);
-    LIE("text is longer", .flags = FAILED, .text = 65535);
+    LIE("text is longer", .slot = NO_SLOT, .flags = FAILED | INLINE, .text = 33);
     LIE("layout id does not exist", .layout = 16);
     LIE("layout id does not exist", .layout = 65535);
     LIE("never introduced", .layout = 3);

@@ -187,7 +187,7 @@ def test_anything_with_dlpack_is_a_tensor(runner):
         (1j, "complex"),
         (2**64, "64 bits"),
         (-(2**63) - 1, "64 bits"),
-        ([2**64], "object"),
+        ([2**64], "one integer dtype"),
         ([2**63, -1], "one integer dtype"),
         ([np.int64(-1), np.uint64(2**63)], "one integer dtype"),
         ([[1, 2], 3], "neither"),

@@ -1,0 +1,89 @@
+"""Every figure about speed, measured in one run: python bench/run.py [--quick] [--only ROWS] [--json FILE]."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import rows
+from pairs import HERE, Place
+
+SOURCES = HERE.parent / "cdef"
+
+
+def build(directory: Path) -> None:
+    """The core as CMake builds it, and the programs on top of it."""
+    quiet = {"check": True, "stdout": subprocess.DEVNULL}
+    subprocess.run(["cmake", "-S", str(SOURCES), "-B", str(directory)], **quiet)
+    subprocess.run(["cmake", "--build", str(directory), "--target", "shmbridge_static", "-j2"], **quiet)
+    include = [f"-I{SOURCES / 'include'}", f"-I{SOURCES / 'src'}", f"-I{HERE.parent / 'tests' / 'c'}"]
+    for program in ("bare", "runner", "host", "turns", "count"):
+        subprocess.run(
+            ["cc", "-std=c11", "-O3", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", *include]
+            + [str(HERE / f"{program}.c"), str(directory / "libshmbridge.a"), "-pthread", "-o", str(directory / program)],
+            check=True,
+        )
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    cpu = next(
+        (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.machine(),
+    )
+    versions = {}
+    for package in ("shmbridge", "numpy", "onnxruntime"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "none"
+    compiler = subprocess.run(["cc", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+    return {
+        "cpu": cpu,
+        "cpus": os.cpu_count(),
+        "virtual": "hypervisor" in Path("/proc/cpuinfo").read_text(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "compiler": compiler,
+        "load": os.getloadavg()[0],
+        **versions,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke test of all rows in seconds: no figures to quote")
+    parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(rows.ROWS)}")
+    parser.add_argument("--json", type=Path, help="also write everything there")
+    parser.add_argument("--minutes", type=float, default=5, help="about how long to measure (default 5)")
+    options = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        print("two cores are needed: this process may use one only", file=sys.stderr)
+        return 1
+    chosen = options.only.split(",") if options.only else list(rows.ROWS)
+    effort = 0.0 if options.quick else options.minutes / 5
+    results: dict[str, Any] = {"machine": machine()}
+    for name, value in results["machine"].items():
+        print(f"{name:12} {value}")
+    with tempfile.TemporaryDirectory() as directory:
+        build(Path(directory))
+        place = Place(Path(directory), cores[0], cores[1])
+        for name in chosen:
+            print(f"\n== {name}: {(rows.ROWS[name].__doc__ or '').strip()}", flush=True)
+            results[name] = rows.ROWS[name](place, effort)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
