@@ -39,7 +39,7 @@ class Pair:
 
     def signal(self, number: int) -> None:
         if self.far:
-            self.far.sendsignal(number)
+            self.far.send_signal(number)
 
     def _line(self, process: subprocess.Popen[str]) -> str:
         assert process.stdout
@@ -77,9 +77,9 @@ class Pair:
 
 @dataclass
 class Row:
-    """A pair at one size, against a base whose blocks ran just before and after each of its own."""
+    """One kind of pair at one size, against a base whose blocks ran just before and after each of its own."""
 
-    pair: Pair
+    name: str
     size: int
     blocks: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Row:
         low, high = statistics.quantiles(self.ratios, n=4)[::2] if len(self.ratios) > 1 else (math.nan, math.nan)
         ordered = sorted(self.singles)
         return {
-            "pair": self.pair.name,
+            "pair": self.name,
             "bytes": self.size,
             "ns": round(statistics.median(self.blocks), 1),
             "ratio": round(statistics.median(self.ratios), 2),
@@ -112,15 +112,15 @@ def percentile(ordered: Sequence[int], q: float) -> int | None:
 
 
 def alternate(
-    rows: Sequence[Row], base: Pair, base_size: int, rounds: int, seconds: float, alone: float = math.inf
+    rows: Sequence[tuple[Row, Pair]], base: Pair, base_size: int, rounds: int, seconds: float, alone: float
 ) -> int:
     """Measures all rows by turns, a block of the base between every two. A base's block above `alone` ns means that
     something else had one of the cores: what stands beside it does not count. Returns how many blocks that were."""
     lost = 0
     for _ in range(rounds):
         before = base.block(base_size, seconds / 2)[0]
-        for row in rows:
-            block = row.pair.block(row.size, seconds)
+        for row, pair in rows:
+            block = pair.block(row.size, seconds)
             after = base.block(base_size, seconds / 2)[0]
             if max(before, after) < alone or not row.blocks:
                 row.add(before, block, after)

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-from types import FrameType
 
 import shmbridge
 
@@ -36,24 +35,17 @@ def serve_dense(host: shmbridge.Host) -> None:
     print(host.name, flush=True)
     for request in host:
         features = request["features"]
-        request.reply(float(layers[features.size].run(None, {"features": features})[0][0]))
+        request.reply(int(layers[features.size].run(None, {"features": features})[0][0]))
 
 
-def stop(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-signal.signal(signal.SIGTERM, stop)
 name = f"bench-{os.getpid()}"
 with shmbridge.Host(name, channels=int(channels), request_bytes=int(room), wait=wait) as host:
+    signal.signal(signal.SIGTERM, lambda *_: host.close())  # which ends the loop
     os.sched_setaffinity(0, {int(core)})  # only now: a host that may use one CPU only does not spin
     if busy == "busy":
         threading.Thread(target=compute, daemon=True).start()
-    try:
-        if models:
-            serve_dense(host)
-        else:
-            print(host.name, flush=True)
-            serve(host)
-    except KeyboardInterrupt:
-        pass
+    if models:
+        serve_dense(host)
+    else:
+        print(host.name, flush=True)
+        serve(host)

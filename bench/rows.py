@@ -21,42 +21,65 @@ SIZES = (4, 2_000, 100_000, 10_000_000)  # bytes; 2000 is float32[500]
 ALONE = 5_000  # ns: a bare line's round trip is never that slow while both sides run
 
 
-def rounds_of(effort: float, full: int) -> int:
-    return max(1 if effort == 0 else 5, round(full * effort))
+ROUNDS = 4  # of blocks between new starts of all processes
 
 
-def show(results: Sequence[dict[str, Any]], of: str) -> None:
-    print(f"{'':28}{'bytes':>10}{'ns':>12}{'x ' + of:>10}{'quartiles':>16}{'p50':>10}{'p90':>10}{'p99':>10}{'p99.9':>10}")
+def starts_of(effort: float, full: int) -> int:
+    """New memory lies elsewhere, and how far a cache line has to go depends on where: so everything starts anew often."""
+    return max(1 if effort == 0 else 3, round(full * effort))
+
+
+Start = Callable[[ExitStack], Sequence[tuple[Pair, int]]]
+
+
+def alternating(start: Start, starts: int, seconds: float, alone: float = math.inf) -> tuple[list[dict[str, Any]], int]:
+    """Measures what start gives, pairs at sizes, the first of which is the base of the ratios; several times anew."""
+    table: list[Row] = []
+    lost = 0
+    for _ in range(starts):
+        with ExitStack() as stack:
+            pairs = start(stack)
+            table = table or [Row(pair.name, size) for pair, size in pairs]
+            rows = [(row, pair) for row, (pair, _) in zip(table, pairs, strict=True)]
+            lost += alternate(rows, *pairs[0], ROUNDS if starts > 1 else 1, seconds, alone)
+    return [row.result() for row in table], lost
+
+
+def show(results: Sequence[dict[str, Any]], base: str) -> None:
+    """x same: in multiples of the base's at the same size."""
+    same = {r["bytes"]: r["ns"] for r in results if r["pair"] == base}
+    columns = ("bytes", "ns", f"x {base}", "quartiles", "x same", "p50", "p90", "p99", "p99.9")
+    print(f"{'':24}" + "".join(f"{c:>{18 if c == 'quartiles' else 11}}" for c in columns))
     for r in results:
         low, high = r["ratio_quartiles"]
-        singles = "".join(f"{'-' if v is None else v:>10}" for v in r["single_ns"].values())
-        print(f"{r['pair']:28}{r['bytes']:>10}{r['ns']:>12}{r['ratio']:>10}{f'{low} - {high}':>16}{singles}")
+        singles = "".join(f"{'-' if v is None else v:>11}" for v in r["single_ns"].values())
+        beside = f"{r['ns'] / same[r['bytes']]:.2f}"
+        print(f"{r['pair']:24}{r['bytes']:>11}{r['ns']:>11}{r['ratio']:>11}{f'{low} - {high}':>18}{beside:>11}{singles}")
 
 
 def round_trips(place: Place, effort: float) -> Any:
     """round trips, in multiples of the bare cache line's; single round trips (p50 ...) are timed alone"""
-    with ExitStack() as stack:
 
-        def pair(name: str, far: Sequence[str], near: Sequence[str]) -> Pair:
-            return stack.enter_context(Pair(name, far, near))
-
+    def start(stack: ExitStack) -> list[tuple[Pair, int]]:
         line, lines, semaphore, pipe = (
             stack.enter_context(place.bare(kind)) for kind in ("line", "lines", "semaphore", "pipe")
         )
         measured = [
-            pair("C - C, spin", place.c_host("spin"), place.c_runner("spin")),
-            pair("C - C", place.c_host("adaptive"), place.c_runner("adaptive")),
-            pair("C - Python - C, spin", place.python_host("spin"), place.c_runner("spin")),
-            pair("C - Python - C", place.python_host("adaptive"), place.c_runner("adaptive")),
-            pair("C - Python, busy - C", place.python_host("adaptive", "busy"), place.c_runner("adaptive")),
-            pair("Python - Python, spin", place.python_host("spin"), place.python_runner("spin")),
-            pair("Python - Python", place.python_host("adaptive"), place.python_runner("adaptive")),
+            stack.enter_context(Pair(name, far, near))
+            for name, far, near in (
+                ("C - C, spin", place.c_host("spin"), place.c_runner("spin")),
+                ("C - C", place.c_host("adaptive"), place.c_runner("adaptive")),
+                ("C - Python - C, spin", place.python_host("spin"), place.c_runner("spin")),
+                ("C - Python - C", place.python_host("adaptive"), place.c_runner("adaptive")),
+                ("C - Python, busy - C", place.python_host("adaptive", "busy"), place.c_runner("adaptive")),
+                ("Python - Python, spin", place.python_host("spin"), place.python_runner("spin")),
+                ("Python - Python", place.python_host("adaptive"), place.python_runner("adaptive")),
+            )
         ]
-        table = [Row(line, 4), Row(lines, 4)]
-        table += [Row(p, size) for size in SIZES for p in (line, semaphore, pipe, *measured) if size > 4 or p is not line]
-        seconds = 0.02
-        lost = alternate(table, line, 4, rounds_of(effort, 60), seconds, ALONE if effort else math.inf)
-        results = [row.result() for row in table]
+        sized = [(pair, size) for size in SIZES for pair in (line, semaphore, pipe, *measured)]
+        return [sized[0], (lines, 4), *sized[1:]]
+
+    results, lost = alternating(start, starts_of(effort, 20), 0.02, ALONE if effort else math.inf)
     show(results, "line")
     print(f"{lost} blocks lost to other load")
     return {"rows": results, "lost": lost}
@@ -64,15 +87,16 @@ def round_trips(place: Place, effort: float) -> Any:
 
 def parked(place: Place, effort: float) -> Any:
     """a parked round trip (wait=block), in multiples of two bare semaphores'"""
-    with (
-        place.bare("semaphore") as semaphore,
-        Pair("C - C, block", place.c_host("block"), place.c_runner("block")) as c,
-        Pair("C - Python - C, block", place.python_host("block"), place.c_runner("block")) as python,
-    ):
-        table = [Row(semaphore, 4), Row(c, 4), Row(python, 4)]
-        alternate(table, semaphore, 4, rounds_of(effort, 60), 0.05)
-        results = [row.result() for row in table]
-    show(results, "sem")
+
+    def start(stack: ExitStack) -> list[tuple[Pair, int]]:
+        return [
+            (stack.enter_context(place.bare("semaphore")), 4),
+            (stack.enter_context(Pair("C - C, block", place.c_host("block"), place.c_runner("block"))), 4),
+            (stack.enter_context(Pair("C - Python - C, block", place.python_host("block"), place.c_runner("block"))), 4),
+        ]
+
+    results, _ = alternating(start, starts_of(effort, 15), 0.05)
+    show(results, "semaphore")
     return results
 
 
@@ -111,7 +135,7 @@ def dense(place: Place, effort: float) -> Any:
             Pair("host", place.python_host("spin", "idle", 1, 1 << 20, str(models)), place.c_runner("spin")) as outside,
         ):
             ratios, sums = [], []
-            for _ in range(rounds_of(effort, 12)):
+            for _ in range(starts_of(effort, 12)):
                 # in process and through the host by turns, length by length
                 pairs = [(inside.block(4 * n, 0.02)[0], outside.block(4 * n, 0.02)[0]) for n in SWEEP]
                 sums.append([sum(side) for side in zip(*pairs, strict=True)])
@@ -148,7 +172,8 @@ def traced(place: Place, pair: Pair, seconds: float) -> tuple[int, int]:
     _, singles = pair.block(4, seconds)
     tracer.terminate()
     tracer.wait()
-    calls = sum("(" in line and "resumed>" not in line for line in log.read_text().splitlines())
+    # less what the near side writes: its samples
+    calls = sum("(" in line and "write(1," not in line and "resumed>" not in line for line in log.read_text().splitlines())
     return calls, len(singles) * 33
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="also write everything there")
     parser.add_argument("--minutes", type=float, default=5, help="about how long to measure (default 5)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever is stopped goes on and ends
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         print("two cores are needed: this process may use one only", file=sys.stderr)

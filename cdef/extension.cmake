@@ -34,10 +34,12 @@ foreach(module _native _hot)
     target_compile_definitions(${module} PRIVATE $<$<BOOL:${SKBUILD_SABI_VERSION}>:Py_LIMITED_API=0x030A0000>)
     target_include_directories(${module} PRIVATE include src)
     target_compile_options(${module} PRIVATE -std=c11 -D_GNU_SOURCE)
-    target_link_options(${module} PRIVATE LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/extension.map)
+    # --no-as-needed: auditwheel wants to see libc, even where nothing of it is used
+    target_link_options(${module} PRIVATE LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/extension.map
+                        LINKER:--no-as-needed)
     target_link_libraries(${module} PRIVATE Python::Module)
     install(TARGETS ${module} DESTINATION .)
 endforeach()
 # `shmbridge demo` compiles these: the examples against the installed library, the core as real C code.
-install(DIRECTORY ../examples DESTINATION . PATTERN build* EXCLUDE)
+install(DIRECTORY ../examples DESTINATION . PATTERN build* EXCLUDE PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY src DESTINATION .)

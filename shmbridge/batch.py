@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shmbridge._native import lib
-from shmbridge.errors import InvalidError
+from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.request import Request
 from shmbridge.tensor import Array, Ragged
 
@@ -82,15 +82,22 @@ class Batch(Mapping[str, Any]):
     def reply(self, advice: Any = None, **named: Any) -> None:
         """Answers every request: row i of each array, or element i of each list, goes to request i.
 
-        InvalidError where there are not as many rows as requests; then none is answered.
+        InvalidError where there are not as many rows as requests; then none is answered. A row that its runner cannot
+        have (TooLargeError, InexactError, ...) is raised when the others are answered.
         """
         if advice is not None:
             named = {"advice": advice, **named}
         if not named:
             raise InvalidError("expected advice, as reply(values) or reply(name=values), found none")
         columns = {name: _rows(name, values, self.size) for name, values in named.items()}
+        failed: list[ShmbridgeError] = []
         for i, request in enumerate(self.requests):
-            request.reply(**{name: rows[i] for name, rows in columns.items()})
+            try:
+                request.reply(**{name: rows[i] for name, rows in columns.items()})
+            except ShmbridgeError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     def fail(self, error: BaseException | str) -> None:
         """Answers every request that has no reply yet with an error."""

@@ -100,6 +100,8 @@ class Host:
         except OverflowError as error:
             raise InvalidError(f"channels, slots and bytes must be positive numbers: {error}") from None
         self._h, self._session = segment.create_host(self.name, plan, wait_code(wait))
+        self._closed = False
+        _open_hosts.add(self)
         self._address = int(ffi.cast("uintptr_t", self._h))
         size = ffi.new("uint64_t *")
         base, h = lib.shmb_host_memory(self._h, size), self._h
@@ -111,8 +113,6 @@ class Host:
         self._left_over: list[Request] = []  # did not fit the last batch
         self._building = threading.Lock()  # one reply of several fields at a time
         self._idle_since = time.monotonic()
-        self._closed = False
-        _open_hosts.add(self)
 
     # ---- Life ----
 
@@ -163,14 +163,19 @@ class Host:
         holds it. The object is used again for a later request of the same kind; keep its arrays rather than itself.
         """
         receive, host, requests, kept = _hot.receive, self._address, self._requests, self._kept
+        asked = False
         while not self._closed:
             if kept:
                 self._release_dead()
             key = receive(host, SLICE_NS)
             if key < 0:
+                if asked:
+                    self._idle_since = time.monotonic()
+                    asked = False
                 if self._ends(key):
                     return
                 continue
+            asked = True
             request = requests.get(key)
             if request is not None and getrefcount(request) <= _LOOP_REFS:  # nobody will miss it
                 request._open = True
@@ -180,9 +185,19 @@ class Host:
                 request = self._meet(key)
                 if request is None:
                     continue
-            yield request
-            if request._open and getrefcount(request) <= _LOOP_REFS:
-                request._drop()
+                if len(requests) >= CACHED:
+                    self._forget()
+                requests[key] = request
+            try:
+                yield request
+            except GeneratorExit:
+                requests.pop(key, None)  # the loop is left: the request is whose who still holds it
+                raise
+            if request._open:
+                if getrefcount(request) <= _LOOP_REFS:
+                    request._drop()
+                else:
+                    requests.pop(key, None)  # someone else's now, until it is answered or collected
 
     def receive(self, timeout: float | None = None) -> Request | None:
         """The next request, or None when none came within `timeout` seconds (None: wait until closed).
@@ -195,6 +210,7 @@ class Host:
             left = SLICE_NS if until is None else max(0, int((until - time.monotonic()) * 1e9))
             key = _hot.receive(self._address, left)
             if key >= 0:
+                self._idle_since = time.monotonic()
                 request = self._meet(key)
                 if request is not None:
                     return request
@@ -238,7 +254,7 @@ class Host:
             came = self._meet(key) if key >= 0 else None
             if came is not None:
                 (alike if came.signature == first.signature else others).append(came)
-            if left <= 0:
+            if left <= 0 or key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED):
                 break
         self._left_over = others
         return alike
@@ -252,13 +268,10 @@ class Host:
         request = Request(self, key, message)
         if known is not None:
             known._open = False
-        if len(self._requests) >= CACHED:
-            self._forget()
         mismatch = self._features is not None and self._mismatch(request)
         if mismatch:
             request._fail(lib.SHMB_MISMATCH, mismatch)
             return None
-        self._requests[key] = request
         return request
 
     def _forget(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from shmbridge import _hot, tensor
 from shmbridge._native import ffi, lib
-from shmbridge.errors import InvalidError, MismatchError, TooLargeError, raise_status
+from shmbridge.errors import InexactError, InvalidError, MismatchError, TooLargeError, raise_status
 from shmbridge.tensor import Array, TensorSpec
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ _hot.setup(
     )
 )
 COPY_BIT = 1 << 15  # of a key: what is read must be copied before the reply
+
+
+_SCALARS = (np.int64, np.float64)  # the same on the wire as Python's numbers, which go a shorter way
 
 
 class _Place:
@@ -189,6 +192,8 @@ class Request(Mapping[str, Any]):
             if status != lib.SHMB_INVALID:
                 return self._sent(status, keep) if status or keep else True
             self._open = True  # or another thread is building a reply on this channel: the long way waits for it
+        if kind in _SCALARS and not named and self._host._advice is None:
+            return self.reply(advice.item())
         if advice is not _MISSING:
             named = {"advice": advice, **named}
         if not named:
@@ -196,10 +201,12 @@ class Request(Mapping[str, Any]):
         return self._reply_fields([tensor.as_field(name, value) for name, value in named.items()])
 
     def fail(self, error: BaseException | str) -> bool:
-        """Answers with an error, which the runner gets as SHMB_MODEL (ModelError) with this text."""
+        """Answers with an error, which the runner gets as SHMB_MODEL (ModelError) with this text; a MismatchError or
+        InexactError stays one."""
         self._check_open()
+        status = error.status if isinstance(error, (MismatchError, InexactError)) else lib.SHMB_MODEL
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        return self._fail(lib.SHMB_MODEL, text)
+        return self._fail(status, str(error) if status != lib.SHMB_MODEL else text)
 
     def _answer_error(self, error: BaseException | str) -> None:
         if self._open:
@@ -254,6 +261,8 @@ class Request(Mapping[str, Any]):
                     self._fail(lib.SHMB_MODEL, f"{type(error).__name__}: {error}")
                     raise
             keep = self._finish()
+            if status and not keep:
+                lib.shmb_host_release(h, key)
             return self._sent(status or lib.shmb_host_reply_send(h, key, keep), keep)
 
     def _fit(self, fields: list[tensor.Field]) -> list[tensor.Field]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -11,12 +14,13 @@ import numpy as np
 
 from shmbridge import tensor
 from shmbridge._native import ffi, lib
-from shmbridge.errors import BusyError, ClosedError, DeadlineError, NoHostError, raise_status
+from shmbridge.errors import BusyError, ClosedError, DeadlineError, InvalidError, NoHostError, raise_status
 from shmbridge.host import wait_code
 
 CONNECT_SLICE = 0.05  # seconds between looks at signals while connecting
 RETRY = {NoHostError.status, BusyError.status, DeadlineError.status}
 PENDING = -1
+CONNECT = re.compile(r"([?&])connect=(\d+\.?\d*|\.\d+)(s|ms|us)?(?=&|$)")
 KNOWN = 1024  # names whose arrays go the short way
 _NOTHING: tuple[Any, Any, int, bytes, Any] = (None, None, 0, b"", None)
 
@@ -33,6 +37,8 @@ class Runner:
         wait: str = "adaptive",
     ) -> None:
         self._r: Any = ffi.NULL
+        self._lock = threading.Lock()  # held while evaluate uses the handle
+        self._closing = False
         self._r = _open(url, connect_timeout, deadline or 0, wait_code(wait))
         self._advice: dict[str, Any] = {}
         self._tensor = ffi.new("shmb_tensor *")
@@ -47,10 +53,20 @@ class Runner:
         DeadlineError, ModelError, DroppedError, TooLargeError, MismatchError, InexactError, CorruptError, ForkedError;
         InvalidError for a value that is no tensor. Ctrl-C gives the question up.
         """
-        r = self._r
-        if r == ffi.NULL:
-            raise ClosedError("this runner is closed: connect another")
         want = lib.SHMB_ANY if dtype is None else tensor.code_of(np.dtype(dtype), "dtype")
+        if not self._lock.acquire(blocking=False):
+            raise InvalidError("another thread waits for advice through this runner: connect a runner for each thread")
+        try:
+            return self._ask(features, want)
+        finally:
+            self._lock.release()
+            if self._closing:
+                self._dispose()
+
+    def _ask(self, features: Mapping[str, Any], want: int) -> Any:
+        r = self._r
+        if self._closing:
+            raise ClosedError("this runner is closed: connect another")
         self._advice = {}
         try:
             for name, value in features.items():
@@ -62,6 +78,8 @@ class Runner:
         try:
             while status == PENDING:
                 status = lib.shmb_runner_continue(r)
+                if status == PENDING and self._closing:
+                    raise ClosedError("another thread has closed this runner: connect another")
         except BaseException:
             if status == PENDING:
                 lib.shmb_runner_abandon(r, lib.SHMB_INTERRUPTED)
@@ -109,9 +127,16 @@ class Runner:
             lib.shmb_set_deadline(self._r, seconds or 0)
 
     def close(self) -> None:
-        """Gives the channel back. May be called twice."""
-        r, self._r = self._r, ffi.NULL
-        lib.shmb_close(r)
+        """Gives the channel back. May be called twice; an evaluate under way in another thread ends with ClosedError."""
+        self._closing = True
+        self._dispose()
+
+    def _dispose(self) -> None:
+        """Frees the closed handle, unless an evaluate is under way, which will do that."""
+        if self._lock.acquire(blocking=False):
+            r, self._r = self._r, ffi.NULL
+            lib.shmb_close(r)
+            self._lock.release()
 
     def __enter__(self) -> Runner:
         return self
@@ -126,8 +151,17 @@ class Runner:
             self.close()
 
 
+def _split_connect(url: str | None, timeout: float) -> tuple[str | None, float]:
+    """The URL without its connect timeout, which wins over `timeout`."""
+    where = os.environ.get("SHMBRIDGE_URL") if url is None else url
+    for match in CONNECT.finditer(where or ""):
+        timeout = float(match[2]) * {"ms": 1e-3, "us": 1e-6}.get(match[3], 1)
+    return where and CONNECT.sub(r"\1", where), timeout
+
+
 def _open(url: str | None, connect_timeout: float, deadline: float, wait: int) -> Any:
     """shmb_open in slices, so that Ctrl-C works while there is no host."""
+    url, connect_timeout = _split_connect(url, connect_timeout)
     until = time.monotonic() + connect_timeout
     out = ffi.new("shmb_runner **")
     while True:

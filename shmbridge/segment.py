@@ -270,11 +270,9 @@ def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str]:
 def _publish(temporary: Path, path: Path, name: str) -> None:
     """Gives a complete segment its name, atomically: a link fails where a name exists."""
     for _ in range(10):
-        try:
+        with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
-        except FileExistsError:
-            _take_over(name)
-        else:
             temporary.unlink()
             return
+        _take_over(name)
     raise InUseError(f'other hosts keep taking the name "{name}": choose another')

@@ -33,10 +33,9 @@ void fork_watch(struct inherited *handle, int *fd, void **base, size_t *size) {
 }
 
 void fork_forget(struct inherited *handle) {
-    if (!handle->link) return;
-    pthread_mutex_lock(&mutex);
-    *handle->link = handle->next;
-    if (handle->next) handle->next->link = handle->link;
+    pthread_mutex_lock(&mutex); /* a neighbour that leaves writes to this link */
+    if (handle->link) *handle->link = handle->next;
+    if (handle->link && handle->next) handle->next->link = handle->link;
     handle->link = NULL;
     pthread_mutex_unlock(&mutex);
 }

@@ -38,12 +38,20 @@ LLVM = "22"
 
 
 class Stage:
-    """Where the demo runs its programs, and shows them. name: what its bridges' names begin with."""
+    """Where the demo runs its programs, and shows them.
+
+    name: what its bridges' names begin with. short: what to show of a command instead, as one would type it.
+    """
 
     def __init__(self, out: Console, directory: Path) -> None:
         self.out = out
         self.directory = directory
         self.name = f"demo-{os.getpid()}"
+        self.short = {
+            f"{directory}/": "",
+            shlex.join(_flags()): "$(shmbridge config --cflags --libs)",
+            str(_config.prefix()): "$(shmbridge config --prefix)",
+        }
 
     def title(self, text: str) -> None:
         """A new part."""
@@ -54,10 +62,17 @@ class Stage:
         """A line in rich's markup."""
         self.out.print(f"  {text}", soft_wrap=True)
 
+    def show(self, words: Sequence[str]) -> None:
+        """A command, as one would type it."""
+        line = shlex.join(words)
+        for long, short in self.short.items():
+            line = line.replace(long, short)
+        self.say(f"[green]$ {escape(line)}[/]")
+
     def run(self, *command: object, cwd: Path | None = None, url: str = "") -> str:
         """Runs a command after showing it; returns what it prints. ClickException with that when it fails."""
         words = [str(word) for word in command]
-        self.say(f"[green]$ {escape(_typed(words))}[/]")
+        self.show(words)
         env = {**os.environ, **({"SHMBRIDGE_URL": url} if url else {})}
         with self.out.status(Path(words[0]).name):
             done = subprocess.run(
@@ -72,9 +87,10 @@ class Stage:
     def serve(self, name: str, *options: object, cwd: Path | None = None) -> Iterator[str]:
         """`shmbridge serve` in a process of its own, while the block runs. Gives the URL."""
         words = ["serve", name, *map(str, options)]
-        self.say(f"[green]$ {escape(_typed(['shmbridge', *words]))}[/]")
+        self.show(["shmbridge", *words])
         command = [sys.executable, "-m", "shmbridge.cli", *words, *SMALL, "--until-idle", "60"]
-        host = subprocess.Popen(command, cwd=cwd or self.directory, text=True, stdout=subprocess.PIPE)
+        env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # nothing beside the installed policy.py
+        host = subprocess.Popen(command, cwd=cwd or self.directory, env=env, text=True, stdout=subprocess.PIPE)
         assert host.stdout
         try:
             if not host.stdout.readline():
@@ -84,12 +100,6 @@ class Stage:
             host.terminate()
             host.stdout.read()
             host.wait()
-
-
-def _typed(words: Sequence[str]) -> str:
-    """The command as one would type it."""
-    line = shlex.join(words).replace(shlex.join(_flags()), "$(shmbridge config --cflags --libs)")
-    return line.replace(str(_config.prefix()), "$(shmbridge config --prefix)")
 
 
 def _onnx_runtime() -> str | None:
@@ -197,6 +207,7 @@ def _real_compiler(stage: Stage) -> None:
     inliner = _config.examples() / "llvm" / "inliner"
     config = f"llvm-config-{LLVM}"
     cxxflags = subprocess.run([config, "--cxxflags"], text=True, capture_output=True, check=True).stdout.split()
+    stage.short[shlex.join(cxxflags)] = f"$({config} --cxxflags)"
     stage.run(f"clang++-{LLVM}", *cxxflags, "-shared", "-fPIC", inliner / "inliner.cpp", *_flags(), "-o", "inliner.so")
     sizes = []
     compile_core = [f"clang-{LLVM}", "-Oz", "-std=c11", "-D_GNU_SOURCE", '-DSHMB_VERSION_TEXT="demo"',
@@ -275,14 +286,13 @@ def demo(llvm: bool) -> None:
         if llvm:
             stage.title(f"A real compiler asks: clang {LLVM}, unmodified")
             missing = _llvm_missing()
-            if missing:
-                stage.say(f"left out: no {missing} (see {inliner_readme()})")
-            else:
-                _real_compiler(stage)
+            try:
+                if missing:
+                    readme = _config.examples() / "llvm" / "inliner" / "README.md"
+                    stage.say(f"left out: no {missing} (see {readme})")
+                else:
+                    _real_compiler(stage)
+            except click.ClickException as error:  # for one, no C++ headers: the rest has been shown
+                stage.say(f"[yellow]left out: {escape(error.message)}[/]")
         _next(stage, compiler is not None)
     out.print(f"\n[dim]{time.monotonic() - started:.0f} s[/]")
-
-
-def inliner_readme() -> Path:
-    """What the plugin needs, and how to build it."""
-    return _config.examples() / "llvm" / "inliner" / "README.md"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -46,12 +47,25 @@ class Service:
         self._log = log
         self._out = out
         self._errors_shown: set[str] = set()
+        self._answering = False
+        self.stopping = False
         self.requests = 0
         self.errors = 0
         self.began = self.ended = 0.0  # time.monotonic() of the first question and of the last answer
 
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """For signal.signal: ends the service once the question under way has its answer; a second signal, at once."""
+        if not self._answering or self.stopping:
+            raise KeyboardInterrupt
+        self.stopping = True
+
     def answer(self, question: Request | Batch) -> None:
         """Replies with the model's advice, or with its error."""
+        self._answering = True
+        self._answer(question)
+        self._answering = False
+
+    def _answer(self, question: Request | Batch) -> None:
         requests = question.requests if isinstance(question, Batch) else [question]
         self.began = self.began or time.monotonic()
         self.requests += len(requests)
@@ -97,6 +111,12 @@ def _plain(advice: Any) -> Any:
     """numpy's int64 and float64 scalars as Python's numbers: the same on the way, and quicker."""
     scalar = isinstance(advice, (np.ndarray, np.generic)) and advice.ndim == 0
     return advice.item() if scalar and advice.dtype in (np.int64, np.float64) else advice
+
+
+def _handle(handler: Any) -> None:
+    """For all that may end the program: nothing may be left in /dev/shm."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
 
 
 def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
@@ -145,8 +165,7 @@ def serve(
     max_batch = max_batch or pad_to or 1
     if pad_to and max_batch > pad_to:
         raise click.UsageError(f"--max-batch {max_batch} --pad-to {pad_to}: expected batches no larger than what they are padded to")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C does: nothing may be left in /dev/shm
-        signal.signal(number, signal.default_int_handler)
+    _handle(signal.default_int_handler)
     out, batch = console(), max_batch > 1 or pad_to is not None
     model: Model
     if onnx:
@@ -162,11 +181,13 @@ def serve(
         try:
             _introduce(out, host, model, onnx.name if onnx else str(function))
             questions: Iterator[Request | Batch] = iter(host.batches(max_batch, max_wait) if batch else host)
+            _handle(service.interrupt)
             for question in questions:
                 service.answer(question)
+                if service.stopping:
+                    break
         except KeyboardInterrupt:
             pass
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # it is ending: let it
-            signal.signal(number, signal.SIG_IGN)
+        _handle(signal.SIG_IGN)  # it is ending: let it
         host.close()
         out.print(service.summary())

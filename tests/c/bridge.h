@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,13 +77,22 @@ static inline void bridge_open_session(struct bridge *b, const char *name, shmb_
         CHECK(bell != SEM_FAILED);
         sem_close(bell);
     }
-    shmb_segment_name(b->name, NULL, path);
+    shmb_segment_name(b->name, b->session, path);
     int fd = shm_open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
     uint64_t bytes = shmb_plan_bytes(&b->plan);
     CHECK(fd >= 0 && bytes && ftruncate(fd, (off_t)bytes) == 0 && shmb_peer_lock(fd, 0));
     shmb_status status = shmb_host_create(fd, &b->plan, session, wait, &b->host);
     if (status) fprintf(stderr, "%s\n", shmb_host_error(b->host, -1));
     CHECK(status == SHMB_OK);
+    char from[NAME_ROOM + 16], to[NAME_ROOM + 16];
+    snprintf(from, sizeof from, "/dev/shm%s", path);
+    shmb_segment_name(b->name, NULL, path);
+    snprintf(to, sizeof to, "/dev/shm%s", path);
+#ifdef THREAD_SANITIZER
+    pthread_mutex_lock(&mappings_mutex); /* it does not know that rename orders what came before it */
+    pthread_mutex_unlock(&mappings_mutex);
+#endif
+    CHECK(rename(from, to) == 0);
 }
 
 static inline void bridge_open(struct bridge *b, const char *name, shmb_plan plan, shmb_wait wait) {
@@ -240,6 +250,7 @@ static inline pid_t host_process(const char *prefix, char *name, void (*serve)(s
     CHECK(pid >= 0);
     if (pid == 0) {
         struct bridge b;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         bridge_open(&b, prefix, small_plan, SHMB_WAIT_DEFAULT);
         if (serve) serve(&b);
         else bridge_serve(&b);

@@ -1,17 +1,19 @@
 /* Under ThreadSanitizer host and runner share one mapping of the segment: it sees who orders whom by addresses, so two
- * mappings of the same bytes would hide every race and invent others. Replaces attach.c of the library by its own copy. */
+ * mappings of the same bytes would hide every race and invent others. Replaces the two files of the library that map by copies of its own. */
 #ifndef ONE_MAPPING_H
 #define ONE_MAPPING_H
 
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAPPINGS = 64 };
 
 static pthread_mutex_t mappings_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     ino_t file;
+    pid_t process; /* a forked child maps anew */
     void *base;
     int users;
 } mappings[MAPPINGS];
@@ -22,9 +24,10 @@ static inline void *map_once(void *at, size_t size, int protection, int flags, i
     if (fstat(fd, &st) != 0) return base;
     pthread_mutex_lock(&mappings_mutex);
     int i = 0;
-    while (i < MAPPINGS - 1 && !(mappings[i].users && mappings[i].file == st.st_ino)) i++;
-    if (!mappings[i].users) {
+    while (i < MAPPINGS && !(mappings[i].users && mappings[i].file == st.st_ino && mappings[i].process == getpid())) i++;
+    if (i == MAPPINGS) {
         for (i = 0; mappings[i].users; i++) continue;
+        mappings[i].process = getpid();
         mappings[i].base = mmap(at, size, protection, flags, fd, offset);
         mappings[i].file = st.st_ino;
     }
@@ -45,6 +48,7 @@ static inline int unmap_once(void *base, size_t size) {
 #define mmap map_once
 #define munmap unmap_once
 #include "attach.c"
+#include "inspect.c"
 #undef mmap
 #undef munmap
 

@@ -12,42 +12,37 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 INLINER = Path(__file__).parents[2] / "examples" / "llvm" / "inliner"
+SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 NAME = f"inliner-{os.getpid()}"
 FEATURES = 38
 
 pytestmark = pytest.mark.slow
 
-# argv: the bridge's name, the log of decisions, after how many requests the host is killed, which one raises.
-HOST = """
-import json, os, signal, sys
-import policy, shmbridge
+# The example's policy, which may kill its host at one request, or fail one.
+MODEL = """
+import os, signal
+from policy import advise
 
-log = open(sys.argv[2], "w")
-last, wrong = map(int, sys.argv[3:])
 requests = 0
 
 def model(request):
     global requests
     requests += 1
-    if requests == wrong:
-        raise ValueError("no idea")
-    if requests == last + 1:
+    if requests == {kill_at}:
         os.kill(os.getpid(), signal.SIGKILL)
-    advice = policy.advise(request)
-    print(json.dumps({name: request[name].item() for name in request} | {"advice": advice}), file=log, flush=True)
-    return advice
-
-with shmbridge.Host(sys.argv[1]) as host:
-    print("ready", flush=True)
-    host.serve(model)
+    if requests == {raise_at}:
+        raise ValueError("no idea")
+    return advise(request)
 """
 
 ROUND_TRIP = """
@@ -116,7 +111,7 @@ def compiler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if not Path(llvm, "LLVMConfig.cmake").exists():
         pytest.skip(f"no {llvm}/LLVMConfig.cmake: apt-get install llvm-{version}-dev")
     build = tmp_path_factory.mktemp(f"plugin{version}")
-    shmbridge = output(os.path.join(sysconfig.get_path("scripts"), "shmbridge"), "config", "--cmakedir")
+    shmbridge = output(SHMBRIDGE, "config", "--cmakedir")
     packages = [f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={shmbridge}"]
     subprocess.run(["cmake", "-S", INLINER, "-B", build, *packages], check=True)
     subprocess.run(["cmake", "--build", build], check=True)
@@ -140,20 +135,26 @@ def environment(log: Path | None) -> dict[str, str]:
 
 
 @contextmanager
-def hosting(log: Path, kill_after: int = -1, raise_at: int = 0) -> Iterator[None]:
-    """A host in another process, for as long as the block runs."""
-    arguments = [NAME, str(log), str(kill_after), str(raise_at)]
-    host = subprocess.Popen([sys.executable, "-c", HOST, *arguments], cwd=INLINER, stdout=subprocess.PIPE, text=True)
-    try:
-        assert host.stdout is not None and host.stdout.readline() == "ready\n"
-        yield
-    finally:
-        host.send_signal(signal.SIGINT)
-        assert host.wait(20) == (0 if kill_after < 0 else -signal.SIGKILL)
+def serving(folder: Path, kill_at: int = 0, raise_at: int = 0) -> Iterator[Path]:
+    """A host in another process, for as long as the block runs. Yields its log."""
+    (folder / "judge.py").write_text(MODEL.format(kill_at=kill_at, raise_at=raise_at))
+    log = folder / "host.log"
+    serve = [SHMBRIDGE, "serve", NAME, "--python", "judge:model", "--log", str(log)]
+    path = {"PYTHONPATH": str(INLINER), "PYTHONUNBUFFERED": "1"}
+    host = subprocess.Popen(serve, cwd=folder, env=os.environ | path, stdout=subprocess.PIPE, text=True)
+    assert host.stdout is not None
+    with host.stdout:
+        assert NAME in host.stdout.readline()
+        yield log
+        host.terminate()
+        host.stdout.read()
+    assert host.wait() == (-signal.SIGKILL if kill_at else 0)
 
 
-def lines(log: Path) -> list[str]:
-    return log.read_text().splitlines()
+def decisions(log: Path) -> list[dict[str, dict[str, Any]]]:
+    """The features and advice of each, without the host's time stamps and without the failures."""
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    return [{key: entry[key] for key in ("features", "advice")} for entry in entries if "advice" in entry]
 
 
 def counted(stderr: str) -> tuple[int, int]:
@@ -164,31 +165,32 @@ def counted(stderr: str) -> tuple[int, int]:
 
 
 def test_policy_changes_the_object_and_both_logs_agree(compiler: Compiler, plain: Path, tmp_path: Path) -> None:
-    out, asked, answered = tmp_path / "zstd.o", tmp_path / "compiler.log", tmp_path / "host.log"
-    with hosting(answered):
-        stderr = compiler.compile(out, asked)
-    assert stderr == ""
+    out, log = tmp_path / "zstd.o", tmp_path / "compiler.log"
+    with serving(tmp_path) as answered:
+        assert compiler.compile(out, log) == ""
     assert out.read_bytes() != plain.read_bytes()
     assert compiler.works(out)
-    assert lines(asked) == lines(answered)
-    decisions = [json.loads(line) for line in lines(asked)]
-    assert len(decisions) > 5000
-    assert all(len(decision) == FEATURES + 1 for decision in decisions)
-    assert {decision["advice"] for decision in decisions} == {0, 1}
+    asked = decisions(log)
+    assert asked == decisions(answered)
+    assert len(asked) > 5000
+    assert all(len(decision["features"]) == FEATURES for decision in asked)
+    assert {decision["advice"]["advice"] for decision in asked} == {0, 1}
 
 
+@pytest.mark.timeout(900)  # three times half a minute of computing, maybe on one busy core
 def test_one_host_serves_several_compilers_at_once(compiler: Compiler, tmp_path: Path) -> None:
     outs = [tmp_path / f"{i}.o" for i in range(3)]
     logs = [out.with_suffix(".log") for out in outs]
-    with hosting(tmp_path / "host.log"):
+    with serving(tmp_path) as answered:
         running = [
             subprocess.Popen(compiler.command(out, f"-fpass-plugin={compiler.plugin}"), env=environment(log))
             for out, log in zip(outs, logs, strict=True)
         ]
         assert [process.wait() for process in running] == [0, 0, 0]
     assert outs[0].read_bytes() == outs[1].read_bytes() == outs[2].read_bytes()
-    assert lines(logs[0]) == lines(logs[1]) == lines(logs[2])
-    assert sorted(lines(tmp_path / "host.log")) == sorted(3 * lines(logs[0]))
+    asked = decisions(logs[0])
+    assert asked == decisions(logs[1]) == decisions(logs[2])
+    assert Counter(map(str, decisions(answered))) == Counter(map(str, 3 * asked))
 
 
 def test_without_a_host_the_object_is_the_plain_one(compiler: Compiler, plain: Path, tmp_path: Path) -> None:
@@ -199,35 +201,34 @@ def test_without_a_host_the_object_is_the_plain_one(compiler: Compiler, plain: P
 
 
 def test_host_killed_in_mid_compilation_leaves_the_rest_to_the_default(compiler: Compiler, tmp_path: Path) -> None:
-    out, asked, answered = tmp_path / "zstd.o", tmp_path / "compiler.log", tmp_path / "host.log"
-    with hosting(answered, kill_after=1000):
-        defaulted, sites = counted(compiler.compile(out, asked))
+    out, log = tmp_path / "zstd.o", tmp_path / "compiler.log"
+    with serving(tmp_path, kill_at=1001) as answered:
+        defaulted, sites = counted(compiler.compile(out, log))
     assert sites - defaulted == 1000
     assert defaulted > 4000
-    assert lines(asked) == lines(answered)
+    assert decisions(log) == decisions(answered)
     assert compiler.works(out)
 
 
 def test_model_that_raises_loses_only_that_site(compiler: Compiler, tmp_path: Path) -> None:
-    source, asked, answered = tmp_path / "small.c", tmp_path / "compiler.log", tmp_path / "host.log"
+    source, log = tmp_path / "small.c", tmp_path / "compiler.log"
     source.write_text(
         "".join(f"static int f{i}(int x) {{ return x; }} int g{i}(int x) {{ return f{i}(x); }}" for i in range(9))
     )
-    with hosting(answered, raise_at=3):
-        stderr = replace(compiler, source=source).compile(tmp_path / "small.o", asked)
+    with serving(tmp_path, raise_at=3) as answered:
+        stderr = replace(compiler, source=source).compile(tmp_path / "small.o", log)
     assert counted(stderr) == (1, 9)
     assert "ValueError: no idea" in stderr
-    assert lines(asked) == lines(answered)
-    assert len(lines(asked)) == 8
+    assert len(decisions(log)) == 8
+    assert decisions(log) == decisions(answered)
 
 
 def test_opt_asks_too(compiler: Compiler, tmp_path: Path) -> None:
-    bitcode, out = tmp_path / "zstd.bc", tmp_path / "out.bc"
-    asked, answered = tmp_path / "opt.log", tmp_path / "host.log"
+    bitcode, out, log = tmp_path / "zstd.bc", tmp_path / "out.bc", tmp_path / "opt.log"
     subprocess.run(compiler.command(bitcode, "-emit-llvm", "-Xclang", "-disable-llvm-passes"), check=True)
     opt = [f"opt-{compiler.version}", f"-load-pass-plugin={compiler.plugin}", "-passes=default<Oz>"]
-    with hosting(answered):
-        subprocess.run([*opt, bitcode, "-o", out], env=environment(asked), check=True)
-    assert len(lines(asked)) > 5000
-    assert lines(asked) == lines(answered)
+    with serving(tmp_path) as answered:
+        subprocess.run([*opt, bitcode, "-o", out], env=environment(log), check=True)
+    assert len(decisions(log)) > 5000
+    assert decisions(log) == decisions(answered)
     assert out.read_bytes().startswith(b"BC\xc0\xde")

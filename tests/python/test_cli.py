@@ -22,6 +22,7 @@ from shmbridge.demo import model as toy
 
 SHMBRIDGE = [sys.executable, "-m", "shmbridge.cli"]
 MODELS = """
+import time
 import numpy as np
 
 def total(request):
@@ -41,6 +42,10 @@ def broken(request):
 
 def large(request):
     return np.zeros(1 << 20)
+
+def slow(request):
+    time.sleep(1)
+    return 7
 
 answer = 42
 """
@@ -238,6 +243,23 @@ def test_serve_leaves_nothing_when_a_signal_ends_it(serve: Callable[..., Serving
         with pytest.raises(shmbridge.ClosedError):
             runner.evaluate({"x": X})
     assert not [file for file in os.listdir("/dev/shm") if info.session in file or name in file]
+
+
+def test_serve_ends_after_the_question_under_way_has_its_answer(serve: Callable[..., Serving], name: str) -> None:
+    serving = serve(name, "--python", "models:slow")
+    threading.Timer(0.5, serving.process.terminate).start()
+    assert evaluate(name, x=X) == 7
+    assert "1 requests, 0 errors" in serving.end()
+
+
+def test_a_second_signal_ends_serve_at_once(serve: Callable[..., Serving], name: str, where: Path) -> None:
+    (where / "stuck.py").write_text("import time\ndef model(request):\n    time.sleep(1000)\n")
+    serving = serve(name, "--python", "stuck:model")
+    for seconds in (0.5, 1):
+        threading.Timer(seconds, serving.process.terminate).start()
+    with pytest.raises(shmbridge.ShmbridgeError):
+        evaluate(name, x=X)
+    serving.end()
 
 
 def test_serve_ends_when_idle(serve: Callable[..., Serving], name: str) -> None:

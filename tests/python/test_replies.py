@@ -457,3 +457,34 @@ def test_every_error_is_an_error_of_shmbridge_and_of_pythons_own_kind():
     codes = {cls.status for cls in errors.BY_STATUS.values()}
     assert codes == set(range(1, 22)) and all(issubclass(cls, ShmbridgeError) for cls in errors.BY_STATUS.values())
     assert issubclass(DeadlineError, TimeoutError) and issubclass(InvalidError, ValueError)
+
+
+# ---- A runner in two threads ----
+
+
+def test_closing_a_runner_in_another_thread_ends_its_evaluate(host, in_thread):
+    connecting = in_thread(connect, host.url)
+    while not host.runners:
+        host.receive(timeout=0.01)
+    runner = connecting.result()
+    asking = in_thread(runner.evaluate, {"x": 1})
+    request = host.receive(timeout=30)
+    runner.close()
+    with pytest.raises(ClosedError, match="another thread has closed this runner"):
+        asking.result()
+    while host.runners:
+        host.receive(timeout=0.01)
+    assert request.reply(1) is False
+
+
+def test_a_runner_is_for_one_thread_at_a_time(host, in_thread):
+    connecting = in_thread(connect, host.url)
+    while not host.runners:
+        host.receive(timeout=0.01)
+    with connecting.result() as runner:
+        asking = in_thread(runner.evaluate, {"x": 1})
+        request = host.receive(timeout=30)
+        with pytest.raises(InvalidError, match="connect a runner for each thread"):
+            runner.evaluate({"x": 2})
+        request.reply(3)
+        assert asking.result() == 3

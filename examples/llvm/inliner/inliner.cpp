@@ -27,7 +27,7 @@ using namespace llvm;
 
 namespace {
 
-// One line of JSON per answered decision, in $SHMBRIDGE_INLINER_LOG, to hold against the host's own log.
+// One line of JSON per answered decision, in $SHMBRIDGE_INLINER_LOG, like those of `shmbridge serve --log`.
 class DecisionLog {
 public:
   DecisionLog() {
@@ -48,10 +48,11 @@ public:
       return;
     SmallString<2048> Line;
     raw_svector_ostream Text(Line);
+    Text << "{\"features\": {";
     for (size_t I = 0; I < Specs.size(); ++I)
       if (Specs[I].isElementType<int64_t>())
-        Text << (I ? ", \"" : "{\"") << Specs[I].name() << "\": " << *Features.getTensor<int64_t>(I);
-    Text << ", \"advice\": " << Advice << "}\n";
+        Text << (I ? ", \"" : "\"") << Specs[I].name() << "\": [" << *Features.getTensor<int64_t>(I) << ']';
+    Text << "}, \"advice\": {\"advice\": " << Advice << "}}\n";
     *Out << Line;
   }
 
