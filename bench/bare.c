@@ -1,8 +1,8 @@
 /* What the machine gives without a library: two processes hand each other a turn, in memory that they share.
  *     bare near|far line|lines|semaphore FD      FD: shared memory, larger than the largest message by 64 KiB
  *     bare near|far pipe READ_FD WRITE_FD
- * line: one cache line, bounced. lines: one for each direction, and between what it sees and what it says each side
- * reads a clock: the least that two processes can do who do anything. The near side writes every byte of its message. */
+ * line: one cache line, bounced. lines: one for each direction, and a clock read by each side between what it sees and
+ * what it says: the least that two processes can do who do anything. The near side writes every byte of its message. */
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -122,7 +122,9 @@ int main(int argc, char **argv) {
         const char *name;
         void (*near)(size_t bytes);
         void (*far)(void);
-    } kinds[] = {{"line", line_near, line_far}, {"lines", lines_near, lines_far}, {"semaphore", semaphore_near, semaphore_far},
+    } kinds[] = {{"line", line_near, line_far},
+                 {"lines", lines_near, lines_far},
+                 {"semaphore", semaphore_near, semaphore_far},
                  {"pipe", pipe_near, pipe_far}};
     if (argc < 4) return 2;
     bool near = strcmp(argv[1], "near") == 0;

@@ -10,7 +10,8 @@
 static int run_to_trap(pid_t child, int how) {
     int status, number = 0;
     for (;;) {
-        if (ptrace(how, child, NULL, (void *)(long)number) || waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return 0;
+        if (ptrace(how, child, NULL, (void *)(long)number)) return 0;
+        if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return 0;
         if (WSTOPSIG(status) == SIGTRAP) return 1;
         number = WSTOPSIG(status);
     }

@@ -19,8 +19,8 @@ static void stop(int number) {
 
 int main(int argc, char **argv) {
     if (argc < 5) return 2;
-    shmb_plan plan = {.channels = (uint32_t)atoi(argv[4]), .slots = 2, .header_bytes = 4096, .request_bytes = strtoull(argv[3], NULL, 10),
-                      .advice_bytes = 4096};
+    shmb_plan plan = {.channels = (uint32_t)atoi(argv[4]), .slots = 2, .header_bytes = 4096, .advice_bytes = 4096,
+                      .request_bytes = strtoull(argv[3], NULL, 10)};
     bridge_open(&b, "bench", plan, wait_of(argv[1]));
     cpu_set_t cpus; /* only now: a host that may use one CPU only does not spin */
     CPU_ZERO(&cpus);

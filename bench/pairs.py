@@ -28,9 +28,7 @@ class Pair:
         try:
             self.bridge = self._line(self.far) if self.far else ""
             near = [a.replace("{NAME}", self.bridge) for a in near]
-            self.near = subprocess.Popen(
-                near, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=fds
-            )
+            self.near = subprocess.Popen(near, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=fds)
             self._line(self.near)
         except BaseException:
             self.close()
@@ -45,7 +43,7 @@ class Pair:
         assert process.stdout
         line = process.stdout.readline().strip()
         if not line:
-            raise RuntimeError(f"{self.name}: {process.args} ended with {process.wait()}")
+            raise RuntimeError(f"{self.name}: {process.args!r} ended with {process.wait()}")
         return line
 
     def block(self, size: int, seconds: float) -> tuple[float, list[int]]:

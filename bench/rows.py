@@ -1,4 +1,4 @@
-"""What is measured: one function for each row of the table in README.md. Each prints, and returns what goes into the JSON.
+"""What is measured: a function for each row of the table in README.md. Each prints, and returns what the JSON gets.
 
 effort: 1 for figures to quote, 0 for a smoke test."""
 
@@ -25,7 +25,7 @@ ROUNDS = 4  # of blocks between new starts of all processes
 
 
 def starts_of(effort: float, full: int) -> int:
-    """New memory lies elsewhere, and how far a cache line has to go depends on where: so everything starts anew often."""
+    """New memory lies elsewhere, and how far a cache line goes depends on where: so everything starts anew often."""
     return max(1 if effort == 0 else 3, round(full * effort))
 
 
@@ -54,7 +54,9 @@ def show(results: Sequence[dict[str, Any]], base: str) -> None:
         low, high = r["ratio_quartiles"]
         singles = "".join(f"{'-' if v is None else v:>11}" for v in r["single_ns"].values())
         beside = f"{r['ns'] / same[r['bytes']]:.2f}"
-        print(f"{r['pair']:24}{r['bytes']:>11}{r['ns']:>11}{r['ratio']:>11}{f'{low} - {high}':>18}{beside:>11}{singles}")
+        print(
+            f"{r['pair']:24}{r['bytes']:>11}{r['ns']:>11}{r['ratio']:>11}{f'{low} - {high}':>18}{beside:>11}{singles}"
+        )
 
 
 def round_trips(place: Place, effort: float) -> Any:
@@ -92,7 +94,10 @@ def parked(place: Place, effort: float) -> Any:
         return [
             (stack.enter_context(place.bare("semaphore")), 4),
             (stack.enter_context(Pair("C - C, block", place.c_host("block"), place.c_runner("block"))), 4),
-            (stack.enter_context(Pair("C - Python - C, block", place.python_host("block"), place.c_runner("block"))), 4),
+            (
+                stack.enter_context(Pair("C - Python - C, block", place.python_host("block"), place.c_runner("block"))),
+                4,
+            ),
         ]
 
     results, _ = alternating(start, starts_of(effort, 15), 0.05)
@@ -117,11 +122,10 @@ def count(place: Place, size: int, messages: int) -> int:
 
 
 def dense(place: Place, effort: float) -> Any:
-    """C - Python - C through one dense layer in ONNX Runtime, float32[500 ... 50000], in multiples of the same in process"""
+    """one dense layer in ONNX Runtime in a Python host, summed over float32[500 ... 50000], against the same in process"""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
-
         from dense import SWEEP, write
     except ImportError as error:
         print(f"left out: {error}")
@@ -141,8 +145,14 @@ def dense(place: Place, effort: float) -> Any:
                 sums.append([sum(side) for side in zip(*pairs, strict=True)])
                 ratios.append(sums[-1][1] / sums[-1][0])
         here, there = (statistics.median(s[i] for s in sums) / 1000 for i in (0, 1))
-        results[outputs] = {"in_process_us": round(here, 1), "host_us": round(there, 1), "ratio": statistics.median(ratios)}
-        print(f"{outputs:>4} outputs: sum in process {here:.1f} us, through the host {there:.1f} us, x {results[outputs]['ratio']:.3f}")
+        results[outputs] = {
+            "in_process_us": round(here, 1),
+            "host_us": round(there, 1),
+            "ratio": statistics.median(ratios),
+        }
+        print(
+            f"{outputs:>4} outputs: sum in process {here:.1f} us, through the host {there:.1f} us, x {results[outputs]['ratio']:.3f}"
+        )
     return results
 
 
@@ -173,7 +183,9 @@ def traced(place: Place, pair: Pair, seconds: float) -> tuple[int, int]:
     tracer.terminate()
     tracer.wait()
     # less what the near side writes: its samples
-    calls = sum("(" in line and "write(1," not in line and "resumed>" not in line for line in log.read_text().splitlines())
+    calls = sum(
+        "(" in line and "write(1," not in line and "resumed>" not in line for line in log.read_text().splitlines()
+    )
     return calls, len(singles) * 33
 
 

@@ -22,14 +22,22 @@ SOURCES = HERE.parent / "cdef"
 
 def build(directory: Path) -> None:
     """The core as CMake builds it, and the programs on top of it."""
-    quiet = {"check": True, "stdout": subprocess.DEVNULL}
-    subprocess.run(["cmake", "-S", str(SOURCES), "-B", str(directory)], **quiet)
-    subprocess.run(["cmake", "--build", str(directory), "--target", "shmbridge_static", "-j2"], **quiet)
+    for step in (
+        ["-S", str(SOURCES), "-B", str(directory)],
+        ["--build", str(directory), "--target", "shmbridge_static"],
+    ):
+        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
     include = [f"-I{SOURCES / 'include'}", f"-I{SOURCES / 'src'}", f"-I{HERE.parent / 'tests' / 'c'}"]
     for program in ("bare", "runner", "host", "turns", "count"):
         subprocess.run(
             ["cc", "-std=c11", "-O3", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", *include]
-            + [str(HERE / f"{program}.c"), str(directory / "libshmbridge.a"), "-pthread", "-o", str(directory / program)],
+            + [
+                str(HERE / f"{program}.c"),
+                str(directory / "libshmbridge.a"),
+                "-pthread",
+                "-o",
+                str(directory / program),
+            ],
             check=True,
         )
 
@@ -37,7 +45,11 @@ def build(directory: Path) -> None:
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
     cpu = next(
-        (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
         platform.machine(),
     )
     versions = {}

@@ -89,6 +89,7 @@ class Batch(Mapping[str, Any]):
             named = {"advice": advice, **named}
         if not named:
             raise InvalidError("expected advice, as reply(values) or reply(name=values), found none")
+        self._arrays.clear()  # or they would hold every slot
         columns = {name: _rows(name, values, self.size) for name, values in named.items()}
         failed: list[ShmbridgeError] = []
         for i, request in enumerate(self.requests):
@@ -108,10 +109,13 @@ class Batch(Mapping[str, Any]):
             if request._open:
                 request.fail(error)
 
-    def _drop(self) -> None:
+    def _end(self) -> None:
+        """Its turn is over: the requests may be used again."""
         for request in self.requests:
             if request._open:
                 request._drop()
+        self.requests = []
+        self._arrays.clear()
 
 
 def _rows(name: str, values: Any, size: int) -> Any:

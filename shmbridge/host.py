@@ -16,7 +16,7 @@ from shmbridge._native import ffi, lib
 from shmbridge.batch import Batch
 from shmbridge.errors import ClosedError, ForkedError, InvalidError, raise_status
 from shmbridge.request import Request
-from shmbridge.tensor import TensorSpec
+from shmbridge.tensor import TensorSpec, code_of
 
 SLICE_NS = 100_000_000  # a wait asks after signals at least this often
 CACHED = 1024  # requests of known layout, dims and slot
@@ -111,7 +111,7 @@ class Host:
         self._requests: dict[int, Request] = {}
         self._kept: dict[int, Request] = {}  # answered, but their slots' views live on
         self._left_over: list[Request] = []  # did not fit the last batch
-        self._building = threading.Lock()  # one reply of several fields at a time
+        self._building = threading.RLock()  # one reply of several fields at a time; a signal handler may reply too
         self._idle_since = time.monotonic()
 
     # ---- Life ----
@@ -135,9 +135,11 @@ class Host:
         self._left_over.clear()
         if lib.shmb_host_forked(self._h):
             return
-        segment.unlink_bridge(self.name, self._session)
-        lib.shmb_host_close(self._h)
-        lib.shmb_host_wake(self._h)
+        try:
+            segment.unlink_bridge(self.name, self._session)
+        finally:
+            lib.shmb_host_close(self._h)
+            lib.shmb_host_wake(self._h)
 
     def __enter__(self) -> Host:
         return self
@@ -164,6 +166,8 @@ class Host:
         """
         receive, host, requests, kept = _hot.receive, self._address, self._requests, self._kept
         asked = False
+        while self._left_over:
+            yield self._left_over.pop(0)
         while not self._closed:
             if kept:
                 self._release_dead()
@@ -178,9 +182,7 @@ class Host:
             asked = True
             request = requests.get(key)
             if request is not None and getrefcount(request) <= _LOOP_REFS:  # nobody will miss it
-                request._open = True
-                if request._copy:
-                    request._ready.clear()
+                request._renew()
             else:
                 request = self._meet(key)
                 if request is None:
@@ -202,12 +204,15 @@ class Host:
     def receive(self, timeout: float | None = None) -> Request | None:
         """The next request, or None when none came within `timeout` seconds (None: wait until closed).
 
-        Unlike the loop's, it is yours until you answer it or let it go. Errors: ClosedError, ForkedError.
+        Unlike the loop's, it is yours until you answer it or let it go: hand requests to other threads from here, not with
+        next(). Errors: ClosedError, ForkedError.
         """
+        if self._left_over:
+            return self._left_over.pop(0)
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             self._release_dead()
-            left = SLICE_NS if until is None else max(0, int((until - time.monotonic()) * 1e9))
+            left = SLICE_NS if until is None else int(min(SLICE_NS, max(0, (until - time.monotonic()) * 1e9)))
             key = _hot.receive(self._address, left)
             if key >= 0:
                 self._idle_since = time.monotonic()
@@ -222,7 +227,8 @@ class Host:
     def batches(self, max_size: int = 8, max_wait: float = 50e-6) -> Iterator[Batch]:
         """Requests of several runners together, for one forward pass: as many as come within max_wait seconds of the
         first, at most max_size; a batch ends early once every attached runner has asked. All requests of a batch have
-        the same names, dtypes and shapes; others wait for the next batch."""
+        the same names, dtypes and shapes; others wait for the next batch. A batch ends with its turn of the loop: what it
+        has left unanswered is answered with an error then."""
         if max_size < 1:
             raise InvalidError(f"max_size={max_size}: expected 1 or more")
         while not self._closed:
@@ -230,17 +236,34 @@ class Host:
             if first is None:
                 return
             batch = Batch(self._collect(first, max_size, max_wait))
+            del first
             yield batch
-            batch._drop()
+            batch._end()
 
     def _first(self) -> Request | None:
-        try:
-            while True:
-                request = self.receive(timeout=SLICE_NS / 1e9)
+        while True:
+            self._release_dead()
+            key = _hot.receive(self._address, SLICE_NS)
+            if key >= 0:
+                self._idle_since = time.monotonic()
+                request = self._take(key)
                 if request is not None:
                     return request
-        except ClosedError:
-            return None
+            elif self._ends(key):
+                return None
+
+    def _take(self, key: int) -> Request | None:
+        """The cached request of a key where only the cache holds it, else a new one in its place."""
+        request = self._requests.get(key)
+        if request is not None and getrefcount(request) < _LOOP_REFS:  # as in the loop, but there is no loop variable
+            request._renew()
+        else:
+            request = self._meet(key)
+            if request is not None:
+                if len(self._requests) >= CACHED:
+                    self._forget()
+                self._requests[key] = request
+        return request
 
     def _collect(self, first: Request, max_size: int, max_wait: float) -> list[Request]:
         alike = [first]
@@ -250,11 +273,11 @@ class Host:
         until = time.monotonic() + max_wait
         while len(alike) < max_size and lib.shmb_host_waiting(self._h) < lib.shmb_host_attached(self._h):
             left = until - time.monotonic()
-            key = lib.shmb_host_receive(self._h, max(0, int(left * 1e9)))
-            came = self._meet(key) if key >= 0 else None
+            key = _hot.receive(self._address, int(min(SLICE_NS, max(0, left * 1e9))))
+            came = self._take(key) if key >= 0 else None
             if came is not None:
                 (alike if came.signature == first.signature else others).append(came)
-            if left <= 0 or key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED):
+            elif key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED) or (left <= 0 and key < 0):
                 break
         self._left_over = others
         return alike
@@ -268,7 +291,7 @@ class Host:
         request = Request(self, key, message)
         if known is not None:
             known._open = False
-        mismatch = self._features is not None and self._mismatch(request)
+        mismatch = self._mismatch(request)
         if mismatch:
             request._fail(lib.SHMB_MISMATCH, mismatch)
             return None
@@ -281,10 +304,13 @@ class Host:
                 del self._requests[key]
 
     def _mismatch(self, request: Request) -> str:
-        specs = self._features or {}
-        found = request._places
+        specs, found = self._features, request._places
+        if specs is None:
+            return ""
         fits = found.keys() == specs.keys() and all(
-            place.kind == lib.SHMB_TENSOR and specs[name].matches(place.dtype, place.shape)
+            place.kind == lib.SHMB_TENSOR
+            and place.code == code_of(specs[name].dtype, name)
+            and specs[name].matches(specs[name].dtype, place.shape)
             for name, place in found.items()
         )
         return (

@@ -11,8 +11,8 @@ import numpy as np
 
 from shmbridge import _hot, tensor
 from shmbridge._native import ffi, lib
-from shmbridge.errors import InexactError, InvalidError, MismatchError, TooLargeError, raise_status
-from shmbridge.tensor import Array, TensorSpec
+from shmbridge.errors import InexactError, InvalidError, MismatchError, RunnerGoneError, TooLargeError, raise_status
+from shmbridge.tensor import Array
 
 if TYPE_CHECKING:
     from shmbridge.host import Host
@@ -35,25 +35,31 @@ _SCALARS = (np.int64, np.float64)  # the same on the wire as Python's numbers, w
 class _Place:
     """Where one feature lies in its slot's body."""
 
-    __slots__ = ("dtype", "end", "index", "kind", "name", "shape", "start")
+    __slots__ = ("bytes", "code", "index", "kind", "name", "rows", "shape", "start")
 
     def __init__(self, index: int, t: Any, body: int) -> None:
         self.index = index
         self.name: str = ffi.string(t.name).decode()
         self.kind: int = t.kind
-        self.dtype = tensor.dtype_of(t.dtype)
+        self.code: int = t.dtype
         self.shape = tensor.shape_of(t)
+        self.rows: int = t.dims[0] if t.offsets != ffi.NULL else 0
         self.start = int(ffi.cast("uintptr_t", t.data)) - body
-        self.end = self.start + t.size * self.dtype.itemsize
+        self.bytes: int = t.size * lib.shmb_dtype_size(t.dtype)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return tensor.dtype_of(self.code)
 
     def array(self, flat: Array) -> Array:
         """The feature as an array over the body's bytes; its base is `flat`, as is that of all that derive from it."""
-        return flat[self.start : self.end].view(self.dtype).reshape(self.shape)
+        return flat[self.start : self.start + self.bytes].view(self.dtype).reshape(self.shape)
 
     def spec(self) -> str:
         text = {lib.SHMB_STRING: "str", lib.SHMB_STRINGS: "list of str"}.get(self.kind)
         ragged = "ragged " if self.kind == lib.SHMB_RAGGED else ""
-        return f"{self.name}: {text}" if text else f"{ragged}{TensorSpec(self.name, self.dtype, self.shape)}"
+        sizes = ", ".join(map(str, self.shape))
+        return f"{self.name}: {text}" if text else f"{ragged}{self.name}: {tensor.dtype_name(self.code)}[{sizes}]"
 
 
 def _anyone_holds(holder: Any, flat_refs: int, root_refs: int) -> bool:
@@ -92,7 +98,19 @@ class Request(Mapping[str, Any]):
     and nobody else holds this one, else when it is collected. Any thread may reply.
     """
 
-    __slots__ = ("__weakref__", "_copy", "_flat", "_h", "_host", "_key", "_open", "_places", "_ready", "_roots")
+    __slots__ = (
+        "__weakref__",
+        "_copy",
+        "_flat",
+        "_h",
+        "_host",
+        "_key",
+        "_open",
+        "_places",
+        "_ready",
+        "_roots",
+        "_signature",
+    )
 
     def __init__(self, host: Host, key: int, message: Any) -> None:
         self._host = host
@@ -107,15 +125,17 @@ class Request(Mapping[str, Any]):
         # Arrays over the slot, made once and used again by later requests like this one: a tensor's by its name, the
         # values of strings and lists by their place.
         self._roots: dict[Any, Array] = {}
+        self._signature: str | None = None
         self._ready: dict[Any, Array] = {} if self._copy else self._roots  # what can be returned as it is
 
     # ---- Read ----
 
     def __getitem__(self, name: str) -> Any:
-        if self._open:
-            array = self._ready.get(name)
-            if array is not None:
-                return array
+        array = self._ready.get(name)
+        if (
+            array is not None and self._open
+        ):  # in this order: a reply in another thread counts this reference, or has ended
+            return array
         return self._make(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -133,7 +153,9 @@ class Request(Mapping[str, Any]):
     @property
     def signature(self) -> str:
         """Names, dtypes and shapes of the features."""
-        return ", ".join(place.spec() for place in self._places.values())
+        if self._signature is None:
+            self._signature = ", ".join(place.spec() for place in self._places.values())
+        return self._signature
 
     def view(self, name: str) -> Array:
         """The tensor in shared memory even where `request[name]` would be a copy. It is valid until the reply only."""
@@ -159,11 +181,14 @@ class Request(Mapping[str, Any]):
             array = self._root(name, place)
             if self._copy:
                 self._ready[name] = array = array.copy()
+            self._check_open()
             return array
         values = self._root(place, place)
         if place.kind == lib.SHMB_STRING:
-            return values.tobytes().decode()
-        offsets = tensor.offsets_of(lib.shmb_host_message(self._h, self._key).tensors[place.index])
+            return tensor.text_of(values)
+        offsets = np.empty(place.rows + 1, np.int64)
+        if not lib.shmb_host_offsets(self._h, self._key, place.index, ffi.cast("int64_t *", offsets.ctypes.data)):
+            raise RunnerGoneError("the runner died or left: this request's lists are gone")
         if place.kind == lib.SHMB_STRINGS:
             return tensor.texts_of(values, offsets)
         return tensor.Ragged(values.copy() if self._copy else values, offsets)
@@ -182,8 +207,8 @@ class Request(Mapping[str, Any]):
         self._check_open()
         kind = type(advice)
         if (kind is int or kind is float) and not named and self._host._advice is None:
+            self._open = False  # first: from here on no thread takes a new view
             keep = self._held()
-            self._open = False
             send = _hot.reply_i64 if kind is int else _hot.reply_f64
             try:
                 status = send(self._host._address, self._key, keep, advice)
@@ -205,23 +230,25 @@ class Request(Mapping[str, Any]):
         InexactError stays one."""
         self._check_open()
         status = error.status if isinstance(error, (MismatchError, InexactError)) else lib.SHMB_MODEL
-        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        return self._fail(status, str(error) if status != lib.SHMB_MODEL else text)
+        try:
+            text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        except Exception:  # its __str__ fails
+            text = type(error).__name__
+        return self._fail(status, text if status == lib.SHMB_MODEL else str(error))
 
     def _answer_error(self, error: BaseException | str) -> None:
         if self._open:
             self.fail(error)
 
     def _fail(self, status: int, text: str) -> bool:
+        data = text.encode(errors="replace")
         keep = self._finish()
-        data = text.encode()
         return self._sent(lib.shmb_host_reply_error(self._h, self._key, keep, status, data, len(data)), keep)
 
     def _finish(self) -> bool:
         """Marks the request answered; do views of its slot live on?"""
-        keep = self._held()
-        self._open = False
-        return keep
+        self._open = False  # first: from here on no thread takes a new view
+        return self._held()
 
     def _sent(self, status: int, keep: bool) -> bool:
         if keep:
@@ -295,6 +322,12 @@ class Request(Mapping[str, Any]):
     def _held(self) -> bool:
         """Does anyone else hold an array over the slot? Derived arrays hold `_flat` or the array that they derive from."""
         return not self._copy and _anyone_holds(self, _FLAT_REFS, _ROOT_REFS)
+
+    def _renew(self) -> None:
+        """The next message of the same key."""
+        self._open = True
+        if self._copy:
+            self._ready.clear()
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):

@@ -43,7 +43,7 @@ def semaphore_name(session: str, channel: int) -> str:
 def bridge_name(url: str) -> str:
     """NAME of "shm://NAME" or a bare NAME; InvalidError for anything else."""
     name = url.removeprefix("shm://")
-    if not lib.shmb_name_valid(name.encode()):
+    if "\0" in name or not lib.shmb_name_valid(name.encode(errors="replace")):
         raise InvalidError(
             f"{url!r} is no name of a bridge: expected shm://NAME or NAME of 1 to 100 letters, digits, '_', '.' or '-', not beginning with '.'"
         )
@@ -137,7 +137,10 @@ def unlink_bridge(name: str, session: str) -> None:
         _unlink(path)
     _unlink(SHM / segment_name(name, session)[1:])
     path = SHM / segment_name(name)[1:]
-    fd = _open(path)  # it may be another host's by now
+    try:
+        fd = _open(path)
+    except OSError:  # it may be anyone's by now
+        return
     if fd is None:
         return
     info = _inspect(fd, name)
@@ -169,20 +172,25 @@ def _remove_if_dead(path: Path) -> bool:
         os.close(fd)
 
 
+def _owner(path: Path) -> int | None:
+    try:
+        return path.lstat().st_uid
+    except FileNotFoundError:
+        return None
+
+
 def gc() -> list[str]:
     """Removes what dead hosts of this user left below /dev/shm; returns the names of the files."""
-    bells = [
-        path for path in SHM.glob("sem.shmb-*") if SEMAPHORE.fullmatch(path.name) and path.stat().st_uid == os.geteuid()
-    ]
+    bells = [path for path in SHM.glob("sem.shmb-*") if SEMAPHORE.fullmatch(path.name) and _owner(path) == os.geteuid()]
     removed, living = [], set()
     for path in sorted(SHM.glob("shmb.*")):
         match = SEGMENT.fullmatch(path.name)
         try:
-            if not match or path.stat().st_uid != os.geteuid():
+            if not match or _owner(path) != os.geteuid():
                 continue
             if _remove_if_dead(path):
                 removed.append(path.name)
-        except FileNotFoundError:
+        except OSError:  # gone, or no file
             continue
         if match["session"]:
             living.add(match["session"])
@@ -199,11 +207,15 @@ def _take_over(name: str) -> None:
     path = SHM / segment_name(name)[1:]
     try:
         fd = _open(path)
-    except PermissionError as error:
+    except OSError as error:
+        if _owner(path) == os.geteuid():
+            raise SystemCallError(f"{path} is in the way and cannot be opened: remove it ({error})") from error
         raise NotPermittedError(f'"{name}" belongs to another user\'s host: choose another name') from error
     if fd is None:
         return
     try:
+        if os.fstat(fd).st_uid != os.geteuid():  # root may open it
+            raise NotPermittedError(f'"{name}" belongs to another user\'s host: choose another name')
         if lib.shmb_peer_alive(fd, 0):
             info = _inspect(fd, name)
             raise InUseError(
@@ -237,12 +249,9 @@ def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str]:
         raise InvalidError(
             f"no segment has {plan.channels} channels of {plan.slots} slots: expected 1 to 256 channels, and slots a power of two from 2 to 32, of 1 byte to 1 TiB"
         )
-    session = secrets.token_hex(16)
+    fd, session = _new_file(name)
     temporary = SHM / segment_name(name, session)[1:]
-    fd = posix_ipc.SharedMemory(segment_name(name, session), posix_ipc.O_CREX, mode=0o600).fd
     try:
-        if not lib.shmb_peer_lock(fd, 0):
-            raise InUseError(f"someone else locked the new segment {temporary.name}: try again")
         _reserve(fd, size)
         for channel in range(-1, plan.channels):
             posix_ipc.Semaphore(semaphore_name(session, channel), posix_ipc.O_CREX, mode=0o600).close()
@@ -267,12 +276,30 @@ def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str]:
     return out[0], session
 
 
+def _new_file(name: str) -> tuple[int, str]:
+    """A new locked segment file under a temporary name: (descriptor, session)."""
+    for _ in range(10):
+        session = secrets.token_hex(16)
+        try:
+            fd = posix_ipc.SharedMemory(segment_name(name, session), posix_ipc.O_CREX, mode=0o600).fd
+        except (posix_ipc.Error, OSError) as error:
+            raise SystemCallError(f"cannot make the bridge's files below /dev/shm: {error}") from error
+        if lib.shmb_peer_lock(fd, 0) and os.fstat(fd).st_nlink:
+            return fd, session
+        os.close(fd)  # a gc between the two took it for a dead one's
+    raise InUseError(f'the new segment of "{name}" was removed again and again: try again')
+
+
 def _publish(temporary: Path, path: Path, name: str) -> None:
     """Gives a complete segment its name, atomically: a link fails where a name exists."""
     for _ in range(10):
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
             temporary.unlink()
+            for left in SHM.glob(f"{path.name}~*"):  # of hosts that were killed while they made theirs
+                with contextlib.suppress(OSError):
+                    if _owner(left) == os.geteuid():
+                        _remove_if_dead(left)
             return
         _take_over(name)
     raise InUseError(f'other hosts keep taking the name "{name}": choose another')

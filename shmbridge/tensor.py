@@ -48,6 +48,11 @@ def dtype_of(code: int) -> np.dtype[Any]:
     return dtype
 
 
+def dtype_name(code: int) -> str:
+    """The name of a wire code, also of one that has no numpy dtype here."""
+    return str(ffi.string(lib.shmb_dtype_name(code)).decode())
+
+
 def code_of(dtype: np.dtype[Any], name: str) -> int:
     """The wire code of a numpy dtype (byte order aside); InvalidError names the field."""
     code = CODE_OF_DTYPE.get(dtype) or CODE_OF_DTYPE.get(dtype.newbyteorder("="))
@@ -168,7 +173,7 @@ def _from_array(name: str, array: Array) -> Field:
 
 def _utf8(name: str, text: str) -> bytes:
     try:
-        return text.encode()
+        return text.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
         raise InvalidError(
             f'"{ascii(name)[1:-1]}": expected text that UTF-8 can express, found a lone surrogate in {text!a}'
@@ -316,7 +321,17 @@ def offsets_of(tensor: Any) -> npt.NDArray[np.int64]:
 def texts_of(values: Array, offsets: npt.NDArray[np.int64]) -> list[str]:
     """A list of strings from its bytes."""
     data = values.tobytes()
-    return [data[a:b].decode() for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+    return [_decode(data[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+
+
+def text_of(values: Array) -> str:
+    """A string from its bytes."""
+    return _decode(values.tobytes())
+
+
+def _decode(data: bytes) -> str:
+    """UTF-8; other bytes, as of file names, become surrogate escapes and would go back as they came."""
+    return data.decode(errors="surrogateescape")
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
@@ -345,7 +360,7 @@ def copy_value(tensor: Any) -> Any:
     if tensor.kind == lib.SHMB_TENSOR:
         return values.copy() if tensor.rank else values.item()
     if tensor.kind == lib.SHMB_STRING:
-        return values.tobytes().decode()
+        return text_of(values)
     if tensor.kind == lib.SHMB_STRINGS:
         return texts_of(values, offsets_of(tensor))
     return Ragged(values.copy(), offsets_of(tensor))

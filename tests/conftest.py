@@ -44,7 +44,8 @@ def sessions():
     found = set()
     for path in SHM.glob("shmb.*"):
         with contextlib.suppress(OSError):
-            found.add(path.name.partition("~")[2] or path.read_bytes()[24:40].hex())
+            with path.open("rb") as file:
+                found.add(path.name.partition("~")[2] or file.read(40)[24:].hex())
     return found
 
 

@@ -68,7 +68,9 @@ static shmb_status map(struct segment *s, struct error *e) {
 shmb_status segment_format(int fd, const struct superblock *plan, struct segment *out, struct error *e) {
     *out = (struct segment){.fd = fd, .size = plan->size, .block = *plan};
     if (map(out, e)) return e->status;
+    fork_hold();
     fork_watch(&out->inherited, &out->fd, &out->base, &out->size);
+    fork_let_go();
     put(out->base, plan, sizeof *plan);
     put(&segment_host_line(out)->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
     return SHMB_OK;
@@ -124,7 +126,7 @@ bool segment_read(int fd, const char *name, struct segment *out, struct error *e
     return false;
 }
 
-shmb_status segment_attach(const char *name, struct segment *out, struct error *e) {
+static shmb_status attach(const char *name, struct segment *out, struct error *e) {
     char path[NAME_ROOM];
     shmb_segment_name(name, NULL, path);
     int fd = shm_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
@@ -135,6 +137,13 @@ shmb_status segment_attach(const char *name, struct segment *out, struct error *
     if (fd < 0) return fail_errno(e, "cannot open the segment");
     if (segment_read(fd, name, out, e)) fork_watch(&out->inherited, &out->fd, &out->base, &out->size);
     else close(fd);
+    return e->status;
+}
+
+shmb_status segment_attach(const char *name, struct segment *out, struct error *e) {
+    fork_hold();
+    attach(name, out, e);
+    fork_let_go();
     return e->status;
 }
 

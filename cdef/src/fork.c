@@ -23,13 +23,17 @@ static void in_child(void) {
 
 static void start(void) { pthread_atfork(before, in_parent, in_child); }
 
-void fork_watch(struct inherited *handle, int *fd, void **base, size_t *size) {
+void fork_hold(void) {
     pthread_once(&once, start);
     pthread_mutex_lock(&mutex);
+}
+
+void fork_let_go(void) { pthread_mutex_unlock(&mutex); }
+
+void fork_watch(struct inherited *handle, int *fd, void **base, size_t *size) {
     *handle = (struct inherited){.fd = fd, .base = base, .size = size, .next = handles, .link = &handles};
     if (handles) handles->link = &handle->next;
     handles = handle;
-    pthread_mutex_unlock(&mutex);
 }
 
 void fork_forget(struct inherited *handle) {

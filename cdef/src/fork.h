@@ -14,6 +14,10 @@ struct inherited {
     struct inherited *next, **link;
 };
 
+/* Between these two no other thread forks: a segment is opened and watched in one go, or a child would keep its lock. */
+void fork_hold(void);
+void fork_let_go(void);
+/* Call with forks held. */
 void fork_watch(struct inherited *handle, int *fd, void **base, size_t *size);
 void fork_forget(struct inherited *handle);
 

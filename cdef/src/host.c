@@ -31,7 +31,7 @@ struct shmb_host {
     uint32_t looks, requests;
     int64_t upkeep; /* when the dead were last looked for */
     _Atomic int woken;
-    bool closed;
+    _Atomic bool closed;
     struct error error;
 };
 
@@ -247,7 +247,19 @@ static shmb_status refused(const shmb_host *h) {
 
 const shmb_message *shmb_host_message(shmb_host *h, int64_t key) {
     if (key < 0 || key_channel(key) >= h->count) return NULL;
-    return channel_message(&h->channels[key_channel(key)], key);
+    struct channel *c = &h->channels[key_channel(key)];
+    if (h->segment.inherited.forked) return channel_message(c, key); /* a thread that is no more may hold the mutex */
+    pthread_mutex_lock(&c->mutex);
+    const shmb_message *m = channel_message(c, key);
+    pthread_mutex_unlock(&c->mutex);
+    return m;
+}
+
+bool shmb_host_offsets(shmb_host *h, int64_t key, int64_t index, int64_t *out) {
+    struct channel *c = enter(h, key);
+    bool there = c && channel_offsets(c, key, index, out);
+    if (c) pthread_mutex_unlock(&c->mutex);
+    return there;
 }
 
 static shmb_status reply_scalar(shmb_host *h, int64_t key, bool keep, shmb_dtype dtype, int64_t i, double f) {

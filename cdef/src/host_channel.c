@@ -14,7 +14,7 @@ void channel_init(struct channel *c, struct segment *segment, uint32_t index, st
     c->line = segment_channel_line(segment, index);
     c->in.lane = segment_lane(segment, index, REQUEST);
     c->out.lane = segment_lane(segment, index, REPLY);
-    c->reply.error = &c->error;
+    c->reply.error = &c->reply_error;
     c->building = -1;
     c->bell = segment_bell(segment, (int)index, e);
     for (int i = 0; i < MAX_SLOTS; i++) c->requests[i].key = -1;
@@ -120,7 +120,14 @@ int64_t channel_accept(struct channel *c, uint32_t index) {
 
 const shmb_message *channel_message(const struct channel *c, int64_t key) {
     const struct request *q = &c->requests[key_slot(key)];
-    return q->key == key ? &q->message : NULL;
+    return q->key == key && c->open >> key_slot(key) & 1 ? &q->message : NULL;
+}
+
+bool channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out) {
+    const shmb_message *m = channel_message(c, key);
+    if (!m || index < 0 || index >= m->count || !m->tensors[index].offsets) return false;
+    memcpy(out, m->tensors[index].offsets, ((size_t)m->tensors[index].dims[0] + 1) * sizeof *out);
+    return true;
 }
 
 shmb_dtype channel_want(const struct channel *c, int64_t key) { return c->requests[key_slot(key)].message.want; }
@@ -176,6 +183,7 @@ shmb_status channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_
 static shmb_status send_reply(struct channel *c, struct envelope *e, int slot) {
     shmb_status status = sender_send(&c->out, &c->reply, slot, e);
     if (status) {
+        c->error = c->reply_error;
         e->code = (uint8_t)status;
         sender_fail(&c->out, slot, e, c->error.message, strlen(c->error.message));
     }
@@ -205,6 +213,7 @@ shmb_status channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb
         return SHMB_OK;
     }
     uint8_t body[8];
+    c->reply_error.status = SHMB_OK;
     builder_start(&c->reply, body, sizeof body, sender_guess(&c->out));
     void *at = builder_add(&c->reply, "advice", dtype, SHMB_TENSOR, 0, NULL, NULL);
     memcpy(at, value, shmb_dtype_size(dtype));
@@ -217,6 +226,7 @@ shmb_status channel_reply_begin(struct channel *c, int64_t key) {
     if (c->building >= 0) return fail(&c->error, SHMB_INVALID, "another reply is being built on this channel: send it first");
     if ((c->reply_slot = reply_slot(c, key)) < 0) return c->error.status;
     c->out.free &= ~(1u << c->reply_slot);
+    c->reply_error.status = SHMB_OK;
     builder_start(&c->reply, lane_body(&c->out.lane, (uint32_t)c->reply_slot), c->out.lane.body_bytes, sender_guess(&c->out));
     c->building = key;
     return SHMB_OK;

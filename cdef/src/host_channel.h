@@ -35,6 +35,7 @@ struct channel {
     struct receiver in;
     struct sender out;
     struct builder reply;
+    struct error reply_error; /* what stuck while building */
     int reply_slot;
     struct error error;
     struct request requests[MAX_SLOTS];
@@ -49,6 +50,7 @@ void channel_retire(struct channel *c);
 /* Takes the request that is ready. Its key, or -1 when it lied and the channel is now poisoned. */
 int64_t channel_accept(struct channel *c, uint32_t index);
 const shmb_message *channel_message(const struct channel *c, int64_t key);
+bool channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out);
 shmb_dtype channel_want(const struct channel *c, int64_t key);
 shmb_status channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype, const uint8_t *value);
 shmb_status channel_reply_begin(struct channel *c, int64_t key);

@@ -36,12 +36,12 @@ shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner 
     shmb_runner *r = *out = calloc(1, sizeof *r);
     if (!r) return SHMB_NO_MEMORY;
     r->builder.error = &r->stuck;
-    if (options && options->size != sizeof chosen)
-        fail(&r->broken, SHMB_INVALID, "shmb_options.size is %zu, expected sizeof(shmb_options) = %zu", options->size, sizeof chosen);
+    if (options && (options->size < sizeof options->size || options->size > sizeof chosen))
+        fail(&r->broken, SHMB_INVALID, "shmb_options.size is %zu, expected sizeof(shmb_options), here %zu", options->size, sizeof chosen);
     else if (options && (unsigned)options->wait > SHMB_WAIT_BLOCK)
         fail(&r->broken, SHMB_INVALID, "shmb_options.wait is %d, expected a shmb_wait", (int)options->wait);
     else {
-        if (options) chosen = *options;
+        if (options) memcpy(&chosen, options, options->size); /* an older caller's is shorter */
         connect_by_url(r, url, &chosen);
     }
     r->error = r->broken;

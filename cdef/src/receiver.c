@@ -12,8 +12,12 @@ static void forget(struct known *k) {
     *k = (struct known){0};
 }
 
-void receiver_free(struct receiver *r) {
+static void forget_layouts(struct receiver *r) {
     for (int i = 0; i < MAX_LAYOUTS; i++) forget(&r->layouts[i]);
+}
+
+void receiver_free(struct receiver *r) {
+    forget_layouts(r);
     for (int i = 0; i <= MAX_SLOTS; i++) {
         free(r->lists[i].offsets);
         r->lists[i].offsets = NULL;
@@ -22,7 +26,7 @@ void receiver_free(struct receiver *r) {
 }
 
 void receiver_start(struct receiver *r, uint32_t generation) {
-    receiver_free(r);
+    forget_layouts(r);
     r->position = 0;
     r->generation = generation;
     r->ours = 0;
@@ -123,9 +127,8 @@ static const char *take(struct receiver *r, struct incoming *in) {
     if (d->slot != NO_SLOT) {
         if (d->slot >= r->lane.count) return "it names a slot that does not exist";
         if (r->ours >> d->slot & 1) return "it names a slot that was not the sender's";
-    } else if (!(d->flags & INLINE)) {
-        return "it has neither a slot nor inline bytes";
     }
+    if ((d->slot == NO_SLOT) != !!(d->flags & INLINE)) return "its bytes must be either in a slot or inline";
     if (d->flags & FAILED) return take_failure(r, in);
     if (d->layout >= MAX_LAYOUTS) return "its layout id does not exist";
     struct known *k = &r->layouts[d->layout];

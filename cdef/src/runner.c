@@ -68,7 +68,7 @@ static void *add_list(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_k
     put(offsets, &at, sizeof at);
     for (int64_t i = 0; i < rows; i++) {
         at += lengths[i];
-        memcpy(&offsets[i + 1], &at, sizeof at);
+        put(&offsets[i + 1], &at, sizeof at);
     }
     return values;
 }
@@ -122,16 +122,31 @@ void shmb_discard(shmb_runner *r) {
     if (r) forget_message(r);
 }
 
+/* The address of a feature that is bound already, as this dtype and shape; NULL when it is not. */
+static void *bound_before(const shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims) {
+    const struct builder *b = &r->builder;
+    const int64_t *its_dims = b->dims;
+    struct extent at = {0};
+    for (uint32_t i = 0; i < b->count && field_place(&b->fields[i], its_dims, at.end, &at); i++) {
+        const struct field *f = &b->fields[i];
+        if (strcmp(f->name, name) == 0 && f->dtype == dtype && f->rank == rank &&
+            (!rank || memcmp(dims, its_dims, (size_t)rank * sizeof *dims) == 0))
+            return b->body + at.values;
+        its_dims += field_dims(f);
+    }
+    return NULL;
+}
+
 void *shmb_bind(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims) {
     if (!r) return NULL;
-    if (!r->bound) {
-        begin(r);
-        if (r->builder.count && !r->stuck.status)
-            fail(&r->stuck, SHMB_INVALID, "bind before the first feature: this request has %u that are not bound", r->builder.count);
-        if (!r->stuck.status) r->kind->bind(r);
-        r->bound = true;
-    }
-    void *at = builder_add(&r->builder, name, dtype, SHMB_TENSOR, rank, dims, NULL);
+    begin(r);
+    bool late = r->asked || (!r->bound && r->builder.count);
+    void *at = r->bound && name && (dims || !rank) && !r->stuck.status ? bound_before(r, name, dtype, rank, dims) : NULL;
+    if (at) return at;
+    if (late && !r->stuck.status)
+        fail(&r->stuck, SHMB_INVALID, "\"%.100s\": bind before the first feature is filled and before the first evaluate", name ? name : "");
+    r->bound = true;
+    at = builder_add(&r->builder, name, dtype, SHMB_TENSOR, rank, dims, NULL);
     if (r->stuck.status && !r->broken.status) r->broken = r->stuck;
     return at;
 }
@@ -156,6 +171,7 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
     if (!r) return SHMB_NO_MEMORY;
     begin(r);
     r->has_advice = false;
+    r->asked = true;
     r->want = want;
     r->until = r->deadline_ns ? clock_ns() + r->deadline_ns : INT64_MAX;
     if (r->broken.status) return finish(r, r->broken.status);
@@ -164,7 +180,6 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
         return finish(r, r->stuck.status);
     }
     if (was_interrupted(r)) return finish(r, r->error.status);
-    if (atomic_exchange(&r->interrupted, 0)) return finish(r, fail(&r->error, SHMB_INTERRUPTED, "interrupted before asking for advice"));
     shmb_status status = r->kind->start(r, want);
     return status ? finish(r, status) : SHMB_OK;
 }
@@ -219,7 +234,7 @@ static shmb_status evaluate_scalar(shmb_runner *r, shmb_dtype dtype, void *out) 
     if (status) return status;
     incoming_tensor(&r->advice, 0, &t);
     if (t.size != 1 || t.kind != SHMB_TENSOR)
-        return fail(&r->error, SHMB_MISMATCH, "expected advice of one element, found \"%.100s\" with %lld", t.name, (long long)t.size);
+        return r->has_advice = false, fail(&r->error, SHMB_MISMATCH, "expected advice of one element, found \"%.100s\" with %lld", t.name, (long long)t.size);
     memcpy(out, t.data, shmb_dtype_size(dtype));
     return SHMB_OK;
 }

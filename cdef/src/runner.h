@@ -11,8 +11,6 @@ struct runner_kind {
     shmb_status (*open)(shmb_runner *r, const char *where, const shmb_options *options);
     /* Starts a message: gives r->builder its memory. */
     void (*begin)(shmb_runner *r);
-    /* The message will keep its memory for good. */
-    void (*bind)(shmb_runner *r);
     /* Sends the message, or gets ready to do so in proceed. */
     shmb_status (*start)(shmb_runner *r, shmb_dtype want);
     /* Waits until `until` and at most a slice. SHMB_OK: r->advice is there; PENDING: not yet; else evaluate's error. */
@@ -32,6 +30,7 @@ struct shmb_runner {
     struct error broken; /* for good: every evaluate returns it */
     struct builder builder;
     bool filling, bound;
+    bool asked; /* ever: it is too late to bind */
     const volatile bool *forked; /* has a fork made this a child's copy? NULL when the kind does not mind */
     int64_t deadline_ns; /* 0: none */
     int64_t until;       /* of the evaluate in progress */

@@ -51,7 +51,7 @@ enum { REQUEST = 0, REPLY = 1 }; /* directions */
 enum {
     NEW = 1,    /* data[0..4): u32 bytes of the header that starts the slot's meta; forget what this layout id meant */
     DIMS = 2,   /* meta holds dims; else they are as in the last message of this layout */
-    INLINE = 4, /* the body is in the descriptor; no slot unless BOUND */
+    INLINE = 4, /* the body is in the descriptor, and slot is NO_SLOT */
     FAILED = 8, /* a reply without advice: code is the status, the body (inline or in the slot) its text */
     BOUND = 16, /* the runner writes this slot again without asking: copy what must stay */
     ALL_FLAGS = 31
@@ -72,6 +72,7 @@ struct descriptor {
     uint8_t data[INLINE_BYTES];
 };
 _Static_assert(sizeof(struct descriptor) == 64, "a descriptor is one cache line");
+_Static_assert(offsetof(struct descriptor, stamp) == 0, "wire format");
 _Static_assert(offsetof(struct descriptor, sequence) == 8, "wire format");
 _Static_assert(offsetof(struct descriptor, generation) == 16, "wire format");
 _Static_assert(offsetof(struct descriptor, returns) == 20, "wire format");
@@ -79,6 +80,7 @@ _Static_assert(offsetof(struct descriptor, layout) == 24, "wire format");
 _Static_assert(offsetof(struct descriptor, slot) == 26, "wire format");
 _Static_assert(offsetof(struct descriptor, flags) == 27, "wire format");
 _Static_assert(offsetof(struct descriptor, code) == 28, "wire format");
+_Static_assert(offsetof(struct descriptor, reserved) == 29, "wire format");
 _Static_assert(offsetof(struct descriptor, text) == 30, "wire format");
 _Static_assert(offsetof(struct descriptor, data) == 32, "wire format");
 
@@ -99,6 +101,9 @@ struct superblock {
     uint8_t unused[256 - 112];
 };
 _Static_assert(sizeof(struct superblock) == 256, "wire format");
+_Static_assert(offsetof(struct superblock, magic) == 0, "wire format");
+_Static_assert(offsetof(struct superblock, version) == 8, "wire format");
+_Static_assert(offsetof(struct superblock, features) == 12, "wire format");
 _Static_assert(offsetof(struct superblock, size) == 16, "wire format");
 _Static_assert(offsetof(struct superblock, session) == 24, "wire format");
 _Static_assert(offsetof(struct superblock, channels) == 40, "wire format");
@@ -106,6 +111,8 @@ _Static_assert(offsetof(struct superblock, slots) == 44, "wire format");
 _Static_assert(offsetof(struct superblock, meta_bytes) == 48, "wire format");
 _Static_assert(offsetof(struct superblock, body_bytes) == 64, "wire format");
 _Static_assert(offsetof(struct superblock, channel_offset) == 80, "wire format");
+_Static_assert(offsetof(struct superblock, channel_stride) == 88, "wire format");
+_Static_assert(offsetof(struct superblock, slot_offset) == 96, "wire format");
 _Static_assert(offsetof(struct superblock, slot_stride) == 104, "wire format");
 
 struct host_line {
@@ -115,6 +122,9 @@ struct host_line {
     uint8_t unused[256 - 12];
 };
 _Static_assert(sizeof(struct host_line) == 256, "wire format");
+_Static_assert(offsetof(struct host_line, asleep) == 0, "wire format");
+_Static_assert(offsetof(struct host_line, closed) == 4, "wire format");
+_Static_assert(offsetof(struct host_line, pid) == 8, "wire format");
 
 /* claim and ready hold generation << 8 | state. */
 enum { FREE = 0, CLAIMED = 1, READY = 2, POISONED = 3 };
@@ -127,6 +137,10 @@ struct runner_line {
     uint8_t unused[128 - 24];
 };
 _Static_assert(sizeof(struct runner_line) == 128, "wire format");
+_Static_assert(offsetof(struct runner_line, claim) == 0, "wire format");
+_Static_assert(offsetof(struct runner_line, posted) == 8, "wire format");
+_Static_assert(offsetof(struct runner_line, asleep) == 16, "wire format");
+_Static_assert(offsetof(struct runner_line, pid) == 20, "wire format");
 
 struct channel_line {
     _Atomic uint64_t ready; /* READY or POISONED, of the generation that the host has seen */
@@ -141,6 +155,8 @@ _Static_assert(sizeof(struct channel_line) == 256, "wire format");
 _Static_assert(offsetof(struct channel_line, free_slots) == 8, "wire format");
 _Static_assert(offsetof(struct channel_line, reason_bytes) == 12, "wire format");
 _Static_assert(offsetof(struct channel_line, served) == 16, "wire format");
+_Static_assert(offsetof(struct channel_line, ready) == 0, "wire format");
+_Static_assert(offsetof(struct channel_line, posted) == 24, "wire format");
 _Static_assert(offsetof(struct channel_line, reason) == 32, "wire format");
 
 /* Names below /dev/shm: shmb.NAME is the segment, shmb.NAME~SESSION while it is being made; sem.shmb-SESSION-h wakes the

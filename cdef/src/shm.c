@@ -54,7 +54,9 @@ static bool claim(struct shm *s) {
         s->channel = i;
         s->mine = segment_runner_line(&s->segment, i);
         s->hosts = segment_channel_line(&s->segment, i);
-        s->generation = (uint32_t)(load_acquire(&s->mine->claim) >> 8) + 1;
+        /* After both words: a dead runner's claim may say anything, and an old READY must not be taken for ours. */
+        uint32_t claimed = (uint32_t)(load_acquire(&s->mine->claim) >> 8), ready = (uint32_t)(load_acquire(&s->hosts->ready) >> 8);
+        s->generation = (claimed > ready ? claimed : ready) + 1;
         s->out.lane = segment_lane(&s->segment, i, REQUEST);
         s->in.lane = segment_lane(&s->segment, i, REPLY);
         return true;
@@ -64,7 +66,7 @@ static bool claim(struct shm *s) {
 
 /* Publishes the claim and waits until the host has made the channel ready for it. */
 static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
-    if (!(s->bell = segment_bell(&s->segment, (int)s->channel, e))) return e->status;
+    if (!(s->bell = segment_bell(&s->segment, (int)s->channel, e))) return e->status == SHMB_HOST_GONE ? (e->status = SHMB_NO_HOST) : e->status;
     put(&s->mine->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
     store_relaxed(&s->mine->asleep, 0);
     store_release(&s->mine->claim, (uint64_t)s->generation << 8 | CLAIMED);
@@ -82,7 +84,7 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
         return fail(e, SHMB_NO_HOST, "the host of \"%s\" closed while this runner connected", s->name);
     sender_start(&s->out, s->generation, s->hosts->free_slots);
     receiver_start(&s->in, s->generation);
-    return SHMB_OK;
+    return s->out.free ? SHMB_OK : fail(e, SHMB_CORRUPT, "the host of \"%s\" gave this runner no slot", s->name);
 }
 
 /* One attempt to connect. NO_HOST and BUSY may go better a little later. */
@@ -92,7 +94,7 @@ static shmb_status try_connect(struct shm *s, int64_t until, struct error *e) {
     s->host = segment_host_line(&s->segment);
     if (load_acquire(&s->host->closed) || !peer_alive(s->segment.fd, HOST_BYTE))
         fail(e, SHMB_NO_HOST, "the host of \"%s\" has died and left its segment: start a host again, or run shmbridge gc", s->name);
-    else if (!(s->host_bell = segment_bell(&s->segment, -1, e))) e->status = SHMB_NO_HOST;
+    else if (!(s->host_bell = segment_bell(&s->segment, -1, e))) e->status = e->status == SHMB_HOST_GONE ? SHMB_NO_HOST : e->status;
     else if (!claim(s))
         fail(e, SHMB_BUSY, "all %u channels of the host of \"%s\" are taken: close a runner, or give the host more (Host(channels=...))",
              s->segment.block.channels, s->name);
@@ -185,9 +187,6 @@ static void shm_begin(shmb_runner *r) {
     builder_start(&r->builder, body, body ? s->out.lane.body_bytes : 0, sender_guess(&s->out));
 }
 
-/* The bound slot is s->slot for good: nothing to do, shm_begin has chosen it. */
-static void shm_bind(shmb_runner *r) { (void)r; }
-
 static shmb_status send_request(shmb_runner *r) {
     struct shm *s = r->kind_state;
     struct envelope e = {.sequence = s->sequence, .returns = s->in.ours, .code = (uint8_t)r->want, .flags = r->bound ? BOUND : 0};
@@ -231,6 +230,8 @@ static int look_around(shmb_runner *r) {
         reason[bytes] = 0;
         return (int)broken(r, SHMB_CORRUPT, reason);
     }
+    if (load_relaxed(&s->mine->claim) >> 8 != s->generation)
+        return (int)broken(r, SHMB_CLOSED, "another runner has this channel: something closed this one's files, and with them its lock");
     if (load_acquire(&s->host->closed)) return (int)broken(r, SHMB_CLOSED, "the host has closed the bridge");
     if (!peer_alive(s->segment.fd, HOST_BYTE)) return (int)broken(r, SHMB_HOST_GONE, "the host has died; close this runner and open another once a host is back");
     return PENDING;
@@ -239,7 +240,7 @@ static int look_around(shmb_runner *r) {
 static int shm_proceed(shmb_runner *r, int64_t until) {
     struct shm *s = r->kind_state;
     for (int status = PENDING;;) {
-        while (receiver_ready(&s->in))
+        for (int late = 0; receiver_ready(&s->in) && late < MAX_SLOTS; late++) /* no host owes more late replies */
             if ((status = take_reply(r)) != PENDING) return status;
         if (s->unsent && slot_is_ours(s, r->bound) && send_request(r)) return (int)r->error.status;
         if (waiter_wait(&s->waiter, has_reply, s, &s->mine->asleep, s->bell, until) == NEWS) {
@@ -259,5 +260,5 @@ static void shm_abandon(shmb_runner *r) {
     s->unsent = false;
 }
 
-const struct runner_kind shm_runner = {.scheme = "shm", .open = shm_open_runner, .begin = shm_begin, .bind = shm_bind,
+const struct runner_kind shm_runner = {.scheme = "shm", .open = shm_open_runner,   .begin = shm_begin,
                                        .start = shm_start, .proceed = shm_proceed, .abandon = shm_abandon, .close = shm_close};

@@ -100,10 +100,11 @@ enum waited waiter_wait(struct waiter *w, bool (*look)(void *), void *context, _
     if (budget > until - start) budget = until - start;
     enum waited result = NEWS;
     if (!spin(start, budget, !w->spins_only, look, context)) {
-        w->slept = !w->spins_only && until > start;
-        result = w->slept ? sleep_for_news(look, context, asleep, bell, until) : SLICE_OVER;
+        bool sleeps = !w->spins_only && until > start;
+        w->slept = sleeps && w->may_spin;
+        result = sleeps ? sleep_for_news(look, context, asleep, bell, until) : SLICE_OVER;
     }
-    if (!w->spins_only) note_wait(w, clock_ns() - start);
+    if (w->may_spin && !w->spins_only) note_wait(w, clock_ns() - start);
     return result;
 }
 

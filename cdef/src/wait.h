@@ -16,7 +16,7 @@ struct waiter {
     bool may_spin;     /* more than one CPU to run on, and not told to block */
     int64_t wake_cost; /* ns from post to running again, measured, averaged */
     int64_t usual;     /* ns that waits take, averaged */
-    bool slept;        /* did the last wait come to sleeping? */
+    bool slept;        /* did the last wait come to sleeping, by one who could spin: is there something to learn? */
 };
 
 enum waited { NEWS, SLICE_OVER, RUNG, SIGNALLED };

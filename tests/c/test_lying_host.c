@@ -45,7 +45,8 @@ int main(void) {
     LIE("another claim", .generation = 99999);
     LIE("unknown flags", .flags = 64);
     LIE("slot that does not exist", .slot = 2);
-    LIE("neither a slot nor inline", .slot = NO_SLOT);
+    LIE("either in a slot or inline", .slot = NO_SLOT);
+    LIE("either in a slot or inline", .flags = INLINE);
     LIE("never introduced", .layout = 9);
     LIE("layout id does not exist", .layout = 300);
     LIE("text is longer", .flags = FAILED | INLINE, .slot = NO_SLOT, .text = 33, .code = SHMB_MODEL);

@@ -98,7 +98,8 @@ int main(void) {
     LIE("unknown flags", .flags = 32);
     LIE("slot that does not exist", .slot = 2);
     LIE("slot that does not exist", .slot = 254);
-    LIE("neither a slot nor inline", .slot = NO_SLOT);
+    LIE("either in a slot or inline", .slot = NO_SLOT);
+    LIE("either in a slot or inline", .flags = INLINE);
     LIE("without a slot", .slot = NO_SLOT, .flags = INLINE);
     LIE("without a slot", .slot = NO_SLOT, .flags = INLINE | NEW);
     LIE("without a slot", .slot = NO_SLOT, .flags = INLINE | FAILED);

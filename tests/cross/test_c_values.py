@@ -54,7 +54,7 @@ def arrays(draw, min_rank=0):
     shape = tuple(draw(st.lists(st.integers(0, 3), min_size=min_rank, max_size=8)))
     size = int(np.prod(shape, dtype=int)) * dtype.itemsize
     data = np.frombuffer(draw(st.binary(min_size=min(size, 64), max_size=64)) * (size // 8 + 1), np.uint8)[:size]
-    return code, (data & 1 if dtype == bool else data).view(dtype).reshape(shape)
+    return code, (data & 1 if dtype.kind == "b" else data).view(dtype).reshape(shape)
 
 
 @many

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHM = Path("/dev/shm")
 PATIENCE = 2.0  # seconds that a survivor may take
 pytestmark = pytest.mark.slow
+OK, NO_HOST, HOST_GONE, TIMEOUT = 0, 3, 9, 12
 WAITS = ("block", "adaptive", "spin")
 
 
@@ -194,19 +195,20 @@ def test_host_killed_at_each_store(build: Path, name: str, request: pytest.Fixtu
                 assert host.died()
                 killed += 1
                 continue
-            runner = _runner(build, name, query + "&connect=0")
+            runner = _runner(build, name, query + "&connect=0.3")
             watch = os.pidfd_open(host.process.pid)
             status, at, died = _result_or_death(runner, watch)
             os.close(watch)
-            if status == 0:
+            if status in (OK, TIMEOUT):  # the store was never made, or a loaded machine did not come to accept the claim
                 host.process.kill()
                 host.died()
                 continue
+            assert status in (NO_HOST, HOST_GONE)  # NO_HOST: it was connecting, and waited for another
             assert host.died()
             killed += 1
-            assert status in (3, 9), "NO_HOST or HOST_GONE"  # it may have been connecting
             assert at - died < PATIENCE
-            latencies.append(at - died)
+            if status == HOST_GONE:
+                latencies.append(at - died)
         host = Host(build, name, wait)
         assert host.serving()
         assert _result(_runner(build, name, query))[0] == 0

@@ -90,7 +90,7 @@ def host(s: State) -> Iterator[State]:
         wrong = s.wrong
         if d.generation != h.generation:
             wrong = wrong or "an honest descriptor was refused"
-        elif s.published[len(s.published) - 1] != d.author and d.author != owner_of(s, h.generation):
+        elif d.author != owner_of(s, h.generation):
             wrong = wrong or "a dead claim's descriptor was accepted"
         yield s._replace(wrong=wrong, host=h._replace(position=h.position + 1))
 

@@ -18,13 +18,20 @@ pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end end
 @pytest.mark.parametrize("wait", ["adaptive", "spin", "block"])
 def test_closing_ends_the_loop_of_another_thread_and_the_runners_wait(name, wait, in_thread):
     host = Host(name, wait=wait)
-    loop = in_thread(list, host)
-    batches = None
+    asked, closed = threading.Event(), threading.Event()
+
+    def model(request):
+        asked.set()
+        closed.wait()
+        return [1]
+
+    serving = in_thread(host.serve, model)
     runner = connect(name, wait=wait)
     asking = in_thread(runner.evaluate, {"x": 1})
-    asking.join(0.3)
+    asked.wait()
     host.close()
-    assert batches is None and loop.result() is not None
+    closed.set()
+    serving.result()
     with pytest.raises(ClosedError):
         asking.result()
     with pytest.raises(ClosedError):
@@ -107,24 +114,19 @@ class Clock:
 SERVING = """
     import sys, shmbridge
     host = shmbridge.Host(sys.argv[1])
-    print("ready", flush=True)
-    {loop}
+    try:
+        print("ready", flush=True)
+        {loop}
+    except KeyboardInterrupt:
+        pass
     print("ended", host.runners, flush=True)
     host.close()
 """
 LOOPS = {
     "serve": "host.serve(lambda request: 1)",
     "serve in batches": "host.serve(lambda request: 1, max_batch=4, max_wait=1000)",
-    "by hand": """
-    try:
-        for request in host: request.reply(1)
-    except KeyboardInterrupt: pass
-    """,
-    "receive": """
-    try:
-        host.receive()
-    except KeyboardInterrupt: pass
-    """,
+    "by hand": "for request in host: request.reply(1)",
+    "receive": "host.receive()",
 }
 
 

@@ -1,0 +1,29 @@
+/* A dead runner's claim may say anything: the next one never takes the old READY, and the old reply, for its own. */
+#include "bridge.h"
+#include "ring.h"
+
+int main(void) {
+    struct server server;
+    server_start(&server, "old-ready", SHMB_WAIT_DEFAULT);
+    shmb_runner *r;
+    int64_t advice;
+    CHECK_STATUS(r, shmb_open(server.bridge.name, NULL, &r), SHMB_OK);
+    shmb_set_i64(r, "x", 41);
+    CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
+    shmb_close(r);
+
+    struct segment s;
+    struct error e = {0};
+    CHECK(segment_attach(server.bridge.name, &s, &e) == SHMB_OK);
+    uint64_t ready = load_acquire(&segment_channel_line(&s, 0)->ready);
+    store_release(&segment_runner_line(&s, 0)->claim, ready - 256); /* so that one more is the generation of before */
+    segment_detach(&s);
+
+    CHECK_STATUS(r, shmb_open(server.bridge.name, NULL, &r), SHMB_OK);
+    shmb_set_i64(r, "x", 1);
+    CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
+    CHECK(advice == 2);
+    shmb_close(r);
+    server_stop(&server);
+    return 0;
+}

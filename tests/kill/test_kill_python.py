@@ -1,0 +1,329 @@
+"""A Python host and a Python runner killed before every store to the segment, and a host before every change of files.
+
+The victims run a build that stops before the chosen store (SHMB_STEPS); the survivors run the ordinary one. A warm process
+forks the victims. Afterwards the survivor has its error, the next one works, and nothing is left below /dev/shm.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shmbridge
+from shmbridge import Host, ShmbridgeError, connect, segment
+
+ROOT = Path(__file__).parents[2]
+WAITS = ["adaptive", "block", "spin"]
+ERROR_WITHIN = 2.0  # seconds from the death to the survivor's error, at most
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+VICTIMS = """
+    import os, pathlib, signal, sys, time
+    import numpy, posix_ipc, shmbridge
+
+    QUESTIONS = [
+        {"x": numpy.full(3, 7), "n": 0}, {"x": numpy.full(3, 7), "n": 1}, {"x": numpy.full(30, 7), "n": 2},
+        {"x": numpy.full(30, 7), "n": 3, "s": "text"}, {"x": numpy.full(30, 7), "n": 4, "s": "longer text"},
+        {"x": numpy.full(3, 7), "n": 5},
+    ]
+    ANSWERS = [0, [1, 1], "text", 3.0, {"a": [[1], [2, 3]], "b": list(range(40))}, 5]
+
+    def host(name, wait):
+        kept = []
+        with shmbridge.Host(name, channels=2, request_bytes=4096, advice_bytes=4096, header_bytes=1024, wait=wait) as host:
+            for request in host:
+                n = int(request["n"])
+                kept.append(request["x"])
+                advice = ANSWERS[n]
+                request.reply(**advice) if isinstance(advice, dict) else request.reply(advice)
+                if n == 5:
+                    return
+
+    def runner(name, wait):
+        with shmbridge.connect(name, wait=wait) as runner:
+            for question in QUESTIONS:
+                runner.evaluate(question)
+
+    def files(name, wait):
+        with shmbridge.Host(name, channels=2, wait=wait):
+            pass
+
+    def kill_before_file(step):
+        count = [0]
+        def wrap(function):
+            def wrapper(*args, **options):
+                count[0] += 1
+                if count[0] == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*args, **options)
+            return wrapper
+        for module, names in [(posix_ipc, ["SharedMemory", "Semaphore"]), (os, ["posix_fallocate", "link", "open", "close"]), (pathlib.Path, ["unlink"])]:
+            for function in names:
+                setattr(module, function, wrap(getattr(module, function)))
+
+    print("warm", flush=True)
+    for line in sys.stdin:
+        role, step, name, wait = line.split()
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                if role == "files":
+                    kill_before_file(int(step))
+                else:
+                    os.environ["SHMB_STEP"] = step
+                {"host": host, "runner": runner, "files": files}[role](name, wait)
+                code = 0
+            except shmbridge.ShmbridgeError as error:
+                print(error, file=sys.stderr)
+            finally:
+                os._exit(code)
+        print(pid, flush=True)
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), time.monotonic(), flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def steps_build(tmp_path_factory):
+    """The package, built to stop before a chosen store."""
+    target = tmp_path_factory.mktemp("steps")
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, "-C", "cmake.define.SHMB_STEPS=ON", ROOT]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+@pytest.fixture
+def victims(steps_build, python):
+    """victims(role, step, name, wait): starts one; victims.death(): its exit status and when it was known to be dead."""
+
+    class Victims:
+        process = python(VICTIMS, env={**os.environ, "PYTHONPATH": str(steps_build)})
+
+        def start(self, role, step, name, wait):
+            self.process.say(f"{role} {step} {name} {wait}")
+            return int(self.process.line())
+
+        def death(self):
+            status, when = self.process.line().split()
+            return int(status), float(when)
+
+    victims = Victims()
+    assert victims.process.line() == "warm"
+    return victims
+
+
+QUESTIONS = [
+    {"x": np.full(3, 7), "n": 0},
+    {"x": np.full(3, 7), "n": 1},
+    {"x": np.full(30, 7), "n": 2},
+    {"x": np.full(30, 7), "n": 3, "s": "text"},
+    {"x": np.full(30, 7), "n": 4, "s": "longer text"},
+    {"x": np.full(3, 7), "n": 5},
+]
+
+
+def survive_in_python(name):
+    """Asks until the error; when it came, and its class's name."""
+    try:
+        with connect(name, connect_timeout=0.3) as runner:
+            for question in QUESTIONS:
+                runner.evaluate(question)
+            while True:  # the host closes, or dies while it does
+                runner.evaluate(QUESTIONS[5])
+    except ShmbridgeError as error:
+        return time.monotonic(), type(error).__name__
+
+
+def survive_in_c(runner, name):
+    """The same by a C runner, which asks for one kind of advice only."""
+    runner.do("wait", 0.3)
+    answer = runner.do("open", name)
+    n = 0
+    while answer.startswith("0"):
+        runner.do("feature", "x", 5, 1, 3, bytes(24).hex())
+        runner.do("feature", "n", 5, 0, (min(n, 5)).to_bytes(8, "little").hex())
+        answer, n = runner.do("evaluate", 0), n + 1
+    errors = {3: "NoHostError", 9: "HostGoneError", 11: "ClosedError", 12: "DeadlineError"}
+    return time.monotonic(), errors.get(int(answer.split()[0]), answer)
+
+
+def percentiles(values):
+    values = sorted(values) or [0.0]
+    return ", ".join(f"{p} %: {values[min(len(values) - 1, len(values) * p // 100)] * 1e3:.1f} ms" for p in (50, 90, 99, 100))
+
+
+def ask_the_next_host(name):
+    """Takes the name over, and is asked."""
+    with Host(name, channels=2) as host:
+        thread = threading.Thread(target=host.serve, args=(lambda request: request["x"],))
+        thread.start()
+        with connect(name) as runner:
+            assert runner.evaluate({"x": [1, 2]}).tolist() == [1, 2]
+        host.close()
+        thread.join()
+
+
+def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, torture, capsys):
+    c, steps, delays, seen = c_runner(), 0, [], {}
+    for seed in range(50 if torture else 1):
+        step = finished = 0
+        while finished < 3:
+            step += 1
+            wait = WAITS[(step + seed) % 3]
+            victims.start("host", step, name, wait)
+            when, error = survive_in_c(c, name) if (step + seed) % 2 else survive_in_python(name)
+            status, death = victims.death()
+            assert status in (0, -signal.SIGKILL)
+            finished = finished + 1 if status == 0 else 0
+            assert error in ("HostGoneError", "ClosedError", "NoHostError", "DeadlineError"), error
+            if error == "HostGoneError":
+                delays.append(max(0.0, when - death))
+                assert delays[-1] < ERROR_WITHIN, f"step {step}"
+            seen[error] = seen.get(error, 0) + 1
+            if (step + seed) % 3:
+                ask_the_next_host(name)
+            else:
+                segment.gc()
+            assert not shm_files(), f"step {step}"
+        steps = max(steps, step - 3)
+    with capsys.disabled():
+        print(f"\na Python host killed at {steps} steps: {seen}; from its death to its runner's error: {percentiles(delays)}")
+    assert steps > 20 and seen["HostGoneError"] > 10
+
+
+def test_a_runner_killed_at_any_step(name, victims, torture, capsys):
+    """Its channel, the only one, is the next runner's; arrays that the host kept stay as they were."""
+    steps, delays, kept = 0, [], []
+
+    def model(request):
+        assert (request["x"] == 7).all()
+        kept.append(request["x"])
+        if len(kept) > 3:
+            del kept[0]
+        return np.arange(request["n"] * 10)
+
+    for seed in range(50 if torture else 1):
+        with Host(name, channels=1, slots=4, wait=WAITS[seed % 3]) as host:
+            thread = threading.Thread(target=host.serve, args=(model,))
+            thread.start()
+            step = finished = 0
+            while finished < 3:
+                step += 1
+                victims.start("runner", step, name, WAITS[(step + seed) % 3])
+                status, death = victims.death()
+                assert status in (0, -signal.SIGKILL)
+                finished = finished + 1 if status == 0 else 0
+                with connect(name, deadline=30) as runner:
+                    delays.append(time.monotonic() - death)
+                    assert runner.evaluate({"x": np.full(5, 7), "n": 1}).tolist() == list(range(10))
+                assert all((x == 7).all() for x in kept)
+            steps = max(steps, step - 3)
+            host.close()
+            thread.join()
+    with capsys.disabled():
+        print(f"\na Python runner killed at {steps} steps; from its death to the next runner's connection: {percentiles(delays)}")
+    assert steps > 20
+
+
+@pytest.mark.parametrize("after", ["nothing", "a dead host"])
+def test_a_host_killed_before_any_change_of_files(name, victims, shm_files, after, torture, capsys):
+    step = finished = 0
+    while not finished:
+        step += 1
+        if after == "a dead host":
+            victims.start("host", 3, name, "block")
+            assert victims.death()[0] == -signal.SIGKILL and shm_files()
+        victims.start("files", step, name, "block")
+        status, _ = victims.death()
+        assert status in (0, -signal.SIGKILL)
+        finished = status == 0
+        if step % 2:
+            ask_the_next_host(name)
+        segment.gc()
+        assert not shm_files(), f"step {step}"
+    with capsys.disabled():
+        print(f"\na Python host killed before {step - 1} changes of files, after {after}")
+    assert step > 12
+
+
+def test_a_stopped_host_is_no_dead_one(name, python, in_thread):
+    host = python(
+        """
+        import sys, shmbridge
+        with shmbridge.Host(sys.argv[1]) as host:
+            print("made", flush=True)
+            host.serve(lambda request: request["x"])
+        """,
+        name,
+    )
+    assert host.line() == "made"
+    with connect(name) as runner:
+        assert runner.evaluate({"x": 1}) == 1
+        host.send_signal(signal.SIGSTOP)
+        asking = in_thread(runner.evaluate, {"x": 2})
+        asking.join(2)
+        assert asking.is_alive()
+        with pytest.raises(shmbridge.InUseError):
+            Host(name)
+        assert f"shmb.{name}" not in segment.gc()
+        host.send_signal(signal.SIGCONT)
+        assert asking.result() == 2
+    host.send_signal(signal.SIGINT)
+    assert host.end()[0] == 0
+
+
+def test_a_stopped_runner_is_no_dead_one_and_holds_nobody_up(name, python, serve):
+    asker = """
+        import sys, shmbridge
+        with shmbridge.connect(sys.argv[1]) as runner:
+            print(runner.evaluate({"x": 1}), flush=True)
+            sys.stdin.readline()
+            print(runner.evaluate({"x": 2}), flush=True)
+    """
+    with serve(lambda request: request["x"]) as host:
+        stopped = python(asker, name)
+        assert stopped.line() == "1"
+        stopped.send_signal(signal.SIGSTOP)
+        stopped.say()
+        until = time.monotonic() + 1
+        with connect(name) as runner:
+            while time.monotonic() < until:
+                assert runner.evaluate({"x": 5}) == 5
+            assert host.runners == 2
+        stopped.send_signal(signal.SIGCONT)
+        assert stopped.end() == (0, "2")
+
+
+def test_killed_hosts_of_many_runners_leave_nothing(name, python, shm_files, in_thread):
+    host = python(
+        """
+        import sys, shmbridge
+        with shmbridge.Host(sys.argv[1]) as host:
+            print("made", flush=True)
+            host.serve(lambda request: 1, max_batch=4)
+        """,
+        name,
+    )
+    assert host.line() == "made"
+
+    def ask():
+        with connect(name) as runner, contextlib.suppress(shmbridge.HostGoneError):
+            while True:
+                runner.evaluate({"x": 1})
+
+    asking = [in_thread(ask) for _ in range(6)]
+    time.sleep(0.3)
+    host.kill()
+    for call in asking:
+        call.result()
+    ask_the_next_host(name)
+    assert not shm_files()
