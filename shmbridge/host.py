@@ -19,6 +19,7 @@ from shmbridge.request import Request
 from shmbridge.tensor import TensorSpec, code_of
 
 SLICE_NS = 100_000_000  # a wait asks after signals at least this often
+MAX_WAIT = 50e-6  # seconds that a batch waits for more requests
 CACHED = 1024  # requests of known layout, dims and slot
 WAITS = {"adaptive": lib.SHMB_WAIT_ADAPTIVE, "spin": lib.SHMB_WAIT_SPIN, "block": lib.SHMB_WAIT_BLOCK}
 
@@ -224,7 +225,7 @@ class Host:
             elif until is not None and time.monotonic() >= until:
                 return None
 
-    def batches(self, max_size: int = 8, max_wait: float = 50e-6) -> Iterator[Batch]:
+    def batches(self, max_size: int = 8, max_wait: float = MAX_WAIT) -> Iterator[Batch]:
         """Requests of several runners together, for one forward pass: as many as come within max_wait seconds of the
         first, at most max_size; a batch ends early once every attached runner has asked. All requests of a batch have
         the same names, dtypes and shapes; others wait for the next batch. A batch ends with its turn of the loop: what it
@@ -340,7 +341,7 @@ class Host:
 
     # ---- Serve ----
 
-    def serve(self, model: Model, *, max_batch: int = 1, max_wait: float = 50e-6) -> None:
+    def serve(self, model: Model, *, max_batch: int = 1, max_wait: float = MAX_WAIT) -> None:
         """Answers every request with model(request): a value, or a dict of several by name; an exception becomes an
         error reply (ModelError on the other side). Until closed, Ctrl-C, or `until_idle`.
 

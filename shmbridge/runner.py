@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 import time
 from collections.abc import Mapping
@@ -20,7 +18,6 @@ from shmbridge.host import wait_code
 CONNECT_SLICE = 0.05  # seconds between looks at signals while connecting
 RETRY = {NoHostError.status, BusyError.status, DeadlineError.status}
 PENDING = -1
-CONNECT = re.compile(r"([?&])connect=(\d+\.?\d*|\.\d+)(s|ms|us)?(?=&|$)")
 KNOWN = 1024  # names whose arrays go the short way
 _NOTHING: tuple[Any, Any, int, bytes, Any] = (None, None, 0, b"", None)
 
@@ -32,7 +29,7 @@ class Runner:
         self,
         url: str | None = None,
         *,
-        connect_timeout: float = 10,
+        connect_timeout: float | None = None,
         deadline: float | None = None,
         wait: str = "adaptive",
     ) -> None:
@@ -151,38 +148,31 @@ class Runner:
             self.close()
 
 
-def _split_connect(url: str | None, timeout: float) -> tuple[str | None, float]:
-    """The URL without its connect timeout, which wins over `timeout`."""
-    where = os.environ.get("SHMBRIDGE_URL") if url is None else url
-    for match in CONNECT.finditer(where or ""):
-        timeout = float(match[2]) * {"ms": 1e-3, "us": 1e-6}.get(match[3], 1)
-    return where and CONNECT.sub(r"\1", where), timeout
-
-
-def _open(url: str | None, connect_timeout: float, deadline: float, wait: int) -> Any:
+def _open(url: str | None, connect_timeout: float | None, deadline: float, wait: int) -> Any:
     """shmb_open in slices, so that Ctrl-C works while there is no host."""
-    url, connect_timeout = _split_connect(url, connect_timeout)
-    until = time.monotonic() + connect_timeout
-    out = ffi.new("shmb_runner **")
+    start, text = time.monotonic(), ffi.NULL if url is None else url.encode()
+    out, timeout = ffi.new("shmb_runner **"), ffi.new("double *")
+    seconds = 0 if connect_timeout is None else connect_timeout or -1  # 0 means the default in C
+    options = ffi.new("shmb_options *", (ffi.sizeof("shmb_options"), seconds, deadline, wait))
     while True:
-        left = until - time.monotonic()
-        options = ffi.new(
-            "shmb_options *", (ffi.sizeof("shmb_options"), min(left, CONNECT_SLICE) if left > 0 else -1, deadline, wait)
-        )
-        status = lib.shmb_open(ffi.NULL if url is None else url.encode(), options, out)
+        status = lib.shmb_open_slice(text, options, CONNECT_SLICE, timeout, out)
         if not status:
             return out[0]
-        text = ffi.string(lib.shmb_error_message(out[0])).decode(errors="replace")
+        why = ffi.string(lib.shmb_error_message(out[0])).decode(errors="replace")
         lib.shmb_close(out[0])
-        if status not in RETRY or left <= 0:
-            raise_status(status, text)
+        if status not in RETRY or time.monotonic() - start >= timeout[0]:
+            raise_status(status, why)
 
 
 def connect(
-    url: str | None = None, *, connect_timeout: float = 10, deadline: float | None = None, wait: str = "adaptive"
+    url: str | None = None,
+    *,
+    connect_timeout: float | None = None,
+    deadline: float | None = None,
+    wait: str = "adaptive",
 ) -> Runner:
     """Opens a runner. url: "shm://NAME" or NAME; None reads $SHMBRIDGE_URL. connect_timeout: seconds to wait for a host
-    and a free channel. deadline: seconds for one evaluate; None: no end, though the host's death ends it. wait:
+    and a free channel; None: 10. Options in the URL win. deadline: seconds for one evaluate; None: no end, though the host's death ends it. wait:
     "adaptive", "spin" or "block". Errors: InvalidError, UnsupportedError, NoHostError, BusyError, DeadlineError (a live
     host did not answer), IncompatibleError, NotPermittedError, CorruptError, SystemCallError."""
     return Runner(url, connect_timeout=connect_timeout, deadline=deadline, wait=wait)

@@ -1,13 +1,15 @@
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "host.h"
 #include "runner.h"
 
 /* The kinds that this library speaks. */
 static const struct runner_kind *const kinds[] = {&shm_runner};
 
-enum { URL_ROOM = 4096 };
+enum { URL_ROOM = 4096, CONNECT_SECONDS = 10 };
 
 
 const char *shmb_version(void) {
@@ -15,13 +17,15 @@ const char *shmb_version(void) {
     return version;
 }
 
-static shmb_status connect_by_url(shmb_runner *r, const char *url, shmb_options *options) {
+static shmb_status connect_by_url(shmb_runner *r, const char *url, shmb_options *options, double slice, double *timeout) {
     char copy[URL_ROOM];
     const char *scheme, *where;
     if (!url) url = getenv("SHMBRIDGE_URL");
     if (!url || !*url)
         return fail(&r->broken, SHMB_INVALID, "no URL: pass one, e.g. shm://NAME, or set the environment variable SHMBRIDGE_URL");
     if (url_split(url, copy, sizeof copy, &scheme, &where, options, &r->broken)) return r->broken.status;
+    *timeout = options->connect_timeout = options->connect_timeout ? options->connect_timeout : CONNECT_SECONDS;
+    if (*timeout > slice) options->connect_timeout = slice;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(kinds[i]->scheme, scheme) != 0) continue;
         shmb_set_deadline(r, options->deadline);
@@ -31,7 +35,7 @@ static shmb_status connect_by_url(shmb_runner *r, const char *url, shmb_options 
     return fail(&r->broken, SHMB_UNSUPPORTED, "this library has no runner for \"%.60s://\": expected shm://NAME", scheme);
 }
 
-shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner **out) {
+shmb_status shmb_open_slice(const char *url, const shmb_options *options, double slice, double *timeout, shmb_runner **out) {
     shmb_options chosen = {.size = sizeof chosen};
     shmb_runner *r = *out = calloc(1, sizeof *r);
     if (!r) return SHMB_NO_MEMORY;
@@ -42,10 +46,15 @@ shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner 
         fail(&r->broken, SHMB_INVALID, "shmb_options.wait is %d, expected a shmb_wait", (int)options->wait);
     else {
         if (options) memcpy(&chosen, options, options->size); /* an older caller's is shorter */
-        connect_by_url(r, url, &chosen);
+        connect_by_url(r, url, &chosen, slice, timeout);
     }
     r->error = r->broken;
     return r->broken.status;
+}
+
+shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner **out) {
+    double timeout;
+    return shmb_open_slice(url, options, HUGE_VAL, &timeout, out);
 }
 
 void shmb_close(shmb_runner *r) {

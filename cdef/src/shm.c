@@ -117,7 +117,7 @@ static shmb_status shm_open_runner(shmb_runner *r, const char *where, const shmb
     if (!s) return fail(e, SHMB_NO_MEMORY, "no memory for a runner");
     strcpy(s->name, where);
     waiter_init(&s->waiter, options->wait);
-    double seconds = options->connect_timeout ? options->connect_timeout : 10;
+    double seconds = options->connect_timeout;
     int64_t until = clock_ns() + (seconds > 0 ? (int64_t)(seconds < 1e9 ? seconds * 1e9 : 1e18) : 0);
     /* An alive host answers a claim within a slice even when the caller does not want to wait for one to appear. */
     int64_t answer = seconds > 0 ? until : clock_ns() + SLICE_NS;

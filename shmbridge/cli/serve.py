@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import signal
 import time
@@ -21,10 +22,11 @@ from shmbridge.cli.console import console
 from shmbridge.cli.log import DecisionLog, entry
 from shmbridge.cli.model import Model, OnnxModel, Padded, load_python, named
 from shmbridge.errors import InvalidError
-from shmbridge.host import WAITS, Host
+from shmbridge.host import MAX_WAIT, WAITS, Host
 from shmbridge.request import Request
 
 SHOWN_ERRORS = 5  # different ones
+DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Host).parameters.items()}
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 8.4 has it without arguments
@@ -136,19 +138,19 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
               help="A function from a mapping of features to advice; the current directory is searched first.")
 @click.option("--max-batch", type=click.IntRange(1), metavar="N", help="Answer up to N runners at once; the arrays have "
               "one more dim in front.  [default: --pad-to's N, else 1]")
-@click.option("--max-wait", type=click.FloatRange(0), default=50e-6, show_default=True, metavar="SECONDS",
+@click.option("--max-wait", type=click.FloatRange(0), default=MAX_WAIT, show_default=True, metavar="SECONDS",
               help="How long a batch waits for more requests.")
 @click.option("--pad-to", type=click.IntRange(1), metavar="N", help="Always compute on N rows, so that a request's "
               "numbers do not depend on how many others came with it.")
 @click.option("--log", "log_path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Append every decision, as a line of JSON: time, features, advice or error.")
-@click.option("--channels", type=click.IntRange(1, 256), default=16, show_default=True, help="Runners at once.")
-@click.option("--slots", type=click.Choice(["2", "4", "8", "16", "32"]), default="2", show_default=True,
+@click.option("--channels", type=click.IntRange(1, 256), default=DEFAULTS["channels"], show_default=True, help="Runners at once.")
+@click.option("--slots", type=click.Choice(["2", "4", "8", "16", "32"]), default=str(DEFAULTS["slots"]), show_default=True,
               help="Messages under way for each runner.")
-@click.option("--request-bytes", type=Bytes(), default="1M", show_default=True, help="Room for one request.")
-@click.option("--advice-bytes", type=Bytes(), default="64K", show_default=True, help="Room for one advice.")
-@click.option("--header-bytes", type=Bytes(), default="32K", show_default=True, help="Room for names and dtypes.")
-@click.option("--wait", type=click.Choice(list(WAITS)), default="adaptive", show_default=True,
+@click.option("--request-bytes", type=Bytes(), default=DEFAULTS["request_bytes"], show_default=True, help="Room for one request.")
+@click.option("--advice-bytes", type=Bytes(), default=DEFAULTS["advice_bytes"], show_default=True, help="Room for one advice.")
+@click.option("--header-bytes", type=Bytes(), default=DEFAULTS["header_bytes"], show_default=True, help="Room for names and dtypes.")
+@click.option("--wait", type=click.Choice(list(WAITS)), default=DEFAULTS["wait"], show_default=True,
               help="How to wait for requests: spin as long as it pays, then sleep; always spin; always sleep.")
 @click.option("--until-idle", type=click.FloatRange(0), metavar="SECONDS", help="End after so long without any runner.")
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads of ONNX Runtime.")

@@ -53,7 +53,8 @@ struct bridge {
     shmb_host *host;
 };
 
-static const shmb_plan small_plan = {.channels = 4, .slots = 2, .header_bytes = 4096, .request_bytes = 65536, .advice_bytes = 4096};
+static const shmb_plan small_plan = {
+    .channels = 4, .slots = 2, .header_bytes = 4096, .request_bytes = 65536, .advice_bytes = 4096};
 
 static inline void bridge_unlink(struct bridge *b) {
     char path[NAME_ROOM];
@@ -131,8 +132,8 @@ static inline void bridge_echo(struct bridge *b, int64_t key) {
     shmb_host_reply_send(b->host, key, false);
 }
 
-/* Serves until closed: advice = the first feature's first element plus one, whatever its dtype; all of it when the first
- * feature is called "echo". */
+/* Serves until closed: advice = the first feature's first element plus one, whatever its dtype; all of it when the
+ * first feature is called "echo". */
 static inline void bridge_answer(struct bridge *b, int64_t key) {
     const shmb_message *m = shmb_host_message(b->host, key);
     const shmb_tensor *t = m && m->count ? &m->tensors[0] : NULL;
@@ -160,7 +161,9 @@ struct server {
     pthread_t thread;
 };
 
-static inline void server_run(struct server *s) { CHECK(pthread_create(&s->thread, NULL, bridge_serve, &s->bridge) == 0); }
+static inline void server_run(struct server *s) {
+    CHECK(pthread_create(&s->thread, NULL, bridge_serve, &s->bridge) == 0);
+}
 
 static inline void server_halt(struct server *s) {
     shmb_host_wake(s->bridge.host);

@@ -1,5 +1,6 @@
 /* Under ThreadSanitizer host and runner share one mapping of the segment: it sees who orders whom by addresses, so two
- * mappings of the same bytes would hide every race and invent others. Replaces the two files of the library that map by copies of its own. */
+ * mappings of the same bytes would hide every race and invent others. Replaces the two files of the library that map by
+ * copies of its own. */
 #ifndef ONE_MAPPING_H
 #define ONE_MAPPING_H
 
@@ -24,7 +25,8 @@ static inline void *map_once(void *at, size_t size, int protection, int flags, i
     if (fstat(fd, &st) != 0) return base;
     pthread_mutex_lock(&mappings_mutex);
     int i = 0;
-    while (i < MAPPINGS && !(mappings[i].users && mappings[i].file == st.st_ino && mappings[i].process == getpid())) i++;
+    while (i < MAPPINGS && !(mappings[i].users && mappings[i].file == st.st_ino && mappings[i].process == getpid()))
+        i++;
     if (i == MAPPINGS) {
         for (i = 0; mappings[i].users; i++) continue;
         mappings[i].process = getpid();

@@ -1,4 +1,5 @@
-/* What is no segment of ours is refused at attach with its own error: garbage, short, another version, mode or owner. */
+/* What is no segment of ours is refused at attach with its own error: garbage, short, another version, mode or owner.
+ */
 #include "bridge.h"
 
 static char name[64], path[NAME_ROOM];

@@ -1,4 +1,5 @@
-/* A runner more than there are channels waits until its connect deadline, then says BUSY; one that leaves makes room. */
+/* A runner more than there are channels waits until its connect deadline, then says BUSY; one that leaves makes room.
+ */
 #include "bridge.h"
 
 static void *close_soon(void *runner) {

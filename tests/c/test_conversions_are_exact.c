@@ -6,13 +6,17 @@
 
 static double half_value(uint32_t bits) {
     int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double v = exponent == 31 ? (fraction ? NAN : INFINITY) : exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    double v = exponent == 31 ? (fraction ? NAN : INFINITY)
+               : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                              : ldexp(fraction, -24);
     return bits & 0x8000 ? -v : v;
 }
 
 static double bfloat_value(uint32_t bits) {
     int exponent = bits >> 7 & 255, fraction = bits & 127;
-    double v = exponent == 255 ? (fraction ? NAN : INFINITY) : exponent ? ldexp(128 + fraction, exponent - 134) : ldexp(fraction, -133);
+    double v = exponent == 255 ? (fraction ? NAN : INFINITY)
+               : exponent      ? ldexp(128 + fraction, exponent - 134)
+                               : ldexp(fraction, -133);
     return bits & 0x8000 ? -v : v;
 }
 
@@ -25,7 +29,8 @@ static void all_of(shmb_dtype dtype, double (*value)(uint32_t)) {
         else CHECK(out == bits);
         if (!isfinite(v)) continue;
         /* Its neighbours among doubles, and the middle between it and the next, are not of that dtype. */
-        CHECK(!shmb_convert_f64(nextafter(v, INFINITY), dtype, &out) && !shmb_convert_f64(nextafter(v, -INFINITY), dtype, &out));
+        CHECK(!shmb_convert_f64(nextafter(v, INFINITY), dtype, &out) &&
+              !shmb_convert_f64(nextafter(v, -INFINITY), dtype, &out));
         double next = value(bits + 1);
         if ((bits & 0x7fff) != 0x7fff && isfinite(next)) CHECK(!shmb_convert_f64((v + next) / 2, dtype, &out));
     }
@@ -34,9 +39,11 @@ static void all_of(shmb_dtype dtype, double (*value)(uint32_t)) {
 /* The integers of `bits` bits around their edges, from int64 and from double. */
 static void integers(shmb_dtype dtype, double least, double most) {
     uint64_t out;
-    CHECK(shmb_convert_f64(least, dtype, &out) && shmb_convert_f64(0, dtype, &out) && shmb_convert_f64(-0.0, dtype, &out));
+    CHECK(shmb_convert_f64(least, dtype, &out) && shmb_convert_f64(0, dtype, &out) &&
+          shmb_convert_f64(-0.0, dtype, &out));
     CHECK(!shmb_convert_f64(least - (least < -1e15 ? 4096 : 1), dtype, &out) && !shmb_convert_f64(0.5, dtype, &out));
-    CHECK(!shmb_convert_f64(NAN, dtype, &out) && !shmb_convert_f64(INFINITY, dtype, &out) && !shmb_convert_f64(-INFINITY, dtype, &out));
+    CHECK(!shmb_convert_f64(NAN, dtype, &out) && !shmb_convert_f64(INFINITY, dtype, &out) &&
+          !shmb_convert_f64(-INFINITY, dtype, &out));
     if (most < 1e15) {
         CHECK(shmb_convert_f64(most, dtype, &out) && !shmb_convert_f64(most + 1, dtype, &out));
         CHECK(shmb_convert_i64((int64_t)most, dtype, &out) && !shmb_convert_i64((int64_t)most + 1, dtype, &out));
@@ -56,14 +63,17 @@ static void integers_as_floats(void) {
     for (int i = 0; i < 4; i++) {
         int64_t whole = (int64_t)1 << floats[i].bits, out;
         for (int sign = -1; sign <= 1; sign += 2) {
-            CHECK(shmb_convert_i64(sign * whole, floats[i].dtype, &out) && !shmb_convert_i64(sign * (whole + 1), floats[i].dtype, &out));
-            CHECK(shmb_convert_i64(sign * (whole - 1), floats[i].dtype, &out) && shmb_convert_i64(sign * (whole + 2), floats[i].dtype, &out));
+            CHECK(shmb_convert_i64(sign * whole, floats[i].dtype, &out) &&
+                  !shmb_convert_i64(sign * (whole + 1), floats[i].dtype, &out));
+            CHECK(shmb_convert_i64(sign * (whole - 1), floats[i].dtype, &out) &&
+                  shmb_convert_i64(sign * (whole + 2), floats[i].dtype, &out));
         }
         CHECK(!shmb_convert_i64(INT64_MAX, floats[i].dtype, &out));
         CHECK(shmb_convert_i64(INT64_MIN, floats[i].dtype, &out) == (floats[i].dtype != SHMB_FLOAT16));
     }
     int64_t out;
-    CHECK(!shmb_convert_i64(65536, SHMB_FLOAT16, &out) && shmb_convert_i64(65504, SHMB_FLOAT16, &out) && !shmb_convert_i64(65505, SHMB_FLOAT16, &out));
+    CHECK(!shmb_convert_i64(65536, SHMB_FLOAT16, &out) && shmb_convert_i64(65504, SHMB_FLOAT16, &out) &&
+          !shmb_convert_i64(65505, SHMB_FLOAT16, &out));
 }
 
 int main(void) {
@@ -85,7 +95,8 @@ int main(void) {
     CHECK(shmb_convert_f64(DBL_TRUE_MIN, SHMB_FLOAT64, &out) && !shmb_convert_f64(DBL_TRUE_MIN, SHMB_FLOAT32, &out));
     CHECK(!shmb_convert_f64(DBL_MAX, SHMB_FLOAT16, &out) && !shmb_convert_f64(DBL_TRUE_MIN, SHMB_BFLOAT16, &out));
     float f;
-    CHECK(shmb_convert_f64(INFINITY, SHMB_FLOAT32, &f) && isinf(f) && shmb_convert_f64(NAN, SHMB_FLOAT32, &f) && isnan(f));
+    CHECK(shmb_convert_f64(INFINITY, SHMB_FLOAT32, &f) && isinf(f) && shmb_convert_f64(NAN, SHMB_FLOAT32, &f) &&
+          isnan(f));
     CHECK(!shmb_convert_i64(1, SHMB_ANY, &out) && !shmb_convert_f64(1, SHMB_ANY, &out));
     return 0;
 }

@@ -1,4 +1,5 @@
-/* Tensors, strings and lists without elements arrive, with their dims, both ways; so does a request without features. */
+/* Tensors, strings and lists without elements arrive, with their dims, both ways; so does a request without features.
+ */
 #include "bridge.h"
 
 int main(void) {

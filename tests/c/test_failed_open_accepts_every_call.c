@@ -12,7 +12,8 @@ static void use(shmb_runner *r, shmb_status expected) {
         memset(shmb_feature_ragged(r, "l", SHMB_INT8, 2, (const int64_t[]){50, 50}, 1, NULL), 1, 100);
         CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), expected);
         CHECK(advice == 17 && *shmb_error_message(r));
-        CHECK(shmb_advice_count(r) == 0 && shmb_advice(r, "x", &t) == SHMB_MISMATCH && shmb_advice_at(r, 0, &t) == SHMB_INVALID);
+        CHECK(shmb_advice_count(r) == 0 && shmb_advice(r, "x", &t) == SHMB_MISMATCH &&
+              shmb_advice_at(r, 0, &t) == SHMB_INVALID);
         shmb_discard(r);
         shmb_set_deadline(r, 1);
         shmb_interrupt(r);

@@ -1,4 +1,5 @@
-/* A host that closes gives every runner CLOSED: waiting, idle or connecting; a reply that was sent before still counts. */
+/* A host that closes gives every runner CLOSED: waiting, idle or connecting; a reply that was sent before still counts.
+ */
 #include "bridge.h"
 
 static void *evaluate(void *runner) {
@@ -10,7 +11,8 @@ static void *evaluate(void *runner) {
 int main(void) {
     struct bridge b;
     bridge_open(&b, "closes", small_plan, SHMB_WAIT_DEFAULT);
-    shmb_runner *waiting = bridge_connect(&b, ""), *idle = bridge_connect(&b, "wait=spin"), *answered = bridge_connect(&b, "");
+    shmb_runner *waiting = bridge_connect(&b, ""), *idle = bridge_connect(&b, "wait=spin"),
+                *answered = bridge_connect(&b, "");
     shmb_set_i64(answered, "x", 1);
     bridge_answer(&b, bridge_ask(&b, answered, SHMB_ANY));
     pthread_t thread;

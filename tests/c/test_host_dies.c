@@ -1,4 +1,5 @@
-/* A host that is killed gives its runners HOST_GONE, while they wait and later; the next host of that kind is reached. */
+/* A host that is killed gives its runners HOST_GONE, while they wait and later; the next host of that kind is reached.
+ */
 #include "bridge.h"
 
 static void accept_only(struct bridge *b) {

@@ -1,4 +1,5 @@
-/* A host of the same name after a dead one: old runners learn of the death, new ones and reopened ones reach the new host. */
+/* A host of the same name after a dead one: old runners learn of the death, new ones and reopened ones reach the new
+ * host. */
 #include "bridge.h"
 
 static char name[64];

@@ -12,7 +12,8 @@ int main(void) {
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             shmb_set_i64(r, "x", 1);
             int64_t key = bridge_ask(&b, r, SHMB_ANY);
-            CHECK(shmb_host_reply_error(b.host, key, false, i % 2 ? SHMB_DROPPED : SHMB_MODEL, text, sizes[i]) == SHMB_OK);
+            CHECK(shmb_host_reply_error(b.host, key, false, i % 2 ? SHMB_DROPPED : SHMB_MODEL, text, sizes[i]) ==
+                  SHMB_OK);
             CHECK(shmb_host_reply_error(b.host, key, false, SHMB_MODEL, text, 1) == SHMB_RUNNER_GONE); /* once only */
             CHECK_STATUS(r, bridge_result(r), i % 2 ? SHMB_DROPPED : SHMB_MODEL);
             size_t found = strlen(shmb_error_message(r));

@@ -2,7 +2,8 @@
 #include "bridge.h"
 #include "runner.h"
 
-static void good(const char *url, const char *scheme_expected, const char *where_expected, double connect, double deadline, shmb_wait wait) {
+static void good(const char *url, const char *scheme_expected, const char *where_expected, double connect,
+                 double deadline, shmb_wait wait) {
     char copy[256];
     const char *scheme, *where;
     shmb_options o = {.size = sizeof o};

@@ -10,7 +10,8 @@ static void ask(shmb_dtype want, bool is_float, double value, shmb_status expect
     shmb_set_i64(r, "x", 0);
     int64_t key = bridge_ask(&b, r, want);
     CHECK(shmb_host_message(b.host, key)->want == want);
-    shmb_status replied = is_float ? shmb_host_reply_f64(b.host, key, false, value) : shmb_host_reply_i64(b.host, key, false, (int64_t)value);
+    shmb_status replied = is_float ? shmb_host_reply_f64(b.host, key, false, value)
+                                   : shmb_host_reply_i64(b.host, key, false, (int64_t)value);
     CHECK_STATUS(r, replied, expected);
     CHECK_STATUS(r, bridge_result(r), expected);
     if (expected) {
@@ -42,7 +43,8 @@ int main(void) {
     float f;
     double d;
     int32_t i;
-    for (int k = 0; k < 2; k++) { /* a reply of another dtype or size is a MISMATCH, and the runner's variable is untouched */
+    for (int k = 0; k < 2;
+         k++) { /* a reply of another dtype or size is a MISMATCH, and the runner's variable is untouched */
         f = -3;
         shmb_set_i64(r, "echo", 1);
         int64_t key = bridge_ask(&b, r, SHMB_FLOAT32);

@@ -17,7 +17,8 @@ static uint64_t start(const uint8_t *data, uint8_t *file) {
     struct geometry g = {.channels = data[0] % 8, .slots = 1u << data[1] % 6,
                          .meta_bytes = {64 * (uint64_t)data[2], 64 * (uint64_t)data[3]},
                          .body_bytes = {64 * (uint64_t)data[4], 64 * (uint64_t)data[5]}};
-    if (!segment_plan(&g, &b)) b = (struct superblock){.magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION, .size = 4096};
+    if (!segment_plan(&g, &b))
+        b = (struct superblock){.magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION, .size = 4096};
     memcpy(file, &b, sizeof b);
     uint64_t size = b.size + (data[6] & 1 ? (uint64_t)data[7] * 64 : 0) - (data[6] & 2 ? data[8] : 0);
     return size < LARGEST ? size : LARGEST;

@@ -22,7 +22,8 @@ static uint64_t next(int bytes) {
 }
 /* A number that is likely to be at an edge. */
 static int64_t edge(void) {
-    static const int64_t edges[] = {0, 1, 2, 3, 4, 7, 8, 32, 64, 512, 1024, 4096, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN, -1};
+    static const int64_t edges[] = {0,   1,    2,    3,       4,         7,         8,         32, 64,
+                                    512, 1024, 4096, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN, -1};
     uint8_t n = next8();
     return n < sizeof edges / sizeof *edges ? edges[n] : n < 0xf0 ? n - 17 : (int64_t)next(8);
 }
@@ -53,7 +54,11 @@ static uint32_t write_meta(struct lane *l, uint32_t slot) {
     }
     for (uint32_t i = 0; i < count; i++) {
         snprintf(names[i], sizeof names[i], "f%u", next8() & 31);
-        fields[i] = (struct field){.name = names[i], .name_bytes = (uint32_t)strlen(names[i]), .dtype = next8() % 15, .kind = next8() % 5, .rank = next8() % 10};
+        fields[i] = (struct field){.name = names[i],
+                                   .name_bytes = (uint32_t)strlen(names[i]),
+                                   .dtype = next8() % 15,
+                                   .kind = next8() % 5,
+                                   .rank = next8() % 10};
         dims += field_dims(&fields[i]);
     }
     _Alignas(8) uint8_t header[512];
@@ -71,9 +76,16 @@ static void write_body(struct lane *l, uint32_t slot) {
 
 static void write_descriptor(struct lane *l, uint64_t position, uint64_t sequence, uint32_t owned) {
     uint32_t flags = next8(), slot = next8();
-    struct descriptor d = {.sequence = flags & 0x80 ? (uint64_t)edge() : sequence, .generation = flags & 0x40 ? (uint32_t)edge() : generation,
-                           .returns = flags & 0x20 ? (uint32_t)next(4) : owned, .layout = next8() % 20, .slot = slot < 200 ? slot % 2 : slot < 220 ? NO_SLOT : (uint8_t)slot,
-                           .flags = next8() & (flags & 0x10 ? 0xff : ALL_FLAGS), .code = next8() % 24, .text = (uint16_t)next(2)};
+    struct descriptor d = {.sequence = flags & 0x80 ? (uint64_t)edge() : sequence,
+                           .generation = flags & 0x40 ? (uint32_t)edge() : generation,
+                           .returns = flags & 0x20 ? (uint32_t)next(4) : owned,
+                           .layout = next8() % 20,
+                           .slot = slot < 200   ? slot % 2
+                                   : slot < 220 ? NO_SLOT
+                                                : (uint8_t)slot,
+                           .flags = next8() & (flags & 0x10 ? 0xff : ALL_FLAGS),
+                           .code = next8() % 24,
+                           .text = (uint16_t)next(2)};
     uint32_t size = d.flags & (NEW | DIMS) && d.slot < l->count ? write_meta(l, d.slot) : (uint32_t)next(4);
     if (d.slot < l->count) write_body(l, d.slot);
     for (int i = 0; i < INLINE_BYTES; i++) d.data[i] = (uint8_t)(size * (uint32_t)i);
@@ -201,7 +213,8 @@ static void fuzz_host_side(void) {
         fill(next8());
         read_advice(s);
         if (shmb_runner_start(r, op & 1 ? (shmb_dtype)(op >> 4) % 14 : SHMB_ANY)) continue;
-        for (int i = op >> 1 & 3; i > 0; i--) write_descriptor(&l, position++, s->sequence - (next8() & 1), 1u << (next8() & 1));
+        for (int i = op >> 1 & 3; i > 0; i--)
+            write_descriptor(&l, position++, s->sequence - (next8() & 1), 1u << (next8() & 1));
         if (op & 8) {
             atomic_store(&line->ready, (uint64_t)generation << 8 | next8());
             line->reason_bytes = (uint32_t)edge();

@@ -309,7 +309,7 @@ def test_killed_hosts_of_many_runners_leave_nothing(name, python, shm_files, in_
         import sys, shmbridge
         with shmbridge.Host(sys.argv[1]) as host:
             print("made", flush=True)
-            host.serve(lambda request: 1, max_batch=4)
+            host.serve(lambda batch: [1] * batch.size, max_batch=4)
         """,
         name,
     )
