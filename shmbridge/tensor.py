@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ DTYPE_OF_CODE: dict[int, np.dtype[Any]] = {
     lib.SHMB_FLOAT64: np.dtype(np.float64),
 }
 CODE_OF_DTYPE: dict[np.dtype[Any], int] = {dtype: code for code, dtype in DTYPE_OF_CODE.items()}
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def dtype_of(code: int) -> np.dtype[Any]:
@@ -238,9 +240,10 @@ def as_field(name: str, value: Any) -> Field:
     """What a value is on the wire. Takes numpy arrays and scalars, Python numbers, str, lists (nested evenly: a tensor;
     unevenly: ragged; of str: a list of strings), Ragged, and anything with DLPack or the array protocol.
     Lists that mix types, objects and complex numbers are InvalidError: nothing is converted silently."""
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise InvalidError(f"expected a name: text of one character or more, none of them zero; found {name!a}")
-    _utf8(name, name)
+    if not isinstance(name, str) or not name or "\0" in name or SURROGATE.search(name):
+        raise InvalidError(
+            f"expected a name: text of one character or more, none of them zero or a lone surrogate; found {name!a}"
+        )
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidError(
             f'"{name}": no tensor has a mask; expected an array, found a masked one: fill it, e.g. with .filled(0)'

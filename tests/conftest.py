@@ -111,7 +111,9 @@ def serve(name):
     @contextlib.contextmanager
     def serving(model, *, max_batch=1, max_wait=50e-6, **options):
         with Host(name, **options) as host:
-            thread = threading.Thread(target=host.serve, args=(model,), kwargs={"max_batch": max_batch, "max_wait": max_wait})
+            thread = threading.Thread(
+                target=host.serve, args=(model,), kwargs={"max_batch": max_batch, "max_wait": max_wait}
+            )
             thread.start()
             try:
                 yield host

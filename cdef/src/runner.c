@@ -82,12 +82,9 @@ void shmb_set(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, 
     void *to = shmb_feature(r, name, dtype, rank, dims);
     size_t bytes = shmb_dtype_size(dtype);
     if (!to || !r || r->stuck.status) return;
-    if (!data && bytes) {
-        fail(&r->stuck, SHMB_INVALID, "\"%.100s\": expected data, found NULL", name);
-        return;
-    }
     for (int i = 0; i < rank; i++) bytes *= (size_t)dims[i];
-    if (bytes) put(to, data, bytes);
+    if (bytes && !data) fail(&r->stuck, SHMB_INVALID, "\"%.100s\": expected data, found NULL", name);
+    else if (bytes) put(to, data, bytes);
 }
 
 void shmb_set_i64(shmb_runner *r, const char *name, int64_t value) { shmb_set(r, name, SHMB_INT64, 0, NULL, &value); }

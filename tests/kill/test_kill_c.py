@@ -199,7 +199,10 @@ def test_host_killed_at_each_store(build: Path, name: str, request: pytest.Fixtu
             watch = os.pidfd_open(host.process.pid)
             status, at, died = _result_or_death(runner, watch)
             os.close(watch)
-            if status in (OK, TIMEOUT):  # the store was never made, or a loaded machine did not come to accept the claim
+            if status in (
+                OK,
+                TIMEOUT,
+            ):  # the store was never made, or a loaded machine did not come to accept the claim
                 host.process.kill()
                 host.died()
                 continue

@@ -1,7 +1,7 @@
 """A Python host and a Python runner killed before every store to the segment, and a host before every change of files.
 
-The victims run a build that stops before the chosen store (SHMB_STEPS); the survivors run the ordinary one. A warm process
-forks the victims. Afterwards the survivor has its error, the next one works, and nothing is left below /dev/shm.
+The victims run a build that stops before the chosen store (SHMB_STEPS); the survivors run the ordinary one. A warm
+process forks the victims. Afterwards the survivor has its error, the next one works, and nothing is left below /dev/shm.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ VICTIMS = """
 
     def host(name, wait):
         kept = []
-        with shmbridge.Host(name, channels=2, request_bytes=4096, advice_bytes=4096, header_bytes=1024, wait=wait) as host:
+        with shmbridge.Host(name, channels=2, request_bytes=4096, advice_bytes=4096, wait=wait) as host:
             for request in host:
                 n = int(request["n"])
                 kept.append(request["x"])
@@ -64,9 +64,10 @@ VICTIMS = """
                     os.kill(os.getpid(), signal.SIGKILL)
                 return function(*args, **options)
             return wrapper
-        for module, names in [(posix_ipc, ["SharedMemory", "Semaphore"]), (os, ["posix_fallocate", "link", "open", "close"]), (pathlib.Path, ["unlink"])]:
-            for function in names:
-                setattr(module, function, wrap(getattr(module, function)))
+        makes = [(posix_ipc, "SharedMemory"), (posix_ipc, "Semaphore")]
+        changes = [(os, "posix_fallocate"), (os, "link"), (os, "open"), (os, "close"), (pathlib.Path, "unlink")]
+        for module, function in makes + changes:
+            setattr(module, function, wrap(getattr(module, function)))
 
     print("warm", flush=True)
     for line in sys.stdin:
@@ -95,7 +96,19 @@ VICTIMS = """
 def steps_build(tmp_path_factory):
     """The package, built to stop before a chosen store."""
     target = tmp_path_factory.mktemp("steps")
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, "-C", "cmake.define.SHMB_STEPS=ON", ROOT]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--target",
+        target,
+        "-C",
+        "cmake.define.SHMB_STEPS=ON",
+        ROOT,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return target
@@ -103,7 +116,7 @@ def steps_build(tmp_path_factory):
 
 @pytest.fixture
 def victims(steps_build, python):
-    """victims(role, step, name, wait): starts one; victims.death(): its exit status and when it was known to be dead."""
+    """victims.start(role, step, name, wait): one; victims.death(): its exit status and when it was known to be dead."""
 
     class Victims:
         process = python(VICTIMS, env={**os.environ, "PYTHONPATH": str(steps_build)})
@@ -158,7 +171,9 @@ def survive_in_c(runner, name):
 
 def percentiles(values):
     values = sorted(values) or [0.0]
-    return ", ".join(f"{p} %: {values[min(len(values) - 1, len(values) * p // 100)] * 1e3:.1f} ms" for p in (50, 90, 99, 100))
+    return ", ".join(
+        f"{p} %: {values[min(len(values) - 1, len(values) * p // 100)] * 1e3:.1f} ms" for p in (50, 90, 99, 100)
+    )
 
 
 def ask_the_next_host(name):
@@ -196,7 +211,10 @@ def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, torture, 
             assert not shm_files(), f"step {step}"
         steps = max(steps, step - 3)
     with capsys.disabled():
-        print(f"\na Python host killed at {steps} steps: {seen}; from its death to its runner's error: {percentiles(delays)}")
+        print(
+            f"\na Python host killed at {steps} steps: {seen}; from its death to its runner's error:",
+            percentiles(delays),
+        )
     assert steps > 20 and seen["HostGoneError"] > 10
 
 
@@ -230,7 +248,10 @@ def test_a_runner_killed_at_any_step(name, victims, torture, capsys):
             host.close()
             thread.join()
     with capsys.disabled():
-        print(f"\na Python runner killed at {steps} steps; from its death to the next runner's connection: {percentiles(delays)}")
+        print(
+            f"\na Python runner killed at {steps} steps; from its death to the next runner's connection:",
+            percentiles(delays),
+        )
     assert steps > 20
 
 

@@ -55,7 +55,11 @@ def claim(s: State, i: int, bump: bool) -> Iterator[State]:
     c = s.claimers[i]
     g = c.generation
     if c.at == "lock" and s.lock < 0:
-        yield put(s._replace(lock=i), i, c._replace(at="publish", generation=s.claim[0] + (1 if bump or not s.claim[0] else 0)))
+        yield put(
+            s._replace(lock=i),
+            i,
+            c._replace(at="publish", generation=s.claim[0] + (1 if bump or not s.claim[0] else 0)),
+        )
     elif c.at == "publish":
         yield put(s._replace(claim=(g, CLAIMED), published=(*s.published, i)), i, c._replace(at="wait"))
     elif c.at == "wait" and s.ready == g:
@@ -103,7 +107,9 @@ def owner_of(s: State, generation: int) -> int:
 
 def faults(bump: bool) -> set[str]:
     """What goes wrong in any of the reachable states."""
-    seen, ends = explore(State(), lambda s: [] if s.wrong else [*host(s), *(t for i in range(CLAIMERS) for t in claim(s, i, bump))])
+    seen, ends = explore(
+        State(), lambda s: [] if s.wrong else [*host(s), *(t for i in range(CLAIMERS) for t in claim(s, i, bump))]
+    )
     found = {s.wrong for s in seen if s.wrong}
     for s in seen:
         owners = [i for i, c in enumerate(s.claimers) if c.at in ("fill", "stamp")]

@@ -85,14 +85,18 @@ def host(s: State, copies_last: bool) -> Iterator[State]:
             free=h.free | m.returns,
             open=(*h.open, (m.sequence, m.slot)),
         )
-        yield s._replace(host=after, requests=s.requests[1:], wrong="a reply slot came back twice" if h.free & m.returns else "")
+        yield s._replace(
+            host=after, requests=s.requests[1:], wrong="a reply slot came back twice" if h.free & m.returns else ""
+        )
     for sequence, slot in h.open:
         others = tuple(q for q in h.open if q != (sequence, slot))
         busy = sum(1 << q[1] for q in others)
         for keep in (False, True):
             held = h.held if keep else h.held & ~(1 << slot)
             returns = h.ours & ~held & ~busy
-            wrong = "a reply was overwritten" if len(s.replies) == SLOTS else "" if h.free else "the host has no reply slot"
+            wrong = (
+                "a reply was overwritten" if len(s.replies) == SLOTS else "" if h.free else "the host has no reply slot"
+            )
             out = slots(h.free)[0] if h.free else 0
             after = h._replace(ours=h.ours & ~returns, held=held, open=others, free=h.free & ~(1 << out))
             yield s._replace(host=after, replies=(*s.replies, Message(sequence, out, returns)), wrong=wrong)
@@ -109,7 +113,12 @@ def faults(copies_last: bool) -> set[str]:
         idle = not (s.requests or s.replies or s.host.open)
         if idle and not s.runner.free:
             found.add("the runner has no slot, and none will come")
-        if bin(s.runner.free | s.host.ours).count("1") + len(s.requests) + sum(bin(m.returns).count("1") for m in s.replies) != SLOTS:
+        if (
+            bin(s.runner.free | s.host.ours).count("1")
+            + len(s.requests)
+            + sum(bin(m.returns).count("1") for m in s.replies)
+            != SLOTS
+        ):
             found.add("a slot was lost or doubled")
     return found
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from shmbridge import ClosedError, DroppedError, Host, InvalidError, ModelError, connect
-from shmbridge._native import lib
 
 
 @pytest.fixture
@@ -218,6 +217,8 @@ def test_a_batch_without_a_reply_is_answered_with_an_error(host, runners, in_thr
 def test_closing_the_host_ends_the_wait_for_more(host, runners, in_thread):
     asking = [in_thread(runner.evaluate, {"x": 1}) for runner in runners(2)[:1]]
     batches = in_thread(next, host.batches(max_wait=86400))
+    from shmbridge._native import lib
+
     while lib.shmb_host_waiting(host._h) == 0:
         pass  # until the host has the first request
     host.close()

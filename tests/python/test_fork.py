@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 
-from shmbridge import ForkedError, Host, connect
+from shmbridge import ForkedError, Host, HostGoneError, connect, segment
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 
@@ -103,7 +103,7 @@ def test_every_call_on_an_inherited_handle_says_what_to_do(bridge, shm_files):
         return True
 
     assert in_child(asks) == 0
-    assert goes_on(host, runner, type("Answered", (), {"reply": lambda *_: None})(), type("Done", (), {"result": lambda *_: 5})(), shm_files)
+    assert len(shm_files()) == 18
 
 
 @pytest.mark.parametrize("how", ["nothing", "close", "del", "gc", "exit", "sys.exit", "with", "kill"])
@@ -234,8 +234,6 @@ def test_a_child_of_a_live_host_does_not_keep_it_alive(name, python, in_thread, 
             host.kill()
             os.waitpid(host.pid, 0)
             host.returncode = -9
-            from shmbridge import HostGoneError
-
             with pytest.raises(HostGoneError):
                 runner.evaluate({})
         with Host(name):
@@ -246,7 +244,7 @@ def test_a_child_of_a_live_host_does_not_keep_it_alive(name, python, in_thread, 
 
 def test_a_program_that_is_executed_inherits_nothing(bridge, shm_files):
     listing = subprocess.run(
-        [sys.executable, "-c", "import os; print([os.readlink(f'/proc/self/fd/{f}') for f in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{f}')])"],
+        ["ls", "-l", "/proc/self/fd"],
         capture_output=True,
         text=True,
         close_fds=False,
@@ -269,10 +267,10 @@ def test_a_host_that_becomes_another_program_is_a_dead_one(name, python, shm_fil
     assert host.line() == "made"
     assert len(shm_files()) == 18
     host.say()
-    while os.readlink(f"/proc/{host.pid}/exe").endswith("sleep") is False and "sleep" not in open(f"/proc/{host.pid}/cmdline").read():
+    while segment.bridges() and any(info.name == name and info.alive for info in segment.bridges()):
         pass
     with Host(name) as successor:
-        assert not successor._closed
+        assert not successor._closed and host.poll() is None
     host.kill()
 
 

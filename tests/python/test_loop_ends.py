@@ -7,7 +7,17 @@ import time
 
 import pytest
 
-from shmbridge import BusyError, ClosedError, DeadlineError, Host, InvalidError, NoHostError, UnsupportedError, connect
+from shmbridge import (
+    BusyError,
+    ClosedError,
+    DeadlineError,
+    DroppedError,
+    Host,
+    InvalidError,
+    NoHostError,
+    UnsupportedError,
+    connect,
+)
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
 
@@ -160,17 +170,18 @@ def test_ctrl_c_ends_a_hosts_loop_while_runners_ask(name, python, in_thread):
         call.result()
 
 
-def test_ctrl_c_in_the_model_ends_serve(name, python):
-    host = python(SERVING.format(loop="import time; host.serve(lambda request: print('asked', flush=True) or time.sleep(1000))"), name)
+def test_ctrl_c_in_the_model_ends_serve(name, python, in_thread):
+    loop = "import time; host.serve(lambda request: print('asked', flush=True) or time.sleep(1000))"
+    host = python(SERVING.format(loop=loop), name)
     assert host.line() == "ready"
     runner = connect(name)
-    asking = threading.Thread(target=lambda: pytest.raises(Exception, runner.evaluate, {"x": 1}))
-    asking.start()
+    asking = in_thread(runner.evaluate, {"x": 1})
     assert host.line() == "asked"
     host.send_signal(signal.SIGINT)
     status, out = host.end()
     assert status == 0 and out.startswith("ended")
-    asking.join()
+    with pytest.raises((ClosedError, DroppedError)):
+        asking.result()
     runner.close()
 
 
@@ -336,9 +347,15 @@ def test_the_runner_too_many_waits_and_then_says_so(serve, in_thread):
 
 
 def test_channels_of_dead_runners_are_used_again(serve, python):
+    code = """
+        import sys, time, shmbridge
+        runner = shmbridge.connect(sys.argv[1])
+        print("in", flush=True)
+        time.sleep(1000)
+    """
     with serve(lambda request: request["x"], channels=2) as host:
         for i in range(6):
-            victim = python("import sys, time, shmbridge; r = shmbridge.connect(sys.argv[1]); print('in', flush=True); time.sleep(99)", host.name)
+            victim = python(code, host.name)
             assert victim.line() == "in"
             os.kill(victim.pid, signal.SIGKILL)
             victim.wait()

@@ -53,7 +53,10 @@ def shm_path(name):
 # ---- Names ----
 
 
-@pytest.mark.parametrize("bad", ["", "a b", "a/b", ".a", "..", "ä", "a\n", "a~b", "x" * 101, "shm://", "shm://a?wait=spin", "pipe:///a", "a\0b"])
+@pytest.mark.parametrize(
+    "bad",
+    ["", "a b", "a/b", ".a", "..", "ä", "a\n", "a~b", "x" * 101, "shm://", "shm://a?wait=spin", "pipe:///a", "a\0b"],
+)
 def test_a_name_that_is_none_is_an_error(bad):
     with pytest.raises(InvalidError, match="is no name of a bridge: expected shm://NAME or NAME of 1 to 100"):
         Host(bad)
@@ -68,7 +71,18 @@ def test_a_long_name_of_every_allowed_character(new_name):
 
 @pytest.mark.parametrize(
     "options",
-    [{"channels": 0}, {"channels": 257}, {"channels": -1}, {"slots": 1}, {"slots": 3}, {"slots": 64}, {"request_bytes": 0}, {"advice_bytes": -1}, {"request_bytes": 1 << 41}, {"header_bytes": 1 << 40}],
+    [
+        {"channels": 0},
+        {"channels": 257},
+        {"channels": -1},
+        {"slots": 1},
+        {"slots": 3},
+        {"slots": 64},
+        {"request_bytes": 0},
+        {"advice_bytes": -1},
+        {"request_bytes": 1 << 41},
+        {"header_bytes": 1 << 40},
+    ],
     ids=str,
 )
 def test_sizes_that_make_no_sense_are_an_error_and_leave_nothing(name, options, shm_files):
@@ -77,7 +91,10 @@ def test_sizes_that_make_no_sense_are_an_error_and_leave_nothing(name, options, 
     assert not shm_files()
 
 
-@pytest.mark.parametrize("options", [{"channels": 1, "slots": 32}, {"channels": 256, "request_bytes": 1, "advice_bytes": 1, "header_bytes": 1 << 10}])
+@pytest.mark.parametrize(
+    "options",
+    [{"channels": 1, "slots": 32}, {"channels": 256, "request_bytes": 1, "advice_bytes": 1, "header_bytes": 1 << 10}],
+)
 def test_the_largest_and_smallest_sizes_work(serve, options):
     with serve(lambda request: 1, **options) as host, connect(host.url) as runner:
         assert runner.evaluate({"x": True}) == 1
@@ -97,7 +114,9 @@ def test_files_are_the_users_alone(name, shm_files):
 def test_a_live_hosts_name_is_in_use(name):
     with Host(name) as host:
         for _ in range(3):
-            with pytest.raises(InUseError, match=rf'a live host \(process {os.getpid()}\) is named "{name}" already: close it'):
+            with pytest.raises(
+                InUseError, match=rf'a live host \(process {os.getpid()}\) is named "{name}" already: close it'
+            ):
                 Host(name)
         assert shm_path(name).exists() and not host._closed
     Host(name).close()
@@ -187,7 +206,9 @@ def test_bridges_shows_the_living_and_the_dead(name, dead_host, in_thread):
         host.receive(timeout=30).reply(2)
         assert asking.result() == 2
         (info,) = mine()
-        assert [(c.state, c.pid, c.served) for c in info.channels][:1] == [("attached", os.getpid(), 1)] and info.served == 1
+        assert [(c.state, c.pid, c.served) for c in info.channels][:1] == [
+            ("attached", os.getpid(), 1)
+        ] and info.served == 1
         runner.close()
     dead_host()
     (info,) = mine()
@@ -239,7 +260,15 @@ def test_a_removed_bridge_is_no_trouble(name, serve):
 
 def copy_of_a_segment(name, python):
     """The bytes of a live segment, from another process."""
-    other = python("import sys, shmbridge; h = shmbridge.Host(sys.argv[1], channels=1); print(1, flush=True); sys.stdin.readline(); h.close()", name)
+    other = python(
+        """
+        import sys, shmbridge
+        with shmbridge.Host(sys.argv[1], channels=1):
+            print("made", flush=True)
+            sys.stdin.readline()
+        """,
+        name,
+    )
     other.line()
     data = shm_path(name).read_bytes()
     other.say()
@@ -350,7 +379,9 @@ def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files)
     host = python("import signal, shmbridge\n" + other + textwrap.dedent(DIES), name, cwd="/")
     assert host.line() == "made"
     for _ in range(2):
-        with pytest.raises(NotPermittedError, match="belongs to user 65534, expected 0: run host and runner as one user"):
+        with pytest.raises(
+            NotPermittedError, match="belongs to user 65534, expected 0: run host and runner as one user"
+        ):
             connect(name, connect_timeout=1000)
         with pytest.raises((InUseError, NotPermittedError)):
             Host(name)
@@ -358,7 +389,11 @@ def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files)
         if host.poll() is None:
             host.say()  # dies
             host.wait()
-    outsider = python("import sys, shmbridge\n" + other + "print(sorted(f for f in shmbridge.segment.gc() if sys.argv[1] in f))", name, cwd="/")
+    outsider = python(
+        "import sys, shmbridge\n" + other + "print(sorted(f for f in shmbridge.segment.gc() if sys.argv[1] in f))",
+        name,
+        cwd="/",
+    )
     assert outsider.end() == (0, f"['shmb.{name}']")
 
 
@@ -372,10 +407,11 @@ def test_root_s_bridge_is_not_permitted_to_another_user(name, python):
                 what()
             except shmbridge.NotPermittedError as error:
                 print("another user" in str(error))
-        print([f for f in shmbridge.segment.gc() if sys.argv[1] in f], [b for b in shmbridge.segment.bridges() if b.name == sys.argv[1]])
+        print([file for file in shmbridge.segment.gc() if sys.argv[1] in file])
+        print([bridge for bridge in shmbridge.segment.bridges() if bridge.name == sys.argv[1]])
     """
     with Host(name):
-        assert python(code, name, cwd="/").end() == (0, "True\nTrue\n[] []")
+        assert python(code, name, cwd="/").end() == (0, "True\nTrue\n[]\n[]")
 
 
 # ---- A full /dev/shm ----
@@ -385,7 +421,10 @@ def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing
     """In a mount namespace with a /dev/shm of 1 MiB."""
     unshare = shutil.which("unshare")
     flags = ["-m"] if os.geteuid() == 0 else ["-Urm"]
-    if unshare is None or subprocess.run([unshare, *flags, "mount", "-t", "tmpfs", "none", "/dev/shm"], capture_output=True).returncode:
+    if (
+        unshare is None
+        or subprocess.run([unshare, *flags, "mount", "-t", "tmpfs", "none", "/dev/shm"], capture_output=True).returncode
+    ):
         pytest.skip("this user may not mount a small /dev/shm")
     code = """
         import os, sys, shmbridge
@@ -405,7 +444,12 @@ def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing
         print(len(os.listdir("/dev/shm")))
     """
     mount = 'mount -t tmpfs -o size=1m,nr_inodes=70 none /dev/shm && exec "$@"'
-    done = subprocess.run([unshare, *flags, "sh", "-c", mount, "sh", sys.executable, "-c", textwrap.dedent(code), name], capture_output=True, text=True, cwd="/")
+    done = subprocess.run(
+        [unshare, *flags, "sh", "-c", mount, "sh", sys.executable, "-c", textwrap.dedent(code), name],
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
     assert done.returncode == 0, done.stderr
     first, files, with_host, after, second, last = done.stdout.splitlines()
     assert "bytes, but /dev/shm has" in first and "shmbridge gc" in first and "--shm-size" in first

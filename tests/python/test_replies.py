@@ -178,7 +178,12 @@ def test_what_the_model_returns_must_be_advice(serve, advice):
 def test_after_advice_that_is_none_the_request_stays_open(host, in_thread):
     asking = evaluating(in_thread, host, {"x": 1})
     request = host.receive(timeout=30)
-    for bad in (lambda: request.reply(), lambda: request.reply(object()), lambda: request.reply(2**64), lambda: request.reply(a=1, b=None)):
+    for bad in (
+        lambda: request.reply(),
+        lambda: request.reply(object()),
+        lambda: request.reply(2**64),
+        lambda: request.reply(a=1, b=None),
+    ):
         with pytest.raises(InvalidError):
             bad()
     assert request.reply(a=1, b=2)
@@ -270,11 +275,22 @@ def test_advice_other_than_promised_is_an_error_on_both_sides_that_shows_both(na
 
 
 def test_advice_comes_in_the_wanted_dtype_or_is_an_error_on_both_sides(host, in_thread):
-    for advice, dtype, found in [(3, np.float32, 3.0), (2.0, int, 2), (np.float64(0.5), np.float16, 0.5), (True, int, 1)]:
+    for advice, dtype, found in [
+        (3, np.float32, 3.0),
+        (2.0, int, 2),
+        (np.float64(0.5), np.float16, 0.5),
+        (True, int, 1),
+    ]:
         asking = evaluating(in_thread, host, {"x": 1}, dtype=dtype)
         assert host.receive(timeout=30).reply(advice)
         assert asking.result() == found
-    for advice, dtype in [(3.5, int), (300, np.uint8), (np.array([0.1]), np.float32), ([-1], np.uint64), (2**53 + 1, float)]:
+    for advice, dtype in [
+        (3.5, int),
+        (300, np.uint8),
+        (np.array([0.1]), np.float32),
+        ([-1], np.uint64),
+        (2**53 + 1, float),
+    ]:
         asking = evaluating(in_thread, host, {"x": 1}, dtype=dtype)
         with pytest.raises(InexactError, match="not exactly a"):
             host.receive(timeout=30).reply(advice)
@@ -351,7 +367,12 @@ def test_replies_may_come_from_a_pool_of_threads(host, in_thread):
 
 
 def test_scalars_arrays_and_errors_from_many_threads_at_once(host, in_thread):
-    kinds = [lambda r, i: r.reply(i), lambda r, i: r.reply([i, i]), lambda r, i: r.fail(f"number {i}"), lambda r, i: r.reply(float(i))]
+    kinds = [
+        lambda r, i: r.reply(i),
+        lambda r, i: r.reply([i, i]),
+        lambda r, i: r.fail(f"number {i}"),
+        lambda r, i: r.reply(float(i)),
+    ]
 
     def ask(k):
         with connect(host.url) as runner:

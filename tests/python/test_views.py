@@ -78,7 +78,9 @@ def test_whatever_derives_from_an_array_keeps_its_bytes(lane, derive):
     assert in_segment(host, array)
     kept = derive(array)
     copy = array.copy()
-    watcher = np.frombuffer(host._memory, np.uint8)[array.__array_interface__["data"][0] - host._base :][: array.nbytes].copy
+    watcher = np.frombuffer(host._memory, np.uint8)[array.__array_interface__["data"][0] - host._base :][
+        : array.nbytes
+    ].copy
     del array
     request.reply(0)
     call.result()
@@ -242,7 +244,13 @@ def test_after_the_reply_a_request_says_no_and_its_arrays_stay(lane):
     x = request["x"]
     request.reply(1)
     assert call.result() == 1
-    for forbidden in (lambda: request["x"], lambda: request["s"], lambda: request.view("x"), lambda: request.reply(2), lambda: request.fail("x")):
+    for forbidden in (
+        lambda: request["x"],
+        lambda: request["s"],
+        lambda: request.view("x"),
+        lambda: request.reply(2),
+        lambda: request.fail("x"),
+    ):
         with pytest.raises(InvalidError, match="has been answered"):
             forbidden()
     assert x[0] == 3 and "answered" in repr(request) and list(request) == ["x", "s"]
