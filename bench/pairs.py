@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import statistics
@@ -90,7 +89,7 @@ class Row:
 
     def result(self) -> dict[str, object]:
         """Medians over the blocks, and percentiles of all round trips that were timed alone."""
-        low, high = statistics.quantiles(self.ratios, n=4)[::2] if len(self.ratios) > 1 else (math.nan, math.nan)
+        low, high = statistics.quantiles(self.ratios, n=4)[::2] if len(self.ratios) > 1 else 2 * self.ratios
         ordered = sorted(self.singles)
         return {
             "pair": self.name,

@@ -49,13 +49,13 @@ def show(results: Sequence[dict[str, Any]], base: str) -> None:
     """x same: in multiples of the base's at the same size."""
     same = {r["bytes"]: r["ns"] for r in results if r["pair"] == base}
     columns = ("bytes", "ns", f"x {base}", "quartiles", "x same", "p50", "p90", "p99", "p99.9")
-    print(f"{'':24}" + "".join(f"{c:>{18 if c == 'quartiles' else 11}}" for c in columns))
+    print(f"{'':24}" + "".join(f"{c:>{22 if c == 'quartiles' else 12}}" for c in columns))
     for r in results:
         low, high = r["ratio_quartiles"]
-        singles = "".join(f"{'-' if v is None else v:>11}" for v in r["single_ns"].values())
+        singles = "".join(f"{'-' if v is None else v:>12}" for v in r["single_ns"].values())
         beside = f"{r['ns'] / same[r['bytes']]:.2f}"
         print(
-            f"{r['pair']:24}{r['bytes']:>11}{r['ns']:>11}{r['ratio']:>11}{f'{low} - {high}':>18}{beside:>11}{singles}"
+            f"{r['pair']:24}{r['bytes']:>12}{r['ns']:>12}{r['ratio']:>12}{f'{low} - {high}':>22}{beside:>12}{singles}"
         )
 
 

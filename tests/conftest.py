@@ -43,9 +43,8 @@ def sessions():
     """The sessions that a segment below /dev/shm names, in its file's name or its superblock."""
     found = set()
     for path in SHM.glob("shmb.*"):
-        with contextlib.suppress(OSError):
-            with path.open("rb") as file:
-                found.add(path.name.partition("~")[2] or file.read(40)[24:].hex())
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            found.add(path.name.partition("~")[2] or file.read(40)[24:].hex())
     return found
 
 

@@ -13,7 +13,7 @@
 #include "wait.h"
 
 enum {
-    LOOKS_PER_POLL = 100,
+    LOOKS_PER_POLL = 2000, /* about 100 us: a runner that sleeps needs as long to wake and ask again */
     LOOKS_PER_CLAIMS = 64,      /* spinning looks between looks at the claims */
     REQUESTS_PER_UPKEEP = 1024, /* a busy host looks after claims and the dead all the same */
 };
@@ -216,8 +216,9 @@ int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns) {
 int64_t shmb_host_poll(shmb_host *h) {
     if (h->segment.inherited.forked || h->closed) return -(int64_t)SHMB_TIMEOUT;
     upkeep_if_due(h);
-    for (int i = 0; i < (h->waiter.may_spin ? LOOKS_PER_POLL : 1); i++) {
+    for (int i = 0, looks = waiter_spins(&h->waiter) ? LOOKS_PER_POLL : 1; i < looks; i++) {
         if (look(h)) {
+            waiter_news(&h->waiter);
             int64_t key = accept_found(h);
             return key >= 0 ? key : -(int64_t)SHMB_TIMEOUT;
         }

@@ -19,7 +19,7 @@ const char *shmb_version(void) {
 
 static shmb_status connect_by_url(shmb_runner *r, const char *url, shmb_options *options, double slice, double *timeout) {
     char copy[URL_ROOM];
-    const char *scheme, *where;
+    const char *scheme = "", *where = "";
     if (!url) url = getenv("SHMBRIDGE_URL");
     if (!url || !*url)
         return fail(&r->broken, SHMB_INVALID, "no URL: pass one, e.g. shm://NAME, or set the environment variable SHMBRIDGE_URL");

@@ -50,6 +50,10 @@ static int64_t spin_budget(const struct waiter *w) {
     return w->may_spin && w->usual < 2 * w->wake_cost ? 2 * w->wake_cost : 0;
 }
 
+bool waiter_spins(const struct waiter *w) { return w->spins_only || spin_budget(w) > 0; }
+
+void waiter_news(struct waiter *w) { w->usual -= w->usual / 8; }
+
 static void note_wait(struct waiter *w, int64_t waited) {
     int64_t most = 4 * w->wake_cost; /* one long pause must not end the spinning */
     w->usual += ((waited < most ? waited : most) - w->usual) / 8;
@@ -90,7 +94,7 @@ enum waited waiter_wait(struct waiter *w, bool (*look)(void *), void *context, _
     /* Without pauses at first: one takes up to 50 ns, as long as the news. */
     for (int i = 0; w->may_spin && i < LOOKS_BEFORE_CLOCK; i++) {
         if (look(context)) {
-            w->usual -= w->usual / 8;
+            waiter_news(w);
             return NEWS;
         }
     }

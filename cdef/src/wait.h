@@ -28,6 +28,9 @@ void waiter_init(struct waiter *w, shmb_wait policy);
  * news (of a claim, a close: what look does not see) or a signal handler that ran while asleep. asleep is this side's flag, bell its semaphore. */
 enum waited waiter_wait(struct waiter *w, bool (*look)(void *), void *context, _Atomic uint32_t *asleep, sem_t *bell,
                         int64_t until);
+/* Would a wait begin with spinning now? For who looks on its own; waiter_news tells that its look found something. */
+bool waiter_spins(const struct waiter *w);
+void waiter_news(struct waiter *w);
 /* The news that ended a sleep was posted at `posted`: learns what a wake-up costs. */
 void waiter_learn(struct waiter *w, int64_t posted, int64_t woke);
 /* The other side's part, after publishing news: rings the bell if it sleeps. *posted is the waker's note of when. */

@@ -223,8 +223,9 @@ def machine(name, start_c):
     return Sequence
 
 
+@pytest.mark.timeout(3600)
 def test_any_sequence_of_operations(name, c_runner, torture):
-    examples = 2000 if torture else 40
+    examples = 1000 if torture else 40
     run_state_machine_as_test(
         machine(name, c_runner),
         settings=settings(

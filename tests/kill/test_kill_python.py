@@ -1,7 +1,7 @@
 """A Python host and a Python runner killed before every store to the segment, and a host before every change of files.
 
 The victims run a build that stops before the chosen store (SHMB_STEPS); the survivors run the ordinary one. A warm
-process forks the victims. Afterwards the survivor has its error, the next one works, and nothing is left below /dev/shm.
+process forks the victims. Afterwards the survivor has its error, the next one works, and nothing is left in /dev/shm.
 """
 
 import contextlib
