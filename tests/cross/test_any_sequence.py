@@ -33,6 +33,7 @@ class EchoHost:
 
     def __init__(self, name):
         self.host = Host(name, channels=3, slots=4, request_bytes=1 << 13, advice_bytes=1 << 13)
+        self.given_up = 0  # the last serial number
         self.kept, self.late = [], []  # pairs of an array and its copy; requests to be answered too late
         self.thread = threading.Thread(target=self.loop)
         self.thread.start()
@@ -40,16 +41,18 @@ class EchoHost:
     def loop(self):
         while True:
             try:
-                request = self.host.receive()
+                request = self.host.receive(timeout=0.01)
             except shmbridge.ClosedError:
                 return
             self.answer_late()
-            self.answer(request)
+            if request is not None:
+                self.answer(request)
             del request
 
     def answer_late(self):
-        while self.late:
-            self.late.pop().reply("late")
+        """Those whose runners have seen that they come too late. Until then they hold a slot: maybe the last."""
+        while self.late and self.late[0]["serial"] <= self.given_up:
+            self.late.pop(0).reply("late")
 
     def answer(self, request):
         do = int(request["do"])
@@ -183,8 +186,10 @@ def machine(name, start_c):
 
         @rule(runner=runners)
         def get_no_answer_in_time(self, runner):
-            kind, _ = runner.ask({"do": np.int64(LATE), "serial": np.int64(next(serials))}, deadline=0.02)
+            serial = next(serials)
+            kind, _ = runner.ask({"do": np.int64(LATE), "serial": np.int64(serial)}, deadline=0.02)
             assert kind == "DeadlineError"
+            self.echo.given_up = serial
 
         @rule(runner=runners)
         def send_too_much(self, runner):
