@@ -42,12 +42,12 @@ class EchoHost:
         while True:
             try:
                 request = self.host.receive(timeout=0.01)
+                self.answer_late()
+                if request is not None:
+                    self.answer(request)
+                del request
             except shmbridge.ClosedError:
                 return
-            self.answer_late()
-            if request is not None:
-                self.answer(request)
-            del request
 
     def answer_late(self):
         """Those whose runners have seen that they come too late. Until then they hold a slot: maybe the last."""
