@@ -105,7 +105,7 @@ def steps_build(tmp_path_factory):
         "--no-deps",
         "--target",
         target,
-        "-C",
+        "--config-settings",
         "cmake.define.SHMB_STEPS=ON",
         ROOT,
     ]
