@@ -185,12 +185,9 @@ class Host:
             if request is not None and getrefcount(request) <= _LOOP_REFS:  # nobody will miss it
                 request._renew()
             else:
-                request = self._meet(key)
+                request = self._cache(key)
                 if request is None:
                     continue
-                if len(requests) >= CACHED:
-                    self._forget()
-                requests[key] = request
             try:
                 yield request
             except GeneratorExit:
@@ -256,14 +253,20 @@ class Host:
     def _take(self, key: int) -> Request | None:
         """The cached request of a key where only the cache holds it, else a new one in its place."""
         request = self._requests.get(key)
-        if request is not None and getrefcount(request) < _LOOP_REFS:  # as in the loop, but there is no loop variable
-            request._renew()
-        else:
-            request = self._meet(key)
-            if request is not None:
-                if len(self._requests) >= CACHED:
-                    self._forget()
-                self._requests[key] = request
+        if request is None or getrefcount(request) >= _LOOP_REFS:  # as in the loop, but there is no loop variable
+            return self._cache(key)
+        request._renew()
+        return request
+
+    def _cache(self, key: int) -> Request | None:
+        """A new request, kept for later ones of the same key. When there are too many, the older half makes room."""
+        request = self._meet(key)
+        if request is not None:
+            if len(self._requests) >= CACHED:
+                for old in list(self._requests)[: CACHED // 2]:
+                    if not self._requests[old]._open:
+                        del self._requests[old]
+            self._requests[key] = request
         return request
 
     def _collect(self, first: Request, max_size: int, max_wait: float) -> list[Request]:
@@ -297,12 +300,6 @@ class Host:
             request._fail(lib.SHMB_MISMATCH, mismatch)
             return None
         return request
-
-    def _forget(self) -> None:
-        """Makes room among the cached requests: the older half of those that are answered."""
-        for key in list(self._requests)[: CACHED // 2]:
-            if not self._requests[key]._open:
-                del self._requests[key]
 
     def _mismatch(self, request: Request) -> str:
         specs, found = self._features, request._places

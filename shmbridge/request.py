@@ -132,9 +132,8 @@ class Request(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         array = self._ready.get(name)
-        if (
-            array is not None and self._open
-        ):  # in this order: a reply in another thread counts this reference, or has ended
+        # In this order: a reply in another thread counts this reference, or is over.
+        if array is not None and self._open:
             return array
         return self._make(name)
 

@@ -176,8 +176,13 @@ def _costs(stage: Stage, compiler: str | None, url: str, model: str, question: n
     for title in ("", "p50", "p90", "p99", "ratio"):
         table.add_column(title, justify="right" if title else "left")
     for name, result in results.items():
-        for way, row, ratio in (("shared memory", result.memory, "1"), ("named pipes", result.pipes, f"{result.ratio:.1f}")):
-            table.add_row(name if ratio == "1" else "", way, f"{row.p50:.1f}", f"{row.p90:.1f}", f"{row.p99:.1f}", ratio)
+        for way, row, ratio in (
+            ("shared memory", result.memory, "1"),
+            ("named pipes", result.pipes, f"{result.ratio:.1f}"),
+        ):
+            table.add_row(
+                name if ratio == "1" else "", way, f"{row.p50:.1f}", f"{row.p90:.1f}", f"{row.p99:.1f}", ratio
+            )
     stage.out.print(table)
     stage.say(
         f"{question.nbytes} bytes to the same model in Python, {race.BLOCKS - race.WARM_UP} pairs of alternating blocks of "
@@ -240,10 +245,12 @@ def _quiet(command: list[str], cwd: Path, url: str) -> None:
 
 def _next(stage: Stage, compiler: bool) -> None:
     stage.title("What to type next")
-    ask = '$(shmbridge config --examples)/c/ask.c $(shmbridge config --cflags --libs) -o ask && ./ask shm://mine'
+    ask = "$(shmbridge config --examples)/c/ask.c $(shmbridge config --cflags --libs) -o ask && ./ask shm://mine"
     for line in (
         f"shmbridge serve mine --python {MODEL} &",
-        f"cc -O2 {ask}" if compiler else "python -c 'import shmbridge; print(shmbridge.connect(\"mine\").evaluate({\"features\": [1.0] * 16}))'",
+        f"cc -O2 {ask}"
+        if compiler
+        else 'python -c \'import shmbridge; print(shmbridge.connect("mine").evaluate({"features": [1.0] * 16}))\'',
         "shmbridge ls",
         "shmbridge serve --help     # your own model: --python my_model:advise, or --onnx my_model.onnx",
     ):
@@ -251,7 +258,11 @@ def _next(stage: Stage, compiler: bool) -> None:
 
 
 @click.command()
-@click.option("--llvm/--no-llvm", default=True, help=f"Also build the LLVM plugin, where clang-{LLVM} and llvm-{LLVM}-dev are there.")
+@click.option(
+    "--llvm/--no-llvm",
+    default=True,
+    help=f"Also build the LLVM plugin, where clang-{LLVM} and llvm-{LLVM}-dev are there.",
+)
 def demo(llvm: bool) -> None:
     """Let a compiler ask a toy model: here, now, on real C code.
 
@@ -269,7 +280,9 @@ def demo(llvm: bool) -> None:
         source.write_text("".join(file.read_text() for file in _core()))
 
         stage.title("A model, served")
-        stage.say("A toy: 16 counts of a C function's text, 4 hidden units, 1 answer; weights set by hand, not trained.")
+        stage.say(
+            "A toy: 16 counts of a C function's text, 4 hidden units, 1 answer; weights set by hand, not trained."
+        )
         if onnx:
             onnx.write_bytes(onnx_bytes())
         by = f"ONNX Runtime {runtime}" if runtime else "numpy; pip install 'shmbridge[onnx]' shows ONNX Runtime"

@@ -65,7 +65,9 @@ class OnnxModel:
         try:
             session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime has its own, without a common base
-            raise click.ClickException(f"{path}: expected a model that ONNX Runtime can load: {_line(error)}") from error
+            raise click.ClickException(
+                f"{path}: expected a model that ONNX Runtime can load: {_line(error)}"
+            ) from error
         self._session = session
         self._batch = batch
         self.inputs = [_spec(path, node) for node in session.get_inputs()]

@@ -132,31 +132,89 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--onnx", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="An ONNX model: its input names are the features'; its only output is called advice.")
-@click.option("--python", "function", metavar="MODULE:FUNCTION",
-              help="A function from a mapping of features to advice; the current directory is searched first.")
-@click.option("--max-batch", type=click.IntRange(1), metavar="N", help="Answer up to N runners at once; the arrays have "
-              "one more dim in front.  [default: --pad-to's N, else 1]")
-@click.option("--max-wait", type=click.FloatRange(0), default=MAX_WAIT, show_default=True, metavar="SECONDS",
-              help="How long a batch waits for more requests.")
-@click.option("--pad-to", type=click.IntRange(1), metavar="N", help="Always compute on N rows, so that a request's "
-              "numbers do not depend on how many others came with it.")
-@click.option("--log", "log_path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-              help="Append every decision, as a line of JSON: time, features, advice or error.")
-@click.option("--channels", type=click.IntRange(1, 256), default=DEFAULTS["channels"], show_default=True, help="Runners at once.")
-@click.option("--slots", type=click.Choice(["2", "4", "8", "16", "32"]), default=str(DEFAULTS["slots"]), show_default=True,
-              help="Messages under way for each runner.")
-@click.option("--request-bytes", type=Bytes(), default=DEFAULTS["request_bytes"], show_default=True, help="Room for one request.")
-@click.option("--advice-bytes", type=Bytes(), default=DEFAULTS["advice_bytes"], show_default=True, help="Room for one advice.")
-@click.option("--header-bytes", type=Bytes(), default=DEFAULTS["header_bytes"], show_default=True, help="Room for names and dtypes.")
-@click.option("--wait", type=click.Choice(list(WAITS)), default=DEFAULTS["wait"], show_default=True,
-              help="How to wait for requests: spin as long as it pays, then sleep; always spin; always sleep.")
+@click.option(
+    "--onnx",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="An ONNX model: its input names are the features'; its only output is called advice.",
+)
+@click.option(
+    "--python",
+    "function",
+    metavar="MODULE:FUNCTION",
+    help="A function from a mapping of features to advice; the current directory is searched first.",
+)
+@click.option(
+    "--max-batch",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Answer up to N runners at once; the arrays have one more dim in front.  [default: --pad-to's N, else 1]",
+)
+@click.option(
+    "--max-wait",
+    type=click.FloatRange(0),
+    default=MAX_WAIT,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a batch waits for more requests.",
+)
+@click.option(
+    "--pad-to",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Always compute on N rows, so that a request's numbers do not depend on how many others came with it.",
+)
+@click.option(
+    "--log",
+    "log_path",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append every decision, as a line of JSON: time, features, advice or error.",
+)
+@click.option(
+    "--channels", type=click.IntRange(1, 256), default=DEFAULTS["channels"], show_default=True, help="Runners at once."
+)
+@click.option(
+    "--slots",
+    type=click.Choice(["2", "4", "8", "16", "32"]),
+    default=str(DEFAULTS["slots"]),
+    show_default=True,
+    help="Messages under way for each runner.",
+)
+@click.option(
+    "--request-bytes", type=Bytes(), default=DEFAULTS["request_bytes"], show_default=True, help="Room for one request."
+)
+@click.option(
+    "--advice-bytes", type=Bytes(), default=DEFAULTS["advice_bytes"], show_default=True, help="Room for one advice."
+)
+@click.option(
+    "--header-bytes",
+    type=Bytes(),
+    default=DEFAULTS["header_bytes"],
+    show_default=True,
+    help="Room for names and dtypes.",
+)
+@click.option(
+    "--wait",
+    type=click.Choice(list(WAITS)),
+    default=DEFAULTS["wait"],
+    show_default=True,
+    help="How to wait for requests: spin as long as it pays, then sleep; always spin; always sleep.",
+)
 @click.option("--until-idle", type=click.FloatRange(0), metavar="SECONDS", help="End after so long without any runner.")
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads of ONNX Runtime.")
 def serve(
-    name: str, onnx: Path | None, function: str | None, max_batch: int | None, max_wait: float, pad_to: int | None,
-    log_path: Path | None, slots: str, until_idle: float | None, threads: int, **options: Any,
+    name: str,
+    onnx: Path | None,
+    function: str | None,
+    max_batch: int | None,
+    max_wait: float,
+    pad_to: int | None,
+    log_path: Path | None,
+    slots: str,
+    until_idle: float | None,
+    threads: int,
+    **options: Any,
 ) -> None:
     """Answer compilers with a model at shm://NAME, until Ctrl-C.
 
@@ -166,7 +224,9 @@ def serve(
         raise click.UsageError("expected one model: --onnx FILE or --python MODULE:FUNCTION")
     max_batch = max_batch or pad_to or 1
     if pad_to and max_batch > pad_to:
-        raise click.UsageError(f"--max-batch {max_batch} --pad-to {pad_to}: expected batches no larger than what they are padded to")
+        raise click.UsageError(
+            f"--max-batch {max_batch} --pad-to {pad_to}: expected batches no larger than what they are padded to"
+        )
     _handle(signal.default_int_handler)
     out, batch = console(), max_batch > 1 or pad_to is not None
     model: Model
