@@ -284,7 +284,7 @@ class Host:
             elif key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED) or (left <= 0 and key < 0):
                 break
         self._left_over = others
-        return alike
+        return sorted(alike, key=Request._place_in_segment)  # by channel, not by arrival: rows then lie evenly more often
 
     def _meet(self, key: int) -> Request | None:
         """A new Request for a key; None when it is not what this host expects, which its runner is then told."""

@@ -322,6 +322,10 @@ class Request(Mapping[str, Any]):
         """Does anyone else hold an array over the slot? Derived arrays hold `_flat` or the array that they derive from."""
         return not self._copy and _anyone_holds(self, _FLAT_REFS, _ROOT_REFS)
 
+    def _place_in_segment(self) -> int:
+        """Channel and slot, in the order of addresses."""
+        return self._key & (COPY_BIT - 1)
+
     def _renew(self) -> None:
         """The next message of the same key."""
         self._open = True
