@@ -454,7 +454,7 @@ def test_ls_measures_the_rate(serve: Callable[..., Serving], name: str) -> None:
 def test_ls_watch_goes_on_until_ctrl_c(serve: Callable[..., Serving], name: str) -> None:
     serve(name, "--python", "models:total")
     watch = [*SHMBRIDGE, "ls", "--watch", "--json", "--interval", "0.1"]
-    process = subprocess.Popen(watch, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(watch, cwd="/", text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout
     assert all(name in process.stdout.readline() for _ in range(3))
     process.send_signal(signal.SIGINT)
