@@ -10,6 +10,7 @@
 
 enum {
     WAKE_COST_GUESS = 50 * 1000, /* ns: a virtual machine's */
+    SHORTEST_SPIN_NS = 20 * 1000,
     LOOKS_BEFORE_CLOCK = 512,
     LOOKS_PER_CLOCK = 32
 };
@@ -44,10 +45,16 @@ void waiter_init(struct waiter *w, shmb_wait policy) {
                          .wake_cost = WAKE_COST_GUESS};
 }
 
-/* Spinning for what a wake-up costs wastes at most as much again (ski rental); when waits usually outlast that, it
- * wastes all of it, so do not begin. */
+/* Spinning for what a wake-up costs wastes at most as much again (ski rental). A wake-up is cheapest where both sides share
+ * a CPU; a spin of some length all the same makes the scheduler part them, and then a round trip takes a fraction. */
+static int64_t worth_spinning(const struct waiter *w) {
+    return 2 * w->wake_cost > SHORTEST_SPIN_NS ? 2 * w->wake_cost : SHORTEST_SPIN_NS;
+}
+
+/* When waits usually outlast that, spinning wastes all of it, so do not begin. */
 static int64_t spin_budget(const struct waiter *w) {
-    return w->may_spin && w->usual < 2 * w->wake_cost ? 2 * w->wake_cost : 0;
+    int64_t worth = worth_spinning(w);
+    return w->may_spin && w->usual < worth ? worth : 0;
 }
 
 bool waiter_spins(const struct waiter *w) { return w->spins_only || spin_budget(w) > 0; }
@@ -55,7 +62,7 @@ bool waiter_spins(const struct waiter *w) { return w->spins_only || spin_budget(
 void waiter_news(struct waiter *w) { w->usual -= w->usual / 8; }
 
 static void note_wait(struct waiter *w, int64_t waited) {
-    int64_t most = 4 * w->wake_cost; /* one long pause must not end the spinning */
+    int64_t most = 2 * worth_spinning(w); /* one long pause must not end the spinning */
     w->usual += ((waited < most ? waited : most) - w->usual) / 8;
 }
 
