@@ -280,16 +280,17 @@ def exactly(field: Field, want: int) -> Field | None:
         back = values.astype(source)
         # A cast wraps integers around, and what it makes of a float beyond an integer's range depends on the machine.
         same = (back == field.values) & ((values < 0) == (field.values < 0))
-        same &= _below_end(field.values, dtype) & _below_end(values, source)
+        same &= _within(field.values, dtype) & _within(values, source)
         same |= (field.values != field.values) & (back != back)
     return Field(field.name, want, field.kind, values, field.offsets) if bool(np.all(same)) else None
 
 
-def _below_end(values: Array, integer: np.dtype[Any]) -> Any:
-    """Are floats less than the first number beyond an integer dtype? True where it is none, or the values are none."""
+def _within(values: Array, integer: np.dtype[Any]) -> Any:
+    """Are floats within an integer dtype's range? True where it is none, or the values are none."""
     if integer.kind not in "iu" or values.dtype.kind in "iub":
         return True
-    return values < float(np.iinfo(integer).max) + 1
+    ends, wide = np.iinfo(integer), values.astype(np.float64)  # a float16 could not tell the ends from infinity
+    return (wide >= float(ends.min)) & (wide < float(ends.max) + 1)
 
 
 def write_field(add: Any, field: Field) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import shmbridge
 from shmbridge import tensor
+from shmbridge._native import lib
 
 DTYPES = [
     np.dtype(d) for d in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ml_dtypes.bfloat16)
@@ -202,11 +203,17 @@ def test_advice_of_several_elements_is_no_scalar(ask):
     assert answer.startswith("15 ") and "one element" in answer and outcome == "sent"
 
 
+@pytest.mark.parametrize("value", [-(2**63), 2**63 - 1, -65520, 65520])
+def test_an_integer_that_overflows_a_float_is_not_exact(value):
+    field = tensor.Field("x", lib.SHMB_INT64, lib.SHMB_TENSOR, np.array([1, value], np.int64))
+    assert tensor.exactly(field, lib.SHMB_FLOAT16) is None
+
+
 @many
 @given(st.data())
 def test_the_host_says_exact_when_and_only_when_both_ways_give_the_same(data):
     """`exactly` of whole arrays against the C code for single numbers."""
-    from shmbridge._native import ffi, lib
+    from shmbridge._native import ffi
 
     code = data.draw(st.sampled_from([lib.SHMB_INT64, lib.SHMB_FLOAT64]))
     edges = [s * (2**p + d) for p in (0, 7, 8, 11, 15, 16, 24, 31, 32, 53, 62, 63) for d in (-1, 0, 1) for s in (1, -1)]
