@@ -191,7 +191,7 @@ sem_t *segment_bell(const struct segment *s, int channel, struct error *e) {
     shmb_semaphore_name(session, channel, name);
     sem_t *bell = sem_open(name, 0);
     if (bell != SEM_FAILED) return bell;
-    if (errno == ENOENT) fail(e, SHMB_HOST_GONE, "the host is gone: its semaphore %s does not exist", name);
+    if (errno == ENOENT) fail(e, SHMB_NO_HOST, "the host is gone: its semaphore %s does not exist", name);
     else fail_errno(e, "cannot open a semaphore");
     return NULL;
 }

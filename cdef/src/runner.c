@@ -177,7 +177,7 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
         return finish(r, r->stuck.status);
     }
     if (was_interrupted(r)) return finish(r, r->error.status);
-    shmb_status status = r->kind->start(r, want);
+    shmb_status status = r->kind->start(r);
     return status ? finish(r, status) : SHMB_OK;
 }
 

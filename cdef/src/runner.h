@@ -12,7 +12,7 @@ struct runner_kind {
     /* Starts a message: gives r->builder its memory. */
     void (*begin)(shmb_runner *r);
     /* Sends the message, or gets ready to do so in proceed. */
-    shmb_status (*start)(shmb_runner *r, shmb_dtype want);
+    shmb_status (*start)(shmb_runner *r);
     /* Waits until `until` and at most a slice. SHMB_OK: r->advice is there; PENDING: not yet; else evaluate's error. */
     int (*proceed)(shmb_runner *r, int64_t until);
     /* Gives the question up: its reply will be dropped. */

@@ -66,7 +66,7 @@ static bool claim(struct shm *s) {
 
 /* Publishes the claim and waits until the host has made the channel ready for it. */
 static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
-    if (!(s->bell = segment_bell(&s->segment, (int)s->channel, e))) return e->status == SHMB_HOST_GONE ? (e->status = SHMB_NO_HOST) : e->status;
+    if (!(s->bell = segment_bell(&s->segment, (int)s->channel, e))) return e->status;
     put(&s->mine->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
     store_relaxed(&s->mine->asleep, 0);
     store_release(&s->mine->claim, (uint64_t)s->generation << 8 | CLAIMED);
@@ -94,7 +94,7 @@ static shmb_status try_connect(struct shm *s, int64_t until, struct error *e) {
     s->host = segment_host_line(&s->segment);
     if (load_acquire(&s->host->closed) || !peer_alive(s->segment.fd, HOST_BYTE))
         fail(e, SHMB_NO_HOST, "the host of \"%s\" has died and left its segment: start a host again, or run shmbridge gc", s->name);
-    else if (!(s->host_bell = segment_bell(&s->segment, -1, e))) e->status = e->status == SHMB_HOST_GONE ? SHMB_NO_HOST : e->status;
+    else if (!(s->host_bell = segment_bell(&s->segment, -1, e))) return release(s), e->status; /* it has just closed */
     else if (!claim(s))
         fail(e, SHMB_BUSY, "all %u channels of the host of \"%s\" are taken: close a runner, or give the host more (Host(channels=...))",
              s->segment.block.channels, s->name);
@@ -207,9 +207,8 @@ static bool slot_is_ours(struct shm *s, bool bound) {
     return s->slot >= 0;
 }
 
-static shmb_status shm_start(shmb_runner *r, shmb_dtype want) {
+static shmb_status shm_start(shmb_runner *r) {
     struct shm *s = r->kind_state;
-    (void)want;
     if (s->segment.inherited.forked) return broken(r, SHMB_FORKED, "this runner was inherited through fork: open another in the child");
     s->sequence++;
     s->unsent = true;
