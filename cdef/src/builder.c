@@ -37,9 +37,11 @@ void builder_free(struct builder *b) {
     builder_clear(b);
     free(b->fields);
     free(b->dims);
+    free(b->tensors);
     b->fields = NULL;
     b->dims = NULL;
-    b->field_room = b->dim_room = 0;
+    b->tensors = NULL;
+    b->field_room = b->dim_room = b->tensor_room = 0;
 }
 
 void builder_start(struct builder *b, uint8_t *body, size_t room, const struct layout *guess) {
@@ -135,7 +137,7 @@ static void *add_checked(struct builder *b, const char *name, shmb_dtype dtype, 
     }
     if (at.end > b->room) {
         fail(b->error, SHMB_TOO_LARGE,
-             "\"%.100s\" ends at byte %zu of the message, but a slot holds %zu: send less, or give the host larger slots "
+             "\"%.100s\" ends at byte %zu of the message, but there is room for %zu: send less, or give the host more room "
              "(Host(request_bytes=...), Host(advice_bytes=...))",
              name, at.end, b->room);
         return spill(b, offset_bytes, bytes, offsets);
@@ -155,4 +157,27 @@ void *builder_add(struct builder *b, const char *name, shmb_dtype dtype, shmb_ki
         b->count < b->field_room && b->dim_count + field_dims(g) <= b->dim_room)
         return append(b, g, dims, &at, offsets);
     return add_checked(b, name, dtype, kind, rank, dims, offsets);
+}
+
+shmb_tensor *builder_tensors(struct builder *b) {
+    shmb_tensor *tensors = grow(b->tensors, &b->tensor_room, b->count, sizeof *tensors);
+    if (!tensors) return NULL;
+    b->tensors = tensors;
+    const int64_t *dims = b->dims;
+    struct extent at = {0};
+    for (uint32_t i = 0; i < b->count; i++) {
+        const struct field *f = &b->fields[i];
+        field_place(f, dims, at.end, &at);
+        bool list = kind_is_list(f->kind);
+        tensors[i] = (shmb_tensor){.name = f->name,
+                                   .dtype = (shmb_dtype)f->dtype,
+                                   .kind = (shmb_kind)f->kind,
+                                   .rank = f->rank,
+                                   .size = at.size,
+                                   .dims = dims,
+                                   .offsets = list ? (const int64_t *)(b->body + at.offsets) : NULL,
+                                   .data = b->body + at.values};
+        dims += field_dims(f);
+    }
+    return tensors;
 }

@@ -18,6 +18,8 @@ struct builder {
     void **spill; /* private memory for fields that had to go elsewhere because of an error */
     uint32_t spill_count;
     struct error *error; /* the first one sticks, in its owner */
+    shmb_tensor *tensors; /* of builder_tensors */
+    uint32_t tensor_room;
 };
 
 /* Starts a message in body[room]; guess may be NULL. */
@@ -26,6 +28,8 @@ void builder_start(struct builder *b, uint8_t *body, size_t room, const struct l
  * *offsets (may be NULL) gets a list's offsets. On an error, which sticks in b->error, the memory is private. */
 void *builder_add(struct builder *b, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
                   int64_t **offsets);
+/* The fields as they lie, valid until the next is added or the message cleared; NULL when there is no memory. */
+shmb_tensor *builder_tensors(struct builder *b);
 /* Forgets the message, keeps the allocations. */
 void builder_clear(struct builder *b);
 void builder_free(struct builder *b);

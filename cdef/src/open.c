@@ -7,32 +7,36 @@
 #include "runner.h"
 
 /* The kinds that this library speaks. */
-static const struct runner_kind *const kinds[] = {&shm_runner};
+static const struct runner_kind *const kinds[] = {&shm_runner, &pipe_runner};
 
-enum { URL_ROOM = 4096, CONNECT_SECONDS = 10 };
-
+enum { CONNECT_SECONDS = 10 };
 
 const char *shmb_version(void) {
     static const char version[] = SHMB_VERSION_TEXT;
     return version;
 }
 
-static shmb_status connect_by_url(shmb_runner *r, const char *url, shmb_options *options, double slice, double *timeout) {
-    char copy[URL_ROOM];
-    const char *scheme = "", *where = "";
-    if (!url) url = getenv("SHMBRIDGE_URL");
-    if (!url || !*url)
+static const struct runner_kind *find_kind(const char *scheme) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i]->scheme, scheme) == 0) return kinds[i];
+    return plugin_find(scheme);
+}
+
+bool shmb_scheme_known(const char *scheme) { return find_kind(scheme); }
+
+static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options *options, double slice, double *timeout) {
+    struct url url;
+    if (!text) text = getenv("SHMBRIDGE_URL");
+    if (!text || !*text)
         return fail(&r->broken, SHMB_INVALID, "no URL: pass one, e.g. shm://NAME, or set the environment variable SHMBRIDGE_URL");
-    if (url_split(url, copy, sizeof copy, &scheme, &where, options, &r->broken)) return r->broken.status;
+    if (url_split(text, &url, options, &r->broken)) return r->broken.status;
     *timeout = options->connect_timeout = options->connect_timeout ? options->connect_timeout : CONNECT_SECONDS;
     if (*timeout > slice) options->connect_timeout = slice;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (strcmp(kinds[i]->scheme, scheme) != 0) continue;
-        shmb_set_deadline(r, options->deadline);
-        if (kinds[i]->open(r, where, options) == SHMB_OK) r->kind = kinds[i];
-        return r->broken.status;
-    }
-    return fail(&r->broken, SHMB_UNSUPPORTED, "this library has no runner for \"%.60s://\": expected shm://NAME", scheme);
+    const struct runner_kind *kind = find_kind(url.scheme);
+    if (!kind) return fail(&r->broken, SHMB_UNSUPPORTED, "this library has no runner for \"%.60s://\": expected shm://NAME, pipe:///PATH, or a scheme that was registered", url.scheme);
+    shmb_set_deadline(r, options->deadline);
+    if (kind->open(r, &url, options) == SHMB_OK) r->kind = kind;
+    return r->broken.status;
 }
 
 shmb_status shmb_open_slice(const char *url, const shmb_options *options, double slice, double *timeout, shmb_runner **out) {

@@ -9,7 +9,7 @@
 
 /* ---- Fill ---- */
 
-static void begin(shmb_runner *r) {
+void runner_begin(shmb_runner *r) {
     bool forked = r->forked && *r->forked; /* then even a message that was begun before may not be written to */
     if (r->filling && (!forked || r->stuck.status)) return;
     r->filling = true;
@@ -21,7 +21,7 @@ static void begin(shmb_runner *r) {
 void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
                       int64_t **offsets) {
     if (!r) return NULL;
-    begin(r);
+    runner_begin(r);
     if (r->bound && !r->stuck.status)
         fail(&r->stuck, SHMB_INVALID, "this runner's features are bound: write to the bound memory, or bind \"%.100s\" too",
              name ? name : "");
@@ -48,7 +48,7 @@ static bool sum_lengths(const int64_t *lengths, int64_t rows, int64_t *total) {
 
 /* A list that cannot be: says so, and gives private memory for the values all the same. */
 static void *refuse_list(shmb_runner *r, const char *name, shmb_dtype dtype, int64_t total) {
-    begin(r);
+    runner_begin(r);
     if (!r->stuck.status)
         fail(&r->stuck, SHMB_INVALID, "\"%.100s\": expected rows >= 0, every length >= 0, and a rank of 1 to %d with its dims",
              name ? name : "", SHMB_MAX_RANK);
@@ -136,7 +136,7 @@ static void *bound_before(const shmb_runner *r, const char *name, shmb_dtype dty
 
 void *shmb_bind(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims) {
     if (!r) return NULL;
-    begin(r);
+    runner_begin(r);
     bool late = r->asked || (!r->bound && r->builder.count);
     void *at = r->bound && name && (dims || !rank) && !r->stuck.status ? bound_before(r, name, dtype, rank, dims) : NULL;
     if (at) return at;
@@ -166,7 +166,7 @@ static bool was_interrupted(shmb_runner *r) {
 
 shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
     if (!r) return SHMB_NO_MEMORY;
-    begin(r);
+    runner_begin(r);
     r->has_advice = false;
     r->asked = true;
     r->want = want;
@@ -188,13 +188,14 @@ void shmb_runner_abandon(shmb_runner *r, shmb_status status) {
 
 /* The advice is one tensor or list of the wanted dtype, as asked. */
 static shmb_status check_wanted(shmb_runner *r) {
+    shmb_tensor t;
     if (r->want == SHMB_ANY) return SHMB_OK;
-    const struct layout *l = r->advice.of->layout;
-    if (l->count != 1) return fail(&r->error, SHMB_MISMATCH, "expected one advice of dtype %s, found %u fields: ask with shmb_evaluate and read them by name",
-                    shmb_dtype_name(r->want), l->count);
-    if (l->fields[0].dtype != r->want)
+    if (r->advice_count != 1) return fail(&r->error, SHMB_MISMATCH, "expected one advice of dtype %s, found %u fields: ask with shmb_evaluate and read them by name",
+                    shmb_dtype_name(r->want), r->advice_count);
+    r->kind->advice(r, 0, &t);
+    if (t.dtype != r->want)
         return fail(&r->error, SHMB_MISMATCH, "expected advice of dtype %s, found \"%.100s\" of dtype %s", shmb_dtype_name(r->want),
-                    l->fields[0].name, shmb_dtype_name((shmb_dtype)l->fields[0].dtype));
+                    t.name, shmb_dtype_name(t.dtype));
     return SHMB_OK;
 }
 
@@ -229,7 +230,7 @@ static shmb_status evaluate_scalar(shmb_runner *r, shmb_dtype dtype, void *out) 
     shmb_tensor t;
     shmb_status status = shmb_evaluate_as(r, dtype);
     if (status) return status;
-    incoming_tensor(&r->advice, 0, &t);
+    r->kind->advice(r, 0, &t);
     if (t.size != 1 || t.kind != SHMB_TENSOR)
         return r->has_advice = false, fail(&r->error, SHMB_MISMATCH, "expected advice of one element, found \"%.100s\" with %lld", t.name, (long long)t.size);
     memcpy(out, t.data, shmb_dtype_size(dtype));
@@ -251,14 +252,14 @@ void shmb_interrupt(shmb_runner *r) {
 
 /* ---- Read ---- */
 
-int64_t shmb_advice_count(const shmb_runner *r) { return r && r->has_advice ? r->advice.of->layout->count : 0; }
+int64_t shmb_advice_count(const shmb_runner *r) { return r && r->has_advice ? r->advice_count : 0; }
 
 shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
     if (!r) return SHMB_NO_MEMORY;
     int64_t count = shmb_advice_count(r);
     if (index < 0 || index >= count)
         return fail(&r->error, SHMB_INVALID, "there is no advice %lld: the last evaluate gave %lld", (long long)index, (long long)count);
-    incoming_tensor(&r->advice, (uint32_t)index, out);
+    r->kind->advice(r, (uint32_t)index, out);
     return SHMB_OK;
 }
 
@@ -268,10 +269,11 @@ shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {
     if (!name && count == 1) return shmb_advice_at(r, 0, out);
     char names[256] = "";
     for (int64_t i = 0; i < count; i++) {
-        const struct field *f = &r->advice.of->layout->fields[i];
-        if (name && strcmp(f->name, name) == 0) return shmb_advice_at(r, i, out);
+        shmb_tensor t;
+        r->kind->advice(r, (uint32_t)i, &t);
+        if (name && strcmp(t.name, name) == 0) return *out = t, SHMB_OK;
         size_t used = strlen(names);
-        if (used + f->name_bytes + 3 < sizeof names) strcat(strcat(names, i ? ", " : ""), f->name);
+        if (used + strlen(t.name) + 3 < sizeof names) strcat(strcat(names, i ? ", " : ""), t.name);
     }
     return fail(&r->error, SHMB_MISMATCH, "expected advice named \"%.100s\", found %lld: %s", name ? name : "(the only one)", (long long)count,
                 count ? names : "none");

@@ -1,20 +1,24 @@
-/* A runner: what every kind has in common, and what a kind adds. A new kind is one file and one line in open.c. */
+/* A runner: what every kind has in common, and what a kind adds. A new kind is one file and one line in open.c, or a
+ * shmb_runner_kind that someone registers (plugin.c). */
 #ifndef SHMB_RUNNER_H
 #define SHMB_RUNNER_H
 
 #include "builder.h"
-#include "channel.h"
+#include "url.h"
 
 struct runner_kind {
     const char *scheme;
     /* Connects to what stands behind "scheme://"; sets r->kind_state. On failure nothing is left behind. */
-    shmb_status (*open)(shmb_runner *r, const char *where, const shmb_options *options);
+    shmb_status (*open)(shmb_runner *r, struct url *url, const shmb_options *options);
     /* Starts a message: gives r->builder its memory. */
     void (*begin)(shmb_runner *r);
     /* Sends the message, or gets ready to do so in proceed. */
     shmb_status (*start)(shmb_runner *r);
-    /* Waits until `until` and at most a slice. SHMB_OK: r->advice is there; PENDING: not yet; else evaluate's error. */
+    /* Waits until `until` and at most a slice. SHMB_OK: the advice is there, r->advice_count fields of it; PENDING: not yet;
+     * else evaluate's error. */
     int (*proceed)(shmb_runner *r, int64_t until);
+    /* A field of the advice that is there. */
+    void (*advice)(shmb_runner *r, uint32_t index, shmb_tensor *out);
     /* Gives the question up: its reply will be dropped. */
     void (*abandon)(shmb_runner *r);
     void (*close)(shmb_runner *r);
@@ -37,13 +41,13 @@ struct shmb_runner {
     shmb_dtype want;
     _Atomic int interrupted;
     bool has_advice;
-    struct incoming advice;
+    uint32_t advice_count;
 };
 
-extern const struct runner_kind shm_runner;
-
-/* Fills in options from a URL's query; where points behind "scheme://", into a copy of the URL. */
-shmb_status url_split(const char *url, char *copy, size_t room, const char **scheme, const char **where,
-                      shmb_options *options, struct error *e);
+extern const struct runner_kind shm_runner, pipe_runner;
+/* The kind that serves what was registered for a scheme; NULL when nothing was. It lives as long as the process. */
+const struct runner_kind *plugin_find(const char *scheme);
+/* Begins a message unless one is being filled: then r->builder has its memory. */
+void runner_begin(shmb_runner *r);
 
 #endif

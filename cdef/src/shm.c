@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "attach.h"
+#include "channel.h"
 #include "host.h"
 #include "peer.h"
 #include "ring.h"
@@ -24,6 +25,7 @@ struct shm {
     struct waiter waiter;
     struct sender out;
     struct receiver in;
+    struct incoming advice;
     uint64_t sequence;
     int slot;       /* where the message is being built; -1: in spare, for want of a slot */
     uint8_t *spare; /* private memory of a body's size */
@@ -108,8 +110,10 @@ static void pause_before_retry(int64_t until) {
     if (ns > 0) nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
-static shmb_status shm_open_runner(shmb_runner *r, const char *where, const shmb_options *options) {
+static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_options *options) {
     struct error *e = &r->broken;
+    const char *where = url->where;
+    if (url_done(url, "", e)) return e->status;
     if (!shmb_name_valid(where))
         return fail(e, SHMB_INVALID, "\"%.120s\" is no name of a bridge: expected 1 to %d letters, digits, '_', '.' or '-', not beginning with '.'", where,
                     NAME_BYTES);
@@ -155,16 +159,16 @@ static shmb_status broken(shmb_runner *r, shmb_status status, const char *why) {
 static int take_reply(shmb_runner *r) {
     struct shm *s = r->kind_state;
     const char *why;
-    if (receiver_take(&s->in, &r->advice, &why)) return (int)broken(r, SHMB_CORRUPT, why);
-    const struct descriptor *d = &r->advice.d;
+    if (receiver_take(&s->in, &s->advice, &why)) return (int)broken(r, SHMB_CORRUPT, why);
+    const struct descriptor *d = &s->advice.d;
     if (!sender_returns(&s->out, d->returns)) return (int)broken(r, SHMB_CORRUPT, "a reply returned slots that were not the host's");
     if (d->code > SHMB_NO_MEMORY) return (int)broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
     if (d->sequence != s->sequence || s->unsent) return PENDING;
-    if (!(d->flags & FAILED)) return SHMB_OK;
+    if (!(d->flags & FAILED)) return r->advice_count = s->advice.of->layout->count, SHMB_OK;
     shmb_status status = d->code ? (shmb_status)d->code : SHMB_MODEL;
     char text[sizeof r->error.message];
     size_t bytes = d->text < sizeof text ? d->text : sizeof text - 1;
-    take_copy(text, r->advice.text, bytes);
+    take_copy(text, s->advice.text, bytes);
     text[bytes] = 0;
     return (int)fail(&r->error, status, "%s", text);
 }
@@ -253,11 +257,16 @@ static int shm_proceed(shmb_runner *r, int64_t until) {
     }
 }
 
+static void shm_advice(shmb_runner *r, uint32_t index, shmb_tensor *out) {
+    const struct shm *s = r->kind_state;
+    incoming_tensor(&s->advice, index, out);
+}
+
 static void shm_abandon(shmb_runner *r) {
     struct shm *s = r->kind_state;
     s->sequence++; /* a late reply answers another question */
     s->unsent = false;
 }
 
-const struct runner_kind shm_runner = {.scheme = "shm", .open = shm_open_runner,   .begin = shm_begin,
-                                       .start = shm_start, .proceed = shm_proceed, .abandon = shm_abandon, .close = shm_close};
+const struct runner_kind shm_runner = {.scheme = "shm",       .open = shm_open_runner, .begin = shm_begin,     .start = shm_start,
+                                       .proceed = shm_proceed, .advice = shm_advice,    .abandon = shm_abandon, .close = shm_close};

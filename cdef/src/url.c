@@ -1,7 +1,7 @@
+#include "url.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "runner.h"
 
 /* Seconds: decimal digits with at most one point, then s (or nothing), ms or us. Own code since strtod asks the locale. */
 static bool parse_seconds(const char *text, double *out) {
@@ -25,8 +25,10 @@ static bool parse_wait(const char *text, shmb_wait *out) {
     return false;
 }
 
-static shmb_status parse_option(const char *name, const char *value, shmb_options *options, struct error *e) {
+/* An option that every kind has; *known is false when it is none. */
+static shmb_status parse_option(const char *name, const char *value, shmb_options *options, bool *known, struct error *e) {
     double seconds;
+    *known = true;
     if (strcmp(name, "connect") == 0) {
         if (!parse_seconds(value, &seconds)) return fail(e, SHMB_INVALID, "connect=%.60s: expected seconds, e.g. 0.5, 2s or 500ms", value);
         options->connect_timeout = seconds > 0 ? seconds : -1;
@@ -36,27 +38,46 @@ static shmb_status parse_option(const char *name, const char *value, shmb_option
     } else if (strcmp(name, "wait") == 0) {
         if (!parse_wait(value, &options->wait)) return fail(e, SHMB_INVALID, "wait=%.60s: expected adaptive, spin or block", value);
     } else {
-        return fail(e, SHMB_INVALID, "unknown option \"%.60s\" in the URL: expected connect, deadline or wait", name);
+        *known = false;
     }
     return SHMB_OK;
 }
 
-shmb_status url_split(const char *url, char *copy, size_t room, const char **scheme, const char **where,
-                      shmb_options *options, struct error *e) {
-    if (strlen(url) >= room) return fail(e, SHMB_INVALID, "the URL is longer than %zu bytes", room - 1);
-    strcpy(copy, url);
-    char *mark = strstr(copy, "://");
-    *scheme = mark ? copy : "shm";
-    *where = mark ? mark + 3 : copy;
+shmb_status url_split(const char *text, struct url *url, shmb_options *options, struct error *e) {
+    if (strlen(text) >= sizeof url->text) return fail(e, SHMB_INVALID, "the URL is longer than %zu bytes", sizeof url->text - 1);
+    strcpy(url->text, text);
+    char *mark = strstr(url->text, "://");
+    url->scheme = mark ? url->text : "shm";
+    url->where = mark ? mark + 3 : url->text;
+    url->count = 0;
     if (mark) *mark = 0;
-    char *query = strchr(*where, '?');
+    char *query = strchr(url->where, '?');
     if (!query) return SHMB_OK;
     *query++ = 0;
     char *rest = NULL;
     for (char *option = strtok_r(query, "&", &rest); option; option = strtok_r(NULL, "&", &rest)) {
+        bool known;
         char *value = strchr(option, '=');
         if (value) *value++ = 0;
-        if (parse_option(option, value ? value : "", options, e)) return e->status;
+        if (parse_option(option, value ? value : "", options, &known, e)) return e->status;
+        if (known) continue;
+        if (url->count == URL_OPTIONS) return fail(e, SHMB_INVALID, "the URL has more than %d options", URL_OPTIONS);
+        url->options[url->count++] = (struct url_option){option, value ? value : ""};
     }
     return SHMB_OK;
+}
+
+const char *url_take(struct url *url, const char *name) {
+    for (int i = 0; i < url->count; i++) {
+        if (strcmp(url->options[i].name, name) != 0) continue;
+        const char *value = url->options[i].value;
+        url->options[i] = url->options[--url->count];
+        return value;
+    }
+    return NULL;
+}
+
+shmb_status url_done(const struct url *url, const char *known, struct error *e) {
+    if (!url->count) return SHMB_OK;
+    return fail(e, SHMB_INVALID, "unknown option \"%.60s\" in the URL: expected %sconnect, deadline or wait", url->options[0].name, known);
 }

@@ -4,12 +4,11 @@
 
 static void good(const char *url, const char *scheme_expected, const char *where_expected, double connect,
                  double deadline, shmb_wait wait) {
-    char copy[256];
-    const char *scheme, *where;
+    struct url parts;
     shmb_options o = {.size = sizeof o};
     struct error e = {0};
-    CHECK(url_split(url, copy, sizeof copy, &scheme, &where, &o, &e) == SHMB_OK);
-    CHECK(strcmp(scheme, scheme_expected) == 0 && strcmp(where, where_expected) == 0);
+    CHECK(url_split(url, &parts, &o, &e) == SHMB_OK);
+    CHECK(strcmp(parts.scheme, scheme_expected) == 0 && strcmp(parts.where, where_expected) == 0);
     CHECK(o.connect_timeout == connect && o.deadline == deadline && o.wait == wait);
 }
 
@@ -33,6 +32,13 @@ int main(void) {
     good("shm://x?connect=0", "shm", "x", -1, 0, 0); /* do not wait */
     good("shm://x?&", "shm", "x", 0, 0, 0);
     good("shm://x?deadline=.5", "shm", "x", 0, 0.5, 0);
+
+    struct url parts;
+    shmb_options all = {.size = sizeof all};
+    struct error e = {0};
+    CHECK(url_split("pipe://a?serdes=json&connect=1&x=1", &parts, &all, &e) == SHMB_OK);
+    CHECK(strcmp(url_take(&parts, "serdes"), "json") == 0 && !url_take(&parts, "serdes"));
+    CHECK(url_done(&parts, "serdes, ", &e) == SHMB_INVALID && strstr(e.message, "\"x\"") && strstr(e.message, "serdes"));
 
     bad("shm://x?connect", "connect=");
     bad("shm://x?connect=", "expected seconds");

@@ -1,0 +1,25 @@
+#include "memory.h"
+
+#include <sys/mman.h>
+
+static const size_t most = (size_t)4 << 30, least = (size_t)1 << 20, kept = (size_t)1 << 20;
+
+bool memory_reserve(struct memory *m) {
+    if (m->base) return true;
+    for (size_t room = most; room >= least; room /= 4) { /* ulimit -v and strict overcommit allow less */
+        void *base = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (base == MAP_FAILED) continue;
+        *m = (struct memory){.base = base, .room = room};
+        return true;
+    }
+    return false;
+}
+
+void memory_trim(const struct memory *m, size_t used) {
+    if (m->base && used > kept) madvise(m->base + kept, m->room - kept, MADV_DONTNEED);
+}
+
+void memory_release(struct memory *m) {
+    if (m->base) munmap(m->base, m->room);
+    *m = (struct memory){0};
+}

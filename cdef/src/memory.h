@@ -1,0 +1,20 @@
+/* Room for a message in this process's own memory: reserved once, taken page by page as it is used, so it never moves. */
+#ifndef SHMB_MEMORY_H
+#define SHMB_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct memory {
+    uint8_t *base; /* page-aligned; NULL: none */
+    size_t room;
+};
+
+/* Reserves as much as the process may have, at most 4 GiB and at least 1 MiB; false when there is not even that. */
+bool memory_reserve(struct memory *m);
+/* Gives pages back that a large message of `used` bytes took. */
+void memory_trim(const struct memory *m, size_t used);
+void memory_release(struct memory *m);
+
+#endif

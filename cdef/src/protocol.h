@@ -1,0 +1,36 @@
+/* A foreign protocol as a state machine over bytes: what a compiler sends becomes a runner's request, the runner's advice
+ * the bytes that it gets back. Knows no files: relay.c moves bytes from and to named pipes, the preloaded library from
+ * and to the compiler's own calls of write and read. One conversation at a time: from a compiler's first byte to its last. */
+#ifndef SHMB_PROTOCOL_H
+#define SHMB_PROTOCOL_H
+
+#include "host.h"
+#include "runner.h"
+#include "sink.h"
+
+struct protocol {
+    /* Takes bytes that came; *used (at most size) is how many, and may be fewer also when it returns MORE. Fills r's request
+     * and returns ASK with *want when one is complete; MORE when it needs more bytes; else the failure's status with *e:
+     * then the conversation cannot go on. r may be NULL while no bridge is there: then nothing is filled. */
+    int (*feed)(void *state, const uint8_t *bytes, size_t size, size_t *used, shmb_runner *r, shmb_dtype *want, struct error *e);
+    /* After ASK: the answer's bytes, from r's advice if status is SHMB_OK, else from its error. Errors: NO_MEMORY. */
+    shmb_status (*answer)(void *state, shmb_runner *r, shmb_status status, struct bytes *out);
+    /* The compiler has closed its end: forgets the conversation. true: it ended where one may end. */
+    bool (*end)(void *state);
+    /* Adds what was counted; may be NULL. */
+    void (*info)(const void *state, shmb_line_info *out);
+    void (*free)(void *state);
+};
+
+enum { MORE = -1, ASK = -2 };
+
+/* ML-Compiler-Bridge's frames, with that SerDes (frames.c). limit: bytes of the longest frame that is accepted. NULL: no memory. */
+extern const struct protocol frames_protocol;
+void *frames_new(const shmb_serdes *serdes, size_t limit);
+
+/* LLVM's interactive channel (llvm.c). fallback: what is advised when the runner has nothing to say, as text; "" for the
+ * decision's own. NULL: no memory, or *e says what is wrong with fallback. */
+extern const struct protocol llvm_protocol;
+void *llvm_new(const char *fallback, struct error *e);
+
+#endif

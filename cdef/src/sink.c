@@ -1,0 +1,40 @@
+#include "sink.h"
+
+#include <stdlib.h>
+
+void *bytes_add(struct bytes *b, size_t more) {
+    size_t needed;
+    if (__builtin_add_overflow(b->size, more, &needed) || needed > PTRDIFF_MAX / 2) return NULL;
+    if (needed > b->room) {
+        size_t room = needed < 4096 ? 4096 : needed + needed / 2;
+        uint8_t *data = realloc(b->data, room);
+        if (!data) return NULL;
+        b->data = data;
+        b->room = room;
+    }
+    void *at = b->data + b->size;
+    b->size = needed;
+    return at;
+}
+
+void bytes_free(struct bytes *b) {
+    free(b->data);
+    *b = (struct bytes){0};
+}
+
+void *shmb_sink_bytes(shmb_sink *sink, size_t bytes) {
+    void *at = sink->bytes ? bytes_add(sink->bytes, bytes) : NULL;
+    if (!at) sink_fail(sink, sink->bytes ? SHMB_NO_MEMORY : SHMB_INVALID, sink->bytes ? "no memory for a message's bytes" : "this sink takes fields, not bytes");
+    return at;
+}
+
+void *shmb_sink_field(shmb_sink *sink, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
+                      int64_t **offsets) {
+    if (sink->message) return builder_add(sink->message, name, dtype, kind, rank, dims, offsets);
+    sink_fail(sink, SHMB_INVALID, "this sink takes bytes, not fields");
+    return NULL;
+}
+
+void shmb_sink_want(shmb_sink *sink, shmb_dtype dtype) { sink->want = dtype; }
+
+shmb_status shmb_sink_fail(shmb_sink *sink, shmb_status status, const char *text) { return sink_fail(sink, status ? status : SHMB_INVALID, "%s", text); }

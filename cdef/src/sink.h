@@ -1,0 +1,27 @@
+/* Where a SerDes or a plug-in puts what it makes: a message's fields, or bytes. */
+#ifndef SHMB_SINK_H
+#define SHMB_SINK_H
+
+#include "builder.h"
+
+/* Bytes that grow. */
+struct bytes {
+    uint8_t *data;
+    size_t size, room;
+};
+
+/* Room for `more` bytes behind the others, which may move; NULL when there is no memory. */
+void *bytes_add(struct bytes *b, size_t more);
+void bytes_free(struct bytes *b);
+
+struct shmb_sink {
+    struct builder *message; /* NULL where fields have no place */
+    struct bytes *bytes;     /* NULL where bytes have none */
+    shmb_dtype want;
+    struct error *error; /* of the call; the same as the message's, where there is one */
+};
+
+/* Sets status and text, once: the first failure stays. */
+#define sink_fail(sink, code, ...) ((sink)->error->status ? (sink)->error->status : fail((sink)->error, (code), __VA_ARGS__))
+
+#endif
