@@ -196,7 +196,7 @@ def test_after_advice_that_is_none_the_request_stays_open(host, in_thread):
 def test_features_that_do_not_fit_are_the_runners_error_and_the_next_request_works(serve, echo):
     with serve(echo, request_bytes=1 << 12, advice_bytes=1 << 12) as host, connect(host.url) as runner:
         for _ in range(3):
-            with pytest.raises(TooLargeError, match='"x" ends at byte 8000 .* holds 4096.*request_bytes'):
+            with pytest.raises(TooLargeError, match='"x" ends at byte 8000 .* room for 4096.*request_bytes'):
                 runner.evaluate({"x": np.zeros(1000)})
             assert runner.evaluate({"x": np.zeros(512)}).tolist() == [0] * 512
 
