@@ -1,0 +1,111 @@
+#include "json_writer.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "json_reader.h"
+
+static void put(shmb_sink *to, const void *text, size_t size) {
+    void *at = size ? shmb_sink_bytes(to, size) : NULL;
+    if (at) memcpy(at, text, size);
+}
+
+void json_put(shmb_sink *to, const char *text) { put(to, text, strlen(text)); }
+
+void json_put_int(shmb_sink *to, int64_t value) {
+    char text[24];
+    put(to, text, (size_t)snprintf(text, sizeof text, "%" PRId64, value));
+}
+
+void json_put_uint(shmb_sink *to, uint64_t value) {
+    char text[24];
+    put(to, text, (size_t)snprintf(text, sizeof text, "%" PRIu64, value));
+}
+
+size_t json_print(char out[JSON_NUMBER_ROOM], int digits, double value) {
+    char printed[JSON_NUMBER_ROOM];
+    size_t size = 0;
+    bool fraction = false;
+    snprintf(printed, sizeof printed, "%.*g", digits, value);
+    for (const char *c = printed; *c && size < JSON_NUMBER_ROOM - 3; c++) {
+        bool known = (*c >= '0' && *c <= '9') || *c == '-' || *c == '+' || *c == 'e';
+        if (known) out[size++] = *c;
+        else if (!fraction) out[size++] = '.'; /* a locale's point may be several bytes */
+        fraction |= !known || *c == 'e';
+    }
+    if (!fraction) out[size++] = '.', out[size++] = '0';
+    return size;
+}
+
+static bool put_special(shmb_sink *to, double value) {
+    if (isfinite(value)) return false;
+    json_put(to, isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity");
+    return true;
+}
+
+/* A decimal of at most DBL_DIG digits survives the way through a double, so fewer need no trial: %g drops the zeros.
+ * The subnormal numbers are less precise than that. */
+void json_put_double(shmb_sink *to, double value) {
+    char text[JSON_NUMBER_ROOM];
+    size_t size = 0;
+    if (put_special(to, value)) return;
+    for (int digits = fabs(value) < DBL_MIN ? 1 : DBL_DIG; digits <= 17; digits++) {
+        size = json_print(text, digits, value);
+        if (json_double((uint8_t *)text, size) == value) break;
+    }
+    put(to, text, size);
+}
+
+void json_put_float(shmb_sink *to, float value) {
+    char text[JSON_NUMBER_ROOM];
+    size_t size = 0;
+    if (put_special(to, (double)value)) return;
+    for (int digits = fabsf(value) < FLT_MIN ? 1 : FLT_DIG; digits <= 9; digits++) {
+        size = json_print(text, digits, (double)value);
+        if (json_float((uint8_t *)text, size) == value) break;
+    }
+    put(to, text, size);
+}
+
+/* Bytes that stand for themselves at the beginning of text[size]. */
+static size_t plain_bytes(const uint8_t *text, size_t size) {
+    size_t at = 0;
+    while (at < size && text[at] >= ' ' && text[at] != '"' && text[at] != '\\') {
+        size_t bytes = text[at] < 0x80 ? 1 : json_character(text + at, size - at);
+        if (!bytes) break;
+        at += bytes;
+    }
+    return at;
+}
+
+bool json_put_string(shmb_sink *to, const void *text, size_t size) {
+    const uint8_t *at = text, *end = at + size;
+    bool valid = true;
+    json_put(to, "\"");
+    while (at < end) {
+        size_t plain = plain_bytes(at, (size_t)(end - at));
+        put(to, at, plain);
+        at += plain;
+        if (at == end) break;
+        char escape[8];
+        const char *simple = *at ? strchr("\"\"\\\\\nn\tt\rr\bb\ff", *at) : NULL; /* what is meant, its letter */
+        if (simple) put(to, (char[]){'\\', simple[1]}, 2);
+        else put(to, escape, (size_t)snprintf(escape, sizeof escape, "\\u%04x", *at < 0x80 ? *at : 0xdc00u + *at));
+        valid &= *at && *at < 0x80;
+        at++;
+    }
+    json_put(to, "\"");
+    return valid;
+}
+
+bool json_put_name(shmb_sink *to, const char *name) {
+    if (!*name || !json_put_string(to, name, strlen(name))) {
+        sink_fail(to, SHMB_INVALID, "expected a name of UTF-8 that is not empty, found \"%.100s\"", name);
+        return false;
+    }
+    json_put(to, ":");
+    return true;
+}

@@ -1,0 +1,120 @@
+/* libFuzzer: a compiler that sends anything, and a policy that advises anything or fails. The first bytes say how the others are split
+ * and what the policy does; "~" in the rest stands for a header, so that observations are met soon. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocol.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char *const headers[] = {
+    "{\"features\":[{\"name\":\"inlining_default\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
+    "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{\"observation\":0}\n",
+    "{\"features\":[{\"name\":\"mask\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1,33]}],"
+    "\"advice\":{\"name\":\"index_to_evict\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{\"observation\":0}\n",
+    "{\"features\":[{\"name\":\"li_size\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
+    "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n{\"context\":\"f\"}\n{\"observation\":0}\n",
+    "{\"features\":[{\"name\":\"x\",\"type\":\"uint8_t\",\"port\":0,\"shape\":[3]}],"
+    "\"advice\":{\"name\":\"y\",\"type\":\"double\",\"port\":0,\"shape\":[2]}}\n{\"observation\":0}\n"};
+
+static uint8_t mood; /* what the policy does next */
+static uint64_t seen;
+static bool ranking; /* was priority asked for last? */
+
+static void check(bool holds) {
+    if (!holds) abort();
+}
+
+static shmb_status policy_open(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+    (void)context, (void)where, (void)options, (void)failure;
+    *state = NULL;
+    return SHMB_OK;
+}
+
+static shmb_status policy_evaluate(void *state, const shmb_tensor *features, int64_t count, shmb_dtype want, double deadline, shmb_sink *advice) {
+    (void)state, (void)deadline;
+    for (int64_t i = 0; i < count; i++)
+        for (size_t k = 0, n = (size_t)features[i].size * shmb_dtype_size(features[i].dtype); k < n; k++) seen += ((const uint8_t *)features[i].data)[k];
+    const shmb_tensor *decision = &features[count - 1];
+    ranking = decision->size == 8 && memcmp(decision->data, "priority", 8) == 0;
+    if (mood % 8 == 0) return shmb_sink_fail(advice, mood / 8 + 1 > SHMB_NO_MEMORY ? SHMB_MODEL : (shmb_status)(mood / 8 + 1), "mood");
+    shmb_dtype dtype = mood % 8 == 1 ? SHMB_INT32 : want;
+    int64_t dims = mood % 8 == 2 ? 2 : 1;
+    void *to = shmb_sink_field(advice, "advice", dtype, SHMB_TENSOR, mood % 8 != 3, &dims, NULL);
+    if (!to) return SHMB_NO_MEMORY;
+    memset(to, mood % 8 == 4 ? 0xff : 0, (mood % 8 == 3 ? 1 : (size_t)dims) * shmb_dtype_size(dtype));
+    if (mood % 8 > 4) memcpy(to, &mood, 1);
+    return SHMB_OK;
+}
+
+static shmb_runner *open_runner(void) {
+    static const shmb_runner_kind kind = {.size = sizeof kind, .scheme = "policy", .open = policy_open, .evaluate = policy_evaluate};
+    shmb_runner *r = NULL;
+    check(shmb_register_runner(&kind) == SHMB_OK && shmb_open("policy://", NULL, &r) == SHMB_OK);
+    return r;
+}
+
+/* What the compiler gets is what it takes. */
+static void check_answer(const struct bytes *answer, shmb_dtype want) {
+    float priority = 0;
+    check(want != SHMB_ANY && (answer->size % shmb_dtype_size(want)) == 0);
+    if (ranking && want == SHMB_FLOAT32 && answer->size == sizeof priority) memcpy(&priority, answer->data, sizeof priority);
+    check(isfinite(priority));
+}
+
+/* False when the conversation has failed. */
+static bool says(void *state, shmb_runner *r, const uint8_t *bytes, size_t size, size_t piece) {
+    struct bytes answer = {0};
+    struct error e = {0};
+    int got = MORE;
+    for (size_t at = 0, used; at < size && (got == MORE || got == ASK || got == GIVEN); at += used) {
+        size_t n = size - at < piece ? size - at : piece;
+        shmb_dtype want = SHMB_ANY;
+        uint8_t *exact = malloc(n);
+        check(exact);
+        memcpy(exact, bytes + at, n);
+        got = llvm_protocol.feed(state, exact, n, &used, r, &want, &e);
+        free(exact); /* nothing of it is kept */
+        check(used <= n && (got != MORE || used == n));
+        answer.size = 0;
+        ranking = false;
+        if (got == ASK) check(llvm_protocol.answer(state, r, r ? shmb_evaluate_as(r, want) : SHMB_NO_HOST, &answer) == SHMB_OK);
+        if (got == GIVEN) check(llvm_protocol.answer(state, NULL, SHMB_DROPPED, &answer) == SHMB_OK);
+        if (got == ASK || got == GIVEN) check_answer(&answer, want);
+    }
+    bytes_free(&answer);
+    check(got < 0 || (got == (int)e.status && *e.message));
+    return got < 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *const fallbacks[] = {"", "1", "32", "-1.5e3"};
+    if (size < 3) return 0;
+    static shmb_runner *runner;
+    if (!runner) runner = open_runner();
+    struct error e;
+    void *state = llvm_new(fallbacks[data[0] % 4], &e);
+    shmb_runner *r = data[0] & 4 ? NULL : runner;
+    size_t piece = data[1] ? data[1] : SIZE_MAX;
+    mood = data[2];
+    check(state);
+    bool well = true;
+    for (size_t at = 3; at < size && well; at++) {
+        const uint8_t *tilde = memchr(data + at, '~', size - at);
+        size_t n = tilde ? (size_t)(tilde - data) - at : size - at;
+        well = says(state, r, data + at, n, piece);
+        at += n;
+        if (well && at + 1 < size) {
+            const char *header = headers[data[at + 1] % 4];
+            mood ^= data[++at];
+            well = says(state, r, (const uint8_t *)header, strlen(header), piece);
+        }
+        if (mood & 128) llvm_protocol.end(state), mood &= 127;
+    }
+    shmb_line_info info = {0};
+    llvm_protocol.info(state, &info);
+    check(info.defaulted <= info.asked && (info.defaulted == 0) == (info.status == SHMB_OK));
+    llvm_protocol.free(state);
+    return 0;
+}
