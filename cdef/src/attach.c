@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -65,11 +66,17 @@ static shmb_status map(struct segment *s, struct error *e) {
     return e->status;
 }
 
+static void in_child(struct inherited *handle) {
+    struct segment *s = (struct segment *)((char *)handle - offsetof(struct segment, inherited));
+    fork_close(&s->fd);                                  /* with its locks */
+    if (s->base) mprotect(s->base, s->size, PROT_READ); /* kept arrays can be read */
+}
+
 shmb_status segment_format(int fd, const struct superblock *plan, struct segment *out, struct error *e) {
     *out = (struct segment){.fd = fd, .size = plan->size, .block = *plan};
     if (map(out, e)) return e->status;
     fork_hold();
-    fork_watch(&out->inherited, &out->fd, &out->base, &out->size);
+    fork_watch(&out->inherited, in_child);
     fork_let_go();
     put(out->base, plan, sizeof *plan);
     put(&segment_host_line(out)->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
@@ -135,7 +142,7 @@ static shmb_status attach(const char *name, struct segment *out, struct error *e
     if (fd < 0 && errno == EACCES)
         return fail(e, SHMB_PERMISSION, "the segment of \"%s\" belongs to another user: run host and runner as one user", name);
     if (fd < 0) return fail_errno(e, "cannot open the segment");
-    if (segment_read(fd, name, out, e)) fork_watch(&out->inherited, &out->fd, &out->base, &out->size);
+    if (segment_read(fd, name, out, e)) fork_watch(&out->inherited, in_child);
     else close(fd);
     return e->status;
 }

@@ -1,7 +1,6 @@
 #include "fork.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -14,9 +13,7 @@ static void in_parent(void) { pthread_mutex_unlock(&mutex); }
 static void in_child(void) {
     for (struct inherited *h = handles; h; h = h->next) {
         h->forked = true;
-        if (*h->fd >= 0) close(*h->fd);
-        *h->fd = -1;
-        if (*h->base) mprotect(*h->base, *h->size, PROT_READ);
+        h->in_child(h);
     }
     pthread_mutex_unlock(&mutex);
 }
@@ -30,8 +27,8 @@ void fork_hold(void) {
 
 void fork_let_go(void) { pthread_mutex_unlock(&mutex); }
 
-void fork_watch(struct inherited *handle, int *fd, void **base, size_t *size) {
-    *handle = (struct inherited){.fd = fd, .base = base, .size = size, .next = handles, .link = &handles};
+void fork_watch(struct inherited *handle, void (*in_the_child)(struct inherited *)) {
+    *handle = (struct inherited){.in_child = in_the_child, .next = handles, .link = &handles};
     if (handles) handles->link = &handle->next;
     handles = handle;
 }
@@ -42,4 +39,9 @@ void fork_forget(struct inherited *handle) {
     if (handle->link && handle->next) handle->next->link = handle->link;
     handle->link = NULL;
     pthread_mutex_unlock(&mutex);
+}
+
+void fork_close(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
 }

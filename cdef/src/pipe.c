@@ -1,3 +1,281 @@
+/* The runner that speaks ML-Compiler-Bridge's protocol through two named pipes: "pipe:///PATH?serdes=NAME". */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fork.h"
+#include "frame.h"
+#include "memory.h"
 #include "runner.h"
-static shmb_status pipe_open(shmb_runner *r, struct url *url, const shmb_options *options) { (void)url, (void)options; return fail(&r->broken, SHMB_UNSUPPORTED, "not yet"); }
-const struct runner_kind pipe_runner = {.scheme = "pipe", .open = pipe_open};
+#include "serdes.h"
+#include "stream.h"
+#include "wait.h"
+
+enum { RETRY_NS = 2 * 1000 * 1000, STALE_READS = 64 };
+
+struct pipe {
+    struct stream stream;
+    const shmb_serdes *serdes;
+    struct memory request, reply;
+    struct builder advice;
+    bool owed;   /* the reply to a question that was given up */
+    bool unsent; /* the question waits until that reply has come, so that a host never has two of one runner */
+    bool spins;
+    struct inherited inherited;
+    char path[URL_ROOM];
+};
+
+/* ---- Connect ---- */
+
+static void in_child(struct inherited *handle) {
+    struct pipe *p = (struct pipe *)((char *)handle - offsetof(struct pipe, inherited));
+    fork_close(&p->stream.from);
+    fork_close(&p->stream.to);
+}
+
+static shmb_status open_end(const char *path, const char *end, int flags, int *fd, struct error *e) {
+    char name[URL_ROOM + 8];
+    struct stat st;
+    snprintf(name, sizeof name, "%s.%s", path, end);
+    *fd = open(name, flags | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (*fd < 0 && errno == ENOENT) return fail(e, SHMB_NO_HOST, "there is no pipe \"%.300s\": start a host there first", name);
+    if (*fd < 0 && errno == ENXIO) return fail(e, SHMB_NO_HOST, "no host reads the pipe \"%.300s\": start one first", name);
+    if (*fd < 0 && errno == EACCES) return fail(e, SHMB_PERMISSION, "the pipe \"%.300s\" does not admit this user: run host and runner as one user", name);
+    if (*fd < 0) return fail_errno(e, name);
+    if (fstat(*fd, &st) == 0 && S_ISFIFO(st.st_mode)) return SHMB_OK;
+    fork_close(fd);
+    return fail(e, SHMB_INVALID, "\"%.300s\" is no named pipe: expected the PATH of a host's PATH.in and PATH.out", name);
+}
+
+/* The end to read first: a host may wait in open until it has a reader. Its lock, since one that was open for writing would
+ * hide from the host that the runner before has left. */
+static shmb_status open_both(struct pipe *p, struct error *e) {
+    if (open_end(p->path, "in", O_RDONLY, &p->stream.from, e)) return e->status;
+    if (flock(p->stream.from, LOCK_EX | LOCK_NB))
+        fail(e, SHMB_BUSY, "another runner talks through \"%.300s\", which serves one at a time: close it, or give each a host", p->path);
+    else open_end(p->path, "out", O_WRONLY, &p->stream.to, e);
+    if (e->status) stream_close(&p->stream);
+    return e->status;
+}
+
+static shmb_status try_connect(struct pipe *p, struct error *e) {
+    *e = (struct error){0};
+    fork_hold();
+    if (!open_both(p, e)) fork_watch(&p->inherited, in_child);
+    fork_let_go();
+    for (int i = 0; i < STALE_READS && !e->status && stream_read(&p->stream) == MOVED; i++)
+        stream_forget(&p->stream); /* meant for the runner before */
+    return e->status;
+}
+
+static void release(struct pipe *p) {
+    fork_forget(&p->inherited);
+    stream_close(&p->stream);
+    builder_free(&p->advice);
+    memory_release(&p->request);
+    memory_release(&p->reply);
+    free(p);
+}
+
+static shmb_status read_url(struct pipe *p, struct url *url, struct error *e) {
+    const char *name = url_take(url, "serdes");
+    char names[256];
+    if (url_done(url, "serdes, ", e)) return e->status;
+    serdes_names(names, sizeof names);
+    p->serdes = serdes_find(name ? name : "bitstream");
+    if (!p->serdes) return fail(e, SHMB_INVALID, "serdes=%.60s: expected one of %s", name, names);
+    if (!*url->where) return fail(e, SHMB_INVALID, "the URL names no pipes: expected pipe:///PATH for PATH.in and PATH.out");
+    strcpy(p->path, url->where);
+    return SHMB_OK;
+}
+
+static shmb_status connect_until(struct pipe *p, int64_t until, struct error *e) {
+    while (try_connect(p, e) == SHMB_NO_HOST || e->status == SHMB_BUSY) {
+        int64_t left = until - clock_ns();
+        if (left <= 0) break;
+        nanosleep(&(struct timespec){.tv_nsec = left < RETRY_NS ? left : RETRY_NS}, NULL);
+    }
+    return e->status;
+}
+
+static shmb_status pipe_open(shmb_runner *r, struct url *url, const shmb_options *options) {
+    struct error *e = &r->broken;
+    struct pipe *p = calloc(1, sizeof *p);
+    if (!p) return fail(e, SHMB_NO_MEMORY, "no memory for a runner");
+    double seconds = options->connect_timeout;
+    int64_t until = clock_ns() + (seconds > 0 ? (int64_t)(seconds < 1e9 ? seconds * 1e9 : 1e18) : 0);
+    p->stream.from = p->stream.to = -1;
+    p->spins = options->wait == SHMB_WAIT_SPIN;
+    p->advice.error = &r->error;
+    if (!read_url(p, url, e) && (!memory_reserve(&p->request) || !memory_reserve(&p->reply)))
+        fail(e, SHMB_NO_MEMORY, "no memory for a runner");
+    if (e->status || connect_until(p, until, e)) {
+        release(p);
+        return e->status;
+    }
+    r->kind_state = p;
+    r->forked = &p->inherited.forked;
+    return SHMB_OK;
+}
+
+static void pipe_close(shmb_runner *r) { release(r->kind_state); }
+
+/* ---- Ask ---- */
+
+static const char was_forked[] = "this runner was inherited through fork: open another in the child";
+
+static int broken(shmb_runner *r, shmb_status status, const char *why) {
+    const struct pipe *p = r->kind_state;
+    return (int)fail(&r->broken, status, "\"%.300s\": %s", p->path, why);
+}
+
+/* SIGPIPE must not reach the process, whose handlers are not ours: one that this write raises stays in this thread. */
+static enum flow write_quietly(struct stream *s) {
+    sigset_t set, before, pending;
+    if (!s->out.size) return MOVED;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &set, &before);
+    sigpending(&pending);
+    enum flow flow = stream_write(s);
+    if (flow == ENDED && !sigismember(&pending, SIGPIPE))
+        while (sigtimedwait(&set, NULL, &(struct timespec){0}) < 0 && errno == EINTR) continue;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return flow;
+}
+
+static void pipe_begin(shmb_runner *r) {
+    const struct pipe *p = r->kind_state;
+    if (p->inherited.forked) {
+        fail(&r->stuck, SHMB_FORKED, was_forked);
+        return;
+    }
+    memory_trim(&p->request, r->builder.used);
+    builder_start(&r->builder, p->request.base, p->request.room, NULL);
+}
+
+/* The request as one frame, for one write. */
+static shmb_status encode_request(shmb_runner *r) {
+    struct pipe *p = r->kind_state;
+    struct bytes *out = &p->stream.out;
+    size_t at = out->size; /* behind the rest of a question that was given up half written */
+    const shmb_tensor *fields = builder_tensors(&r->builder);
+    r->error.status = SHMB_OK;
+    if (!fields || !frame_begin(out, &at)) fail(&r->error, SHMB_NO_MEMORY, "no memory for a request");
+    else if (!serdes_encode(p->serdes, SHMB_REQUEST, fields, r->builder.count, r->want, out, &r->error)) frame_end(out, at, 0);
+    if (r->error.status) out->size = at;
+    return r->error.status;
+}
+
+static shmb_status pipe_start(shmb_runner *r) {
+    struct pipe *p = r->kind_state;
+    if (p->inherited.forked) return (shmb_status)broken(r, SHMB_FORKED, was_forked);
+    if (p->stream.in.size && !p->owed) return (shmb_status)broken(r, SHMB_CORRUPT, "the host sent bytes that nobody had asked for");
+    p->unsent = p->owed;
+    if (!p->unsent && encode_request(r)) return r->error.status;
+    write_quietly(&p->stream); /* what goes wrong here does so again in proceed */
+    return SHMB_OK;
+}
+
+/* A failure's status and text; for good where that status is. */
+static int take_failure(shmb_runner *r, const uint8_t *bytes, size_t size) {
+    if (!*bytes || *bytes > SHMB_NO_MEMORY) return broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
+    shmb_status status = fail(&r->error, (shmb_status)*bytes, "%.*s", (int)size - 1, (const char *)bytes + 1);
+    if (status == SHMB_HOST_GONE || status == SHMB_CLOSED || status == SHMB_CORRUPT || status == SHMB_FORKED) r->broken = r->error;
+    return (int)status;
+}
+
+static int take_advice(shmb_runner *r, const uint8_t *bytes, size_t size) {
+    struct pipe *p = r->kind_state;
+    shmb_dtype want = r->want;
+    memory_trim(&p->reply, p->advice.used);
+    builder_start(&p->advice, p->reply.base, p->reply.room, NULL);
+    r->error.status = SHMB_OK;
+    if (serdes_decode(p->serdes, SHMB_ADVICE, bytes, size, &want, &p->advice, &r->error)) {
+        if (r->error.status == SHMB_CORRUPT) r->broken = r->error;
+        return (int)r->error.status;
+    }
+    r->advice_count = p->advice.count;
+    return builder_tensors(&p->advice) ? SHMB_OK : (int)fail(&r->error, SHMB_NO_MEMORY, "no memory for the advice");
+}
+
+/* A reply that is complete: its status; PENDING when there is none yet. One that nobody waits for any more is dropped. */
+static int take_reply(shmb_runner *r) {
+    struct pipe *p = r->kind_state;
+    const struct bytes *in = &p->stream.in;
+    while (in->size >= FRAME_HEAD) {
+        uint64_t length = frame_length(in->data), failed = length & frame_failed;
+        length &= ~frame_failed;
+        if (failed ? !length || length > LONGEST_FAILURE : length > p->reply.room)
+            return broken(r, SHMB_CORRUPT, "a reply came with a length that cannot be");
+        if (in->size - FRAME_HEAD < length) return PENDING;
+        int status = PENDING;
+        if (p->owed) p->owed = false;
+        else if (failed) status = take_failure(r, in->data + FRAME_HEAD, (size_t)length);
+        else status = take_advice(r, in->data + FRAME_HEAD, (size_t)length);
+        stream_take(&p->stream, FRAME_HEAD + (size_t)length);
+        if (status != PENDING) return status;
+    }
+    return PENDING;
+}
+
+/* Waits until bytes came (MOVED), or there is room for more (STUCK), at most until `until`. */
+static enum flow wait_for_host(struct pipe *p, int64_t until) {
+    struct pollfd ends[2] = {{.fd = p->stream.from, .events = POLLIN},
+                             {.fd = p->stream.to, .events = p->stream.out.size ? POLLOUT : 0}};
+    int64_t left = p->spins ? 0 : until - clock_ns();
+    if (left < 0) left = 0;
+    if (ppoll(ends, 2, &(struct timespec){.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000}, NULL) < 0) return STUCK;
+    if (ends[0].revents & POLLIN) return stream_read(&p->stream);
+    return (ends[0].revents | ends[1].revents) & (POLLHUP | POLLERR | POLLNVAL) ? ENDED : STUCK;
+}
+
+static int proceed(shmb_runner *r, int64_t until) {
+    struct pipe *p = r->kind_state;
+    int status = take_reply(r); /* what came with a late reply */
+    while (status == PENDING) {
+        if (p->unsent && !p->owed) {
+            p->unsent = false;
+            if (encode_request(r)) return (int)r->error.status;
+        }
+        if (write_quietly(&p->stream) == UNABLE) return broken(r, SHMB_SYSTEM, "cannot write to the pipe");
+        enum flow flow = wait_for_host(p, until);
+        if (flow == ENDED) return broken(r, SHMB_HOST_GONE, "the host has died or closed its pipes; close this runner and open another once a host is back");
+        if (flow == UNABLE) return broken(r, SHMB_NO_MEMORY, "no memory for a reply");
+        status = take_reply(r);
+        if (clock_ns() >= until) break;
+    }
+    return status;
+}
+
+static int pipe_proceed(shmb_runner *r, int64_t until) {
+    struct pipe *p = r->kind_state;
+    int64_t slice = clock_ns() + SLICE_NS;
+    int status = proceed(r, until < slice ? until : slice);
+    if (r->broken.status) stream_close(&p->stream); /* the next runner may come before this one is closed */
+    return status;
+}
+
+static void pipe_advice(shmb_runner *r, uint32_t index, shmb_tensor *out) {
+    const struct pipe *p = r->kind_state;
+    *out = p->advice.tensors[index];
+}
+
+static void pipe_abandon(shmb_runner *r) {
+    struct pipe *p = r->kind_state;
+    if (!p->unsent && p->stream.out.size && !p->stream.sent) p->stream.out.size = 0; /* the host has seen nothing of it */
+    else if (!p->unsent) p->owed = true;
+    p->unsent = false;
+}
+
+const struct runner_kind pipe_runner = {.scheme = "pipe",          .open = pipe_open,     .begin = pipe_begin,     .start = pipe_start,
+                                        .proceed = pipe_proceed, .advice = pipe_advice, .abandon = pipe_abandon, .close = pipe_close};

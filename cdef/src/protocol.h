@@ -20,9 +20,12 @@ struct protocol {
     /* Adds what was counted; may be NULL. */
     void (*info)(const void *state, shmb_line_info *out);
     void (*free)(void *state);
+    bool hangs_up; /* a conversation that cannot go on gets an answer and an end of file; else it is only read from then on */
 };
 
-enum { MORE = -1, ASK = -2 };
+/* GIVEN: as ASK, but there is nothing to ask, since this conversation's runner has failed for good or too slowly before: call
+ * answer at once, with r NULL and any status. Only llvm.c returns it. */
+enum { MORE = -1, ASK = -2, GIVEN = -3 };
 
 /* ML-Compiler-Bridge's frames, with that SerDes (frames.c). limit: bytes of the longest frame that is accepted. NULL: no memory. */
 extern const struct protocol frames_protocol;

@@ -178,11 +178,13 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
     }
     if (was_interrupted(r)) return finish(r, r->error.status);
     shmb_status status = r->kind->start(r);
+    r->asking = !status;
     return status ? finish(r, status) : SHMB_OK;
 }
 
 void shmb_runner_abandon(shmb_runner *r, shmb_status status) {
-    r->kind->abandon(r);
+    if (r->asking) r->kind->abandon(r); /* in Python, Ctrl-C may come before the question or right behind its answer */
+    r->asking = false;
     finish(r, status);
 }
 
@@ -199,8 +201,8 @@ static shmb_status check_wanted(shmb_runner *r) {
     return SHMB_OK;
 }
 
-int shmb_runner_continue(shmb_runner *r) {
-    int status = r->kind->proceed(r, r->until);
+int runner_wait(shmb_runner *r, int64_t until) {
+    int status = r->kind->proceed(r, until < r->until ? until : r->until);
     if (status == PENDING && was_interrupted(r)) {
         r->kind->abandon(r);
         status = SHMB_INTERRUPTED;
@@ -210,12 +212,15 @@ int shmb_runner_continue(shmb_runner *r) {
                       (double)r->deadline_ns / 1e9);
     }
     if (status == PENDING) return PENDING;
+    r->asking = false;
     if (status == SHMB_OK) {
         r->has_advice = true;
         status = check_wanted(r);
     }
     return finish(r, (shmb_status)status);
 }
+
+int shmb_runner_continue(shmb_runner *r) { return runner_wait(r, r->until); }
 
 shmb_status shmb_evaluate_as(shmb_runner *r, shmb_dtype dtype) {
     int status = (int)shmb_runner_start(r, dtype);

@@ -35,6 +35,7 @@ struct shmb_runner {
     struct builder builder;
     bool filling, bound;
     bool asked; /* ever: it is too late to bind */
+    bool asking; /* a question is under way */
     const volatile bool *forked; /* has a fork made this a child's copy? NULL when the kind does not mind */
     int64_t deadline_ns; /* 0: none */
     int64_t until;       /* of the evaluate in progress */
@@ -49,5 +50,7 @@ extern const struct runner_kind shm_runner, pipe_runner;
 const struct runner_kind *plugin_find(const char *scheme);
 /* Begins a message unless one is being filled: then r->builder has its memory. */
 void runner_begin(shmb_runner *r);
+/* shmb_runner_continue that waits until `until` (clock_ns) at most; 0: looks once. */
+int runner_wait(shmb_runner *r, int64_t until);
 
 #endif

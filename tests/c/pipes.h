@@ -1,0 +1,174 @@
+/* Named pipes for the tests: a pair below a directory of its own, a host that does as the test says, and a relay whose
+ * bridge is served in the same thread. */
+#ifndef PIPES_H
+#define PIPES_H
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/file.h>
+
+#include "bridge.h"
+#include "frame.h"
+
+enum { PATIENCE_MS = 5000 };
+
+struct pipes {
+    char directory[32], path[64], url[256];
+    int to, from; /* the host's ends */
+};
+
+static inline char *pipes_name(const struct pipes *p, const char *end) {
+    static _Thread_local char name[80];
+    snprintf(name, sizeof name, "%s.%s", p->path, end);
+    return name;
+}
+
+/* query: "" or "&option=value". */
+static inline void pipes_make(struct pipes *p, const char *query) {
+    *p = (struct pipes){.directory = "/tmp/shmb-pipes-XXXXXX", .to = -1, .from = -1};
+    CHECK(mkdtemp(p->directory));
+    strcat(strcpy(p->path, p->directory), "/p");
+    strcat(strcat(strcat(strcpy(p->url, "pipe://"), p->path), "?serdes=bytes"), query);
+    CHECK(mkfifo(pipes_name(p, "in"), 0600) == 0 && mkfifo(pipes_name(p, "out"), 0600) == 0);
+}
+
+static inline void pipes_listen(struct pipes *p) {
+    p->to = open(pipes_name(p, "in"), O_RDWR | O_CLOEXEC);
+    p->from = open(pipes_name(p, "out"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    CHECK(p->to >= 0 && p->from >= 0);
+}
+
+static inline void pipes_hang_up(struct pipes *p) {
+    if (p->to >= 0) close(p->to);
+    if (p->from >= 0) close(p->from);
+    p->to = p->from = -1;
+}
+
+static inline void pipes_remove(struct pipes *p) {
+    pipes_hang_up(p);
+    CHECK(unlink(pipes_name(p, "in")) == 0 && unlink(pipes_name(p, "out")) == 0 && rmdir(p->directory) == 0);
+}
+
+static inline void pipes_await(int fd, short events) {
+    struct pollfd end = {.fd = fd, .events = events};
+    CHECK(poll(&end, 1, PATIENCE_MS) > 0);
+}
+
+static inline void pipes_read(const struct pipes *p, void *to, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        pipes_await(p->from, POLLIN);
+        ssize_t n = read(p->from, (char *)to + done, bytes - done);
+        CHECK(n > 0);
+        done += (size_t)n;
+    }
+}
+
+/* The next frame, into to[room]; its length. */
+static inline size_t pipes_read_frame(const struct pipes *p, void *to, size_t room) {
+    uint64_t length;
+    pipes_read(p, &length, sizeof length);
+    CHECK(length <= room);
+    pipes_read(p, to, length);
+    return length;
+}
+
+static inline void pipes_write(const struct pipes *p, const void *bytes, size_t size) {
+    for (size_t done = 0; done < size;) {
+        ssize_t n = write(p->to, (const char *)bytes + done, size - done);
+        CHECK(n > 0);
+        done += (size_t)n;
+    }
+}
+
+static inline void pipes_write_frame(const struct pipes *p, uint64_t flag, const void *bytes, size_t size) {
+    uint64_t length = size | flag;
+    pipes_write(p, &length, sizeof length);
+    pipes_write(p, bytes, size);
+}
+
+/* ---- The runner's side ---- */
+
+static inline shmb_runner *pipes_connect(const struct pipes *p) {
+    shmb_runner *r;
+    CHECK_STATUS(r, shmb_open(p->url, NULL, &r), SHMB_OK);
+    return r;
+}
+
+static inline void pipes_fill(shmb_runner *r, const char *text) { memcpy(shmb_feature_u8(r, "x", (int64_t)strlen(text)), text, strlen(text)); }
+
+static inline void pipes_start(shmb_runner *r, const char *text) {
+    pipes_fill(r, text);
+    CHECK_STATUS(r, shmb_runner_start(r, SHMB_ANY), SHMB_OK);
+}
+
+/* What evaluate returns, within the test's patience. */
+static inline shmb_status pipes_result(shmb_runner *r) {
+    int status = -1;
+    for (int64_t until = clock_ns() + (int64_t)PATIENCE_MS * 1000000; status == -1;) {
+        status = shmb_runner_continue(r);
+        CHECK(clock_ns() < until);
+    }
+    return (shmb_status)status;
+}
+
+static inline void pipes_expect(shmb_runner *r, const char *text) {
+    shmb_tensor t;
+    CHECK_STATUS(r, shmb_advice(r, NULL, &t), SHMB_OK);
+    CHECK(t.size == (int64_t)strlen(text) && memcmp(t.data, text, strlen(text)) == 0);
+}
+
+/* ---- A relay in this thread ---- */
+
+struct relayed {
+    struct bridge bridge;
+    struct pipes pipes;
+    shmb_relay *relay;
+};
+
+static inline void relayed_open(struct relayed *s, const char *name) {
+    bridge_open(&s->bridge, name, small_plan, SHMB_WAIT_BLOCK);
+    pipes_make(&s->pipes, "");
+    CHECK((s->relay = shmb_relay_new()));
+    shmb_status status = shmb_relay_add(s->relay, s->pipes.path, "frames", "bytes", 1 << 20, bridge_connect(&s->bridge, "wait=block"));
+    if (status) fprintf(stderr, "%s\n", shmb_relay_error(s->relay));
+    CHECK(!status);
+}
+
+static inline void relayed_close(struct relayed *s) {
+    shmb_relay_free(s->relay);
+    bridge_close(&s->bridge);
+    pipes_remove(&s->pipes);
+}
+
+/* The next question's key; -1 when none comes within so long. */
+static inline int64_t relayed_receive(struct relayed *s, int milliseconds) {
+    for (int64_t until = clock_ns() + (int64_t)milliseconds * 1000000, left; (left = until - clock_ns()) > 0;) {
+        int64_t key = shmb_relay_receive(s->relay, s->bridge.host, left);
+        if (key >= 0) return key;
+        CHECK(key == -SHMB_TIMEOUT || key == -SHMB_INTERRUPTED);
+    }
+    return -1;
+}
+
+/* Answers a question with its own bytes and one more. */
+static inline void relayed_answer(struct relayed *s, int64_t key) {
+    const shmb_message *m = shmb_host_message(s->bridge.host, key);
+    CHECK(m && m->count == 1 && m->tensors[0].dtype == SHMB_UINT8);
+    int64_t size = m->tensors[0].size + 1;
+    CHECK(shmb_host_reply_begin(s->bridge.host, key) == SHMB_OK);
+    char *to = shmb_host_reply_add(s->bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1, &size, NULL);
+    memcpy(to, m->tensors[0].data, (size_t)size - 1);
+    to[size - 1] = '!';
+    CHECK(shmb_host_reply_send(s->bridge.host, key, false) == SHMB_OK);
+    shmb_relay_flush(s->relay);
+}
+
+/* The host's turn, then what the runner has. */
+static inline shmb_status relayed_turn(struct relayed *s, shmb_runner *r) {
+    int64_t key = relayed_receive(s, PATIENCE_MS);
+    CHECK(key >= 0);
+    relayed_answer(s, key);
+    return pipes_result(r);
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* A policy that has nothing to say, or says what the compiler must not get, is replaced by a default; each is counted. */
+#include "llvm_compiler.h"
+
+static void inlining_takes_what_llvm_would(void) {
+    struct compiler c = compiler_start("");
+    policy_fails(SHMB_MODEL);
+    compiler_line(&c, INLINING_HEADER);
+    CHECK(compiler_inlines(&c, 3, 1) == 1);
+    CHECK(compiler_inlines(&c, 3, 0) == 0);
+    CHECK(compiler_inlines(&c, 3, 77) == 0);
+    CHECK(policy.questions == 3);
+    shmb_line_info info = compiler_info(&c);
+    CHECK(info.asked == 3 && info.defaulted == 3 && info.status == SHMB_MODEL && strcmp(info.why, "the policy says why") == 0);
+    compiler_stop(&c);
+}
+
+static void eviction_takes_the_last_allowed(void) {
+    struct compiler c = compiler_start("");
+    policy_fails(SHMB_MODEL);
+    compiler_line(&c, EVICTION_HEADER);
+    CHECK(compiler_evicts(&c, UINT64_C(1) << 32 | 5) == 32);
+    CHECK(compiler_evicts(&c, 5) == 2);
+    CHECK(compiler_evicts(&c, 1) == 0);
+    CHECK(compiler_evicts(&c, 0) == 32);
+    compiler_stop(&c);
+}
+
+static void priority_takes_the_size(void) {
+    struct compiler c = compiler_start("");
+    policy_fails(SHMB_DROPPED);
+    compiler_line(&c, PRIORITY_HEADER);
+    CHECK(compiler_ranks(&c, 640) == 640);
+    compiler_stop(&c);
+}
+
+static void user_chooses(void) {
+    struct compiler c = compiler_start("3");
+    policy_fails(SHMB_MODEL);
+    compiler_line(&c, EVICTION_HEADER);
+    CHECK(compiler_evicts(&c, 0xff) == 3);
+    CHECK(compiler_evicts(&c, 7) == 2); /* 3 is not allowed */
+    compiler_line(&c, INLINING_HEADER);
+    CHECK(compiler_inlines(&c, 1, 1) == 1); /* 3 is no inlining decision */
+    compiler_stop(&c);
+    c = compiler_start("0.7");
+    compiler_line(&c, PRIORITY_HEADER);
+    CHECK(compiler_ranks(&c, 9) == 0.7f);
+    compiler_stop(&c);
+    c = compiler_start("0");
+    compiler_line(&c, INLINING_HEADER);
+    CHECK(compiler_inlines(&c, 1, 1) == 0); /* the user's word is above LLVM's */
+    compiler_stop(&c);
+    static const char *const wrong[] = {"x", "1x", "1e999", "NaN", "-", " ,"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct error e = {0};
+        CHECK(!llvm_new(wrong[i], &e) && e.status == SHMB_INVALID && strstr(e.message, wrong[i]));
+    }
+}
+
+static void expect_refused(struct compiler *c, shmb_status status, uint64_t defaulted) {
+    shmb_line_info info = compiler_info(c);
+    CHECK(info.defaulted == defaulted && info.status == status && *info.why);
+}
+
+static void advice_is_checked(void) {
+    struct compiler c = compiler_start("");
+    compiler_line(&c, INLINING_HEADER);
+    policy_advises(2);
+    CHECK(compiler_inlines(&c, 1, 1) == 1);
+    policy_advises(-1);
+    CHECK(compiler_inlines(&c, 1, 0) == 0);
+    expect_refused(&c, SHMB_INVALID, 2);
+    compiler_line(&c, EVICTION_HEADER);
+    const int64_t wrong[] = {-1, 33, 4, INT64_MIN, INT64_MAX, 64};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        policy_advises(wrong[i]);
+        CHECK(compiler_evicts(&c, 11) == 3);
+    }
+    policy_advises(1);
+    CHECK(compiler_evicts(&c, 11) == 1);
+    expect_refused(&c, SHMB_INVALID, 8);
+    compiler_line(&c, PRIORITY_HEADER);
+    policy_prefers(INFINITY);
+    CHECK(compiler_ranks(&c, 5) == 5);
+    policy_prefers(NAN);
+    CHECK(compiler_ranks(&c, 6) == 6);
+    policy_prefers(-0.25f);
+    CHECK(compiler_ranks(&c, 7) == -0.25f);
+    expect_refused(&c, SHMB_INVALID, 10);
+    compiler_stop(&c);
+}
+
+static void advice_is_one_element_of_the_right_dtype(void) {
+    struct compiler c = compiler_start("");
+    compiler_line(&c, INLINING_HEADER);
+    policy_prefers(1);
+    CHECK(compiler_inlines(&c, 1, 0) == 0);
+    expect_refused(&c, SHMB_MISMATCH, 1);
+    policy_advises(1);
+    policy.rank = 1, policy.dims[0] = 2;
+    CHECK(compiler_inlines(&c, 1, 0) == 0);
+    policy.dims[0] = 0;
+    CHECK(compiler_inlines(&c, 1, 0) == 0);
+    policy.rank = 2, policy.dims[0] = policy.dims[1] = 1; /* any shape of one element will do */
+    CHECK(compiler_inlines(&c, 1, 0) == 1);
+    policy.fields = 2;
+    CHECK(compiler_inlines(&c, 1, 0) == 0);
+    expect_refused(&c, SHMB_MISMATCH, 4);
+    compiler_stop(&c);
+}
+
+static void some_failures_end_the_asking(void) {
+    const shmb_status final[] = {SHMB_TIMEOUT, SHMB_HOST_GONE, SHMB_CLOSED, SHMB_CORRUPT};
+    const shmb_status passing[] = {SHMB_MODEL, SHMB_DROPPED, SHMB_MISMATCH, SHMB_INTERRUPTED, SHMB_TOO_LARGE};
+    for (int i = 0; i < 9; i++) {
+        struct compiler c = compiler_start("");
+        compiler_line(&c, INLINING_HEADER);
+        policy_fails(i < 4 ? final[i] : passing[i - 4]);
+        for (int k = 0; k < 3; k++) CHECK(compiler_inlines(&c, 1, 1) == 1);
+        CHECK(policy.questions == (i < 4 ? 1 : 3));
+        expect_refused(&c, policy.fails, 3);
+        CHECK(llvm_protocol.end(c.state));
+        compiler_line(&c, INLINING_HEADER); /* another compiler, another chance */
+        policy_advises(1);
+        CHECK(compiler_inlines(&c, 1, 0) == 1 && policy.questions == 1);
+        CHECK(compiler_info(&c).asked == 4 && compiler_info(&c).defaulted == 3);
+        compiler_stop(&c);
+    }
+}
+
+static void unknown_decisions_are_asked_too(void) {
+    struct compiler c = compiler_start("");
+    compiler_line(&c, "{\"features\":[],\"advice\":{\"name\":\"unroll\",\"type\":\"int64_t\",\"port\":0,\"shape\":[2]}}\n");
+    policy_advises(9);
+    policy.rank = 1, policy.dims[0] = 2;
+    compiler_observes(&c, "", 0);
+    CHECK(c.answer.size == 16 && memcmp(c.answer.data, (int64_t[]){9, 9}, 16) == 0);
+    policy.dims[0] = 3;
+    compiler_observes(&c, "", 0);
+    CHECK(c.answer.size == 16 && memcmp(c.answer.data, (int64_t[]){0, 0}, 16) == 0);
+    compiler_stop(&c);
+}
+
+int main(void) {
+    inlining_takes_what_llvm_would();
+    eviction_takes_the_last_allowed();
+    priority_takes_the_size();
+    user_chooses();
+    advice_is_checked();
+    advice_is_one_element_of_the_right_dtype();
+    some_failures_end_the_asking();
+    unknown_decisions_are_asked_too();
+    return 0;
+}

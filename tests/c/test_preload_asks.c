@@ -1,0 +1,64 @@
+/* A compiler's plain calls on a channel's paths become questions to a host; what it can see of the descriptors is a FIFO's. */
+#include "llvm_channel.h"
+
+static void looks_like_a_fifo(const struct llvm_channel *c) {
+    struct stat st;
+    CHECK(fstat(c->in, &st) == 0 && S_ISFIFO(st.st_mode) && fstat(c->out, &st) == 0 && S_ISFIFO(st.st_mode));
+    CHECK(lseek(c->out, 0, SEEK_CUR) < 0 && !isatty(c->out));
+    CHECK((fcntl(c->in, F_GETFL) & O_ACCMODE) == O_RDONLY && (fcntl(c->out, F_GETFL) & O_ACCMODE) == O_WRONLY);
+    CHECK(fcntl(c->in, F_GETFD) == FD_CLOEXEC);
+    CHECK(read(c->out, &st, 1) < 0 && write(c->in, &st, 1) < 0);
+}
+
+static void byte_by_byte(const struct llvm_channel *c) {
+    char text[64];
+    float advice;
+    size_t n = llvm_observation(text, 7, 10); /* its tensors hold a newline's byte */
+    for (size_t i = 0; i < n; i++) llvm_write(c->out, text + i, 1);
+    for (size_t i = 0; i < sizeof advice; i++) CHECK(read(c->in, (char *)&advice + i, 1) == 1);
+    CHECK(advice == 11);
+}
+
+static void by_copies(struct llvm_channel *c) {
+    int in = dup(c->in), out = fcntl(c->out, F_DUPFD_CLOEXEC, 100);
+    CHECK(in >= 0 && out >= 100);
+    llvm_close(c);
+    *c = (struct llvm_channel){in, dup2(out, 200)};
+    CHECK(c->out == 200 && close(out) == 0);
+    CHECK(llvm_ask(c, 8, 20) == 21);
+    CHECK(dup2(c->out, c->out) == c->out && dup3(c->in, out, O_CLOEXEC) == out);
+    *c = (struct llvm_channel){out, (close(c->in), c->out)};
+    CHECK(llvm_ask(c, 9, 30) == 31);
+}
+
+static void expect_report(const char *path, const char *expected) {
+    char text[1024] = "";
+    int fd = open(path, O_RDONLY);
+    CHECK(read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    if (strcmp(text, expected) != 0) fprintf(stderr, "found %s", text);
+    CHECK(strcmp(text, expected) == 0);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    llvm_environment(argv);
+    char name[64], report[] = "/tmp/shmbridge-report-XXXXXX";
+    close(mkstemp(report));
+    setenv("SHMBRIDGE_LLVM_REPORT", report, 1);
+    pid_t host = llvm_host(name, NULL, "");
+    struct llvm_channel c, other;
+    llvm_open(&c);
+    looks_like_a_fifo(&c);
+    for (int i = 0; i < 1000; i++) CHECK(llvm_ask(&c, i, i) == i + 1);
+    byte_by_byte(&c);
+    llvm_open(&other); /* of the same name, with a runner of its own */
+    CHECK(other.in != c.in && llvm_ask(&other, 0, 5) == 6 && llvm_ask(&c, 10, 6) == 7);
+    by_copies(&c);
+    llvm_close(&c);
+    expect_report(report, "priority 1004 0 0 \n");
+    CHECK(close(other.out) == 0 && close(other.in) == 0);
+    expect_report(report, "priority 1004 0 0 \npriority 1 0 0 \n");
+    llvm_host_end(host, name);
+    unlink(report);
+}

@@ -1,0 +1,80 @@
+/* Replies come from any thread, a stop and a close end a wait at once, and a runner of each of many lines is served. */
+#include "pipes.h"
+
+enum { LINES = 3, ROUNDS = 50 };
+
+struct job {
+    struct relayed *s;
+    int64_t key;
+};
+
+static void *reply(void *context) {
+    struct job *job = context;
+    relayed_answer(job->s, job->key);
+    free(job);
+    return NULL;
+}
+
+static void *ask(void *context) {
+    shmb_runner *r = pipes_connect(context);
+    for (int i = 0; i < ROUNDS; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "q%d", i);
+        pipes_fill(r, text);
+        CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+        strcat(text, "!");
+        pipes_expect(r, text);
+    }
+    shmb_close(r);
+    return NULL;
+}
+
+static void *stop(void *relay) {
+    usleep(20000);
+    shmb_relay_stop(relay);
+    return NULL;
+}
+
+static void *close_it(void *relay) {
+    usleep(20000);
+    shmb_relay_close(relay);
+    return NULL;
+}
+
+static int64_t receive_until(struct relayed *s, void *(*end)(void *)) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, end, s->relay) == 0);
+    int64_t key;
+    while ((key = shmb_relay_receive(s->relay, s->bridge.host, INT64_MAX)) == -SHMB_TIMEOUT) continue;
+    pthread_join(thread, NULL);
+    return key;
+}
+
+int main(void) {
+    struct relayed s;
+    struct pipes more[LINES];
+    pthread_t askers[LINES], repliers[LINES * ROUNDS];
+    relayed_open(&s, "relay-threads");
+    for (int i = 0; i < LINES; i++) {
+        pipes_make(&more[i], "");
+        CHECK(!shmb_relay_add(s.relay, more[i].path, "frames", "bytes", 1 << 20, bridge_connect(&s.bridge, "wait=block")));
+        CHECK(pthread_create(&askers[i], NULL, ask, &more[i]) == 0);
+    }
+    for (int i = 0; i < LINES * ROUNDS; i++) {
+        struct job *job = malloc(sizeof *job);
+        *job = (struct job){&s, relayed_receive(&s, PATIENCE_MS)};
+        CHECK(job->key >= 0 && pthread_create(&repliers[i], NULL, reply, job) == 0);
+    }
+    for (int i = 0; i < LINES * ROUNDS; i++) pthread_join(repliers[i], NULL);
+    CHECK(relayed_receive(&s, 50) == -1);
+    for (int i = 0; i < LINES; i++) pthread_join(askers[i], NULL);
+    CHECK(receive_until(&s, stop) == -SHMB_INTERRUPTED);
+    shmb_runner *r = pipes_connect(&s.pipes);
+    CHECK(receive_until(&s, close_it) == -SHMB_CLOSED);
+    pipes_fill(r, "x");
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_HOST_GONE);
+    shmb_close(r);
+    relayed_close(&s);
+    for (int i = 0; i < LINES; i++) pipes_remove(&more[i]);
+    return 0;
+}
