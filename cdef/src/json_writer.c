@@ -59,10 +59,49 @@ void json_put_double(shmb_sink *to, double value) {
     put(to, text, size);
 }
 
+/* What json_print would write of units / 10^places, whose last digit is not 0 unless places is 1. */
+static size_t print_decimal(char *out, bool negative, uint64_t units, int places) {
+    char digits[24];
+    size_t size = 0;
+    int count = 0;
+    for (; units || count <= places; units /= 10) digits[count++] = (char)('0' + units % 10);
+    if (negative) out[size++] = '-';
+    while (count) {
+        out[size++] = digits[--count];
+        if (count == places) out[size++] = '.';
+    }
+    return size;
+}
+
+/* A float of usual size, four times as fast as by printing and reading: a decimal of up to nine digits is an integer over
+ * a power of ten, both exact in a double. 0 when that finds none. */
+static size_t print_usual(char *out, float value) {
+    static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12};
+    double magnitude = fabs((double)value);
+    int places = 12;
+    if (!(magnitude >= 1e-4 && magnitude < 1e6)) return 0;
+    while (magnitude * powers[places] >= 1e9) places--;
+    double nine = magnitude * powers[places];
+    for (uint64_t unit = 1000; unit; unit /= 10) {
+        double exact = nine / (double)unit;
+        uint64_t units = (uint64_t)(exact + 0.5);
+        units -= units & (uint64_t)((double)units - exact == 0.5); /* to even, as printf does; rint wants libm */
+        units *= unit;
+        if ((float)((double)units / powers[places]) != fabsf(value)) continue;
+        for (; places > 1 && units % 10 == 0; places--) units /= 10;
+        return print_decimal(out, value < 0, units, places);
+    }
+    return 0;
+}
+
 void json_put_float(shmb_sink *to, float value) {
     char text[JSON_NUMBER_ROOM];
-    size_t size = 0;
     if (put_special(to, (double)value)) return;
+    size_t size = print_usual(text, value);
+    if (size && json_float((uint8_t *)text, size) == value) {
+        put(to, text, size);
+        return;
+    }
     for (int digits = fabsf(value) < FLT_MIN ? 1 : FLT_DIG; digits <= 9; digits++) {
         size = json_print(text, digits, (double)value);
         if (json_float((uint8_t *)text, size) == value) break;

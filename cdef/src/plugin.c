@@ -10,7 +10,7 @@
 #include "sink.h"
 #include "wait.h"
 
-enum { MOST = 32 };
+enum { MOST = 256 };
 
 struct plugin {
     struct runner_kind kind; /* first: a kind is cast to its plugin */
@@ -71,6 +71,7 @@ static shmb_status plugin_start(shmb_runner *r) {
     struct state *s = r->kind_state;
     const shmb_tensor *features = builder_tensors(&r->builder);
     if (!features) return fail(&r->error, SHMB_NO_MEMORY, "no memory for a request");
+    if (runner_check_names(r)) return r->error.status;
     r->error.status = SHMB_OK;
     memory_trim(&s->reply, s->advice.used);
     builder_start(&s->advice, s->reply.base, s->reply.room, NULL);

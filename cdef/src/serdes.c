@@ -7,7 +7,7 @@
 #include "host.h"
 #include "ring.h"
 
-enum { MOST = 32 };
+enum { MOST = 256 };
 static const shmb_serdes *known[MOST] = {&serdes_bitstream, &serdes_json, &serdes_flatbuffers, &serdes_bytes};
 static _Atomic int count = 4;
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
