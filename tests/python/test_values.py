@@ -130,6 +130,7 @@ def test_a_python_number_comes_back_equal_and_of_the_same_type(runner, value):
         ([[1.0, 2.0], [3.0, 4.0]], "f8", (2, 2)),
         ([True, False], "?", (2,)),
         ([], "f8", (0,)),
+        ([0, 2**63], "u8", (2,)),
         ([[], []], "f8", (2, 0)),
         ((1, 2), "i8", (2,)),
         ([np.float32(1), np.float32(2)], "f4", (2,)),
@@ -148,6 +149,8 @@ def test_lists_of_unequal_length_are_ragged(runner):
     assert isinstance(found, Ragged) and found.values.dtype == np.int64
     assert [row.tolist() for row in found] == [[1, 2], [], [3]]
     assert [row.tolist() for row in found[1:]] == [[], [3]] and found[-1].tolist() == [3]
+    found = runner.evaluate({"x": [[[1, 0]], [], [[2**64 - 1, 3], [4, 5]]]})
+    assert [row.tolist() for row in found] == [[[1, 0]], [], [[2**64 - 1, 3], [4, 5]]] and found.values.dtype == np.uint64
     found = runner.evaluate({"x": [np.ones((2, 3), "f4"), np.zeros((0, 3), "f4")]})
     assert [row.shape for row in found] == [(2, 3), (0, 3)] and found.values.dtype == np.float32
 
@@ -194,6 +197,7 @@ def test_anything_with_dlpack_is_a_tensor(runner):
         ([2**63, -1], "one integer dtype"),
         ([np.int64(-1), np.uint64(2**63)], "one integer dtype"),
         ([[1, 2], 3], "neither"),
+        ([[[]], []], "neither"),
         ([np.ones((1, 2)), np.ones((2, 3))], "neither"),
         (np.array([1 + 2j]), "complex128"),
         (np.array(["a"]), "<U1"),

@@ -1,0 +1,48 @@
+"""Runner plug-ins: what stands behind a URL's scheme, in Python; entry points of the group "shmbridge.runners".
+
+The C core checks and copies what goes in and out, so that `Runner` is the same for every scheme.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shmbridge import plugins
+from shmbridge._native import lib
+
+_adding = threading.RLock()  # a plug-in may connect while it is imported
+
+
+class RunnerKind:
+    """What a runner plug-in subclasses: one object for each runner that is opened, used by one thread at a time.
+
+    where: what follows "scheme://", without the options; options: those of the URL that are not connect, deadline or wait.
+    An exception fails the open or the evaluate with its type and text; a ShmbridgeError keeps its status, and NoHostError,
+    BusyError and DeadlineError of the constructor mean another try until the connect deadline.
+    """
+
+    def __init__(self, where: str, **options: str) -> None:
+        raise NotImplementedError
+
+    def evaluate(self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None) -> Any:
+        """The advice: a value, or a dict of several by name, of what `Runner.evaluate` takes. One value is converted to
+        dtype `want` if that is exact. Features are numpy arrays, numpy scalars for rank 0, str, lists of str and Ragged, all copies.
+        deadline: seconds; a DeadlineError keeps it."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The runner is closed; called once."""
+
+
+def ensure(scheme: str) -> None:
+    """Makes the plug-in of that scheme known to the C core; nothing when there is none. Errors: UnsupportedError (it does not
+    load, or is no RunnerKind)."""
+    with _adding:
+        if scheme in plugins.names("runners") and not lib.shmb_scheme_known(scheme.encode()):
+            from shmbridge.runners._register import register
+
+            register(scheme, plugins.find("runners", scheme))

@@ -1,0 +1,74 @@
+"""A Python runner kind in the C core's registry: the callbacks that C calls, from the runner's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shmbridge import plugins, tensor
+from shmbridge._native import ffi, lib
+from shmbridge.errors import UnsupportedError, raise_status
+from shmbridge.runners import RunnerKind
+from shmbridge.serdes._core import as_wanted, dtype_of, values_of
+
+_kept: list[Any] = []  # what C points to, for ever
+_open_runners: dict[Any, RunnerKind] = {}  # by the handle that C has; each keeps its handle alive
+
+
+def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
+    try:
+        kind: type[RunnerKind] = ffi.from_handle(context)
+        path, _, query = ffi.string(where).decode().partition("?")
+        runner = kind(path, **dict(part.partition("=")[::2] for part in query.split("&") if part))
+        state[0] = handle = ffi.new_handle(runner)
+        _open_runners[handle] = runner
+        return int(lib.SHMB_OK)
+    except BaseException as error:
+        return plugins.failed(sink, error, lib.SHMB_INVALID)
+
+
+def _evaluate(state: Any, features: Any, count: int, want: int, deadline: float, sink: Any) -> int:
+    try:
+        advice = ffi.from_handle(state).evaluate(values_of(features, count), dtype_of(want), deadline or None)
+        for field in as_wanted(advice if isinstance(advice, Mapping) else {"advice": advice}, want):
+            tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
+        return int(lib.SHMB_OK)
+    except BaseException as error:
+        return plugins.failed(sink, error, lib.SHMB_MODEL)
+
+
+def _close(state: Any) -> None:
+    try:
+        _open_runners.pop(state).close()
+    except BaseException as error:
+        plugins.carry(error)
+
+
+ffi.def_extern("shmb_python_open", error=lib.SHMB_INVALID)(_open)
+ffi.def_extern("shmb_python_evaluate", error=lib.SHMB_INVALID)(_evaluate)
+ffi.def_extern("shmb_python_close")(_close)
+
+
+def register(scheme: str, kind: Any) -> None:
+    """Makes it known to the C core for the life of the process. Errors: UnsupportedError, InUseError, NoMemoryError (32 are known)."""
+    if not (isinstance(kind, type) and issubclass(kind, RunnerKind)):
+        raise UnsupportedError(
+            f"the plug-in {scheme!r}: expected a subclass of shmbridge.runners.RunnerKind, found {kind!r}"
+        )
+    text, handle = plugins.c_text(scheme), ffi.new_handle(kind)
+    struct = ffi.new(
+        "shmb_runner_kind *",
+        (
+            ffi.sizeof("shmb_runner_kind"),
+            text,
+            handle,
+            lib.shmb_python_open,
+            lib.shmb_python_evaluate,
+            lib.shmb_python_close,
+        ),
+    )
+    status = lib.shmb_register_runner(struct)
+    if status:
+        why = "the core knows 32 already" if status == lib.SHMB_NO_MEMORY else "its name is taken or empty"
+        raise_status(status, f'the runner of "{scheme}://" cannot be registered: {why}')
+    _kept.append((text, handle, struct))
