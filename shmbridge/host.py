@@ -11,7 +11,7 @@ from sys import getrefcount
 from types import TracebackType
 from typing import Any
 
-from shmbridge import _hot, segment
+from shmbridge import _hot, plugins, segment
 from shmbridge._native import ffi, lib
 from shmbridge.batch import Batch
 from shmbridge.errors import ClosedError, ForkedError, InvalidError, raise_status
@@ -66,7 +66,8 @@ def wait_code(wait: str) -> int:
 class Host:
     """A named meeting place, made here, for up to `channels` runners at once.
 
-    name: "shm://NAME" or NAME. channels: 1 to 256. slots: messages that a runner may have under way, a power of two from
+    name: "shm://NAME" or NAME; another scheme, as in "pipe:///PATH?serdes=json", makes a host of that kind (shmbridge.hosts),
+    which has its own options. channels: 1 to 256. slots: messages that a runner may have under way, a power of two from
     2 to 32; more than 2 let a loop keep arrays of earlier requests without copies. request_bytes, advice_bytes,
     header_bytes: room of one slot; all of it, channels x slots, is reserved at once in /dev/shm. wait: "adaptive" (spin
     as long as it pays, then sleep), "spin" or "block". features, advice: what every message must hold. until_idle: the
@@ -76,6 +77,14 @@ class Host:
     one, no room in /dev/shm), NotPermittedError. One thread receives; any thread may reply. In a forked child the host
     is the parent's: kept arrays can be read, every call is ForkedError, and closing removes nothing.
     """
+
+    _request_type = Request
+
+    def __new__(cls, name: str = "", *args: Any, **options: Any) -> Host:
+        scheme, mark, _ = str(name).partition("://")
+        if cls is Host and mark and scheme != "shm":
+            cls = plugins.find("hosts", scheme)
+        return object.__new__(cls)
 
     def __init__(
         self,
@@ -104,6 +113,8 @@ class Host:
         self._closed = False
         _open_hosts.add(self)
         self._address = int(ffi.cast("uintptr_t", self._h))
+        self._receive: Callable[[Any, int], int] = _hot.receive  # called with the source and a timeout in ns
+        self._source: Any = self._address
         size = ffi.new("uint64_t *")
         base, h = lib.shmb_host_memory(self._h, size), self._h
         self._base = int(ffi.cast("uintptr_t", base))
@@ -165,14 +176,14 @@ class Host:
         An unanswered request is answered with an error when the next one is asked for, unless someone besides the loop
         holds it. The object is used again for a later request of the same kind; keep its arrays rather than itself.
         """
-        receive, host, requests, kept = _hot.receive, self._address, self._requests, self._kept
+        receive, source, requests, kept = self._receive, self._source, self._requests, self._kept
         asked = False
         while self._left_over:
             yield self._left_over.pop(0)
         while not self._closed:
             if kept:
                 self._release_dead()
-            key = receive(host, SLICE_NS)
+            key = receive(source, SLICE_NS)
             if key < 0:
                 if asked:
                     self._idle_since = time.monotonic()
@@ -211,7 +222,7 @@ class Host:
         while True:
             self._release_dead()
             left = SLICE_NS if until is None else int(min(SLICE_NS, max(0, (until - time.monotonic()) * 1e9)))
-            key = _hot.receive(self._address, left)
+            key = self._receive(self._source, left)
             if key >= 0:
                 self._idle_since = time.monotonic()
                 request = self._meet(key)
@@ -241,7 +252,7 @@ class Host:
     def _first(self) -> Request | None:
         while True:
             self._release_dead()
-            key = _hot.receive(self._address, SLICE_NS)
+            key = self._receive(self._source, SLICE_NS)
             if key >= 0:
                 self._idle_since = time.monotonic()
                 request = self._take(key)
@@ -275,9 +286,9 @@ class Host:
         for request in self._left_over:
             (alike if len(alike) < max_size and request.signature == first.signature else others).append(request)
         until = time.monotonic() + max_wait
-        while len(alike) < max_size and lib.shmb_host_waiting(self._h) < lib.shmb_host_attached(self._h):
+        while len(alike) < max_size and lib.shmb_host_waiting(self._h) < self.runners:
             left = until - time.monotonic()
-            key = _hot.receive(self._address, int(min(SLICE_NS, max(0, left * 1e9))))
+            key = self._receive(self._source, int(min(SLICE_NS, max(0, left * 1e9))))
             came = self._take(key) if key >= 0 else None
             if came is not None:
                 (alike if came.signature == first.signature else others).append(came)
@@ -292,7 +303,7 @@ class Host:
         if message == ffi.NULL:
             return None
         known = self._requests.get(key)
-        request = Request(self, key, message)
+        request = self._request_type(self, key, message)
         if known is not None:
             known._open = False
         mismatch = self._mismatch(request)

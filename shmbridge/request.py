@@ -156,6 +156,12 @@ class Request(Mapping[str, Any]):
             self._signature = ", ".join(place.spec() for place in self._places.values())
         return self._signature
 
+    @property
+    def wanted(self) -> np.dtype[Any] | None:
+        """The dtype that the runner asked for its one advice to be in; None: any, or the runner has gone."""
+        message = lib.shmb_host_message(self._h, self._key)
+        return tensor.dtype_of(message.want) if message != ffi.NULL and message.want else None
+
     def view(self, name: str) -> Array:
         """The tensor in shared memory even where `request[name]` would be a copy. It is valid until the reply only."""
         self._check_open()

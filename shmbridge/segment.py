@@ -172,6 +172,13 @@ def _remove_if_dead(path: Path) -> bool:
         os.close(fd)
 
 
+def remove_dead(name: str) -> None:
+    """Removes what a host of that name has left that was killed, if it was."""
+    for path in (SHM / segment_name(name)[1:], *SHM.glob(f"{segment_name(name)[1:]}~*")):
+        with contextlib.suppress(OSError):
+            _remove_if_dead(path)
+
+
 def _owner(path: Path) -> int | None:
     try:
         return path.lstat().st_uid

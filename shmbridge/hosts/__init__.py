@@ -1,0 +1,197 @@
+"""Hosts for compilers that speak a protocol of their own over named pipes.
+
+Each is a module `shmbridge.hosts.SCHEME` that holds a `PLUGIN`, a subclass of `Relayed`, or an entry point of that name in the
+group "shmbridge.hosts". `Host("SCHEME://…")` makes one. All that differs is how bytes become requests, which is the C core's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shmbridge import plugins
+from shmbridge._native import ffi, lib
+from shmbridge.errors import InUseError, InvalidError, NotPermittedError, raise_status
+from shmbridge.host import Host
+from shmbridge.request import Request
+from shmbridge.tensor import TensorSpec
+
+
+class Line(NamedTuple):
+    """A pair of pipes, PATH.in to the compiler and PATH.out from it, for one compiler after another."""
+
+    path: str
+    protocol: str  # as shmb_relay_add knows it: "frames" or "llvm"
+    detail: str  # its SerDes; its default advice
+
+
+class RelayedRequest(Request):
+    """A request whose reply goes to a pipe, at once."""
+
+    __slots__ = ()
+
+    def reply(self, *args: Any, **named: Any) -> bool:
+        """As `Request.reply`."""
+        try:
+            return super().reply(*args, **named)
+        finally:
+            self._flush()
+
+    def _fail(self, status: int, text: str) -> bool:
+        try:
+            return super()._fail(status, text)
+        finally:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._host._closed:
+            lib.shmb_relay_flush(self._host._source[0])
+
+
+def _receive(source: tuple[Any, Any], timeout_ns: int) -> int:
+    key = int(lib.shmb_relay_receive(*source, timeout_ns))
+    plugins.raise_carried()  # Ctrl-C while a SerDes of Python was at work
+    return key
+
+
+class Relayed(Host):
+    """A host whose compilers come through named pipes: a private bridge, one runner of which stands for each line.
+
+    The pipes have mode 0600. Those that a dead host of this user left are used again, and all are removed when the host closes.
+    slots, request_bytes, advice_bytes, header_bytes: as for shared memory; a message must fit there. Errors: as `Host`'s;
+    InUseError where a live host has the pipes, InvalidError where something else is in their place or for an option that
+    pipes do not have, NotPermittedError where they are another user's.
+    """
+
+    _request_type = RelayedRequest
+
+    def __init__(
+        self,
+        url: str,
+        lines: Sequence[Line],
+        *,
+        channels: int | None = None,
+        slots: int = 2,
+        request_bytes: int = 1 << 20,
+        advice_bytes: int = 1 << 16,
+        header_bytes: int = 1 << 15,
+        wait: str = "block",
+        features: Sequence[TensorSpec] | None = None,
+        advice: Sequence[TensorSpec] | None = None,
+        until_idle: float | None = None,
+    ) -> None:
+        self._closed = True
+        if channels is not None or wait == "spin":
+            raise InvalidError(
+                f"{url}: expected neither channels= nor wait='spin': pipes serve one compiler at a time, and are slept on"
+            )
+        super().__init__(
+            f"{url.partition(':')[0]}-{os.getpid()}-{secrets.token_hex(4)}",
+            channels=len(lines),
+            slots=slots,
+            request_bytes=request_bytes,
+            advice_bytes=advice_bytes,
+            header_bytes=header_bytes,
+            wait="block",
+            features=features,
+            advice=advice,
+            until_idle=until_idle,
+        )
+        self._url = url
+        self._fifos: list[tuple[Path, int]] = []
+        self._relay = ffi.gc(lib.shmb_relay_new(), lib.shmb_relay_free)
+        self._receive, self._source = _receive, (self._relay, self._h)
+        try:
+            for line in lines:
+                self._add(line, 8 * request_bytes + header_bytes)  # text of numbers is longer than they are
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """What compilers open."""
+        return self._url
+
+    @property
+    def runners(self) -> int:
+        """How many compilers are in conversation."""
+        return int(lib.shmb_relay_talking(self._relay))
+
+    def close(self) -> None:
+        """Removes the pipes: compilers that talk through them see their end. Arrays that are kept stay valid. May be called
+        twice."""
+        if not self._closed and not lib.shmb_host_forked(self._h):
+            for path, inode in self._fifos:
+                if _inode(path) == inode:
+                    path.unlink()
+            self._hang_up()
+        super().close()
+
+    def _hang_up(self) -> None:
+        """Lets the pipes go."""
+        lib.shmb_relay_close(self._relay)
+
+    def _add(self, line: Line, limit: int) -> None:
+        """Makes a line's pipes, or takes them over, and lets the relay have them."""
+        pair = [Path(f"{line.path}.{end}") for end in ("in", "out")]
+        made: list[Path] = []
+        try:
+            for path in pair:
+                if _make(path):
+                    made.append(path)
+            inodes = [_inode(path) for path in pair]
+            words = (line.path.encode(), line.protocol.encode(), line.detail.encode())
+            status = lib.shmb_relay_add(self._relay, *words, limit, self._connect())
+            if status:
+                raise_status(status, lib.shmb_relay_error(self._relay))
+        except BaseException:
+            for path in made:
+                path.unlink()
+            raise
+        for path, inode in zip(pair, inodes):  # noqa: B905
+            if inode is None or _inode(path) != inode:  # a host that ended just now has removed them
+                raise InUseError(f"another host has removed {path} just now: try again")
+            self._fifos.append((path, inode))
+
+    def _connect(self) -> Any:
+        """A runner of the private bridge, which is accepted here while it waits for that in a thread."""
+        out, url = ffi.new("shmb_runner **"), f"shm://{self.name}?wait=block".encode()
+        thread = threading.Thread(target=lib.shmb_open, args=(url, ffi.NULL, out), daemon=True)
+        thread.start()
+        while thread.is_alive():
+            lib.shmb_host_receive(self._h, 1_000_000)
+        thread.join()
+        if lib.shmb_error_message(out[0])[0] != b"\0":
+            text = ffi.string(lib.shmb_error_message(out[0])).decode()
+            lib.shmb_close(out[0])
+            raise_status(lib.SHMB_SYSTEM, text)
+        return out[0]
+
+
+def _inode(path: Path) -> int | None:
+    with contextlib.suppress(FileNotFoundError):
+        return path.lstat().st_ino
+    return None
+
+
+def _make(path: Path) -> bool:
+    """Makes a pipe; False when there is one already, which is left as it is."""
+    try:
+        os.mkfifo(path, 0o600)
+        return True
+    except FileExistsError:
+        found = path.lstat()
+    except OSError as error:
+        raise_status(lib.SHMB_SYSTEM, f"cannot make the pipe {path}: {error.strerror}")
+    if not stat.S_ISFIFO(found.st_mode):
+        raise InvalidError(f"{path} is in the way: expected no file, or a named pipe that a dead host left")
+    if found.st_uid != os.geteuid():
+        raise NotPermittedError(f"{path} belongs to another user's host: choose another path")
+    return False
