@@ -90,7 +90,7 @@ class Batch(Mapping[str, Any]):
         if not named:
             raise InvalidError("expected advice, as reply(values) or reply(name=values), found none")
         self._arrays.clear()  # or they would hold every slot
-        columns = {name: _rows(name, values, self.size) for name, values in named.items()}
+        columns = {name: rows_of(name, values, self.size) for name, values in named.items()}
         failed: list[ShmbridgeError] = []
         for i, request in enumerate(self.requests):
             try:
@@ -118,7 +118,7 @@ class Batch(Mapping[str, Any]):
         self._arrays.clear()
 
 
-def _rows(name: str, values: Any, size: int) -> Any:
+def rows_of(name: str, values: Any, size: int) -> Any:
     """One value for each request, as something to index."""
     if not isinstance(values, (np.ndarray, list, tuple, Ragged)):
         values = np.from_dlpack(values) if hasattr(values, "__dlpack__") else np.asarray(values)

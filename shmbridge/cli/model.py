@@ -28,11 +28,12 @@ DTYPE_OF_ONNX = {
 }
 
 
-def load_python(place: str) -> Model:
-    """The function that "module:function" names; the current directory is searched first. ClickException: why not."""
+def load_python(place: str, option: str = "--python") -> Model:
+    """The function that "module:function" names; the current directory is searched first. ClickException: why not, with the
+    option that named it."""
     module, colon, name = place.partition(":")
     if not (module and colon and name):
-        raise click.UsageError(f"--python {place}: expected MODULE:FUNCTION, for one my_model:advise")
+        raise click.UsageError(f"{option} {place}: expected MODULE:FUNCTION, for one my_model:advise")
     sys.path.insert(0, os.getcwd())
     try:
         found: Any = importlib.import_module(module)
@@ -41,9 +42,9 @@ def load_python(place: str) -> Model:
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
         where = "" if at.filename == __file__ or "importlib" in at.filename else f" ({at.filename}:{at.lineno})"
-        raise click.ClickException(f"--python {place}: {type(error).__name__}: {error}{where}") from error
+        raise click.ClickException(f"{option} {place}: {type(error).__name__}: {error}{where}") from error
     if not callable(found):
-        raise click.ClickException(f"--python {place}: expected a function, found {type(found).__name__}")
+        raise click.ClickException(f"{option} {place}: expected a function, found {type(found).__name__}")
     return found  # type: ignore[no-any-return]
 
 

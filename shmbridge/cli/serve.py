@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,9 +25,10 @@ from shmbridge.cli.model import Model, OnnxModel, Padded, load_python, named
 from shmbridge.errors import InvalidError
 from shmbridge.host import MAX_WAIT, WAITS, Host
 from shmbridge.request import Request
+from shmbridge.training_log import LogWriter, recorded
 
 SHOWN_ERRORS = 5  # different ones
-DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Host).parameters.items()}
+DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Host.__init__).parameters.items()}
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 8.4 has it without arguments
@@ -115,8 +117,8 @@ def _plain(advice: Any) -> Any:
     return advice.item() if scalar and advice.dtype in (np.int64, np.float64) else advice
 
 
-def _handle(handler: Any) -> None:
-    """For all that may end the program: nothing may be left in /dev/shm."""
+def handle(handler: Any) -> None:
+    """For all signals that may end the program: nothing may be left in /dev/shm."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handler)
 
@@ -127,7 +129,7 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
         out.print(f"  expects {escape(model.expects)}", soft_wrap=True)
         out.print(f"  advises {escape(', '.join(map(str, model.outputs)))}", soft_wrap=True)
     out.print(f'  C       shmb_open("{host.url}", NULL, &r), or shmb_open(NULL, …) with SHMBRIDGE_URL={host.url}')
-    out.print(f'  Python  shmbridge.connect("{host.name}").evaluate({{…}})')
+    out.print(f'  Python  shmbridge.connect("{host.url.removeprefix("shm://")}").evaluate({{…}})')
 
 
 @click.command()
@@ -172,6 +174,13 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
     help="Append every decision, as a line of JSON: time, features, advice or error.",
 )
 @click.option(
+    "--record",
+    "record_path",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep features and advice in LLVM's training log format, for training and for shmbridge replay.",
+)
+@click.option(
     "--channels", type=click.IntRange(1, 256), default=DEFAULTS["channels"], show_default=True, help="Runners at once."
 )
 @click.option(
@@ -211,12 +220,13 @@ def serve(
     max_wait: float,
     pad_to: int | None,
     log_path: Path | None,
+    record_path: Path | None,
     slots: str,
     until_idle: float | None,
     threads: int,
     **options: Any,
 ) -> None:
-    """Answer compilers with a model at shm://NAME, until Ctrl-C.
+    """Answer compilers with a model at shm://NAME, or at any URL that has a host, until Ctrl-C.
 
     All room, channels x slots x bytes, is reserved at once in /dev/shm.
     """
@@ -227,7 +237,7 @@ def serve(
         raise click.UsageError(
             f"--max-batch {max_batch} --pad-to {pad_to}: expected batches no larger than what they are padded to"
         )
-    _handle(signal.default_int_handler)
+    handle(signal.default_int_handler)
     out, batch = console(), max_batch > 1 or pad_to is not None
     model: Model
     if onnx:
@@ -238,18 +248,23 @@ def serve(
         model = load_python(str(function))
     with ExitStack() as stack:
         log = stack.enter_context(closing(DecisionLog(log_path))) if log_path else None
-        host = stack.enter_context(Host(name, slots=int(slots), until_idle=until_idle, **options))
-        service = Service(Padded(model, pad_to) if pad_to else model, log, out)
+        answer: Model = Padded(model, pad_to) if pad_to else model
+        if record_path:
+            warn = partial(out.print, style="yellow", markup=False, soft_wrap=True)
+            answer = recorded(answer, stack.enter_context(LogWriter(record_path, warn=warn)))
+        chosen = {key: value for key, value in options.items() if value != DEFAULTS[key]}  # some hosts have no channels
+        host = stack.enter_context(Host(name, slots=int(slots), until_idle=until_idle, **chosen))
+        service = Service(answer, log, out)
         try:
             _introduce(out, host, model, onnx.name if onnx else str(function))
             questions: Iterator[Request | Batch] = iter(host.batches(max_batch, max_wait) if batch else host)
-            _handle(service.interrupt)
+            handle(service.interrupt)
             for question in questions:
                 service.answer(question)
                 if service.stopping:
                     break
         except KeyboardInterrupt:
             pass
-        _handle(signal.SIG_IGN)  # it is ending: let it
+        handle(signal.SIG_IGN)  # it is ending: let it
         host.close()
         out.print(service.summary())
