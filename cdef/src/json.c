@@ -8,10 +8,11 @@
  * NaN, Infinity and -Infinity are written so, as Python's json does. A byte of a string that is no UTF-8 is \udc80 to
  * \udcff.
  *
- * JSON has no dtypes. Without a wish whole numbers are read as int64, or as uint64 where one needs it, others as
- * float64, and a list is never of both. A wish decides the dtype: whole numbers must then be of that dtype exactly; a
- * decimal is the nearest float32, as it would be the nearest float64, and a float16 or bfloat16 only when it has its value
- * or is how that is written here.
+ * JSON has no dtypes. Without a wish whole numbers are read as int64, or as uint64 where one needs it. A list in which one
+ * number has a fraction or an exponent is of float64, and its whole numbers must be that exactly: many writers, LLVM's for
+ * one, print 0.0 as 0. A wish decides the dtype: whole numbers must then be of that dtype exactly; a decimal is the nearest
+ * float32, as it would be the nearest float64, and a float16 or bfloat16 only when it has its value or is how that is
+ * written here.
  * Lists of equal length are a tensor, else, at the second level only, a list of rows; [] is an empty float64 vector.
  * So an empty, a ragged or an integral field may be read as another that is written in the same way. */
 #include <float.h>
@@ -212,8 +213,6 @@ static void check_elements(struct shape *s, shmb_dtype want) {
     bool text = kinds & STRINGS;
     if (s->levels >= 0 && s->levels < s->deepest)
         refuse(s, SHMB_MISMATCH, "lists of one depth, found values beside lists");
-    else if (kinds == (INTEGERS | FLOATS) && want == SHMB_ANY)
-        refuse(s, SHMB_MISMATCH, "numbers of one type, found integers and floats: write 1.0 for 1, or ask for a dtype");
     else if (kinds & (kinds - 1) && kinds != (INTEGERS | FLOATS))
         refuse(s, SHMB_MISMATCH, "elements of one type, found several");
     else if (text && s->levels > 1)
@@ -222,7 +221,7 @@ static void check_elements(struct shape *s, shmb_dtype want) {
         refuse(s, SHMB_MISMATCH, "numbers of the dtype that was asked for, found strings");
     else if (!s->ragged && s->deepest > SHMB_MAX_RANK)
         refuse(s, SHMB_UNSUPPORTED, "a rank of at most 8, found deeper lists");
-    else if (s->found & ABOVE_INT64 && s->found & NEGATIVE && want == SHMB_ANY)
+    else if (s->found & ABOVE_INT64 && s->found & NEGATIVE && !(s->found & FLOATS) && want == SHMB_ANY)
         refuse(s, SHMB_INEXACT, "integers of one type, found one above int64 beside a negative one");
 }
 
@@ -230,6 +229,7 @@ static shmb_dtype dtype_of(const struct shape *s, shmb_dtype want) {
     if (s->found & STRINGS) return SHMB_UINT8;
     if (want != SHMB_ANY) return want;
     if (s->found & BOOLS) return SHMB_BOOL;
+    if (s->found & FLOATS) return SHMB_FLOAT64;
     if (s->found & INTEGERS) return s->found & ABOVE_INT64 ? SHMB_UINT64 : SHMB_INT64;
     return SHMB_FLOAT64;
 }

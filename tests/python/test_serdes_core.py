@@ -96,7 +96,11 @@ def test_what_python_writes_is_read_as_the_same_tensor_or_both_refuse(value):
         assert '"x"' in str(error)
         assert expected is None, (value, str(error))
         return
-    assert expected is not None or not flat_list(value), (value, found)
+    if expected is None and flat_list(value):  # whole numbers beside decimals: many writers print 0.0 as 0
+        values = tensor.as_field("x", found["x"]).values
+        assert {type(leaf) for leaf in flat_list(value)} == {int, float} and values.dtype == float
+        assert np.array_equal(values.ravel(), flat_list(value), equal_nan=True)
+        return
     if expected is None:
         return  # lists of nothing of unequal depth
     field = tensor.as_field("x", found["x"])
