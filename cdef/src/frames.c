@@ -113,4 +113,4 @@ static void frames_info(const void *state, shmb_line_info *out) {
 }
 
 const struct protocol frames_protocol = {
-    .feed = frames_feed, .answer = frames_answer, .end = frames_end, .info = frames_info, .free = free, .hangs_up = true};
+    .feed = frames_feed, .answer = frames_answer, .end = frames_end, .info = frames_info, .free = free};

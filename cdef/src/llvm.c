@@ -311,4 +311,4 @@ void *llvm_new(const char *fallback, struct error *e) {
     return s;
 }
 
-const struct protocol llvm_protocol = {.feed = llvm_feed, .answer = llvm_answer, .end = llvm_end, .info = llvm_info, .free = llvm_free};
+const struct protocol llvm_protocol = {.feed = llvm_feed, .answer = llvm_answer, .end = llvm_end, .info = llvm_info, .free = llvm_free, .resumes = true};

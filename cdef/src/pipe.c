@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -59,10 +60,12 @@ static shmb_status open_end(const char *path, const char *end, int flags, int *f
 /* The end to read first: a host may wait in open until it has a reader. Its lock, since one that was open for writing would
  * hide from the host that the runner before has left. */
 static shmb_status open_both(struct pipe *p, struct error *e) {
+    int unread;
     if (open_end(p->path, "in", O_RDONLY, &p->stream.from, e)) return e->status;
     if (flock(p->stream.from, LOCK_EX | LOCK_NB))
         fail(e, SHMB_BUSY, "another runner talks through \"%.300s\", which serves one at a time: close it, or give each a host", p->path);
-    else open_end(p->path, "out", O_WRONLY, &p->stream.to, e);
+    else if (!open_end(p->path, "out", O_WRONLY, &p->stream.to, e) && ioctl(p->stream.to, FIONREAD, &unread) == 0 && unread)
+        fail(e, SHMB_BUSY, "the host at \"%.300s\" has not read yet what the runner before has sent: is its model busy?", p->path);
     if (e->status) stream_close(&p->stream);
     return e->status;
 }
@@ -72,8 +75,16 @@ static shmb_status try_connect(struct pipe *p, struct error *e) {
     fork_hold();
     if (!open_both(p, e)) fork_watch(&p->inherited, in_child);
     fork_let_go();
-    for (int i = 0; i < STALE_READS && !e->status && stream_read(&p->stream) == MOVED; i++)
+    enum flow flow = MOVED;
+    for (int i = 0; i < STALE_READS && !e->status && flow == MOVED; i++) {
+        flow = stream_read(&p->stream);
         stream_forget(&p->stream); /* meant for the runner before */
+    }
+    if (!e->status && flow == ENDED) { /* the host hung up on the runner before, and has not seen yet that it left */
+        fork_forget(&p->inherited);
+        stream_close(&p->stream);
+        fail(e, SHMB_NO_HOST, "no host writes to the pipe \"%.300s.in\": start one first", p->path);
+    }
     return e->status;
 }
 
@@ -180,6 +191,7 @@ static shmb_status pipe_start(shmb_runner *r) {
     struct pipe *p = r->kind_state;
     if (p->inherited.forked) return (shmb_status)broken(r, SHMB_FORKED, was_forked);
     if (p->stream.in.size && !p->owed) return (shmb_status)broken(r, SHMB_CORRUPT, "the host sent bytes that nobody had asked for");
+    if (runner_check_names(r)) return r->error.status;
     p->unsent = p->owed;
     if (!p->unsent && encode_request(r)) return r->error.status;
     write_quietly(&p->stream); /* what goes wrong here does so again in proceed */

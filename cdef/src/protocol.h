@@ -20,7 +20,9 @@ struct protocol {
     /* Adds what was counted; may be NULL. */
     void (*info)(const void *state, shmb_line_info *out);
     void (*free)(void *state);
-    bool hangs_up; /* a conversation that cannot go on gets an answer and an end of file; else it is only read from then on */
+    /* Where a compiler's bytes begin shows in them, and it must not see the end of its pipe. Else a conversation that cannot go
+     * on gets a last answer and an end of file. */
+    bool resumes;
 };
 
 /* GIVEN: as ASK, but there is nothing to ask, since this conversation's runner has failed for good or too slowly before: call

@@ -22,7 +22,7 @@
 #include "stream.h"
 #include "wait.h"
 
-enum { MANY_NS = 1000 * 1000, PATIENCE_MS = 10 };
+enum { MANY_NS = 1000 * 1000, PATIENCE_MS = 10, READS = 64 /* in a turn, so that others have theirs */ };
 
 struct line {
     struct shmb_relay *relay;
@@ -217,7 +217,7 @@ static void end(struct line *l, size_t old) {
 /* It cannot go on. The compiler is told so if that can be: it sees an end of file until it has closed its own. */
 static void refuse(struct line *l) {
     l->deaf = true;
-    if (l->protocol->hangs_up) fork_close(&l->stream.to);
+    if (!l->protocol->resumes) fork_close(&l->stream.to);
 }
 
 static int feed(struct line *l, shmb_dtype *want, struct error *e) {
@@ -253,15 +253,13 @@ static void note_events(shmb_relay *relay) {
 static void follow_leaving(struct line *l, size_t old) {
     enum flow flow = ENDED;
     bool mixed = l->mixed && !l->asking;
-    while (mixed && (flow = stream_read(&l->stream)) == MOVED) continue;
-    if (mixed && flow == ENDED && !l->deaf && l->stream.in.size) { /* all its own: let the protocol see them, then drop them */
-        shmb_dtype want;
-        struct error e;
-        feed(l, &want, &e);
+    if (mixed && l->protocol->resumes) {
+        l->left = l->mixed = false;
+        return;
     }
-    if (mixed) old = l->stream.in.size;
-    end(l, old);
-    if (mixed && flow == STUCK) refuse(l); /* the next one's bytes are lost among the last one's */
+    for (int i = 0; mixed && i < READS && (flow = stream_read(&l->stream)) == MOVED; i++) stream_take(&l->stream, l->stream.in.size);
+    end(l, mixed ? l->stream.in.size : old);
+    if (mixed && flow != ENDED) refuse(l); /* the next one's bytes are lost among the last one's */
 }
 
 /* ---- A conversation goes on ---- */
@@ -286,7 +284,7 @@ static void ask(struct line *l, shmb_dtype want) {
 }
 
 static void give_up(struct line *l, const struct error *e) {
-    if (l->protocol->hangs_up) {
+    if (!l->protocol->resumes) {
         if (l->runner) l->runner->error = *e;
         answer(l, l->runner, e->status);
         stream_write(&l->stream);
@@ -309,7 +307,7 @@ static bool understand(struct line *l) {
 
 /* Reads until there is a question: false when there is none yet. */
 static bool listen(struct line *l) {
-    while (!understand(l)) {
+    for (int i = 0; !understand(l); i++) {
         size_t old = l->stream.in.size;
         enum flow flow = stream_read(&l->stream);
         if (flow == MOVED) note_events(l->relay); /* before the bytes are taken for this conversation's */
@@ -318,7 +316,7 @@ static bool listen(struct line *l) {
         else if (flow == UNABLE) refuse(l);
         else if (flow == ENDED && (l->talking || l->ended || l->deaf)) end(l, old);
         l->talking |= flow == MOVED || flow == STUCK;
-        if (flow != MOVED) return false;
+        if (flow != MOVED || i == READS) return false;
     }
     return true;
 }

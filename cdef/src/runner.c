@@ -5,6 +5,7 @@
 
 #include "host.h"
 #include "ring.h"
+#include "spec.h"
 #include "wait.h"
 
 /* ---- Fill ---- */
@@ -162,6 +163,16 @@ static shmb_status finish(shmb_runner *r, shmb_status status) {
 static bool was_interrupted(shmb_runner *r) {
     if (!load_relaxed(&r->interrupted) || !atomic_exchange(&r->interrupted, 0)) return false;
     return fail(&r->error, SHMB_INTERRUPTED, "interrupted while waiting for advice");
+}
+
+shmb_status runner_check_names(shmb_runner *r) {
+    const struct builder *b = &r->builder;
+    const char **names = malloc(b->count * sizeof *names + 1);
+    if (!names) return fail(&r->error, SHMB_NO_MEMORY, "no memory for the names of %u features", b->count);
+    for (uint32_t i = 0; i < b->count; i++) names[i] = b->fields[i].name;
+    const char *twice = name_twice(names, b->count);
+    free(names);
+    return twice ? fail(&r->error, SHMB_INVALID, "two features have the same name: %.100s", twice) : SHMB_OK;
 }
 
 shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {

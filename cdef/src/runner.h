@@ -50,6 +50,8 @@ extern const struct runner_kind shm_runner, pipe_runner;
 const struct runner_kind *plugin_find(const char *scheme);
 /* Begins a message unless one is being filled: then r->builder has its memory. */
 void runner_begin(shmb_runner *r);
+/* SHMB_INVALID when two features have the same name: for kinds without layouts, which find that themselves. */
+shmb_status runner_check_names(shmb_runner *r);
 /* shmb_runner_continue that waits until `until` (clock_ns) at most; 0: looks once. */
 int runner_wait(shmb_runner *r, int64_t until);
 

@@ -55,7 +55,7 @@ def shm_path(name):
 
 @pytest.mark.parametrize(
     "bad",
-    ["", "a b", "a/b", ".a", "..", "ä", "a\n", "a~b", "x" * 101, "shm://", "shm://a?wait=spin", "pipe:///a", "a\0b"],
+    ["", "a b", "a/b", ".a", "..", "ä", "a\n", "a~b", "x" * 101, "shm://", "shm://a?wait=spin", "a\0b"],
 )
 def test_a_name_that_is_none_is_an_error(bad):
     with pytest.raises(InvalidError, match="is no name of a bridge: expected shm://NAME or NAME of 1 to 100"):

@@ -1,0 +1,244 @@
+"""Runners and hosts at pipe:// killed at each step of a conversation: the other side has its error at once, the next one
+its own answer, and nothing is left.
+"""
+
+import contextlib
+import fcntl
+import os
+import termios
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shmbridge import Host, HostGoneError, NoHostError, ShmbridgeError, connect, segment
+
+PATIENCE = 10.0  # seconds, of a loaded machine
+LARGE = 500_000  # bytes: more than a pipe holds
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def url(tmp_path):
+    yield f"pipe://{tmp_path}/p?serdes=flatbuffers"
+    segment.gc()
+
+
+# ---- Runners die ----
+
+RUNNER = """
+    import os, sys, threading
+    import numpy, shmbridge
+    url, step = sys.argv[1:]
+    path = url[7:].partition("?")[0]
+    if step == "half open":  # as the C core opens them
+        end = os.open(path + ".in", os.O_RDONLY | os.O_NONBLOCK)
+        print("there", flush=True)
+        input()
+    runner = shmbridge.connect(url)
+    if step == "in its frame":  # the host is not reading
+        threading.Timer(0.1, lambda: print("there", flush=True)).start()
+        runner.evaluate({"x": numpy.zeros(int(5e5), numpy.uint8)})
+    if step == "asking":
+        print("there", flush=True)
+        runner.evaluate({"x": -1})
+    if step == "answered":
+        runner.evaluate({"x": 1})
+    print("there", flush=True)
+    input()
+"""
+STEPS = ["half open", "open", "in its frame", "asking", "answered"]
+
+
+class Serving(threading.Thread):
+    """A host's loop: x + 1; a question of -1 waits for .let_go, a long one is its size."""
+
+    def __init__(self, host):
+        super().__init__(daemon=True)
+        self.host, self.asked, self.let_go, self.late = host, threading.Event(), threading.Event(), []
+        self.reads = threading.Event()
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(ShmbridgeError):
+            while self.reads.wait(PATIENCE):
+                for request in self.host:
+                    x = request["x"]
+                    if x.size > 1:
+                        request.reply(x.size)
+                        continue
+                    if x == -1:
+                        self.asked.set()
+                        assert self.let_go.wait(PATIENCE)
+                    request.reply(int(x) + 1)
+                return
+
+
+@pytest.mark.parametrize("language", ["c", "python"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_runner_killed_at_each_step_makes_room_for_the_next(url, python, c_runner, step, language):
+    with Host(url) as host:
+        serving = Serving(host)
+        if step != "in its frame":
+            serving.reads.set()
+        victim = start_c(c_runner, url, step) if language == "c" else python(RUNNER, url, step)
+        if language == "python":
+            assert victim.line() == "there"
+        if step == "asking":
+            assert serving.asked.wait(PATIENCE)
+        victim.kill()
+        victim.wait()
+        began = time.monotonic()
+        threading.Timer(
+            0.05, lambda: (serving.let_go.set(), serving.reads.set())
+        ).start()  # the next one is there before
+        with connect(url, deadline=PATIENCE) as runner:
+            for i in range(3):
+                assert runner.evaluate({"x": 10 * i}) == 10 * i + 1
+        assert time.monotonic() - began < PATIENCE
+        host.close()
+        serving.join(PATIENCE)
+        assert not serving.is_alive()
+
+
+def start_c(c_runner, url, step):
+    """The same in C, as far as a step that can be seen from outside."""
+    if step == "half open":
+        runner = c_runner()
+        runner.ask("open", url.replace("/p?", "/none?"))
+        return runner
+    runner = c_runner(url)
+    if step in ("asking", "answered"):
+        runner.do("feature", "x", 5, 0, (-1 if step == "asking" else 1).to_bytes(8, "little", signed=True).hex())
+        runner.ask("evaluate", 0)
+    if step == "answered":
+        assert runner.answer().startswith("0")
+    if step == "in its frame":
+        runner.do("feature", "x", 6, 1, LARGE, _zeros(url))
+        runner.ask("evaluate", 0)
+        _until_full(_path(url, "out"))
+    return runner
+
+
+def _path(url, end):
+    return Path(f"{url[7:].partition('?')[0]}.{end}")
+
+
+def _zeros(url):
+    """A file of LARGE zeros, as the scripted runner takes it."""
+    path = _path(url, "zeros").with_name("zeros")
+    path.write_bytes(bytes(LARGE))
+    return f"@{path}"
+
+
+def _until_full(path):
+    """Until a pipe that nobody reads takes no more."""
+    end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        room, until = fcntl.fcntl(end, fcntl.F_GETPIPE_SZ), time.monotonic() + PATIENCE
+        while int.from_bytes(fcntl.ioctl(end, termios.FIONREAD, bytes(4)), "little") < room:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+    finally:
+        os.close(end)
+
+
+# ---- Hosts die ----
+
+HOST = """
+    import os, sys, time
+    import shmbridge
+    url, step = sys.argv[1:]
+    path = url[7:].partition("?")[0]
+    if step == "half made":
+        os.mkfifo(path + ".in", 0o600)
+        print("there", flush=True)
+        input()
+    host = shmbridge.Host(url)
+    print("there", flush=True)
+    if step == "before it reads":
+        input()
+    for request in host:
+        if request["x"].size == 1 and request["x"] == -1:
+            print("asked", flush=True)
+            time.sleep(100)
+        if request["x"].size > 1:
+            os.kill(os.getpid(), 9) if step == "in the reply" else request.reply(0)
+        request.reply(int(request["x"]) + 1)
+"""
+
+
+@pytest.mark.parametrize("language", ["c", "python"])
+@pytest.mark.parametrize("step", ["half made", "before it reads", "idle", "asked", "answered", "in a frame"])
+def test_a_host_killed_at_each_step_is_gone_at_once_and_the_next_takes_over(
+    url, python, c_runner, tmp_path, step, language
+):
+    victim = python(HOST, url, step)
+    assert victim.line() == "there"
+    ask = asker(c_runner, url, language) if step != "half made" else None
+    outcome = []
+    if ask and step == "answered":
+        assert ask(1) == 2
+    asking = None
+    if step in ("before it reads", "asked", "in a frame"):
+        asking = threading.Thread(target=lambda: outcome.append(ask(None if step == "in a frame" else -1)), daemon=True)
+        if step == "in a frame":
+            os.kill(victim.pid, 19)  # it reads no more
+        asking.start()
+        if step == "asked":
+            assert victim.line() == "asked"
+        if step == "in a frame":
+            _until_full(_path(url, "out"))
+    victim.kill()
+    victim.wait()
+    if asking:
+        asking.join(PATIENCE)
+        assert outcome == ["gone"]
+    elif ask:
+        assert ask(5) == "gone"
+    if ask:
+        ask(None, close=True)
+    with pytest.raises(NoHostError):
+        connect(url, connect_timeout=0.01)
+    with Host(url) as host:
+        serving = Serving(host)
+        serving.reads.set()
+        ask = asker(c_runner, url, language)
+        assert ask(1) == 2
+        ask(None, close=True)
+        host.close()
+        serving.join(PATIENCE)
+    assert list(tmp_path.glob("p.*")) == []
+
+
+def asker(c_runner, url, language):
+    """ask(x): the answer of a runner in that language, or "gone"; None asks a long question."""
+    if language == "c":
+        runner = c_runner(url)
+
+        def ask(x, close=False):
+            if close:
+                return runner.do("close")
+            if x is None:
+                runner.do("feature", "x", 6, 1, LARGE, _zeros(url))
+            else:
+                runner.do("feature", "x", 5, 0, x.to_bytes(8, "little", signed=True).hex())
+            words = runner.do("evaluate", 5).split()
+            if words[0] == "0":
+                return int.from_bytes(bytes.fromhex(words[-1]), "little")
+            return "gone" if words[0] == str(HostGoneError.status) else " ".join(words)
+
+    else:
+        runner = connect(url)
+
+        def ask(x, close=False):
+            if close:
+                return runner.close()
+            try:
+                return runner.evaluate({"x": np.zeros(LARGE, np.uint8) if x is None else x})
+            except HostGoneError:
+                return "gone"
+
+    return ask
