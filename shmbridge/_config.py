@@ -43,3 +43,8 @@ def pkgconfigdir() -> Path:
 def examples() -> Path:
     """The directory of the example compilers' sources, examples/ of the source tree."""
     return prefix() / "examples"
+
+
+def preload() -> Path:
+    """The library that LD_PRELOAD puts into an unmodified compiler."""
+    return prefix() / "lib" / "libshmbridge-preload.so"

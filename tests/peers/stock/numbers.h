@@ -1,0 +1,3 @@
+long pressure(const long *p, int n);
+long numbers(int n);
+long more(int n);
