@@ -204,10 +204,10 @@ def python(tmp_path):
 
 
 class ScriptedRunner(subprocess.Popen):
-    """tests/cross/scripted_runner.c: each call is a line to it and its line back."""
+    """tests/cross/scripted_runner.c, or another that reads its lines: each call is a line to it and its line back."""
 
-    def __init__(self, program, **options):
-        super().__init__([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+    def __init__(self, *command, **options):
+        super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
 
     def do(self, *words):
         self.ask(*words)
@@ -219,21 +219,25 @@ class ScriptedRunner(subprocess.Popen):
 
     def answer(self):
         line = self.stdout.readline()
-        assert line, f"the C runner died: {self.wait()}"
+        assert line, f"the runner died: {self.wait()}"
         return line.strip()
+
+
+COMPILERS = {".c": (("cc", "gcc", "clang"), "-std=c11"), ".cpp": (("c++", "g++", "clang++"), "-std=c++17")}
 
 
 @pytest.fixture(scope="session")
 def c_program(tmp_path_factory):
-    """c_program(source): compiles it against the installed library; the program's path."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
+    """c_program(source): compiles C or C++ against the installed library; the program's path."""
     from shmbridge import _config
 
     def build(source):
+        names, standard = COMPILERS[source.suffix]
+        compiler = next(filter(shutil.which, names), None)
+        if compiler is None:
+            pytest.skip(f"no compiler for {source.name}")
         program = tmp_path_factory.mktemp("c") / source.stem
-        flags = [*shlex.split(_config.cflags()), "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-std=c11"]
+        flags = [*shlex.split(_config.cflags()), "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", standard]
         subprocess.run([compiler, *flags, source, "-o", program, *shlex.split(_config.libs())], check=True)
         return program
 

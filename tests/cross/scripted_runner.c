@@ -1,16 +1,13 @@
-/* A C runner that does what its standard input says, a line each, and prints what came of it. Bytes are hexadecimal, "-" for none.
+/* A C runner that does what its standard input says, a line each, and prints what came of it; bytes as in script.h.
  *   open URL | wait SECONDS (open's timeout) | deadline SECONDS | close | discard | interrupt
  *   feature NAME DTYPE RANK DIMS... BYTES | bind NAME DTYPE RANK DIMS... | write NAME BYTES | string NAME BYTES
  *   strings NAME COUNT BYTES... | ragged NAME DTYPE ROWS LENGTHS... RANK DIMS... BYTES | address NAME
- *   evaluate DTYPE | i64 | i32 | f32 | f64
+ *   evaluate DTYPE | i64 | i32 | f32 | f64 | spill PATH
  * Each answer is one line: a status and the message, or 0 and then "| NAME DTYPE KIND RANK DIMS... [OFFSETS...] BYTES" for each advice. */
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "shmbridge.h"
+#include "script.h"
 
 enum { BOUND = 64 };
 
@@ -21,31 +18,6 @@ static struct {
     void *memory;
 } bound[BOUND];
 static int bound_count;
-
-static char *word(void) {
-    char *w = strtok(NULL, " ");
-    return w ? w : exit(2), w;
-}
-
-static int64_t number(void) { return strtoll(word(), NULL, 10); }
-
-static size_t unhex(const char *hex, unsigned char **out) {
-    size_t n = *hex == '-' ? 0 : strlen(hex) / 2;
-    *out = malloc(n + 1);
-    for (size_t i = 0; i < n; i++) sscanf(hex + 2 * i, "%2hhx", &(*out)[i]);
-    return n;
-}
-
-static void hex(const unsigned char *bytes, size_t n) {
-    if (!n) printf("-");
-    for (size_t i = 0; i < n; i++) printf("%02x", bytes[i]);
-}
-
-static int32_t read_dims(int64_t *dims) {
-    int32_t rank = (int32_t)number();
-    for (int i = 0; i < rank; i++) dims[i] = number();
-    return rank;
-}
 
 static void feature(void) {
     char *name = word();
@@ -162,11 +134,18 @@ static void ask_i32(void) {
     else printf("0 %" PRId32, value);
 }
 
+static void close_runner(void) {
+    interruptible = NULL;
+    shmb_close(runner);
+    runner = NULL;
+}
+
 static void open_runner(void) {
     shmb_options options = {.size = sizeof options, .connect_timeout = connect_timeout};
-    shmb_close(runner);
+    close_runner();
     bound_count = 0;
     shmb_status status = shmb_open(word(), &options, &runner);
+    interruptible = runner;
     printf("%d %s", (int)status, shmb_error_message(runner));
 }
 
@@ -188,21 +167,12 @@ static void obey(const char *verb) {
     else if (strcmp(verb, "f32") == 0) ask_f32();
     else if (strcmp(verb, "i64") == 0) ask_i64();
     else if (strcmp(verb, "i32") == 0) ask_i32();
-    else if (strcmp(verb, "close") == 0) shmb_close(runner), runner = NULL;
+    else if (strcmp(verb, "close") == 0) close_runner();
     else exit(5);
 }
 
 int main(void) {
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t n;
-    while ((n = getline(&line, &room, stdin)) > 0) {
-        line[n - 1] = 0;
-        obey(strtok(line, " "));
-        printf("\n");
-        fflush(stdout);
-    }
+    read_script(obey);
     shmb_close(runner);
-    free(line);
     return 0;
 }

@@ -1,0 +1,409 @@
+"""What every combination must do: each case is a function of a Stage, by name."""
+
+import itertools
+
+import numpy as np
+import wire
+from stage import ROOM
+
+from shmbridge import Ragged, TensorSpec
+from shmbridge.tensor import Texts
+
+CASES = {}
+DTYPES = {dtype.name: dtype for dtype in wire.DTYPES.values()}
+FLOATS = [DTYPES[name] for name in ("float16", "bfloat16", "float32", "float64")]
+MEGABYTE = 1 << 20
+
+
+def case(name, *args):
+    """Names a case; with args, the function's."""
+
+    def register(function):
+        assert name not in CASES, name
+        CASES[name] = (lambda w: function(w, *args)) if args else function
+        return function
+
+    return register
+
+
+def family(name, several):
+    """One case for each of several, by name: a dict of arguments."""
+    return lambda function: [case(f"{name}-{each}", value)(function) for each, value in several.items()] and function
+
+
+def echoes(w, value):
+    """A tensor there, and the same back, wanted as what it is."""
+    w.model = lambda request: value
+    found = w.ask({"x": value}, value.dtype)
+    w.saw({"x": value})
+    w.gave(found, value)
+
+
+def sends(w, features):
+    """Features that the model gets, and answers with a number."""
+    w.model = lambda request: np.array([8], np.int64)
+    w.ask(features, np.int64)
+    w.saw(features)
+
+
+def gets(w, advice, want=None):
+    """Advice that the runner gets for a plain question."""
+    w.model = lambda request: advice
+    w.gave(w.ask({"x": np.array([7], np.int64)}, want), advice)
+
+
+# ---- Dtypes and shapes ----
+
+
+def typical(dtype):
+    """A vector with what is special about a dtype."""
+    if dtype.kind == "b":
+        return np.array([True, False, True])
+    if dtype.kind in "iu":
+        ends = np.iinfo(dtype)
+        return np.array([ends.min, ends.max, 0, 1, ends.max // 3, ends.min // 2], dtype)
+    return np.array([0, 1, -2, 0.5, 0.1, -0.3, 1e-3, 1e4], np.float64).astype(dtype)
+
+
+@family("dtype", DTYPES)
+def dtype(w, dtype):
+    echoes(w, typical(dtype))
+
+
+@family("scalar", DTYPES)
+def scalar(w, dtype):
+    for value in typical(dtype)[:4]:
+        echoes(w, np.array(value, dtype))
+
+
+@family("rank", {rank: rank for rank in range(9)})
+def rank(w, rank):
+    shape = (2, 3, 1, 2, 2, 1, 3, 2)[:rank]
+    echoes(w, np.asarray(np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape) / 4))
+
+
+@family("empty", {"x".join(map(str, shape)): shape for shape in ((0,), (0, 3), (2, 0), (2, 0, 3), (0,) * 8)})
+def empty(w, shape):
+    echoes(w, np.zeros(shape, np.int32))
+
+
+@family("size", {"1": 1, "4KB": 4096, "64KB": 1 << 16, "1MB": MEGABYTE})
+def size(w, size):
+    echoes(w, (np.arange(size, dtype=np.uint32) * 2654435761 >> 24).astype(np.uint8))
+
+
+def large():
+    return np.arange(8 * MEGABYTE, dtype=np.int64) % 10
+
+
+@case("size-64MB-request")
+def large_request(w):
+    with w.elsewhere(w.new_url(), request_bytes=64 * MEGABYTE):
+        sends(w, {"x": large()})
+
+
+@case("size-64MB-advice")
+def large_advice(w):
+    with w.elsewhere(w.new_url(), advice_bytes=64 * MEGABYTE):
+        gets(w, large(), np.int64)
+
+
+@case("too-large")
+def too_large(w):
+    with w.fails("TOO_LARGE"):
+        w.ask({"x": np.zeros(2 * ROOM, np.uint8)}, np.uint8)
+    w.works()
+
+
+@case("advice-too-large")
+def advice_too_large(w):
+    w.model = lambda request: np.zeros(2 * ROOM, np.uint8)
+    with w.fails("TOO_LARGE"):
+        w.ask({"x": np.zeros(1, np.uint8)}, np.uint8)
+    w.works()
+
+
+@case("echo")
+def echo(w):
+    """What comes back is what the model has in its hands, perhaps still in shared memory."""
+    for n in (1, 10, 1000):
+        value = np.arange(n, dtype=np.float64)
+        w.model = lambda request: request["x"]
+        w.gave(w.ask({"x": value}, np.float64), value)
+
+
+@case("echo-of-all")
+def echo_of_all(w):
+    features = {"x": np.array([1.5, 2.5]), "name": "main", "names": ["a", "b"], "rows": ragged(np.int64, [1, 2])}
+    w.model = dict
+    w.gave(w.ask(features), features)
+
+
+@case("changing-shapes")
+def changing_shapes(w):
+    for n, dtype in itertools.product((1, 7, 3, 1000, 2), (np.int64, np.float32, np.uint8)):
+        echoes(w, np.arange(n).astype(dtype))
+        echoes(w, (np.arange(2 * n) % 100).astype(dtype).reshape(2, n))
+
+
+# ---- Values ----
+
+
+@case("integers-extreme")
+def integers_extreme(w):
+    echoes(w, np.array([2**63 - 1, -(2**63), 2**53 + 1, -(2**53) - 1, 0], np.int64))
+    echoes(w, np.array([2**64 - 1, 2**63, 2**53 + 1, 0], np.uint64))
+
+
+@family("floats-special", {dtype.name: dtype for dtype in FLOATS})
+def floats_special(w, dtype):
+    echoes(w, np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0], np.float64).astype(dtype))
+
+
+@family("floats-tiny", {"float32": np.float32, "float64": np.float64})
+def floats_tiny(w, dtype):
+    ends = np.finfo(dtype)
+    echoes(w, np.array([ends.smallest_subnormal, ends.tiny, ends.max, ends.min, ends.eps, 1 + ends.eps], dtype))
+
+
+TEXTS = {
+    "ascii": "inline",
+    "empty": "",
+    "utf8": 'größe → 大きさ 🦊 "\\\n',
+    "zero": "a\0b",
+    "bytes": "lib\udcff\udc80.so",
+    "long": "shmbridge " * 10_000,
+}
+
+
+@family("string-request", TEXTS)
+def string_request(w, text):
+    sends(w, {"x": text})
+
+
+@family("string-advice", TEXTS)
+def string_advice(w, text):
+    gets(w, text)
+
+
+LISTS = {
+    "several": ["a", "", "größe → 大きさ", "d" * 1000],
+    "one": ["a"],
+    "none": Texts(),
+    "bytes": ["\udcff", "b"],
+}
+
+
+@family("strings-request", LISTS)
+def strings_request(w, texts):
+    sends(w, {"x": texts})
+
+
+@family("strings-advice", LISTS)
+def strings_advice(w, texts):
+    gets(w, texts)
+
+
+def ragged(dtype, lengths, *width):
+    values = np.arange(sum(lengths) * int(np.prod(width, dtype=int))).reshape(-1, *width).astype(dtype)
+    return Ragged(values, np.cumsum([0, *lengths]))
+
+
+RAGGED = {
+    "integers": ragged(np.int64, [2, 0, 3, 1]),
+    "int32": ragged(np.int32, [1, 2]),
+    "floats": ragged(np.float64, [1, 3, 2]),
+    "float32": ragged(np.float32, [0, 2]),
+    "vectors": ragged(np.float32, [2, 1, 3], 3),
+    "matrices": ragged(np.int64, [1, 2], 2, 2),
+    "even-rows": ragged(np.int64, [2, 2, 2]),
+    "empty-rows": ragged(np.int64, [0, 0]),
+    "no-rows": ragged(np.int64, []),
+    "many-rows": ragged(np.int64, [i % 7 for i in range(1000)]),
+}
+
+
+@family("ragged-request", RAGGED)
+def ragged_request(w, rows):
+    sends(w, {"x": rows})
+
+
+@family("ragged-advice", RAGGED)
+def ragged_advice(w, rows):
+    gets(w, rows)
+
+
+# ---- Messages ----
+
+
+@case("many-tensors")
+def many_tensors(w):
+    sends(w, {f"feature_{i}": np.arange(i % 9 + 1, dtype=(np.int64, np.float64)[i % 2]) for i in range(200)})
+
+
+@case("many-tensors-advice")
+def many_tensors_advice(w):
+    gets(w, {f"advice_{i}": np.arange(i % 9 + 2, dtype=(np.int64, np.float64)[i % 2]) for i in range(200)})
+
+
+@case("order-of-features")
+def order_of_features(w):
+    names = ["zebra", "alpha", "Mid", "z", "a1", "größe"]
+    sends(w, {name: np.array([i], np.int64) for i, name in enumerate(names)})
+
+
+@case("order-of-advice")
+def order_of_advice(w):
+    gets(w, {name: np.array([i], np.int64) for i, name in enumerate(["zebra", "alpha", "mid"])})
+
+
+@case("every-kind-request")
+def every_kind_request(w):
+    vector, rows = np.array([1.5, -2.5]), ragged(np.int64, [1, 2])
+    sends(w, {"vector": vector, "name": "main", "names": ["a", "b"], "rows": rows, "n": np.array([3], np.int64)})
+
+
+@case("every-kind-advice")
+def every_kind_advice(w):
+    vector, rows = np.array([1.5, -2.5]), ragged(np.int64, [1, 2])
+    gets(w, {"vector": vector, "name": "main", "names": ["a", "b"], "rows": rows, "n": np.array([3, 4], np.int64)})
+
+
+@case("name-twice")
+def name_twice(w):
+    x = np.array([1], np.int64)
+    w.ready()
+    if w.combination.language != "python":  # where features are a mapping
+        w.runner.do(wire.filled("x", x, w.spill))
+        with w.fails("INVALID", "x"):
+            w.ask({"x": x}, np.int64)
+    w.works()
+
+
+@case("no-features")
+def no_features(w):
+    sends(w, {})
+
+
+@case("replies-longer-and-shorter")
+def replies_longer_and_shorter(w):
+    for asked, answered in ((1, 5000), (5000, 1), (3, 4), (4, 3), (1, 0), (100, 100)):
+        features, advice = {"x": np.arange(asked, dtype=np.float64)}, np.arange(answered, dtype=np.float64)
+        w.model = lambda request, advice=advice: advice
+        found = w.ask(features, np.float64)
+        w.saw(features)
+        w.gave(found, advice)
+
+
+@case("untyped-advice")
+def untyped_advice(w):
+    """The runner wants no dtype: it gets the model's."""
+    gets(w, np.array([1.5, 2.5]))
+    gets(w, np.array([1, 2, 3], np.int64))
+
+
+# ---- Wanted dtypes ----
+
+EXACT = {
+    "float-as-int": (np.array([2.0, -3.0]), np.int64),
+    "int-as-float": (np.array([3, -(2**53)], np.int64), np.float64),
+    "int64-as-int32": (np.array([2**31 - 1, -(2**31)], np.int64), np.int32),
+    "int64-as-uint8": (np.array([0, 255], np.int64), np.uint8),
+    "int64-as-uint64": (np.array([2**63 - 1], np.int64), np.uint64),
+    "uint64-as-int64": (np.array([2**63 - 1], np.uint64), np.int64),
+    "int8-as-float32": (np.array([-128, 127], np.int8), np.float32),
+    "float64-as-float32": (np.array([0.5, np.nan, -0.0, np.inf]), np.float32),
+    "float32-as-float64": (np.array([0.1, 1e30], np.float32), np.float64),
+    "float64-as-float16": (np.array([0.5, 65504]), np.float16),
+    "float64-as-bfloat16": (np.array([1.5, 2.0**100]), DTYPES["bfloat16"]),
+    "float64-as-bool": (np.array([1.0, 0.0]), np.bool_),
+    "bool-as-int64": (np.array([True, False]), np.int64),
+}
+
+
+@family("wanted-exact", EXACT)
+def wanted_exact(w, pair):
+    advice, want = pair
+    w.model = lambda request: advice
+    w.gave(w.ask({"x": np.array([1], np.int64)}, want), advice.astype(want))
+
+
+INEXACT = {
+    "half-as-int": (np.array([2.5]), np.int64),
+    "2^40-as-int32": (np.array([2**40], np.int64), np.int32),
+    "2^53+1-as-float64": (np.array([2**53 + 1], np.int64), np.float64),
+    "2^63-1-as-float64": (np.array([2**63 - 1], np.int64), np.float64),
+    "2^64-1-as-float64": (np.array([2**64 - 1], np.uint64), np.float64),
+    "2^64-1-as-int64": (np.array([2**64 - 1], np.uint64), np.int64),
+    "negative-as-uint64": (np.array([-1], np.int64), np.uint64),
+    "negative-as-uint8": (np.array([1, -1], np.int64), np.uint8),
+    "2^63-as-int64": (np.array([2.0**63]), np.int64),
+    "2-as-bool": (np.array([2], np.int64), np.bool_),
+    "nan-as-int64": (np.array([np.nan]), np.int64),
+    "inf-as-int32": (np.array([np.inf]), np.int32),
+    "tenth-as-float32": (np.array([0.1]), np.float32),
+    "1e300-as-float32": (np.array([1e300]), np.float32),
+    "tenth-as-float16": (np.array([0.1]), np.float16),
+}
+
+
+@family("wanted-inexact", INEXACT)
+def wanted_inexact(w, pair):
+    advice, want = pair
+    w.model = lambda request: advice
+    w.refuses({"x": np.array([1], np.int64)}, want)
+    w.works()
+
+
+@family("wanted-number-is", {"string": "text", "list": ["a", "b"]})
+def wanted_number_is_text(w, text):
+    w.model = lambda request: text
+    w.refuses({"x": np.array([1], np.int64)}, np.float32)
+    w.works()
+
+
+@case("host-knows-the-advice")
+def host_knows_the_advice(w):
+    """A host that is told the dtype converts to it, also for runners that cannot say what they want."""
+    with w.elsewhere(w.new_url(), advice=[TensorSpec("advice", np.int32, (None,))]):
+        w.model = lambda request: np.array([3.0, -4.0])
+        w.gave(w.ask({"x": np.array([1], np.int64)}, np.int32), np.array([3, -4], np.int32))
+        w.model = lambda request: np.array([2.5])
+        w.refuses({"x": np.array([1], np.int64)}, np.int32)
+
+
+@case("host-knows-the-features")
+def host_knows_the_features(w):
+    with w.elsewhere(w.new_url(), features=[TensorSpec("x", np.float64, (2,))]):
+        echoes(w, np.array([1.5, 2.5]))
+        with w.fails("MISMATCH", "x: float64"):
+            w.ask({"x": np.array([1.5, 2.5, 3.5])}, np.float64)
+        with w.fails("MISMATCH", "x: float64"):
+            w.ask({"y": np.array([1.5, 2.5])}, np.float64)
+        echoes(w, np.array([3.5, 4.5]))
+
+
+@case("wanted-one-of-several-fields")
+def wanted_one_of_several_fields(w):
+    w.model = lambda request: {"a": 1, "b": 2}
+    with w.fails("MISMATCH"):
+        w.ask({"x": np.array([1], np.int64)}, np.int64)
+    w.works()
+
+
+SCALARS = {"i64": (np.int64, -(2**63)), "i32": (np.int32, -7), "f32": (np.float32, 0.25), "f64": (np.float64, 0.1)}
+
+
+@family("evaluate", {how: (how, *rest) for how, rest in SCALARS.items()})
+def evaluate_scalar(w, of):
+    how, dtype, value = of
+    w.model = lambda request: request["x"]
+    assert w.ask_scalar(how, {"x": np.array([value], dtype)}) == value
+
+
+@case("evaluate-scalar-of-two")
+def evaluate_scalar_of_two(w):
+    w.model = lambda request: np.array([1, 2], np.int64)
+    with w.fails("MISMATCH"):
+        w.ask_scalar("i64", {"x": np.array([1], np.int64)})
+    w.works()

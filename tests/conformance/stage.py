@@ -1,0 +1,262 @@
+"""A combination at work: a host in a thread of this process, a runner in another, both kept from case to case."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Mapping
+
+import forms
+import numpy as np
+import wire
+from combinations import RUNNERS
+from conftest import SHM, Process, ScriptedRunner
+
+from shmbridge import Host, ShmbridgeError, segment
+from shmbridge._native import ffi
+
+STATUS = {code: name.removeprefix("SHMB_") for code, name in ffi.typeof("shmb_status").elements.items()}
+ROOM = 2 << 20  # bytes of one message, unless a case wants more
+DROP = object()  # what a model returns to leave a request unanswered
+
+
+class Failed(Exception):
+    """The runner got an error."""
+
+    def __init__(self, status, message, opening=False):
+        super().__init__(f"{status}: {message}")
+        self.status, self.message, self.opening = status, message, opening
+
+
+def kept(value):
+    """A copy of what may lie in shared memory."""
+    if isinstance(value, Mapping):
+        return {name: kept(each) for name, each in value.items()}
+    return np.copy(value) if isinstance(value, np.ndarray) else value
+
+
+class Stage:
+    """What cases are written against."""
+
+    def __init__(self, combination, command, folder, new_name):
+        self.combination, self.command, self.folder, self.new_name = combination, command, folder, new_name
+        self.spill = folder / "spilled"
+        self.host = self.thread = self.runner = self.opened = None
+        self.away = False  # the host is the case's own
+        self.url = self.new_url()
+
+    def new_url(self, **options):
+        """A URL that nobody has opened."""
+        template, _, _ = RUNNERS[self.combination.runner]
+        url = template.format(name=self.new_name(), folder=self.folder, serdes=self.combination.serdes)
+        return with_options(url, **options)
+
+    def begin(self, entry):
+        """Before each case. entry: of cannot.toml, or None."""
+        self.request_form = forms.FORMS[entry.request] if entry and entry.request else None
+        self.advice_form = forms.FORMS[entry.advice] if entry and entry.advice else None
+        self.error = entry.error if entry else ""
+        self.changed = set()  # "request", "advice", "error": where the entry was needed
+        self.model, self.seen, self.sent, self.entered = dict, {}, None, threading.Event()
+
+    # ---- Both sides' lives ----
+
+    def ready(self):
+        """Host and runner are there, and the runner has opened the host's URL."""
+        if self.host is None and not self.away:
+            self.start_host()
+        if self.opened != self.url:
+            self.open(self.url)
+
+    def start_host(self, **room):
+        _, _, options = RUNNERS[self.combination.runner]
+        self.host = Host(self.url, **{"request_bytes": ROOM, "advice_bytes": ROOM, **options, **room})
+        self.thread = threading.Thread(target=self._serve, args=(self.host,), daemon=True)
+        self.thread.start()
+
+    def _serve(self, host):
+        for request in host:
+            self.seen = kept(request)
+            self.entered.set()
+            try:
+                advice = self.model(request)
+                self.sent = kept(advice)
+                if isinstance(advice, dict):
+                    request.reply(**advice)
+                elif advice is not DROP:
+                    request.reply(advice)
+            except ShmbridgeError:
+                pass  # the runner has been told, too
+            except Exception as error:
+                request.fail(error)
+
+    def stop_host(self):
+        if self.host is not None:
+            self.host.close()
+            self.thread.join(20)
+            assert not self.thread.is_alive(), "the host's loop does not end when it is closed"
+        self.host = None
+
+    def open(self, url):
+        """Has the runner open a URL."""
+        if self.runner is None:
+            self.runner = ScriptedRunner(*self.command)
+            self.runner.do("spill", self.spill)
+        self.opened = None
+        status, _, message = self.runner.do("open", url).partition(" ")
+        if int(status):
+            raise Failed(STATUS[int(status)], message, opening=True)
+        self.opened = url
+
+    def close_runner(self):
+        if self.opened:
+            self.runner.do("close")
+        self.opened = None
+
+    def kill_runner(self):
+        if self.runner is not None:
+            self.runner.kill()
+            self.runner.communicate()
+        self.runner = self.opened = None
+
+    @contextlib.contextmanager
+    def python(self, code, *args):
+        """A Python program beside the test, killed at the end of the with block."""
+        with Process(code, args, cwd=self.folder) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.wait()
+                for path in SHM.glob(f"shmb.*-{process.pid}-*"):  # a killed host's private bridge
+                    segment.remove_dead(path.name.partition(".")[2])
+
+    @contextlib.contextmanager
+    def elsewhere(self, url, **room):
+        """Host and runner at another URL; afterwards back to theirs."""
+        host, thread, own = self.host, self.thread, self.url
+        self.host, self.url, self.away = None, url, True
+        try:
+            if room:
+                self.start_host(**room)
+            yield
+            self.close_runner()
+            self.stop_host()
+        finally:
+            if self.host is not None:
+                self.host.close()
+            self.host, self.thread, self.url, self.away = host, thread, own, False
+
+    def end(self):
+        """Whatever state they are in."""
+        self.kill_runner()
+        if self.host is not None:
+            self.host.close()
+            self.thread.join(20)
+        self.host = None
+
+    # ---- Ask ----
+
+    def ask(self, features, want=None):
+        """Sends features, waits, and returns the advice by name. want: a dtype. Raises Failed."""
+        self.send(features, want)
+        return self.answer()
+
+    def send(self, features, want=None):
+        self._fill(features)
+        self.runner.ask("evaluate", wire.CODES[np.dtype(want)] if want is not None else 0)
+
+    def answer(self):
+        return wire.parsed(self._checked(self.runner.answer()))
+
+    def ask_scalar(self, how, features):
+        """Through evaluate_i64 and its likes ("i64", "i32", "f32", "f64"): a Python number."""
+        self._fill(features)
+        return wire.number(self._checked(self.runner.do(how)).partition(" ")[2])
+
+    def _fill(self, features):
+        self.ready()
+        self.seen = {}
+        self.entered.clear()
+        for name, value in features.items():
+            self.runner.do(wire.filled(name, value, self.spill))
+
+    def _checked(self, line):
+        status, _, message = line.partition(" ")
+        if int(status):
+            raise Failed(STATUS[int(status)], message)
+        return line
+
+    def interrupt(self):
+        self.runner.send_signal(signal.SIGINT)
+
+    # ---- Compare ----
+
+    def saw(self, features):
+        """The host's model got these features, in this order, and no others."""
+        assert list(self.seen) == list(features), f"the model saw {list(self.seen)}, expected {list(features)}"
+        for name, value in features.items():
+            self._compare("request", self.request_form, name, self.seen[name], value, value)
+
+    def gave(self, found, advice):
+        """The runner got this advice, a dict by name, in this order, or a single value, whose name does not matter."""
+        if not isinstance(advice, dict):
+            assert len(found) == 1, f"expected one advice, found {list(found)}"
+            found, advice = {"advice": next(iter(found.values()))}, {"advice": advice}
+        assert list(found) == list(advice), f"the runner got {list(found)}, expected {list(advice)}"
+        for name, value in advice.items():
+            sent = self.sent[name] if isinstance(self.sent, dict) and name in self.sent else self.sent
+            self._compare("advice", self.advice_form, name, found[name], value, sent)
+
+    def _compare(self, side, form, name, found, expected, sent):
+        if wire.same(found, expected):
+            return
+        other = form(expected, sent) if form else None
+        if form and wire.same(found, other):
+            self.changed.add(side)
+            return
+        wanted = f", as {form.__name__} {forms.show(other)}" if form else ""
+        raise AssertionError(f'{side} "{name}": expected {forms.show(expected)}{wanted}, found {forms.show(found)}')
+
+    def refuses(self, features, want):
+        """The advice has no exact counterpart as that dtype, so there is none; unless cannot.toml names a form."""
+        try:
+            found = self.ask(features, want)
+        except Failed as failure:
+            if failure.status not in ("INEXACT", "MISMATCH"):
+                raise
+            assert failure.message
+            return
+        assert self.advice_form, f"expected {forms.show(self.sent)} to be refused as {np.dtype(want)}, found {found}"
+        other = self.advice_form(np.empty(np.shape(self.sent), want), self.sent)
+        assert wire.same(*found.values(), other), f"expected {forms.show(other)}, found {found}"
+        self.changed.add("advice")
+
+    @contextlib.contextmanager
+    def fails(self, status, *texts):
+        """What is done in the with block gives this status, with a message that holds the texts."""
+        try:
+            yield
+        except Failed as failure:
+            if failure.status == self.error:
+                self.changed.add("error")
+                texts = ()
+            elif failure.status not in status.split(" or "):
+                raise
+            assert failure.message, f"{failure.status} came without a message"
+            missing = [text for text in texts if text.casefold() not in failure.message.casefold()]
+            assert not missing, f"{failure.status} says {failure.message!r}, expected it to mention {missing}"
+        else:
+            raise AssertionError(f"expected {status}, found an answer")
+
+    def works(self):
+        """One plain question."""
+        self.model = lambda request: np.array([8], np.int64)
+        found = self.ask({"x": np.array([7], np.int64)}, np.int64)
+        assert list(self.seen) == ["x"] and np.array_equal(self.seen["x"], [7]), self.seen
+        assert len(found) == 1 and np.array_equal(np.asarray(*found.values()), [8]), found
+
+
+def with_options(url, **options):
+    for name, value in options.items():
+        url += f"{'&' if '?' in url else '?'}{name}={value}"
+    return url
