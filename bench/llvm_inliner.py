@@ -19,7 +19,6 @@ import struct
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import tempfile
 import threading
 import time
@@ -30,6 +29,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from sources import fetch_zstd
 
 import shmbridge
 
@@ -87,15 +87,6 @@ def pipes(base: Path, policy: Policy) -> Iterator[None]:
     thread.join()
     for end in (".in", ".out"):
         os.unlink(f"{base}{end}")
-
-
-def fetch_zstd(folder: Path) -> Path:
-    """zstd.c, all of it in one file of 50,000 lines, as PyPI's zstandard ships it."""
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", str(folder)]
-    subprocess.run([*pip, "zstandard==0.25.0"], check=True)
-    with tarfile.open(next(folder.glob("*.tar.gz"))) as sdist:
-        sdist.extractall(folder, [m for m in sdist if "/zstd/" in m.name and m.isreg()])
-    return next(folder.glob("*/zstd/zstd.c"))
 
 
 def build_plugin(version: int, build: Path) -> Path:

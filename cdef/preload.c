@@ -1,17 +1,18 @@
 /* Preloaded into an unmodified compiler (LD_PRELOAD): LLVM's interactive channel becomes a runner in the compiler's own
  * process, and no FIFO exists. `shmbridge run` sets the environment:
- *     SHMBRIDGE_LLVM_BASE      a prefix of paths: <prefix>.NAME.in and <prefix>.NAME.out are a channel, opened in this order
+ *     SHMBRIDGE_LLVM_BASE      a prefix of paths: <prefix>.NAME.in, then <prefix>.NAME.out, are opened as a channel
  *     SHMBRIDGE_URL            the runner's
  *     SHMBRIDGE_LLVM_DEFAULTS  "NAME=advice,…" for want of a model's; may be absent
  *     SHMBRIDGE_LLVM_REPORT    a file that gets a line for each closed channel: NAME asked defaulted status text
  *
- * What LLVM 19 and 22 and rustc's own LLVM call on a channel, seen with strace and nm -D: open(.in, O_RDONLY | O_CLOEXEC),
- * open(.out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), lseek(.out) in expectation of ESPIPE; write of the header, of
- * a context, of each observation, the last followed by read; close(.in), close(.out). They import neither open64 nor __open_2, and use pread and writev for
- * other files only. The descriptors are the two ends of a pipe that carries nothing, so fstat, lseek and isatty say what they say of a FIFO.
+ * What LLVM 19 and 22 and rustc's own LLVM call on a channel, seen with strace and nm -D: open(.in, O_RDONLY |
+ * O_CLOEXEC), open(.out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), lseek(.out) in expectation of ESPIPE; write of
+ * the header, of a context, of each observation, the last followed by read; close(.in), close(.out). They import neither
+ * open64 nor __open_2, and use pread and writev for other files only. The descriptors are the two ends of a pipe that
+ * carries nothing, so that fstat, lseek and isatty say of them what they say of a FIFO.
  *
- * All else passes through to the next definition. A process without a channel pays for one load beside that, allocates and locks nothing; the
- * functions may be called where they always may, in signal handlers and between vfork and exec too. */
+ * All else passes through to the next definition. A process without a channel pays one load for that, allocates and locks
+ * nothing, and may call these functions wherever it always could: in signal handlers, and between vfork and exec. */
 #undef _FORTIFY_SOURCE /* its headers define some of these functions */
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,7 +28,7 @@
 #include "protocol.h"
 #include "ring.h"
 
-enum { FDS = 1 << 20, CHANNELS = 1024, TEXT_BYTES = 64, CLOEXEC_ONLY = 4 /* of close_range */, NOT_OURS = -2 };
+enum { FDS = 1 << 20, CHANNELS = 1024, TEXT_BYTES = 64, NOT_OURS = -2, CLOEXEC_ONLY = 4 /* of close_range */ };
 enum { IN, OUT };
 
 /* ---- The next definition of each function ---- */
@@ -48,8 +49,8 @@ void closefrom(int low);
         }                                                                  \
         return next.function;                                              \
     }
-NEXT(open) NEXT(open64) NEXT(openat) NEXT(openat64) NEXT(read) NEXT(write) NEXT(close) NEXT(dup) NEXT(dup2) NEXT(dup3)
-NEXT(fcntl) NEXT(fcntl64) NEXT(close_range) NEXT(closefrom)
+NEXT(open) NEXT(open64) NEXT(openat) NEXT(openat64) NEXT(read) NEXT(write) NEXT(close) NEXT(close_range) NEXT(closefrom)
+NEXT(dup) NEXT(dup2) NEXT(dup3) NEXT(fcntl) NEXT(fcntl64)
 
 /* ---- Channels ---- */
 
@@ -59,8 +60,8 @@ static struct channel {
     _Atomic uintptr_t opener;    /* the thread that opened .in and has yet to open .out; 0: it has */
     _Atomic int holders, writers; /* descriptors of both ends; of .out */
     pthread_mutex_t lock;
-    int out; /* .out's descriptor, until it is opened */
-    dev_t device; /* of the pipe */
+    int out;        /* .out's descriptor, until it is opened */
+    dev_t device;   /* of the pipe */
     ino_t inode;
     char name[TEXT_BYTES];
     bool opened;    /* its runner, which may have failed */
@@ -69,14 +70,14 @@ static struct channel {
     void *state;    /* of llvm_protocol */
     shmb_runner *runner;
     struct bytes answer;
-    size_t given; /* bytes of the answer */
+    size_t given;   /* bytes of the answer */
     struct error error; /* why it is lost */
 } channels[CHANNELS];
 
 static _Atomic uint16_t ends[FDS]; /* by descriptor: 0, or 1 + 2 * channel + IN or OUT */
 static _Atomic int highest = -1;   /* descriptor that ever was an end */
 static _Atomic int most;           /* channels ever taken at once */
-static _Atomic pid_t owner;        /* between vfork and exec memory is the parent's: its channels are not ours to touch */
+static _Atomic pid_t owner;        /* between vfork and exec memory is the parent's, and its channels not ours */
 
 static unsigned end_of(int fd) { return (unsigned)fd < FDS ? load_relaxed(&ends[fd]) : 0; }
 static struct channel *channel_of(unsigned end) { return &channels[(end - 1) / 2]; }
@@ -95,9 +96,16 @@ static void in_child(void) {
         struct channel *c = &channels[i];
         if (!load_relaxed(&c->taken)) continue;
         c->inherited = true;
-        if (pthread_mutex_trylock(&c->lock)) c->lost = true, c->state = NULL;
-        else pthread_mutex_unlock(&c->lock);
-        if (c->lost) pthread_mutex_init(&c->lock, NULL);
+        if (pthread_mutex_trylock(&c->lock) == 0) {
+            pthread_mutex_unlock(&c->lock);
+            continue;
+        }
+        pthread_mutex_init(&c->lock, NULL);
+        c->lost = true;
+        c->state = NULL;
+        c->runner = NULL;
+        c->answer = (struct bytes){0};
+        c->given = 0;
     }
 }
 
@@ -126,8 +134,9 @@ static void report(const struct channel *c) {
     if (c->state) llvm_protocol.info(c->state, &info);
     if (c->lost) info.status = c->error.status, info.why = c->error.message;
     char line[TEXT_BYTES + sizeof c->error.message + 64];
-    int n = snprintf(line, sizeof line, "%s %llu %llu %d %.*s\n", c->name, (unsigned long long)info.asked, (unsigned long long)info.defaulted,
-                     (int)info.status, (int)sizeof c->error.message - 1, info.status && info.why ? info.why : "");
+    int n = snprintf(line, sizeof line, "%s %llu %llu %d %.*s\n", c->name, (unsigned long long)info.asked,
+                     (unsigned long long)info.defaulted, (int)info.status, (int)sizeof c->error.message - 1,
+                     info.status && info.why ? info.why : "");
     for (char *at = line; (at = strchr(at, '\n')) && at < line + n - 1;) *at = ' ';
     int fd = next_open()(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return;
@@ -137,8 +146,6 @@ static void report(const struct channel *c) {
 
 /* No more will be asked. */
 static void finish(struct channel *c) {
-    if (c->state) llvm_protocol.end(c->state);
-    report(c);
     if (c->state) llvm_protocol.free(c->state);
     shmb_close(c->runner);
     c->state = NULL;
@@ -158,6 +165,7 @@ static void let_go(unsigned end) {
     int error = errno;
     if (is_out(end) && atomic_fetch_sub(&c->writers, 1) == 1) {
         pthread_mutex_lock(&c->lock);
+        report(c);
         finish(c);
         pthread_mutex_unlock(&c->lock);
     }
@@ -226,7 +234,7 @@ static int open_in(const char *name) {
     return fds[0];
 }
 
-/* Of the latest .in that this thread has opened by that name. */
+/* Of the .in that this thread has opened by that name: LLVM opens .out right behind it. */
 static int open_out(const char *name) {
     for (int i = load_relaxed(&most) - 1; i >= 0; i--) {
         struct channel *c = &channels[i];
@@ -280,7 +288,7 @@ static void answer(struct channel *c, shmb_runner *r, shmb_status status) {
 }
 
 static void feed(struct channel *c, const uint8_t *bytes, size_t size) {
-    if (!c->opened) shmb_open(NULL, NULL, &c->runner);
+    if (!c->opened && !c->lost) shmb_open(NULL, NULL, &c->runner);
     c->opened = true;
     while (size && !c->lost) {
         size_t used = 0;
@@ -294,14 +302,15 @@ static void feed(struct channel *c, const uint8_t *bytes, size_t size) {
     }
 }
 
-/* What the compiler reads. A read that no question came before gets the default, or nought where there is none: a compiler that
- * had to wait, or was told of an end, would never come to its own. False when the descriptor is another file. */
+/* What the compiler reads. A read that no question came before gets the default, or nought where there is none: a
+ * compiler that had to wait would never come to its own end. False when the descriptor is another file. */
 static bool give(struct channel *c, int fd, void *out, size_t size, ssize_t *given) {
     if (c->given == c->answer.size) {
         if (!is_pipe_of(c, fd)) return false;
         answer(c, NULL, SHMB_CORRUPT);
     }
     size_t there = c->answer.size - c->given;
+    if (!there && !load_relaxed(&c->writers)) return *given = 0, true;
     *given = (ssize_t)(there && there < size ? there : size);
     if (!there) return memset(out, 0, size), true;
     memcpy(out, c->answer.data + c->given, (size_t)*given);

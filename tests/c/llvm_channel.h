@@ -1,5 +1,5 @@
-/* A compiler as LLVM's interactive channel knows it, by plain calls of the C library: it asks for priorities. The host is
- * bridge.h's: its advice is li_size + 1, the default is li_size. Link with the preloaded library. */
+/* A compiler as LLVM's interactive channel knows it, by plain calls of the C library: it asks for priorities. The host
+ * is bridge.h's: its advice is li_size + 1, the default is li_size. Link with the preloaded library. */
 #ifndef LLVM_CHANNEL_H
 #define LLVM_CHANNEL_H
 

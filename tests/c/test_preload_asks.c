@@ -1,4 +1,4 @@
-/* A compiler's plain calls on a channel's paths become questions to a host; what it can see of the descriptors is a FIFO's. */
+/* A compiler's plain calls on a channel's paths become questions to a host; what it sees of the descriptors is a FIFO's. */
 #include "llvm_channel.h"
 
 static void looks_like_a_fifo(const struct llvm_channel *c) {
@@ -58,6 +58,8 @@ int main(int argc, char **argv) {
     llvm_close(&c);
     expect_report(report, "priority 1004 0 0 \n");
     CHECK(close(other.out) == 0 && close(other.in) == 0);
+    expect_report(report, "priority 1004 0 0 \npriority 1 0 0 \n");
+    CHECK(close(open(PREFIX ".priority.in", O_RDONLY)) == 0); /* no channel without .out */
     expect_report(report, "priority 1004 0 0 \npriority 1 0 0 \n");
     llvm_host_end(host, name);
     unlink(report);

@@ -1,4 +1,4 @@
-/* No host, one that is killed or hangs, a model that fails, a stream that is not LLVM's: the compiler gets an advice every time. */
+/* No host, one that is killed or hangs, a model that fails, a stream that is not LLVM's: each question gets advice. */
 #include "llvm_channel.h"
 
 static void three_then_death(struct bridge *b) {

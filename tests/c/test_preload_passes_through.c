@@ -1,4 +1,4 @@
-/* What is no channel is untouched: files, pipes, stdio, descriptors that once were a channel's, however they came free. */
+/* What is no channel is untouched: files, pipes, stdio, and what once was a channel's, however it came free. */
 #include <errno.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-/* Threads that open channels of one name at once have a runner each; a channel may be used and closed by another thread. */
+/* Threads that open channels of one name at once have a runner each; another thread may go on with a channel. */
 #include "llvm_channel.h"
 
 enum { THREADS = 4 };

@@ -1,0 +1,29 @@
+"""Real programs to compile, each in one C file, as sdists on PyPI ship them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+
+def fetch_zstd(folder: Path) -> Path:
+    """zstd.c: 50,000 lines."""
+    return _fetch(folder, "zstandard==0.25.0", "zstd/zstd.c")
+
+
+def fetch_sqlite(folder: Path) -> Path:
+    """sqlite3.c 3.50.4, SQLite's amalgamation: 260,000 lines."""
+    return _fetch(folder, "sqlean.py==3.50.4.5", "sqlite/sqlite3.c")
+
+
+def _fetch(folder: Path, package: str, path: str) -> Path:
+    """Downloads an sdist and unpacks the folder that holds `path`, which it returns."""
+    to = folder / package.partition("=")[0]
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", str(to)]
+    subprocess.run([*pip, package], check=True)
+    with tarfile.open(next(to.glob("*.tar.gz"))) as sdist:
+        beside = f"/{path.partition('/')[0]}/"
+        sdist.extractall(to, [m for m in sdist if beside in m.name and m.isreg()])
+    return next(to.glob(f"*/{path}"))
