@@ -1,12 +1,14 @@
 """The compiler's side in Python: float32[BYTES / 4] in, one scalar out.
 
-python_runner.py NAME WAIT CORE
+python_runner.py NAME WAIT CORE      NAME: a bridge's, or a URL
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from typing import Any
 
 import numpy as np
 from blocks import serve_blocks
@@ -14,9 +16,14 @@ from blocks import serve_blocks
 import shmbridge
 
 name, wait, core = sys.argv[1:]
-# evaluate copies the array into shared memory: every byte is written, as by the C runner
-features = {size: np.ones(size // 4, np.float32) for size in (4, 2_000, 100_000, 10_000_000)}
+
+
+@functools.cache
+def features(size: int) -> np.ndarray[Any, Any]:
+    """float32[size / 4]. evaluate copies it into shared memory: every byte is written, as by the C runner."""
+    return np.full(size // 4, np.frombuffer(b"\x3e\x3e\x3e\x3e", np.float32))  # as the C runner's
+
 
 with shmbridge.connect(name, wait=wait) as runner:
     os.sched_setaffinity(0, {int(core)})  # only now: a runner that may use one CPU only does not spin
-    serve_blocks(lambda size: runner.evaluate({"features": features[size]}))
+    serve_blocks(lambda size: runner.evaluate({"features": features(size)}))

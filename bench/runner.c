@@ -1,5 +1,5 @@
 /* The compiler's side in C: float32[BYTES / 4] in, one scalar out, again and again. It writes every byte.
- *     runner NAME WAIT [CORE]      WAIT: as in a URL */
+ *     runner NAME WAIT [CORE]      NAME: a bridge's, or a URL; WAIT: as in a URL */
 #include <sched.h>
 #include <string.h>
 
@@ -19,10 +19,10 @@ static void trip(size_t bytes) {
 }
 
 int main(int argc, char **argv) {
-    char url[200];
+    char url[400];
     if (argc < 3) return 2;
-    snprintf(url, sizeof url, "shm://%s?wait=%s", argv[1], argv[2]);
-    if (shmb_open(url, NULL, &r)) fprintf(stderr, "%s\n", shmb_error_message(r));
+    snprintf(url, sizeof url, "%s%s%cwait=%s", strstr(argv[1], "://") ? "" : "shm://", argv[1], strchr(argv[1], '?') ? '&' : '?', argv[2]);
+    if (shmb_open(url, NULL, &r)) return fprintf(stderr, "%s\n", shmb_error_message(r)), 1;
     if (argc > 3) { /* only now: a runner that may use one CPU only does not spin */
         cpu_set_t cpus;
         CPU_ZERO(&cpus);

@@ -1,0 +1,46 @@
+"""The model's side of sweep.py: looks at one element and answers an int64. Prints the URL that its compiler opens.
+
+sweep_host.py CORE URL                          a shmbridge host
+sweep_host.py CORE URL compilerinterface        compilerinterface's PipeCompilerInterface: pipe:///PATH?serdes=bitstream or json
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+
+ROOM = 1 << 19  # bytes of the longest request: 50 000 floats, which JSON makes doubles
+
+
+def serve_shmbridge(core: int, url: str) -> None:
+    import shmbridge
+
+    with shmbridge.Host(url, request_bytes=ROOM) as host:
+        signal.signal(signal.SIGTERM, lambda *_: host.close())  # which ends the loop
+        os.sched_setaffinity(0, {core})  # only now: a host that may use one CPU only does not spin
+        print(host.url, flush=True)
+        for request in host:
+            request.reply(int(request["features"][0] < 1))
+
+
+def serve_compilerinterface(core: int, url: str) -> None:
+    from compilerinterface import PipeCompilerInterface
+
+    path, _, serdes = url.removeprefix("pipe://").partition("?serdes=")
+    interface = PipeCompilerInterface({"bitstream": "bytes"}.get(serdes, serdes), path)
+    os.sched_setaffinity(0, {core})
+    print(url, flush=True)
+    interface.reset_pipes()  # waits for the compiler
+    with suppress(ValueError):  # which it raises at the end of file
+        while True:
+            request = interface.evaluate()
+            features = request["features"] if serdes == "json" else request[0]
+            interface.populate_buffer(ctypes.c_long(features[0] < 1))
+
+
+if __name__ == "__main__":
+    serve = serve_compilerinterface if sys.argv[3:] == ["compilerinterface"] else serve_shmbridge
+    serve(int(sys.argv[1]), sys.argv[2])
