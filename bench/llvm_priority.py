@@ -63,7 +63,7 @@ with open(base + ".in", "wb", buffering=0) as reply, open(base + ".out", "rb") a
 @contextmanager
 def host(code: str, argument: str) -> Iterator[None]:
     """A Python program beside, from the line that it prints to the end of the block."""
-    program = subprocess.Popen([sys.executable, "-c", code, argument], stdout=subprocess.PIPE)
+    program = subprocess.Popen([sys.executable, "-I", "-c", code, argument], stdout=subprocess.PIPE)
     assert program.stdout is not None
     program.stdout.readline()
     try:

@@ -11,6 +11,9 @@
 enum {
     WAKE_COST_GUESS = 50 * 1000, /* ns: a virtual machine's */
     SHORTEST_SPIN_NS = 20 * 1000,
+    POLITE_NS = 1000 * 1000,  /* compilers often ask every 50 to 500 microseconds, and a wake-up each time is a tenth of that */
+    OTHERS_RAN_NS = 10 * 1000, /* a yield that takes so long was not for nothing */
+    CROWDED_WAITS = 64,
     LOOKS_BEFORE_CLOCK = 512,
     LOOKS_PER_CLOCK = 32
 };
@@ -59,11 +62,15 @@ static int64_t spin_budget(const struct waiter *w) {
 
 bool waiter_spins(const struct waiter *w) { return w->spins_only || spin_budget(w) > 0; }
 
-void waiter_news(struct waiter *w) { w->usual -= w->usual / 8; }
+void waiter_news(struct waiter *w) {
+    w->usual -= w->usual / 8;
+    w->typical -= w->typical / 8;
+}
 
 static void note_wait(struct waiter *w, int64_t waited) {
-    int64_t most = 2 * worth_spinning(w); /* one long pause must not end the spinning */
+    int64_t most = 2 * worth_spinning(w), longest = 2 * POLITE_NS; /* one long pause must not end the spinning */
     w->usual += ((waited < most ? waited : most) - w->usual) / 8;
+    w->typical += ((waited < longest ? waited : longest) - w->typical) / 8;
 }
 
 static bool spin(int64_t start, int64_t budget, bool yields, bool (*look)(void *), void *context) {
@@ -77,6 +84,29 @@ static bool spin(int64_t start, int64_t budget, bool yields, bool (*look)(void *
             }
             cpu_pause();
         }
+    }
+    return look(context);
+}
+
+static bool may_linger(struct waiter *w) {
+    if (w->crowded) w->crowded--;
+    return w->may_spin && !w->crowded && w->typical < POLITE_NS;
+}
+
+/* Spins on where sleeping would be cheaper for this process, as long as nobody else wants the CPU, since the other side then
+ * goes without a wake-up. A yield that comes back at once says that nobody does. */
+static bool linger(struct waiter *w, int64_t until, bool (*look)(void *), void *context) {
+    for (int64_t before = clock_ns(), now; before < until; before = now) {
+        for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
+            if (look(context)) return true;
+            cpu_pause();
+        }
+        int64_t yielded = clock_ns();
+        sched_yield();
+        now = clock_ns();
+        if (now - yielded < OTHERS_RAN_NS) continue;
+        w->crowded = CROWDED_WAITS;
+        break;
     }
     return look(context);
 }
@@ -109,8 +139,10 @@ enum waited waiter_wait(struct waiter *w, bool (*look)(void *), void *context, _
     if (until > start + SLICE_NS) until = start + SLICE_NS;
     int64_t budget = w->spins_only ? until - start : spin_budget(w);
     if (budget > until - start) budget = until - start;
+    int64_t lingers = start + POLITE_NS < until ? start + POLITE_NS : until;
     enum waited result = NEWS;
-    if (!spin(start, budget, !w->spins_only, look, context)) {
+    if (!spin(start, budget, !w->spins_only, look, context) &&
+        (w->spins_only || !may_linger(w) || !linger(w, lingers, look, context))) {
         bool sleeps = !w->spins_only && until > start;
         w->slept = sleeps && w->may_spin;
         result = sleeps ? sleep_for_news(look, context, asleep, bell, until) : SLICE_OVER;

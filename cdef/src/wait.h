@@ -15,7 +15,9 @@ struct waiter {
     bool spins_only;   /* never sleeps */
     bool may_spin;     /* more than one CPU to run on, and not told to block */
     int64_t wake_cost; /* ns from post to running again, measured, averaged */
-    int64_t usual;     /* ns that waits take, averaged */
+    int64_t usual;     /* ns that waits take, averaged, long ones cut to what spinning is worth */
+    int64_t typical;   /* the same, cut to what polite spinning is */
+    int crowded;       /* waits that still go without polite spinning, since somebody else wanted the CPU */
     bool slept;        /* did the last wait come to sleeping, by one who could spin: is there something to learn? */
 };
 
