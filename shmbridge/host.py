@@ -229,7 +229,7 @@ class Host:
                 if request is not None:
                     return request
             elif self._ends(key):
-                raise ClosedError(f'the host "{self.name}" is closed')
+                raise ClosedError(f"the host at {self.url} is closed")
             elif until is not None and time.monotonic() >= until:
                 return None
 
@@ -333,7 +333,7 @@ class Host:
         if key == -lib.SHMB_CLOSED or self._closed:
             return True
         if key == -lib.SHMB_FORKED:
-            raise ForkedError(f'the host "{self.name}" was inherited through fork: make another in the child')
+            raise ForkedError(f"the host at {self.url} was inherited through fork: make another in the child")
         if key not in (-lib.SHMB_TIMEOUT, -lib.SHMB_INTERRUPTED):
             raise_status(-key, "")
         if self.runners:

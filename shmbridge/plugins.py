@@ -48,8 +48,9 @@ def find(group: str, name: str) -> Any:
         raise UnsupportedError(
             f"the {group} plug-in {name!r} does not load: {type(error).__name__}: {error}"
         ) from error
+    known = [*names(group), *(["shm"] if group == "hosts" else [])]  # which needs no plug-in
     raise UnsupportedError(
-        f"no {group} plug-in is called {name!r}: expected one of {', '.join(names(group)) or '(none is installed)'}"
+        f"no {group} plug-in is called {name!r}: expected one of {', '.join(known) or '(none is installed)'}"
     )
 
 

@@ -16,8 +16,12 @@ shmb_status fail(struct error *e, shmb_status status, const char *format, ...) {
 shmb_status fail_errno(struct error *e, const char *what) {
     int number = errno;
     char text[128];
-    return fail(e, number == ENOMEM ? SHMB_NO_MEMORY : SHMB_SYSTEM, "%s: %s", what,
+    return fail(e, number == ENOMEM ? SHMB_NO_MEMORY : SHMB_SYSTEM, "%.300s: %s", what,
                 strerror_r(number, text, sizeof text));
+}
+
+bool status_lasts(shmb_status status) {
+    return status == SHMB_HOST_GONE || status == SHMB_CLOSED || status == SHMB_CORRUPT || status == SHMB_FORKED;
 }
 
 const char *shmb_strerror(shmb_status status) {

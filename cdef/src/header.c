@@ -128,48 +128,6 @@ static bool string_valid(struct bytes b, size_t string) {
 
 /* ---- Read ---------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the UTF-8 character that zero-terminated text begins with; 0 when it is none, or U+0000. */
-static size_t character_bytes(const uint8_t *text) {
-    uint8_t c = text[0], low = 0x80, high = 0xbf;
-    if (c >= 0x01 && c <= 0x7f) return 1;
-    size_t bytes = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
-    if (c == 0xe0) low = 0xa0;  /* shorter as 2 bytes */
-    if (c == 0xed) high = 0x9f; /* surrogates */
-    if (c == 0xf0) low = 0x90;  /* shorter as 3 bytes */
-    if (c == 0xf4) high = 0x8f; /* above U+10FFFF */
-    for (size_t i = 1; i < bytes; i++, low = 0x80, high = 0xbf)
-        if (text[i] < low || text[i] > high) return 0; /* the terminating zero is too low */
-    return bytes;
-}
-
-/* Not empty, no zero byte, UTF-8. */
-static bool name_valid(const struct field *f) {
-    const uint8_t *text = (const uint8_t *)f->name, *end = text + f->name_bytes;
-    if (text == end) return false;
-    for (size_t bytes; text < end; text += bytes)
-        if (!(bytes = character_bytes(text))) return false;
-    return true;
-}
-
-static int compare_names(const void *left, const void *right) {
-    const struct field *a = left, *b = right;
-    if (a->name_bytes != b->name_bytes) return a->name_bytes < b->name_bytes ? -1 : 1;
-    return memcmp(a->name, b->name, a->name_bytes);
-}
-
-/* By sorting, which no choice of names makes slow. NULL or why not. */
-static const char *check_names_differ(const struct layout *layout) {
-    struct field *sorted = malloc(layout->count * sizeof *sorted + 1);
-    if (!sorted) return "out of memory";
-    memcpy(sorted, layout->fields, layout->count * sizeof *sorted);
-    qsort(sorted, layout->count, sizeof *sorted, compare_names);
-    const char *why = NULL;
-    for (uint32_t i = 1; i < layout->count && !why; i++)
-        if (compare_names(&sorted[i - 1], &sorted[i]) == 0) why = "two fields have the same name";
-    free(sorted);
-    return why;
-}
-
 /* NULL or why not. *name_bytes counts the bytes of all names so far. */
 static const char *read_field(struct bytes b, size_t table, struct field *f, size_t *name_bytes) {
     if (!table_valid(b, table)) return "a field is no valid FlatBuffers table";
@@ -182,18 +140,18 @@ static const char *read_field(struct bytes b, size_t table, struct field *f, siz
     f->name_bytes = load32(b, name);
     *name_bytes += f->name_bytes;
     if (*name_bytes > b.size) return "names overlap"; /* reading each in full could take the square of the size */
-    if (!name_valid(f)) return "a field's name is empty, holds a zero byte or is not UTF-8";
     return field_valid(f->dtype, f->kind, f->rank) ? NULL : "a field's dtype, kind or rank is unknown or cannot be";
 }
 
 static const char *read_fields(struct bytes b, size_t vector, struct layout *layout) {
     size_t name_bytes = 0;
+    const char *which;
     for (uint32_t i = 0; i < layout->count; i++) {
         const char *why = read_field(b, follow(b, vector + 4 + 4 * (size_t)i), &layout->fields[i], &name_bytes);
         if (why) return why;
         layout->dims += field_dims(&layout->fields[i]);
     }
-    return check_names_differ(layout);
+    return names_wrong(layout->fields, layout->count, &which);
 }
 
 struct layout *header_read(const uint8_t *bytes, size_t size, const char **why) {

@@ -23,7 +23,6 @@
 #include "json_reader.h"
 #include "json_writer.h"
 #include "serdes.h"
-#include "spec.h"
 
 /* ---- Encode -------------------------------------------------------------------------------------------------- */
 
@@ -363,13 +362,9 @@ static shmb_status read_advice(struct json *j, char *name, shmb_dtype want, shmb
 }
 
 static shmb_status check_names_differ(shmb_sink *message) {
-    const struct builder *b = message->message;
-    const char **names = malloc(b->count * sizeof *names + 1);
-    if (!names) return sink_fail(message, SHMB_NO_MEMORY, "no memory for the names of %u fields", b->count);
-    for (uint32_t i = 0; i < b->count; i++) names[i] = b->fields[i].name;
-    const char *twice = name_twice(names, b->count);
-    free(names);
-    return twice ? sink_fail(message, SHMB_CORRUPT, "expected each name once, found \"%.100s\" twice", twice) : SHMB_OK;
+    const char *which, *why = names_wrong(message->message->fields, message->message->count, &which);
+    if (!why) return SHMB_OK;
+    return sink_fail(message, which ? SHMB_CORRUPT : SHMB_NO_MEMORY, "%s%s%.100s", why, which ? ": " : "", which ? which : "");
 }
 
 static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size, shmb_dtype want,

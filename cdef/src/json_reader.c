@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "message.h"
+
 /* ---- Places -------------------------------------------------------------------------------------------------- */
 
 void json_start(struct json *j, const void *text, size_t size) {
@@ -188,26 +190,10 @@ bool json_is(const struct json_text *text, const char *literal) {
     return memcmp(copy, literal, size) == 0;
 }
 
-size_t json_character(const uint8_t *text, size_t size) {
-    uint8_t c = size ? text[0] : 0xff, low = 0x80, high = 0xbf;
-    if (c < 0x80) return 1;
-    size_t bytes = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
-    if (bytes > size) return 0;
-    if (c == 0xe0) low = 0xa0;  /* shorter as 2 bytes */
-    if (c == 0xed) high = 0x9f; /* surrogates */
-    if (c == 0xf0) low = 0x90;  /* shorter as 3 bytes */
-    if (c == 0xf4) high = 0x8f; /* above U+10FFFF */
-    for (size_t i = 1; i < bytes; i++, low = 0x80, high = 0xbf)
-        if (text[i] < low || text[i] > high) return 0;
-    return bytes;
-}
-
 bool json_name(const struct json_text *text, char *out) {
     json_copy(text, out);
     out[text->size] = 0;
-    for (size_t at = 0, bytes; at < text->size; at += bytes)
-        if (!out[at] || !(bytes = json_character((const uint8_t *)out + at, text->size - at))) return false;
-    return text->size > 0;
+    return name_valid(out, text->size);
 }
 
 /* ---- Numbers ------------------------------------------------------------------------------------------------- */

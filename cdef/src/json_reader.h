@@ -88,9 +88,6 @@ void json_copy(const struct json_text *text, char *out); /* size bytes, no zero 
 /* The same with a terminating zero, for names: false when empty, holding a zero byte, or not UTF-8. out[size + 1] */
 bool json_name(const struct json_text *text, char *out);
 
-/* Bytes of the UTF-8 character that text[size] begins with; 0 when it is none. */
-size_t json_character(const uint8_t *text, size_t size);
-
 /* The decimal number raw[raw_size] (JSON's grammar), rounded once, to the nearest double or float. */
 double json_double(const uint8_t *raw, size_t raw_size);
 float json_float(const uint8_t *raw, size_t raw_size);

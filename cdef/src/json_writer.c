@@ -113,7 +113,7 @@ void json_put_float(shmb_sink *to, float value) {
 static size_t plain_bytes(const uint8_t *text, size_t size) {
     size_t at = 0;
     while (at < size && text[at] >= ' ' && text[at] != '"' && text[at] != '\\') {
-        size_t bytes = text[at] < 0x80 ? 1 : json_character(text + at, size - at);
+        size_t bytes = text[at] < 0x80 ? 1 : utf8_character(text + at, size - at);
         if (!bytes) break;
         at += bytes;
     }

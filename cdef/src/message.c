@@ -1,5 +1,6 @@
 #include "message.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -28,6 +29,50 @@ bool field_valid(uint8_t dtype, uint8_t kind, uint8_t rank) {
 bool field_equal(const struct field *a, const struct field *b) {
     return a->dtype == b->dtype && a->kind == b->kind && a->rank == b->rank && a->name_bytes == b->name_bytes &&
            memcmp(a->name, b->name, a->name_bytes) == 0;
+}
+
+size_t utf8_character(const uint8_t *text, size_t size) {
+    uint8_t c = size ? text[0] : 0xff, low = 0x80, high = 0xbf;
+    if (c < 0x80) return 1;
+    size_t bytes = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
+    if (bytes > size) return 0;
+    if (c == 0xe0) low = 0xa0;  /* shorter as 2 bytes */
+    if (c == 0xed) high = 0x9f; /* surrogates */
+    if (c == 0xf0) low = 0x90;  /* shorter as 3 bytes */
+    if (c == 0xf4) high = 0x8f; /* above U+10FFFF */
+    for (size_t i = 1; i < bytes; i++, low = 0x80, high = 0xbf)
+        if (text[i] < low || text[i] > high) return 0;
+    return bytes;
+}
+
+bool name_valid(const char *name, size_t size) {
+    const uint8_t *text = (const uint8_t *)name;
+    for (size_t at = 0, bytes; at < size; at += bytes)
+        if (!text[at] || !(bytes = utf8_character(text + at, size - at))) return false;
+    return size > 0;
+}
+
+static int compare_names(const void *left, const void *right) {
+    const struct field *a = left, *b = right;
+    if (a->name_bytes != b->name_bytes) return a->name_bytes < b->name_bytes ? -1 : 1;
+    return memcmp(a->name, b->name, a->name_bytes);
+}
+
+/* By sorting, which no choice of names makes slow. */
+const char *names_wrong(const struct field *fields, uint32_t count, const char **which) {
+    const char *why = NULL;
+    struct field *sorted = malloc(count * sizeof *sorted + 1);
+    *which = NULL;
+    if (!sorted) return "out of memory";
+    if (count) memcpy(sorted, fields, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, compare_names);
+    for (uint32_t i = 0; i < count && !why; i++) {
+        if (!name_valid(sorted[i].name, sorted[i].name_bytes)) why = "a field's name is empty, holds a zero byte or is not UTF-8";
+        else if (i && compare_names(&sorted[i - 1], &sorted[i]) == 0) why = "two fields have the same name";
+        if (why) *which = sorted[i].name;
+    }
+    free(sorted);
+    return why;
 }
 
 static bool align(size_t *n) { return !__builtin_add_overflow(*n, ALIGNMENT - 1, n) && ((*n &= ~(size_t)(ALIGNMENT - 1)), true); }

@@ -31,6 +31,14 @@ static inline uint32_t field_dims(const struct field *f) { return f->rank + (uin
 bool field_valid(uint8_t dtype, uint8_t kind, uint8_t rank);
 bool field_equal(const struct field *a, const struct field *b);
 
+/* Bytes of the UTF-8 character that text[size] begins with; 0 when it is none. */
+size_t utf8_character(const uint8_t *text, size_t size);
+/* Not empty, no zero byte, UTF-8. */
+bool name_valid(const char *name, size_t bytes);
+/* Why fields[count] cannot be those of one message by their names, static text; NULL when they can. *which: the name; NULL
+ * when memory ran out. */
+const char *names_wrong(const struct field *fields, uint32_t count, const char **which);
+
 /* Where a field's bytes lie. */
 struct extent {
     size_t offsets; /* of a list: where int64[rows + 1] begins; else = values */

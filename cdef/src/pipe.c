@@ -142,8 +142,6 @@ static void pipe_close(shmb_runner *r) { release(r->kind_state); }
 
 /* ---- Ask ---- */
 
-static const char was_forked[] = "this runner was inherited through fork: open another in the child";
-
 static int broken(shmb_runner *r, shmb_status status, const char *why) {
     const struct pipe *p = r->kind_state;
     return (int)fail(&r->broken, status, "\"%.300s\": %s", p->path, why);
@@ -166,10 +164,6 @@ static enum flow write_quietly(struct stream *s) {
 
 static void pipe_begin(shmb_runner *r) {
     const struct pipe *p = r->kind_state;
-    if (p->inherited.forked) {
-        fail(&r->stuck, SHMB_FORKED, was_forked);
-        return;
-    }
     memory_trim(&p->request, r->builder.used);
     builder_start(&r->builder, p->request.base, p->request.room, NULL);
 }
@@ -189,7 +183,6 @@ static shmb_status encode_request(shmb_runner *r) {
 
 static shmb_status pipe_start(shmb_runner *r) {
     struct pipe *p = r->kind_state;
-    if (p->inherited.forked) return (shmb_status)broken(r, SHMB_FORKED, was_forked);
     if (p->stream.in.size && !p->owed) return (shmb_status)broken(r, SHMB_CORRUPT, "the host sent bytes that nobody had asked for");
     if (runner_check_names(r)) return r->error.status;
     p->unsent = p->owed;
@@ -202,7 +195,7 @@ static shmb_status pipe_start(shmb_runner *r) {
 static int take_failure(shmb_runner *r, const uint8_t *bytes, size_t size) {
     if (!*bytes || *bytes > SHMB_NO_MEMORY) return broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
     shmb_status status = fail(&r->error, (shmb_status)*bytes, "%.*s", (int)size - 1, (const char *)bytes + 1);
-    if (status == SHMB_HOST_GONE || status == SHMB_CLOSED || status == SHMB_CORRUPT || status == SHMB_FORKED) r->broken = r->error;
+    if (status_lasts(status)) r->broken = r->error;
     return (int)status;
 }
 
@@ -217,6 +210,7 @@ static int take_advice(shmb_runner *r, const uint8_t *bytes, size_t size) {
         return (int)r->error.status;
     }
     r->advice_count = p->advice.count;
+    if (r->advice_count) r->advice_dtype = (shmb_dtype)p->advice.fields->dtype;
     return builder_tensors(&p->advice) ? SHMB_OK : (int)fail(&r->error, SHMB_NO_MEMORY, "no memory for the advice");
 }
 
@@ -228,7 +222,8 @@ static int take_reply(shmb_runner *r) {
         uint64_t length = frame_length(in->data), failed = length & frame_failed;
         length &= ~frame_failed;
         if (failed ? !length || length > LONGEST_FAILURE : length > p->reply.room)
-            return broken(r, SHMB_CORRUPT, "a reply came with a length that cannot be");
+            return (int)fail(&r->broken, SHMB_CORRUPT, "\"%.200s\": expected a reply of at most %zu bytes, found one of %llu: does the host speak ML-Compiler-Bridge's protocol?",
+                             p->path, failed ? (size_t)LONGEST_FAILURE : p->reply.room, (unsigned long long)length);
         if (in->size - FRAME_HEAD < length) return PENDING;
         int status = PENDING;
         if (p->owed) p->owed = false;

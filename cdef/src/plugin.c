@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fork.h"
 #include "memory.h"
 #include "ring.h"
 #include "runner.h"
@@ -26,9 +27,14 @@ struct state {
     void *its;
     struct memory request, reply;
     struct builder advice;
+    struct inherited inherited;
 };
 
+/* What it holds is its own business: only that it must not be asked any more is ours. */
+static void in_child(struct inherited *handle) { (void)handle; }
+
 static void release(struct state *s) {
+    fork_forget(&s->inherited);
     builder_free(&s->advice);
     memory_release(&s->request);
     memory_release(&s->reply);
@@ -55,10 +61,16 @@ static shmb_status plugin_open(shmb_runner *r, struct url *url, const shmb_optio
     s->advice.error = &r->error;
     shmb_sink sink = {.error = &r->broken};
     shmb_status status = s->registered->open(s->registered->context, where, options, &s->its, &sink);
-    if (status && !r->broken.status) fail(&r->broken, status, "the runner of \"%s://\" did not open, without saying why", url->scheme);
-    if (r->broken.status) release(s);
-    else r->kind_state = s;
-    return r->broken.status;
+    if (sink_result(status, &r->broken, "the runner", url->scheme)) {
+        release(s);
+        return r->broken.status;
+    }
+    fork_hold();
+    fork_watch(&s->inherited, in_child);
+    fork_let_go();
+    r->kind_state = s;
+    r->forked = &s->inherited.forked;
+    return SHMB_OK;
 }
 
 static void plugin_begin(shmb_runner *r) {
@@ -77,9 +89,12 @@ static shmb_status plugin_start(shmb_runner *r) {
     builder_start(&s->advice, s->reply.base, s->reply.room, NULL);
     shmb_sink sink = {.message = &s->advice, .error = &r->error};
     shmb_status status = s->registered->evaluate(s->its, features, r->builder.count, r->want, (double)r->deadline_ns / 1e9, &sink);
-    if (r->error.status) return r->error.status;
-    if (status) return fail(&r->error, status, "the runner of \"%s://\" failed without saying why", s->registered->scheme);
+    if (sink_result(status, &r->error, "the runner", s->registered->scheme)) {
+        if (status_lasts(r->error.status)) r->broken = r->error;
+        return r->error.status;
+    }
     r->advice_count = s->advice.count;
+    if (r->advice_count) r->advice_dtype = (shmb_dtype)s->advice.fields->dtype;
     return builder_tensors(&s->advice) ? SHMB_OK : fail(&r->error, SHMB_NO_MEMORY, "no memory for the advice");
 }
 

@@ -190,15 +190,13 @@ const char *shmb_relay_error(const shmb_relay *relay) { return relay ? relay->er
 
 /* ---- A conversation ends ---- */
 
-/* A pipe that had a writer says so for ever; a new open file of it begins anew. */
+/* A pipe that had a writer says so for ever; a new open file of it begins anew. Without descriptors there is none, and nothing
+ * to poll, until a later turn gets one. */
 static void open_from_anew(struct line *l) {
     fork_hold();
-    int fd = open_again(l->locked, O_RDONLY);
-    if (fd >= 0) {
-        fork_close(&l->stream.from);
-        l->stream.from = fd;
-    }
+    fork_close(&l->stream.from);
     if (l->stream.to < 0) l->stream.to = open_again(l->place, O_RDWR);
+    if (l->stream.to >= 0) l->stream.from = open_again(l->locked, O_RDONLY);
     fork_let_go();
 }
 
@@ -257,9 +255,14 @@ static void follow_leaving(struct line *l, size_t old) {
         l->left = l->mixed = false;
         return;
     }
-    for (int i = 0; mixed && i < READS && (flow = stream_read(&l->stream)) == MOVED; i++) stream_take(&l->stream, l->stream.in.size);
-    end(l, mixed ? l->stream.in.size : old);
-    if (mixed && flow != ENDED) refuse(l); /* the next one's bytes are lost among the last one's */
+    size_t lost = l->stream.in.size - old;
+    if (mixed) stream_take(&l->stream, l->stream.in.size);
+    for (int i = 0; mixed && i < READS && (flow = stream_read(&l->stream)) == MOVED; i++) {
+        lost += l->stream.in.size;
+        stream_take(&l->stream, l->stream.in.size);
+    }
+    end(l, mixed ? 0 : old);
+    if (mixed && lost && flow != ENDED) refuse(l); /* the next one's bytes are lost among the last one's */
 }
 
 /* ---- A conversation goes on ---- */
@@ -333,6 +336,7 @@ static bool say(struct line *l) {
 }
 
 static void turn(struct line *l) {
+    if (l->stream.from < 0 && l->locked >= 0) open_from_anew(l);
     if (l->stream.from < 0) return;
     if (l->left) follow_leaving(l, l->stream.in.size);
     if (l->ended && (l->asking || l->stream.out.size)) end(l, l->stream.in.size);
@@ -344,8 +348,10 @@ static void turn(struct line *l) {
 static bool forked(const shmb_relay *relay) { return relay->count && relay->lines[0]->inherited.forked; }
 
 static void ring(const shmb_relay *relay) {
+    int before = errno; /* a signal handler's caller may be about to look at its own */
     ssize_t n = write(relay->bell, &(uint64_t){1}, sizeof(uint64_t));
     (void)n; /* full: it rings */
+    errno = before;
 }
 
 static void close_lines(shmb_relay *relay) {

@@ -5,17 +5,21 @@
 
 #include "host.h"
 #include "ring.h"
-#include "spec.h"
 #include "wait.h"
 
 /* ---- Fill ---- */
 
+static const char was_inherited[] = "this runner was inherited through fork: open another in the child";
+
+static bool is_inherited(const shmb_runner *r) { return r->forked && *r->forked; }
+
 void runner_begin(shmb_runner *r) {
-    bool forked = r->forked && *r->forked; /* then even a message that was begun before may not be written to */
-    if (r->filling && (!forked || r->stuck.status)) return;
+    bool inherited = is_inherited(r); /* then even a message that was begun before may not be written to */
+    if (r->filling && (!inherited || r->stuck.status)) return;
     r->filling = true;
     builder_start(&r->builder, NULL, 0, NULL);
     if (r->broken.status) r->stuck = r->broken;
+    else if (inherited) fail(&r->stuck, SHMB_FORKED, was_inherited);
     else r->kind->begin(r);
 }
 
@@ -166,13 +170,9 @@ static bool was_interrupted(shmb_runner *r) {
 }
 
 shmb_status runner_check_names(shmb_runner *r) {
-    const struct builder *b = &r->builder;
-    const char **names = malloc(b->count * sizeof *names + 1);
-    if (!names) return fail(&r->error, SHMB_NO_MEMORY, "no memory for the names of %u features", b->count);
-    for (uint32_t i = 0; i < b->count; i++) names[i] = b->fields[i].name;
-    const char *twice = name_twice(names, b->count);
-    free(names);
-    return twice ? fail(&r->error, SHMB_INVALID, "two features have the same name: %.100s", twice) : SHMB_OK;
+    const char *which, *why = names_wrong(r->builder.fields, r->builder.count, &which);
+    if (!why) return SHMB_OK;
+    return fail(&r->error, which ? SHMB_INVALID : SHMB_NO_MEMORY, "these fields make no message: %s%s%.100s", why, which ? ": " : "", which ? which : "");
 }
 
 shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
@@ -181,6 +181,7 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
     r->has_advice = false;
     r->asked = true;
     r->want = want;
+    if ((unsigned)want > SHMB_BFLOAT16 && !r->stuck.status) fail(&r->stuck, SHMB_INVALID, "expected a dtype to have the advice as, found %d", (int)want);
     r->until = r->deadline_ns ? clock_ns() + r->deadline_ns : INT64_MAX;
     if (r->broken.status) return finish(r, r->broken.status);
     if (r->stuck.status) {
@@ -205,15 +206,14 @@ static shmb_status check_wanted(shmb_runner *r) {
     if (r->want == SHMB_ANY) return SHMB_OK;
     if (r->advice_count != 1) return fail(&r->error, SHMB_MISMATCH, "expected one advice of dtype %s, found %u fields: ask with shmb_evaluate and read them by name",
                     shmb_dtype_name(r->want), r->advice_count);
+    if (r->advice_dtype == r->want) return SHMB_OK;
     r->kind->advice(r, 0, &t);
-    if (t.dtype != r->want)
-        return fail(&r->error, SHMB_MISMATCH, "expected advice of dtype %s, found \"%.100s\" of dtype %s", shmb_dtype_name(r->want),
-                    t.name, shmb_dtype_name(t.dtype));
-    return SHMB_OK;
+    return fail(&r->error, SHMB_MISMATCH, "expected advice of dtype %s, found \"%.100s\" of dtype %s", shmb_dtype_name(r->want),
+                t.name, shmb_dtype_name(t.dtype));
 }
 
 int runner_wait(shmb_runner *r, int64_t until) {
-    int status = r->kind->proceed(r, until < r->until ? until : r->until);
+    int status = is_inherited(r) ? (int)fail(&r->error, SHMB_FORKED, was_inherited) : r->kind->proceed(r, until < r->until ? until : r->until);
     if (status == PENDING && was_interrupted(r)) {
         r->kind->abandon(r);
         status = SHMB_INTERRUPTED;
@@ -259,7 +259,7 @@ shmb_status shmb_evaluate_f32(shmb_runner *r, float *advice) { return evaluate_s
 shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) { return evaluate_scalar(r, SHMB_FLOAT64, advice); }
 
 void shmb_set_deadline(shmb_runner *r, double seconds) {
-    if (r) r->deadline_ns = seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) : 0;
+    if (r) r->deadline_ns = seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) + (seconds < 1e-9) : 0;
 }
 
 void shmb_interrupt(shmb_runner *r) {

@@ -14,8 +14,8 @@ struct runner_kind {
     void (*begin)(shmb_runner *r);
     /* Sends the message, or gets ready to do so in proceed. */
     shmb_status (*start)(shmb_runner *r);
-    /* Waits until `until` and at most a slice. SHMB_OK: the advice is there, r->advice_count fields of it; PENDING: not yet;
-     * else evaluate's error. */
+    /* Waits until `until` and at most a slice. SHMB_OK: the advice is there, r->advice_count fields of it, the first of
+     * r->advice_dtype; PENDING: not yet; else evaluate's error. */
     int (*proceed)(shmb_runner *r, int64_t until);
     /* A field of the advice that is there. */
     void (*advice)(shmb_runner *r, uint32_t index, shmb_tensor *out);
@@ -36,13 +36,14 @@ struct shmb_runner {
     bool filling, bound;
     bool asked; /* ever: it is too late to bind */
     bool asking; /* a question is under way */
-    const volatile bool *forked; /* has a fork made this a child's copy? NULL when the kind does not mind */
+    const volatile bool *forked; /* has a fork made this a child's copy? NULL when it did not open */
     int64_t deadline_ns; /* 0: none */
     int64_t until;       /* of the evaluate in progress */
     shmb_dtype want;
     _Atomic int interrupted;
     bool has_advice;
     uint32_t advice_count;
+    shmb_dtype advice_dtype; /* of the first field: what is asked for each time costs no look at the tensor */
 };
 
 extern const struct runner_kind shm_runner, pipe_runner;
@@ -50,7 +51,7 @@ extern const struct runner_kind shm_runner, pipe_runner;
 const struct runner_kind *plugin_find(const char *scheme);
 /* Begins a message unless one is being filled: then r->builder has its memory. */
 void runner_begin(shmb_runner *r);
-/* SHMB_INVALID when two features have the same name: for kinds without layouts, which find that themselves. */
+/* SHMB_INVALID when the features' names make no message: for kinds without layouts, which find that themselves. */
 shmb_status runner_check_names(shmb_runner *r);
 /* shmb_runner_continue that waits until `until` (clock_ns) at most; 0: looks once. */
 int runner_wait(shmb_runner *r, int64_t until);

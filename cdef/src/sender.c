@@ -45,14 +45,6 @@ static int find(struct sender *s, const struct builder *b, bool *found) {
     return oldest;
 }
 
-/* The first name that comes twice, to say so; NULL when the header is refused for another reason. */
-static const char *name_twice(const struct builder *b) {
-    for (uint32_t i = 1; i < b->count; i++)
-        for (uint32_t j = 0; j < i; j++)
-            if (strcmp(b->fields[i].name, b->fields[j].name) == 0) return b->fields[i].name;
-    return NULL;
-}
-
 /* Writes a new layout's header into the slot's meta, dims behind it, and knows it from now on. */
 static shmb_status introduce(struct sender *s, struct builder *b, int id, int slot) {
     struct sent *l = &s->layouts[id];
@@ -78,9 +70,10 @@ static shmb_status introduce(struct sender *s, struct builder *b, int id, int sl
         l->dims = dims;
     } else {
         free(dims);
-        const char *twice = bytes && dims ? name_twice(b) : NULL;
+        const char *which = NULL;
+        if (bytes && dims) names_wrong(b->fields, b->count, &which);
         fail(b->error, bytes && dims ? SHMB_INVALID : SHMB_NO_MEMORY, "these fields make no message: %s%s%.100s", why,
-             twice ? ": " : "", twice ? twice : "");
+             which ? ": " : "", which ? which : "");
     }
     free(bytes);
     return b->error->status;

@@ -44,8 +44,7 @@ shmb_status serdes_encode(const shmb_serdes *s, shmb_side side, const shmb_tenso
                           struct bytes *out, struct error *e) {
     shmb_sink sink = {.bytes = out, .error = e};
     e->status = SHMB_OK;
-    shmb_status status = s->encode(s->context, side, fields, fields_count, want, &sink);
-    return e->status ? e->status : status ? fail(e, status, "the SerDes \"%s\" failed without saying why", s->name) : SHMB_OK;
+    return sink_result(s->encode(s->context, side, fields, fields_count, want, &sink), e, "the SerDes", s->name);
 }
 
 shmb_status serdes_decode(const shmb_serdes *s, shmb_side side, const void *bytes, size_t size, shmb_dtype *want,
@@ -53,7 +52,7 @@ shmb_status serdes_decode(const shmb_serdes *s, shmb_side side, const void *byte
     shmb_sink sink = {.message = message, .error = e, .want = want ? *want : SHMB_ANY};
     shmb_status status = s->decode(s->context, side, bytes, size, sink.want, &sink);
     if (want) *want = sink.want;
-    return e->status ? e->status : status ? fail(e, status, "the SerDes \"%s\" failed without saying why", s->name) : SHMB_OK;
+    return sink_result(status, e, "the SerDes", s->name);
 }
 
 /* ---- bytes: the frame is the caller's own, one uint8 vector ---- */

@@ -164,7 +164,12 @@ static int take_reply(shmb_runner *r) {
     if (!sender_returns(&s->out, d->returns)) return (int)broken(r, SHMB_CORRUPT, "a reply returned slots that were not the host's");
     if (d->code > SHMB_NO_MEMORY) return (int)broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
     if (d->sequence != s->sequence || s->unsent) return PENDING;
-    if (!(d->flags & FAILED)) return r->advice_count = s->advice.of->layout->count, SHMB_OK;
+    if (!(d->flags & FAILED)) {
+        const struct layout *l = s->advice.of->layout;
+        r->advice_count = l->count;
+        r->advice_dtype = l->count ? (shmb_dtype)l->fields->dtype : SHMB_ANY;
+        return SHMB_OK;
+    }
     shmb_status status = d->code ? (shmb_status)d->code : SHMB_MODEL;
     char text[sizeof r->error.message];
     size_t bytes = d->text < sizeof text ? d->text : sizeof text - 1;
@@ -175,10 +180,6 @@ static int take_reply(shmb_runner *r) {
 
 static void shm_begin(shmb_runner *r) {
     struct shm *s = r->kind_state;
-    if (s->segment.inherited.forked) {
-        r->stuck = (struct error){.status = SHMB_FORKED, .message = "this runner was inherited through fork: open another in the child"};
-        return;
-    }
     while (!s->out.free && !r->has_advice && receiver_ready(&s->in)) /* the last advice stays readable until evaluate */
         if (take_reply(r) > SHMB_OK && r->broken.status) {
             r->stuck = r->broken;
@@ -213,7 +214,6 @@ static bool slot_is_ours(struct shm *s, bool bound) {
 
 static shmb_status shm_start(shmb_runner *r) {
     struct shm *s = r->kind_state;
-    if (s->segment.inherited.forked) return broken(r, SHMB_FORKED, "this runner was inherited through fork: open another in the child");
     s->sequence++;
     s->unsent = true;
     return slot_is_ours(s, r->bound) ? send_request(r) : SHMB_OK;

@@ -37,4 +37,12 @@ void *shmb_sink_field(shmb_sink *sink, const char *name, shmb_dtype dtype, shmb_
 
 void shmb_sink_want(shmb_sink *sink, shmb_dtype dtype) { sink->want = dtype; }
 
-shmb_status shmb_sink_fail(shmb_sink *sink, shmb_status status, const char *text) { return sink_fail(sink, status ? status : SHMB_INVALID, "%s", text); }
+/* A plug-in may return anything, and a negative status would mean that there is no answer yet. */
+static shmb_status failure(shmb_status status) { return (unsigned)status - 1 < SHMB_NO_MEMORY ? status : SHMB_INVALID; }
+
+shmb_status shmb_sink_fail(shmb_sink *sink, shmb_status status, const char *text) { return sink_fail(sink, failure(status), "%s", text); }
+
+shmb_status sink_result(shmb_status returned, struct error *e, const char *kind, const char *name) {
+    if (e->status || !returned) return e->status;
+    return fail(e, failure(returned), "%s \"%.100s\" failed without saying why", kind, name);
+}

@@ -21,6 +21,8 @@ struct shmb_sink {
     struct error *error; /* of the call; the same as the message's, where there is one */
 };
 
+/* What a plug-in's call comes to: its sink's error, or the status that it returned without saying why. kind: as "the SerDes". */
+shmb_status sink_result(shmb_status returned, struct error *e, const char *kind, const char *name);
 /* Sets status and text, once: the first failure stays. */
 #define sink_fail(sink, code, ...) ((sink)->error->status ? (sink)->error->status : fail((sink)->error, (code), __VA_ARGS__))
 

@@ -20,7 +20,8 @@ const char *spec_type(shmb_dtype dtype) {
 
 static int compare(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-const char *name_twice(const char **names, size_t count) {
+/* A name that comes twice among names[count], which it sorts; NULL when there is none. */
+static const char *name_twice(const char **names, size_t count) {
     if (count) qsort(names, count, sizeof *names, compare);
     for (size_t i = 1; i < count; i++)
         if (strcmp(names[i - 1], names[i]) == 0) return names[i];

@@ -55,7 +55,4 @@ void spec_free(struct spec *s);
 /* "int64_t", "float", …; NULL when LLVM has no name for the dtype. */
 const char *spec_type(shmb_dtype dtype);
 
-/* A name that comes twice among names[count], which it sorts; NULL when there is none. */
-const char *name_twice(const char **names, size_t count);
-
 #endif

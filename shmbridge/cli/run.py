@@ -125,7 +125,7 @@ def load_policy(onnx: Path | None, function: str | None, record: Path | None) ->
         return policy
     from shmbridge.training_log import LogWriter, recorded
 
-    log = LogWriter(record, warn=partial(click.echo, err=True))
+    log = LogWriter(record, warn=lambda text: click.echo(f"shmbridge: {record}: {text}", err=True))
     atexit.register(log.close)
     return recorded(policy, log)
 
@@ -210,6 +210,11 @@ def run(
         raise click.UsageError("expected one policy: --host MODULE:FUNCTION, --onnx FILE or --connect NAME")
     if connect and record:
         raise click.UsageError(f"--record goes with --host or --onnx; tap a host with: shmbridge record {connect} NAME LOG")
+    for decision, advice in defaults:
+        if decision not in decisions:
+            raise click.UsageError(
+                f"--default {decision}={advice}: expected {decision} in --llvm {','.join(decisions)}"
+            )
     kind = kind or llvm.kind_of(command[0])
     decisions = llvm.asked_of(kind, decisions)
     compiler = shutil.which(command[0])

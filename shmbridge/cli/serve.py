@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from shmbridge.cli.log import DecisionLog, entry
 from shmbridge.cli.model import Model, OnnxModel, Padded, load_python, named
 from shmbridge.errors import InvalidError
 from shmbridge.host import MAX_WAIT, WAITS, Host
+from shmbridge.hosts.llvm import LlvmHost
 from shmbridge.request import Request
 from shmbridge.training_log import LogWriter, recorded
 
@@ -124,12 +126,17 @@ def handle(handler: Any) -> None:
 
 
 def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
-    out.print(f"serving [bold]{escape(what)}[/] at [bold green]{host.url}[/] (Ctrl-C ends)", soft_wrap=True)
+    out.print(f"serving [bold]{escape(what)}[/] at [bold green]{escape(host.url)}[/] (Ctrl-C ends)", soft_wrap=True)
     if isinstance(model, OnnxModel):
         out.print(f"  expects {escape(model.expects)}", soft_wrap=True)
         out.print(f"  advises {escape(', '.join(map(str, model.outputs)))}", soft_wrap=True)
-    out.print(f'  C       shmb_open("{host.url}", NULL, &r), or shmb_open(NULL, …) with SHMBRIDGE_URL={host.url}')
-    out.print(f'  Python  shmbridge.connect("{host.url.removeprefix("shm://")}").evaluate({{…}})')
+    if isinstance(host, LlvmHost):
+        out.print(f"  clang   {escape(' '.join(host.flags('clang', *host.decisions or ['inline'])))}", soft_wrap=True)
+        return
+    url, name = escape(host.url), escape(host.url.removeprefix("shm://"))
+    variable = f"SHMBRIDGE_URL={escape(shlex.quote(host.url))}"
+    out.print(f'  C       shmb_open("{url}", NULL, &r), or shmb_open(NULL, …) with {variable}', soft_wrap=True)
+    out.print(f'  Python  shmbridge.connect("{name}").evaluate({{…}})', soft_wrap=True)
 
 
 @click.command()

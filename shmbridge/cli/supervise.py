@@ -23,7 +23,7 @@ import click
 
 from shmbridge import segment
 from shmbridge._native import ffi, lib
-from shmbridge.errors import raise_status
+from shmbridge.errors import ShmbridgeError, raise_status
 from shmbridge.host import Host, Model
 
 # Room for what LLVM asks, its longest names included, from many threads at once: a tenth of Host's own.
@@ -64,6 +64,8 @@ def _fork(child: Callable[[], None]) -> int:
         status = 0
     except click.ClickException as error:
         error.show()
+    except (ShmbridgeError, OSError) as error:
+        click.ClickException(" ".join(str(error).split())).show()
     except KeyboardInterrupt:
         pass
     except SystemExit as error:
@@ -123,10 +125,19 @@ class Policy:
 
     def _serve(self, load: Callable[[], Model], ready: int, life: int) -> None:
         """In the child: serves until `life` ends. What the model prints goes to stderr: stdout is the compiler's."""
+        hosts: list[Host] = []
+
+        def end() -> None:
+            os.read(life, 1)
+            threading.Timer(GRACE, os._exit, (1,)).start()  # perhaps nobody is left to kill a model that hangs or loads
+            for host in hosts:
+                host.close()
+
         os.dup2(2, 1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number in _heeded():
             signal.signal(number, signal.SIG_DFL)
+        threading.Thread(target=end, daemon=True).start()
         model = load()
         for number in FORWARDED:  # the supervisor's concern: the compiler may still want advice
             signal.signal(number, signal.SIG_IGN)
@@ -137,13 +148,7 @@ class Policy:
             advice_bytes=ADVICE_BYTES,
             header_bytes=HEADER_BYTES,
         ) as host:
-
-            def end() -> None:
-                os.read(life, 1)
-                host.close()
-                threading.Timer(GRACE, os._exit, (1,)).start()  # nobody is left to kill a model that hangs
-
-            threading.Thread(target=end, daemon=True).start()
+            hosts.append(host)
             os.write(ready, b"\n")
             host.serve(model)
         atexit._run_exitfuncs()

@@ -7,6 +7,7 @@ group "shmbridge.hosts". `Host("SCHEME://…")` makes one. All that differs is h
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -104,7 +105,7 @@ class Relayed(Host):
             until_idle=until_idle,
         )
         self._url = url
-        self._fifos: list[tuple[Path, int]] = []
+        self._fifos: list[tuple[Path, int | None]] = []
         self._relay = ffi.gc(lib.shmb_relay_new(), lib.shmb_relay_free)
         self._receive, self._source = _receive, (self._relay, self._h)
         try:
@@ -127,12 +128,16 @@ class Relayed(Host):
     def close(self) -> None:
         """Removes the pipes: compilers that talk through them see their end. Arrays that are kept stay valid. May be called
         twice."""
-        if not self._closed and not lib.shmb_host_forked(self._h):
+        if self._closed or lib.shmb_host_forked(self._h):
+            super().close()
+            return
+        try:
             for path, inode in self._fifos:
                 if _inode(path) == inode:
-                    path.unlink()
+                    path.unlink(missing_ok=True)
+        finally:
             self._hang_up()
-        super().close()
+            super().close()
 
     def _hang_up(self) -> None:
         """Lets the pipes go."""
@@ -149,16 +154,18 @@ class Relayed(Host):
             inodes = [_inode(path) for path in pair]
             words = (line.path.encode(), line.protocol.encode(), line.detail.encode())
             status = lib.shmb_relay_add(self._relay, *words, limit, self._connect())
+            text = ffi.string(lib.shmb_relay_error(self._relay)).decode(errors="replace")
+            gone = status == lib.SHMB_SYSTEM and text.endswith(os.strerror(errno.ENOENT))
+            if gone or None in inodes or inodes != [_inode(path) for path in pair]:
+                raise InUseError(f"another host has removed {line.path}.in and .out just now: try again")
             if status:
-                raise_status(status, lib.shmb_relay_error(self._relay))
-        except BaseException:
-            for path in made:
-                path.unlink()
+                raise_status(status, text)
+        except BaseException as error:
+            if not (isinstance(error, InUseError) and pair[1].exists()):  # else they are the live host's now
+                for path in made:
+                    path.unlink(missing_ok=True)
             raise
-        for path, inode in zip(pair, inodes):  # noqa: B905
-            if inode is None or _inode(path) != inode:  # a host that ended just now has removed them
-                raise InUseError(f"another host has removed {path} just now: try again")
-            self._fifos.append((path, inode))
+        self._fifos += zip(pair, inodes, strict=True)
 
     def _connect(self) -> Any:
         """A runner of the private bridge, which is accepted here while it waits for that in a thread."""
@@ -187,7 +194,10 @@ def _make(path: Path) -> bool:
         os.mkfifo(path, 0o600)
         return True
     except FileExistsError:
-        found = path.lstat()
+        try:
+            found = path.lstat()
+        except FileNotFoundError:  # a host that ended just now has removed it
+            return _make(path)
     except OSError as error:
         raise_status(lib.SHMB_SYSTEM, f"cannot make the pipe {path}: {error.strerror}")
     if not stat.S_ISFIFO(found.st_mode):

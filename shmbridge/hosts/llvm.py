@@ -34,6 +34,8 @@ class LlvmHost(Relayed):
     defaults: what is advised where the model has nothing to say, by decision, as {"inline": 0}. linger: a compiler whose pipes
     close spins for ever, so when the host closes, a thread gives compilers that are at work the default advice until they
     have gone, for so many seconds at most.
+
+    decisions: those of the URL, which have pipes each; empty for one pair of any.
     """
 
     _request_type = LlvmRequest
@@ -45,32 +47,32 @@ class LlvmHost(Relayed):
         self._path, _, query = url.partition("://")[2].partition("?")
         chosen = dict(part.partition("=")[::2] for part in query.split("&") if part)
         names = chosen.pop("decisions", "")
-        self._decisions = llvm.asked_of("clang", names.split(",")) if names else []
+        self.decisions = llvm.asked_of("clang", names.split(",")) if names else []
         if chosen or not self._path or "\0" in self._path:
             raise InvalidError(f"{url!r}: expected llvm:///PATH, with no option but decisions=inline,evict,priority")
         advice = {decision: str(value) for decision, value in (defaults or {}).items()}
         for decision, text in advice.items():
             llvm.check_default(decision, text)
-            if decision not in self._decisions:
+            if decision not in self.decisions:
                 raise InvalidError(
                     f"{url!r}: a default for {decision} needs ?decisions={decision}, which tells its pipes apart"
                 )
         self._linger = linger
-        lines = [Line(self._pair(decision), "llvm", advice.get(decision, "")) for decision in self._decisions]
+        lines = [Line(self._pair(decision), "llvm", advice.get(decision, "")) for decision in self.decisions]
         super().__init__(url, lines or [Line(self._path, "llvm", "")], **options)
 
     def _pair(self, decision: str) -> str:
-        return f"{self._path}.{decision}" if self._decisions else self._path
+        return f"{self._path}.{decision}" if self.decisions else self._path
 
     def flags(self, compiler: str, *decisions: str, include_default: bool = False) -> list[str]:
         """The arguments that make a compiler ask here: flags("clang-22"). decisions: those to ask about, which must be one where
         the URL names none; otherwise the URL's. Errors: InvalidError (no compiler that is known, or none of its decisions)."""
         kind = llvm.kind_of(compiler)
-        made = llvm.asked_of(kind, decisions or self._decisions)
-        missing = [decision for decision in made if self._decisions and decision not in self._decisions]
-        if missing or (not self._decisions and len(made) != 1):
+        made = llvm.asked_of(kind, decisions or self.decisions)
+        missing = [decision for decision in made if self.decisions and decision not in self.decisions]
+        if missing or (not self.decisions and len(made) != 1):
             raise InvalidError(
-                f"{self.url} has pipes for {', '.join(self._decisions) or 'one decision'}, not for {', '.join(missing or made)}"
+                f"{self.url} has pipes for {', '.join(self.decisions) or 'one decision'}, not for {', '.join(missing or made)}"
             )
         return llvm.flags(kind, {decision: self._pair(decision) for decision in made}, include_default)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from shmbridge import plugins
 from shmbridge._native import lib
-from shmbridge.errors import InvalidError, UnsupportedError
+from shmbridge.errors import InvalidError, ShmbridgeError, UnsupportedError
 
 CORE = ("bitstream", "json", "flatbuffers", "bytes")
 
@@ -67,7 +67,7 @@ def names() -> list[str]:
 
 def find(name: str, **options: str) -> SerDes:
     """A SerDes by name; options: its constructor's. Errors: UnsupportedError (none of that name, or it does not load),
-    InvalidError (an option that it does not have), and what its constructor raises."""
+    InvalidError (an option that it does not have, or not with that value)."""
     if name in CORE:
         from shmbridge.serdes._core import Core
 
@@ -80,7 +80,14 @@ def find(name: str, **options: str) -> SerDes:
         raise InvalidError(
             f"the SerDes {name!r} has no option {', '.join(sorted(unknown))}: expected {', '.join(sorted(_parameters(plugin))) or 'none'}"
         )
-    made = plugin(**options)
+    try:
+        made = plugin(**options)
+    except ShmbridgeError:
+        raise
+    except Exception as error:
+        raise InvalidError(
+            f"the SerDes {name!r} cannot be made with the options {options}: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(made, SerDes):
         raise UnsupportedError(f"the plug-in {name!r}: expected a shmbridge.serdes.SerDes, found {type(made).__name__}")
     return made

@@ -120,10 +120,11 @@ static void some_failures_end_the_asking(void) {
         CHECK(policy.questions == (i < 4 ? 1 : 3));
         expect_refused(&c, policy.fails, 3);
         CHECK(llvm_protocol.end(c.state));
-        compiler_line(&c, INLINING_HEADER); /* another compiler, another chance */
+        compiler_line(&c, INLINING_HEADER); /* another compiler, another chance, but where the runner itself has ended */
         policy_advises(1);
-        CHECK(compiler_inlines(&c, 1, 0) == 1 && policy.questions == 1);
-        CHECK(compiler_info(&c).asked == 4 && compiler_info(&c).defaulted == 3);
+        int asks = i == 0 || i > 3;
+        CHECK(compiler_inlines(&c, 1, 0) == asks && policy.questions == asks);
+        CHECK(compiler_info(&c).asked == 4 && compiler_info(&c).defaulted == (asks ? 3 : 4));
         compiler_stop(&c);
     }
 }

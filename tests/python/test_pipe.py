@@ -1,6 +1,9 @@
 """Hosts at pipe://PATH: their files, who talks, ends of all kinds, options."""
 
+import contextlib
 import os
+import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -26,6 +29,7 @@ from shmbridge import (
     TensorSpec,
     UnsupportedError,
     connect,
+    hosts,
     segment,
 )
 
@@ -67,7 +71,7 @@ def test_a_host_is_made_by_its_scheme(url):
 
 
 def test_a_scheme_that_nobody_has_is_unsupported():
-    with pytest.raises(UnsupportedError, match="pipe"):
+    with pytest.raises(UnsupportedError, match="expected one of llvm, pipe.*shm"):
         Host("telegraph://x")
 
 
@@ -116,6 +120,60 @@ def test_another_users_pipes_are_not_taken(url, tmp_path):
     os.chown(tmp_path / "p.in", 12345, -1)
     with pytest.raises(NotPermittedError, match="another user"):
         Host(url)
+
+
+def test_pipes_that_cannot_be_removed_do_not_keep_the_bridge(url, monkeypatch, tmp_path):
+    unlink = Path.unlink
+
+    def refuse(path, **options):
+        if path.parent == tmp_path:
+            raise PermissionError(f"{path} stays")
+        unlink(path, **options)
+
+    host = Host(url)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(PermissionError, match="p.in stays"):
+            host.close()
+    assert not list(Path("/dev/shm").glob(f"shmb.{host.name}"))
+    with Host(url):  # the pipes were let go
+        pass
+    assert left(tmp_path) == []
+
+
+def test_a_closed_host_is_called_by_its_url(url):
+    host = Host(url)
+    host.close()
+    with pytest.raises(ClosedError, match=re.escape(url)):
+        host.receive(0)
+
+
+def test_a_host_that_comes_too_late_leaves_the_others_pipes(url, monkeypatch, tmp_path):
+    make, first = hosts._make, []
+
+    def make_and_wait(path):
+        made = make(path)
+        if not first:
+            first.append(None)
+            first[0] = Host(url)  # has the pipe that was just made
+        return made
+
+    monkeypatch.setattr(hosts, "_make", make_and_wait)
+    with pytest.raises(InUseError, match="a live host"):
+        Host(url)
+    assert left(tmp_path) == ["p.in", "p.out"]
+    first[0].close()
+    assert left(tmp_path) == []
+
+
+def test_hosts_that_come_and_go_find_the_pipes_in_use_or_have_them(url, in_thread):
+    def come_and_go():
+        for _ in range(30):
+            with contextlib.suppress(InUseError), Host(url):
+                pass
+
+    for made in [in_thread(come_and_go) for _ in range(3)]:
+        made.result()
 
 
 def test_files_of_someone_else_are_not_removed(url, tmp_path):
@@ -327,6 +385,20 @@ def test_a_childs_copy_does_not_hide_the_parents_death(url, python):
     Path(url[7:].partition("?")[0] + ".out").unlink()
 
 
+def test_the_command_line_tells_the_flags_for_llvms_pipes(tmp_path):
+    (tmp_path / "policy.py").write_text("def advise(features):\n    return 0\n")
+    command = [sys.executable, "-m", "shmbridge.cli", "serve", f"llvm://{tmp_path}/p?decisions=evict"]
+    done = subprocess.run(
+        [*command, "--python", "policy:advise", "--until-idle", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert f" -mllvm -regalloc-evict-interactive-channel-base={tmp_path}/p.evict\n" in done.stdout
+    assert "shmb_open" not in done.stdout and done.returncode == 0
+
+
 def test_the_command_line_serves_pipes(url, tmp_path):
     (tmp_path / "policy.py").write_text("def advise(features):\n    return int(features['x']) + 1\n")
     command = [sys.executable, "-m", "shmbridge.cli", "serve", url, "--python", "policy:advise"]
@@ -334,6 +406,8 @@ def test_the_command_line_serves_pipes(url, tmp_path):
         assert url in serve.stdout.readline()
         with connect(url, deadline=20) as runner:
             assert runner.evaluate({"x": 41}) == 42
+        said = [serve.stdout.readline() for _ in range(2)]  # how to connect, for a shell too, on a line each
+        assert f"SHMBRIDGE_URL={shlex.quote(url)}" in said[0] and "connect(" in said[1]
         serve.send_signal(signal.SIGINT)
         out, _ = serve.communicate(timeout=20)
         assert "1 requests, 0 errors" in out and serve.returncode == 0

@@ -182,6 +182,7 @@ def test_missing_compiler_is_what_a_shell_says_it_is(start):
         ["--host", "my_policy:advise", "--default", "unroll=1"],
         ["--host", "my_policy:advise", "--llvm", "unroll"],
         ["--host", "my_policy:advise", "--deadline", "-1"],
+        ["--host", "my_policy:advise", "--default", "evict=0"],  # which is not asked about
         ["--connect", "x", "--record", "log"],
     ],
 )
@@ -189,6 +190,13 @@ def test_wrong_options_are_refused(options, start, compiler):
     status, out, err = ended(start(compiler("exit 3"), options=options))
     assert status in (1, 2)
     assert "xpected" in err or "not in the range" in err or "goes with" in err, err
+
+
+def test_record_that_cannot_be_made_ends_the_run_with_a_line(start, compiler):
+    options = ["--host", "my_policy:advise", "--record", "no_such_folder/log"]
+    status, out, err = ended(start(compiler("echo started"), options=options))
+    assert (status, out, err.count("\n")) == (1, "", 1), err
+    assert "no_such_folder/log" in err
 
 
 # ---- How it ends ----
@@ -219,6 +227,18 @@ def test_signal_while_the_policy_loads_ends_the_run(number, start, compiler, tmp
     process.send_signal(number)
     assert ended(process)[0] == -number
     assert not (tmp_path / "started").exists()
+
+
+def test_policy_that_loads_for_ever_ends_with_a_killed_run(start, compiler):
+    policy = """
+        import time
+        print("loading", flush=True)
+        time.sleep(1000)
+        """
+    process = start(compiler("exit 3"), policy=policy)
+    assert process.stderr.readline() == "loading\n"
+    process.kill()
+    assert ended(process)[0] == -signal.SIGKILL  # its output ends, so nobody has it
 
 
 def test_policy_that_hangs_does_not_keep_the_run(start, compiler):

@@ -18,6 +18,7 @@ from shmbridge import (
     ShmbridgeError,
     Texts,
     UnsupportedError,
+    plugins,
     serdes,
     tensor,
 )
@@ -367,6 +368,18 @@ def test_options_that_a_serdes_does_not_have_are_refused():
         serdes.find("json", indent="2")
     with pytest.raises(InvalidError, match="'protobuf' has no option colour: expected advice, request"):
         serdes.find("protobuf", colour="red")
+
+
+def test_an_option_of_a_wrong_value_is_refused(monkeypatch):
+    class Picky(SerDes):
+        def __init__(self, indent="2"):
+            int(indent)
+
+    monkeypatch.setattr(plugins, "find", lambda group, name: Picky)
+    monkeypatch.setattr(plugins, "names", lambda group: ["picky"])
+    monkeypatch.setattr(serdes, "_plugins", {})
+    with pytest.raises(InvalidError, match="'picky' .*'indent': 'x'.*ValueError: invalid literal"):
+        serdes.find("picky", indent="x")
 
 
 def test_a_url_is_made_what_the_core_understands():
