@@ -253,6 +253,7 @@ def _next(stage: Stage, compiler: bool) -> None:
         else 'python -c \'import shmbridge; print(shmbridge.connect("mine").evaluate({"features": [1.0] * 16}))\'',
         "shmbridge ls",
         "shmbridge serve --help     # your own model: --python my_model:advise, or --onnx my_model.onnx",
+        "shmbridge run --help       # an unmodified clang asks it: --llvm inline --host my_model:advise -- clang -O2 …",
     ):
         stage.say(f"[green]$[/] {escape(line)}")
 
