@@ -193,8 +193,8 @@ static void fill(uint8_t how) {
 
 static void read_advice(struct shm *s) {
     shmb_tensor t;
-    bool in_slot = r->advice.d.slot != NO_SLOT;
-    const uint8_t *base = in_slot ? lane_body(&s->in.lane, r->advice.d.slot) : r->advice.d.data;
+    bool in_slot = s->advice.d.slot != NO_SLOT;
+    const uint8_t *base = in_slot ? lane_body(&s->in.lane, s->advice.d.slot) : s->advice.d.data;
     for (int64_t i = 0; i < shmb_advice_count(r); i++) {
         CHECK(shmb_advice_at(r, i, &t) == SHMB_OK);
         read_tensor(&t, base, in_slot ? s->in.lane.body_bytes : INLINE_BYTES);
