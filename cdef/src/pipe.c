@@ -21,7 +21,7 @@
 #include "stream.h"
 #include "wait.h"
 
-enum { RETRY_NS = 2 * 1000 * 1000, STALE_READS = 64 };
+enum { STALE_READS = 64 };
 
 struct pipe {
     struct stream stream;
@@ -99,11 +99,8 @@ static void release(struct pipe *p) {
 
 static shmb_status read_url(struct pipe *p, struct url *url, struct error *e) {
     const char *name = url_take(url, "serdes");
-    char names[256];
     if (url_done(url, "serdes, ", e)) return e->status;
-    serdes_names(names, sizeof names);
-    p->serdes = serdes_find(name ? name : "bitstream");
-    if (!p->serdes) return fail(e, SHMB_INVALID, "serdes=%.60s: expected one of %s", name, names);
+    if (!(p->serdes = serdes_choose(name ? name : "bitstream", e))) return e->status;
     if (!*url->where) return fail(e, SHMB_INVALID, "the URL names no pipes: expected pipe:///PATH for PATH.in and PATH.out");
     strcpy(p->path, url->where);
     return SHMB_OK;
@@ -111,9 +108,8 @@ static shmb_status read_url(struct pipe *p, struct url *url, struct error *e) {
 
 static shmb_status connect_until(struct pipe *p, int64_t until, struct error *e) {
     while (try_connect(p, e) == SHMB_NO_HOST || e->status == SHMB_BUSY) {
-        int64_t left = until - clock_ns();
-        if (left <= 0) break;
-        nanosleep(&(struct timespec){.tv_nsec = left < RETRY_NS ? left : RETRY_NS}, NULL);
+        if (clock_ns() >= until) break;
+        pause_before_retry(until);
     }
     return e->status;
 }
@@ -122,8 +118,7 @@ static shmb_status pipe_open(shmb_runner *r, struct url *url, const shmb_options
     struct error *e = &r->broken;
     struct pipe *p = calloc(1, sizeof *p);
     if (!p) return fail(e, SHMB_NO_MEMORY, "no memory for a runner");
-    double seconds = options->connect_timeout;
-    int64_t until = clock_ns() + (seconds > 0 ? (int64_t)(seconds < 1e9 ? seconds * 1e9 : 1e18) : 0);
+    int64_t until = clock_after(options->connect_timeout);
     p->stream.from = p->stream.to = -1;
     p->spins = options->wait == SHMB_WAIT_SPIN;
     p->advice.error = &r->error;

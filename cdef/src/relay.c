@@ -111,11 +111,9 @@ static void free_line(struct line *l) {
 }
 
 static shmb_status make_protocol(struct line *l, const char *protocol, const char *detail, size_t limit, struct error *e) {
-    char names[256];
-    serdes_names(names, sizeof names);
     if (strcmp(protocol, "frames") == 0) {
-        const shmb_serdes *serdes = serdes_find(detail);
-        if (!serdes) return fail(e, SHMB_INVALID, "serdes=%.60s: expected one of %s", detail, names);
+        const shmb_serdes *serdes = serdes_choose(detail, e);
+        if (!serdes) return e->status;
         l->protocol = &frames_protocol;
         l->state = frames_new(serdes, limit);
     } else if (strcmp(protocol, "llvm") == 0) {

@@ -24,6 +24,14 @@ void serdes_names(char *out, size_t room) {
         used += (size_t)snprintf(out + used, room - used, "%s%s", i ? ", " : "", known[i]->name);
 }
 
+const shmb_serdes *serdes_choose(const char *name, struct error *e) {
+    char names[256];
+    const shmb_serdes *found = serdes_find(name);
+    serdes_names(names, sizeof names);
+    if (!found) fail(e, SHMB_INVALID, "serdes=%.60s: expected one of %s", name, names);
+    return found;
+}
+
 bool shmb_serdes_known(const char *name) { return serdes_find(name); }
 
 shmb_status shmb_register_serdes(const shmb_serdes *s) {

@@ -8,6 +8,8 @@ extern const shmb_serdes serdes_flatbuffers, serdes_bitstream, serdes_json, serd
 
 /* Built in or registered; NULL when there is none of that name. */
 const shmb_serdes *serdes_find(const char *name);
+/* The same for a URL's or a host's choice: on NULL *e lists those there are. */
+const shmb_serdes *serdes_choose(const char *name, struct error *e);
 /* "bitstream, json, …" into out[room], for messages. */
 void serdes_names(char *out, size_t room);
 

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "attach.h"
@@ -12,8 +11,6 @@
 #include "ring.h"
 #include "runner.h"
 #include "wait.h"
-
-enum { RETRY_NS = 2 * 1000 * 1000 };
 
 struct shm {
     struct segment segment;
@@ -105,11 +102,6 @@ static shmb_status try_connect(struct shm *s, int64_t until, struct error *e) {
     return e->status;
 }
 
-static void pause_before_retry(int64_t until) {
-    int64_t now = clock_ns(), ns = until - now < RETRY_NS ? until - now : RETRY_NS;
-    if (ns > 0) nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
-}
-
 static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_options *options) {
     struct error *e = &r->broken;
     const char *where = url->where;
@@ -122,7 +114,7 @@ static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_o
     strcpy(s->name, where);
     waiter_init(&s->waiter, options->wait);
     double seconds = options->connect_timeout;
-    int64_t until = clock_ns() + (seconds > 0 ? (int64_t)(seconds < 1e9 ? seconds * 1e9 : 1e18) : 0);
+    int64_t until = clock_after(seconds);
     /* An alive host answers a claim within a slice even when the caller does not want to wait for one to appear. */
     int64_t answer = seconds > 0 ? until : clock_ns() + SLICE_NS;
     shmb_status status;

@@ -14,6 +14,7 @@ enum {
     POLITE_NS = 1000 * 1000,  /* compilers often ask every 50 to 500 microseconds, and a wake-up each time is a tenth of that */
     OTHERS_RAN_NS = 10 * 1000, /* a yield that takes so long was not for nothing */
     CROWDED_WAITS = 64,
+    RETRY_NS = 2 * 1000 * 1000,
     LOOKS_BEFORE_CLOCK = 512,
     LOOKS_PER_CLOCK = 32
 };
@@ -22,6 +23,13 @@ int64_t clock_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t clock_after(double seconds) { return clock_ns() + (seconds > 0 ? (int64_t)(seconds < 1e9 ? seconds * 1e9 : 1e18) : 0); }
+
+void pause_before_retry(int64_t until) {
+    int64_t left = until - clock_ns(), ns = left < RETRY_NS ? left : RETRY_NS;
+    if (ns > 0) nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
 /* CPUs' worth of time that a cgroup's quota allows: version 2, or version 1. Unlimited when there is none. */

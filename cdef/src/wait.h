@@ -24,6 +24,10 @@ struct waiter {
 enum waited { NEWS, SLICE_OVER, RUNG, SIGNALLED };
 
 int64_t clock_ns(void);
+/* The time that many seconds from now; now for 0 or less. */
+int64_t clock_after(double seconds);
+/* Sleeps before the next attempt to connect, not past `until`. */
+void pause_before_retry(int64_t until);
 void waiter_init(struct waiter *w, shmb_wait policy);
 
 /* Waits until look(context) is true, but not past `until` (clock_ns; at most a slice from now), nor past a bell without
