@@ -50,7 +50,7 @@ ffi.def_extern("shmb_python_close")(_close)
 
 
 def register(scheme: str, kind: Any) -> None:
-    """Makes it known to the C core for the life of the process. Errors: UnsupportedError, InUseError, NoMemoryError (256 are known)."""
+    """Makes it known to the C core for the life of the process. Errors: UnsupportedError, InUseError, NoMemoryError (the core's registry is full)."""
     if not (isinstance(kind, type) and issubclass(kind, RunnerKind)):
         raise UnsupportedError(
             f"the plug-in {scheme!r}: expected a subclass of shmbridge.runners.RunnerKind, found {kind!r}"
@@ -69,6 +69,6 @@ def register(scheme: str, kind: Any) -> None:
     )
     status = lib.shmb_register_runner(struct)
     if status:
-        why = "the core knows 256 already" if status == lib.SHMB_NO_MEMORY else "its name is taken or empty"
+        why = "the core's registry is full" if status == lib.SHMB_NO_MEMORY else "its name is taken or empty"
         raise_status(status, f'the runner of "{scheme}://" cannot be registered: {why}')
     _kept.append((text, handle, struct))

@@ -51,7 +51,7 @@ ffi.def_extern("shmb_python_decode", error=lib.SHMB_INVALID)(_decode)
 
 
 def register(name: str, serdes: SerDes) -> None:
-    """Makes it known to the C core for the life of the process. Errors: InUseError, NoMemoryError (256 are known)."""
+    """Makes it known to the C core for the life of the process. Errors: InUseError, NoMemoryError (the core's registry is full)."""
     text, handle = plugins.c_text(name), ffi.new_handle(serdes)
     struct = ffi.new(
         "shmb_serdes *",
@@ -59,6 +59,6 @@ def register(name: str, serdes: SerDes) -> None:
     )
     status = lib.shmb_register_serdes(struct)
     if status:
-        why = "the core knows 256 already" if status == lib.SHMB_NO_MEMORY else "its name is taken or empty"
+        why = "the core's registry is full" if status == lib.SHMB_NO_MEMORY else "its name is taken or empty"
         raise_status(status, f"the SerDes {name!r} cannot be registered: {why}")
     _kept.append((text, handle, struct))
