@@ -89,7 +89,7 @@ class Bench:
             "LD_PRELOAD": str(_config.preload()),
             "SHMBRIDGE_LLVM_BASE": self.prefix,
             "SHMBRIDGE_LLVM_REPORT": str(self.report),
-            "SHMBRIDGE_URL": NAME if way == "shmbridge" else "nobody?connect=0",
+            "SHMBRIDGE_URL": NAME if way == "shmbridge" else "nobody?connect_timeout=0",
         }
 
     @contextmanager

@@ -153,7 +153,10 @@ def _open(url: str | None, connect_timeout: float | None, deadline: float, wait:
     text = ffi.NULL if chosen is None else plugins.resolve(chosen).encode()
     out, timeout = ffi.new("shmb_runner **"), ffi.new("double *")
     seconds = 0 if connect_timeout is None else connect_timeout or -1  # 0 means the default in C
-    options = ffi.new("shmb_options *", (ffi.sizeof("shmb_options"), seconds, deadline, wait))
+    options = ffi.new(
+        "shmb_options *",
+        {"size": ffi.sizeof("shmb_options"), "connect_timeout": seconds, "deadline": deadline, "wait": wait},
+    )
     while True:
         status = lib.shmb_open_slice(text, options, CONNECT_SLICE, timeout, out)
         if not status:

@@ -394,6 +394,9 @@ struct options {
     double connect_timeout = 0; /* seconds to wait for a host and a free channel; default 10; negative: do not wait */
     double deadline = 0;        /* seconds for one evaluate; default: none */
     shmb_wait wait = SHMB_WAIT_DEFAULT;
+    int retries = 0;                      /* how many times one evaluate asks anew when the host is gone */
+    double backoff = 0;                   /* seconds before the first retry; default 0.05, and twice as long each time */
+    const char *default_advice = nullptr; /* a number: the advice where nobody advises */
 };
 
 /* Owns a shmb_runner. Move-only; for one thread at a time. A failed, closed or moved-from one accepts every call. */
@@ -402,7 +405,7 @@ public:
     Runner() = default; /* closed */
     /* As shmb_open; nullptr reads $SHMBRIDGE_URL. */
     explicit Runner(const char *url, const options &with = {}) {
-        shmb_options o = {sizeof o, with.connect_timeout, with.deadline, with.wait};
+        shmb_options o = {sizeof o, with.connect_timeout, with.deadline, with.wait, with.retries, with.backoff, with.default_advice};
         status_ = shmb_open(url, &o, &r_);
     }
     explicit Runner(const std::string &url, const options &with = {}) : Runner(url.c_str(), with) {}
@@ -482,6 +485,8 @@ public:
     void set_deadline(double seconds) {
         if (r_) shmb_set_deadline(r_, seconds);
     }
+    /* How many evaluates took the default advice. */
+    int64_t defaulted() const { return shmb_defaulted(r_); }
     /* As shmb_interrupt: the only member for signal handlers and other threads. */
     void interrupt() const {
         if (r_) shmb_interrupt(r_);

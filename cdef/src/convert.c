@@ -72,3 +72,57 @@ bool convert_i64(int64_t v, shmb_dtype dtype, void *out) {
     double d = (double)v;
     return d < 9223372036854775808.0 && (int64_t)d == v && convert_f64(d, dtype, out);
 }
+
+float half_value(uint16_t half) {
+    uint32_t exponent = half >> 10 & 31, fraction = half & 1023, bits;
+    float value = (float)fraction * 0x1p-24f; /* of a subnormal */
+    if (exponent) {
+        bits = (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
+        memcpy(&value, &bits, sizeof value);
+    }
+    return half & 0x8000 ? -value : value;
+}
+
+float bfloat_value(uint16_t bfloat) {
+    uint32_t bits = (uint32_t)bfloat << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* One element of a dtype, into another. */
+static bool convert_element(shmb_dtype from, const uint8_t *at, shmb_dtype to, void *out) {
+    union {
+        int8_t i8; int16_t i16; int32_t i32; int64_t i64;
+        uint8_t u8; uint16_t u16; uint32_t u32; uint64_t u64;
+        float f32; double f64;
+    } v;
+    memcpy(&v, at, shmb_dtype_size(from));
+    switch (from) {
+    case SHMB_BOOL:
+    case SHMB_UINT8: return convert_i64(v.u8, to, out);
+    case SHMB_INT8: return convert_i64(v.i8, to, out);
+    case SHMB_INT16: return convert_i64(v.i16, to, out);
+    case SHMB_INT32: return convert_i64(v.i32, to, out);
+    case SHMB_INT64: return convert_i64(v.i64, to, out);
+    case SHMB_UINT16: return convert_i64(v.u16, to, out);
+    case SHMB_UINT32: return convert_i64(v.u32, to, out);
+    case SHMB_UINT64:
+        if (v.u64 <= INT64_MAX) return convert_i64((int64_t)v.u64, to, out);
+        if (to == SHMB_UINT64) return memcpy(out, &v.u64, sizeof v.u64), true;
+        return (double)v.u64 < 18446744073709551616.0 && (uint64_t)(double)v.u64 == v.u64 && convert_f64((double)v.u64, to, out);
+    case SHMB_FLOAT16: return convert_f64(half_value(v.u16), to, out);
+    case SHMB_BFLOAT16: return convert_f64(bfloat_value(v.u16), to, out);
+    case SHMB_FLOAT32: return convert_f64(v.f32, to, out);
+    case SHMB_FLOAT64: return convert_f64(v.f64, to, out);
+    case SHMB_ANY: break;
+    }
+    return false;
+}
+
+int64_t convert_tensor(const shmb_tensor *from, shmb_dtype dtype, void *out) {
+    size_t step = shmb_dtype_size(from->dtype), size = shmb_dtype_size(dtype);
+    for (int64_t i = 0; i < from->size; i++)
+        if (!convert_element(from->dtype, (const uint8_t *)from->data + (size_t)i * step, dtype, (uint8_t *)out + (size_t)i * size)) return i;
+    return -1;
+}

@@ -26,23 +26,6 @@
 
 /* ---- Encode -------------------------------------------------------------------------------------------------- */
 
-static float half_value(uint16_t half) {
-    uint32_t exponent = half >> 10 & 31, fraction = half & 1023, bits;
-    float value = (float)fraction * 0x1p-24f; /* of a subnormal */
-    if (exponent) {
-        bits = (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
-        memcpy(&value, &bits, sizeof value);
-    }
-    return half & 0x8000 ? -value : value;
-}
-
-static float bfloat_value(uint16_t bfloat) {
-    uint32_t bits = (uint32_t)bfloat << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 static void put_element(shmb_dtype dtype, const void *at, shmb_sink *to) {
     union {
         int8_t i8; int16_t i16; int32_t i32; int64_t i64;

@@ -75,6 +75,22 @@ const char *names_wrong(const struct field *fields, uint32_t count, const char *
     return why;
 }
 
+struct layout *layout_copy(const struct field *fields, uint32_t count) {
+    size_t bytes = sizeof(struct layout) + count * sizeof *fields;
+    for (uint32_t i = 0; i < count; i++) bytes += fields[i].name_bytes + 1;
+    struct layout *layout = malloc(bytes);
+    if (!layout) return NULL;
+    *layout = (struct layout){.count = count, .fields = (struct field *)(layout + 1)};
+    char *names = (char *)(layout->fields + count);
+    for (uint32_t i = 0; i < count; i++) {
+        layout->fields[i] = fields[i];
+        layout->fields[i].name = memcpy(names, fields[i].name, fields[i].name_bytes + 1);
+        layout->dims += field_dims(&fields[i]);
+        names += fields[i].name_bytes + 1;
+    }
+    return layout;
+}
+
 static bool align(size_t *n) { return !__builtin_add_overflow(*n, ALIGNMENT - 1, n) && ((*n &= ~(size_t)(ALIGNMENT - 1)), true); }
 
 bool field_place(const struct field *f, const int64_t *dims, size_t used, struct extent *out) {

@@ -39,6 +39,9 @@ bool name_valid(const char *name, size_t bytes);
  * when memory ran out. */
 const char *names_wrong(const struct field *fields, uint32_t count, const char **which);
 
+/* A layout of these fields, with its own names, in one allocation (free); NULL when there is no memory. */
+struct layout *layout_copy(const struct field *fields, uint32_t count);
+
 /* Where a field's bytes lie. */
 struct extent {
     size_t offsets; /* of a list: where int64[rows + 1] begins; else = values */

@@ -7,7 +7,7 @@
 #include "runner.h"
 
 /* The kinds that this library speaks. */
-static const struct runner_kind *const kinds[] = {&shm_runner, &pipe_runner};
+static const struct runner_kind *const kinds[] = {&shm_runner, &pipe_runner, &onnx_runner, &aot_runner, &tflite_runner};
 
 enum { CONNECT_SECONDS = 10 };
 
@@ -16,13 +16,13 @@ const char *shmb_version(void) {
     return version;
 }
 
-static const struct runner_kind *find_kind(const char *scheme) {
+const struct runner_kind *kind_find(const char *scheme) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i]->scheme, scheme) == 0) return kinds[i];
-    return plugin_find(scheme);
+    return NULL;
 }
 
-bool shmb_scheme_known(const char *scheme) { return find_kind(scheme); }
+bool shmb_scheme_known(const char *scheme) { return kind_find(scheme) || plugin_find(scheme); }
 
 static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options *options, double slice, double *timeout) {
     struct url url;
@@ -32,8 +32,9 @@ static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options
     if (url_split(text, &url, options, &r->broken)) return r->broken.status;
     *timeout = options->connect_timeout = options->connect_timeout ? options->connect_timeout : CONNECT_SECONDS;
     if (*timeout > slice) options->connect_timeout = slice;
-    const struct runner_kind *kind = find_kind(url.scheme);
-    if (!kind) return fail(&r->broken, SHMB_UNSUPPORTED, "this library has no runner for \"%.60s://\": expected shm://NAME, pipe:///PATH, or a scheme that was registered", url.scheme);
+    const struct runner_kind *kind = kind_find(url.scheme);
+    if (!kind) kind = plugin_find(url.scheme);
+    if (!kind) kind = &embedded_runner;
     shmb_set_deadline(r, options->deadline);
     if (kind->open(r, &url, options) == SHMB_OK) r->kind = kind;
     return r->broken.status;

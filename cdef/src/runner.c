@@ -263,8 +263,12 @@ void shmb_set_deadline(shmb_runner *r, double seconds) {
 }
 
 void shmb_interrupt(shmb_runner *r) {
-    if (r) atomic_store(&r->interrupted, 1);
+    if (!r) return;
+    atomic_store(&r->interrupted, 1);
+    if (r->kind && r->kind->interrupt) r->kind->interrupt(r);
 }
+
+int64_t shmb_defaulted(const shmb_runner *r) { return r ? r->defaulted : 0; }
 
 /* ---- Read ---- */
 

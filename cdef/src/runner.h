@@ -22,6 +22,8 @@ struct runner_kind {
     /* Gives the question up: its reply will be dropped. */
     void (*abandon)(shmb_runner *r);
     void (*close)(shmb_runner *r);
+    /* Makes a start that computes in this process end soon; signal-safe, from any thread. May be NULL. */
+    void (*interrupt)(shmb_runner *r);
 };
 
 enum { PENDING = -1 };
@@ -37,6 +39,8 @@ struct shmb_runner {
     bool asked; /* ever: it is too late to bind */
     bool asking; /* a question is under way */
     const volatile bool *forked; /* has a fork made this a child's copy? NULL when it did not open */
+    struct number *default_advice; /* NULL: none (default.c) */
+    int64_t defaulted;
     int64_t deadline_ns; /* 0: none */
     int64_t until;       /* of the evaluate in progress */
     shmb_dtype want;
@@ -46,7 +50,11 @@ struct shmb_runner {
     shmb_dtype advice_dtype; /* of the first field: what is asked for each time costs no look at the tensor */
 };
 
-extern const struct runner_kind shm_runner, pipe_runner;
+extern const struct runner_kind shm_runner, pipe_runner, onnx_runner, aot_runner, tflite_runner;
+/* The kind for a scheme that nobody has: Python's, loaded into this process. */
+extern const struct runner_kind embedded_runner;
+/* The library's own kind of that scheme; NULL when there is none. */
+const struct runner_kind *kind_find(const char *scheme);
 /* The kind that serves what was registered for a scheme; NULL when nothing was. It lives as long as the process. */
 const struct runner_kind *plugin_find(const char *scheme);
 /* Begins a message unless one is being filled: then r->builder has its memory. */

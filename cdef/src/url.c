@@ -29,8 +29,8 @@ static bool parse_wait(const char *text, shmb_wait *out) {
 static shmb_status parse_option(const char *name, const char *value, shmb_options *options, bool *known, struct error *e) {
     double seconds;
     *known = true;
-    if (strcmp(name, "connect") == 0) {
-        if (!parse_seconds(value, &seconds)) return fail(e, SHMB_INVALID, "connect=%.60s: expected seconds, e.g. 0.5, 2s or 500ms", value);
+    if (strcmp(name, "connect_timeout") == 0) {
+        if (!parse_seconds(value, &seconds)) return fail(e, SHMB_INVALID, "connect_timeout=%.60s: expected seconds, e.g. 0.5, 2s or 500ms", value);
         options->connect_timeout = seconds > 0 ? seconds : -1;
     } else if (strcmp(name, "deadline") == 0) {
         if (!parse_seconds(value, &seconds)) return fail(e, SHMB_INVALID, "deadline=%.60s: expected seconds, e.g. 0.5, 2s or 500ms", value);
@@ -79,5 +79,5 @@ const char *url_take(struct url *url, const char *name) {
 
 shmb_status url_done(const struct url *url, const char *known, struct error *e) {
     if (!url->count) return SHMB_OK;
-    return fail(e, SHMB_INVALID, "unknown option \"%.60s\" in the URL: expected %sconnect, deadline or wait", url->options[0].name, known);
+    return fail(e, SHMB_INVALID, "unknown option \"%.60s\" in the URL: expected %sconnect_timeout, deadline, wait, retries, backoff or default_advice", url->options[0].name, known);
 }

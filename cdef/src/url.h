@@ -6,7 +6,7 @@
 
 #include "error.h"
 
-enum { URL_ROOM = 4096, URL_OPTIONS = 16 };
+enum { URL_ROOM = 4096, URL_OPTIONS = 64 };
 
 struct url {
     char text[URL_ROOM];

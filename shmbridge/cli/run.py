@@ -59,7 +59,7 @@ def runner_url(name: str, deadline: float) -> str:
     """The URL of a runner at a bridge's name or URL, with these options unless the URL has them."""
     url, _, query = (name if "://" in name else f"shm://{name}").partition("?")
     options = dict(option.partition("=")[::2] for option in query.split("&") if option)
-    options.setdefault("connect", str(CONNECT))
+    options.setdefault("connect_timeout", str(CONNECT))
     if deadline:
         options.setdefault("deadline", f"{deadline:.9f}")
     return f"{url}?{'&'.join(f'{key}={value}' for key, value in options.items())}"

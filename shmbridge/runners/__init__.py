@@ -20,7 +20,8 @@ _adding = threading.RLock()  # a plug-in may connect while it is imported
 class RunnerKind:
     """What a runner plug-in subclasses: one object for each runner that is opened, used by one thread at a time.
 
-    where: what follows "scheme://", without the options; options: those of the URL that are not connect, deadline or wait.
+    where: what follows "scheme://", without the options; options: those of the URL that every
+    runner has not (connect_timeout, deadline, wait, retries, backoff, default_advice).
     An exception fails the open or the evaluate with its type and text; a ShmbridgeError keeps its status, and NoHostError,
     BusyError and DeadlineError of the constructor mean another try until the connect deadline.
     """

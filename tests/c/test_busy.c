@@ -16,11 +16,11 @@ int main(void) {
     shmb_runner *r[17];
     for (int i = 0; i < 16; i++) CHECK_STATUS(r[i], shmb_open(s.bridge.name, NULL, &r[i]), SHMB_OK);
     char url[100];
-    snprintf(url, sizeof url, "shm://%s?connect=50ms", s.bridge.name);
+    snprintf(url, sizeof url, "shm://%s?connect_timeout=50ms", s.bridge.name);
     CHECK_STATUS(r[16], shmb_open(url, NULL, &r[16]), SHMB_BUSY);
     CHECK(strstr(shmb_error_message(r[16]), "16 channels"));
     shmb_close(r[16]);
-    snprintf(url, sizeof url, "shm://%s?connect=0", s.bridge.name);
+    snprintf(url, sizeof url, "shm://%s?connect_timeout=0", s.bridge.name);
     CHECK_STATUS(r[16], shmb_open(url, NULL, &r[16]), SHMB_BUSY);
     shmb_close(r[16]);
 

@@ -34,7 +34,7 @@ int main(void) {
     for (int i = 0; i < ASKERS; i++) CHECK_STATUS(askers[i], shmb_open(s.bridge.name, NULL, &askers[i]), SHMB_OK);
     for (int i = 0; i < ASKERS; i++) CHECK(pthread_create(&threads[i], NULL, ask_on, askers[i]) == 0);
     usleep(200000);
-    snprintf(url, sizeof url, "shm://%s?connect=3", s.bridge.name);
+    snprintf(url, sizeof url, "shm://%s?connect_timeout=3", s.bridge.name);
     CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_OK);
     atomic_store(&stop, 1);
     for (int i = 0; i < ASKERS; i++) pthread_join(threads[i], NULL);

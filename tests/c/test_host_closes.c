@@ -33,7 +33,7 @@ int main(void) {
     evaluate(answered);
     shmb_runner *late;
     char url[100];
-    snprintf(url, sizeof url, "shm://%s?connect=0", b.name);
+    snprintf(url, sizeof url, "shm://%s?connect_timeout=0", b.name);
     CHECK_STATUS(late, shmb_open(url, NULL, &late), SHMB_NO_HOST);
     shmb_close(late);
     shmb_close(waiting);

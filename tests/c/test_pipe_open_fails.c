@@ -28,7 +28,7 @@ static void waits_for_a_host(struct pipes *p) {
 
 static void one_runner_at_a_time(const struct pipes *p) {
     shmb_runner *first = pipes_connect(p);
-    CHECK(try_open("pipe://%s?connect=0.02", p->path, "another runner") == SHMB_BUSY);
+    CHECK(try_open("pipe://%s?connect_timeout=0.02", p->path, "another runner") == SHMB_BUSY);
     shmb_close(first);
     shmb_close(pipes_connect(p));
 }
@@ -37,8 +37,8 @@ int main(void) {
     struct pipes p;
     char file[80];
     pipes_make(&p, "");
-    CHECK(try_open("pipe://%s-none?connect=0.01", p.path, "there is no pipe") == SHMB_NO_HOST);
-    CHECK(try_open("pipe://%s?connect=0", p.path, "no host reads") == SHMB_NO_HOST);
+    CHECK(try_open("pipe://%s-none?connect_timeout=0.01", p.path, "there is no pipe") == SHMB_NO_HOST);
+    CHECK(try_open("pipe://%s?connect_timeout=0", p.path, "no host reads") == SHMB_NO_HOST);
     CHECK(try_open("pipe://%s?serdes=morse", p.path, "bitstream, json") == SHMB_INVALID);
     CHECK(try_open("pipe://%s?baud=9600", p.path, "serdes, connect") == SHMB_INVALID);
     CHECK(try_open("pipe://", "", "names no pipes") == SHMB_INVALID);

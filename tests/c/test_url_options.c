@@ -25,25 +25,25 @@ static void bad(const char *url, const char *message) {
 int main(void) {
     good("x", "shm", "x", 0, 0, 0);
     good("shm://x", "shm", "x", 0, 0, 0);
-    good("x?connect=2", "shm", "x", 2, 0, 0);
+    good("x?connect_timeout=2", "shm", "x", 2, 0, 0);
     good("pipe:///a/b?deadline=0.5s", "pipe", "/a/b", 0, 0.5, 0);
-    good("shm://x?connect=500ms&deadline=250us&wait=spin", "shm", "x", 0.5, 0.00025, SHMB_WAIT_SPIN);
+    good("shm://x?connect_timeout=500ms&deadline=250us&wait=spin", "shm", "x", 0.5, 0.00025, SHMB_WAIT_SPIN);
     good("shm://x?wait=block&wait=adaptive", "shm", "x", 0, 0, SHMB_WAIT_ADAPTIVE);
-    good("shm://x?connect=0", "shm", "x", -1, 0, 0); /* do not wait */
+    good("shm://x?connect_timeout=0", "shm", "x", -1, 0, 0); /* do not wait */
     good("shm://x?&", "shm", "x", 0, 0, 0);
     good("shm://x?deadline=.5", "shm", "x", 0, 0.5, 0);
 
     struct url parts;
     shmb_options all = {.size = sizeof all};
     struct error e = {0};
-    CHECK(url_split("pipe://a?serdes=json&connect=1&x=1", &parts, &all, &e) == SHMB_OK);
+    CHECK(url_split("pipe://a?serdes=json&connect_timeout=1&x=1", &parts, &all, &e) == SHMB_OK);
     CHECK(strcmp(url_take(&parts, "serdes"), "json") == 0 && !url_take(&parts, "serdes"));
     CHECK(url_done(&parts, "serdes, ", &e) == SHMB_INVALID && strstr(e.message, "\"x\"") && strstr(e.message, "serdes"));
 
-    bad("shm://x?connect", "connect=");
-    bad("shm://x?connect=", "expected seconds");
-    bad("shm://x?connect=-1", "expected seconds");
-    bad("shm://x?connect=nan", "expected seconds");
+    bad("shm://x?connect_timeout", "connect_timeout=");
+    bad("shm://x?connect_timeout=", "expected seconds");
+    bad("shm://x?connect_timeout=-1", "expected seconds");
+    bad("shm://x?connect_timeout=nan", "expected seconds");
     bad("shm://x?deadline=1h", "expected seconds");
     bad("shm://x?deadline=1e3", "expected seconds");
     bad("shm://x?wait=sleep", "adaptive, spin or block");
@@ -64,7 +64,7 @@ int main(void) {
     unsetenv("SHMBRIDGE_URL");
     bad(NULL, "SHMBRIDGE_URL");
     shmb_runner *r;
-    setenv("SHMBRIDGE_URL", "shm://from-the-environment?connect=0", 1);
+    setenv("SHMBRIDGE_URL", "shm://from-the-environment?connect_timeout=0", 1);
     CHECK_STATUS(r, shmb_open(NULL, NULL, &r), SHMB_NO_HOST);
     CHECK(strstr(shmb_error_message(r), "from-the-environment"));
     shmb_close(r);

@@ -221,7 +221,7 @@ def without_serdes(url, **options):
 def no_host(w):
     w.ready()
     with w.fails("NO_HOST"):
-        w.open(w.new_url(connect=0.1))
+        w.open(w.new_url(connect_timeout=0.1))
     w.works()
 
 

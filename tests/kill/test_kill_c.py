@@ -195,7 +195,7 @@ def test_host_killed_at_each_store(build: Path, name: str, request: pytest.Fixtu
                 assert host.died()
                 killed += 1
                 continue
-            runner = _runner(build, name, query + "&connect=0.3")
+            runner = _runner(build, name, query + "&connect_timeout=0.3")
             watch = os.pidfd_open(host.process.pid)
             status, at, died = _result_or_death(runner, watch)
             os.close(watch)

@@ -30,7 +30,7 @@ int main(int argc, char **argv) { for (int i = 1; i < argc; i++) puts(argv[i]); 
 @pytest.fixture
 def preloaded(tmp_path):
     """An environment in which programs inherit the library and a channel's paths; its "SHMBRIDGE_LLVM_REPORT" is not there."""
-    ours = {"LLVM_BASE": tmp_path / "none", "URL": "nobody?connect=0", "LLVM_REPORT": tmp_path / "report"}
+    ours = {"LLVM_BASE": tmp_path / "none", "URL": "nobody?connect_timeout=0", "LLVM_REPORT": tmp_path / "report"}
     variables = {f"SHMBRIDGE_{key}": str(value) for key, value in ours.items()}
     return os.environ | variables | {"LD_PRELOAD": str(_config.preload())}
 

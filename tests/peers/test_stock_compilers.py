@@ -281,7 +281,7 @@ def test_policy_that_hangs_or_is_killed_leaves_the_rest_to_the_default(policy, v
 
 
 def test_host_that_is_not_there_leaves_all_to_the_default(shmbridge_run, tmp_path):
-    outcome = shmbridge_run(ALL, None, *clang(22, tmp_path), options=["--connect", "nobody-is-here?connect=0"])
+    outcome = shmbridge_run(ALL, None, *clang(22, tmp_path), options=["--connect", "nobody-is-here?connect_timeout=0"])
     assert outcome.status == 0
     assert outcome.asked == outcome.defaulted > 0
     expect_right_object(22, tmp_path)

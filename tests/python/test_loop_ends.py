@@ -209,7 +209,7 @@ def test_ctrl_c_gives_a_runners_question_up_and_the_next_is_answered(name, pytho
         assert runner.end() == (0, "the second")
 
 
-@pytest.mark.parametrize("url", ["{}", "{}?connect=1000"])
+@pytest.mark.parametrize("url", ["{}", "{}?connect_timeout=1000"])
 def test_ctrl_c_ends_connecting(name, python, url):
     connecting = python(
         """
@@ -260,7 +260,7 @@ def test_without_a_host_connecting_ends_at_its_timeout_and_says_what_to_do(name)
 def test_the_urls_connect_timeout_wins(name):
     for timeout in ("0.1", "100ms", "0.1s", "1000us"):
         with pytest.raises(NoHostError):
-            connect(f"shm://{name}?wait=block&connect={timeout}&deadline=1", connect_timeout=1000)
+            connect(f"shm://{name}?wait=block&connect_timeout={timeout}&deadline=1", connect_timeout=1000)
 
 
 def test_the_urls_deadline_wins(name, in_thread):
@@ -284,8 +284,8 @@ def test_the_urls_deadline_wins(name, in_thread):
         ("a/b", InvalidError, "no name"),
         (".hidden", InvalidError, "no name"),
         ("x" * 101, InvalidError, "no name"),
-        ("bridge?connect=soon", InvalidError, "connect=soon: expected seconds"),
-        ("bridge?connect", InvalidError, "connect=: expected seconds"),
+        ("bridge?connect_timeout=soon", InvalidError, "connect_timeout=soon: expected seconds"),
+        ("bridge?connect", InvalidError, "connect_timeout=: expected seconds"),
         ("bridge?wait=never", InvalidError, "wait=never: expected adaptive, spin or block"),
         ("bridge?dead=1", InvalidError, 'unknown option "dead"'),
         ("grpc://host:1", UnsupportedError, 'no runner for "grpc://": expected shm://NAME'),
@@ -311,7 +311,7 @@ def test_the_url_may_come_from_the_environment(serve, monkeypatch):
         monkeypatch.setenv("SHMBRIDGE_URL", host.url)
         with connect() as runner:
             assert runner.evaluate({}) == 4
-        monkeypatch.setenv("SHMBRIDGE_URL", f"{host.url}-not?connect=0")
+        monkeypatch.setenv("SHMBRIDGE_URL", f"{host.url}-not?connect_timeout=0")
         with pytest.raises(NoHostError):
             connect()
 

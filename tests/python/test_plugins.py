@@ -236,7 +236,7 @@ def test_ctrl_c_in_a_plug_in_is_ctrl_c():
 def test_a_host_that_is_not_there_yet_is_tried_again_until_the_connect_deadline(toy):
     start = time.monotonic()
     with pytest.raises(NoHostError, match="nobody is there"):
-        shmbridge.connect("toy://nowhere?connect=0.1")
+        shmbridge.connect("toy://nowhere?connect_timeout=0.1")
     assert time.monotonic() - start >= 0.1 and toy.opened.count("nowhere") > 1
     with shmbridge.connect("toy://late", connect_timeout=60) as runner:
         assert runner.evaluate({"x": 1}) == 2

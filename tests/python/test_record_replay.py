@@ -121,7 +121,7 @@ def test_errors_pass_with_their_status(serve: Any, tap: Any, path: Path) -> None
 
 def test_a_target_that_is_not_there_is_an_error_at_once(name: str, new_name: Any, path: Path) -> None:
     with LogWriter(path) as log, pytest.raises(shmbridge.NoHostError):
-        Tap(f"{name}?connect=0.01", new_name(), log)
+        Tap(f"{name}?connect_timeout=0.01", new_name(), log)
 
 
 def test_runners_do_not_wait_for_each_other(name: str, tap: Any, in_thread: Any) -> None:
@@ -463,7 +463,7 @@ def test_record_ends_while_a_question_is_under_way(
 
 
 def test_record_needs_a_target(name: str, path: Path) -> None:
-    done = run("record", f"shm://{name}?connect=0.01", "elsewhere", path)
+    done = run("record", f"shm://{name}?connect_timeout=0.01", "elsewhere", path)
     assert done.returncode == 1 and name in done.stderr
     assert not path.exists()
 
@@ -538,7 +538,7 @@ def test_replay_needs_a_log_and_a_host(name: str, path: Path) -> None:
     path.write_text("no log\n")
     assert "expected a line of JSON" in run("replay", path, name).stderr
     path.unlink()
-    done = run("replay", log_of(path, *TOTALS), f"{name}?connect=0.01")
+    done = run("replay", log_of(path, *TOTALS), f"{name}?connect_timeout=0.01")
     assert done.returncode == 1 and name in done.stderr
 
 

@@ -332,9 +332,9 @@ def test_defaults_that_may_not(default):
 @pytest.mark.parametrize(
     ("name", "url"),
     [
-        ("b", "shm://b?connect=1.0&deadline=0.500000000"),
-        ("b?deadline=2", "shm://b?deadline=2&connect=1.0"),
-        ("shm://b?connect=3&wait=spin", "shm://b?connect=3&wait=spin&deadline=0.500000000"),
+        ("b", "shm://b?connect_timeout=1.0&deadline=0.500000000"),
+        ("b?deadline=2", "shm://b?deadline=2&connect_timeout=1.0"),
+        ("shm://b?connect_timeout=3&wait=spin", "shm://b?connect_timeout=3&wait=spin&deadline=0.500000000"),
     ],
 )
 def test_what_a_url_says_wins(name, url):

@@ -388,11 +388,11 @@ def test_a_url_is_made_what_the_core_understands():
         "shm://x",
         "pipe:///x",
         "pipe:///x?serdes=json",
-        "pipe:///x?connect=1&serdes=bytes&wait=spin",
+        "pipe:///x?connect_timeout=1&serdes=bytes&wait=spin",
         "pipe:///x?a",
     ]:
         assert shmbridge.plugins.resolve(url) == url
-    assert shmbridge.plugins.resolve("pipe:///x?serdes=protobuf&connect=1") == "pipe:///x?serdes=protobuf&connect=1"
+    assert shmbridge.plugins.resolve("pipe:///x?serdes=protobuf&connect_timeout=1") == "pipe:///x?serdes=protobuf&connect_timeout=1"
     message = "shmbridge.generated.bridge_pb2:DType"
     with pytest.raises(InvalidError, match="message class"):
         shmbridge.plugins.resolve(f"pipe:///x?serdes=protobuf&request={message}")

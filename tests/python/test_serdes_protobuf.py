@@ -329,10 +329,10 @@ def test_a_nameless_advice_is_the_only_field_of_its_message():
 def test_a_urls_classes_become_part_of_the_serdes_name():
     module = __name__
     url = plugins.resolve(
-        f"pipe:///p?connect=1&request={module}:Everything&serdes=protobuf&wait=spin&advice={module}:One"
+        f"pipe:///p?connect_timeout=1&request={module}:Everything&serdes=protobuf&wait=spin&advice={module}:One"
     )
     name = f"protobuf(advice:{module}:One,request:{module}:Everything)"
-    assert url == f"pipe:///p?serdes={name}&connect=1&wait=spin" and plugins.resolve(url) == url
+    assert url == f"pipe:///p?serdes={name}&connect_timeout=1&wait=spin" and plugins.resolve(url) == url
     seen = Core(name)
     assert seen.encode({"i32": 5}) == classes["Everything"](i32=5).SerializeToString()
     assert seen.decode_advice(classes["One"](decision=5).SerializeToString(), np.dtype("f4")) == {"decision": 5}

@@ -40,7 +40,7 @@ def yaml(request):
 def test_it_is_found_by_its_entry_point():
     assert "yaml" in serdes.names() and type(serdes.find("yaml")).__name__ == "Yaml"
     assert plugins.resolve("pipe:///p?serdes=yaml") == "pipe:///p?serdes=yaml"
-    assert plugins.resolve("pipe:///p?indent=4&serdes=yaml&connect=1") == "pipe:///p?serdes=yaml(indent:4)&connect=1"
+    assert plugins.resolve("pipe:///p?indent=4&serdes=yaml&connect_timeout=1") == "pipe:///p?serdes=yaml(indent:4)&connect_timeout=1"
     assert Core("yaml(indent:4)").encode({"x": [1]}) == b"x:\n    dtype: int64\n    shape: [1]\n    values: [1]\n"
 
 

@@ -93,7 +93,7 @@ public:
   }
 
 private:
-  // Opens $SHMBRIDGE_URL, or shm://inliner. A compiler waits a second for its host ("?connect=" in the URL says
+  // Opens $SHMBRIDGE_URL, or shm://inliner. A compiler waits a second for its host ("?connect_timeout=" in the URL says
   // otherwise); once a host was missing, the later advisors of this process do not wait again.
   void open() {
     static std::atomic<double> Patience = 1.0;

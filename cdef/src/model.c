@@ -1,0 +1,260 @@
+#include "model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "convert.h"
+
+enum { AGENTS = URL_OPTIONS + 1, SHAPE_TEXT = 160 };
+
+struct state {
+    struct local local;
+    const struct backend *backend;
+    struct model models[AGENTS];
+    uint32_t count;
+    struct model *_Atomic current; /* what computes now, for interrupt */
+    shmb_tensor *advice;
+    void *converted;
+    char text[URL_ROOM]; /* of the URL, which files and agents point into */
+};
+
+bool model_ports(struct port **ports, uint32_t *count, size_t wanted) {
+    *ports = calloc(wanted + 1, sizeof **ports);
+    *count = *ports ? (uint32_t)wanted : 0;
+    return *ports;
+}
+
+static void free_ports(struct port *ports, uint32_t count) {
+    for (uint32_t i = 0; ports && i < count; i++) free(ports[i].name);
+    free(ports);
+}
+
+/* Frees what is common; the backend's session is closed by now. */
+static void release(struct state *s) {
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct model *m = &s->models[i];
+        free_ports(m->inputs, m->input_count);
+        free_ports(m->outputs, m->output_count);
+        free(m->given);
+        free(m->results);
+        free(m->dims);
+        free(m->place);
+    }
+    local_close(&s->local);
+    free(s->advice);
+    free(s->converted);
+    free(s);
+}
+
+void model_close(shmb_runner *r) {
+    struct state *s = r->kind_state;
+    for (uint32_t i = 0; i < s->count; i++) s->backend->close(&s->models[i]);
+    release(s);
+}
+
+/* ---- Open ---- */
+
+/* Takes agent.NAME=FILE out of the URL; false when one agent comes twice. */
+static bool take_agents(struct state *s, struct url *url) {
+    if (*url->where) s->models[s->count++] = (struct model){.agent = "", .file = url->where};
+    for (int i = 0; i < url->count;) {
+        struct url_option o = url->options[i];
+        if (strncmp(o.name, "agent.", 6) != 0) {
+            i++;
+            continue;
+        }
+        for (uint32_t k = 0; k < s->count; k++)
+            if (strcmp(s->models[k].agent, o.name + 6) == 0) return false;
+        s->models[s->count++] = (struct model){.agent = o.name + 6, .file = o.value};
+        url->options[i] = url->options[--url->count];
+    }
+    return true;
+}
+
+static bool prepare(struct model *m) {
+    m->given = calloc(m->input_count + 1, sizeof *m->given);
+    m->results = calloc(m->output_count + 1, sizeof *m->results);
+    m->dims = calloc(m->input_count + 1, sizeof *m->dims);
+    m->place = calloc(m->input_count + 1, sizeof *m->place);
+    if (!m->given || !m->results || !m->dims || !m->place) return false;
+    for (uint32_t i = 0; i < m->input_count; i++) {
+        const struct port *p = &m->inputs[i];
+        m->given[i] = (shmb_tensor){.name = p->name, .dtype = p->dtype, .rank = p->rank, .dims = m->dims[i]};
+    }
+    return true;
+}
+
+static shmb_status open_all(struct state *s, shmb_runner *r, const struct url *url) {
+    uint32_t most = 0, opened = 0;
+    for (; opened < s->count; opened++) {
+        struct model *m = &s->models[opened];
+        struct url options = *url; /* each takes them all */
+        if (s->backend->open(m, &options, &r->broken)) break;
+        if (m->output_count > most) most = m->output_count;
+        if (url_done(&options, s->backend->known, &r->broken)) {
+            opened++;
+            break;
+        }
+    }
+    bool enough = !r->broken.status && (s->advice = calloc(most + 1, sizeof *s->advice));
+    for (uint32_t i = 0; enough && i < s->count; i++) enough = prepare(&s->models[i]);
+    if (enough && local_open(&s->local, r)) {
+        r->kind_state = s;
+        return SHMB_OK;
+    }
+    while (opened) s->backend->close(&s->models[--opened]);
+    return r->broken.status ? r->broken.status : fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
+}
+
+shmb_status model_open(const struct backend *backend, shmb_runner *r, struct url *url) {
+    struct state *s = calloc(1, sizeof *s);
+    if (!s) return fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
+    s->backend = backend;
+    struct url own = *url; /* what files and agents point into must last */
+    memcpy(s->text, url->text, sizeof s->text);
+    own.where = s->text + (url->where - url->text);
+    for (int i = 0; i < own.count; i++) {
+        own.options[i].name = s->text + (url->options[i].name - url->text);
+        if (*url->options[i].value) own.options[i].value = s->text + (url->options[i].value - url->text);
+    }
+    if (!take_agents(s, &own)) fail(&r->broken, SHMB_INVALID, "the URL names an agent twice");
+    else if (!s->count)
+        fail(&r->broken, SHMB_INVALID, "the URL names no file: expected %s:///FILE, or %s://?agent.NAME=FILE", url->scheme, url->scheme);
+    else if (open_all(s, r, &own) == SHMB_OK) return SHMB_OK;
+    release(s);
+    return r->broken.status;
+}
+
+/* ---- Ask ---- */
+
+/* "float32[?,300]" */
+static const char *shape_text(shmb_dtype dtype, int32_t rank, const int64_t *dims, char out[SHAPE_TEXT]) {
+    size_t used = (size_t)snprintf(out, SHAPE_TEXT, "%s[", shmb_dtype_name(dtype));
+    for (int i = 0; i < rank && used < SHAPE_TEXT; i++)
+        used += (size_t)(dims[i] < 0 ? snprintf(out + used, SHAPE_TEXT - used, "%s?", i ? "," : "")
+                                     : snprintf(out + used, SHAPE_TEXT - used, "%s%lld", i ? "," : "", (long long)dims[i]));
+    if (used < SHAPE_TEXT - 1) strcpy(out + used, "]");
+    return out;
+}
+
+/* The model that the request asks; NULL with r->error when there is none. */
+static struct model *choose(struct state *s, shmb_runner *r, const shmb_tensor *features) {
+    if (s->count == 1 && !*s->models->agent) return s->models; /* there is but one to ask */
+    const char *name = "";
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < r->builder.count; i++)
+        if (features[i].kind == SHMB_STRING && strcmp(features[i].name, "agent") == 0) name = features[i].data, bytes = (size_t)features[i].size;
+    char known[200] = "";
+    for (uint32_t i = 0; i < s->count; i++) {
+        const char *agent = s->models[i].agent;
+        if (strlen(agent) == bytes && memcmp(agent, name, bytes) == 0) return &s->models[i];
+        if (strlen(known) + strlen(agent) + 3 < sizeof known) strcat(strcat(known, i ? ", " : ""), *agent ? agent : "(none)");
+    }
+    fail(&r->error, SHMB_MISMATCH, "the feature \"agent\" says \"%.*s\": expected one of the URL's agents: %s", (int)(bytes < 100 ? bytes : 100), name, known);
+    return NULL;
+}
+
+/* Finds each input among the features, and compares dtypes. */
+static shmb_status place(struct model *m, const shmb_tensor *features, uint32_t count, struct error *e) {
+    for (uint32_t i = 0; i < m->input_count; i++) {
+        const struct port *p = &m->inputs[i];
+        char expected[SHAPE_TEXT], found[SHAPE_TEXT], names[200] = "";
+        uint32_t at = 0;
+        while (at < count && strcmp(features[at].name, p->name) != 0) at++;
+        shape_text(p->dtype, p->rank, p->dims, expected);
+        if (at == count) {
+            for (uint32_t k = 0; k < count; k++)
+                if (strlen(names) + strlen(features[k].name) + 3 < sizeof names) strcat(strcat(names, k ? ", " : ""), features[k].name);
+            return fail(e, SHMB_MISMATCH, "the model %.100s expects \"%.60s\", %s; found %s", m->file, p->name, expected, count ? names : "no features");
+        }
+        const shmb_tensor *f = &features[at];
+        if (f->kind != SHMB_TENSOR)
+            return fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found text or a list", p->name, m->file, expected);
+        if (f->dtype != p->dtype)
+            return fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s", p->name, m->file, expected,
+                        shape_text(f->dtype, f->rank, f->dims, found));
+        m->place[i] = at;
+    }
+    m->placed = true;
+    return SHMB_OK;
+}
+
+static bool sizes_fit(const struct port *p, const int64_t *dims) {
+    for (int i = 0; i < p->rank; i++)
+        if (p->dims[i] >= 0 && p->dims[i] != dims[i]) return false;
+    return true;
+}
+
+/* Gives the model this request's sizes and addresses. A feature may lack the model's first dim, where that may be 1. */
+static shmb_status fit(struct model *m, const shmb_tensor *features, bool *changed, bool *expanded, struct error *e) {
+    for (uint32_t i = 0; i < m->input_count; i++) {
+        const struct port *p = &m->inputs[i];
+        const shmb_tensor *f = &features[m->place[i]];
+        shmb_tensor *t = &m->given[i];
+        int64_t dims[SHMB_MAX_RANK] = {1};
+        bool lacks = f->rank + 1 == p->rank;
+        if (f->rank) memcpy(dims + lacks, f->dims, (size_t)f->rank * sizeof *dims);
+        if (f->rank + lacks != p->rank || !sizes_fit(p, dims)) {
+            char expected[SHAPE_TEXT], found[SHAPE_TEXT];
+            return fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s", p->name, m->file,
+                        shape_text(p->dtype, p->rank, p->dims, expected), shape_text(f->dtype, f->rank, f->dims, found));
+        }
+        size_t bytes = (size_t)p->rank * sizeof *dims;
+        if (t->data != f->data || memcmp(m->dims[i], dims, bytes) != 0) {
+            memcpy(m->dims[i], dims, bytes);
+            t->data = f->data;
+            t->size = f->size;
+            *changed = true;
+        }
+        *expanded |= lacks;
+    }
+    return SHMB_OK;
+}
+
+/* The one advice in the wanted dtype. */
+static shmb_status convert(struct state *s, shmb_runner *r, shmb_tensor *t) {
+    size_t bytes = (size_t)t->size * shmb_dtype_size(r->want);
+    free(s->converted);
+    s->converted = aligned_alloc(64, (bytes + 64) & ~(size_t)63);
+    if (!s->converted) return fail(&r->error, SHMB_NO_MEMORY, "no memory for the advice");
+    int64_t wrong = convert_tensor(t, r->want, s->converted);
+    if (wrong >= 0)
+        return fail(&r->error, SHMB_INEXACT, "\"%.60s\": element %lld of the model's %s has no exact counterpart in %s: ask for %s", t->name,
+                    (long long)wrong, shmb_dtype_name(t->dtype), shmb_dtype_name(r->want), shmb_dtype_name(t->dtype));
+    t->data = s->converted;
+    t->dtype = r->want;
+    return SHMB_OK;
+}
+
+shmb_status model_start(shmb_runner *r) {
+    struct state *s = r->kind_state;
+    const shmb_tensor *features = local_features(r);
+    struct model *m = features ? choose(s, r, features) : NULL;
+    if (!m) return r->error.status;
+    bool changed = false, expanded = false;
+    if (!s->local.same)
+        for (uint32_t i = 0; i < s->count; i++) s->models[i].placed = false;
+    if (!m->placed && place(m, features, r->builder.count, &r->error)) return r->error.status;
+    if (fit(m, features, &changed, &expanded, &r->error)) return r->error.status;
+    s->current = m;
+    shmb_status status = s->backend->run(m, changed, r->until, &r->error);
+    s->current = NULL;
+    if (status == SHMB_INTERRUPTED) atomic_store(&r->interrupted, 0);
+    if (status) return status;
+    for (uint32_t i = 0; i < m->output_count; i++) {
+        shmb_tensor *t = &s->advice[i];
+        *t = m->results[i];
+        t->name = m->outputs[i].name;
+        if (expanded && t->rank && *t->dims == 1) t->rank--, t->dims++;
+    }
+    if (r->want && m->output_count == 1 && s->advice->dtype != r->want && convert(s, r, s->advice)) return r->error.status;
+    local_answer(r, s->advice, m->output_count);
+    return SHMB_OK;
+}
+
+void model_interrupt(shmb_runner *r) {
+    struct state *s = r->kind_state;
+    struct model *m = s->current;
+    if (m && s->backend->interrupt) s->backend->interrupt(m);
+}
