@@ -285,7 +285,7 @@ def test_the_urls_deadline_wins(name, in_thread):
         (".hidden", InvalidError, "no name"),
         ("x" * 101, InvalidError, "no name"),
         ("bridge?connect_timeout=soon", InvalidError, "connect_timeout=soon: expected seconds"),
-        ("bridge?connect", InvalidError, "connect_timeout=: expected seconds"),
+        ("bridge?connect_timeout", InvalidError, "connect_timeout=: expected seconds"),
         ("bridge?wait=never", InvalidError, "wait=never: expected adaptive, spin or block"),
         ("bridge?dead=1", InvalidError, 'unknown option "dead"'),
         ("grpc://host:1", UnsupportedError, 'no runner for "grpc://": expected shm://NAME'),
