@@ -116,7 +116,7 @@ shmb_status model_open(const struct backend *backend, shmb_runner *r, struct url
     own.where = s->text + (url->where - url->text);
     for (int i = 0; i < own.count; i++) {
         own.options[i].name = s->text + (url->options[i].name - url->text);
-        if (*url->options[i].value) own.options[i].value = s->text + (url->options[i].value - url->text);
+        own.options[i].value = *url->options[i].value ? s->text + (url->options[i].value - url->text) : "";
     }
     if (!take_agents(s, &own)) fail(&r->broken, SHMB_INVALID, "the URL names an agent twice");
     else if (!s->count)
