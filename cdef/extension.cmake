@@ -20,7 +20,7 @@ add_custom_command(
 add_library(_native MODULE _native.c ${sources})
 set_source_files_properties(_native.c PROPERTIES COMPILE_OPTIONS -w) # generated
 set_target_properties(_native PROPERTIES INTERPROCEDURAL_OPTIMIZATION ${ipo})
-target_link_libraries(_native PRIVATE shmbridge_flags Threads::Threads rt)
+target_link_libraries(_native PRIVATE shmbridge_flags Threads::Threads rt ${CMAKE_DL_LIBS})
 # The calls that every message takes, without cffi around them; it calls the core that _native contains.
 add_library(_hot MODULE hot.c)
 # The limited API of 3.10, so that one wheel serves every Python; a free-threaded one has none.

@@ -394,9 +394,9 @@ struct options {
     double connect_timeout = 0; /* seconds to wait for a host and a free channel; default 10; negative: do not wait */
     double deadline = 0;        /* seconds for one evaluate; default: none */
     shmb_wait wait = SHMB_WAIT_DEFAULT;
-    int retries = 0;                      /* how many times one evaluate asks anew when the host is gone */
+    int retries = 0;                      /* how many times one evaluate connects and asks anew when the host is gone */
     double backoff = 0;                   /* seconds before the first retry; default 0.05, and twice as long each time */
-    const char *default_advice = nullptr; /* a number: the advice where nobody advises */
+    const char *default_advice = nullptr; /* a number, as "0" or "-1.5": the advice where nobody advises; counted by defaulted() */
 };
 
 /* Owns a shmb_runner. Move-only; for one thread at a time. A failed, closed or moved-from one accepts every call. */

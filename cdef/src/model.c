@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "convert.h"
+#include "wait.h"
+#include "watchdog.h"
 
 enum { AGENTS = URL_OPTIONS + 1, SHAPE_TEXT = 160 };
 
@@ -16,6 +18,7 @@ struct state {
     struct model *_Atomic current; /* what computes now, for interrupt */
     shmb_tensor *advice;
     void *converted;
+    size_t converted_room;
     char text[URL_ROOM]; /* of the URL, which files and agents point into */
 };
 
@@ -49,7 +52,8 @@ static void release(struct state *s) {
 
 void model_close(shmb_runner *r) {
     struct state *s = r->kind_state;
-    for (uint32_t i = 0; i < s->count; i++) s->backend->close(&s->models[i]);
+    bool forked = s->local.inherited.forked; /* then locks and threads behind a session are the parent's: it is left alone */
+    for (uint32_t i = 0; !forked && i < s->count; i++) s->backend->close(&s->models[i]);
     release(s);
 }
 
@@ -187,7 +191,8 @@ static bool sizes_fit(const struct port *p, const int64_t *dims) {
 }
 
 /* Gives the model this request's sizes and addresses. A feature may lack the model's first dim, where that may be 1. */
-static shmb_status fit(struct model *m, const shmb_tensor *features, bool *changed, bool *expanded, struct error *e) {
+static shmb_status fit(struct model *m, const shmb_tensor *features, struct error *e) {
+    m->expanded = false;
     for (uint32_t i = 0; i < m->input_count; i++) {
         const struct port *p = &m->inputs[i];
         const shmb_tensor *f = &features[m->place[i]];
@@ -205,18 +210,22 @@ static shmb_status fit(struct model *m, const shmb_tensor *features, bool *chang
             memcpy(m->dims[i], dims, bytes);
             t->data = f->data;
             t->size = f->size;
-            *changed = true;
+            m->changed = true;
         }
-        *expanded |= lacks;
+        m->expanded |= lacks;
     }
+    m->fitted = true;
     return SHMB_OK;
 }
 
 /* The one advice in the wanted dtype. */
 static shmb_status convert(struct state *s, shmb_runner *r, shmb_tensor *t) {
-    size_t bytes = (size_t)t->size * shmb_dtype_size(r->want);
-    free(s->converted);
-    s->converted = aligned_alloc(64, (bytes + 64) & ~(size_t)63);
+    size_t room = ((size_t)t->size * shmb_dtype_size(r->want) + 64) & ~(size_t)63;
+    if (room > s->converted_room) {
+        free(s->converted);
+        s->converted = aligned_alloc(64, room);
+        s->converted_room = s->converted ? room : 0;
+    }
     if (!s->converted) return fail(&r->error, SHMB_NO_MEMORY, "no memory for the advice");
     int64_t wrong = convert_tensor(t, r->want, s->converted);
     if (wrong >= 0)
@@ -227,26 +236,55 @@ static shmb_status convert(struct state *s, shmb_runner *r, shmb_tensor *t) {
     return SHMB_OK;
 }
 
+static void stop(void *model_state) {
+    struct state *s = model_state;
+    s->backend->interrupt(s->current);
+}
+
+static shmb_status compute_until(struct state *s, shmb_runner *r, struct model *m) {
+    shmb_status status;
+    do { /* an interrupt may stop the run that comes after the one it was for: again, then */
+        if (r->interrupted && atomic_exchange(&r->interrupted, 0)) return fail(&r->error, SHMB_INTERRUPTED, "interrupted while the model computed");
+        bool changed = m->changed;
+        m->changed = false;
+        r->error.status = SHMB_OK;
+        status = s->backend->run(m, changed, r->until, &r->error);
+        if (r->until != INT64_MAX && clock_ns() >= r->until)
+            return fail(&r->error, SHMB_TIMEOUT, "no advice within the deadline of %g s: give the model more time, or take a default",
+                        (double)r->deadline_ns / 1e9);
+    } while (status == SHMB_INTERRUPTED);
+    return status;
+}
+
+/* One run, which an interrupt or the deadline ends where the backend can be stopped. */
+static shmb_status compute(struct state *s, shmb_runner *r, struct model *m) {
+    struct watched w = {.until = r->until, .stop = stop, .context = s};
+    s->current = m; /* before the look at r->interrupted: whoever sets that sees this, or is seen */
+    bool watched = r->until != INT64_MAX && s->backend->interrupt && watchdog_begin(&w);
+    shmb_status status = compute_until(s, r, m);
+    if (watched) watchdog_end(&w);
+    s->current = NULL;
+    return status;
+}
+
 shmb_status model_start(shmb_runner *r) {
     struct state *s = r->kind_state;
     const shmb_tensor *features = local_features(r);
+    for (uint32_t i = 0; !s->local.still && i < s->count; i++) { /* also where no model is asked: local.c compares with the request before */
+        s->models[i].placed &= s->local.same;
+        s->models[i].fitted = false;
+    }
     struct model *m = features ? choose(s, r, features) : NULL;
     if (!m) return r->error.status;
-    bool changed = false, expanded = false;
-    if (!s->local.same)
-        for (uint32_t i = 0; i < s->count; i++) s->models[i].placed = false;
     if (!m->placed && place(m, features, r->builder.count, &r->error)) return r->error.status;
-    if (fit(m, features, &changed, &expanded, &r->error)) return r->error.status;
-    s->current = m;
-    shmb_status status = s->backend->run(m, changed, r->until, &r->error);
-    s->current = NULL;
-    if (status == SHMB_INTERRUPTED) atomic_store(&r->interrupted, 0);
+    if (!m->fitted && fit(m, features, &r->error)) return r->error.status;
+    shmb_status status = compute(s, r, m);
     if (status) return status;
     for (uint32_t i = 0; i < m->output_count; i++) {
         shmb_tensor *t = &s->advice[i];
         *t = m->results[i];
         t->name = m->outputs[i].name;
-        if (expanded && t->rank && *t->dims == 1) t->rank--, t->dims++;
+        if (m->expanded && t->rank && *t->dims == 1) t->rank--, t->dims++;
     }
     if (r->want && m->output_count == 1 && s->advice->dtype != r->want && convert(s, r, s->advice)) return r->error.status;
     local_answer(r, s->advice, m->output_count);

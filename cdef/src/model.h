@@ -23,7 +23,8 @@ struct model {
     shmb_tensor *given, *results; /* of run: inputs and outputs in the declared order */
     int64_t (*dims)[SHMB_MAX_RANK]; /* of given */
     uint32_t *place;                /* of each input among the request's features */
-    bool placed;
+    bool placed, fitted, expanded; /* placed and given for the request as it is; some lack the leading dim */
+    bool changed; /* have given's sizes or addresses, since the last run? */
 };
 
 struct backend {
@@ -33,7 +34,8 @@ struct backend {
     shmb_status (*open)(struct model *m, struct url *url, struct error *e);
     /* Computes, until `until` if it can be stopped. given[] have the ports' names, dtypes and ranks, and sizes that fit them; addresses and dims
      * are those of the call before unless `changed`. Fills results[] but for the names: dtype, rank, size, dims, data (64-byte
-     * aligned); all of that stays valid until the next run. Errors: MODEL, TIMEOUT, INTERRUPTED, NO_MEMORY. */
+     * aligned); all of that stays valid until the next run. Errors: MODEL, NO_MEMORY, INTERRUPTED (by interrupt alone; whether for good
+     * or for a deadline, model.c knows). */
     shmb_status (*run)(struct model *m, bool changed, int64_t until, struct error *e);
     void (*interrupt)(struct model *m); /* makes run end soon; signal-safe, from any thread; may be NULL */
     void (*close)(struct model *m);

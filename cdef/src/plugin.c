@@ -1,6 +1,5 @@
 /* Runner kinds that others register: the request lies in this process's memory, and one call answers it. */
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,13 +33,6 @@ static void release(struct state *s) {
     free(s);
 }
 
-/* "where?option=value&…" of what the library did not know itself. */
-static void with_options(const struct url *url, char *out, size_t room) {
-    size_t used = (size_t)snprintf(out, room, "%s", url->where);
-    for (int i = 0; i < url->count && used < room; i++)
-        used += (size_t)snprintf(out + used, room - used, "%c%s=%s", i ? '&' : '?', url->options[i].name, url->options[i].value);
-}
-
 static shmb_status plugin_open(shmb_runner *r, struct url *url, const shmb_options *options) {
     const struct plugin *p = (const struct plugin *)plugin_find(url->scheme);
     struct state *s = calloc(1, sizeof *s);
@@ -49,7 +41,7 @@ static shmb_status plugin_open(shmb_runner *r, struct url *url, const shmb_optio
         return fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
     }
     char where[URL_ROOM];
-    with_options(url, where, sizeof where);
+    url_where(url, where, sizeof where);
     s->registered = p->registered;
     s->advice.error = &r->error;
     shmb_sink sink = {.error = &r->broken};

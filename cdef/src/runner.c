@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "default.h"
 #include "host.h"
 #include "ring.h"
 #include "wait.h"
@@ -11,7 +12,16 @@
 
 static const char was_inherited[] = "this runner was inherited through fork: open another in the child";
 
-static bool is_inherited(const shmb_runner *r) { return r->forked && *r->forked; }
+static bool is_inherited(const shmb_runner *r) { return *r->forked; }
+
+shmb_runner *runner_new(void) {
+    static const volatile bool never;
+    shmb_runner *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->builder.error = &r->stuck;
+    r->forked = &never; /* what did not open */
+    return r;
+}
 
 void runner_begin(shmb_runner *r) {
     bool inherited = is_inherited(r); /* then even a message that was begun before may not be written to */
@@ -155,11 +165,15 @@ void *shmb_bind(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank
 
 /* ---- Ask ---- */
 
+/* Out of the way of those that end well. */
+__attribute__((noinline, cold)) static shmb_status failed(shmb_runner *r, shmb_status status) {
+    r->advice = NULL;
+    if (r->broken.status) r->error = r->broken;
+    return r->default_advice ? default_take(r, status) : status;
+}
+
 static shmb_status finish(shmb_runner *r, shmb_status status) {
-    if (status) {
-        r->has_advice = false;
-        if (r->broken.status) r->error = r->broken;
-    }
+    if (status) status = failed(r, status);
     forget_message(r);
     return status;
 }
@@ -178,7 +192,7 @@ shmb_status runner_check_names(shmb_runner *r) {
 shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
     if (!r) return SHMB_NO_MEMORY;
     runner_begin(r);
-    r->has_advice = false;
+    r->advice = NULL;
     r->asked = true;
     r->want = want;
     if ((unsigned)want > SHMB_BFLOAT16 && !r->stuck.status) fail(&r->stuck, SHMB_INVALID, "expected a dtype to have the advice as, found %d", (int)want);
@@ -213,6 +227,7 @@ static shmb_status check_wanted(shmb_runner *r) {
 }
 
 int runner_wait(shmb_runner *r, int64_t until) {
+    if (!r->asking) return SHMB_OK; /* the default advice was taken when it began */
     int status = is_inherited(r) ? (int)fail(&r->error, SHMB_FORKED, was_inherited) : r->kind->proceed(r, until < r->until ? until : r->until);
     if (status == PENDING && was_interrupted(r)) {
         r->kind->abandon(r);
@@ -225,7 +240,7 @@ int runner_wait(shmb_runner *r, int64_t until) {
     if (status == PENDING) return PENDING;
     r->asking = false;
     if (status == SHMB_OK) {
-        r->has_advice = true;
+        r->advice = r->kind->advice;
         status = check_wanted(r);
     }
     return finish(r, (shmb_status)status);
@@ -246,9 +261,9 @@ static shmb_status evaluate_scalar(shmb_runner *r, shmb_dtype dtype, void *out) 
     shmb_tensor t;
     shmb_status status = shmb_evaluate_as(r, dtype);
     if (status) return status;
-    r->kind->advice(r, 0, &t);
+    r->advice(r, 0, &t);
     if (t.size != 1 || t.kind != SHMB_TENSOR)
-        return r->has_advice = false, fail(&r->error, SHMB_MISMATCH, "expected advice of one element, found \"%.100s\" with %lld", t.name, (long long)t.size);
+        return r->advice = NULL, fail(&r->error, SHMB_MISMATCH, "expected advice of one element, found \"%.100s\" with %lld", t.name, (long long)t.size);
     memcpy(out, t.data, shmb_dtype_size(dtype));
     return SHMB_OK;
 }
@@ -272,14 +287,14 @@ int64_t shmb_defaulted(const shmb_runner *r) { return r ? r->defaulted : 0; }
 
 /* ---- Read ---- */
 
-int64_t shmb_advice_count(const shmb_runner *r) { return r && r->has_advice ? r->advice_count : 0; }
+int64_t shmb_advice_count(const shmb_runner *r) { return r && r->advice ? r->advice_count : 0; }
 
 shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
     if (!r) return SHMB_NO_MEMORY;
     int64_t count = shmb_advice_count(r);
     if (index < 0 || index >= count)
         return fail(&r->error, SHMB_INVALID, "there is no advice %lld: the last evaluate gave %lld", (long long)index, (long long)count);
-    r->kind->advice(r, (uint32_t)index, out);
+    r->advice(r, (uint32_t)index, out);
     return SHMB_OK;
 }
 
@@ -290,7 +305,7 @@ shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {
     char names[256] = "";
     for (int64_t i = 0; i < count; i++) {
         shmb_tensor t;
-        r->kind->advice(r, (uint32_t)i, &t);
+        r->advice(r, (uint32_t)i, &t);
         if (name && strcmp(t.name, name) == 0) return *out = t, SHMB_OK;
         size_t used = strlen(names);
         if (used + strlen(t.name) + 3 < sizeof names) strcat(strcat(names, i ? ", " : ""), t.name);

@@ -38,14 +38,14 @@ struct shmb_runner {
     bool filling, bound;
     bool asked; /* ever: it is too late to bind */
     bool asking; /* a question is under way */
-    const volatile bool *forked; /* has a fork made this a child's copy? NULL when it did not open */
-    struct number *default_advice; /* NULL: none (default.c) */
+    const volatile bool *forked; /* has a fork made this a child's copy? */
+    struct default_advice *default_advice; /* NULL: none (default.c) */
     int64_t defaulted;
     int64_t deadline_ns; /* 0: none */
     int64_t until;       /* of the evaluate in progress */
     shmb_dtype want;
     _Atomic int interrupted;
-    bool has_advice;
+    void (*advice)(shmb_runner *r, uint32_t index, shmb_tensor *out); /* reads the advice that is there: the kind's or the default; NULL: none */
     uint32_t advice_count;
     shmb_dtype advice_dtype; /* of the first field: what is asked for each time costs no look at the tensor */
 };
@@ -57,6 +57,10 @@ extern const struct runner_kind embedded_runner;
 const struct runner_kind *kind_find(const char *scheme);
 /* The kind that serves what was registered for a scheme; NULL when nothing was. It lives as long as the process. */
 const struct runner_kind *plugin_find(const char *scheme);
+/* A runner without a kind; NULL when there is no memory. */
+shmb_runner *runner_new(void);
+/* Opens what the URL says, as it says, once; the options that every runner has are not the kind's business. Sets r->kind, or r->broken. */
+shmb_status runner_connect(shmb_runner *r, struct url *url, const shmb_options *options);
 /* Begins a message unless one is being filled: then r->builder has its memory. */
 void runner_begin(shmb_runner *r);
 /* SHMB_INVALID when the features' names make no message: for kinds without layouts, which find that themselves. */

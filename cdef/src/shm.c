@@ -172,7 +172,7 @@ static int take_reply(shmb_runner *r) {
 
 static void shm_begin(shmb_runner *r) {
     struct shm *s = r->kind_state;
-    while (!s->out.free && !r->has_advice && receiver_ready(&s->in)) /* the last advice stays readable until evaluate */
+    while (!s->out.free && !r->advice && receiver_ready(&s->in)) /* the last advice stays readable until evaluate */
         if (take_reply(r) > SHMB_OK && r->broken.status) {
             r->stuck = r->broken;
             return;

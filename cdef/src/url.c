@@ -1,5 +1,6 @@
 #include "url.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,14 @@ static bool parse_seconds(const char *text, double *out) {
     return true;
 }
 
+static bool parse_count(const char *text, int32_t *out) {
+    int64_t value = 0;
+    if (!*text) return false;
+    for (; *text >= '0' && *text <= '9' && value <= INT32_MAX; text++) value = value * 10 + (*text - '0');
+    *out = (int32_t)value;
+    return !*text && value <= INT32_MAX;
+}
+
 static bool parse_wait(const char *text, shmb_wait *out) {
     static const char *const names[] = {"", "adaptive", "spin", "block"};
     for (int i = 1; i <= SHMB_WAIT_BLOCK; i++)
@@ -27,16 +36,19 @@ static bool parse_wait(const char *text, shmb_wait *out) {
 
 /* An option that every kind has; *known is false when it is none. */
 static shmb_status parse_option(const char *name, const char *value, shmb_options *options, bool *known, struct error *e) {
-    double seconds;
+    double seconds = 0, *times = NULL;
     *known = true;
-    if (strcmp(name, "connect_timeout") == 0) {
-        if (!parse_seconds(value, &seconds)) return fail(e, SHMB_INVALID, "connect_timeout=%.60s: expected seconds, e.g. 0.5, 2s or 500ms", value);
-        options->connect_timeout = seconds > 0 ? seconds : -1;
-    } else if (strcmp(name, "deadline") == 0) {
-        if (!parse_seconds(value, &seconds)) return fail(e, SHMB_INVALID, "deadline=%.60s: expected seconds, e.g. 0.5, 2s or 500ms", value);
-        options->deadline = seconds;
-    } else if (strcmp(name, "wait") == 0) {
+    if (strcmp(name, "connect_timeout") == 0) times = &options->connect_timeout;
+    else if (strcmp(name, "deadline") == 0) times = &options->deadline;
+    else if (strcmp(name, "backoff") == 0) times = &options->backoff;
+    if (times && !parse_seconds(value, &seconds)) return fail(e, SHMB_INVALID, "%s=%.60s: expected seconds, e.g. 0.5, 2s or 500ms", name, value);
+    if (times) *times = times == &options->connect_timeout && seconds <= 0 ? -1 : seconds;
+    else if (strcmp(name, "wait") == 0) {
         if (!parse_wait(value, &options->wait)) return fail(e, SHMB_INVALID, "wait=%.60s: expected adaptive, spin or block", value);
+    } else if (strcmp(name, "retries") == 0) {
+        if (!parse_count(value, &options->retries)) return fail(e, SHMB_INVALID, "retries=%.60s: expected a whole number, 0 or more", value);
+    } else if (strcmp(name, "default_advice") == 0) {
+        options->default_advice = value;
     } else {
         *known = false;
     }
@@ -80,4 +92,10 @@ const char *url_take(struct url *url, const char *name) {
 shmb_status url_done(const struct url *url, const char *known, struct error *e) {
     if (!url->count) return SHMB_OK;
     return fail(e, SHMB_INVALID, "unknown option \"%.60s\" in the URL: expected %sconnect_timeout, deadline, wait, retries, backoff or default_advice", url->options[0].name, known);
+}
+
+void url_where(const struct url *url, char *out, size_t room) {
+    size_t used = (size_t)snprintf(out, room, "%s", url->where);
+    for (int i = 0; i < url->count && used < room; i++)
+        used += (size_t)snprintf(out + used, room - used, "%c%s=%s", i ? '&' : '?', url->options[i].name, url->options[i].value);
 }

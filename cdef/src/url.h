@@ -23,5 +23,7 @@ shmb_status url_split(const char *text, struct url *url, shmb_options *options, 
 const char *url_take(struct url *url, const char *name);
 /* Fails when options are left that nobody took; known: those of the kind, e.g. "serdes, ", or "". */
 shmb_status url_done(const struct url *url, const char *known, struct error *e);
+/* "where?option=value&…": with the options that nobody took. */
+void url_where(const struct url *url, char *out, size_t room);
 
 #endif

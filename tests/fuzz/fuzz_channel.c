@@ -173,7 +173,7 @@ static void set_back(struct shm *s, struct channel_line *line) {
     memset(s->out.lane.ring, 0, 2 * sizeof *s->out.lane.ring);
     memset(s->in.lane.ring, 0, 2 * sizeof *s->in.lane.ring);
     shmb_discard(r);
-    r->has_advice = false;
+    r->advice = NULL;
     r->error = r->stuck = r->broken = (struct error){0};
     s->generation = ++generation;
     s->sequence = 0;

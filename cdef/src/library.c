@@ -1,0 +1,97 @@
+#include "library.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What was tried, for the message: "PLACE (why), PLACE (why)". */
+struct looked {
+    char text[400];
+    size_t used;
+};
+
+static void note(struct looked *at, const char *place, const char *why) {
+    int wrote = snprintf(at->text + at->used, sizeof at->text - at->used, "%s%s (%.150s)", at->used ? ", " : "", place, why);
+    if (wrote > 0) at->used += (size_t)wrote < sizeof at->text - at->used ? (size_t)wrote : sizeof at->text - 1 - at->used;
+}
+
+static void *try(const char *file, struct looked *at) {
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror(); /* usually begins with the file's name */
+        size_t name = strlen(file);
+        if (!why) why = "no reason given";
+        note(at, file, strncmp(why, file, name) == 0 && strncmp(why + name, ": ", 2) == 0 ? why + name + 2 : why);
+    }
+    return library;
+}
+
+/* A file that the user named: never looked for in the library path, as dlopen does where there is no slash. */
+static void *try_named(const char *file, struct looked *at) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s%s", strchr(file, '/') ? "" : "./", file);
+    return try(path, at);
+}
+
+static void *try_pattern(const char *pattern, struct looked *at) {
+    void *library = NULL;
+    glob_t found;
+    if (glob(pattern, 0, NULL, &found)) {
+        note(at, pattern, "no such file");
+        return NULL;
+    }
+    for (size_t i = found.gl_pathc; i > 0 && !library; i--) library = try(found.gl_pathv[i - 1], at); /* the highest version first */
+    globfree(&found);
+    return library;
+}
+
+/* In the site-packages that this library itself lies in (shmbridge/lib/libshmbridge.so, shmbridge/_native.abi3.so), and the virtual
+ * environment's. */
+static void *try_packages(const char *package, struct looked *at) {
+    static const char own_address;
+    char pattern[PATH_MAX];
+    void *library = NULL;
+    Dl_info self;
+    if (dladdr(&own_address, &self) && self.dli_fname && strrchr(self.dli_fname, '/')) {
+        char *folder = strdup(self.dli_fname);
+        for (int up = 0; folder && !library && up < 3; up++) {
+            char *slash = strrchr(folder, '/');
+            if (!slash) break;
+            *slash = 0;
+            const char *last = strrchr(folder, '/');
+            if (!last || !strstr(last, "-packages")) continue; /* site-packages, Debian's dist-packages */
+            snprintf(pattern, sizeof pattern, "%s/%s", folder, package);
+            library = try_pattern(pattern, at);
+        }
+        free(folder);
+    }
+    const char *environment = getenv("VIRTUAL_ENV");
+    if (library || !environment || !*environment) return library;
+    snprintf(pattern, sizeof pattern, "%s/lib/python3*/site-packages/%s", environment, package);
+    return try_pattern(pattern, at);
+}
+
+void *library_open(const struct library *l, struct error *e) {
+    struct looked at = {.text = ""};
+    const char *variable = l->variable ? getenv(l->variable) : NULL;
+    void *library = NULL;
+    if (l->file) {
+        library = try_named(l->file, &at);
+    } else if (variable && *variable) {
+        library = try_named(variable, &at);
+    } else {
+        if (l->package) library = try_packages(l->package, &at);
+        for (int i = 0; !library && l->names && l->names[i]; i++) library = try(l->names[i], &at);
+    }
+    if (!library) fail(e, SHMB_INVALID, "%s does not load%s%s: looked at %s", l->what, l->hint ? ": " : "", l->hint ? l->hint : "", at.text);
+    return library;
+}
+
+void *library_symbol(void *library, const char *file, const char *symbol, struct error *e) {
+    void *address = dlsym(library, symbol);
+    if (!address) fail(e, SHMB_INVALID, "%.200s: expected a library that exports %.100s, found none of that name", file, symbol);
+    return address;
+}

@@ -1,0 +1,211 @@
+/* A runner with a default advice goes on where nobody advises: it opens without a host, gives the number in the wanted dtype, counts,
+ * says so once; the caller's own faults stay. */
+#include "bridge.h"
+
+static int said, errors; /* a pipe's end: what the library writes to stderr; that stderr was */
+
+/* What was said since the last time. */
+static const char *hear(void) {
+    static char text[4096];
+    fflush(stderr);
+    ssize_t n = read(said, text, sizeof text - 1);
+    text[n > 0 ? n : 0] = 0;
+    return text;
+}
+
+/* What else was said, such as why the test fails. */
+static void tell(void) {
+    const char *text = hear();
+    if (write(errors, text, strlen(text)) < 0) abort();
+}
+
+static shmb_runner *with_default(const char *url, const char *advice, shmb_status expected) {
+    shmb_runner *r;
+    shmb_options o = {.size = sizeof o, .connect_timeout = -1, .default_advice = advice};
+    CHECK_STATUS(r, shmb_open(url, &o, &r), expected);
+    return r;
+}
+
+static void texts(void) {
+    static const char *const bad[] = {"", "abc", "1e999", "nan", "NaN", "Infinity", "-Infinity", "inf", "0x10", "1 ", " 1", "+1", ".5", "1.", "1,5", "--1",
+                                      "18446744073709551616", "true", "[1]", "\"1\""};
+    static const char *const good[] = {"0", "-1", "1.5", "1e-3", "-0.0", "9223372036854775807", "18446744073709551615", "1E+2"};
+    char url[128];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        shmb_runner *r = with_default("nobody", bad[i], SHMB_INVALID);
+        CHECK(strstr(shmb_error_message(r), "default_advice=") && strstr(shmb_error_message(r), "expected a finite number"));
+        CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+        CHECK(shmb_defaulted(r) == 0);
+        shmb_close(r);
+        snprintf(url, sizeof url, "nobody?connect_timeout=0&default_advice=%s", bad[i]);
+        CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_INVALID);
+        shmb_close(r);
+    }
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) shmb_close(with_default("nobody", good[i], SHMB_OK));
+    snprintf(url, sizeof url, "nobody?default_advice=2"); /* what the URL says wins */
+    shmb_runner *r = with_default(url, "abc", SHMB_OK);
+    int64_t advice;
+    CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
+    CHECK(advice == 2);
+    shmb_close(r);
+    hear();
+}
+
+/* No host: everything works but that nobody looks at the features. */
+static void without_a_host(void) {
+    shmb_runner *r = with_default("shm://nobody-here", "3", SHMB_OK);
+    shmb_tensor t;
+    int64_t i64 = 0;
+    int32_t i32 = 0;
+    float f32 = 0;
+    double f64 = 0;
+    CHECK(!*hear());
+    shmb_feature_f32(r, "x", 5)[4] = 1;
+    shmb_set_string(r, "s", "text", -1);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+    const char *line = hear();
+    CHECK(strstr(line, "shmbridge: shm://nobody-here: ") == line && strstr(line, ": going on with the default advice 3 (counted, not said again)\n"));
+    CHECK(shmb_advice_count(r) == 1 && shmb_advice(r, NULL, &t) == SHMB_OK);
+    CHECK(strcmp(t.name, "advice") == 0 && t.rank == 0 && t.size == 1 && t.kind == SHMB_TENSOR && t.dtype == SHMB_INT64 && *(const int64_t *)t.data == 3);
+    CHECK(shmb_advice(r, "advice", &t) == SHMB_OK && shmb_advice_at(r, 0, &t) == SHMB_OK && shmb_advice_at(r, 1, &t) == SHMB_INVALID);
+    CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_i32(r, &i32), SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_f32(r, &f32), SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_f64(r, &f64), SHMB_OK);
+    CHECK(i64 == 3 && i32 == 3 && f32 == 3 && f64 == 3);
+    for (int d = SHMB_BOOL; d <= SHMB_BFLOAT16; d++) CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)d), d == SHMB_BOOL ? SHMB_INEXACT : SHMB_OK);
+    CHECK(shmb_defaulted(r) == 5 + 12);
+    CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)99), SHMB_NO_HOST); /* no dtype for a default */
+    CHECK(shmb_advice_count(r) == 0 && shmb_defaulted(r) == 17);
+    CHECK(!*hear());
+    shmb_close(r);
+
+    r = with_default("nobody-here", "0", SHMB_OK);
+    int64_t *bound = shmb_bind(r, "b", SHMB_INT64, 0, NULL);
+    for (int i = 0; i < 3; i++) {
+        *bound = i;
+        CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+    }
+    CHECK(shmb_defaulted(r) == 3);
+    shmb_close(r);
+    hear();
+}
+
+/* Fractions: float32 gets the nearest, integers must be exact. */
+static void fractions(void) {
+    shmb_runner *r = with_default("nobody-here", "0.1", SHMB_OK);
+    shmb_tensor t;
+    float f32;
+    double f64;
+    int64_t i64 = 7;
+    CHECK_STATUS(r, shmb_evaluate_f32(r, &f32), SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_f64(r, &f64), SHMB_OK);
+    CHECK(f32 == 0.1f && f64 == 0.1);
+    CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_INEXACT);
+    CHECK(i64 == 7 && strstr(shmb_error_message(r), "0.1") && strstr(shmb_error_message(r), "int64"));
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+    CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && t.dtype == SHMB_FLOAT64 && shmb_defaulted(r) == 3);
+    shmb_close(r);
+    r = with_default("nobody-here", "1e3", SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_OK);
+    CHECK(i64 == 1000);
+    shmb_close(r);
+    hear();
+}
+
+/* Each status of a model behind a registered scheme: its own advice, the default, or the error. */
+static shmb_status next;
+
+static shmb_status open_any(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+    (void)context, (void)state;
+    CHECK(options->retries == 0 && options->backoff == 0 && !options->default_advice); /* the library's own business */
+    return *where ? shmb_sink_fail(failure, next, "did not open") : SHMB_OK;
+}
+
+static shmb_status evaluate_any(void *state, const shmb_tensor *features, int64_t count, shmb_dtype want, double deadline, shmb_sink *advice) {
+    (void)state, (void)features, (void)count, (void)want, (void)deadline;
+    if (next) return shmb_sink_fail(advice, next, "as it was told");
+    *(int64_t *)shmb_sink_field(advice, "own", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL) = 5;
+    return SHMB_OK;
+}
+
+static void statuses(void) {
+    static const shmb_runner_kind any = {.size = sizeof any, .scheme = "any", .open = open_any, .evaluate = evaluate_any};
+    CHECK(shmb_register_runner(&any) == SHMB_OK);
+    for (int s = SHMB_OK; s <= SHMB_NO_MEMORY; s++) {
+        bool opens = s == SHMB_NO_HOST || s == SHMB_BUSY || s == SHMB_HOST_GONE || s == SHMB_CLOSED || s == SHMB_CORRUPT || s == SHMB_TIMEOUT;
+        bool defaults = opens || s == SHMB_DROPPED || s == SHMB_MODEL;
+        int64_t advice = 0;
+        next = SHMB_OK;
+        shmb_runner *r = with_default("any://", "8", SHMB_OK);
+        next = (shmb_status)s;
+        CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), s && !defaults ? s : SHMB_OK);
+        CHECK(advice == (s == SHMB_OK ? 5 : defaults ? 8 : 0) && shmb_defaulted(r) == (s && defaults));
+        next = SHMB_OK; /* is it for good? */
+        bool lasts = s == SHMB_HOST_GONE || s == SHMB_CLOSED || s == SHMB_CORRUPT;
+        shmb_status after = s == SHMB_FORKED ? SHMB_FORKED : SHMB_OK;
+        CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), after);
+        if (!after) CHECK(advice == (lasts ? 8 : 5));
+        shmb_close(r);
+        next = (shmb_status)s;
+        if (s) shmb_close(with_default("any://fails", "8", opens ? SHMB_OK : (shmb_status)s));
+    }
+    hear();
+}
+
+/* A host that answers, fails, is slow, and goes: said once, and its own advice is taken again whenever there is some. */
+static void with_a_host(void) {
+    struct bridge b;
+    int64_t advice = 0;
+    bridge_open(&b, "default", small_plan, SHMB_WAIT_DEFAULT);
+    shmb_runner *r = bridge_connect(&b, "default_advice=-4");
+    shmb_set_i64(r, "x", 1);
+    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    CHECK(shmb_defaulted(r) == 0);
+    shmb_feature_u8(r, "x", 1)[0] = 1; /* the model fails */
+    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    shmb_tensor t;
+    CHECK(shmb_defaulted(r) == 1 && shmb_advice(r, NULL, &t) == SHMB_OK && *(const int64_t *)t.data == -4);
+    CHECK(strstr(hear(), "unknown dtype: going on with the default advice -4"));
+    shmb_set_i64(r, "x", 1);
+    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && *(const int64_t *)t.data == 2 && shmb_defaulted(r) == 1);
+    shmb_set_deadline(r, 0.01);
+    CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK); /* nobody answers */
+    CHECK(advice == -4 && shmb_defaulted(r) == 2);
+    shmb_set_deadline(r, 0);
+    shmb_set_i64(r, "x", 1);
+    shmb_set_i64(r, "x", 1);
+    CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_INVALID);
+    shmb_interrupt(r);
+    CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_INTERRUPTED);
+    memset(shmb_feature_u8(r, "x", 70000), 0, 70000);
+    CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_TOO_LARGE);
+    pid_t child = fork();
+    if (child == 0) _exit(shmb_evaluate_i64(r, &advice) == SHMB_FORKED && shmb_defaulted(r) == 2 ? 0 : 1);
+    CHECK(process_wait(child) == 0);
+    shmb_host_close(b.host);
+    for (int i = 3; i < 6; i++) {
+        CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
+        CHECK(advice == -4 && shmb_defaulted(r) == i);
+    }
+    CHECK(!*hear());
+    shmb_close(r);
+    bridge_close(&b);
+}
+
+int main(void) {
+    int ends[2];
+    CHECK(pipe2(ends, O_NONBLOCK) == 0);
+    errors = dup(2);
+    dup2(ends[1], 2);
+    said = ends[0];
+    atexit(tell);
+    texts();
+    without_a_host();
+    fractions();
+    statuses();
+    with_a_host();
+    CHECK(shmb_defaulted(NULL) == 0);
+    return 0;
+}

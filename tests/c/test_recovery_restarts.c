@@ -1,0 +1,98 @@
+/* A host that is killed and started again in mid-run: with retries no evaluate of any thread is lost, and bound features stay where
+ * they were. */
+#include "bridge.h"
+
+#ifdef THREAD_SANITIZER
+enum { THREADS = 1 }; /* it does not see the C library's own lock of what sem_open and sem_close share */
+#else
+enum { THREADS = 3 };
+#endif
+enum { RESTARTS = 6, ANSWERS = 60 };
+
+static char name[64];
+static _Atomic long answered;
+
+/* Takes the name over from the dead host before it. */
+static void serve_as(struct bridge *b) {
+    char from[NAME_ROOM], to[NAME_ROOM], path[NAME_ROOM + 16], target[NAME_ROOM + 16];
+    shmb_segment_name(b->name, NULL, from);
+    shmb_segment_name(name, NULL, to);
+    snprintf(path, sizeof path, "/dev/shm%s", from);
+    snprintf(target, sizeof target, "/dev/shm%s", to);
+    CHECK(rename(path, target) == 0);
+    snprintf(b->name, sizeof b->name, "%s", name);
+    bridge_serve(b);
+}
+
+/* A process that has a host running, and for each byte it reads kills that and starts another; ends with its input. */
+static void supervise(int in) {
+    char byte, unused[64], path[NAME_ROOM];
+    for (bool more = true; more;) {
+        shmb_segment_info info = {0};
+        pid_t host = host_process("recovering", unused, serve_as);
+        more = read(in, &byte, 1) == 1;
+        process_kill(host);
+        shmb_segment_name(name, NULL, path);
+        int fd = shm_open(path, O_RDWR, 0);
+        CHECK(fd < 0 || shmb_inspect(fd, &info, NULL));
+        close(fd);
+        for (int k = -1; k < (int)info.channels; k++) {
+            shmb_semaphore_name(info.session, k, path);
+            sem_unlink(path);
+        }
+        snprintf(unused, sizeof unused, "recovering-%d", (int)host); /* one that was killed before it had the name */
+        bridge_clean(unused);
+    }
+    bridge_clean(name);
+    _exit(0);
+}
+
+static void *work(void *which) {
+    bool binds = (uintptr_t)which == 1;
+    shmb_runner *r;
+    shmb_options o = {.size = sizeof o, .retries = 100000, .backoff = 0.001, .wait = (uintptr_t)which == 2 ? SHMB_WAIT_BLOCK : SHMB_WAIT_DEFAULT};
+    CHECK_STATUS(r, shmb_open(name, &o, &r), SHMB_OK);
+    int64_t *bound = binds ? shmb_bind(r, "echo", SHMB_INT64, 0, NULL) : NULL;
+    float *v = binds ? shmb_bind(r, "v", SHMB_FLOAT32, 1, (const int64_t[]){100}) : NULL;
+    for (int64_t i = 0; atomic_load(&answered) < RESTARTS * ANSWERS; i++) {
+        shmb_tensor t;
+        int64_t advice;
+        if (binds) {
+            *bound = i;
+            v[99] = (float)i;
+            CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+            CHECK(shmb_advice(r, "echo", &t) == SHMB_OK && *(const int64_t *)t.data == i);
+            CHECK(shmb_advice(r, "v", &t) == SHMB_OK && ((const float *)t.data)[99] == (float)i);
+        } else {
+            shmb_set_i64(r, "x", i);
+            CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
+            CHECK(advice == i + 1);
+        }
+        atomic_fetch_add(&answered, 1);
+    }
+    CHECK(shmb_defaulted(r) == 0);
+    shmb_close(r);
+    return NULL;
+}
+
+int main(void) {
+    int ends[2];
+    pthread_t threads[THREADS];
+    snprintf(name, sizeof name, "recovers-%d", (int)getpid());
+    CHECK(pipe(ends) == 0);
+    pid_t supervisor = fork();
+    if (supervisor == 0) {
+        close(ends[1]);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        supervise(ends[0]);
+    }
+    for (uintptr_t i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
+    for (int i = 1; i < RESTARTS; i++) {
+        while (atomic_load(&answered) < i * ANSWERS) usleep(200);
+        CHECK(write(ends[1], "k", 1) == 1);
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    close(ends[1]);
+    CHECK(process_wait(supervisor) == 0);
+    return 0;
+}
