@@ -48,3 +48,8 @@ def examples() -> Path:
 def preload() -> Path:
     """The library that LD_PRELOAD puts into an unmodified compiler."""
     return prefix() / "lib" / "libshmbridge-preload.so"
+
+
+def embedding() -> Path:
+    """The library with which C programs run this Python in their own process, once `shmbridge embed` has made it."""
+    return prefix() / "lib" / "libshmbridge-python.so"

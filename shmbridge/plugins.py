@@ -8,13 +8,22 @@ subclass of `shmbridge.runners.RunnerKind`) or "serdes" (a subclass of `shmbridg
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 import pkgutil
 import threading
+from pathlib import Path
 from typing import Any
 
 from shmbridge._native import ffi, lib
 from shmbridge.errors import ShmbridgeError, UnsupportedError
 
+python_schemes: set[str] = set()  # of the runners that this package has registered in the C core
+# The libraries that the C core loads: the variable that names one, and where a wheel has it.
+WHEELS = {
+    "onnx": ("SHMBRIDGE_ONNXRUNTIME", "onnxruntime", "capi/libonnxruntime.so*"),
+    "tflite": ("SHMBRIDGE_LITERT", "ai_edge_litert", "libLiteRt.so"),
+}
 _carried = threading.local()
 
 
@@ -56,7 +65,7 @@ def find(group: str, name: str) -> Any:
 
 def resolve(url: str) -> str:
     """The URL for `shmb_open`: Python plug-ins that it names, a SerDes or what is behind the scheme, are known to the C core
-    when this returns. Errors: UnsupportedError, and what the plug-in raises."""
+    when this returns, and what the core loads for a scheme is named. Errors: UnsupportedError, and what the plug-in raises."""
     scheme, mark, _ = url.partition("://")
     if not mark:
         return url
@@ -68,6 +77,19 @@ def resolve(url: str) -> str:
         from shmbridge import serdes
 
         return serdes.resolve(url)
+    elif scheme in WHEELS:
+        return _with_library(url, *WHEELS[scheme])
+    return url
+
+
+def _with_library(url: str, variable: str, package: str, pattern: str) -> str:
+    """The URL that also says where the package, which is not imported, has its library, unless that or the environment names one."""
+    if "library=" in url or os.environ.get(variable):
+        return url
+    spec = importlib.util.find_spec(package)
+    for place in (spec.submodule_search_locations if spec else None) or []:
+        for file in sorted(Path(place).glob(pattern)):
+            return f"{url}{'&' if '?' in url else '?'}library={file}"
     return url
 
 
@@ -75,8 +97,14 @@ def resolve(url: str) -> str:
 
 
 def failed(sink: Any, error: BaseException, status: int) -> int:
-    """Ends a callback that raised: the sink gets the error's text, with the status of a ShmbridgeError, else `status`. What
-    no program catches (Ctrl-C) is kept for raise_carried. Returns the status."""
+    """Ends a callback that raised: the sink gets its outcome. Returns the status."""
+    status, text = outcome(error, status)
+    return int(lib.shmb_sink_fail(sink, status, text))
+
+
+def outcome(error: BaseException, status: int) -> tuple[int, bytes]:
+    """What C is told of an exception: the status of a ShmbridgeError, else `status`, and its text. What no program catches
+    (Ctrl-C) is kept for raise_carried."""
     try:
         text = str(error)
         if not isinstance(error, ShmbridgeError):
@@ -90,7 +118,7 @@ def failed(sink: Any, error: BaseException, status: int) -> int:
     elif not isinstance(error, Exception):
         status = lib.SHMB_INTERRUPTED
         carry(error)
-    return int(lib.shmb_sink_fail(sink, status, text.encode(errors="replace").replace(b"\0", b"\\0")))
+    return status, text.encode(errors="replace").replace(b"\0", b"\\0")
 
 
 def carry(error: BaseException) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 import threading
 import time
@@ -33,11 +35,17 @@ class Runner:
         connect_timeout: float | None = None,
         deadline: float | None = None,
         wait: str = "adaptive",
+        retries: int = 0,
+        backoff: float | None = None,
+        default_advice: float | None = None,
     ) -> None:
         self._r: Any = ffi.NULL
         self._lock = threading.Lock()  # held while evaluate uses the handle
         self._closing = False
-        self._r = _open(url, connect_timeout, deadline or 0, wait_code(wait))
+        if not 0 <= retries < 1 << 31:
+            raise InvalidError(f"retries={retries!r}: expected 0 or more, below 2**31")
+        options = {"deadline": deadline or 0, "wait": wait_code(wait), "retries": retries, "backoff": backoff or 0}
+        self._r = _open(url, connect_timeout, options, _number_text(default_advice))
         self._advice: dict[str, Any] = {}
         self._tensor = ffi.new("shmb_tensor *")
         self._known: dict[str, tuple[Any, Any, int, bytes, Any]] = {}
@@ -109,6 +117,11 @@ class Runner:
         """All fields of the last advice by name; empty after an error."""
         return self._advice
 
+    @property
+    def defaulted(self) -> int:
+        """How many evaluates took the default advice; 0 once closed."""
+        return int(lib.shmb_defaulted(self._r))
+
     def _read(self) -> dict[str, Any]:
         t, advice = self._tensor, {}
         for i in range(lib.shmb_advice_count(self._r)):
@@ -147,23 +160,41 @@ class Runner:
             self.close()
 
 
-def _open(url: str | None, connect_timeout: float | None, deadline: float, wait: int) -> Any:
+def _number_text(value: float | None) -> Any:
+    """A number as C's options have it."""
+    if value is None:
+        return ffi.NULL
+    if isinstance(value, (float, np.floating)):
+        return plugins.c_text(repr(float(value)))
+    try:
+        return plugins.c_text(str(operator.index(value)))
+    except TypeError:
+        raise InvalidError(f"default_advice={value!r}: expected an int or a float") from None
+
+
+def _open(url: str | None, connect_timeout: float | None, chosen_options: dict[str, Any], default_advice: Any) -> Any:
     """shmb_open in slices, so that Ctrl-C works while there is no host."""
     start, chosen = time.monotonic(), os.environ.get("SHMBRIDGE_URL") if url is None else url
     text = ffi.NULL if chosen is None else plugins.resolve(chosen).encode()
     out, timeout = ffi.new("shmb_runner **"), ffi.new("double *")
+    in_python = (chosen or "").partition("://")[0] in plugins.python_schemes  # which sees Ctrl-C itself
     seconds = 0 if connect_timeout is None else connect_timeout or -1  # 0 means the default in C
+    size = ffi.sizeof("shmb_options")
     options = ffi.new(
         "shmb_options *",
-        {"size": ffi.sizeof("shmb_options"), "connect_timeout": seconds, "deadline": deadline, "wait": wait},
+        {"size": size, "connect_timeout": seconds, "default_advice": default_advice, **chosen_options},
     )
     while True:
-        status = lib.shmb_open_slice(text, options, CONNECT_SLICE, timeout, out)
+        left = start + timeout[0] - time.monotonic() if timeout[0] else math.inf
+        status = lib.shmb_open_slice(text, options, left if in_python else CONNECT_SLICE, timeout, out)
         if not status:
+            return out[0]
+        again = status in RETRY and time.monotonic() - start < timeout[0]
+        if not again and not lib.shmb_open_end(out[0], status):
             return out[0]
         why = ffi.string(lib.shmb_error_message(out[0])).decode(errors="replace")
         lib.shmb_close(out[0])
-        if status not in RETRY or time.monotonic() - start >= timeout[0]:
+        if not again:
             _raise(status, why)
 
 
@@ -179,10 +210,28 @@ def connect(
     connect_timeout: float | None = None,
     deadline: float | None = None,
     wait: str = "adaptive",
+    retries: int = 0,
+    backoff: float | None = None,
+    default_advice: float | None = None,
 ) -> Runner:
     """Opens a runner. url: "shm://NAME" or NAME; "pipe:///PATH?serdes=NAME", a SerDes of shmbridge.serdes; a scheme that a plug-in
     of shmbridge.runners has; None reads $SHMBRIDGE_URL. connect_timeout: seconds to wait for a host
     and a free channel; None: 10. Options in the URL win. deadline: seconds for one evaluate; None: no end, though the host's death ends it. wait:
-    "adaptive", "spin" or "block". Errors: InvalidError, UnsupportedError, NoHostError, BusyError, DeadlineError (a live
+    "adaptive", "spin" or "block".
+
+    retries: how many times one evaluate connects and asks anew where no host serves (NoHostError, BusyError, HostGoneError,
+    ClosedError, CorruptError), after pauses of `backoff` seconds (None: 0.05), each twice as long up to 16 times, less a random part.
+    default_advice: what evaluate gives where nobody advises (these, DeadlineError, DroppedError and ModelError), in the wanted
+    dtype; said once on stderr, counted by `Runner.defaulted`. Such a runner also connects without a host. In full: shmb_options.
+
+    Errors: InvalidError, UnsupportedError, NoHostError, BusyError, DeadlineError (a live
     host did not answer), IncompatibleError, NotPermittedError, CorruptError, SystemCallError."""
-    return Runner(url, connect_timeout=connect_timeout, deadline=deadline, wait=wait)
+    return Runner(
+        url,
+        connect_timeout=connect_timeout,
+        deadline=deadline,
+        wait=wait,
+        retries=retries,
+        backoff=backoff,
+        default_advice=default_advice,
+    )

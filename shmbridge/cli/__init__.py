@@ -16,9 +16,12 @@ MODULES = {
     "run": "run",
     "record": "record",
     "replay": "replay",
+    "relay": "relay",
     "ls": "list",
     "gc": "list",
+    "compile": "compile",
     "config": "config",
+    "embed": "embed",
 }
 
 

@@ -14,6 +14,7 @@ ANSWERS = {
     "cmakedir": (_config.cmakedir, "for cmake -Dshmbridge_DIR=…"),
     "pkgconfigdir": (_config.pkgconfigdir, "for PKG_CONFIG_PATH=…"),
     "prefix": (_config.prefix, "the directory that holds include/ and lib/"),
+    "embedding": (_config.embedding, "what `shmbridge embed` makes: Python inside C programs"),
     "examples": (_config.examples, "the directory of the example compilers' sources"),
     "version": (lambda: shmbridge.__version__, "the library's version"),
 }

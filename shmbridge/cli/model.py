@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import numpy as np
 
 from shmbridge.batch import Batch
 from shmbridge.errors import InvalidError, MismatchError
+from shmbridge.runners.python import load
 from shmbridge.tensor import Array, TensorSpec, describe
 
 Model = Callable[[Mapping[str, Any]], Any]
@@ -31,21 +29,10 @@ DTYPE_OF_ONNX = {
 def load_python(place: str, option: str = "--python") -> Model:
     """The function that "module:function" names; the current directory is searched first. ClickException: why not, with the
     option that named it."""
-    module, colon, name = place.partition(":")
-    if not (module and colon and name):
-        raise click.UsageError(f"{option} {place}: expected MODULE:FUNCTION, for one my_model:advise")
-    sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        where = "" if at.filename == __file__ or "importlib" in at.filename else f" ({at.filename}:{at.lineno})"
-        raise click.ClickException(f"{option} {place}: {type(error).__name__}: {error}{where}") from error
-    if not callable(found):
-        raise click.ClickException(f"{option} {place}: expected a function, found {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
+        return load(place, os.getcwd())
+    except InvalidError as error:
+        raise click.ClickException(f"{option} {error}") from error
 
 
 class OnnxModel:

@@ -13,6 +13,7 @@ import numpy as np
 
 from shmbridge import plugins
 from shmbridge._native import lib
+from shmbridge.errors import UnsupportedError
 
 _adding = threading.RLock()  # a plug-in may connect while it is imported
 
@@ -25,6 +26,8 @@ class RunnerKind:
     An exception fails the open or the evaluate with its type and text; a ShmbridgeError keeps its status, and NoHostError,
     BusyError and DeadlineError of the constructor mean another try until the connect deadline.
     """
+
+    connect_timeout: float = 10  # seconds, set before the constructor runs; what one try may wait at most; below 0: do not wait
 
     def __init__(self, where: str, **options: str) -> None:
         raise NotImplementedError
@@ -40,10 +43,17 @@ class RunnerKind:
 
 
 def ensure(scheme: str) -> None:
-    """Makes the plug-in of that scheme known to the C core; nothing when there is none. Errors: UnsupportedError (it does not
-    load, or is no RunnerKind)."""
+    """Makes the plug-in of that scheme known to the C core. Errors: UnsupportedError (there is none, it does not load, or is no
+    RunnerKind)."""
     with _adding:
-        if scheme in plugins.names("runners") and not lib.shmb_scheme_known(scheme.encode()):
-            from shmbridge.runners._register import register
+        if lib.shmb_scheme_known(scheme.encode()):
+            return
+        known = plugins.names("runners")
+        if scheme not in known:
+            raise UnsupportedError(
+                f'there is no runner for "{scheme}://": expected shm://NAME, pipe:///PATH, onnx://, aot://, tflite://, or one of '
+                f"{', '.join(f'{name}://' for name in known)}"
+            )
+        from shmbridge.runners._register import register
 
-            register(scheme, plugins.find("runners", scheme))
+        register(scheme, plugins.find("runners", scheme))

@@ -19,7 +19,9 @@ def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
     try:
         kind: type[RunnerKind] = ffi.from_handle(context)
         path, _, query = ffi.string(where).decode().partition("?")
-        runner = kind(path, **dict(part.partition("=")[::2] for part in query.split("&") if part))
+        runner = kind.__new__(kind)
+        runner.connect_timeout = options.connect_timeout
+        runner.__init__(path, **dict(part.partition("=")[::2] for part in query.split("&") if part))  # type: ignore[misc]
         state[0] = handle = ffi.new_handle(runner)
         _open_runners[handle] = runner
         return int(lib.SHMB_OK)
@@ -72,3 +74,4 @@ def register(scheme: str, kind: Any) -> None:
         why = "the core's registry is full" if status == lib.SHMB_NO_MEMORY else "its name is taken or empty"
         raise_status(status, f'the runner of "{scheme}://" cannot be registered: {why}')
     _kept.append((text, handle, struct))
+    plugins.python_schemes.add(scheme)

@@ -15,7 +15,7 @@ import numpy as np
 
 from shmbridge import tensor
 from shmbridge._native import lib
-from shmbridge.errors import CorruptError, InvalidError, TooLargeError, UnsupportedError
+from shmbridge.errors import CorruptError, InvalidError, TooLargeError, UnsupportedError, raise_status
 
 try:
     from google.protobuf.message import DecodeError, EncodeError
@@ -98,11 +98,12 @@ def _read(field: Any) -> Any:
 
 
 class Protobuf(SerDes):
-    """request, advice: "module:Class", the user's own message class; None: Message of bridge.proto."""
+    """request, advice: the user's own message class, or its name "module:Class"; None: Message of bridge.proto."""
 
-    def __init__(self, request: str | None = None, advice: str | None = None) -> None:
-        self._request = UserMessage(_import(request)) if request else None
-        self._advice = UserMessage(_import(advice)) if advice else None
+    def __init__(self, request: Any = None, advice: Any = None) -> None:
+        self._request, self._advice = (
+            UserMessage(_import(kind) if isinstance(kind, str) else kind) if kind else None for kind in (request, advice)
+        )
 
     def encode(self, fields: Mapping[str, Any]) -> bytes:
         return self.encode_request(fields, None)
@@ -120,6 +121,11 @@ class Protobuf(SerDes):
         if self._advice and list(advice) == ["advice"]:
             advice = {self._advice.only_field("advice"): advice["advice"]}
         return _encode(self._advice, advice, lib.SHMB_ANY)
+
+    def encode_failure(self, status: int, text: str) -> bytes:
+        """What decode_advice raises as the error of that status; for Message of bridge.proto alone."""
+        failure = schema.Failure(status=status, text=text.encode(errors="replace").decode())
+        return bytes(schema.Message(failure=failure).SerializeToString())
 
     def decode_advice(self, data: bytes, want: np.dtype[Any] | None) -> Mapping[str, Any]:
         return _decode(self._advice, data)[0]
@@ -142,6 +148,8 @@ def _decode(user: UserMessage | None, data: bytes) -> tuple[dict[str, Any], np.d
     if user:
         return user.values(parse(user.kind, data)), None
     message, values = parse(schema.Message, data), dict[str, Any]()
+    if message.HasField("failure"):
+        raise_status(message.failure.status, message.failure.text)
     for field in message.fields:
         if field.name in values:
             raise CorruptError(f'"{field.name}" comes twice in a protobuf message')

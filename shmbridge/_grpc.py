@@ -1,0 +1,335 @@
+"""What both ends of grpc:// share: the URL's options, credentials and limits, what goes over the wire, and what became of it.
+
+grpc://HOST:PORT or grpc://unix:/PATH, with options:
+  role        who serves: "server" or "client". A host serves unless told, and a runner calls; both the other way round is training,
+              in which the compiler serves and the trainer calls. A host with role=client takes several addresses, with commas between
+  cert, key   files (PEM): this side's certificate chain and its key
+  ca          file (PEM): whom this side trusts. A server with it lets only those in that have a certificate of theirs
+  tls         1: a client trusts whom the system trusts
+  name        what the server's certificate must say, where that is not the address
+  message_bytes   of the largest message that is taken in; 64 MiB
+  keepalive   seconds without a word after which the other side is asked whether it lives, and again until its answer; 5 (0: never)
+  service, messages   the user's own package.Service/Method, of one request and one response, and the Python module of its messages
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from concurrent.futures import Executor, Future
+from typing import Any, NamedTuple, NoReturn
+
+from shmbridge._native import lib
+from shmbridge.errors import (
+    BY_STATUS,
+    BusyError,
+    ClosedError,
+    CorruptError,
+    DeadlineError,
+    HostGoneError,
+    IncompatibleError,
+    InUseError,
+    InvalidError,
+    ModelError,
+    NoHostError,
+    NotPermittedError,
+    ShmbridgeError,
+    TooLargeError,
+    UnsupportedError,
+)
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say on stderr comes as exceptions
+try:
+    import grpc
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+except ImportError as error:
+    raise UnsupportedError(
+        f"grpc:// needs the packages grpcio and grpcio-health-checking: pip install shmbridge[grpc] ({error})"
+    ) from error
+from shmbridge.serdes.protobuf import Protobuf
+
+RpcError = grpc.RpcError
+Cancelled = grpc.FutureCancelledError
+SERVICE = "shmbridge.Bridge"
+READY = ("shmb-ready", "1")  # initial metadata of a stream whose other side is there
+STATUS = "shmb-status"  # metadata: a shmb_status
+TEXT = "shmb-text-bin"  # metadata: its text, where the call has no other place for it
+DOUBT = 5.0  # seconds without a word after which the other side is asked whether it lives
+CODES = {  # how other people's clients learn of a failure
+    lib.SHMB_BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    lib.SHMB_TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    lib.SHMB_INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    lib.SHMB_MISMATCH: grpc.StatusCode.INVALID_ARGUMENT,
+    lib.SHMB_CORRUPT: grpc.StatusCode.INVALID_ARGUMENT,
+    lib.SHMB_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    lib.SHMB_CLOSED: grpc.StatusCode.UNAVAILABLE,
+    lib.SHMB_HOST_GONE: grpc.StatusCode.UNAVAILABLE,
+    lib.SHMB_NO_HOST: grpc.StatusCode.UNAVAILABLE,
+}
+ERRORS: dict[Any, type[ShmbridgeError]] = {  # what other people's servers say
+    grpc.StatusCode.UNAVAILABLE: HostGoneError,
+    grpc.StatusCode.CANCELLED: ClosedError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: TooLargeError,
+    grpc.StatusCode.PERMISSION_DENIED: NotPermittedError,
+    grpc.StatusCode.UNAUTHENTICATED: NotPermittedError,
+    grpc.StatusCode.UNIMPLEMENTED: IncompatibleError,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidError,
+    grpc.StatusCode.DATA_LOSS: CorruptError,
+    grpc.StatusCode.INTERNAL: CorruptError,
+}
+
+
+class Options(NamedTuple):
+    """The URL's, as above."""
+
+    role: str
+    cert: str = ""
+    key: str = ""
+    ca: str = ""
+    tls: str = ""
+    name: str = ""
+    message_bytes: int = 64 << 20
+    keepalive: float = DOUBT
+    service: str = ""
+    messages: str = ""
+
+
+def options_of(given: dict[str, str], role: str) -> Options:
+    """Checked; role: unless told. Errors: InvalidError."""
+    found: dict[str, Any] = {"role": role, **given}
+    unknown = found.keys() - set(Options._fields)
+    if unknown:
+        raise InvalidError(f"grpc:// has no option {', '.join(sorted(unknown))}: expected {', '.join(Options._fields)}")
+    if found["role"] not in ("server", "client"):
+        raise InvalidError(f"role={found['role']}: expected server or client")
+    for name, kind in (("message_bytes", int), ("keepalive", float)):
+        try:
+            if name in found:
+                found[name] = kind(found[name])
+        except ValueError:
+            raise InvalidError(f"{name}={found[name]}: expected a number") from None
+    made = Options(**found)
+    if bool(made.cert) != bool(made.key) or (made.role == "server" and (made.ca or made.tls) and not made.cert):
+        raise InvalidError("TLS needs both cert=FILE and key=FILE, the certificate chain and its key, on the side that serves")
+    if made.message_bytes < 1:
+        raise InvalidError(f"message_bytes={made.message_bytes}: expected 1 or more")
+    return made
+
+
+def split(url: str, role: str) -> tuple[str, Options]:
+    """What stands in a host's URL: the address, and the options."""
+    where, _, query = url.partition("://")[2].partition("?")
+    return where, options_of(dict(part.partition("=")[::2] for part in query.split("&") if part), role)
+
+
+class Method:
+    """What goes over the wire: in streams of our own messages, or as one of the user's calls."""
+
+    def __init__(self, own: str, options: Options) -> None:
+        self.user, service = bool(options.service), options.service or f"{SERVICE}/{own}"
+        self.path, self.codec = f"/{service}", Protobuf()
+        if self.user:
+            asked, answered = _messages(service, options.messages)
+            training = own == "getObservation"  # then what is sent is the advice
+            self.codec = Protobuf(*((answered, asked) if training else (asked, answered)))
+
+
+def _messages(service: str, module: str) -> tuple[Any, Any]:
+    """The classes of a user's method: request, response. Errors: InvalidError, UnsupportedError."""
+    from google.protobuf import descriptor_pool, message_factory
+
+    name, _, method = service.rpartition("/")
+    try:
+        importlib.import_module(module)
+        found = descriptor_pool.Default().FindServiceByName(name).methods_by_name[method]
+    except Exception as error:
+        raise InvalidError(
+            f"service={service}&messages={module}: expected package.Service/Method, and the Python module that protoc made of it, "
+            f"which can be imported: {type(error).__name__}: {error}"
+        ) from error
+    if getattr(found, "client_streaming", False) or getattr(found, "server_streaming", False):
+        raise UnsupportedError(f"{service}: expected a method of one request and one response, found a stream")
+    return message_factory.GetMessageClass(found.input_type), message_factory.GetMessageClass(found.output_type)
+
+
+# ---- Both sides of a connection ----
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise InvalidError(f"{path}: expected a file in PEM: {error.strerror}") from error
+
+
+def _arguments(options: Options) -> list[tuple[str, Any]]:
+    doubt, user = round(options.keepalive * 1000), bool(options.service)
+    alive = [
+        ("grpc.keepalive_time_ms", doubt),
+        ("grpc.keepalive_timeout_ms", doubt),
+        ("grpc.http2.ping_timeout_ms", doubt),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+    return [
+        ("grpc.max_receive_message_length", options.message_bytes),
+        ("grpc.max_send_message_length", -1),  # it is for the receiver to say
+        *(alive if doubt and not user else []),  # other people's servers end a connection that asks often
+    ]
+
+
+def channel(address: str, options: Options) -> Any:
+    """A connection that makes itself."""
+    arguments = [
+        *_arguments(options),
+        ("grpc.use_local_subchannel_pool", 1),  # who connects anew does not inherit a dead one's pause
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 2000),  # that is how long one try may take
+        ("grpc.max_reconnect_backoff_ms", 2000),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.service_config_disable_resolution", 1),
+    ]
+    if options.name:
+        arguments.append(("grpc.ssl_target_name_override", options.name))
+    if not (options.ca or options.tls or options.cert):
+        return grpc.insecure_channel(address, arguments)
+    files = [_read(path) if path else None for path in (options.ca, options.key, options.cert)]
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(*files), arguments)
+
+
+class _Threads(Executor):
+    """A thread for each call. Those of a ThreadPoolExecutor would keep a program from its end for as long as a stream is open."""
+
+    def submit(self, function: Any, /, *args: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function(*args, **named))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        return future
+
+
+class Server:
+    """A gRPC server of one method and of the health service, on a port of its own.
+
+    behavior: as gRPC has it: (requests, context) yields replies for our streams, (request, context) returns the reply for a user's
+    method; in bytes. Errors: InUseError, InvalidError."""
+
+    def __init__(self, address: str, options: Options, method: Method, behavior: Any) -> None:
+        make = grpc.unary_unary_rpc_method_handler if method.user else grpc.stream_stream_rpc_method_handler
+        handler = make(behavior)
+
+        class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+            def service(self, details: Any) -> Any:
+                return handler if details.method == method.path else None
+
+        self._server = grpc.server(_Threads(), options=[*_arguments(options), ("grpc.so_reuseport", 0)])
+        alive = health.HealthServicer()
+        for service in ("", method.path[1:].rpartition("/")[0]):
+            alive.set(service, health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(alive, self._server)
+        self._server.add_generic_rpc_handlers((Handler(),))
+        self.address = address
+        if address.startswith("unix:"):
+            _refuse_live(address[5:])
+        try:
+            if options.cert:
+                pair = [(_read(options.key), _read(options.cert))]
+                trusted = _read(options.ca) if options.ca else None
+                credentials = grpc.ssl_server_credentials(pair, trusted, require_client_auth=bool(trusted))
+                port = self._server.add_secure_port(address, credentials)
+            else:
+                port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise _bind_error(address, error) from error
+        if not address.startswith("unix:"):
+            self.address = f"{address.rpartition(':')[0]}:{port}"
+        self._server.start()
+
+    def stop(self) -> None:
+        """Lets what is under way say why it ends, for a moment, and ends the rest."""
+        self._server.stop(0.5).wait(2)
+
+
+def _refuse_live(path: str) -> None:
+    """gRPC takes a socket's file over from whoever listens there."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1)
+        if probe.connect_ex(path) == 0:
+            raise InUseError(f"unix:{path}: another server listens there")
+
+
+def _bind_error(address: str, why: Exception) -> ShmbridgeError:
+    """gRPC does not tell why an address cannot be had: this asks again."""
+    import errno
+    import socket
+
+    host, _, port = address.rpartition(":")
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(where)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return InUseError(f"{address}: another server listens there: choose another port, or 0 for a free one")
+        return InvalidError(f"{address}: expected HOST:PORT of this machine, or unix:/PATH: {error.strerror}")
+    return InvalidError(f"{address}: expected HOST:PORT of this machine, or unix:/PATH, and certificates that fit: {why}")
+
+
+# ---- What became of a call ----
+
+
+def refuse(context: Any, error: ShmbridgeError) -> NoReturn:
+    """Ends the call with a status, from which `error_of` makes the error again."""
+    context.set_trailing_metadata(((STATUS, str(error.status)),))
+    context.abort(CODES.get(error.status, grpc.StatusCode.UNKNOWN), str(error)[:500])
+    raise error  # abort has raised
+
+
+def status_in(metadata: Any) -> int:
+    """The shmb_status of metadata; 0: none."""
+    found = dict(metadata or ()).get(STATUS, "")
+    return int(found) if isinstance(found, str) and found.isdecimal() and int(found) in BY_STATUS else 0
+
+
+def error_of(error: Any, address: str, sent: int = 0) -> ShmbridgeError:
+    """The exception of an RpcError; sent: bytes of the request."""
+    status, code, text = status_in(error.trailing_metadata()), error.code(), error.details() or ""
+    if status:
+        return BY_STATUS[status](text)
+    kind = ERRORS.get(code, ModelError)
+    if kind is TooLargeError and "larger than" not in text:
+        kind = BusyError
+    if kind is TooLargeError:
+        text = f"{text} (the request had {sent} bytes): raise message_bytes= in the URL of the side that takes the message"
+    return kind(f"grpc://{address}: {code.name}: {text}")
+
+
+def wait_ready(connection: Any, address: str, seconds: float) -> None:
+    """Until it is connected. Errors: NoHostError."""
+    try:
+        grpc.channel_ready_future(connection).result(seconds)
+    except grpc.FutureTimeoutError:
+        raise why_not(connection, address, seconds) from None
+
+
+def why_not(connection: Any, address: str, seconds: float) -> ShmbridgeError:
+    """Nobody has answered in that time: why?"""
+    check = connection.unary_unary("/grpc.health.v1.Health/Check")
+    try:
+        check(b"", timeout=0.25)
+    except grpc.RpcError as error:
+        if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED):
+            return NoHostError(f"no server at grpc://{address} within {seconds:g} s: {error.details()}")
+        if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return NoHostError(f"no answer from grpc://{address} within {seconds:g} s")
+    return DeadlineError(f"the server at grpc://{address} is alive, but did not let this runner in within {seconds:g} s")

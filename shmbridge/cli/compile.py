@@ -1,0 +1,120 @@
+"""shmbridge compile: a model as a library that compilers call in their own process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import shutil
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shmbridge._native import ffi, lib
+
+SOURCES = ("onnx", "tensorflow", "torch")
+
+
+class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 8.4 has it without arguments
+    """NAME=SIZE."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        name, _, size = str(value).partition("=")
+        if not name or not size.isdigit() or not int(size):
+            self.fail(f"{value!r}: expected NAME=SIZE, a size of at least 1", param, ctx)
+        return name, int(size)
+
+
+def source_of(model: Path) -> str:
+    """Which of SOURCES the file looks like."""
+    if model.is_dir() and (model / "saved_model.pb").exists():
+        return "tensorflow"
+    if model.suffix in (".pt2", ".onnx"):
+        return {".pt2": "torch", ".onnx": "onnx"}[model.suffix]
+    raise click.ClickException(
+        f"{model}: expected a file .onnx, a TensorFlow SavedModel's folder or a file .pt2 of torch.export: say --from {'|'.join(SOURCES)}"
+    )
+
+
+def show(library: Path) -> None:
+    """Prints a library's ports."""
+    try:
+        loaded = ctypes.CDLL(str(library.absolute()))
+        address = ctypes.cast(loaded.shmb_model_entry, ctypes.c_void_p).value
+    except (OSError, AttributeError) as error:
+        raise click.ClickException(f"{library}: expected a library made by shmbridge compile: {error}") from error
+    model = ffi.cast("shmb_model_entry_fn", address)()
+    if hasattr(loaded, "shmb_model_source"):
+        click.echo(f"from {(ctypes.c_char * 1000).in_dll(loaded, 'shmb_model_source').value.decode(errors='replace')}")
+    for what, count, ports in (("input", model.input_count, model.inputs), ("output", model.output_count, model.outputs)):
+        for i in range(count):
+            port = ports[i]
+            dims = ",".join("?" if port.dims[k] < 0 else str(port.dims[k]) for k in range(port.rank))
+            name, dtype = ffi.string(port.name).decode(errors="replace"), ffi.string(lib.shmb_dtype_name(port.dtype)).decode()
+            click.echo(f"{what:6} {name}: {dtype}[{dims}]")
+
+
+def install(made: Path, to: Path) -> None:
+    """Puts a file in another's place at once: who has the old one loaded keeps it."""
+    beside = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
+    try:
+        shutil.copy(made, beside)
+        os.replace(beside, to)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="The library to make.")
+@click.option("--weights", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+              help="Write the weights there, and not into the library: aot:///model.so?weights=FILE loads them, and a model that is "
+                   "still in training changes FILE alone (say no -o then).")  # fmt: skip
+@click.option("--from", "source", type=click.Choice(SOURCES), help="What MODEL is.  [default: by its name]")
+@click.option("--dim", "sizes", multiple=True, type=Size(), metavar="NAME=SIZE", help="Gives an open dimension of an ONNX model a size.")
+@click.option("--signature", metavar="KEY", help="Which signature of a SavedModel.  [default: serving_default]")
+@click.option("--native", is_flag=True, help="For this machine's processor alone: faster, not portable.")
+@click.option("--no-check", is_flag=True, help="Do not compare the result with the model on random inputs.")
+@click.option("--keep", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Keep what was generated there.")
+@click.option("--show", "only_show", is_flag=True, help="MODEL is such a library: print its inputs and outputs.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the commands that run.")
+def compile(
+    model: Path, output: Path | None, weights: Path | None, source: str | None, sizes: tuple[tuple[str, int], ...], signature: str | None,
+    native: bool, no_check: bool, keep: Path | None, only_show: bool, verbose: bool,
+) -> None:  # fmt: skip
+    """Compile MODEL to a library that needs no runtime, for aot:// URLs.
+
+    MODEL is an ONNX file, a TensorFlow SavedModel or a PyTorch export (torch.export.save). A compiler opens
+    aot:///path/of/library.so in place of shm://NAME.
+    """
+    from shmbridge.compile.check import check
+    from shmbridge.compile.toolchain import CompileError, Job
+
+    if only_show:
+        return show(model)
+    if not output and not weights:
+        raise click.UsageError("expected -o FILE")
+    kind = source or source_of(model)
+    with tempfile.TemporaryDirectory(prefix="shmbridge-compile-") as folder:
+        job = Job(model.absolute(), Path(folder), bool(weights), native, dict(sizes), signature, click.echo, verbose)
+        try:
+            built = import_module(f"shmbridge.compile.{kind}").build(job)
+            if output:
+                library = job.link(built)
+                if not no_check:
+                    click.echo(check(built, library))
+                install(library, output)
+        except CompileError as error:
+            raise click.ClickException(str(error)) from error
+        finally:
+            if keep:
+                shutil.copytree(folder, keep, dirs_exist_ok=True)
+        if weights and built.weights:
+            install(built.weights, weights)

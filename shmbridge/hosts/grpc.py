@@ -1,0 +1,260 @@
+"""Compilers on other machines: "grpc://HOST:PORT" serves them at one port; "grpc://H1:P1,H2:P2?role=client" calls those that
+serve themselves, which is how ML-Compiler-Bridge trains. `shmbridge._grpc` has the other options."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import threading
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from shmbridge import _grpc
+from shmbridge._grpc import Method
+from shmbridge._native import lib
+from shmbridge.errors import BusyError, InterruptedCallError, InvalidError, RunnerGoneError, ShmbridgeError
+from shmbridge.host import Host
+from shmbridge.tap import Exact
+
+CLAIM = 0.1  # seconds that one try of a runner waits for a channel; it tries again
+QUEUE = 1.0  # seconds that a call of a user's method waits for another to end where all channels are taken
+PAUSE = 0.1  # seconds before a worker that has gone is called again, or more
+
+
+class _Stand:
+    """A runner of the private bridge, which stands for one far away. Its questions may be given up by any thread."""
+
+    def __init__(self, url: str, seconds: float) -> None:
+        self._runner = Exact(url, connect_timeout=seconds, wait="block")
+        self._lock = threading.Lock()
+        self._asker: Any = None
+        self._given_up = False
+        self.busy = False
+
+    def answer(self, method: Method, data: bytes, asker: Any) -> bytes:
+        """The reply to a question in bytes. asker: who may give it up. Errors: ShmbridgeError."""
+        with self._lock:
+            self._asker, self._given_up = asker, False
+        try:
+            features, want = method.codec.decode_request(data)
+            while True:
+                try:
+                    self._runner.evaluate(features, dtype=want)
+                    return method.codec.encode_advice(self._runner.advice)
+                except InterruptedCallError:  # perhaps of an earlier asker's, too late
+                    if self._given_up:
+                        raise
+        finally:
+            with self._lock:
+                self._asker = None
+
+    def reply(self, method: Method, data: bytes, asker: Any) -> bytes:
+        """As answer, but what goes wrong is a reply too."""
+        try:
+            return self.answer(method, data, asker)
+        except ShmbridgeError as error:
+            return method.codec.encode_failure(error.status, str(error))
+
+    def give_up(self, asker: Any) -> None:
+        with self._lock:
+            if self._asker is asker:
+                self._given_up = True
+                lib.shmb_interrupt(self._runner._r)
+
+    def close(self) -> None:
+        self._runner.close()
+
+
+class GrpcHost(Host):
+    """A host whose compilers come through gRPC: a private bridge, with a runner for each of them.
+
+    channels: how many at once; with role=client as many as there are addresses. slots, request_bytes, advice_bytes, header_bytes,
+    features, advice, until_idle: as for shared memory. Port 0 chooses a free one: `url` tells. A runner that gives up or dies frees
+    its channel, and the model's answer is dropped. Errors: as Host's; InUseError where another server has the address,
+    InvalidError for options that make no sense, UnsupportedError without grpcio.
+    """
+
+    def __init__(self, url: str, *, channels: int | None = None, wait: str = "block", **options: Any) -> None:
+        self._closed = True
+        where, chosen = _grpc.split(url, "server")
+        calls = chosen.role == "client"
+        targets = [part for part in where.split(",") if part]
+        if wait == "spin":
+            raise InvalidError(f"{url}: expected wait='block' or 'adaptive': threads of this process answer, which spinning would stop")
+        if not targets or (len(targets) > 1 and not calls) or (calls and channels not in (None, len(targets))):
+            raise InvalidError(
+                f"{url}: expected grpc://HOST:PORT, or addresses with commas between and role=client, each of which has one channel"
+            )
+        channels = len(targets) if calls else channels or 16
+        super().__init__(f"grpc-{os.getpid()}-{secrets.token_hex(4)}", channels=channels, wait="block", **options)
+        self._url, self._far = url, list[Any]()
+        try:
+            if calls:
+                self._far = [_Call(self, target, chosen) for target in targets]
+            else:
+                served = _Serving(self, where, chosen)
+                self._far = [served]
+                self._url = f"grpc://{served.server.address}"
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """What compilers open, but for their own certificates; with role=client: what was given."""
+        return self._url
+
+    def close(self) -> None:
+        """Questions under way end with ClosedError, then the connections. May be called twice; in a forked child it does nothing."""
+        if self._closed:
+            return
+        super().close()
+        if not lib.shmb_host_forked(self._h):
+            for end in self._far:
+                end.stop()
+            for end in self._far:
+                end.join()
+
+
+class _Serving:
+    """The server, whose threads each have a compiler."""
+
+    def __init__(self, host: GrpcHost, address: str, options: _grpc.Options) -> None:
+        self._host, self._bridge = host, f"shm://{host.name}"
+        self._method = Method("getAdvice", options)
+        self._streams: dict[Any, _Stand] = {}
+        self._spare: SimpleQueue[_Stand] = SimpleQueue()  # of a user's method, whose calls know nothing of one another
+        behavior = self._call if self._method.user else self._stream
+        self.server = _grpc.Server(address, options, self._method, behavior)
+
+    def _stream(self, requests: Any, context: Any) -> Any:
+        try:
+            stand = self._streams[context] = _Stand(self._bridge, CLAIM)
+        except ShmbridgeError as error:
+            _grpc.refuse(context, type(error)(str(error).replace(self._host.name, self._host.url)))
+        try:
+            context.send_initial_metadata((_grpc.READY,))
+            if not context.add_callback(lambda: stand.give_up(context)):
+                return
+            for data in requests:
+                stand.busy = True
+                yield stand.reply(self._method, data, context)
+                stand.busy = False
+                if self._host._closed:
+                    return
+        finally:
+            del self._streams[context]
+            stand.close()
+
+    def _call(self, data: bytes, context: Any) -> bytes:
+        try:
+            stand = self._borrow()
+            try:
+                context.add_callback(lambda: stand.give_up(context))
+                return stand.answer(self._method, data, context)
+            finally:
+                self._spare.put(stand)
+        except ShmbridgeError as error:
+            _grpc.refuse(context, error)
+
+    def _borrow(self) -> _Stand:
+        with contextlib.suppress(Empty):
+            return self._spare.get_nowait()
+        try:
+            return _Stand(self._bridge, CLAIM)
+        except BusyError:
+            with contextlib.suppress(Empty):
+                return self._spare.get(timeout=QUEUE)
+            raise
+
+    def stop(self) -> None:
+        for context, stand in list(self._streams.items()):
+            if not stand.busy:  # others end behind their last answer
+                context.cancel()
+
+    def join(self) -> None:
+        self.server.stop()
+        with contextlib.suppress(Empty):
+            while True:
+                self._spare.get_nowait().close()
+
+
+class _Call(threading.Thread):
+    """Calls one worker, again and again, and answers what it asks."""
+
+    def __init__(self, host: GrpcHost, address: str, options: _grpc.Options) -> None:
+        super().__init__(daemon=True)
+        self._host, self._bridge, self._address = host, f"shm://{host.name}", address
+        self._method = Method("getObservation", options)
+        self._channel = _grpc.channel(address, options)
+        self._stand: _Stand | None = None
+        self._now: Any = None  # the call
+        self._ended = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            with contextlib.suppress(_grpc.RpcError, _grpc.Cancelled, ShmbridgeError):
+                self._user_calls() if self._method.user else self._stream()
+            if self._stand:
+                self._stand.close()
+                self._stand = None
+            self._ended.wait(PAUSE * random.uniform(1, 2))
+
+    def _enter(self) -> _Stand:
+        """The worker is there: it has a channel from now on. Waits until the host looks."""
+        while not self._ended.is_set():
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                self._stand = _Stand(self._bridge, CLAIM)
+                return self._stand
+        raise RunnerGoneError
+
+    def _begin(self, call: Any) -> Any:
+        """A call that close() ends."""
+        self._now = call
+        if self._ended.is_set():
+            call.cancel()
+        return call
+
+    def _stream(self) -> None:
+        replies: SimpleQueue[bytes | None] = SimpleQueue()
+        ask = self._channel.stream_stream(self._method.path)
+        call = self._begin(ask(iter(replies.get, None), wait_for_ready=True))
+        try:
+            if _grpc.READY not in list(map(tuple, call.initial_metadata())):
+                next(call)  # raises why
+            stand = self._enter()
+            call.add_callback(lambda: stand.give_up(call))
+            for data in call:
+                replies.put(stand.reply(self._method, data, call))
+        finally:
+            replies.put(None)
+            call.cancel()
+
+    def _user_calls(self) -> None:
+        """The first has no advice, and says that what an earlier trainer owed will not come."""
+        ask = self._channel.unary_unary(self._method.path)
+        advice, metadata = b"", [(_grpc.STATUS, str(lib.SHMB_HOST_GONE))]
+        while not self._ended.is_set():
+            call = self._begin(ask.future(advice, metadata=metadata, wait_for_ready=True))
+            data = call.result()
+            stand = self._stand or self._enter()
+            try:
+                advice, metadata = stand.answer(self._method, data, self), []
+            except ShmbridgeError as error:
+                text: Any = str(error)[:500].encode(errors="replace")
+                advice, metadata = b"", [(_grpc.STATUS, str(error.status)), (_grpc.TEXT, text)]
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._now:
+            self._now.cancel()
+
+    def join(self, timeout: float | None = 2) -> None:
+        super().join(timeout)
+        self._channel.close()
+
+
+PLUGIN = GrpcHost

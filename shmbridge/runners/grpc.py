@@ -1,0 +1,259 @@
+"""Models on other machines: "grpc://HOST:PORT" asks the host that serves there; with role=server this compiler serves, and a
+trainer calls it (`Host("grpc://…?role=client")`). `shmbridge._grpc` has the other options."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from shmbridge import _grpc
+from shmbridge._grpc import Method, Options
+from shmbridge.errors import (
+    BY_STATUS,
+    BusyError,
+    ClosedError,
+    DeadlineError,
+    HostGoneError,
+    InvalidError,
+    NoHostError,
+    ShmbridgeError,
+)
+from shmbridge.runners import RunnerKind
+
+ATTEMPT = 1.0  # seconds for a connection where the caller does not want to wait
+BUSY = 0.25  # seconds that a host takes to say that all channels are taken, or less
+LOOK = 0.1  # seconds between looks whether a user's trainer is there
+GONE = "the trainer has gone: open another runner, which the next trainer may call"
+
+
+_open_runners: weakref.WeakSet[Grpc] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """While gRPC's threads still run: later its close would wait for them for ever."""
+    for runner in list(_open_runners):
+        runner.close()
+
+
+class Grpc(RunnerKind):
+    """UNAVAILABLE is HostGoneError, for good: who wants another connection opens another runner, or has the retries of the URL."""
+
+    def __init__(self, where: str, **options: str) -> None:
+        chosen, self._process = _grpc.options_of(options, "client"), os.getpid()
+        if not where or "," in where:
+            raise InvalidError(f"grpc://{where}: expected grpc://HOST:PORT or grpc://unix:/PATH")
+        kind = _Served if chosen.role == "server" else _User if chosen.service else _Stream
+        self._link: Any = kind(where, chosen, self.connect_timeout)
+        _open_runners.add(self)
+
+    def evaluate(self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None) -> Any:
+        link = self._link
+        reply = link.ask(link.method.codec.encode_request(features, want), deadline)
+        return link.method.codec.decode_advice(reply, want)
+
+    def close(self) -> None:
+        link, self._link = self._link, None
+        if link and os.getpid() == self._process:  # a forked child has none of gRPC's threads
+            link.close()
+
+
+def _late(deadline: float | None) -> DeadlineError:
+    return DeadlineError(f"no advice within the deadline of {deadline:g} s: give the model more time, or take a default")
+
+
+class _Stream:
+    """A stream of our own service, opened anew after a question that was given up."""
+
+    def __init__(self, address: str, options: Options, seconds: float) -> None:
+        self._address, self.method = address, Method("getAdvice", options)
+        self._channel = _grpc.channel(address, options)
+        self._call: Any = None
+        try:
+            self._open(seconds)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, seconds: float) -> None:
+        """A stream whose other end is there. Waits so long also where all channels are taken."""
+        end = time.monotonic() + (seconds if seconds > 0 else ATTEMPT)
+        while True:
+            try:
+                return self._try(end - time.monotonic(), seconds > 0)
+            except (BusyError, DeadlineError):
+                left = end - time.monotonic()
+                if seconds <= 0 or left < BUSY:
+                    time.sleep(max(0, left if seconds > 0 else 0))
+                    raise
+
+    def _try(self, seconds: float, wait: bool) -> None:
+        self._questions: SimpleQueue[bytes | None] = SimpleQueue()
+        self._replies: SimpleQueue[Any] = SimpleQueue()
+        ask = self._channel.stream_stream(self.method.path)
+        call = self._call = ask(iter(self._questions.get, None), wait_for_ready=wait)
+        threading.Thread(target=_read, args=(call, self._replies), daemon=True).start()
+        try:
+            first = self._replies.get(timeout=seconds)
+        except BaseException as error:
+            self._drop()
+            raise (_grpc.why_not(self._channel, self._address, seconds) if isinstance(error, Empty) else error) from None
+        if first != _grpc.READY:
+            self._drop()
+            why = _grpc.error_of(first, self._address)
+            raise NoHostError(str(why)) if isinstance(why, HostGoneError) else why
+
+    def ask(self, data: bytes, deadline: float | None) -> bytes:
+        if self._call is None:
+            self._open(ATTEMPT if deadline is None else deadline)
+        self._questions.put(data)
+        try:
+            reply = self._replies.get(timeout=deadline)
+        except BaseException as error:  # Empty, Ctrl-C
+            self._drop()
+            raise (_late(deadline) if isinstance(error, Empty) else error) from None
+        if isinstance(reply, bytes):
+            return reply
+        self._drop()
+        raise ClosedError("the host has closed this runner's stream") if reply is None else _grpc.error_of(reply, self._address, len(data))
+
+    def _drop(self) -> None:
+        """Gives the stream up, which the host sees."""
+        call, self._call = self._call, None
+        if call is not None:
+            self._questions.put(None)
+            call.cancel()
+
+    def close(self) -> None:
+        self._drop()
+        self._channel.close()
+
+
+def _read(call: Any, replies: SimpleQueue[Any]) -> None:
+    """READY, replies, and how it ended: an RpcError or None."""
+    try:
+        if _grpc.READY in map(tuple, call.initial_metadata()):
+            replies.put(_grpc.READY)
+        for reply in call:
+            replies.put(reply)
+        replies.put(None)
+    except _grpc.RpcError as error:
+        replies.put(error)
+
+
+class _User:
+    """Calls of the user's own method."""
+
+    def __init__(self, address: str, options: Options, seconds: float) -> None:
+        self._address, self.method = address, Method("getAdvice", options)
+        self._channel = _grpc.channel(address, options)
+        self._call = self._channel.unary_unary(self.method.path)
+        try:
+            _grpc.wait_ready(self._channel, address, seconds if seconds > 0 else ATTEMPT)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, data: bytes, deadline: float | None) -> bytes:
+        try:
+            reply: bytes = self._call(data, timeout=deadline)
+            return reply
+        except _grpc.RpcError as error:
+            raise _grpc.error_of(error, self._address, len(data)) from None
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class _Question:
+    """What a trainer should answer, in bytes or with an error."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.given_up = data, False
+        self.reply: SimpleQueue[bytes | ShmbridgeError] = SimpleQueue()
+
+
+class _Served:
+    """A server of this compiler's own, which one trainer at a time calls: with the last advice, for the next question."""
+
+    def __init__(self, address: str, options: Options, seconds: float) -> None:
+        self.method = Method("getObservation", options)
+        self._questions: SimpleQueue[_Question | None] = SimpleQueue()
+        self._asked: _Question | None = None  # the last one
+        self._owed: _Question | None = None  # a user's trainer has taken it
+        self._taking = threading.Lock()  # held by our trainer's stream, for good: after it this runner is another's
+        self._came, self._gone = threading.Event(), False
+        behavior = self._user_call if self.method.user else self._stream
+        self._server = _grpc.Server(address, options, self.method, behavior)
+        seconds = seconds if seconds > 0 else ATTEMPT
+        try:
+            if not self._came.wait(seconds):
+                raise NoHostError(f"no trainer has called grpc://{self._server.address} within {seconds:g} s")
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, data: bytes, deadline: float | None) -> bytes:
+        question = self._asked = _Question(data)
+        if self._gone:  # said before _left looks for a question, so one of the two is seen
+            raise HostGoneError(GONE)
+        self._questions.put(question)
+        try:
+            reply = question.reply.get(timeout=deadline)
+        except BaseException as error:  # Empty, Ctrl-C
+            question.given_up = True
+            raise (_late(deadline) if isinstance(error, Empty) else error) from None
+        if isinstance(reply, ShmbridgeError):
+            raise reply
+        return reply
+
+    def _stream(self, requests: Any, context: Any) -> Any:
+        if not self._taking.acquire(blocking=False):
+            _grpc.refuse(context, BusyError("this compiler has a trainer"))
+        context.send_initial_metadata((_grpc.READY,))
+        if not context.add_callback(self._left):
+            self._left()
+        self._came.set()
+        while (question := self._questions.get()) is not None:
+            if not question.given_up:
+                yield question.data
+                question.reply.put(next(requests))  # the trainer's end ends this too
+
+    def _left(self) -> None:
+        self._gone = True
+        if self._asked:
+            self._asked.reply.put(HostGoneError(GONE))
+        self._questions.put(None)
+
+    def _user_call(self, data: bytes, context: Any) -> bytes:
+        metadata = dict(context.invocation_metadata())
+        status, owed = _grpc.status_in(metadata), self._owed
+        self._owed = None
+        if owed:
+            why = metadata.get(_grpc.TEXT, b"").decode(errors="replace") or GONE
+            owed.reply.put(BY_STATUS[status](why) if status else data)
+        self._came.set()
+        while context.is_active():
+            try:
+                question = self._questions.get(timeout=LOOK)
+            except Empty:
+                continue
+            if question and not question.given_up:
+                self._owed = question
+                return question.data
+        return b""
+
+    def close(self) -> None:
+        self._questions.put(None)
+        self._server.stop()
+
+
+PLUGIN = Grpc

@@ -1,0 +1,125 @@
+"""python://MODULE:FUNCTION: a Python function in this process; in a C program through `shmbridge embed`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from shmbridge.errors import DeadlineError, InvalidError
+from shmbridge.runners import RunnerKind
+
+Function = Callable[[Mapping[str, Any]], Any]
+
+
+def load(place: str, path: str | None = None) -> Function:
+    """The function that "module:function" names. path: a directory that is searched first from now on. InvalidError: why not."""
+    module, colon, name = place.partition(":")
+    if not (module and colon and name):
+        raise InvalidError(f"{place}: expected MODULE:FUNCTION, for one my_model:advise")
+    if path is not None and (path := os.path.abspath(path)) not in sys.path:
+        sys.path.insert(0, path)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        where = "" if at.filename == __file__ or "importlib" in at.filename else f" ({at.filename}:{at.lineno})"
+        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+            where = ": say where it lies, with path=DIR" if path is None else f" in {path}, nor where Python looks"
+        raise InvalidError(f"{place}: {type(error).__name__}: {error}{where}") from error
+    if not callable(found):
+        raise InvalidError(f"{place}: expected a function, found {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+class Worker:
+    """Calls a function in a thread of its own, so that whoever asks may stop waiting: a late answer is dropped."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._questions: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._owed = False  # the answer to a question that nobody waits for any more
+        threading.Thread(target=self._work, name="shmbridge-python", daemon=True).start()
+
+    def ask(self, features: Mapping[str, Any], deadline: float | None) -> Any:
+        """What the function returns or raises. DeadlineError: nothing, within deadline seconds."""
+        until = None if deadline is None else time.monotonic() + deadline
+        if self._owed:
+            self._take(until, deadline)
+        self._questions.put(features)
+        self._owed = True
+        value, error = self._take(until, deadline)
+        if error is not None:
+            raise error
+        return value
+
+    def _take(self, until: float | None, deadline: float | None) -> tuple[Any, BaseException | None]:
+        try:
+            answer = self._answers.get(timeout=None if until is None else max(until - time.monotonic(), 0))
+        except Empty:
+            raise DeadlineError(
+                f"no advice within the deadline of {deadline:g} s: give the model more time, or take a default"
+            ) from None
+        self._owed = False
+        return answer
+
+    def _work(self) -> None:
+        while (features := self._questions.get()) is not None:
+            try:
+                self._answers.put((self._function(features), None))
+            except BaseException as error:
+                self._answers.put((None, error))
+
+    def close(self) -> None:
+        self._questions.put(None)
+
+
+class PythonRunner(RunnerKind):
+    """python://MODULE:FUNCTION?path=DIR: FUNCTION(features) returns the advice, as for `shmbridge serve --python`. DIR is searched
+    first; the current directory only if it is said so (path=.). Other options are keyword arguments, as text. A class is made
+    with them, one object for each runner, and then called; its `close`, if it has one, ends it. Runners of several threads call
+    at the same time. With a deadline, calls happen in a thread of the runner's own: Python cannot be stopped, so a call that is
+    late goes on, and the next waits for its end."""
+
+    def __init__(self, where: str, path: str | None = None, **options: str) -> None:
+        found: Any = load(where.lstrip("/"), path)
+        try:
+            if isinstance(found, type):
+                found = found(**options)
+            else:
+                with suppress(ValueError):  # some functions in C have no signature
+                    inspect.signature(found).bind(None, **options)
+                found = partial(found, **options) if options else found
+        except TypeError as error:
+            raise InvalidError(f"python://{where}: the URL's other options are keyword arguments: {error}") from error
+        self._function: Function = found
+        self._worker: Worker | None = None
+
+    def evaluate(self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None) -> Any:
+        if deadline is not None and self._worker is None:
+            self._worker = Worker(self._function)
+        return self._worker.ask(features, deadline) if self._worker else self._function(features)
+
+    def close(self) -> None:
+        if self._worker:
+            self._worker.close()
+        close = getattr(self._function, "close", None)
+        if close:
+            close()
+
+
+PLUGIN = PythonRunner
