@@ -227,18 +227,31 @@ COMPILERS = {".c": (("cc", "gcc", "clang"), "-std=c11"), ".cpp": (("c++", "g++",
 
 
 @pytest.fixture(scope="session")
+def embedding(tmp_path_factory):
+    """libshmbridge-python.so for this Python, built; C programs are linked to it, or find it by $SHMBRIDGE_PYTHON_LIBRARY."""
+    from shmbridge import UnsupportedError
+    from shmbridge.embedding.build import build
+
+    try:
+        return build(tmp_path_factory.mktemp("embedding") / "libshmbridge-python.so")
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
 def c_program(tmp_path_factory):
-    """c_program(source): compiles C or C++ against the installed library; the program's path."""
+    """c_program(source, library=None): compiles C or C++ against the installed library, or another one; the program's path."""
     from shmbridge import _config
 
-    def build(source):
+    def build(source, library=None):
         names, standard = COMPILERS[source.suffix]
         compiler = next(filter(shutil.which, names), None)
         if compiler is None:
             pytest.skip(f"no compiler for {source.name}")
         program = tmp_path_factory.mktemp("c") / source.stem
         flags = [*shlex.split(_config.cflags()), "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", standard]
-        subprocess.run([compiler, *flags, source, "-o", program, *shlex.split(_config.libs())], check=True)
+        libs = [library, f"-Wl,-rpath,{library.parent}"] if library else shlex.split(_config.libs())
+        subprocess.run([compiler, *flags, source, "-o", program, *libs, "-pthread"], check=True)
         return program
 
     return build

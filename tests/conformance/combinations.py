@@ -2,9 +2,10 @@
 
 import fnmatch
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -13,17 +14,61 @@ else:
 
 HERE = Path(__file__).parent
 
-# Runners by name: the URL that host and runner open, the SerDes, and what the host is told besides.
+
+class Kind(NamedTuple):
+    """A runner kind."""
+
+    url: str  # that the runner opens
+    far: str = ""  # what the host opens, if that is another
+    serdes: tuple[str, ...] = ("native",)
+    host: Mapping[str, Any] = {}  # what the host is told besides
+    stage: str = "Stage"  # the class, in STAGES
+    languages: tuple[str, ...] = ("c", "cpp", "python")
+    needs: tuple[str, ...] = ()  # packages
+    embeds: bool = False  # C and C++ have it through Python in their process
+
+
+EVERY = ("c", "cpp", "python", "c+python")
+
 RUNNERS = {
-    "shm": ("shm://{name}", ["native"], {"channels": 2}),
-    "pipe": ("pipe://{folder}/{name}?serdes={serdes}", ["flatbuffers", "bitstream", "json", "protobuf"], {}),
+    "shm": Kind("shm://{name}", host={"channels": 2}, languages=EVERY),
+    "recovering": Kind(
+        "shm://{name}?retries=2&backoff=0.01", "shm://{name}", host={"channels": 2}, languages=("c", "python")
+    ),
+    "pipe": Kind(
+        "pipe://{folder}/{name}?serdes={serdes}",
+        serdes=("flatbuffers", "bitstream", "json", "protobuf"),
+        languages=EVERY,
+    ),
+    "onnx": Kind("onnx://{folder}/{name}.onnx", stage="FileStage", needs=("onnx", "onnxruntime")),
+    "python": Kind("python://proxy:Proxy?host={name}", "shm://{name}", stage="PythonStage", embeds=True),
+    "aot": Kind("aot://{folder}/{name}.so", stage="AotStage", needs=("onnx", "emx_onnx_cgen")),
+    "grpc": Kind("grpc://127.0.0.1:{port}?message_bytes=80000000", needs=("grpc",), embeds=True),
+    "worker": Kind(
+        "grpc://127.0.0.1:{port}?message_bytes=80000000&role=server",
+        "grpc://127.0.0.1:{port}?message_bytes=80000000&role=client",
+        needs=("grpc",),
+        embeds=True,
+    ),
+    "relay": Kind(
+        "shm://{name}", "grpc://unix:{folder}/{name}?message_bytes=80000000", stage="RelayStage", needs=("grpc",)
+    ),
 }
+
+STAGES = {
+    "Stage": "stage",
+    "FileStage": "file_stage",
+    "AotStage": "aot_stage",
+    "PythonStage": "far_stage",
+    "RelayStage": "far_stage",
+}  # modules
 
 # Languages of the runner's side: the program that reads the script.
 LANGUAGES = {
     "c": HERE.parent / "cross" / "scripted_runner.c",
     "cpp": HERE / "cpp_runner.cpp",
     "python": HERE / "python_runner.py",
+    "c+python": HERE.parent / "cross" / "scripted_runner.c",  # linked to libshmbridge-python.so
 }
 
 
@@ -38,9 +83,9 @@ class Combination(NamedTuple):
 
 COMBINATIONS = [
     Combination(runner, serdes, language)
-    for runner, (_, several, _) in RUNNERS.items()
-    for serdes in several
-    for language in LANGUAGES
+    for runner, kind in RUNNERS.items()
+    for serdes in kind.serdes
+    for language in kind.languages
 ]
 
 
@@ -48,15 +93,18 @@ COMBINATIONS = [
 class Cannot:
     """An entry of cannot.toml."""
 
-    where: str  # a pattern of RUNNER/SERDES/LANGUAGE
+    where: str  # patterns of RUNNER/SERDES/LANGUAGE, spaces between
     cases: tuple[str, ...]  # patterns of names
     reason: str
-    error: str = ""  # the status that comes instead, or
+    error: str = ""  # the status that comes instead ("none": an answer; "ABSENT": the stage has no such thing), or
     request: str = ""  # the form (forms.py) in which the host gets it, or
     advice: str = ""  # the form in which the runner gets it
+    sometimes: bool = False  # it need not happen
 
     def covers(self, combination, case):
-        return fnmatch.fnmatch(str(combination), self.where) and any(fnmatch.fnmatch(case, p) for p in self.cases)
+        return any(fnmatch.fnmatch(str(combination), p) for p in self.where.split()) and any(
+            fnmatch.fnmatch(case, p) for p in self.cases
+        )
 
     @property
     def instead(self):

@@ -199,6 +199,7 @@ static void obey(const char *verb) {
     std::string_view v = verb;
     if (v == "open") {
         interruptible = nullptr;
+        runner.close(); // before another opens: it may have a port
         runner = shmbridge::Runner(word());
         interruptible = runner.get();
         printf("%d %s", runner.status(), runner.message());

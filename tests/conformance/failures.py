@@ -10,7 +10,7 @@ import pytest
 from cases import case, echoes, family
 from stage import DROP, Failed, with_options
 
-from shmbridge import Host, InvalidError, UnsupportedError
+from shmbridge import InvalidError, UnsupportedError
 
 
 @family("model-error", {"short": "no such loop", "utf8": "größe → 大きさ", "long": "why?" * 100})
@@ -55,12 +55,11 @@ class Slow:
 
 @case("deadline")
 def deadline(w):
-    w.ready()
-    w.runner.do("deadline", 0.05)
+    w.deadline(0.05)
     with Slow(w) as slow:
         with w.fails("TIMEOUT"):
             w.ask({"x": np.array([1], np.int64)}, np.int64)
-        w.runner.do("deadline", 0)
+        w.deadline(0)
         slow.go.set()
     for i in range(2, 6):
         echoes(w, np.array([i], np.int64))
@@ -69,12 +68,11 @@ def deadline(w):
 @case("deadline-again-and-again")
 def deadline_again_and_again(w):
     """Several late replies, of other shapes than the answer that counts."""
-    w.ready()
-    w.runner.do("deadline", 0.05)
+    w.deadline(0.05)
     for i in range(1, 4):
         with Slow(w), w.fails("TIMEOUT"):
             w.ask({"x": np.arange(100 * i, dtype=np.int64)}, np.int64)
-    w.runner.do("deadline", 0)
+    w.deadline(0)
     echoes(w, np.array([7], np.int64))
     echoes(w, np.array([1.5, 2.5]))
 
@@ -104,7 +102,7 @@ HOST = """
 @case("host-dies")
 def host_dies(w):
     with w.elsewhere(w.new_url()):
-        with w.python(HOST, w.url) as host:
+        with w.python(HOST, w.host_url()) as host:
             assert host.line() == "ready"
             w.send({"x": np.array([1], np.int64)}, np.int64)
             assert host.line() == "asked"
@@ -131,14 +129,14 @@ FIRST = """
 @contextlib.contextmanager
 def stopped_with_half_a_request(w):
     """A host in another process, stopped; it has answered one request, and another, too late now, may be there in half."""
-    with w.elsewhere(w.new_url()), w.python(FIRST, w.url) as host:
+    with w.elsewhere(w.new_url()), w.python(FIRST, w.host_url()) as host:
         assert host.line() == "ready"
         w.gave(w.ask({"x": np.array([1.5, 2.5])}, np.float64), np.array([1.5]))
-        w.runner.do("deadline", 0.1)
+        w.deadline(0.1)
         host.send_signal(signal.SIGSTOP)
         with w.fails("TIMEOUT"):
             w.ask({"x": np.arange(100_000, dtype=np.float64)}, np.float64)
-        w.runner.do("deadline", 0)
+        w.deadline(0)
         yield host
 
 
@@ -170,7 +168,7 @@ def host_closes(w):
     with Slow(w):
         w.send({"x": np.array([1], np.int64)}, np.int64)
         assert w.entered.wait(20)
-        w.host.close()
+        w.close_host()
         with w.fails("CLOSED"):
             w.answer()
     w.stop_host()
@@ -253,7 +251,7 @@ def unknown_serdes(w):
 def host_unknown_option(w):
     w.ready()
     with pytest.raises(InvalidError, match="nonsense"):
-        Host(with_options(w.new_url(), nonsense=1))
+        w.host_at(with_options(w.new_url(), nonsense=1))
     w.works()
 
 
@@ -261,7 +259,7 @@ def host_unknown_option(w):
 def host_unknown_serdes(w):
     w.ready()
     with pytest.raises((InvalidError, UnsupportedError), match="(?i)serdes"):
-        Host(without_serdes(w.new_url(), serdes="nonsense"))
+        w.host_at(without_serdes(w.new_url(), serdes="nonsense"))
     w.works()
 
 

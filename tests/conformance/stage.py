@@ -1,9 +1,12 @@
 """A combination at work: a host in a thread of this process, a runner in another, both kept from case to case."""
 
 import contextlib
+import os
 import signal
+import socket
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 
 import forms
 import numpy as np
@@ -15,6 +18,7 @@ from shmbridge import Host, ShmbridgeError, segment
 from shmbridge._native import ffi
 
 STATUS = {code: name.removeprefix("SHMB_") for code, name in ffi.typeof("shmb_status").elements.items()}
+HERE = Path(__file__).parent
 ROOM = 2 << 20  # bytes of one message, unless a case wants more
 DROP = object()  # what a model returns to leave a request unanswered
 
@@ -25,6 +29,12 @@ class Failed(Exception):
     def __init__(self, status, message, opening=False):
         super().__init__(f"{status}: {message}")
         self.status, self.message, self.opening = status, message, opening
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def kept(value):
@@ -38,17 +48,35 @@ class Stage:
     """What cases are written against."""
 
     def __init__(self, combination, command, folder, new_name):
+        self.kind = RUNNERS[combination.runner]
         self.combination, self.command, self.folder, self.new_name = combination, command, folder, new_name
         self.spill = folder / "spilled"
         self.host = self.thread = self.runner = self.opened = None
         self.away = False  # the host is the case's own
+        self.environment = os.environ | {"PYTHONPATH": str(HERE)}
+        self.far = {}  # by the runner's URL, the host's
         self.url = self.new_url()
 
     def new_url(self, **options):
         """A URL that nobody has opened."""
-        template, _, _ = RUNNERS[self.combination.runner]
-        url = template.format(name=self.new_name(), folder=self.folder, serdes=self.combination.serdes)
+        words = {
+            "name": self.new_name(),
+            "folder": self.folder,
+            "serdes": self.combination.serdes,
+            "port": free_port() if "{port}" in self.kind.url + self.kind.far else 0,
+        }
+        url = self.kind.url.format(**words)
+        if self.kind.far:
+            self.far[url] = self.kind.far.format(**words)
         return with_options(url, **options)
+
+    def host_url(self, url=None):
+        """What a host opens for runners of that URL."""
+        url = url or self.url
+        for near, far in self.far.items():
+            if url.startswith(near):
+                return with_options(far, **dict(part.split("=") for part in url[len(near) + 1 :].split("&") if part))
+        return url
 
     def begin(self, entry):
         """Before each case. entry: of cannot.toml, or None."""
@@ -57,6 +85,13 @@ class Stage:
         self.error = entry.error if entry else ""
         self.changed = set()  # "request", "advice", "error": where the entry was needed
         self.model, self.seen, self.sent, self.entered = dict, {}, None, threading.Event()
+        self.asking = False  # a question is under way
+
+    def absent(self, what):
+        """There is no such thing here as the case is about; where a question is under way, its answer is not awaited."""
+        if self.asking:
+            self.kill_runner()
+        raise Failed("ABSENT", what)
 
     # ---- Both sides' lives ----
 
@@ -68,8 +103,7 @@ class Stage:
             self.open(self.url)
 
     def start_host(self, **room):
-        _, _, options = RUNNERS[self.combination.runner]
-        self.host = Host(self.url, **{"request_bytes": ROOM, "advice_bytes": ROOM, **options, **room})
+        self.host = Host(self.host_url(), **{"request_bytes": ROOM, "advice_bytes": ROOM, **self.kind.host, **room})
         self.thread = threading.Thread(target=self._serve, args=(self.host,), daemon=True)
         self.thread.start()
 
@@ -89,6 +123,14 @@ class Stage:
             except Exception as error:
                 request.fail(error)
 
+    def host_at(self, url):
+        """Another host, not begun: for what it refuses."""
+        return Host(self.host_url(url))
+
+    def close_host(self):
+        """While its loop is under way."""
+        self.host.close()
+
     def stop_host(self):
         if self.host is not None:
             self.host.close()
@@ -99,7 +141,7 @@ class Stage:
     def open(self, url):
         """Has the runner open a URL."""
         if self.runner is None:
-            self.runner = ScriptedRunner(*self.command)
+            self.runner = ScriptedRunner(*self.command, env=self.environment)
             self.runner.do("spill", self.spill)
         self.opened = None
         status, _, message = self.runner.do("open", url).partition(" ")
@@ -117,6 +159,7 @@ class Stage:
             self.runner.kill()
             self.runner.communicate()
         self.runner = self.opened = None
+        self.asking = False
 
     @contextlib.contextmanager
     def python(self, code, *args):
@@ -164,9 +207,12 @@ class Stage:
     def send(self, features, want=None):
         self._fill(features)
         self.runner.ask("evaluate", wire.CODES[np.dtype(want)] if want is not None else 0)
+        self.asking = True
 
     def answer(self):
-        return wire.parsed(self._checked(self.runner.answer()))
+        line = self.runner.answer()
+        self.asking = False
+        return wire.parsed(self._checked(line))
 
     def ask_scalar(self, how, features):
         """Through evaluate_i64 and its likes ("i64", "i32", "f32", "f64"): a Python number."""
@@ -186,7 +232,14 @@ class Stage:
             raise Failed(STATUS[int(status)], message)
         return line
 
+    def deadline(self, seconds):
+        """Of later questions; 0: none."""
+        self.ready()
+        self.runner.do("deadline", seconds)
+
     def interrupt(self):
+        if self.kind.embeds and self.combination.language != "python":
+            self.absent("shmb_interrupt waits for what Python does")
         self.runner.send_signal(signal.SIGINT)
 
     # ---- Compare ----
@@ -246,7 +299,8 @@ class Stage:
             missing = [text for text in texts if text.casefold() not in failure.message.casefold()]
             assert not missing, f"{failure.status} says {failure.message!r}, expected it to mention {missing}"
         else:
-            raise AssertionError(f"expected {status}, found an answer")
+            assert self.error == "none", f"expected {status}, found an answer"
+            self.changed.add("error")
 
     def works(self):
         """One plain question."""

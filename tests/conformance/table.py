@@ -18,10 +18,10 @@ class Table:
     def pytest_terminal_summary(self, terminalreporter):
         write = terminalreporter.write_line
         terminalreporter.section("conformance: cases passed + cannot be")
-        write("".join(f"{word:<22}" for word in ("runner", "SerDes", *LANGUAGES)).rstrip())
+        write("".join(f"{word:<16}" for word in ("runner", "SerDes", *LANGUAGES)).rstrip())
         for runner, serdes in dict.fromkeys(combination[:2] for combination in self.counts):
             cells = [self.cell(runner, serdes, language) for language in LANGUAGES]
-            write("".join(f"{word:<22}" for word in (runner, serdes, *cells)).rstrip())
+            write("".join(f"{word:<16}" for word in (runner, serdes, *cells)).rstrip())
         for entry, count in self.excuses.items():
             write(f"{count:4} {entry.where:<24} {', '.join(entry.cases)}: {entry.instead}: {entry.reason}")
 

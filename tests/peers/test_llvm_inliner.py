@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -59,6 +60,26 @@ int main(void) {
     }
     return 0;
 }
+"""
+
+
+# Calls to inline, and to leave.
+SMALL = """
+static int small(int x) { return x * 3 + 1; }
+static int large(int x) {
+    int sum = 0;
+    for (int i = 0; i < x; i++) {
+        if (i & 1) sum += small(i) * i;
+        else sum ^= i * x;
+        if (sum > 1000) sum -= small(sum) / x;
+        while (sum % 7 > 3) sum = sum * 5 + i;
+    }
+    return sum;
+}
+int f(int x) { return small(x); }
+int g(int x) { return large(x) + small(x); }
+int h(int x) { return large(x * 2) - large(3); }
+int k(int x) { return large(x + 1) * large(x); }
 """
 
 
@@ -232,3 +253,59 @@ def test_opt_asks_too(compiler: Compiler, tmp_path: Path) -> None:
     assert len(decisions(log)) > 5000
     assert decisions(log) == decisions(answered)
     assert out.read_bytes().startswith(b"BC\xc0\xde")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(*command: str) -> Iterator[None]:
+    """`shmbridge ...` for as long as the block runs, once it has said something."""
+    process = subprocess.Popen([SHMBRIDGE, *command], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline()
+        yield
+        process.terminate()
+        process.stdout.read()
+    assert process.wait() == 0
+
+
+def test_model_decides_the_same_wherever_a_url_puts_it(compiler: Compiler, tmp_path: Path, embedding: Path) -> None:
+    for package in ("onnx", "onnxruntime", "emx_onnx_cgen", "grpc"):
+        pytest.importorskip(package, reason="pip install 'shmbridge[bench]'")
+    source, model, library = tmp_path / "small.c", tmp_path / "inliner.onnx", tmp_path / "inliner.so"
+    source.write_text(SMALL)
+    subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
+    subprocess.run([SHMBRIDGE, "compile", model, "-o", library], check=True)
+    remote, found = f"grpc://127.0.0.1:{free_port()}", {}
+    urls = [
+        f"shm://{NAME}",
+        f"shm://{NAME}-relay",
+        f"onnx://{model}",
+        f"aot://{library}",
+        f"python://policy:advise?path={INLINER}",
+    ]
+    out, command = (
+        tmp_path / "small.o",
+        replace(compiler, source=source).command(tmp_path / "small.o", f"-fpass-plugin={compiler.plugin}"),
+    )
+    with (
+        running("serve", NAME, "--onnx", str(model)),
+        running("serve", remote, "--onnx", str(model)),
+        running("relay", f"shm://{NAME}-relay", remote),
+    ):
+        for url in urls:
+            log = tmp_path / f"{len(found)}.log"
+            env = environment(log) | {"SHMBRIDGE_URL": url, "SHMBRIDGE_PYTHON_LIBRARY": str(embedding)}
+            done = subprocess.run(command, check=True, env=env, stderr=subprocess.PIPE, text=True)
+            assert done.stderr == ""
+            found[url] = out.read_bytes(), decisions(log)
+    objects, asked = zip(*found.values(), strict=True)
+    assert objects[1:] == objects[:-1]
+    values = [[(decision["features"], *decision["advice"].values()) for decision in one] for one in asked]
+    assert values[1:] == values[:-1]
+    assert {advice for _, advice in values[0]} == {0, 1}

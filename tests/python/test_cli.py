@@ -278,7 +278,6 @@ def test_serve_takes_sizes_with_letters(serve: Callable[..., Serving], name: str
 @pytest.mark.parametrize("arguments, message", [
     (["n"], "expected one model"),
     (["n", "--python", "models:total", "--onnx", "models.py"], "expected one model"),
-    (["n", "--python", "models"], "MODULE:FUNCTION"),
     (["n", "--onnx", "nowhere.onnx"], "does not exist"),
     (["n", "--python", "models:total", "--request-bytes", "many"], "a number of bytes"),
     (["n", "--python", "models:total", "--slots", "3"], "'3' is not one of"),
@@ -291,6 +290,7 @@ def test_serve_refuses_what_makes_no_sense(where: Path, arguments: list[str], me
 
 @pytest.mark.parametrize("arguments, message", [
     (["no/name", "--python", "models:total"], "is no name of a bridge"),
+    (["n", "--python", "models"], "MODULE:FUNCTION"),
     (["n", "--python", "nowhere:total"], "No module named 'nowhere'"),
     (["n", "--python", "models:nothing"], "has no attribute 'nothing'"),
     (["n", "--python", "models:answer"], "expected a function, found int"),

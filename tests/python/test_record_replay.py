@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import shmbridge
-from shmbridge.cli.record import Tap, _Exact
+from shmbridge.tap import Exact, Tap
 from shmbridge.training_log import LogWriter, TrainingLog
 
 SHMBRIDGE = [sys.executable, "-m", "shmbridge.cli"]
@@ -38,7 +38,7 @@ def tap(name: str, new_name: Callable[[], str], path: Path, in_thread: Any) -> I
 
         def start(target: str = name, **options: Any) -> Tap:
             log = stack.enter_context(LogWriter(path))
-            made = Tap(target, new_name(), log, **options)
+            made = Tap(target, new_name(), log=log, **options)
             serving = in_thread(made.serve)
             stack.callback(serving.result)
             stack.callback(made.close)
@@ -72,7 +72,7 @@ def test_every_kind_of_value_passes_through_as_it_was(serve: Any, tap: Any, echo
         "matrix": np.arange(6, dtype=np.int16).reshape(2, 3), "none": np.zeros((0, 3)), "text": "ü", "texts": ["a", ""],
         "rows": shmbridge.Ragged.from_rows([np.arange(2), np.arange(3)]),
     }  # fmt: skip
-    with serve(echo), _Exact(tap().host.url) as runner:
+    with serve(echo), Exact(tap().host.url) as runner:
         found = runner.evaluate(values)
     assert list(found) == list(values)
     for name, value in values.items():
@@ -121,7 +121,7 @@ def test_errors_pass_with_their_status(serve: Any, tap: Any, path: Path) -> None
 
 def test_a_target_that_is_not_there_is_an_error_at_once(name: str, new_name: Any, path: Path) -> None:
     with LogWriter(path) as log, pytest.raises(shmbridge.NoHostError):
-        Tap(f"{name}?connect_timeout=0.01", new_name(), log)
+        Tap(f"{name}?connect_timeout=0.01", new_name(), log=log)
 
 
 def test_runners_do_not_wait_for_each_other(name: str, tap: Any, in_thread: Any) -> None:
@@ -285,7 +285,7 @@ def test_what_clang_asks_is_recorded_and_replayed(
         "int first(int a, int b) { return a * b + a; }\nint second(int *p) { return first(p[0], p[1]) - 1; }\n"
     )
     with serve(lambda request: float(request["li_size"].sum())):
-        with LogWriter(path) as log, Tap(name, f"llvm://{tmp_path}/tap", log) as tapped:
+        with LogWriter(path) as log, Tap(name, f"llvm://{tmp_path}/tap", log=log) as tapped:
             in_thread(tapped.serve)
             flags = tapped.host.flags(clang, "priority")  # type: ignore[attr-defined]
             subprocess.run([clang, "-O1", "-c", source, "-o", tmp_path / "two.o", *flags], check=True, timeout=60)
@@ -308,7 +308,7 @@ def test_compilers_may_come_through_pipes(
         pytest.importorskip("google.protobuf")
     listen = f"pipe://{tmp_path}/tap?serdes={serdes}"
     with serve(lambda request: float(request["x"].sum())), LogWriter(path) as log:
-        with Tap(name, listen, log) as tapped:
+        with Tap(name, listen, log=log) as tapped:
             serving = in_thread(tapped.serve)
             with shmbridge.connect(listen) as runner:
                 assert [runner.evaluate({"x": X * i}, dtype=np.float64) for i in range(3)] == [0, 7, 14]

@@ -1,0 +1,58 @@
+"""A combination whose model is compiled: an ONNX file's, by what `shmbridge compile` runs."""
+
+import contextlib
+import functools
+import io
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from emx_onnx_cgen import cli
+from emx_onnx_cgen.codegen.c_emitter import CEmitter
+from file_stage import FileStage
+
+from shmbridge import UnsupportedError
+from shmbridge.compile import onnx
+from shmbridge.compile.toolchain import CompileError, Job
+
+load_templates = functools.cache(functools.partial(CEmitter._load_templates, CEmitter(None)))
+
+
+class Quick(Job):
+    """Has the generator run in this process, where it loads its 169 templates, a second each time, but once."""
+
+    def run(self, *command, env=None):
+        if "emx_onnx_cgen" not in command:
+            return super().run(*command, env=env)
+        CEmitter._load_templates = lambda _, testbench: load_templates(testbench)
+        before = os.getcwd()
+        os.chdir(self.folder)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                if cli.main(list(map(str, command[3:]))):
+                    raise CompileError(said.getvalue())
+        finally:
+            os.chdir(before)
+        return said.getvalue()
+
+
+class AotStage(FileStage):
+    def _file(self, inputs, outputs=None, **how):
+        if how:
+            self.absent("a compiled function neither fails nor stops")
+        if any(
+            array.dtype.name == "bfloat16" for array in [*inputs, *(outputs or {}).values()] if hasattr(array, "dtype")
+        ):
+            self.absent("C has __bf16 since gcc 13 and clang 17 alone")
+        return super()._file(inputs, outputs)
+
+    def write(self, model, path):
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "model.onnx"
+            source.write_bytes(model)
+            job = Quick(source, Path(folder))
+            try:
+                shutil.copy(job.link(onnx.build(job)), path)
+            except (CompileError, UnsupportedError) as error:
+                self.absent(str(error))

@@ -1,0 +1,208 @@
+"""A combination without a host: the model is a file in the runner's own process, made for each question of a case so that it
+answers as the case's function does: what that gives back as it is, an output gives back; anything else is a constant."""
+
+import contextlib
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper
+from stage import DROP, Stage, kept
+
+from shmbridge import Ragged, TensorSpec
+
+SAW = "_saw"  # ends the name of an output that gives back a feature
+PLAIN = {"x": np.array([7], np.int64)}
+
+
+class FileStage(Stage):
+    """What cases are written against where a model is an ONNX file."""
+
+    files = {}  # by the runner's name and a digest of the model: URLs, the same for every language
+
+    def begin(self, entry):
+        super().begin(entry)
+        self.question, self.seconds, self.specs, self.entered = {}, 0, None, Busy(self)
+        self.url = None
+
+    # ---- What has no host ----
+
+    def start_host(self, **room):
+        pass
+
+    def stop_host(self):
+        self.absent("a file has no host")
+
+    close_host = stop_host
+
+    def host_at(self, url):
+        self.stop_host()
+
+    def python(self, code, *args):
+        self.stop_host()
+
+    @contextlib.contextmanager
+    def elsewhere(self, url, features=None, advice=None, **room):
+        """A file has all the room there is. features: what it expects, whatever is asked."""
+        self.specs = features
+        yield
+        self.specs = None
+
+    def ready(self):
+        if self.url is None:
+            self.url = self._url_for(PLAIN)
+        super().ready()
+
+    def open(self, url):
+        super().open(url)
+        if self.seconds and self.opened:
+            self.runner.do("deadline", self.seconds)
+
+    def deadline(self, seconds):
+        super().deadline(seconds)
+        self.seconds = seconds
+
+    def interrupt(self):
+        if self.combination.language == "python":
+            self.absent("Python handles Ctrl-C when the model has answered, which this one never does")
+        super().interrupt()
+
+    # ---- Ask ----
+
+    def _fill(self, features):
+        self.url = self._url_for(features)
+        self.question, self._seen = features, None
+        super()._fill(features)
+
+    def answer(self):
+        found = super().answer()
+        echo = all(isinstance(output, str) for output in self.outputs.values())
+        if echo and len(self.outputs) == len(self.question):
+            self._seen = {feature: found[name] for name, feature in self.outputs.items()}
+        return found
+
+    @property
+    def seen(self):
+        """What the last model got: where it did not give that back, another one that takes the same is asked to."""
+        if self._seen is None and self.question:
+            self.outputs = {name + SAW: name for name in self.question}
+            self.url = self._file(self._inputs(self.question), self.outputs)
+            super()._fill(self.question)
+            self.runner.ask("evaluate", 0)
+            self.answer()
+        return self._seen or {}
+
+    @seen.setter
+    def seen(self, value):
+        pass
+
+    # ---- Make models ----
+
+    def _inputs(self, features):
+        if self.specs:
+            return self.specs
+        if any(isinstance(value, (str, list, Ragged)) for value in features.values()):
+            self.absent("a model's inputs are tensors")
+        return [TensorSpec(name, value.dtype, value.shape) for name, value in features.items()]
+
+    def _url_for(self, features):
+        inputs, self.outputs = self._inputs(features), {}
+        if hasattr(self.model, "go"):
+            return self._file(inputs, endless=True)
+        try:
+            advice = self.model(features)
+        except ValueError:
+            return self._file(inputs, raises=True)
+        if advice is DROP:
+            self.absent("a model that is called answers")
+        self.sent = kept(advice)
+        self.outputs = outputs = {}
+        for name, value in (advice if isinstance(advice, dict) else {"advice": advice}).items():
+            if isinstance(value, (str, list, Ragged)):
+                self.absent("a model's outputs are tensors")
+            same = [feature for feature, given in features.items() if given is value]
+            outputs[name + SAW if name in features else name] = same[0] if same else np.asarray(value)
+        return self._file(inputs, outputs)
+
+    def _file(self, inputs, outputs=None, **how):
+        """The URL of a model. outputs: by name the input that each is, or its constant value."""
+        model = onnx_model(inputs, outputs or {}, **how).SerializeToString(deterministic=True)
+        key = self.combination.runner, hashlib.sha256(model).digest()
+        if key not in self.files:
+            url = self.new_url()
+            self.write(model, Path(url.partition("://")[2]))
+            self.files[key] = url
+        return self.files[key]
+
+    def write(self, model, path):
+        path.write_bytes(model)
+
+
+class Busy:
+    """Set when the runner computes, which nobody but the kernel sees."""
+
+    def __init__(self, stage):
+        self.stage, self.before = stage, 0
+
+    def clear(self):
+        self.before = self._ticks()
+
+    def _ticks(self):
+        words = Path(f"/proc/{self.stage.runner.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(words[11]) + int(words[12])
+
+    def wait(self, seconds):
+        until = time.monotonic() + seconds
+        while self._ticks() - self.before < 0.2 * os.sysconf("SC_CLK_TCK") and time.monotonic() < until:
+            time.sleep(0.01)
+        return time.monotonic() < until
+
+
+def onnx_model(inputs, outputs, endless=False, raises=False):
+    """As FileStage._file says; endless: it never answers; raises: it asks for what an array does not have."""
+    nodes, constants, ports = [], [], []
+    for name, value in outputs.items():
+        if not isinstance(value, str):
+            constants.append(constant(f"{name}_is", value))
+            ports.append(port(name, value.dtype, value.shape))
+        else:
+            spec = next(spec for spec in inputs if spec.name == value)
+            ports.append(port(name, spec.dtype, spec.shape))
+        nodes.append(helper.make_node("Identity", [value if isinstance(value, str) else f"{name}_is"], [name]))
+    if endless:
+        constants += [constant("most", np.array(2**62)), constant("true", np.array(True)), constant("one", np.array(1))]
+        nodes.append(helper.make_node("Loop", ["most", "true", "one"], ["advice"], body=add_one()))
+        ports.append(port("advice", np.dtype(np.int64), ()))
+    if raises:
+        constants += [constant("hundred", np.array([100])), constant("values", np.array([1, 2]))]
+        nodes.append(helper.make_node("Add", [inputs[0].name, "hundred"], ["index"]))
+        nodes.append(helper.make_node("Gather", ["values", "index"], ["advice"]))
+        ports.append(port("advice", np.dtype(np.int64), (1,)))
+    graph = helper.make_graph(
+        nodes, "conformance", [port(spec.name, spec.dtype, spec.shape) for spec in inputs], ports, constants
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def add_one():
+    """A loop's body."""
+    return helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["go_on"]), helper.make_node("Add", ["sum", "one"], ["more"])],
+        "body",
+        [port("turn", np.dtype(np.int64), ()), port("go", np.dtype(bool), ()), port("sum", np.dtype(np.int64), ())],
+        [port("go_on", np.dtype(bool), ()), port("more", np.dtype(np.int64), ())],
+    )
+
+
+def port(name, dtype, shape):
+    return helper.make_tensor_value_info(name, onnx_dtype(dtype), shape)
+
+
+def constant(name, value):
+    return helper.make_tensor(name, onnx_dtype(value.dtype), value.shape, value.tobytes(), raw=True)
+
+
+def onnx_dtype(dtype):
+    return TensorProto.BFLOAT16 if dtype.name == "bfloat16" else helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
