@@ -22,7 +22,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 /* Until standard input ends. */
-static void blocks(void (*trip)(size_t bytes)) {
+static inline void blocks(void (*trip)(size_t bytes)) {
     static int64_t batches[MAX_SAMPLES], singles[MAX_SAMPLES];
     size_t bytes;
     long long length;

@@ -17,26 +17,30 @@ ROOM = 12 << 20  # bytes of a request slot: the largest message and some more
 
 
 class Pair:
-    """A far side that serves and a near side that asks. The far side is stopped except while its block runs, so that
-    every far side can have the same core. far is None where the near side does all of it in process."""
+    """A far side that serves and a near side that asks. The far side, with all processes that it starts, is stopped except while its
+    block runs, so that every far side can have the same core. far is None where the near side does all of it in process."""
 
     def __init__(self, name: str, far: Sequence[str] | None, near: Sequence[str], fds: Sequence[int] = ()) -> None:
         self.name = name
         self.near: subprocess.Popen[str] | None = None
-        self.far = subprocess.Popen(far, stdout=subprocess.PIPE, text=True, pass_fds=fds) if far else None
+        self.far = (
+            subprocess.Popen(far, stdout=subprocess.PIPE, text=True, pass_fds=fds, start_new_session=True)
+            if far
+            else None
+        )
         try:
             self.bridge = self._line(self.far) if self.far else ""
             near = [a.replace("{NAME}", self.bridge) for a in near]
             self.near = subprocess.Popen(near, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=fds)
-            self._line(self.near)
+            self.said = self._line(self.near)
         except BaseException:
             self.close()
             raise
         self.signal(signal.SIGSTOP)
 
     def signal(self, number: int) -> None:
-        if self.far:
-            self.far.send_signal(number)
+        if self.far and self.far.poll() is None:
+            os.killpg(self.far.pid, number)
 
     def _line(self, process: subprocess.Popen[str]) -> str:
         assert process.stdout
@@ -60,7 +64,7 @@ class Pair:
             self.near.stdin.close()
             self.near.wait(10)
         if self.far:
-            self.far.terminate()
+            self.signal(signal.SIGTERM)
             self.far.wait(10)
 
     def __enter__(self) -> Pair:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,26 +19,22 @@ import rows
 from pairs import HERE, Place
 
 SOURCES = HERE.parent / "cdef"
+PROGRAMS = (["bare"], ["runner"], ["host"], ["turns"], ["count"])
 
 
-def build(directory: Path) -> None:
-    """The core, optimised across files as the shared library is, and the programs on top of it."""
+def build(directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS) -> None:
+    """The core, optimised across files as the shared library is, and programs on top of it: the C files of each, the first its name."""
     for step in (
         ["-S", str(SOURCES), "-B", str(directory), "-DCMAKE_C_COMPILER=cc", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON"],
         ["--build", str(directory), "--target", "shmbridge_static"],
     ):
         subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
     include = [f"-I{SOURCES / 'include'}", f"-I{SOURCES / 'src'}", f"-I{HERE.parent / 'tests' / 'c'}"]
-    for program in ("bare", "runner", "host", "turns", "count"):
+    for program in programs:
         subprocess.run(
             ["cc", "-std=c11", "-O3", "-flto=auto", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", *include]
-            + [
-                str(HERE / f"{program}.c"),
-                str(directory / "libshmbridge.a"),
-                "-pthread",
-                "-o",
-                str(directory / program),
-            ],
+            + [str(HERE / f"{name}.c") for name in program]
+            + [str(directory / "libshmbridge.a"), "-pthread", "-ldl", "-o", str(directory / program[0])],
             check=True,
         )
 

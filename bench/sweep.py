@@ -1,8 +1,9 @@
-"""float32[500], [1000], … [50 000] through shared memory, and through pipes with each SerDes; compilerinterface beside them.
+"""float32[500], [1000], … [50 000] through every runner and SerDes, and through compilerinterface; before that, ML-Compiler-Bridge's
+in-process test through each: 2 - x, argmax 20.
 
 python bench/sweep.py [--quick] [--json FILE] [--plot FILE.svg]
 
-Needs what run.py needs, and for the last rows `pip install compilerinterface==0.0.2 grpcio`. README.md tells how it measures.
+Needs what run.py needs, and `pip install 'shmbridge[bench]'`; what is missing leaves its rows out. README.md tells how it measures.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import json
 import os
 import signal
 import statistics
+import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -20,32 +23,44 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import sweep_models
 from pairs import HERE, Pair, Place
 from run import build, machine
 
+SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 STEP, LONGEST = 500, 50_000  # floats
 ROUNDS, SECONDS = 5, 0.02  # of a block
+PAPER_ONNX = 68.0  # ms of the paper's sweep
+BASES = {"aot": "aot", "onnx": "onnx", "compilerinterface": "compilerinterface, bytes"}  # of further ratios
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a question gets to the model. serdes "" is shared memory; in_c: the compiler is bench/runner.c, else Python's."""
+    """How a question gets to the model."""
 
     name: str
-    serdes: str
-    in_c: bool = True
-    theirs: bool = False  # compilerinterface is the host
+    url: str  # {name}: a bridge's, {path}: of pipes, {model}: of files, without a suffix
+    far: str | None = "host"  # sweep_host.py's word; None: the model is in the compiler's process
+    in_c: bool = True  # the compiler is bench/runner.c, else Python's
+    paper: float | None = None  # ms that the paper's sweep took in the same way
 
 
 WAYS = (
-    Way("shm", ""),
-    Way("pipe, flatbuffers", "flatbuffers"),
-    Way("pipe, bitstream", "bitstream"),
-    Way("pipe, json", "json"),
-    Way("compilerinterface, bytes", "bitstream", theirs=True),
-    Way("compilerinterface, json", "json", theirs=True),
-    Way("shm, Python runner", "", in_c=False),
-    Way("pipe, protobuf, Python runner", "protobuf", in_c=False),
+    Way("shm", "shm://{name}"),
+    Way("aot", "aot://{model}.so", None, paper=21),
+    Way("onnx", "onnx://{model}.onnx", None, paper=68),
+    Way("tflite", "tflite://{model}.tflite", None),
+    Way("python in process", "python://sweep_models:answer", None),
+    Way("pipe, flatbuffers", "pipe://{path}?serdes=flatbuffers"),
+    Way("pipe, bitstream", "pipe://{path}?serdes=bitstream", paper=772),
+    Way("pipe, json", "pipe://{path}?serdes=json", paper=3154),
+    Way("relay to grpc", "shm://{name}", "relay"),
+    Way("grpc in C's process", "grpc://127.0.0.1:0", paper=5948),
+    Way("grpc, Python runner", "grpc://127.0.0.1:0", in_c=False, paper=5948),
+    Way("shm, Python runner", "shm://{name}", in_c=False),
+    Way("pipe, protobuf, Python runner", "pipe://{path}?serdes=protobuf", in_c=False),
+    Way("compilerinterface, bytes", "pipe://{path}?serdes=bitstream", "compilerinterface"),
+    Way("compilerinterface, json", "pipe://{path}?serdes=json", "compilerinterface"),
 )
 
 
@@ -67,19 +82,62 @@ class Sweep:
         return statistics.median(ratios), min(ratios), max(ratios)
 
 
-def start(way: Way, place: Place, stack: ExitStack) -> Pair:
-    """Its two processes. RuntimeError where one of them does not start, and has said why."""
-    name = f"sweep-{os.getpid()}"
+def start(way: Way, place: Place, stack: ExitStack, model: str = "look") -> Pair:
+    """Its processes; model: of sweep_models. RuntimeError where one of them does not start, and has said why."""
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))) / "pipe"
-    url = f"pipe://{path}?serdes={way.serdes}" if way.serdes else f"shm://{name}-{'c' if way.in_c else 'python'}"
-    far = [sys.executable, str(HERE / "sweep_host.py"), str(place.far), url, *["compilerinterface"][: way.theirs]]
-    near = place.c_runner("adaptive") if way.in_c else place.python_runner("adaptive")
-    return stack.enter_context(Pair(way.name, far, near))
+    name = f"sweep-{os.getpid()}-{WAYS.index(way)}"
+    url = way.url.format(name=name, path=path, model=place.build / model)
+    far = [sys.executable, str(HERE / "sweep_host.py"), str(place.far), url, *[way.far or ""][way.far == "host" :]]
+    if model == "two_minus":
+        near = [str(place.build / "argmax")] if way.in_c else [sys.executable, str(HERE / "argmax.py")]
+        near.append("{NAME}")
+    else:
+        near = place.c_runner("adaptive") if way.in_c else place.python_runner("adaptive")
+    if not way.far:
+        near = [word.replace("{NAME}", url) for word in near]
+    return stack.enter_context(Pair(way.name, far if way.far else None, near))
 
 
-def measure(place: Place, lengths: Sequence[int], rounds: int, seconds: float) -> list[Sweep]:
-    """All ways by turns, length by length; everything starts anew for each round."""
-    sweeps = [Sweep(way) for way in WAYS]
+def prepare(directory: Path) -> None:
+    """The models in files; what cannot be made leaves its ways without."""
+    build(directory)
+    subprocess.run(
+        ["cc", "-O2", "-Wall", "-Werror", f"-I{HERE.parent / 'cdef' / 'include'}", HERE / "argmax.c"]
+        + [directory / "libshmbridge.a", "-pthread", "-o", directory / "argmax"],
+        check=True,
+    )
+    for write in (sweep_models.write, sweep_models.write_tflite):
+        try:
+            write(directory)
+        except ImportError as error:
+            print(f"left out: {write.__name__}: {error}", file=sys.stderr)
+    for model in ("look", "two_minus"):
+        subprocess.run(
+            [SHMBRIDGE, "compile", directory / f"{model}.onnx", "-o", directory / f"{model}.so"], check=False
+        )
+    os.environ |= {"PYTHONPATH": str(HERE), "SHMBRIDGE_PYTHON_LIBRARY": str(directory / "libshmbridge-python.so")}
+    subprocess.run([SHMBRIDGE, "embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]], check=False)
+
+
+def argmax(place: Place) -> dict[str, int]:
+    """ML-Compiler-Bridge's in-process test by every way that can run here: which element it finds greatest, 20."""
+    found = {}
+    for way in WAYS:
+        if way.far == "compilerinterface":
+            continue  # whose host answers look alone
+        try:
+            with ExitStack() as stack:
+                found[way.name] = int(start(way, place, stack, "two_minus").said)
+        except RuntimeError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    for name, index in found.items():
+        print(f"{name:30}{'argmax':>13}{index:>5}{'' if index == 20 else '  expected 20'}")
+    return found
+
+
+def measure(ways: Sequence[Way], place: Place, lengths: Sequence[int], rounds: int, seconds: float) -> list[Sweep]:
+    """The ways by turns, length by length; everything starts anew for each round."""
+    sweeps = [Sweep(way) for way in ways]
     for i in range(rounds):
         with ExitStack() as stack:
             pairs = []
@@ -99,20 +157,30 @@ def measure(place: Place, lengths: Sequence[int], rounds: int, seconds: float) -
 
 def table(sweeps: Sequence[Sweep], lengths: Sequence[int]) -> list[dict[str, Any]]:
     """Prints, and returns what the JSON gets."""
-    base = sweeps[0]
-    theirs = next((sweep for sweep in sweeps if sweep.way.theirs), None)
+    bases = {base: next((sweep for sweep in sweeps if sweep.way.name == name), None) for base, name in BASES.items()}
     shown = [lengths[0], lengths[len(lengths) // 2], lengths[-1]]
-    columns = [*(f"[{n}] us" for n in shown), "sum us", "x shm", "least - greatest", "x c.i. bytes"]
+    columns = [
+        *(f"[{n}] us" for n in shown),
+        "sum us",
+        "x shm",
+        "least - greatest",
+        "x aot",
+        "x onnx",
+        "paper ms",
+        "x its onnx",
+    ]
     print(f"{'':30}" + "".join(f"{column:>{18 if '-' in column else 13}}" for column in columns))
     results = []
     for sweep in sweeps:
         medians = sweep.medians
-        ratio, low, high = sweep.ratio(base)
-        beside = sweep.ratio(theirs)[0] if theirs else None
+        ratio, low, high = sweep.ratio(sweeps[0])
+        beside = {base: sweep.ratio(other)[0] if other else None for base, other in bases.items()}
+        paper = sweep.way.paper
         at = "".join(f"{medians[lengths.index(n)] / 1e3:>13.2f}" for n in shown)
-        span = f"{low:.1f} - {high:.1f}"
-        last = "-" if beside is None else f"{beside:.4f}"
-        print(f"{sweep.way.name:30}{at}{sum(medians) / 1e3:>13.0f}{ratio:>13.1f}{span:>18}{last:>13}")
+        span = f"{low:.2f} - {high:.2f}"
+        last = [beside["aot"], beside["onnx"], paper, paper and paper / PAPER_ONNX]
+        rest = "".join(f"{'-' if value is None else f'{value:.4g}':>13}" for value in last)
+        print(f"{sweep.way.name:30}{at}{sum(medians) / 1e3:>13.0f}{ratio:>13.2f}{span:>18}{rest}")
         results.append(
             {
                 "way": sweep.way.name,
@@ -121,7 +189,9 @@ def table(sweeps: Sequence[Sweep], lengths: Sequence[int]) -> list[dict[str, Any
                 "sum_us": round(sum(medians) / 1e3, 1),
                 "ratio_to_shm": round(ratio, 2),
                 "ratio_range": [round(low, 2), round(high, 2)],
-                "ratio_to_compilerinterface_bytes": beside and round(beside, 5),
+                "ratios": {base: value and round(value, 5) for base, value in beside.items()},
+                "paper_ms": paper,
+                "paper_ratio_to_onnx": paper and round(paper / PAPER_ONNX, 3),
             }
         )
     return results
@@ -182,17 +252,20 @@ def main() -> int:
     for name, value in about.items():
         print(f"{name:12} {value}")
     with tempfile.TemporaryDirectory() as directory:
-        build(Path(directory))
+        prepare(Path(directory))
         place = Place(Path(directory), cores[0], cores[1])
+        found = argmax(place)
+        ways = [way for way in WAYS if way.name in found or way.far == "compilerinterface"]
         sweeps = measure(
-            place, lengths, 1 if options.quick else options.rounds, SECONDS / 10 if options.quick else SECONDS
+            ways, place, lengths, 1 if options.quick else options.rounds, SECONDS / 10 if options.quick else SECONDS
         )
     results = table(sweeps, lengths)
     if options.json:
-        options.json.write_text(json.dumps({"machine": about, "lengths": lengths, "ways": results}, indent=1) + "\n")
+        whole = {"machine": about, "lengths": lengths, "argmax": found, "ways": results}
+        options.json.write_text(json.dumps(whole, indent=1) + "\n")
     if options.plot:
         plot(sweeps, lengths, options.plot)
-    return 0
+    return 0 if set(found.values()) == {20} else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The model's side of sweep.py: looks at one element and answers an int64. Prints the URL that its compiler opens.
 
 sweep_host.py CORE URL                          a shmbridge host
+sweep_host.py CORE URL relay                    a gRPC host, and `shmbridge relay` from a host at URL to it
 sweep_host.py CORE URL compilerinterface        compilerinterface's PipeCompilerInterface: pipe:///PATH?serdes=bitstream or json
 """
 
@@ -9,13 +10,17 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
+import sysconfig
 from contextlib import suppress
 
 ROOM = 1 << 19  # bytes of the longest request: 50 000 floats, which JSON makes doubles
 
 
 def serve_shmbridge(core: int, url: str) -> None:
+    from sweep_models import answer
+
     import shmbridge
 
     with shmbridge.Host(url, request_bytes=ROOM) as host:
@@ -23,7 +28,25 @@ def serve_shmbridge(core: int, url: str) -> None:
         os.sched_setaffinity(0, {core})  # only now: a host that may use one CPU only does not spin
         print(host.url, flush=True)
         for request in host:
-            request.reply(int(request["features"][0] < 1))
+            request.reply(answer(request))
+
+
+def relay(core: int, url: str) -> None:
+    program = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
+    host = subprocess.Popen(
+        [sys.executable, __file__, str(core), "grpc://127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+    )
+    assert host.stdout
+    target = host.stdout.readline().strip()
+    between = subprocess.Popen([program, "relay", url, target], stdout=subprocess.PIPE, text=True)
+    assert between.stdout
+    if not target or not between.stdout.readline():
+        raise SystemExit("the relay did not start")
+    os.sched_setaffinity(between.pid, {core})
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the others of this group get it too
+    print(url, flush=True)
+    between.communicate()
+    host.communicate()
 
 
 def serve_compilerinterface(core: int, url: str) -> None:
@@ -42,5 +65,5 @@ def serve_compilerinterface(core: int, url: str) -> None:
 
 
 if __name__ == "__main__":
-    serve = serve_compilerinterface if sys.argv[3:] == ["compilerinterface"] else serve_shmbridge
-    serve(int(sys.argv[1]), sys.argv[2])
+    serve = {"compilerinterface": serve_compilerinterface, "relay": relay}
+    serve.get("".join(sys.argv[3:]), serve_shmbridge)(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,342 @@
+"""What it takes to integrate each runner: lines of code, and what a compiler of clang's size grows by, as a file and in memory.
+
+    python bench/integrate.py [--only lines,size] [--source FILE.c] [--rounds N] [--json FILE]
+
+lines   one small compiler in C, C++ and Python, and a model behind each runner: all of it is run, its answers are compared with the
+        model's, and the lines that its writer had to add are counted
+size    clang -cc1 with all of LLVM's targets, linked statically: plain, with shmbridge and the inliner plugin, with gRPC. Then each compiles
+        the program, with the model in each place, while its memory is sampled
+
+Needs `pip install 'shmbridge[bench,tflite]' emx-onnx-cgen`; size also clang-22, lld-22, llvm-22-dev, libclang-22-dev, libpolly-22-dev, libzstd-dev and,
+for gRPC, libgrpc++-dev and protobuf-compiler-grpc. What cannot run here says why and is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from llvm_inliner import INLINER
+from run import machine
+from sources import fetch_zstd
+
+from shmbridge import _config, plugins
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
+LLVM = Path("/usr/lib/llvm-22")
+EXPECTED = "11110000"  # of the model below; the compilers' own heuristic says 11111111
+
+
+# ---- Lines -----------------------------------------------------------------------------------------------------------
+
+# A host, in Python. The URL is its only difference.
+HOST = """
+import shmbridge
+with shmbridge.Host("{url}") as host:
+    host.serve(lambda request: int(request["features"].sum() < 8))
+"""
+FUNCTION = """
+def advise(request):
+    return int(request["features"].sum() < 8)
+"""
+PYTHON_ASKS = """
+import numpy, sys
+import shmbridge
+features = numpy.zeros(16, numpy.float32)
+with shmbridge.connect() as runner:
+    for i in range(8):
+        features[i] = i
+        sys.stdout.write(str(int(runner.evaluate({"features": features}))))
+"""
+
+
+def added(file: Path) -> int:
+    """Lines of code behind #ifdef ASK."""
+    parts = re.findall(r"#ifdef ASK\n(.*?)#endif", file.read_text(), re.DOTALL)
+    return sum(bool(line.strip()) for part in parts for line in part.splitlines())
+
+
+def count(code: str) -> int:
+    return sum(bool(line.strip()) for line in code.splitlines())
+
+
+def onnx_model(path: Path) -> Path:
+    """advice = sum(features) < 8, int64[1]."""
+    from onnx import TensorProto, helper, save
+
+    nodes = [
+        helper.make_node("ReduceSum", ["features", "axes"], ["sum"], keepdims=0),
+        helper.make_node("Less", ["sum", "eight"], ["less"]),
+        helper.make_node("Cast", ["less"], ["advice"], to=TensorProto.INT64),
+    ]
+    constants = [helper.make_tensor("axes", TensorProto.INT64, [1], [1]), helper.make_tensor("eight", TensorProto.FLOAT, [1], [8.0])]
+    ports = helper.make_tensor_value_info("features", 1, [1, 16]), helper.make_tensor_value_info("advice", 7, [1])
+    graph = helper.make_graph(nodes, "advice", [ports[0]], [ports[1]], constants)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def tflite_model(path: Path) -> Path:
+    """The same."""
+    sys.path.insert(0, str(ROOT / "tests" / "python"))
+    from tflite_models import Graph  # type: ignore[import-not-found]
+
+    g = Graph()
+    x, total = g.tensor("x", "float32", [1, 16]), g.tensor("sum", "float32", [1])
+    less, advice = g.tensor("less", "bool", [1]), g.tensor("advice", "int64", [1])
+    g.operator("SUM", [x, g.constant(np.array([1], np.int32))], [total])
+    g.operator("LESS", [total, g.constant(np.array([8], np.float32))], [less])
+    g.operator("CAST", [less], [advice])
+    return Path(g.write(path, {"features": x}, {"advice": advice}))
+
+
+@contextmanager
+def running(*command: str | Path, **env: str) -> Iterator[None]:
+    process = subprocess.Popen(list(map(str, command)), env=os.environ | env, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def listening(address: str) -> None:
+    """Waits until a server listens at HOST:PORT. TimeoutError."""
+    host, port = address.split(":")
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"no server at {address}")
+
+
+def shell(command: str, folder: Path) -> None:
+    done = subprocess.run(shlex.split(command.replace("shmbridge ", f"{SHMBRIDGE} ", 1)), cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{command}: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+
+
+def lines(folder: Path, options: argparse.Namespace) -> Any:
+    """lines that a compiler's and a model's writer add, for each runner, and commands to type once"""
+    asks = {}
+    for file, compiler in [(HERE / "integrate_ask.c", "cc -std=c11"), (HERE / "integrate_ask.cpp", "c++ -std=c++17")]:
+        asks[file.suffix] = folder / f"ask{file.suffix}.exe"
+        command = f"{compiler} -O1 -DASK {file} {_config.cflags()} {_config.libs()} -o {asks[file.suffix]}"
+        subprocess.run(shlex.split(command), check=True)
+    (folder / "policy.py").write_text(FUNCTION)
+    unique, port = f"integrate-{os.getpid()}", 20_000 + os.getpid() % 20_000
+    embed = "shmbridge embed"
+    # name: the URL, the model's code, commands, how the model's file is made
+    ways: dict[str, tuple[str, str, list[str], Any]] = {
+        "shm": (f"shm://{unique}", HOST, [], None),
+        "pipe": (f"pipe://{folder}/pipe?serdes=flatbuffers", HOST, [], None),
+        "grpc": (f"grpc://127.0.0.1:{port}", HOST, [embed], None),
+        "python": ("python://policy:advise", FUNCTION, [embed], None),
+        "onnx": (f"onnx://{folder}/m.onnx", "", [], lambda: onnx_model(folder / "m.onnx")),
+        "aot": (f"aot://{folder}/m.so", "", ["shmbridge compile m.onnx -o m.so"], lambda: onnx_model(folder / "m.onnx")),
+        "tflite": (f"tflite://{folder}/m.tflite?kernels=builtin", "", [], lambda: tflite_model(folder / "m.tflite")),
+    }
+    rows = []
+    print(f"{'':10}{'C':>6}{'C++':>6}{'Python':>8}{'model':>8}   commands, once")
+    for name, (url, code, commands, make) in ways.items():
+        try:
+            if make:
+                make()
+            for command in commands:
+                shell(command, folder)
+            host = [sys.executable, "-c", code.format(url=url)] if code is HOST else ["true"]
+            env = os.environ | {"SHMBRIDGE_URL": plugins.resolve(url) if make else url, "PYTHONPATH": str(folder)}
+            for program in ([asks[".c"]], [asks[".cpp"]], [sys.executable, "-c", PYTHON_ASKS]):
+                with running(*host):
+                    said = subprocess.run(program, env=env, capture_output=True, text=True, cwd=folder, timeout=60)
+                if said.returncode or said.stdout != EXPECTED:
+                    raise RuntimeError(f"{program[0]}: expected {EXPECTED}, found {said.stdout}{said.stderr[-400:]}")
+        except Exception as error:
+            print(f"{name:10}left out: {error}")
+            continue
+        row = {"runner": name, "c": added(HERE / "integrate_ask.c"), "cpp": added(HERE / "integrate_ask.cpp")}
+        row |= {"python": 3, "model": count(code), "commands": commands}
+        rows.append(row)
+        print(f"{name:10}{row['c']:>6}{row['cpp']:>6}{row['python']:>8}{row['model']:>8}   {'; '.join(commands) or '-'}")
+    plugin = (INLINER / "inliner.cpp").read_text()
+    talks = sum("shmb_" in line and not line.lstrip().startswith("//") for line in plugin.splitlines())
+    print(f"examples/llvm/inliner: {talks} lines that speak to shmbridge, of {count(plugin)}, for every runner alike")
+    return rows
+
+
+# ---- Size ------------------------------------------------------------------------------------------------------------
+
+
+class Tools:
+    """The same compiler, three times."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        config = lambda *a: subprocess.check_output([LLVM / "bin/llvm-config", "--link-static", *a], text=True).split()  # noqa: E731
+        self.flags = [*config("--cxxflags"), "-fno-rtti", "-O2"]
+        left_out = re.compile(r"libclang-cpp|Tidy|libclangd|libclang\.a")
+        clang = [str(file) for file in (LLVM / "lib").glob("libclang*.a") if not left_out.search(file.name)]
+        libraries = ["-Wl,--start-group", *clang, *config("--libfiles", "all"), "-Wl,--end-group"]
+        self.link = ["-Wl,--gc-sections", *libraries, *config("--system-libs"), "-lpthread", "-ldl", "-lrt"]
+
+    def compile(self, source: Path, *flags: str) -> str:
+        out = self.folder / f"{source.name}{len(list(self.folder.glob('*.o')))}.o"
+        subprocess.run(["clang++-22", *self.flags, *flags, "-c", source, "-o", out], check=True)
+        return str(out)
+
+    def program(self, name: str, *parts: str) -> Path:
+        out = self.folder / name
+        subprocess.run(["clang++-22", "-fuse-ld=lld", *parts, *self.link, "-o", out], check=True)
+        return out
+
+    def plain(self) -> Path:
+        return self.program("plain", self.compile(HERE / "integrate_compiler.cpp"))
+
+    def shmbridge(self) -> Path:
+        include = f"-I{_config.prefix()}/include"
+        hook = self.compile(INLINER / "inliner.cpp", include)
+        archive = str(_config.prefix() / "lib" / "libshmbridge.a")
+        return self.program("shmbridge", self.compile(HERE / "integrate_compiler.cpp", "-DWITH_SHMBRIDGE"), hook, archive)
+
+    def grpc(self) -> Path:
+        plugin = shutil.which("grpc_cpp_plugin")
+        if not plugin:
+            raise RuntimeError("grpc_cpp_plugin is not there (Debian: libgrpc++-dev, protobuf-compiler-grpc)")
+        out = [f"--cpp_out={self.folder}", f"--grpc_out={self.folder}", f"--plugin=protoc-gen-grpc={plugin}"]
+        subprocess.run(["protoc", "-I", ROOT / "schemas", *out, "bridge.proto"], check=True)
+        sources = [self.folder / "bridge.pb.cc", self.folder / "bridge.grpc.pb.cc", HERE / "integrate_grpc.cpp"]
+        parts = [self.compile(source, "-frtti", "-ffunction-sections", f"-I{self.folder}") for source in sources]
+        static = subprocess.check_output(["pkg-config", "--static", "--libs", "grpc++", "protobuf"], text=True).split()
+        static = ["-Wl,-Bstatic", "-Wl,--start-group", *static, "-Wl,--end-group", "-Wl,-Bdynamic"]
+        return self.program("grpc", self.compile(HERE / "integrate_compiler.cpp", "-DWITH_GRPC"), *parts, *static)
+
+
+def sizes(file: Path) -> dict[str, int]:
+    """Bytes of text (with constants), data (with bss), the file, and the file without symbols."""
+    text, data, bss = map(int, subprocess.check_output(["size", file], text=True).splitlines()[1].split()[:3])
+    stripped = file.with_name(f"{file.name}.stripped")
+    subprocess.run(["strip", "-o", stripped, file], check=True)
+    return {"text": text, "data": data + bss, "file": file.stat().st_size, "stripped": stripped.stat().st_size}
+
+
+FIELDS = {"VmHWM": "peak", "RssAnon": "anonymous", "RssFile": "files", "RssShmem": "shared"}
+
+
+def memory(command: list[str], env: dict[str, str], folder: Path) -> dict[str, float]:
+    """MiB of a run, sampled every millisecond: the greatest that each was. RuntimeError: it failed, or warned."""
+    most = dict.fromkeys(FIELDS.values(), 0)
+    start = time.perf_counter()
+    process = subprocess.Popen(command, env=os.environ | env, cwd=folder, stderr=subprocess.PIPE, text=True)
+    status = Path(f"/proc/{process.pid}/status")
+    while process.poll() is None:
+        for field, kib in re.findall(r"^(VmHWM|RssAnon|RssFile|RssShmem):\s+(\d+)", status.read_text(), re.MULTILINE):
+            most[FIELDS[field]] = max(most[FIELDS[field]], int(kib))
+        time.sleep(0.001)
+    said = process.stderr.read() if process.stderr else ""
+    if process.returncode or "warning: " in said:
+        raise RuntimeError(said.strip() or f"exit status {process.returncode}")
+    return {name: kib / 1024 for name, kib in most.items()} | {"seconds": time.perf_counter() - start}
+
+
+def size(folder: Path, options: argparse.Namespace) -> Any:
+    """a statically linked clang -cc1 with all targets: what it grows by, as a file and in memory, over the plain one of the same run"""
+    tools, programs, table = Tools(folder), {}, {}
+    for name in ("plain", "shmbridge", "grpc"):
+        try:
+            programs[name] = getattr(tools, name)()
+            table[name] = sizes(programs[name])
+        except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+            print(f"{name}: left out: {error}")
+    print(f"{'KiB':12}{'text':>12}{'data':>12}{'file':>12}{'stripped':>12}")
+    for name, found in table.items():
+        sign = "" if name == "plain" else "+"
+        base = dict.fromkeys(found, 0) if name == "plain" else table["plain"]
+        print(f"{name:12}" + "".join(f"{sign + format((found[k] - base[k]) / 1024, '.0f'):>12}" for k in found))
+    return {"size": table, "memory": in_use(folder, programs, options)}
+
+
+def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace) -> Any:
+    source = options.source or fetch_zstd(folder)
+    asked = ["clang-22", "-###", "-Oz", "-c", str(source), "-o", str(folder / "out.o")]
+    words = shlex.split(subprocess.run(asked, capture_output=True, text=True, check=True).stderr.splitlines()[-1])[2:]
+    model, compiled = folder / "inliner.onnx", folder / "inliner.so"
+    subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
+    for command in (f"shmbridge compile {model} -o {compiled}", "shmbridge embed"):
+        shell(command, folder)
+    name = f"integrate-{os.getpid()}"
+    hosted = [SHMBRIDGE, "serve", name, "--python", "policy:advise"]
+    address = f"127.0.0.1:{20_000 + os.getpid() % 20_000}"
+    server = [sys.executable, "-c", f'import shmbridge\nwith shmbridge.Host("grpc://{address}") as h: h.serve(lambda r: 1)']
+    # name: the program, the environment, a host
+    ways = {
+        "plain": ("plain", {}, ["true"]),
+        "never asks": ("shmbridge", {}, ["true"]),
+        "no host": ("shmbridge", {"SHMBRIDGE_URL": "shm://nobody?connect_timeout=0&default_advice=0"}, ["true"]),
+        "shm": ("shmbridge", {"SHMBRIDGE_URL": f"shm://{name}?connect_timeout=30"}, hosted),
+        "aot": ("shmbridge", {"SHMBRIDGE_URL": f"aot://{compiled}"}, ["true"]),
+        "onnx": ("shmbridge", {"SHMBRIDGE_URL": plugins.resolve(f"onnx://{model}")}, ["true"]),
+        "python": ("shmbridge", {"SHMBRIDGE_URL": "python://policy:advise"}, ["true"]),
+        "gRPC, linked": ("grpc", {"BENCH_GRPC": address}, server),
+    }
+    library = str(_config.embedding())
+    rows: dict[str, list[dict[str, float]]] = {}
+    for _ in range(options.rounds):
+        for way, (program, env, host) in list(ways.items()):
+            if program not in programs:
+                continue
+            try:
+                env = env | {"PYTHONPATH": str(INLINER), "SHMBRIDGE_PYTHON_LIBRARY": library}
+                with running(*host, PYTHONPATH=str(INLINER)):
+                    if "BENCH_GRPC" in env:
+                        listening(address)
+                    rows.setdefault(way, []).append(memory([str(programs[program]), *words], env, source.parent))
+            except (RuntimeError, TimeoutError) as error:
+                print(f"{way}: left out: {error}")
+                del ways[way]
+    print(f"\nMiB, medians of {options.rounds}; below plain, the difference to it\n{'':14}" + "".join(f"{k:>12}" for k in [*FIELDS.values(), "seconds"]))
+    found = {way: {k: median(run[k] for run in runs) for k in runs[0]} for way, runs in rows.items()}
+    for way, figures in found.items():
+        base = dict.fromkeys(figures, 0.0) if way == "plain" else found["plain"]
+        print(f"{way:14}" + "".join(f"{figures[k] - (0 if k == 'seconds' else base[k]):>12.1f}" for k in figures))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="lines,size")
+    parser.add_argument("--source", type=Path, help="a C file that needs no options [default: zstd.c, from PyPI]")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    print(machine())
+    results = {}
+    with tempfile.TemporaryDirectory() as made:
+        for part in options.only.split(","):
+            row = {"lines": lines, "size": size}[part]
+            print(f"\n{row.__doc__}")
+            results[part] = row(Path(made), options)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
