@@ -30,7 +30,6 @@ void builder_clear(struct builder *b) {
     b->spill = NULL;
     b->name_count = b->spill_count = 0;
     b->count = b->dim_count = 0;
-    b->used = 0;
 }
 
 void builder_free(struct builder *b) {

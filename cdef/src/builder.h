@@ -30,7 +30,7 @@ void *builder_add(struct builder *b, const char *name, shmb_dtype dtype, shmb_ki
                   int64_t **offsets);
 /* The fields as they lie, valid until the next is added or the message cleared; NULL when there is no memory. */
 shmb_tensor *builder_tensors(struct builder *b);
-/* Forgets the message, keeps the allocations. */
+/* Forgets the message, but for how much room it used; keeps the allocations. */
 void builder_clear(struct builder *b);
 void builder_free(struct builder *b);
 

@@ -154,7 +154,7 @@ static shmb_status without_advice(shmb_episode *e, shmb_status status, shmb_acti
 static shmb_status run(shmb_episode *e, int64_t max_steps, bool *interrupted) {
     const shmb_environment *environment = e->environment;
     shmb_status status = ended(e, environment->reset(environment->context, e), "reset");
-    while (!status && !e->done && (!max_steps || e->steps < max_steps)) {
+    while (!status && !e->done && (max_steps <= 0 || e->steps < max_steps)) {
         shmb_action action;
         status = ask(e, &action);
         *interrupted = status == SHMB_INTERRUPTED;

@@ -15,8 +15,11 @@ bool memory_reserve(struct memory *m) {
     return false;
 }
 
-void memory_trim(const struct memory *m, size_t used) {
-    if (m->base && used > kept) madvise(m->base + kept, m->room - kept, MADV_DONTNEED);
+void memory_trim(struct memory *m, size_t used) {
+    if (used > m->taken) m->taken = used;
+    if (m->taken <= kept || used > m->taken / 2) return; /* messages of one size keep their pages */
+    madvise(m->base + kept, m->taken - kept, MADV_DONTNEED);
+    m->taken = 0;
 }
 
 void memory_release(struct memory *m) {

@@ -8,13 +8,13 @@
 
 struct memory {
     uint8_t *base; /* page-aligned; NULL: none */
-    size_t room;
+    size_t room, taken; /* taken: the most that a message used since pages were given back */
 };
 
 /* Reserves as much as the process may have, at most 4 GiB and at least 1 MiB; false when there is not even that. */
 bool memory_reserve(struct memory *m);
-/* Gives pages back that a large message of `used` bytes took. */
-void memory_trim(const struct memory *m, size_t used);
+/* Before a new message, the last of which used so many bytes: gives pages back that a larger one before it took. */
+void memory_trim(struct memory *m, size_t used);
 void memory_release(struct memory *m);
 
 #endif

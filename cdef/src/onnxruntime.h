@@ -63,7 +63,6 @@ enum {
     X(CreateCpuMemoryInfo, 69, OrtStatus *, (int allocator, int memory, OrtMemoryInfo **))                                        \
     X(AllocatorFree, 76, OrtStatus *, (OrtAllocator *, void *))                                                                   \
     X(GetAllocatorWithDefaultOptions, 78, OrtStatus *, (OrtAllocator **))                                                         \
-    X(ReleaseEnv, 92, void, (OrtEnv *))                                                                                           \
     X(ReleaseStatus, 93, void, (OrtStatus *))                                                                                     \
     X(ReleaseSession, 95, void, (OrtSession *))                                                                                   \
     X(ReleaseValue, 96, void, (OrtValue *))                                                                                       \

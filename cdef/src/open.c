@@ -72,7 +72,8 @@ shmb_status shmb_open_slice(const char *url, const shmb_options *options, double
     if (!r) return SHMB_NO_MEMORY;
     if (options && check(options, &r->broken)) status = r->broken.status;
     else {
-        if (options) memcpy(&chosen, options, options->size); /* an older caller's is shorter */
+        if (options) memcpy(&chosen, options, options->size); /* an older caller's is shorter: */
+        chosen.size = sizeof chosen; /* what the URL adds may lie behind its end */
         status = connect_by_url(r, url, &chosen, slice, timeout);
     }
     if (r->broken.status) r->error = r->broken;

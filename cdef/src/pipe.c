@@ -158,7 +158,7 @@ static enum flow write_quietly(struct stream *s) {
 }
 
 static void pipe_begin(shmb_runner *r) {
-    const struct pipe *p = r->kind_state;
+    struct pipe *p = r->kind_state;
     memory_trim(&p->request, r->builder.used);
     builder_start(&r->builder, p->request.base, p->request.room, NULL);
 }

@@ -27,10 +27,13 @@ void runner_begin(shmb_runner *r) {
     bool inherited = is_inherited(r); /* then even a message that was begun before may not be written to */
     if (r->filling && (!inherited || r->stuck.status)) return;
     r->filling = true;
+    if (!r->broken.status && !inherited) {
+        r->kind->begin(r);
+        return;
+    }
     builder_start(&r->builder, NULL, 0, NULL);
     if (r->broken.status) r->stuck = r->broken;
-    else if (inherited) fail(&r->stuck, SHMB_FORKED, was_inherited);
-    else r->kind->begin(r);
+    else fail(&r->stuck, SHMB_FORKED, was_inherited);
 }
 
 void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
@@ -109,7 +112,9 @@ void shmb_set_f64(shmb_runner *r, const char *name, double value) { shmb_set(r, 
 void shmb_set_string(shmb_runner *r, const char *name, const char *text, int64_t bytes) {
     if (bytes < 0) bytes = text ? (int64_t)strlen(text) : 0;
     void *to = shmb_runner_add(r, name, SHMB_UINT8, SHMB_STRING, 1, &bytes, NULL);
-    if (to && bytes && !r->stuck.status) put(to, text, (size_t)bytes);
+    if (!to || !bytes || r->stuck.status) return;
+    if (!text) fail(&r->stuck, SHMB_INVALID, "\"%.100s\": expected a text, found NULL", name);
+    else put(to, text, (size_t)bytes);
 }
 
 void shmb_set_strings(shmb_runner *r, const char *name, int64_t count, const char *const *texts, const int64_t *bytes) {

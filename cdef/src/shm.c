@@ -174,6 +174,7 @@ static void shm_begin(shmb_runner *r) {
     struct shm *s = r->kind_state;
     while (!s->out.free && !r->advice && receiver_ready(&s->in)) /* the last advice stays readable until evaluate */
         if (take_reply(r) > SHMB_OK && r->broken.status) {
+            builder_start(&r->builder, NULL, 0, NULL);
             r->stuck = r->broken;
             return;
         }

@@ -1,5 +1,5 @@
-/* tflite://: LiteRT's C functions for compiled models, which libLiteRt.so of the wheel ai-edge-litert exports. Our declarations of them hold
- * from 2.2 on. Inputs and outputs are memory that LiteRT is given and computes in; nothing is copied on the way. */
+/* tflite://: LiteRT's C functions for compiled models, which libLiteRt.so of the wheel ai-edge-litert exports. Inputs and outputs are memory
+ * that LiteRT is given and computes in; nothing is copied on the way. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -13,10 +13,13 @@
 #include "library.h"
 #include "model.h"
 
+/* Checked against litert/c/{*.h,internal/litert_logging.h} of LiteRT v2.2.0 and of the sources of 2026-08-21, on their way to 2.3.0,
+ * which agree in all of this, by tests/peers/check_litert_headers.py. The library exports no version of itself. */
+
 /* LiteRT's structs. */
 struct layout_of {
     unsigned rank : 7;
-    bool has_strides : 1;
+    unsigned has_strides : 1;
     int32_t dims[SHMB_MAX_RANK];
     uint32_t strides[SHMB_MAX_RANK];
 };
@@ -59,7 +62,7 @@ enum { CPU = 1, INTEGER = 2, ACCELERATORS = 24, SEVERITY = 25, SILENT = 4, NO_MO
     F(int, AddOpaqueOptions, (handle, handle))                                                                              \
     F(int, CreateCompiledModel, (handle, handle, handle, handle *))                                                         \
     F(void, DestroyCompiledModel, (handle))                                                                                 \
-    F(void, SetCompiledModelCancellationFunction, (handle, void *, bool (*)(void *)))                                       \
+    F(int, SetCompiledModelCancellationFunction, (handle, void *, bool (*)(void *)))                                        \
     F(int, CompiledModelResizeInputTensor, (handle, size_t, size_t, const int *, size_t))                                   \
     F(int, GetCompiledModelOutputTensorLayouts, (handle, size_t, size_t, struct layout_of *, bool))                         \
     F(int, CreateTensorBufferFromHostMemory, (const struct type_of *, void *, size_t, void (*)(void *), handle *))          \
@@ -250,7 +253,8 @@ static bool must_stop(void *state) {
 
 static shmb_status compile(struct model *m, const char *kernels, const char *threads, struct error *e) {
     struct session *s = m->session;
-    /* CPU alone: nothing is looked for in the library path; errors are asked for, not printed */
+    /* CPU alone: nothing is looked for in the library path; errors are asked for, not printed. XNNPACK's one line at its start is logged by
+     * TensorFlow Lite's own logger, which no option and no exported function reaches */
     const struct environment_option silent[] = {{ACCELERATORS, {INTEGER, CPU}}, {SEVERITY, {INTEGER, SILENT}}};
     char cpu[64];
     snprintf(cpu, sizeof cpu, "kernel_mode = \"%s\"\nnum_threads = %d\n", kernels, atoi(threads));
@@ -264,8 +268,8 @@ static shmb_status compile(struct model *m, const char *kernels, const char *thr
         return fail(e, SHMB_NO_MEMORY, "no memory for a model");
     status = s->api.CreateCompiledModel(s->environment, s->model, s->options, &s->compiled);
     if (status) return failed(m, "cannot run it", status, SHMB_INVALID, e);
-    s->api.SetCompiledModelCancellationFunction(s->compiled, s, must_stop);
-    return SHMB_OK;
+    status = s->api.SetCompiledModelCancellationFunction(s->compiled, s, must_stop);
+    return status ? failed(m, "cannot be told when to stop", status, SHMB_INVALID, e) : SHMB_OK;
 }
 
 static shmb_status open_model(struct model *m, struct url *url, struct error *e) {
@@ -310,7 +314,8 @@ static int bind_inputs(const struct model *m) {
             resized |= dims[k] != given->dims[k];
             dims[k] = (int32_t)given->dims[k];
         }
-        if (resized) status = s->api.CompiledModelResizeInputTensor(s->compiled, s->signature, i, dims, (size_t)given->rank);
+        if (resized && (status = s->api.CompiledModelResizeInputTensor(s->compiled, s->signature, i, dims, (size_t)given->rank)))
+            *dims = -1; /* it still has those of before */
         if (!status) status = bind(s, i, (void *)(uintptr_t)given->data, (size_t)given->size * shmb_dtype_size(given->dtype));
     }
     return status;

@@ -37,6 +37,8 @@ int main(void) {
     }
     shmb_set_strings(r, "x", -1, NULL, NULL);
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+    shmb_set_string(r, "x", NULL, 3);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
     shmb_close(r);
     server_stop(&server);
     return 0;
