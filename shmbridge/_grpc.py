@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import threading
 from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple, NoReturn
@@ -122,6 +123,12 @@ def split(url: str, role: str) -> tuple[str, Options]:
     """What stands in a host's URL: the address, and the options."""
     where, _, query = url.partition("://")[2].partition("?")
     return where, options_of(dict(part.partition("=")[::2] for part in query.split("&") if part), role)
+
+
+def is_address(text: str) -> bool:
+    """HOST:PORT or unix:/PATH? gRPC itself takes port 443 where there is none, and what is left of a number that is too large."""
+    found = re.fullmatch(r"unix:.+|.+:([0-9]{1,5})", text)
+    return found is not None and int(found[1] or 0) < 1 << 16
 
 
 class Method:
@@ -273,6 +280,8 @@ def _bind_error(address: str, why: Exception) -> ShmbridgeError:
     import errno
     import socket
 
+    if address.startswith("unix:"):
+        return InvalidError(f"{address}: expected a new file in a folder that may be written to, and certificates that fit")
     host, _, port = address.rpartition(":")
     try:
         family, kind, _, _, where = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM)[0]
@@ -282,7 +291,7 @@ def _bind_error(address: str, why: Exception) -> ShmbridgeError:
         if error.errno == errno.EADDRINUSE:
             return InUseError(f"{address}: another server listens there: choose another port, or 0 for a free one")
         return InvalidError(f"{address}: expected HOST:PORT of this machine, or unix:/PATH: {error.strerror}")
-    return InvalidError(f"{address}: expected HOST:PORT of this machine, or unix:/PATH, and certificates that fit: {why}")
+    return InvalidError(f"{address}: expected certificates that fit: {why}")
 
 
 # ---- What became of a call ----
@@ -329,7 +338,7 @@ def why_not(connection: Any, address: str, seconds: float) -> ShmbridgeError:
         check(b"", timeout=0.25)
     except grpc.RpcError as error:
         if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED):
-            return NoHostError(f"no server at grpc://{address} within {seconds:g} s: {error.details()}")
+            return NoHostError(f"no server at grpc://{address} within {seconds:.3g} s: {error.details()}")
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-            return NoHostError(f"no answer from grpc://{address} within {seconds:g} s")
-    return DeadlineError(f"the server at grpc://{address} is alive, but did not let this runner in within {seconds:g} s")
+            return NoHostError(f"no answer from grpc://{address} within {seconds:.3g} s")
+    return DeadlineError(f"the server at grpc://{address} is alive, but did not let this runner in within {seconds:.3g} s")

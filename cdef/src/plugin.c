@@ -62,7 +62,7 @@ static shmb_status plugin_start(shmb_runner *r) {
     if (!features) return r->error.status;
     memory_trim(&s->reply, s->advice.used);
     builder_start(&s->advice, s->reply.base, s->reply.room, NULL);
-    shmb_sink sink = {.message = &s->advice, .error = &r->error};
+    shmb_sink sink = {.message = &s->advice, .error = &r->error, .interrupt = &r->interrupted};
     shmb_status status = s->registered->evaluate(s->its, features, r->builder.count, r->want, (double)r->deadline_ns / 1e9, &sink);
     if (sink_result(status, &r->error, "the runner", s->registered->scheme)) {
         if (status_lasts(r->error.status)) r->broken = r->error;

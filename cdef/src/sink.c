@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "ring.h"
+
 void *bytes_add(struct bytes *b, size_t more) {
     size_t needed;
     if (__builtin_add_overflow(b->size, more, &needed) || needed > PTRDIFF_MAX / 2) return NULL;
@@ -41,6 +43,11 @@ void shmb_sink_want(shmb_sink *sink, shmb_dtype dtype) { sink->want = dtype; }
 static shmb_status failure(shmb_status status) { return (unsigned)status - 1 < SHMB_NO_MEMORY ? status : SHMB_INVALID; }
 
 shmb_status shmb_sink_fail(shmb_sink *sink, shmb_status status, const char *text) { return sink_fail(sink, failure(status), "%s", text); }
+
+int32_t shmb_sink_interrupted(shmb_sink *sink) {
+    if (sink->interrupt && load_relaxed(sink->interrupt) && atomic_exchange(sink->interrupt, 0)) sink->interrupted = true;
+    return sink->interrupted;
+}
 
 shmb_status sink_result(shmb_status returned, struct error *e, const char *kind, const char *name) {
     if (e->status || !returned) return e->status;

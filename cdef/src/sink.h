@@ -19,6 +19,8 @@ struct shmb_sink {
     struct bytes *bytes;     /* NULL where bytes have none */
     shmb_dtype want;
     struct error *error; /* of the call; the same as the message's, where there is one */
+    _Atomic int *interrupt; /* set by shmb_interrupt; NULL where nothing waits */
+    bool interrupted;       /* it was, and has been seen */
 };
 
 /* What a plug-in's call comes to: its sink's error, or the status that it returned without saying why. kind: as "the SerDes". */

@@ -57,6 +57,7 @@ def save(q: Any, path: str) -> None:
 
 def main(url: str, path: str, episodes: str = "800") -> None:
     """Trains with whatever compiler comes."""
+    import onnx  # noqa: F401 # before the training, not behind it
     env = CompilerEnv(url, actions=4)
     print(f"training at {env.compilers.host.url}", flush=True)
     try:
@@ -71,5 +72,7 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     try:
         main(*sys.argv[1:])
-    except shmbridge.ShmbridgeError as error:
+    except (shmbridge.ShmbridgeError, ImportError, OSError, ValueError) as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -6,6 +6,7 @@ import ctypes
 import os
 import secrets
 import shutil
+import signal
 import tempfile
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import click
 
 from shmbridge._native import ffi, lib
+from shmbridge.cli.serve import handle
 
 SOURCES = ("onnx", "tensorflow", "torch")
 
@@ -61,6 +63,23 @@ def show(library: Path) -> None:
             click.echo(f"{what:6} {name}: {dtype}[{dims}]")
 
 
+def refuse(model: Path, kind: str, output: Path | None, weights: Path | None, sizes: object, signature: str | None) -> None:
+    """What would only go wrong after the compiling, or be of no use. Errors: UsageError, ClickException."""
+    if not output and not weights:
+        raise click.UsageError("expected -o FILE")
+    if signature and kind != "tensorflow":
+        raise click.UsageError("--signature is for SavedModels: leave it out")
+    if sizes and kind == "torch":
+        raise click.UsageError("--dim is for ONNX models and SavedModels: an export has its sizes from torch.export: leave it out")
+    for file in filter(None, (output, weights)):
+        if not os.access(file.parent, os.W_OK | os.X_OK):
+            raise click.ClickException(f"{file}: expected a folder that may be written to, found none at {file.parent}")
+        if file.exists() and file.samefile(model):
+            raise click.ClickException(f"{file}: the model would be overwritten: expected another file")
+    if output and weights and output.absolute() == weights.absolute():
+        raise click.ClickException(f"{output}: expected different files for -o and --weights")
+
+
 def install(made: Path, to: Path) -> None:
     """Puts a file in another's place at once: who has the old one loaded keeps it."""
     beside = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
@@ -99,9 +118,9 @@ def compile(
 
     if only_show:
         return show(model)
-    if not output and not weights:
-        raise click.UsageError("expected -o FILE")
     kind = source or source_of(model)
+    refuse(model, kind, output, weights, sizes, signature)
+    handle(signal.default_int_handler)  # the folder goes, and whoever works there, however this ends
     with tempfile.TemporaryDirectory(prefix="shmbridge-compile-") as folder:
         job = Job(model.absolute(), Path(folder), bool(weights), native, dict(sizes), signature, click.echo, verbose)
         try:

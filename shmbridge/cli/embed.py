@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import click
+
+from shmbridge.cli.serve import handle
 
 
 @click.command()
@@ -24,4 +27,5 @@ def embed(output: Path | None) -> None:
     """
     from shmbridge.embedding.build import build
 
+    handle(signal.default_int_handler)  # the folder it works in goes, however this ends
     click.echo(build(output))

@@ -133,6 +133,9 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
     if isinstance(host, LlvmHost):
         out.print(f"  clang   {escape(' '.join(host.flags('clang', *host.decisions or ['inline'])))}", soft_wrap=True)
         return
+    if host.url.startswith("grpc:") and "role=client" in host.url:
+        out.print("  calls   compilers that open grpc://HOST:PORT?role=server, at the addresses above", soft_wrap=True)
+        return
     url, name = escape(host.url), escape(host.url.removeprefix("shm://"))
     variable = f"SHMBRIDGE_URL={escape(shlex.quote(host.url))}"
     out.print(f'  C       shmb_open("{url}", NULL, &r), or shmb_open(NULL, …) with {variable}', soft_wrap=True)

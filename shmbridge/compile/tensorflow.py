@@ -26,7 +26,10 @@ def build(job: Job) -> Built:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     tf = need("tensorflow", "compiling TensorFlow models", "tensorflow-cpu")
     folder, key = job.model, job.signature or "serving_default"
-    loaded = tf.saved_model.load(str(folder))
+    try:
+        loaded = tf.saved_model.load(str(folder))
+    except Exception as error:  # of any kind
+        raise CompileError(f"{folder}: expected a TensorFlow SavedModel: {type(error).__name__}: {error}") from error
     if key not in loaded.signatures:
         raise InvalidError(f"{folder}: no signature {key!r}: expected one of {', '.join(loaded.signatures) or '(it has none)'}")
     function = loaded.signatures[key]

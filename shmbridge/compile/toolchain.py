@@ -78,10 +78,9 @@ class Built:
 def compiler(language: str = "c") -> list[str]:
     """$CC or $CXX as a list of words, else the first compiler found. UnsupportedError says that there is none."""
     variable, names = ("CC", ("cc", "gcc", "clang")) if language == "c" else ("CXX", ("c++", "g++", "clang++"))
-    named = shlex.split(os.environ.get(variable, ""))
-    found = named or [name for name in names if shutil.which(name)][:1]
+    found = shlex.split(os.environ.get(variable, "")) or [name for name in names if shutil.which(name)][:1]
     if not found or not shutil.which(found[0]):
-        raise UnsupportedError(f"expected a compiler: ${variable}, {' or '.join(names)}; found none: install gcc")
+        raise UnsupportedError(f"expected a compiler, {' or '.join(names)}, found no {found[0] if found else 'such'}: install gcc, or set ${variable}")
     return found
 
 

@@ -25,7 +25,10 @@ def build(job: Job) -> Built:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes for one model
     torch = need("torch", "compiling PyTorch models", "torch")
     need("torch._inductor", "compiling PyTorch models", "torch>=2.6")
-    program = torch.export.load(job.model)
+    try:
+        program = torch.export.load(job.model)
+    except Exception as error:  # of any kind
+        raise CompileError(f"{job.model}: expected what torch.export.save writes: {type(error).__name__}: {error}") from error
     inputs, outputs = _ports(torch, program)
     package = job.folder / "model.pt2"
     # one thread: the compiler that asks has threads of its own; one instruction set, the plain one, unless it is for this machine alone

@@ -3,11 +3,15 @@ serve themselves, which is how ML-Compiler-Bridge trains. `shmbridge._grpc` has 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import math
 import os
 import random
 import secrets
 import threading
+import time
+import weakref
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -20,7 +24,18 @@ from shmbridge.tap import Exact
 
 CLAIM = 0.1  # seconds that one try of a runner waits for a channel; it tries again
 QUEUE = 1.0  # seconds that a call of a user's method waits for another to end where all channels are taken
+ARRIVE = 0.5  # seconds that the last answer has to arrive before its call ends
 PAUSE = 0.1  # seconds before a worker that has gone is called again, or more
+
+
+_open_hosts: weakref.WeakSet[GrpcHost] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """While threads still run, which take the last answers to the compilers."""
+    for host in list(_open_hosts):
+        host.close()
 
 
 class _Stand:
@@ -83,10 +98,10 @@ class GrpcHost(Host):
         targets = [part for part in where.split(",") if part]
         if wait == "spin":
             raise InvalidError(f"{url}: expected wait='block' or 'adaptive': threads of this process answer, which spinning would stop")
-        if not targets or (len(targets) > 1 and not calls) or (calls and channels not in (None, len(targets))):
-            raise InvalidError(
-                f"{url}: expected grpc://HOST:PORT, or addresses with commas between and role=client, each of which has one channel"
-            )
+        if not targets or not all(map(_grpc.is_address, targets)) or (len(targets) > 1 and not calls):
+            raise InvalidError(f"{url}: expected grpc://HOST:PORT or grpc://unix:/PATH, or several such with commas between and role=client")
+        if calls and channels not in (None, len(targets)):
+            raise InvalidError(f"{url}: each address has one channel: leave channels={channels} out")
         channels = len(targets) if calls else channels or 16
         super().__init__(f"grpc-{os.getpid()}-{secrets.token_hex(4)}", channels=channels, wait="block", **options)
         self._url, self._far = url, list[Any]()
@@ -97,6 +112,7 @@ class GrpcHost(Host):
                 served = _Serving(self, where, chosen)
                 self._far = [served]
                 self._url = f"grpc://{served.server.address}"
+            _open_hosts.add(self)
         except BaseException:
             self.close()
             raise
@@ -191,7 +207,8 @@ class _Call(threading.Thread):
         self._channel = _grpc.channel(address, options)
         self._stand: _Stand | None = None
         self._now: Any = None  # the call
-        self._ended = threading.Event()
+        self._ended, self._left = threading.Event(), threading.Event()
+        self._answered = -math.inf  # time.monotonic() of the last answer; inf while one is made
         self.start()
 
     def run(self) -> None:
@@ -201,6 +218,7 @@ class _Call(threading.Thread):
             if self._stand:
                 self._stand.close()
                 self._stand = None
+            self._answered = -math.inf
             self._ended.wait(PAUSE * random.uniform(1, 2))
 
     def _enter(self) -> _Stand:
@@ -212,9 +230,9 @@ class _Call(threading.Thread):
         raise RunnerGoneError
 
     def _begin(self, call: Any) -> Any:
-        """A call that close() ends."""
+        """A call that join() ends."""
         self._now = call
-        if self._ended.is_set():
+        if self._left.is_set():
             call.cancel()
         return call
 
@@ -228,7 +246,9 @@ class _Call(threading.Thread):
             stand = self._enter()
             call.add_callback(lambda: stand.give_up(call))
             for data in call:
+                self._answered = math.inf
                 replies.put(stand.reply(self._method, data, call))
+                self._answered = time.monotonic()
         finally:
             replies.put(None)
             call.cancel()
@@ -237,22 +257,26 @@ class _Call(threading.Thread):
         """The first has no advice, and says that what an earlier trainer owed will not come."""
         ask = self._channel.unary_unary(self._method.path)
         advice, metadata = b"", [(_grpc.STATUS, str(lib.SHMB_HOST_GONE))]
-        while not self._ended.is_set():
+        while self._answered > -math.inf or not self._ended.is_set():
             call = self._begin(ask.future(advice, metadata=metadata, wait_for_ready=True))
             data = call.result()
             stand = self._stand or self._enter()
+            self._answered = math.inf
             try:
                 advice, metadata = stand.answer(self._method, data, self), []
             except ShmbridgeError as error:
                 text: Any = str(error)[:500].encode(errors="replace")
                 advice, metadata = b"", [(_grpc.STATUS, str(error.status)), (_grpc.TEXT, text)]
+            self._answered = time.monotonic()
 
     def stop(self) -> None:
         self._ended.set()
-        if self._now:
-            self._now.cancel()
 
     def join(self, timeout: float | None = 2) -> None:
+        super().join(max(0, min(ARRIVE, self._answered + ARRIVE - time.monotonic())))
+        self._left.set()
+        if self._now:
+            self._now.cancel()
         super().join(timeout)
         self._channel.close()
 

@@ -30,13 +30,17 @@ def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
 
 
 def _evaluate(state: Any, features: Any, count: int, want: int, deadline: float, sink: Any) -> int:
+    runner = ffi.from_handle(state)
     try:
-        advice = ffi.from_handle(state).evaluate(values_of(features, count), dtype_of(want), deadline or None)
+        runner._sink = sink
+        advice = runner.evaluate(values_of(features, count), dtype_of(want), deadline or None)
         for field in as_wanted(advice if isinstance(advice, Mapping) else {"advice": advice}, want):
             tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
         return int(lib.SHMB_OK)
     except BaseException as error:
         return plugins.failed(sink, error, lib.SHMB_MODEL)
+    finally:
+        runner._sink = None
 
 
 def _close(state: Any) -> None:

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -31,6 +31,7 @@ from shmbridge.runners import RunnerKind
 ATTEMPT = 1.0  # seconds for a connection where the caller does not want to wait
 BUSY = 0.25  # seconds that a host takes to say that all channels are taken, or less
 LOOK = 0.1  # seconds between looks whether a user's trainer is there
+Take = Callable[[Any, float | None], Any]  # RunnerKind.take
 GONE = "the trainer has gone: open another runner, which the next trainer may call"
 
 
@@ -49,10 +50,10 @@ class Grpc(RunnerKind):
 
     def __init__(self, where: str, **options: str) -> None:
         chosen, self._process = _grpc.options_of(options, "client"), os.getpid()
-        if not where or "," in where:
+        if not _grpc.is_address(where) or "," in where:
             raise InvalidError(f"grpc://{where}: expected grpc://HOST:PORT or grpc://unix:/PATH")
         kind = _Served if chosen.role == "server" else _User if chosen.service else _Stream
-        self._link: Any = kind(where, chosen, self.connect_timeout)
+        self._link: Any = kind(where, chosen, self.connect_timeout, self.take)
         _open_runners.add(self)
 
     def evaluate(self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None) -> Any:
@@ -73,8 +74,8 @@ def _late(deadline: float | None) -> DeadlineError:
 class _Stream:
     """A stream of our own service, opened anew after a question that was given up."""
 
-    def __init__(self, address: str, options: Options, seconds: float) -> None:
-        self._address, self.method = address, Method("getAdvice", options)
+    def __init__(self, address: str, options: Options, seconds: float, take: Take) -> None:
+        self._address, self.method, self._take = address, Method("getAdvice", options), take
         self._channel = _grpc.channel(address, options)
         self._call: Any = None
         try:
@@ -102,7 +103,7 @@ class _Stream:
         call = self._call = ask(iter(self._questions.get, None), wait_for_ready=wait)
         threading.Thread(target=_read, args=(call, self._replies), daemon=True).start()
         try:
-            first = self._replies.get(timeout=seconds)
+            first = self._take(self._replies, max(0, seconds))
         except BaseException as error:
             self._drop()
             raise (_grpc.why_not(self._channel, self._address, seconds) if isinstance(error, Empty) else error) from None
@@ -116,8 +117,8 @@ class _Stream:
             self._open(ATTEMPT if deadline is None else deadline)
         self._questions.put(data)
         try:
-            reply = self._replies.get(timeout=deadline)
-        except BaseException as error:  # Empty, Ctrl-C
+            reply = self._take(self._replies, deadline)
+        except BaseException as error:  # Empty, an interrupt, Ctrl-C
             self._drop()
             raise (_late(deadline) if isinstance(error, Empty) else error) from None
         if isinstance(reply, bytes):
@@ -152,8 +153,8 @@ def _read(call: Any, replies: SimpleQueue[Any]) -> None:
 class _User:
     """Calls of the user's own method."""
 
-    def __init__(self, address: str, options: Options, seconds: float) -> None:
-        self._address, self.method = address, Method("getAdvice", options)
+    def __init__(self, address: str, options: Options, seconds: float, take: Take) -> None:
+        self._address, self.method, self._take = address, Method("getAdvice", options), take
         self._channel = _grpc.channel(address, options)
         self._call = self._channel.unary_unary(self.method.path)
         try:
@@ -163,11 +164,16 @@ class _User:
             raise
 
     def ask(self, data: bytes, deadline: float | None) -> bytes:
+        call, done = self._call.future(data, timeout=deadline), SimpleQueue[Any]()
+        call.add_done_callback(done.put)
         try:
-            reply: bytes = self._call(data, timeout=deadline)
+            self._take(done, None)  # gRPC sees to the deadline
+            reply: bytes = call.result()
             return reply
         except _grpc.RpcError as error:
             raise _grpc.error_of(error, self._address, len(data)) from None
+        finally:
+            call.cancel()
 
     def close(self) -> None:
         self._channel.close()
@@ -184,8 +190,8 @@ class _Question:
 class _Served:
     """A server of this compiler's own, which one trainer at a time calls: with the last advice, for the next question."""
 
-    def __init__(self, address: str, options: Options, seconds: float) -> None:
-        self.method = Method("getObservation", options)
+    def __init__(self, address: str, options: Options, seconds: float, take: Take) -> None:
+        self.method, self._take = Method("getObservation", options), take
         self._questions: SimpleQueue[_Question | None] = SimpleQueue()
         self._asked: _Question | None = None  # the last one
         self._owed: _Question | None = None  # a user's trainer has taken it
@@ -196,7 +202,7 @@ class _Served:
         seconds = seconds if seconds > 0 else ATTEMPT
         try:
             if not self._came.wait(seconds):
-                raise NoHostError(f"no trainer has called grpc://{self._server.address} within {seconds:g} s")
+                raise NoHostError(f"no trainer has called grpc://{self._server.address} within {seconds:.3g} s")
         except BaseException:
             self.close()
             raise
@@ -207,13 +213,13 @@ class _Served:
             raise HostGoneError(GONE)
         self._questions.put(question)
         try:
-            reply = question.reply.get(timeout=deadline)
-        except BaseException as error:  # Empty, Ctrl-C
+            reply = self._take(question.reply, deadline)
+        except BaseException as error:  # Empty, an interrupt, Ctrl-C
             question.given_up = True
             raise (_late(deadline) if isinstance(error, Empty) else error) from None
         if isinstance(reply, ShmbridgeError):
             raise reply
-        return reply
+        return reply  # type: ignore[no-any-return]
 
     def _stream(self, requests: Any, context: Any) -> Any:
         if not self._taking.acquire(blocking=False):

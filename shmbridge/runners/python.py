@@ -48,8 +48,8 @@ def load(place: str, path: str | None = None) -> Function:
 class Worker:
     """Calls a function in a thread of its own, so that whoever asks may stop waiting: a late answer is dropped."""
 
-    def __init__(self, function: Function) -> None:
-        self._function = function
+    def __init__(self, function: Function, take: Callable[[Any, float | None], Any]) -> None:
+        self._function, self._get = function, take
         self._questions: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._owed = False  # the answer to a question that nobody waits for any more
@@ -69,13 +69,13 @@ class Worker:
 
     def _take(self, until: float | None, deadline: float | None) -> tuple[Any, BaseException | None]:
         try:
-            answer = self._answers.get(timeout=None if until is None else max(until - time.monotonic(), 0))
+            answer = self._get(self._answers, None if until is None else max(until - time.monotonic(), 0))
         except Empty:
             raise DeadlineError(
                 f"no advice within the deadline of {deadline:g} s: give the model more time, or take a default"
             ) from None
         self._owed = False
-        return answer
+        return answer  # type: ignore[no-any-return]
 
     def _work(self) -> None:
         while (features := self._questions.get()) is not None:
@@ -93,7 +93,7 @@ class PythonRunner(RunnerKind):
     first; the current directory only if it is said so (path=.). Other options are keyword arguments, as text. A class is made
     with them, one object for each runner, and then called; its `close`, if it has one, ends it. Runners of several threads call
     at the same time. With a deadline, calls happen in a thread of the runner's own: Python cannot be stopped, so a call that is
-    late goes on, and the next waits for its end."""
+    late or interrupted goes on, and the next waits for its end."""
 
     def __init__(self, where: str, path: str | None = None, **options: str) -> None:
         found: Any = load(where.lstrip("/"), path)
@@ -111,7 +111,7 @@ class PythonRunner(RunnerKind):
 
     def evaluate(self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None) -> Any:
         if deadline is not None and self._worker is None:
-            self._worker = Worker(self._function)
+            self._worker = Worker(self._function, self.take)
         return self._worker.ask(features, deadline) if self._worker else self._function(features)
 
     def close(self) -> None:

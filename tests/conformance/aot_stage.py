@@ -10,7 +10,7 @@ from pathlib import Path
 
 from emx_onnx_cgen import cli
 from emx_onnx_cgen.codegen.c_emitter import CEmitter
-from file_stage import FileStage
+from onnx_stage import OnnxStage
 
 from shmbridge import UnsupportedError
 from shmbridge.compile import onnx
@@ -37,7 +37,7 @@ class Quick(Job):
         return said.getvalue()
 
 
-class AotStage(FileStage):
+class AotStage(OnnxStage):
     def _file(self, inputs, outputs=None, **how):
         if how:
             self.absent("a compiled function neither fails nor stops")

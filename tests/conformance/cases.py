@@ -1,5 +1,6 @@
 """What every combination must do: each case is a function of a Stage, by name."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -92,6 +93,7 @@ def size(w, size):
     echoes(w, (np.arange(size, dtype=np.uint32) * 2654435761 >> 24).astype(np.uint8))
 
 
+@functools.cache
 def large():
     return np.arange(8 * MEGABYTE, dtype=np.int64) % 10
 

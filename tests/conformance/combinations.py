@@ -40,7 +40,8 @@ RUNNERS = {
         serdes=("flatbuffers", "bitstream", "json", "protobuf"),
         languages=EVERY,
     ),
-    "onnx": Kind("onnx://{folder}/{name}.onnx", stage="FileStage", needs=("onnx", "onnxruntime")),
+    "onnx": Kind("onnx://{folder}/{name}.onnx", stage="OnnxStage", needs=("onnx", "onnxruntime")),
+    "tflite": Kind("tflite://{folder}/{name}.tflite", stage="TfliteStage", needs=("ai_edge_litert",)),
     "python": Kind("python://proxy:Proxy?host={name}", "shm://{name}", stage="PythonStage", embeds=True),
     "aot": Kind("aot://{folder}/{name}.so", stage="AotStage", needs=("onnx", "emx_onnx_cgen")),
     "grpc": Kind("grpc://127.0.0.1:{port}?message_bytes=80000000", needs=("grpc",), embeds=True),
@@ -57,7 +58,8 @@ RUNNERS = {
 
 STAGES = {
     "Stage": "stage",
-    "FileStage": "file_stage",
+    "OnnxStage": "onnx_stage",
+    "TfliteStage": "tflite_stage",
     "AotStage": "aot_stage",
     "PythonStage": "far_stage",
     "RelayStage": "far_stage",

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, helper
 from stage import DROP, Stage, kept
 
 from shmbridge import Ragged, TensorSpec
@@ -18,7 +17,7 @@ PLAIN = {"x": np.array([7], np.int64)}
 
 
 class FileStage(Stage):
-    """What cases are written against where a model is an ONNX file."""
+    """What cases are written against where a model is a file; subclasses write it."""
 
     files = {}  # by the runner's name and a digest of the model: URLs, the same for every language
 
@@ -128,13 +127,17 @@ class FileStage(Stage):
 
     def _file(self, inputs, outputs=None, **how):
         """The URL of a model. outputs: by name the input that each is, or its constant value."""
-        model = onnx_model(inputs, outputs or {}, **how).SerializeToString(deterministic=True)
+        model = self.made(inputs, outputs or {}, **how)
         key = self.combination.runner, hashlib.sha256(model).digest()
         if key not in self.files:
             url = self.new_url()
             self.write(model, Path(url.partition("://")[2]))
             self.files[key] = url
         return self.files[key]
+
+    def made(self, inputs, outputs, endless=False, raises=False):
+        """A file's bytes. endless: it never answers; raises: it asks for what an array does not have."""
+        raise NotImplementedError
 
     def write(self, model, path):
         path.write_bytes(model)
@@ -155,54 +158,6 @@ class Busy:
 
     def wait(self, seconds):
         until = time.monotonic() + seconds
-        while self._ticks() - self.before < 0.2 * os.sysconf("SC_CLK_TCK") and time.monotonic() < until:
+        while self._ticks() - self.before < 0.05 * os.sysconf("SC_CLK_TCK") and time.monotonic() < until:
             time.sleep(0.01)
         return time.monotonic() < until
-
-
-def onnx_model(inputs, outputs, endless=False, raises=False):
-    """As FileStage._file says; endless: it never answers; raises: it asks for what an array does not have."""
-    nodes, constants, ports = [], [], []
-    for name, value in outputs.items():
-        if not isinstance(value, str):
-            constants.append(constant(f"{name}_is", value))
-            ports.append(port(name, value.dtype, value.shape))
-        else:
-            spec = next(spec for spec in inputs if spec.name == value)
-            ports.append(port(name, spec.dtype, spec.shape))
-        nodes.append(helper.make_node("Identity", [value if isinstance(value, str) else f"{name}_is"], [name]))
-    if endless:
-        constants += [constant("most", np.array(2**62)), constant("true", np.array(True)), constant("one", np.array(1))]
-        nodes.append(helper.make_node("Loop", ["most", "true", "one"], ["advice"], body=add_one()))
-        ports.append(port("advice", np.dtype(np.int64), ()))
-    if raises:
-        constants += [constant("hundred", np.array([100])), constant("values", np.array([1, 2]))]
-        nodes.append(helper.make_node("Add", [inputs[0].name, "hundred"], ["index"]))
-        nodes.append(helper.make_node("Gather", ["values", "index"], ["advice"]))
-        ports.append(port("advice", np.dtype(np.int64), (1,)))
-    graph = helper.make_graph(
-        nodes, "conformance", [port(spec.name, spec.dtype, spec.shape) for spec in inputs], ports, constants
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def add_one():
-    """A loop's body."""
-    return helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["go_on"]), helper.make_node("Add", ["sum", "one"], ["more"])],
-        "body",
-        [port("turn", np.dtype(np.int64), ()), port("go", np.dtype(bool), ()), port("sum", np.dtype(np.int64), ())],
-        [port("go_on", np.dtype(bool), ()), port("more", np.dtype(np.int64), ())],
-    )
-
-
-def port(name, dtype, shape):
-    return helper.make_tensor_value_info(name, onnx_dtype(dtype), shape)
-
-
-def constant(name, value):
-    return helper.make_tensor(name, onnx_dtype(value.dtype), value.shape, value.tobytes(), raw=True)
-
-
-def onnx_dtype(dtype):
-    return TensorProto.BFLOAT16 if dtype.name == "bfloat16" else helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

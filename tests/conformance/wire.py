@@ -130,6 +130,6 @@ def same(found, expected):
         return (
             found.dtype == expected.dtype
             and found.shape == expected.shape
-            and bytes(flat(found)) == bytes(flat(expected))
+            and np.array_equal(flat(found), flat(expected))
         )
     return any(isinstance(found, kind) and isinstance(expected, kind) for kind in (str, list)) and found == expected

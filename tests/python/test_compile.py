@@ -244,6 +244,43 @@ def test_what_cannot_be_compiled(tmp_path):
     assert not (tmp_path / "m.so").exists()
 
 
+def test_where_the_result_cannot_go_is_said_before_anything_is_compiled(tmp_path):
+    model = Path(onnx_models.two_minus(tmp_path / "m.onnx"))
+    before = model.read_bytes()
+    assert "expected a folder" in compile(model, "-o", tmp_path / "none" / "m.so", code=1)
+    assert "expected a folder" in compile(model, "--weights", tmp_path / "none" / "m.bin", code=1)
+    assert "would be overwritten" in compile(model, "-o", model, code=1)
+    assert "would be overwritten" in compile(model, "-o", tmp_path / "m.so", "--weights", model, code=1)
+    assert "different files" in compile(model, "-o", tmp_path / "m.so", "--weights", tmp_path / "m.so", code=1)
+    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"] and model.read_bytes() == before
+
+
+def test_an_option_that_is_for_other_models_is_refused(tmp_path):
+    model = onnx_models.two_minus(tmp_path / "m.onnx")
+    assert "--signature is for SavedModels" in compile(model, "-o", tmp_path / "m.so", "--signature", "s", code=2)
+    (tmp_path / "m.pt2").write_bytes(b"")
+    assert "--dim is for" in compile(tmp_path / "m.pt2", "-o", tmp_path / "m.so", "--dim", "n=2", code=2)
+
+
+def test_a_model_too_large_to_be_asked_is_not_checked(tmp_path):
+    n = 1 << 21
+    model = onnx_models.save(tmp_path / "m.onnx", [node("ReduceMax", "x", "y", keepdims=0)], [("x", T.FLOAT, [n, n])], [("y", T.FLOAT, [])])
+    assert "not checked: " in compile(model, "-o", tmp_path / "m.so")
+
+
+def test_a_model_of_logarithms_is_compared_where_they_are_numbers(tmp_path):
+    """The demo's, whose log(1 + x) is none below -1."""
+    from shmbridge.demo.model import advise, onnx_bytes
+
+    (tmp_path / "model.onnx").write_bytes(onnx_bytes())
+    words = [sys.executable, "-P", "-m", "shmbridge.cli", "compile", "model.onnx", "-o", "m.so"]
+    said = subprocess.run(words, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert "that are not negative; else" in said
+    features = np.arange(16, dtype=np.float32)
+    with shmbridge.connect(f"aot://{tmp_path}/m.so") as runner:
+        assert runner.evaluate({"features": features}) == advise({"features": features})
+
+
 def test_the_c_compiler_fails(tmp_path, monkeypatch):
     (tmp_path / "cc").write_text("#!/bin/sh\necho this compiler is out of order; exit 3\n")
     (tmp_path / "cc").chmod(0o755)
@@ -270,8 +307,9 @@ def test_a_model_that_differs_is_not_kept(tmp_path, monkeypatch):
     assert (tmp_path / "m.so").exists()
 
 
-def test_ctrl_c_leaves_nothing(tmp_path):
-    (tmp_path / "cc").write_text(f"#!/bin/sh\n: > {tmp_path}/started\nexec sleep 60\n")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing(number, tmp_path):
+    (tmp_path / "cc").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid && mv {tmp_path}/pid {tmp_path}/started\nexec sleep 60\n")
     (tmp_path / "cc").chmod(0o755)
     (tmp_path / "tmp").mkdir()
     model = onnx_models.two_minus(tmp_path / "m.onnx")
@@ -281,9 +319,11 @@ def test_ctrl_c_leaves_nothing(tmp_path):
         until = time.monotonic() + 60
         while not (tmp_path / "started").exists() and time.monotonic() < until:
             time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGINT)
+        process.send_signal(number)
         assert process.wait(30) != 0
     assert not (tmp_path / "m.so").exists() and not list((tmp_path / "tmp").iterdir())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "started").read_text()), 0)
 
 
 def test_the_model_by_hand(tmp_path):

@@ -65,3 +65,8 @@ def test_what_cannot_be_compiled(saved, tmp_path):
     assert "expected one of" in compile(saved, "-o", library, "--signature", "none", code=1)
     assert "leave --weights out" in compile(saved, "-o", library, "--weights", tmp_path / "w", code=1)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_is_no_saved_model(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"junk")
+    assert "expected a TensorFlow SavedModel" in compile(tmp_path, "-o", tmp_path / "m.so", code=1)

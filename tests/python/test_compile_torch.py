@@ -42,3 +42,8 @@ def test_an_export(tmp_path):
                 assert value.dtype == right[name].numpy().dtype
                 np.testing.assert_allclose(value, right[name].numpy(), rtol=1e-4, atol=1e-6)
     assert "leave --weights out" in compile(tmp_path / "m.pt2", "--weights", tmp_path / "w", code=1)
+
+
+def test_a_file_that_is_no_export(tmp_path):
+    (tmp_path / "m.pt2").write_bytes(b"junk")
+    assert "expected what torch.export.save writes" in compile(tmp_path / "m.pt2", "-o", tmp_path / "m.so", code=1)

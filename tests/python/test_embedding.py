@@ -334,8 +334,9 @@ def test_a_child_has_what_it_opens_anew_but_no_python(run, url):
     run("fork", url("double"))
 
 
-def test_an_interrupt_from_a_signal_handler_is_said_once(run, url):
-    run("interrupt", url("signals"))
+@pytest.mark.parametrize("options", [{}, {"retries": 1}])
+def test_an_interrupt_from_a_signal_handler_is_said_once(options, run, url):
+    run("interrupt", url("signals", **options))
 
 
 # ---- The end ----

@@ -24,6 +24,7 @@ from shmbridge import (
     Host,
     HostGoneError,
     InexactError,
+    InterruptedCallError,
     InUseError,
     InvalidError,
     MismatchError,
@@ -37,6 +38,7 @@ from shmbridge import (
     plugins,
     segment,
 )
+from shmbridge._native import lib
 
 try:
     plugins.find("hosts", "grpc")
@@ -311,6 +313,11 @@ def test_a_message_beyond_message_bytes_is_named_with_its_size(serving):
         ("grpc://h:1?service=a.B/c&messages=no_such_module", "which can be imported"),
         ("grpc://", "expected grpc://"),
         ("grpc://h:1,h:2", "expected grpc://"),
+        ("grpc://h", "expected grpc://HOST:PORT"),
+        ("grpc://h:port", "expected grpc://HOST:PORT"),
+        ("grpc://h:65536", "expected grpc://HOST:PORT"),
+        ("grpc://:1", "expected grpc://HOST:PORT"),
+        ("grpc://unix:/no/such/folder/s?role=server", "a folder that may be written to"),
         ("grpc://h:1?ca=/no/such.pem&cert=/no&key=/no", "expected a file in PEM"),
     ],
 )
@@ -328,6 +335,8 @@ def test_a_port_is_one_servers(serving):
         connect(f"{host.url}?role=server", connect_timeout=0.1)
     with pytest.raises(InvalidError, match="expected HOST:PORT"):
         Host("grpc://not-an-address-of-any-machine.invalid:1")
+    with pytest.raises(InvalidError, match="expected grpc://HOST:PORT"):
+        Host("grpc://127.0.0.1:1,127.0.0.1?role=client")
     with pytest.raises(InvalidError, match="spin"):
         Host(ANY, wait="spin")
 
@@ -366,7 +375,7 @@ def test_what_a_runner_gives_up_frees_its_channel(serving):
 
 def test_nobody_there_is_said_with_the_reason():
     begin = time.monotonic()
-    with pytest.raises(NoHostError, match="refused"):
+    with pytest.raises(NoHostError, match=r"within 0\.3 s: .*refused"):
         connect(f"grpc://127.0.0.1:{free_port()}", connect_timeout=0.3)
     with pytest.raises(NoHostError, match="no trainer has called"):
         connect(f"grpc://127.0.0.1:{free_port()}?role=server", connect_timeout=0.3)
@@ -408,6 +417,25 @@ def test_ctrl_c_ends_every_wait(doing, serving):
     go.set()
 
 
+@pytest.mark.parametrize("deadline", [None, 30])
+def test_an_interrupt_ends_a_question(deadline, joined):
+    asked, go = threading.Event(), threading.Event()
+
+    def model(request):
+        if request["x"]:
+            asked.set()
+            go.wait(20)
+        return 7
+
+    _, runner = joined(model)
+    runner.set_deadline(deadline)
+    threading.Thread(target=lambda: asked.wait(20) and lib.shmb_interrupt(runner._r)).start()
+    with pytest.raises(InterruptedCallError):
+        runner.evaluate({"x": 1})
+    go.set()
+    assert runner.evaluate({"x": 0}) == 7
+
+
 # ---- Death ----
 
 
@@ -426,6 +454,24 @@ def test_a_host_that_closes_says_so(joined):
         runner.evaluate({"x": 1})
     with pytest.raises((ClosedError, HostGoneError)):
         runner.evaluate({"x": 0})
+
+
+@pytest.mark.parametrize("role", ["host serves", "compiler serves"])
+def test_the_last_advice_arrives_though_the_host_closes_behind_it(role, in_thread):
+    called = role == "compiler serves"
+    for _ in range(5):
+        url = f"grpc://127.0.0.1:{free_port()}"
+        with Host(f"{url}?role=client" if called else url) as host:
+            asked = in_thread(ask_once, f"{url}?role=server" if called else url, {"x": 1})
+            for request in host:
+                request.reply(7)
+                break
+        assert asked.result() == 7
+
+
+def ask_once(url, features):
+    with connect(url) as runner:
+        return runner.evaluate(features)
 
 
 def test_a_killed_host_is_noticed_and_the_next_one_is_found(python):
@@ -728,6 +774,16 @@ def test_a_users_own_service_in_training(serving, tuner):
             assert runner.evaluate(QUESTION) == 7
 
 
+def test_a_users_last_advice_arrives_though_the_trainer_closes_behind_it(tuner, in_thread):
+    address = f"grpc://127.0.0.1:{free_port()}"
+    with Host(f"{address}?role=client&{OBSERVE}") as host:
+        asked = in_thread(ask_once, f"{address}?role=server&{OBSERVE}", QUESTION)
+        for request in host:
+            request.reply(**model_of_tuner(request))
+            break
+    assert asked.result() == 7
+
+
 def test_a_users_program_without_shmbridge_asks_and_answers(serving, tuner, in_thread):
     import grpc
 
@@ -777,3 +833,13 @@ def test_a_stream_of_the_users_is_refused(tuner):
 def test_importing_shmbridge_imports_no_grpc():
     code = "import shmbridge, sys; sys.exit(any(name.partition('.')[0] in ('grpc', 'grpc_health') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-P", "-c", code]).returncode == 0
+
+
+def test_serve_tells_compilers_of_a_trainer_that_they_serve(capsys):
+    from shmbridge.cli.console import console
+    from shmbridge.cli.serve import _introduce
+
+    with Host(f"grpc://127.0.0.1:{free_port()}?role=client") as host:
+        _introduce(console(), host, lambda features: 1, "model")
+    said = capsys.readouterr().out
+    assert "role=server" in said and "shmb_open" not in said

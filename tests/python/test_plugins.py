@@ -1,6 +1,7 @@
 """Plug-ins of others, found by their entry points: runner kinds behind a URL's scheme, and what goes wrong in them."""
 
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import shmbridge
 from shmbridge import (
     DeadlineError,
     InexactError,
+    InterruptedCallError,
     InvalidError,
     MismatchError,
     ModelError,
@@ -21,11 +23,12 @@ from shmbridge import (
     UnsupportedError,
     plugins,
 )
+from shmbridge._native import lib
 
 MODULE = '''
 import time
 
-from shmbridge import BusyError, DeadlineError, NoHostError
+from shmbridge import BusyError, DeadlineError, InterruptedCallError, NoHostError
 from shmbridge.runners import RunnerKind
 
 opened, closed, kept, boom = [], [], [], []
@@ -51,6 +54,13 @@ class Kind(RunnerKind):
         return features["x"] + self.by
 
     late = add
+
+    def wait(self, features, want, deadline):
+        kept.append(features)
+        while not self.interrupted():
+            time.sleep(0.01)
+        self.where = "add"
+        raise InterruptedCallError("it was asked to")
 
     def echo(self, features, want, deadline):
         return features
@@ -220,6 +230,21 @@ def test_a_long_text_is_cut_and_zeros_in_it_are_shown():
         with pytest.raises(ModelError) as caught:
             runner.evaluate({})
         assert str(caught.value).startswith("ValueError: ééé") and len(str(caught.value).encode()) < 520
+
+
+def test_an_interrupt_ends_a_plug_in_that_looks_and_not_the_next_question(toy):
+    with shmbridge.connect("toy://wait") as runner:
+
+        def interrupt():
+            end = time.monotonic() + 10
+            while not toy.kept and time.monotonic() < end:
+                time.sleep(0.01)
+            lib.shmb_interrupt(runner._r)
+
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(InterruptedCallError, match="it was asked to"):
+            runner.evaluate({"x": 1})
+        assert runner.evaluate({"x": 1}) == 2
 
 
 def test_ctrl_c_in_a_plug_in_is_ctrl_c():

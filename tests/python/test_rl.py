@@ -2,6 +2,9 @@
 
 import contextlib
 import math
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -17,6 +20,7 @@ from shmbridge import (
     MismatchError,
     ModelError,
     TooLargeError,
+    _config,
     connect,
 )
 from shmbridge.rl import Agent, Environment, Random, choose, drive
@@ -729,3 +733,12 @@ def test_equal_seeds_give_equal_actions(seed, how):
     shares = np.linspace(0, 1, 7, dtype=np.float32)
     a, b = Random(seed), Random(seed)
     assert [choose(shares, how, a) for _ in range(20)] == [choose(shares, how, b) for _ in range(20)]
+
+
+@pytest.mark.parametrize("words, why", [(["abc"], "'abc'"), (["5"], "onnx")])
+def test_the_example_trainer_says_what_is_wrong_before_it_trains(words, why, tmp_path, new_name):
+    (tmp_path / "onnx.py").write_text("" if words == ["abc"] else "raise ImportError('no onnx here')")
+    trainer = _config.examples() / "python" / "trainer.py"
+    command = [sys.executable, "-P", str(trainer), f"shm://{new_name()}", str(tmp_path / "policy.onnx"), *words]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and why in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr

@@ -11,12 +11,14 @@ def type_of(dtype):
 
 
 class Graph:
-    """A graph under construction; tensors are known by index. A dim of None is open."""
+    """A graph under construction; tensors are known by index. A dim of None is open. of: the graph whose operators call it."""
 
-    def __init__(self):
-        self.model, self.graph = schema.ModelT(), schema.SubGraphT()
-        self.model.version, self.model.description = 3, b""
-        self.model.buffers, self.model.operatorCodes, self.model.subgraphs = [schema.BufferT()], [], [self.graph]
+    def __init__(self, of=None):
+        self.model, self.graph = of.model if of else schema.ModelT(), schema.SubGraphT()
+        if not of:
+            self.model.version, self.model.description = 3, b""
+            self.model.buffers, self.model.operatorCodes, self.model.subgraphs = [schema.BufferT()], [], []
+        self.model.subgraphs.append(self.graph)
         self.graph.tensors, self.graph.operators = [], []
 
     def tensor(self, name, dtype, shape, value=None):
@@ -42,8 +44,8 @@ class Graph:
         code.builtinCode = getattr(schema.BuiltinOperator, name)
         code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), 1
         made.opcodeIndex, made.inputs, made.outputs = len(self.model.operatorCodes), inputs, outputs
-        kind = {"SUB": "SubOptions", "ARG_MAX": "ArgMaxOptions", "FULLY_CONNECTED": "FullyConnectedOptions"}.get(name)
-        if kind:
+        kind = "".join(map(str.capitalize, name.split("_"))) + "Options"
+        if options:
             made.builtinOptionsType = getattr(schema.BuiltinOptions, kind)
             made.builtinOptions = getattr(schema, kind + "T")()
             for key, value in options.items():
@@ -52,8 +54,16 @@ class Graph:
         self.graph.operators.append(made)
 
     def write(self, path, inputs, outputs, signature=True):
-        """inputs, outputs: tensors by the names that the signature gives them."""
-        self.graph.inputs, self.graph.outputs = list(inputs.values()), list(outputs.values())
+        path.write_bytes(self.file(inputs, outputs, signature))
+        return path
+
+    def ends(self, inputs, outputs):
+        """inputs, outputs: tensors."""
+        self.graph.inputs, self.graph.outputs = inputs, outputs
+
+    def file(self, inputs, outputs, signature=True):
+        """Its bytes. inputs, outputs: tensors by the names that the signature gives them."""
+        self.ends(list(inputs.values()), list(outputs.values()))
         if signature:
             sign = schema.SignatureDefT()
             sign.signatureKey, sign.subgraphIndex = b"serving_default", 0
@@ -61,8 +71,7 @@ class Graph:
             self.model.signatureDefs = [sign]
         builder = flatbuffers.Builder(1024)
         builder.Finish(self.model.Pack(builder), b"TFL3")
-        path.write_bytes(bytes(builder.Output()))
-        return path
+        return bytes(builder.Output())
 
 
 def _map(tensors):
