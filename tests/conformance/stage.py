@@ -180,7 +180,7 @@ class Stage:
     @contextlib.contextmanager
     def python(self, code, *args):
         """A Python program beside the test, killed at the end of the with block."""
-        process, Stage.warm = Stage.warm or Process(WARM, ()), Process(WARM, ())
+        process, Stage.warm = Stage.warm or Process(WARM, (), cwd=self.folder), Process(WARM, (), cwd=self.folder)
         with process:
             process.say(repr((textwrap.dedent(code), *args)))
             try:
