@@ -96,7 +96,7 @@ def onnx_model(path: Path) -> Path:
 
 def tflite_model(path: Path) -> Path:
     """The same."""
-    sys.path.insert(0, str(ROOT / "tests" / "python"))
+    sys.path.insert(0, str(ROOT / "tests"))
     from tflite_models import Graph  # type: ignore[import-not-found]
 
     g = Graph()

@@ -77,9 +77,9 @@ class Sweep:
         return [statistics.median(at) for at in zip(*self.rounds, strict=True)]
 
     def ratio(self, other: Sweep) -> tuple[float, float, float]:
-        """Of the sums over a round's lengths: the median over the rounds, and the least and the greatest."""
+        """Of the sums of all lengths' medians, which a disturbed block does not move; and the least and the greatest of one round's sums."""
         ratios = [sum(mine) / sum(its) for mine, its in zip(self.rounds, other.rounds, strict=True)]
-        return statistics.median(ratios), min(ratios), max(ratios)
+        return sum(self.medians) / sum(other.medians), min(ratios), max(ratios)
 
 
 def start(way: Way, place: Place, stack: ExitStack, model: str = "look") -> Pair:
@@ -115,6 +115,7 @@ def prepare(directory: Path) -> None:
         subprocess.run(
             [SHMBRIDGE, "compile", directory / f"{model}.onnx", "-o", directory / f"{model}.so"], check=False
         )
+    os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where C programs look for the packages' libraries
     os.environ |= {"PYTHONPATH": str(HERE), "SHMBRIDGE_PYTHON_LIBRARY": str(directory / "libshmbridge-python.so")}
     subprocess.run([SHMBRIDGE, "embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]], check=False)
 

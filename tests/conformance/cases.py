@@ -95,18 +95,18 @@ def size(w, size):
 
 @functools.cache
 def large():
-    return np.arange(8 * MEGABYTE, dtype=np.int64) % 10
+    return np.arange(2 * MEGABYTE, dtype=np.int64) % 10
 
 
-@case("size-64MB-request")
+@case("size-16MB-request")
 def large_request(w):
-    with w.elsewhere(w.new_url(), request_bytes=64 * MEGABYTE):
+    with w.elsewhere(w.new_url(), request_bytes=16 * MEGABYTE):
         sends(w, {"x": large()})
 
 
-@case("size-64MB-advice")
+@case("size-16MB-advice")
 def large_advice(w):
-    with w.elsewhere(w.new_url(), advice_bytes=64 * MEGABYTE):
+    with w.elsewhere(w.new_url(), advice_bytes=16 * MEGABYTE):
         gets(w, large(), np.int64)
 
 

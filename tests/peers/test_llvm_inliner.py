@@ -198,20 +198,20 @@ def test_policy_changes_the_object_and_both_logs_agree(compiler: Compiler, plain
     assert {decision["advice"]["advice"] for decision in asked} == {0, 1}
 
 
-@pytest.mark.timeout(900)  # three times half a minute of computing, maybe on one busy core
+@pytest.mark.timeout(900)  # twice half a minute of computing, maybe on one busy core
 def test_one_host_serves_several_compilers_at_once(compiler: Compiler, tmp_path: Path) -> None:
-    outs = [tmp_path / f"{i}.o" for i in range(3)]
+    outs = [tmp_path / f"{i}.o" for i in range(2)]
     logs = [out.with_suffix(".log") for out in outs]
     with serving(tmp_path) as answered:
         running = [
             subprocess.Popen(compiler.command(out, f"-fpass-plugin={compiler.plugin}"), env=environment(log))
             for out, log in zip(outs, logs, strict=True)
         ]
-        assert [process.wait() for process in running] == [0, 0, 0]
-    assert outs[0].read_bytes() == outs[1].read_bytes() == outs[2].read_bytes()
+        assert [process.wait() for process in running] == [0, 0]
+    assert outs[0].read_bytes() == outs[1].read_bytes()
     asked = decisions(logs[0])
-    assert asked == decisions(logs[1]) == decisions(logs[2])
-    assert Counter(map(str, decisions(answered))) == Counter(map(str, 3 * asked))
+    assert asked == decisions(logs[1])
+    assert Counter(map(str, decisions(answered))) == Counter(map(str, 2 * asked))
 
 
 def test_without_a_host_the_object_is_the_plain_one(compiler: Compiler, plain: Path, tmp_path: Path) -> None:
