@@ -200,6 +200,8 @@ def test_policy_changes_the_object_and_both_logs_agree(compiler: Compiler, plain
 
 @pytest.mark.timeout(900)  # twice half a minute of computing, maybe on one busy core
 def test_one_host_serves_several_compilers_at_once(compiler: Compiler, tmp_path: Path) -> None:
+    if compiler.version != 22:
+        pytest.skip("what a host does with several compilers is shown with LLVM 22")
     outs = [tmp_path / f"{i}.o" for i in range(2)]
     logs = [out.with_suffix(".log") for out in outs]
     with serving(tmp_path) as answered:
