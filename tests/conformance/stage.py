@@ -188,7 +188,7 @@ class Stage:
             finally:
                 process.kill()
                 process.wait()
-                for path in SHM.glob(f"shmb.*-{process.pid}-*"):  # a killed host's private bridge
+                for path in [*SHM.glob(f"shmb.*-{process.pid}-*"), *SHM.glob(f"shmb.test-{os.getpid()}-*")]:  # a killed host's
                     segment.remove_dead(path.name.partition(".")[2])
 
     @contextlib.contextmanager
