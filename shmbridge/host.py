@@ -102,6 +102,7 @@ class Host:
     ) -> None:
         self._closed = True
         self.name = segment.bridge_name(name)
+        self._url = f"shm://{self.name}"
         self._features = None if features is None else {spec.name: spec for spec in features}
         self._advice = None if advice is None else {spec.name: spec for spec in advice}
         self._until_idle = until_idle
@@ -130,8 +131,8 @@ class Host:
 
     @property
     def url(self) -> str:
-        """What runners open."""
-        return f"shm://{self.name}"
+        """What runners open. Of grpc:// without their own certificates; with role=client what was given."""
+        return self._url
 
     @property
     def runners(self) -> int:

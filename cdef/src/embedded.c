@@ -84,11 +84,8 @@ static shmb_status embedded_open(shmb_runner *r, struct url *url, const shmb_opt
     char text[2 * URL_ROOM];
     int scheme = snprintf(text, sizeof text, "%s://", url->scheme);
     url_where(url, text + scheme, sizeof text - (size_t)scheme);
-    shmb_options its = *options; /* retries and the default advice are this side's */
-    its.retries = 0;
-    its.default_advice = NULL;
-    s->deadline = its.deadline;
-    shmb_status status = python.open(text, &its, &s->its);
+    s->deadline = options->deadline;
+    shmb_status status = python.open(text, options, &s->its);
     if (status) fail(&r->broken, status, "%s", python.error_message(s->its));
     else if (!local_open(&s->local, r)) fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
     r->kind_state = s;

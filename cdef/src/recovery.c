@@ -33,20 +33,12 @@ struct recovery {
     bool away;          /* nobody was there when the retries were used up: evaluates fail at once, but for a look now and then */
     int64_t next_look;
     struct error why;   /* away: the failure of all of them */
-    uint64_t random;
+    uint64_t random; /* the pauses of runners that lost the same host differ */
 };
 
 int64_t recovery_pause(int64_t first_ns, int attempt, uint32_t random) {
     int64_t full = first_ns << (attempt < DOUBLINGS ? attempt : DOUBLINGS);
     return full - (int64_t)((double)full / 2 * (random / 4294967296.0));
-}
-
-/* The pauses of runners that lost the same host differ: splitmix64. */
-static uint32_t next_random(struct recovery *s) {
-    uint64_t z = s->random += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return (uint32_t)(z >> 32);
 }
 
 /* ---- Connect ---- */
@@ -137,7 +129,7 @@ static int lost(shmb_runner *r, const struct error *failure) {
     struct error why = *failure;
     int asked = s->retries - s->left;
     disconnect(s);
-    int64_t now = clock_ns(), pause = recovery_pause(s->backoff_ns, asked, next_random(s));
+    int64_t now = clock_ns(), pause = recovery_pause(s->backoff_ns, asked, (uint32_t)(shmb_random(&s->random) * 0x1p32));
     if (s->left > 0 && (r->until == INT64_MAX || pause < r->until - now)) {
         s->left--;
         s->step = PAUSING;

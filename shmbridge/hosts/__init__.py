@@ -116,11 +116,6 @@ class Relayed(Host):
             raise
 
     @property
-    def url(self) -> str:
-        """What compilers open."""
-        return self._url
-
-    @property
     def runners(self) -> int:
         """How many compilers are in conversation."""
         return int(lib.shmb_relay_talking(self._relay))

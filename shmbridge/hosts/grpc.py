@@ -117,11 +117,6 @@ class GrpcHost(Host):
             self.close()
             raise
 
-    @property
-    def url(self) -> str:
-        """What compilers open, but for their own certificates; with role=client: what was given."""
-        return self._url
-
     def close(self) -> None:
         """Questions under way end with ClosedError, then the connections. May be called twice; in a forked child it does nothing."""
         if self._closed:
