@@ -17,7 +17,8 @@ struct use {
 };
 
 void direct_load(char **arguments, const shmb_tensor *of, size_t number) {
-    void *library = dlopen(arguments[0], RTLD_NOW | RTLD_LOCAL), *address = library ? dlsym(library, "call") : NULL;
+    void *library = dlopen(arguments[0], RTLD_NOW | RTLD_LOCAL),
+         *address = library ? dlsym(library, "call") : NULL;
     if (!address || number > MOST) {
         fprintf(stderr, "%s\n", dlerror());
         exit(1);
@@ -30,7 +31,8 @@ void direct_load(char **arguments, const shmb_tensor *of, size_t number) {
 void *direct_open(void) {
     struct use *u = calloc(1, sizeof *u);
     for (size_t i = 0; i < count; i++)
-        u->data[i] = aligned_alloc(64, ((size_t)inputs[i].size * shmb_dtype_size(inputs[i].dtype) + 63) / 64 * 64);
+        u->data[i] = aligned_alloc(
+            64, ((size_t)inputs[i].size * shmb_dtype_size(inputs[i].dtype) + 63) / 64 * 64);
     u->output = aligned_alloc(64, 64);
     return u;
 }

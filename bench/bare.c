@@ -96,14 +96,17 @@ static void pipe_near(size_t bytes) {
     reserve(bytes);
     write_body(message, bytes);
     memcpy(message, &length, 4);
-    if (!transfer(true, out, message, bytes) || !transfer(false, in, (uint8_t *)&answer, 4)) exit(1);
+    if (!transfer(true, out, message, bytes) || !transfer(false, in, (uint8_t *)&answer, 4))
+        exit(1);
 }
 
 static void pipe_far(void) {
     uint32_t length;
     while (transfer(false, in, (uint8_t *)&length, 4)) {
         reserve(length);
-        if (!transfer(false, in, message, length - 4) || !transfer(true, out, (uint8_t *)&length, 4)) break;
+        if (!transfer(false, in, message, length - 4) ||
+            !transfer(true, out, (uint8_t *)&length, 4))
+            break;
     }
 }
 

@@ -57,12 +57,16 @@ class Way:
         if log:
             env["SHMBRIDGE_INLINER_LOG"] = str(log)
         before, start = _cpu(), time.perf_counter()
-        done = subprocess.run([*self.command, "-o", out], env=env, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [*self.command, "-o", out], env=env, stderr=subprocess.PIPE, text=True, check=False
+        )
         seconds = time.perf_counter() - start
         if done.returncode or done.stderr:  # a warning: some call sites took LLVM's default advice
             raise RuntimeError(f"{self.name}: {done.stderr}")
         if log:
-            self.decisions = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+            self.decisions = (
+                [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+            )
         else:
             self.seconds.append(seconds)
             self.cpu.append(_cpu() - before)
@@ -206,9 +210,13 @@ def report(ways: list[Way], folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--source", type=Path, help="the C file to compile (default: zstd.c, fetched from PyPI)")
+    parser.add_argument(
+        "--source", type=Path, help="the C file to compile (default: zstd.c, fetched from PyPI)"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
     if not (shutil.which(f"clang-{VERSION}") and shutil.which(f"llvm-config-{VERSION}")):
@@ -220,7 +228,9 @@ def main() -> None:
         ways = measure(folder, options.source or fetch_zstd(folder), options.rounds)
         result = report(ways, folder)
     if options.json:
-        options.json.write_text(json.dumps({"machine": machine(), "rounds": options.rounds, **result}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"machine": machine(), "rounds": options.rounds, **result}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

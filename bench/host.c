@@ -9,7 +9,9 @@ static struct bridge b;
 static volatile float first; /* what the model would have read */
 
 static shmb_wait wait_of(const char *name) {
-    return !strcmp(name, "spin") ? SHMB_WAIT_SPIN : !strcmp(name, "block") ? SHMB_WAIT_BLOCK : SHMB_WAIT_ADAPTIVE;
+    return !strcmp(name, "spin")    ? SHMB_WAIT_SPIN
+           : !strcmp(name, "block") ? SHMB_WAIT_BLOCK
+                                    : SHMB_WAIT_ADAPTIVE;
 }
 
 static void stop(int number) {
@@ -19,7 +21,10 @@ static void stop(int number) {
 
 int main(int argc, char **argv) {
     if (argc < 5) return 2;
-    shmb_plan plan = {.channels = (uint32_t)atoi(argv[4]), .slots = 2, .header_bytes = 4096, .advice_bytes = 4096,
+    shmb_plan plan = {.channels = (uint32_t)atoi(argv[4]),
+                      .slots = 2,
+                      .header_bytes = 4096,
+                      .advice_bytes = 4096,
                       .request_bytes = strtoull(argv[3], NULL, 10)};
     bridge_open(&b, "bench", plan, wait_of(argv[1]));
     cpu_set_t cpus; /* only now: a host that may use one CPU only does not spin */

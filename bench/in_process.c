@@ -54,7 +54,8 @@ static void evaluate(struct thread *t) {
     shmb_tensor advice;
     for (int i = 0; i < count; i++) {
         const shmb_tensor *in = &inputs[i];
-        fill(way == BOUND ? t->memory[i] : shmb_feature(r, in->name, in->dtype, in->rank, in->dims), in, value);
+        fill(way == BOUND ? t->memory[i] : shmb_feature(r, in->name, in->dtype, in->rank, in->dims),
+             in, value);
     }
     check(r, shmb_evaluate(r));
     check(r, shmb_advice_at(r, 0, &advice));
@@ -65,7 +66,9 @@ static void open_thread(struct thread *t, const char *url) {
     t->use = direct_open();
     check(t->runner, shmb_open(url, NULL, &t->runner));
     check(t->bound, shmb_open(url, NULL, &t->bound));
-    for (int i = 0; i < count; i++) t->memory[i] = shmb_bind(t->bound, inputs[i].name, inputs[i].dtype, inputs[i].rank, inputs[i].dims);
+    for (int i = 0; i < count; i++)
+        t->memory[i] =
+            shmb_bind(t->bound, inputs[i].name, inputs[i].dtype, inputs[i].rank, inputs[i].dims);
 }
 
 static double alone(struct thread *t) {
@@ -108,14 +111,19 @@ static double together(void) {
 static void describe(const char *workload) {
     char dtype[4] = "";
     long long rows = 0, elements = 0;
-    if (sscanf(workload, "%3[fi3246]:%dx%lldx%lld", dtype, &count, &rows, &elements) != 4 || count < 1 || count > INPUTS) exit(2);
+    if (sscanf(workload, "%3[fi3246]:%dx%lldx%lld", dtype, &count, &rows, &elements) != 4 ||
+        count < 1 || count > INPUTS)
+        exit(2);
     dims[0] = rows ? rows : elements;
     dims[1] = elements;
     for (int i = 0; i < count; i++) {
         char *name = malloc(16);
         if (count == 1) strcpy(name, "x");
         else snprintf(name, 16, "x%d", i);
-        inputs[i] = (shmb_tensor){.name = name, .dtype = *dtype == 'f' ? SHMB_FLOAT32 : SHMB_INT64, .rank = rows ? 2 : 1, .dims = dims,
+        inputs[i] = (shmb_tensor){.name = name,
+                                  .dtype = *dtype == 'f' ? SHMB_FLOAT32 : SHMB_INT64,
+                                  .rank = rows ? 2 : 1,
+                                  .dims = dims,
                                   .size = rows ? rows * elements : elements};
     }
 }
@@ -135,7 +143,8 @@ int main(int argc, char **argv) {
         if (pthread_create(&id, NULL, work, &threads[i])) return 1;
     }
     for (int round = 0; round < rounds; round++) {
-        for (way = DIRECT; way < WAYS; way++) printf("%.1f ", number > 1 ? together() : alone(threads));
+        for (way = DIRECT; way < WAYS; way++)
+            printf("%.1f ", number > 1 ? together() : alone(threads));
         printf("\n");
         fflush(stdout);
     }

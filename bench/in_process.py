@@ -50,9 +50,16 @@ def workloads(directory: Path) -> Iterator[Workload]:
     random = np.random.default_rng(0)
 
     def write(
-        name: str, text: str, nodes: list[Any], inputs: list[Any], out: Any, constants: dict[str, Any]
+        name: str,
+        text: str,
+        nodes: list[Any],
+        inputs: list[Any],
+        out: Any,
+        constants: dict[str, Any],
     ) -> Workload:
-        values = [numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
+        values = [
+            numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()
+        ]
         ports = [helper.make_tensor_value_info(*port) for port in (*inputs, out)]
         graph = helper.make_graph(nodes, name, ports[:-1], ports[-1:], values)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -77,12 +84,26 @@ def workloads(directory: Path) -> Iterator[Workload]:
         helper.make_node("ArgMax", ["y"], ["advice"], axis=0, keepdims=0),
     ]
     out = ("advice", TensorProto.INT64, [])
-    yield write("two_minus", "f32:1x0x100", nodes, [("x", TensorProto.FLOAT, [100])], out, {"two": np.float32(2)})
+    yield write(
+        "two_minus",
+        "f32:1x0x100",
+        nodes,
+        [("x", TensorProto.FLOAT, [100])],
+        out,
+        {"two": np.float32(2)},
+    )
 
     constants: dict[str, Any] = {}
     nodes = layers("x", [300, 64, 1], constants)
     out = ("score", TensorProto.FLOAT, ["batch", 1])
-    yield write("perceptron", "f32:1x1x300", nodes, [("x", TensorProto.FLOAT, ["batch", 300])], out, constants)
+    yield write(
+        "perceptron",
+        "f32:1x1x300",
+        nodes,
+        [("x", TensorProto.FLOAT, ["batch", 300])],
+        out,
+        constants,
+    )
 
     constants = {"axis": np.array([0]), "shape": np.array([1]), "nil": np.float32(0)}
     names = [f"x{i}" for i in range(38)]
@@ -96,25 +117,41 @@ def workloads(directory: Path) -> Iterator[Workload]:
         helper.make_node("Reshape", ["number", "shape"], ["advice"]),
     ]
     out = ("advice", TensorProto.INT64, [1])
-    yield write("inliner", "i64:38x0x1", nodes, [(name, TensorProto.INT64, [1]) for name in names], out, constants)
+    yield write(
+        "inliner",
+        "i64:38x0x1",
+        nodes,
+        [(name, TensorProto.INT64, [1]) for name in names],
+        out,
+        constants,
+    )
 
 
-def rounds(program: Path, w: Workload, url: str, threads: int, number: int, arguments: list[str]) -> list[list[float]]:
+def rounds(
+    program: Path, w: Workload, url: str, threads: int, number: int, arguments: list[str]
+) -> list[list[float]]:
     """ns of an evaluation, [round][way]."""
     place = ["taskset", "-c", str(min(os.sched_getaffinity(0)))] if threads == 1 else []
     command = [*place, program, w.inputs, url, threads, number, MILLISECONDS, *arguments]
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        [str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True
+    )
     return [[float(word) for word in line.split()] for line in done.stdout.splitlines()]
 
 
-def costs(program: Path, w: Workload, url: str, arguments: list[str], number: int) -> dict[str, Any]:
+def costs(
+    program: Path, w: Workload, url: str, arguments: list[str], number: int
+) -> dict[str, Any]:
     """One thread: what each way costs, and its ratio to the direct call in the same round."""
     found = rounds(program, w, url, 1, number, arguments)
     ns = {way: round(statistics.median(line[i] for line in found)) for i, way in enumerate(WAYS)}
     row: dict[str, Any] = {"model": w.name, "ns": ns}
     for i, way in enumerate(WAYS[1:], 1):
         quartiles = statistics.quantiles([line[i] / line[0] for line in found], n=4)
-        row[way] = {"ratio": round(quartiles[1], 3), "quartiles": [round(q, 3) for q in quartiles[::2]]}
+        row[way] = {
+            "ratio": round(quartiles[1], 3),
+            "quartiles": [round(q, 3) for q in quartiles[::2]],
+        }
         print(
             f"  {w.name:10} {way:6} {ns[way]:7} ns   {quartiles[1]:.3f} x direct ({quartiles[0]:.3f} to {quartiles[2]:.3f})",
             flush=True,
@@ -122,34 +159,48 @@ def costs(program: Path, w: Workload, url: str, arguments: list[str], number: in
     return row
 
 
-def scaling(program: Path, w: Workload, url: str, arguments: list[str], sweeps: int, number: int) -> dict[str, Any]:
+def scaling(
+    program: Path, w: Workload, url: str, arguments: list[str], sweeps: int, number: int
+) -> dict[str, Any]:
     """Evaluations per second of all threads, over those of one thread in the same sweep."""
     ratios: dict[int, list[list[float]]] = {threads: [] for threads in THREADS}
     for _ in range(sweeps):
         found = {
-            n: [statistics.median(way) for way in zip(*rounds(program, w, url, n, number, arguments), strict=True)]
+            n: [
+                statistics.median(way)
+                for way in zip(*rounds(program, w, url, n, number, arguments), strict=True)
+            ]
             for n in THREADS
         }
         for n in THREADS:
             ratios[n].append([one / many for one, many in zip(found[1], found[n], strict=True)])
     row = {
-        str(n): {way: round(statistics.median(r[i] for r in ratios[n]), 2) for i, way in enumerate(WAYS)}
+        str(n): {
+            way: round(statistics.median(r[i] for r in ratios[n]), 2) for i, way in enumerate(WAYS)
+        }
         for n in THREADS
     }
     for n, ways in row.items():
         print(
-            f"  {w.name:10} {n} threads: " + ", ".join(f"{way} {ratio:.2f}" for way, ratio in ways.items()), flush=True
+            f"  {w.name:10} {n} threads: "
+            + ", ".join(f"{way} {ratio:.2f}" for way, ratio in ways.items()),
+            flush=True,
         )
     return {"model": w.name, "throughput": row}
 
 
-def measure(name: str, program: Path, cases: list[tuple[Workload, str, list[str]]], quick: bool) -> dict[str, Any]:
+def measure(
+    name: str, program: Path, cases: list[tuple[Workload, str, list[str]]], quick: bool
+) -> dict[str, Any]:
     """A kind of runner: cases are (workload, URL, arguments of its direct_load)."""
     number, sweeps = (5, 1) if quick else (ROUNDS, SWEEPS)
     print(f"\n== {name}: over the direct call", flush=True)
     one = [costs(program, *case, number) for case in cases]
     print(f"== {name}: throughput over that of one thread, {os.cpu_count()} cores", flush=True)
-    return {"costs": one, "threads": [scaling(program, *case, sweeps, max(3, number // 10)) for case in cases[1:]]}
+    return {
+        "costs": one,
+        "threads": [scaling(program, *case, sweeps, max(3, number // 10)) for case in cases[1:]],
+    }
 
 
 def onnx(directory: Path, quick: bool) -> dict[str, Any]:
@@ -161,7 +212,9 @@ def onnx(directory: Path, quick: bool) -> dict[str, Any]:
     models = list(workloads(directory))
     results: dict[str, Any] = {}
     for how in ("run", "binding"):
-        cases = [(w, f"onnx://{w.file}?library={library}", [library, str(w.file), how]) for w in models]
+        cases = [
+            (w, f"onnx://{w.file}?library={library}", [library, str(w.file), how]) for w in models
+        ]
         results[how] = measure(f"onnx, {how}", directory / "in_process", cases, quick)
     return results
 
@@ -173,11 +226,32 @@ def aot(directory: Path, quick: bool) -> dict[str, Any]:
     cases = []
     for w in workloads(directory):
         library, kept = w.file.with_suffix(".so"), directory / w.name
-        subprocess.run([sys.executable, "-m", "shmbridge.cli", "compile", w.file, "-o", library, "--keep", kept], check=True)
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "shmbridge.cli",
+                "compile",
+                w.file,
+                "-o",
+                library,
+                "--keep",
+                kept,
+            ],
+            check=True,
+        )
         # inputs are called "x" or "x0", "x1", …, and a batch is of 1
         number = int(w.inputs.split(":")[1].split("x")[0])
-        signature = next(line for line in (kept / "model.c").read_text().splitlines() if line.startswith("void model("))
-        words = [*["1"] * signature.count("int batch,"), *(f"(const void *)in[{i}]" for i in range(number)), "out"]
+        signature = next(
+            line
+            for line in (kept / "model.c").read_text().splitlines()
+            if line.startswith("void model(")
+        )
+        words = [
+            *["1"] * signature.count("int batch,"),
+            *(f"(const void *)in[{i}]" for i in range(number)),
+            "out",
+        ]
         code = f'#include <stdlib.h>\n#include "model.c"\nvoid call(const void *const *in, void *out) {{ model({", ".join(words)}); }}\n'
         (kept / "call.c").write_text(code)
         flags = ["-O3", "-fPIC", "-shared", "-fno-math-errno", "-w"]
@@ -187,7 +261,9 @@ def aot(directory: Path, quick: bool) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke test: no figures to quote")
     parser.add_argument("--json", type=Path, help="also write everything there")
     options = parser.parse_args()

@@ -87,8 +87,14 @@ def onnx_model(path: Path) -> Path:
         helper.make_node("Less", ["sum", "eight"], ["less"]),
         helper.make_node("Cast", ["less"], ["advice"], to=TensorProto.INT64),
     ]
-    constants = [helper.make_tensor("axes", TensorProto.INT64, [1], [1]), helper.make_tensor("eight", TensorProto.FLOAT, [1], [8.0])]
-    ports = helper.make_tensor_value_info("features", 1, [1, 16]), helper.make_tensor_value_info("advice", 7, [1])
+    constants = [
+        helper.make_tensor("axes", TensorProto.INT64, [1], [1]),
+        helper.make_tensor("eight", TensorProto.FLOAT, [1], [8.0]),
+    ]
+    ports = (
+        helper.make_tensor_value_info("features", 1, [1, 16]),
+        helper.make_tensor_value_info("advice", 7, [1]),
+    )
     graph = helper.make_graph(nodes, "advice", [ports[0]], [ports[1]], constants)
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
@@ -110,7 +116,9 @@ def tflite_model(path: Path) -> Path:
 
 @contextmanager
 def running(*command: str | Path, **env: str) -> Iterator[None]:
-    process = subprocess.Popen(list(map(str, command)), env=os.environ | env, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        list(map(str, command)), env=os.environ | env, stdout=subprocess.DEVNULL
+    )
     try:
         yield
     finally:
@@ -130,7 +138,12 @@ def listening(address: str) -> None:
 
 
 def shell(command: str, folder: Path) -> None:
-    done = subprocess.run(shlex.split(command.replace("shmbridge ", f"{SHMBRIDGE} ", 1)), cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        shlex.split(command.replace("shmbridge ", f"{SHMBRIDGE} ", 1)),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         raise RuntimeError(f"{command}: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
 
@@ -138,7 +151,10 @@ def shell(command: str, folder: Path) -> None:
 def lines(folder: Path, options: argparse.Namespace) -> Any:
     """lines that a compiler's and a model's writer add, for each runner, and commands to type once"""
     asks = {}
-    for file, compiler in [(HERE / "integrate_ask.c", "cc -std=c11"), (HERE / "integrate_ask.cpp", "c++ -std=c++17")]:
+    for file, compiler in [
+        (HERE / "integrate_ask.c", "cc -std=c11"),
+        (HERE / "integrate_ask.cpp", "c++ -std=c++17"),
+    ]:
         asks[file.suffix] = folder / f"ask{file.suffix}.exe"
         command = f"{compiler} -O1 -DASK {file} {_config.cflags()} {_config.libs()} -o {asks[file.suffix]}"
         subprocess.run(shlex.split(command), check=True)
@@ -152,8 +168,18 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
         "grpc": (f"grpc://127.0.0.1:{port}", HOST, [embed], None),
         "python": ("python://policy:advise", FUNCTION, [embed], None),
         "onnx": (f"onnx://{folder}/m.onnx", "", [], lambda: onnx_model(folder / "m.onnx")),
-        "aot": (f"aot://{folder}/m.so", "", ["shmbridge compile m.onnx -o m.so"], lambda: onnx_model(folder / "m.onnx")),
-        "tflite": (f"tflite://{folder}/m.tflite?kernels=builtin", "", [], lambda: tflite_model(folder / "m.tflite")),
+        "aot": (
+            f"aot://{folder}/m.so",
+            "",
+            ["shmbridge compile m.onnx -o m.so"],
+            lambda: onnx_model(folder / "m.onnx"),
+        ),
+        "tflite": (
+            f"tflite://{folder}/m.tflite?kernels=builtin",
+            "",
+            [],
+            lambda: tflite_model(folder / "m.tflite"),
+        ),
     }
     rows = []
     print(f"{'':10}{'C':>6}{'C++':>6}{'Python':>8}{'model':>8}   commands, once")
@@ -164,22 +190,39 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
             for command in commands:
                 shell(command, folder)
             host = [sys.executable, "-c", code.format(url=url)] if code is HOST else ["true"]
-            env = os.environ | {"SHMBRIDGE_URL": plugins.resolve(url) if make else url, "PYTHONPATH": str(folder)}
+            env = os.environ | {
+                "SHMBRIDGE_URL": plugins.resolve(url) if make else url,
+                "PYTHONPATH": str(folder),
+            }
             for program in ([asks[".c"]], [asks[".cpp"]], [sys.executable, "-c", PYTHON_ASKS]):
                 with running(*host):
-                    said = subprocess.run(program, env=env, capture_output=True, text=True, cwd=folder, timeout=60)
+                    said = subprocess.run(
+                        program, env=env, capture_output=True, text=True, cwd=folder, timeout=60
+                    )
                 if said.returncode or said.stdout != EXPECTED:
-                    raise RuntimeError(f"{program[0]}: expected {EXPECTED}, found {said.stdout}{said.stderr[-400:]}")
+                    raise RuntimeError(
+                        f"{program[0]}: expected {EXPECTED}, found {said.stdout}{said.stderr[-400:]}"
+                    )
         except Exception as error:
             print(f"{name:10}left out: {error}")
             continue
-        row = {"runner": name, "c": added(HERE / "integrate_ask.c"), "cpp": added(HERE / "integrate_ask.cpp")}
+        row = {
+            "runner": name,
+            "c": added(HERE / "integrate_ask.c"),
+            "cpp": added(HERE / "integrate_ask.cpp"),
+        }
         row |= {"python": 3, "model": count(code), "commands": commands}
         rows.append(row)
-        print(f"{name:10}{row['c']:>6}{row['cpp']:>6}{row['python']:>8}{row['model']:>8}   {'; '.join(commands) or '-'}")
+        print(
+            f"{name:10}{row['c']:>6}{row['cpp']:>6}{row['python']:>8}{row['model']:>8}   {'; '.join(commands) or '-'}"
+        )
     plugin = (INLINER / "inliner.cpp").read_text()
-    talks = sum("shmb_" in line and not line.lstrip().startswith("//") for line in plugin.splitlines())
-    print(f"examples/llvm/inliner: {talks} lines that speak to shmbridge, of {count(plugin)}, for every runner alike")
+    talks = sum(
+        "shmb_" in line and not line.lstrip().startswith("//") for line in plugin.splitlines()
+    )
+    print(
+        f"examples/llvm/inliner: {talks} lines that speak to shmbridge, of {count(plugin)}, for every runner alike"
+    )
     return rows
 
 
@@ -191,12 +234,25 @@ class Tools:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        config = lambda *a: subprocess.check_output([LLVM / "bin/llvm-config", "--link-static", *a], text=True).split()  # noqa: E731
+        config = lambda *a: subprocess.check_output(
+            [LLVM / "bin/llvm-config", "--link-static", *a], text=True
+        ).split()  # noqa: E731
         self.flags = [*config("--cxxflags"), "-fno-rtti", "-O2"]
         left_out = re.compile(r"libclang-cpp|Tidy|libclangd|libclang\.a")
-        clang = [str(file) for file in (LLVM / "lib").glob("libclang*.a") if not left_out.search(file.name)]
+        clang = [
+            str(file)
+            for file in (LLVM / "lib").glob("libclang*.a")
+            if not left_out.search(file.name)
+        ]
         libraries = ["-Wl,--start-group", *clang, *config("--libfiles", "all"), "-Wl,--end-group"]
-        self.link = ["-Wl,--gc-sections", *libraries, *config("--system-libs"), "-lpthread", "-ldl", "-lrt"]
+        self.link = [
+            "-Wl,--gc-sections",
+            *libraries,
+            *config("--system-libs"),
+            "-lpthread",
+            "-ldl",
+            "-lrt",
+        ]
 
     def compile(self, source: Path, *flags: str) -> str:
         out = self.folder / f"{source.name}{len(list(self.folder.glob('*.o')))}.o"
@@ -215,27 +271,56 @@ class Tools:
         include = f"-I{_config.prefix()}/include"
         hook = self.compile(INLINER / "inliner.cpp", include)
         archive = str(_config.prefix() / "lib" / "libshmbridge.a")
-        return self.program("shmbridge", self.compile(HERE / "integrate_compiler.cpp", "-DWITH_SHMBRIDGE"), hook, archive)
+        return self.program(
+            "shmbridge",
+            self.compile(HERE / "integrate_compiler.cpp", "-DWITH_SHMBRIDGE"),
+            hook,
+            archive,
+        )
 
     def grpc(self) -> Path:
         plugin = shutil.which("grpc_cpp_plugin")
         if not plugin:
-            raise RuntimeError("grpc_cpp_plugin is not there (Debian: libgrpc++-dev, protobuf-compiler-grpc)")
-        out = [f"--cpp_out={self.folder}", f"--grpc_out={self.folder}", f"--plugin=protoc-gen-grpc={plugin}"]
+            raise RuntimeError(
+                "grpc_cpp_plugin is not there (Debian: libgrpc++-dev, protobuf-compiler-grpc)"
+            )
+        out = [
+            f"--cpp_out={self.folder}",
+            f"--grpc_out={self.folder}",
+            f"--plugin=protoc-gen-grpc={plugin}",
+        ]
         subprocess.run(["protoc", "-I", ROOT / "schemas", *out, "bridge.proto"], check=True)
-        sources = [self.folder / "bridge.pb.cc", self.folder / "bridge.grpc.pb.cc", HERE / "integrate_grpc.cpp"]
-        parts = [self.compile(source, "-frtti", "-ffunction-sections", f"-I{self.folder}") for source in sources]
-        static = subprocess.check_output(["pkg-config", "--static", "--libs", "grpc++", "protobuf"], text=True).split()
+        sources = [
+            self.folder / "bridge.pb.cc",
+            self.folder / "bridge.grpc.pb.cc",
+            HERE / "integrate_grpc.cpp",
+        ]
+        parts = [
+            self.compile(source, "-frtti", "-ffunction-sections", f"-I{self.folder}")
+            for source in sources
+        ]
+        static = subprocess.check_output(
+            ["pkg-config", "--static", "--libs", "grpc++", "protobuf"], text=True
+        ).split()
         static = ["-Wl,-Bstatic", "-Wl,--start-group", *static, "-Wl,--end-group", "-Wl,-Bdynamic"]
-        return self.program("grpc", self.compile(HERE / "integrate_compiler.cpp", "-DWITH_GRPC"), *parts, *static)
+        return self.program(
+            "grpc", self.compile(HERE / "integrate_compiler.cpp", "-DWITH_GRPC"), *parts, *static
+        )
 
 
 def sizes(file: Path) -> dict[str, int]:
     """Bytes of text (with constants), data (with bss), the file, and the file without symbols."""
-    text, data, bss = map(int, subprocess.check_output(["size", file], text=True).splitlines()[1].split()[:3])
+    text, data, bss = map(
+        int, subprocess.check_output(["size", file], text=True).splitlines()[1].split()[:3]
+    )
     stripped = file.with_name(f"{file.name}.stripped")
     subprocess.run(["strip", "-o", stripped, file], check=True)
-    return {"text": text, "data": data + bss, "file": file.stat().st_size, "stripped": stripped.stat().st_size}
+    return {
+        "text": text,
+        "data": data + bss,
+        "file": file.stat().st_size,
+        "stripped": stripped.stat().st_size,
+    }
 
 
 FIELDS = {"VmHWM": "peak", "RssAnon": "anonymous", "RssFile": "files", "RssShmem": "shared"}
@@ -245,16 +330,22 @@ def memory(command: list[str], env: dict[str, str], folder: Path) -> dict[str, f
     """MiB of a run, sampled every millisecond: the greatest that each was. RuntimeError: it failed, or warned."""
     most = dict.fromkeys(FIELDS.values(), 0)
     start = time.perf_counter()
-    process = subprocess.Popen(command, env=os.environ | env, cwd=folder, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=os.environ | env, cwd=folder, stderr=subprocess.PIPE, text=True
+    )
     status = Path(f"/proc/{process.pid}/status")
     while process.poll() is None:
-        for field, kib in re.findall(r"^(VmHWM|RssAnon|RssFile|RssShmem):\s+(\d+)", status.read_text(), re.MULTILINE):
+        for field, kib in re.findall(
+            r"^(VmHWM|RssAnon|RssFile|RssShmem):\s+(\d+)", status.read_text(), re.MULTILINE
+        ):
             most[FIELDS[field]] = max(most[FIELDS[field]], int(kib))
         time.sleep(0.001)
     said = process.stderr.read() if process.stderr else ""
     if process.returncode or "warning: " in said:
         raise RuntimeError(said.strip() or f"exit status {process.returncode}")
-    return {name: kib / 1024 for name, kib in most.items()} | {"seconds": time.perf_counter() - start}
+    return {name: kib / 1024 for name, kib in most.items()} | {
+        "seconds": time.perf_counter() - start
+    }
 
 
 def size(folder: Path, options: argparse.Namespace) -> Any:
@@ -270,14 +361,19 @@ def size(folder: Path, options: argparse.Namespace) -> Any:
     for name, found in table.items():
         sign = "" if name == "plain" else "+"
         base = dict.fromkeys(found, 0) if name == "plain" else table["plain"]
-        print(f"{name:12}" + "".join(f"{sign + format((found[k] - base[k]) / 1024, '.0f'):>12}" for k in found))
+        print(
+            f"{name:12}"
+            + "".join(f"{sign + format((found[k] - base[k]) / 1024, '.0f'):>12}" for k in found)
+        )
     return {"size": table, "memory": in_use(folder, programs, options)}
 
 
 def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace) -> Any:
     source = options.source or fetch_zstd(folder)
     asked = ["clang-22", "-###", "-Oz", "-c", str(source), "-o", str(folder / "out.o")]
-    words = shlex.split(subprocess.run(asked, capture_output=True, text=True, check=True).stderr.splitlines()[-1])[2:]
+    words = shlex.split(
+        subprocess.run(asked, capture_output=True, text=True, check=True).stderr.splitlines()[-1]
+    )[2:]
     model, compiled = folder / "inliner.onnx", folder / "inliner.so"
     subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
     for command in (f"shmbridge compile {model} -o {compiled}", "shmbridge embed"):
@@ -285,12 +381,20 @@ def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace)
     name = f"integrate-{os.getpid()}"
     hosted = [SHMBRIDGE, "serve", name, "--python", "policy:advise"]
     address = f"127.0.0.1:{20_000 + os.getpid() % 20_000}"
-    server = [sys.executable, "-c", f'import shmbridge\nwith shmbridge.Host("grpc://{address}") as h: h.serve(lambda r: 1)']
+    server = [
+        sys.executable,
+        "-c",
+        f'import shmbridge\nwith shmbridge.Host("grpc://{address}") as h: h.serve(lambda r: 1)',
+    ]
     # name: the program, the environment, a host
     ways = {
         "plain": ("plain", {}, ["true"]),
         "never asks": ("shmbridge", {}, ["true"]),
-        "no host": ("shmbridge", {"SHMBRIDGE_URL": "shm://nobody?connect_timeout=0&default_advice=0"}, ["true"]),
+        "no host": (
+            "shmbridge",
+            {"SHMBRIDGE_URL": "shm://nobody?connect_timeout=0&default_advice=0"},
+            ["true"],
+        ),
         "shm": ("shmbridge", {"SHMBRIDGE_URL": f"shm://{name}?connect_timeout=30"}, hosted),
         "aot": ("shmbridge", {"SHMBRIDGE_URL": f"aot://{compiled}"}, ["true"]),
         "onnx": ("shmbridge", {"SHMBRIDGE_URL": plugins.resolve(f"onnx://{model}")}, ["true"]),
@@ -308,22 +412,36 @@ def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace)
                 with running(*host, PYTHONPATH=str(INLINER)):
                     if "BENCH_GRPC" in env:
                         listening(address)
-                    rows.setdefault(way, []).append(memory([str(programs[program]), *words], env, source.parent))
+                    rows.setdefault(way, []).append(
+                        memory([str(programs[program]), *words], env, source.parent)
+                    )
             except (RuntimeError, TimeoutError) as error:
                 print(f"{way}: left out: {error}")
                 del ways[way]
-    print(f"\nMiB, medians of {options.rounds}; below plain, the difference to it\n{'':14}" + "".join(f"{k:>12}" for k in [*FIELDS.values(), "seconds"]))
-    found = {way: {k: median(run[k] for run in runs) for k in runs[0]} for way, runs in rows.items()}
+    print(
+        f"\nMiB, medians of {options.rounds}; below plain, the difference to it\n{'':14}"
+        + "".join(f"{k:>12}" for k in [*FIELDS.values(), "seconds"])
+    )
+    found = {
+        way: {k: median(run[k] for run in runs) for k in runs[0]} for way, runs in rows.items()
+    }
     for way, figures in found.items():
         base = dict.fromkeys(figures, 0.0) if way == "plain" else found["plain"]
-        print(f"{way:14}" + "".join(f"{figures[k] - (0 if k == 'seconds' else base[k]):>12.1f}" for k in figures))
+        print(
+            f"{way:14}"
+            + "".join(f"{figures[k] - (0 if k == 'seconds' else base[k]):>12.1f}" for k in figures)
+        )
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="lines,size")
-    parser.add_argument("--source", type=Path, help="a C file that needs no options [default: zstd.c, from PyPI]")
+    parser.add_argument(
+        "--source", type=Path, help="a C file that needs no options [default: zstd.c, from PyPI]"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -18,24 +18,26 @@ bool askOverGrpc(const char *Target);
 #endif
 
 int main(int Count, const char **Arguments) {
-  llvm::InitializeAllTargets();
-  llvm::InitializeAllTargetMCs();
-  llvm::InitializeAllAsmPrinters();
-  llvm::InitializeAllAsmParsers();
-  clang::CompilerInstance Compiler;
-  Compiler.createDiagnostics();
-  if (!clang::CompilerInvocation::CreateFromArgs(Compiler.getInvocation(), {Arguments + 1, Arguments + Count}, Compiler.getDiagnostics()))
-    return 2;
-  Compiler.createVirtualFileSystem();
-  Compiler.createDiagnostics();
+    llvm::InitializeAllTargets();
+    llvm::InitializeAllTargetMCs();
+    llvm::InitializeAllAsmPrinters();
+    llvm::InitializeAllAsmParsers();
+    clang::CompilerInstance Compiler;
+    Compiler.createDiagnostics();
+    if (!clang::CompilerInvocation::CreateFromArgs(Compiler.getInvocation(),
+                                                   {Arguments + 1, Arguments + Count},
+                                                   Compiler.getDiagnostics()))
+        return 2;
+    Compiler.createVirtualFileSystem();
+    Compiler.createDiagnostics();
 #ifdef WITH_SHMBRIDGE
-  if (std::getenv("SHMBRIDGE_URL"))
-    Compiler.getCodeGenOpts().PassBuilderCallbacks.push_back(llvmGetPassPluginInfo().RegisterPassBuilderCallbacks);
+    if (std::getenv("SHMBRIDGE_URL"))
+        Compiler.getCodeGenOpts().PassBuilderCallbacks.push_back(
+            llvmGetPassPluginInfo().RegisterPassBuilderCallbacks);
 #endif
 #ifdef WITH_GRPC
-  if (const char *Target = std::getenv("BENCH_GRPC"))
-    if (!askOverGrpc(Target))
-      llvm::errs() << "warning: no answer from " << Target << '\n';
+    if (const char *Target = std::getenv("BENCH_GRPC"))
+        if (!askOverGrpc(Target)) llvm::errs() << "warning: no answer from " << Target << '\n';
 #endif
-  return !clang::ExecuteCompilerInvocation(&Compiler);
+    return !clang::ExecuteCompilerInvocation(&Compiler);
 }

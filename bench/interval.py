@@ -18,7 +18,9 @@ class Interval:
 
     def text(self, digits: int, scale: float = 1) -> str:
         """As "1.02 (1.01 to 1.03)"."""
-        median, low, high = (f"{value * scale:.{digits}f}" for value in (self.median, self.low, self.high))
+        median, low, high = (
+            f"{value * scale:.{digits}f}" for value in (self.median, self.low, self.high)
+        )
         return f"{median} ({low} to {high})"
 
 

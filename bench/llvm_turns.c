@@ -44,8 +44,10 @@ static void turn(int in, int out, int64_t number) {
     memcpy(text + n + sizeof features, &weight, sizeof weight);
     n += sizeof features + sizeof weight;
     text[n++] = '\n';
-    if (write(out, text, n) != (ssize_t)n || read(in, &priority, sizeof priority) != sizeof priority || priority != (float)features[0]) {
-        fprintf(stderr, "turn %lld: expected %lld as priority\n", (long long)number, (long long)features[0]);
+    if (write(out, text, n) != (ssize_t)n ||
+        read(in, &priority, sizeof priority) != sizeof priority || priority != (float)features[0]) {
+        fprintf(stderr, "turn %lld: expected %lld as priority\n", (long long)number,
+                (long long)features[0]);
         exit(1);
     }
 }
@@ -54,7 +56,8 @@ int main(int argc, char **argv) {
     int batches = argc == 3 ? atoi(argv[2]) / BATCH : 0;
     if (batches < 1) return fprintf(stderr, "usage: llvm_turns BASE TURNS\n"), 2;
     double *times = malloc((size_t)batches * sizeof *times);
-    int in = open_end(argv[1], ".in", O_RDONLY), out = open_end(argv[1], ".out", O_WRONLY | O_CREAT | O_TRUNC);
+    int in = open_end(argv[1], ".in", O_RDONLY),
+        out = open_end(argv[1], ".out", O_WRONLY | O_CREAT | O_TRUNC);
     if (!times || write(out, header, sizeof header - 1) != sizeof header - 1) return 1;
     for (int64_t i = 0; i < BATCH * 64; i++) turn(in, out, i);
     for (int b = 0; b < batches; b++) {

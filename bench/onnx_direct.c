@@ -68,8 +68,9 @@ void *direct_open(void) {
         const shmb_tensor *t = &inputs[i];
         size_t bytes = (size_t)t->size * shmb_dtype_size(t->dtype);
         u->data[i] = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-        must(ORT(api, CreateTensorWithDataAsOrtValue)(memory, u->data[i], bytes, t->dims, (size_t)t->rank, t->dtype == SHMB_FLOAT32 ? ORT_FLOAT : ORT_INT64,
-                                                      &u->values[i]));
+        must(ORT(api, CreateTensorWithDataAsOrtValue)(
+            memory, u->data[i], bytes, t->dims, (size_t)t->rank,
+            t->dtype == SHMB_FLOAT32 ? ORT_FLOAT : ORT_INT64, &u->values[i]));
     }
     return u;
 }
@@ -78,11 +79,13 @@ void *direct_input(void *use, size_t index) { return ((struct use *)use)->data[i
 
 /* The first one: ONNX Runtime allocates the output, which all others go to. */
 static void first_run(struct use *u) {
-    must(ORT(api, Run)(session, u->options, names, (const OrtValue *const *)u->values, count, output_names, 1, u->outputs));
+    must(ORT(api, Run)(session, u->options, names, (const OrtValue *const *)u->values, count,
+                       output_names, 1, u->outputs));
     must(ORT(api, GetTensorMutableData)(u->outputs[0], &u->result));
     if (!binds) return;
     must(ORT(api, CreateIoBinding)(session, &u->binding));
-    for (size_t i = 0; i < count; i++) must(ORT(api, BindInput)(u->binding, names[i], u->values[i]));
+    for (size_t i = 0; i < count; i++)
+        must(ORT(api, BindInput)(u->binding, names[i], u->values[i]));
     must(ORT(api, BindOutput)(u->binding, output_names[0], u->outputs[0]));
 }
 
@@ -90,6 +93,8 @@ const void *direct_run(void *use) {
     struct use *u = use;
     if (!u->result) first_run(u);
     else if (binds) must(ORT(api, RunWithBinding)(session, u->options, u->binding));
-    else must(ORT(api, Run)(session, u->options, names, (const OrtValue *const *)u->values, count, output_names, 1, u->outputs));
+    else
+        must(ORT(api, Run)(session, u->options, names, (const OrtValue *const *)u->values, count,
+                           output_names, 1, u->outputs));
     return u->result;
 }

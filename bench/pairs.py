@@ -20,18 +20,24 @@ class Pair:
     """A far side that serves and a near side that asks. The far side, with all processes that it starts, is stopped except while its
     block runs, so that every far side can have the same core. far is None where the near side does all of it in process."""
 
-    def __init__(self, name: str, far: Sequence[str] | None, near: Sequence[str], fds: Sequence[int] = ()) -> None:
+    def __init__(
+        self, name: str, far: Sequence[str] | None, near: Sequence[str], fds: Sequence[int] = ()
+    ) -> None:
         self.name = name
         self.near: subprocess.Popen[str] | None = None
         self.far = (
-            subprocess.Popen(far, stdout=subprocess.PIPE, text=True, pass_fds=fds, start_new_session=True)
+            subprocess.Popen(
+                far, stdout=subprocess.PIPE, text=True, pass_fds=fds, start_new_session=True
+            )
             if far
             else None
         )
         try:
             self.bridge = self._line(self.far) if self.far else ""
             near = [a.replace("{NAME}", self.bridge) for a in near]
-            self.near = subprocess.Popen(near, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=fds)
+            self.near = subprocess.Popen(
+                near, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=fds
+            )
             self.said = self._line(self.near)
         except BaseException:
             self.close()
@@ -71,7 +77,10 @@ class Pair:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -93,7 +102,9 @@ class Row:
 
     def result(self) -> dict[str, object]:
         """Medians over the blocks, and percentiles of all round trips that were timed alone."""
-        low, high = statistics.quantiles(self.ratios, n=4)[::2] if len(self.ratios) > 1 else 2 * self.ratios
+        low, high = (
+            statistics.quantiles(self.ratios, n=4)[::2] if len(self.ratios) > 1 else 2 * self.ratios
+        )
         ordered = sorted(self.singles)
         return {
             "pair": self.name,
@@ -113,7 +124,12 @@ def percentile(ordered: Sequence[int], q: float) -> int | None:
 
 
 def alternate(
-    rows: Sequence[tuple[Row, Pair]], base: Pair, base_size: int, rounds: int, seconds: float, alone: float
+    rows: Sequence[tuple[Row, Pair]],
+    base: Pair,
+    base_size: int,
+    rounds: int,
+    seconds: float,
+    alone: float,
 ) -> int:
     """Measures all rows by turns, a block of the base between every two. A base's block above `alone` ns means that
     something else had one of the cores: what stands beside it does not count. Returns how many blocks that were."""
@@ -144,7 +160,9 @@ class Place:
 
     def bare(self, kind: str) -> Pair:
         """bare.c: kind is line, lines, semaphore or pipe."""
-        near, far = (["taskset", "-c", str(core), str(self.build / "bare")] for core in (self.near, self.far))
+        near, far = (
+            ["taskset", "-c", str(core), str(self.build / "bare")] for core in (self.near, self.far)
+        )
         if kind == "pipe":
             (far_in, near_out), (near_in, far_out) = os.pipe(), os.pipe()
             fds = [far_in, near_out, near_in, far_out]
@@ -154,7 +172,12 @@ class Place:
             os.ftruncate(memory, ROOM)
             fds = far_fds = near_fds = [memory]
         try:
-            return Pair(kind, [*far, "far", kind, *map(str, far_fds)], [*near, "near", kind, *map(str, near_fds)], fds)
+            return Pair(
+                kind,
+                [*far, "far", kind, *map(str, far_fds)],
+                [*near, "near", kind, *map(str, near_fds)],
+                fds,
+            )
         finally:
             for fd in fds:
                 os.close(fd)
@@ -165,7 +188,9 @@ class Place:
     def c_runner(self, wait: str) -> list[str]:
         return [str(self.build / "runner"), "{NAME}", wait, str(self.near)]
 
-    def python_host(self, wait: str, busy: str = "idle", channels: int = 1, room: int = ROOM, *more: str) -> list[str]:
+    def python_host(
+        self, wait: str, busy: str = "idle", channels: int = 1, room: int = ROOM, *more: str
+    ) -> list[str]:
         return self._python("python_host.py", wait, self.far, busy, room, channels, *more)
 
     def python_runner(self, wait: str) -> list[str]:

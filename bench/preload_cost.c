@@ -34,7 +34,8 @@ int main(int argc, char **argv) {
     int blocks = argc == 2 ? atoi(argv[1]) / BLOCK : 0;
     if (blocks < 1) return fprintf(stderr, "usage: preload_cost CALLS\n"), 2;
     int in = open("/dev/zero", O_RDONLY), out = open("/dev/null", O_WRONLY);
-    double *times[2] = {malloc((size_t)blocks * sizeof(double)), malloc((size_t)blocks * sizeof(double))};
+    double *times[2] = {malloc((size_t)blocks * sizeof(double)),
+                        malloc((size_t)blocks * sizeof(double))};
     if (in < 0 || out < 0 || !times[0] || !times[1]) return 1;
     for (int b = 0; b < blocks; b++) {
         double start = now();

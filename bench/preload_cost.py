@@ -23,7 +23,11 @@ from interval import Interval, interval
 from shmbridge import _config
 
 STARTS, CALLS = 50, 200_000
-ROWS = {"start": "a start of /bin/true", "transfer": "read or write, 1 byte", "reopen": "open or close"}
+ROWS = {
+    "start": "a start of /bin/true",
+    "transfer": "read or write, 1 byte",
+    "reopen": "open or close",
+}
 
 
 def environments(empty: Path) -> dict[str, dict[str, str]]:
@@ -51,13 +55,17 @@ def measure(program: Path, empty: Path, rounds: int) -> dict[str, dict[str, Inte
     taken: dict[str, dict[str, list[float]]] = {row: {way: [] for way, _ in ways} for row in ROWS}
     for number in range(rounds):
         for way, environment in ways if number % 2 == 0 else reversed(ways):
-            calls = subprocess.run([program, str(CALLS)], env=environment, check=True, stdout=subprocess.PIPE).stdout
+            calls = subprocess.run(
+                [program, str(CALLS)], env=environment, check=True, stdout=subprocess.PIPE
+            ).stdout
             times = [start(environment), *(float(ns) * 1e-9 for ns in calls.split())]
             for row, seconds in zip(ROWS, times, strict=True):
                 taken[row][way].append(seconds)
 
     def ratio(row: str, way: str) -> Interval:
-        return interval([b / a for a, b in zip(taken[row]["without"], taken[row][way], strict=True)])
+        return interval(
+            [b / a for a, b in zip(taken[row]["without"], taken[row][way], strict=True)]
+        )
 
     return {
         row: {
@@ -70,7 +78,9 @@ def measure(program: Path, empty: Path, rounds: int) -> dict[str, dict[str, Inte
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
@@ -84,9 +94,13 @@ def main() -> None:
     for row, what in ROWS.items():
         r = result[row]
         scale, unit = (1e6, "us") if row == "start" else (1e9, "ns")
-        print(f"{what:24}{r['without_s'].median * scale:9.1f} {unit}{r['empty_ratio'].text(3):>28}{r['ratio'].text(3):>28}")
+        print(
+            f"{what:24}{r['without_s'].median * scale:9.1f} {unit}{r['empty_ratio'].text(3):>28}{r['ratio'].text(3):>28}"
+        )
     if options.json:
-        options.json.write_text(json.dumps({"rounds": options.rounds} | result, indent=2, default=asdict))
+        options.json.write_text(
+            json.dumps({"rounds": options.rounds} | result, indent=2, default=asdict)
+        )
 
 
 if __name__ == "__main__":

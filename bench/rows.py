@@ -32,7 +32,9 @@ def starts_of(effort: float, full: int) -> int:
 Start = Callable[[ExitStack], Sequence[tuple[Pair, int]]]
 
 
-def alternating(start: Start, starts: int, seconds: float, alone: float = math.inf) -> tuple[list[dict[str, Any]], int]:
+def alternating(
+    start: Start, starts: int, seconds: float, alone: float = math.inf
+) -> tuple[list[dict[str, Any]], int]:
     """Measures what start gives, pairs at sizes, the first of which is the base of the ratios; several times anew."""
     table: list[Row] = []
     lost = 0
@@ -73,7 +75,11 @@ def round_trips(place: Place, effort: float) -> Any:
                 ("C - C", place.c_host("adaptive"), place.c_runner("adaptive")),
                 ("C - Python - C, spin", place.python_host("spin"), place.c_runner("spin")),
                 ("C - Python - C", place.python_host("adaptive"), place.c_runner("adaptive")),
-                ("C - Python, busy - C", place.python_host("adaptive", "busy"), place.c_runner("adaptive")),
+                (
+                    "C - Python, busy - C",
+                    place.python_host("adaptive", "busy"),
+                    place.c_runner("adaptive"),
+                ),
                 ("Python - Python, spin", place.python_host("spin"), place.python_runner("spin")),
                 ("Python - Python", place.python_host("adaptive"), place.python_runner("adaptive")),
             )
@@ -93,9 +99,18 @@ def parked(place: Place, effort: float) -> Any:
     def start(stack: ExitStack) -> list[tuple[Pair, int]]:
         return [
             (stack.enter_context(place.bare("semaphore")), 4),
-            (stack.enter_context(Pair("C - C, block", place.c_host("block"), place.c_runner("block"))), 4),
             (
-                stack.enter_context(Pair("C - Python - C, block", place.python_host("block"), place.c_runner("block"))),
+                stack.enter_context(
+                    Pair("C - C, block", place.c_host("block"), place.c_runner("block"))
+                ),
+                4,
+            ),
+            (
+                stack.enter_context(
+                    Pair(
+                        "C - Python - C, block", place.python_host("block"), place.c_runner("block")
+                    )
+                ),
                 4,
             ),
         ]
@@ -136,12 +151,18 @@ def dense(place: Place, effort: float) -> Any:
         write(models, outputs)
         with (
             Pair("in process", None, place.dense(models)) as inside,
-            Pair("host", place.python_host("spin", "idle", 1, 1 << 20, str(models)), place.c_runner("spin")) as outside,
+            Pair(
+                "host",
+                place.python_host("spin", "idle", 1, 1 << 20, str(models)),
+                place.c_runner("spin"),
+            ) as outside,
         ):
             ratios, sums = [], []
             for _ in range(starts_of(effort, 12)):
                 # in process and through the host by turns, length by length
-                pairs = [(inside.block(4 * n, 0.02)[0], outside.block(4 * n, 0.02)[0]) for n in SWEEP]
+                pairs = [
+                    (inside.block(4 * n, 0.02)[0], outside.block(4 * n, 0.02)[0]) for n in SWEEP
+                ]
                 sums.append([sum(side) for side in zip(*pairs, strict=True)])
                 ratios.append(sums[-1][1] / sums[-1][0])
         here, there = (statistics.median(s[i] for s in sums) / 1000 for i in (0, 1))
@@ -162,7 +183,10 @@ def system_calls(place: Place, effort: float) -> Any:
         print("left out: strace is not installed")
         return None
     results = {}
-    for name, host in (("C - C, spin", place.c_host("spin")), ("C - Python - C, spin", place.python_host("spin"))):
+    for name, host in (
+        ("C - C, spin", place.c_host("spin")),
+        ("C - Python - C, spin", place.python_host("spin")),
+    ):
         with Pair(name, host, place.c_runner("spin")) as pair:
             (few, _), (many, trips) = (traced(place, pair, s) for s in (0.1, 1 if effort else 0.2))
         results[name] = {"calls": many - few, "round_trips": trips}
@@ -184,7 +208,8 @@ def traced(place: Place, pair: Pair, seconds: float) -> tuple[int, int]:
     tracer.wait()
     # less what the near side writes: its samples
     calls = sum(
-        "(" in line and "write(1," not in line and "resumed>" not in line for line in log.read_text().splitlines()
+        "(" in line and "write(1," not in line and "resumed>" not in line
+        for line in log.read_text().splitlines()
     )
     return calls, len(singles) * 33
 
@@ -215,7 +240,9 @@ def idle(place: Place, effort: float) -> Any:
 
 def cpu_ns(pid: int) -> int:
     """Time on a CPU of all of a process's threads, in ns."""
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    return sum(
+        int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
+    )
 
 
 ROWS: dict[str, Callable[[Place, float], Any]] = {

@@ -25,16 +25,44 @@ PROGRAMS = (["bare"], ["runner"], ["host"], ["turns"], ["count"])
 def build(directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS) -> None:
     """The core, optimised across files as the shared library is, and programs on top of it: the C files of each, the first its name."""
     for step in (
-        ["-S", str(SOURCES), "-B", str(directory), "-DCMAKE_C_COMPILER=cc", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON"],
+        [
+            "-S",
+            str(SOURCES),
+            "-B",
+            str(directory),
+            "-DCMAKE_C_COMPILER=cc",
+            "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
+        ],
         ["--build", str(directory), "--target", "shmbridge_static"],
     ):
         subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
-    include = [f"-I{SOURCES / 'include'}", f"-I{SOURCES / 'src'}", f"-I{HERE.parent / 'tests' / 'c'}"]
+    include = [
+        f"-I{SOURCES / 'include'}",
+        f"-I{SOURCES / 'src'}",
+        f"-I{HERE.parent / 'tests' / 'c'}",
+    ]
     for program in programs:
         subprocess.run(
-            ["cc", "-std=c11", "-O3", "-flto=auto", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", *include]
+            [
+                "cc",
+                "-std=c11",
+                "-O3",
+                "-flto=auto",
+                "-D_GNU_SOURCE",
+                "-Wall",
+                "-Wextra",
+                "-Wpedantic",
+                "-Werror",
+                *include,
+            ]
             + [str(HERE / f"{name}.c") for name in program]
-            + [str(directory / "libshmbridge.a"), "-pthread", "-ldl", "-o", str(directory / program[0])],
+            + [
+                str(directory / "libshmbridge.a"),
+                "-pthread",
+                "-ldl",
+                "-o",
+                str(directory / program[0]),
+            ],
             check=True,
         )
 
@@ -55,7 +83,9 @@ def machine() -> dict[str, Any]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "none"
-    compiler = subprocess.run(["cc", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+    compiler = subprocess.run(
+        ["cc", "--version"], capture_output=True, text=True
+    ).stdout.splitlines()[0]
     return {
         "cpu": cpu,
         "cpus": os.cpu_count(),
@@ -70,10 +100,16 @@ def machine() -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke test of all rows in seconds: no figures to quote")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a smoke test of all rows in seconds: no figures to quote",
+    )
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(rows.ROWS)}")
     parser.add_argument("--json", type=Path, help="also write everything there")
-    parser.add_argument("--minutes", type=float, default=5, help="about how long to measure (default 5)")
+    parser.add_argument(
+        "--minutes", type=float, default=5, help="about how long to measure (default 5)"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever is stopped goes on and ends
     cores = sorted(os.sched_getaffinity(0))
@@ -83,7 +119,9 @@ def main() -> int:
     chosen = options.only.split(",") if options.only else list(rows.ROWS)
     unknown = set(chosen) - rows.ROWS.keys()
     if unknown:
-        parser.error(f"--only: expected some of {', '.join(rows.ROWS)}; found {', '.join(sorted(unknown))}")
+        parser.error(
+            f"--only: expected some of {', '.join(rows.ROWS)}; found {', '.join(sorted(unknown))}"
+        )
     effort = 0.0 if options.quick else options.minutes / 5
     results: dict[str, Any] = {"machine": machine()}
     for name, value in results["machine"].items():

@@ -21,7 +21,8 @@ static void trip(size_t bytes) {
 int main(int argc, char **argv) {
     char url[400];
     if (argc < 3) return 2;
-    snprintf(url, sizeof url, "%s%s%cwait=%s", strstr(argv[1], "://") ? "" : "shm://", argv[1], strchr(argv[1], '?') ? '&' : '?', argv[2]);
+    snprintf(url, sizeof url, "%s%s%cwait=%s", strstr(argv[1], "://") ? "" : "shm://", argv[1],
+             strchr(argv[1], '?') ? '&' : '?', argv[2]);
     if (shmb_open(url, NULL, &r)) return fprintf(stderr, "%s\n", shmb_error_message(r)), 1;
     if (argc > 3) { /* only now: a runner that may use one CPU only does not spin */
         cpu_set_t cpus;

@@ -31,7 +31,11 @@ SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 STEP, LONGEST = 500, 50_000  # floats
 ROUNDS, SECONDS = 5, 0.02  # of a block
 PAPER_ONNX = 68.0  # ms of the paper's sweep
-BASES = {"aot": "aot", "onnx": "onnx", "compilerinterface": "compilerinterface, bytes"}  # of further ratios
+BASES = {
+    "aot": "aot",
+    "onnx": "onnx",
+    "compilerinterface": "compilerinterface, bytes",
+}  # of further ratios
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,17 @@ def start(way: Way, place: Place, stack: ExitStack, model: str = "look") -> Pair
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))) / "pipe"
     name = f"sweep-{os.getpid()}-{WAYS.index(way)}"
     url = way.url.format(name=name, path=path, model=place.build / model)
-    far = [sys.executable, str(HERE / "sweep_host.py"), str(place.far), url, *[way.far or ""][way.far == "host" :]]
+    far = [
+        sys.executable,
+        str(HERE / "sweep_host.py"),
+        str(place.far),
+        url,
+        *[way.far or ""][way.far == "host" :],
+    ]
     if model == "two_minus":
-        near = [str(place.build / "argmax")] if way.in_c else [sys.executable, str(HERE / "argmax.py")]
+        near = (
+            [str(place.build / "argmax")] if way.in_c else [sys.executable, str(HERE / "argmax.py")]
+        )
         near.append("{NAME}")
     else:
         near = place.c_runner("adaptive") if way.in_c else place.python_runner("adaptive")
@@ -102,7 +114,14 @@ def prepare(directory: Path) -> None:
     """The models in files; what cannot be made leaves its ways without."""
     build(directory)
     subprocess.run(
-        ["cc", "-O2", "-Wall", "-Werror", f"-I{HERE.parent / 'cdef' / 'include'}", HERE / "argmax.c"]
+        [
+            "cc",
+            "-O2",
+            "-Wall",
+            "-Werror",
+            f"-I{HERE.parent / 'cdef' / 'include'}",
+            HERE / "argmax.c",
+        ]
         + [directory / "libshmbridge.a", "-pthread", "-o", directory / "argmax"],
         check=True,
     )
@@ -113,10 +132,16 @@ def prepare(directory: Path) -> None:
             print(f"left out: {write.__name__}: {error}", file=sys.stderr)
     for model in ("look", "two_minus"):
         subprocess.run(
-            [SHMBRIDGE, "compile", directory / f"{model}.onnx", "-o", directory / f"{model}.so"], check=False
+            [SHMBRIDGE, "compile", directory / f"{model}.onnx", "-o", directory / f"{model}.so"],
+            check=False,
         )
-    os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where C programs look for the packages' libraries
-    os.environ |= {"PYTHONPATH": str(HERE), "SHMBRIDGE_PYTHON_LIBRARY": str(directory / "libshmbridge-python.so")}
+    os.environ.setdefault(
+        "VIRTUAL_ENV", sys.prefix
+    )  # where C programs look for the packages' libraries
+    os.environ |= {
+        "PYTHONPATH": str(HERE),
+        "SHMBRIDGE_PYTHON_LIBRARY": str(directory / "libshmbridge-python.so"),
+    }
     subprocess.run([SHMBRIDGE, "embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]], check=False)
 
 
@@ -136,7 +161,9 @@ def argmax(place: Place) -> dict[str, int]:
     return found
 
 
-def measure(ways: Sequence[Way], place: Place, lengths: Sequence[int], rounds: int, seconds: float) -> list[Sweep]:
+def measure(
+    ways: Sequence[Way], place: Place, lengths: Sequence[int], rounds: int, seconds: float
+) -> list[Sweep]:
     """The ways by turns, length by length; everything starts anew for each round."""
     sweeps = [Sweep(way) for way in ways]
     for i in range(rounds):
@@ -158,7 +185,10 @@ def measure(ways: Sequence[Way], place: Place, lengths: Sequence[int], rounds: i
 
 def table(sweeps: Sequence[Sweep], lengths: Sequence[int]) -> list[dict[str, Any]]:
     """Prints, and returns what the JSON gets."""
-    bases = {base: next((sweep for sweep in sweeps if sweep.way.name == name), None) for base, name in BASES.items()}
+    bases = {
+        base: next((sweep for sweep in sweeps if sweep.way.name == name), None)
+        for base, name in BASES.items()
+    }
     shown = [lengths[0], lengths[len(lengths) // 2], lengths[-1]]
     columns = [
         *(f"[{n}] us" for n in shown),
@@ -219,7 +249,12 @@ def plot(sweeps: Sequence[Sweep], lengths: Sequence[int], path: Path) -> None:
             markersize=5,
         )
         ends.append((us[-1], sweep.way.name, line.get_color()))
-    axes.set(xscale="log", yscale="log", xlabel="floats in the question", ylabel="a round trip, microseconds")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="floats in the question",
+        ylabel="a round trip, microseconds",
+    )
     axes.set_xlim(lengths[0], lengths[-1])
     axes.grid(True, which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
@@ -228,27 +263,47 @@ def plot(sweeps: Sequence[Sweep], lengths: Sequence[int], path: Path) -> None:
     for us, name, colour in sorted(ends):  # names that would lie over each other move up
         place = max(us, place * (high / low) ** 0.035)
         axes.annotate(
-            name, (lengths[-1], us), (lengths[-1] * 1.08, place), color=colour, va="center", annotation_clip=False
+            name,
+            (lengths[-1], us),
+            (lengths[-1] * 1.08, place),
+            color=colour,
+            va="center",
+            annotation_clip=False,
         )
     figure.savefig(path)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke test of a few lengths: no figures to quote")
-    parser.add_argument("--step", type=int, default=STEP, help=f"floats between two lengths (default {STEP})")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, help=f"sweeps, each with new processes (default {ROUNDS})"
+        "--quick", action="store_true", help="a smoke test of a few lengths: no figures to quote"
+    )
+    parser.add_argument(
+        "--step", type=int, default=STEP, help=f"floats between two lengths (default {STEP})"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=ROUNDS,
+        help=f"sweeps, each with new processes (default {ROUNDS})",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything there")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="also draw it (needs matplotlib)")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE.svg", help="also draw it (needs matplotlib)"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever is stopped goes on and ends
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         print("two cores are needed: this process may use one only", file=sys.stderr)
         return 1
-    lengths = [500, 5_000, 50_000] if options.quick else list(range(options.step, LONGEST + 1, options.step))
+    lengths = (
+        [500, 5_000, 50_000]
+        if options.quick
+        else list(range(options.step, LONGEST + 1, options.step))
+    )
     about = machine()
     for name, value in about.items():
         print(f"{name:12} {value}")
@@ -258,7 +313,11 @@ def main() -> int:
         found = argmax(place)
         ways = [way for way in WAYS if way.name in found or way.far == "compilerinterface"]
         sweeps = measure(
-            ways, place, lengths, 1 if options.quick else options.rounds, SECONDS / 10 if options.quick else SECONDS
+            ways,
+            place,
+            lengths,
+            1 if options.quick else options.rounds,
+            SECONDS / 10 if options.quick else SECONDS,
         )
     results = table(sweeps, lengths)
     if options.json:

@@ -34,7 +34,9 @@ def serve_shmbridge(core: int, url: str) -> None:
 def relay(core: int, url: str) -> None:
     program = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
     host = subprocess.Popen(
-        [sys.executable, __file__, str(core), "grpc://127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+        [sys.executable, __file__, str(core), "grpc://127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert host.stdout
     target = host.stdout.readline().strip()

@@ -27,7 +27,10 @@ def write_tflite(directory: Path) -> None:
     from tflite_models import Graph  # type: ignore[import-not-found]
 
     look = Graph()
-    features, first = look.tensor("features", "float32", (None,)), look.tensor("first", "float32", (1,))
+    features, first = (
+        look.tensor("features", "float32", (None,)),
+        look.tensor("first", "float32", (1,)),
+    )
     advice = look.tensor("advice", "bool", (1,))
     begin, size = look.constant(np.array([0], np.int32)), look.constant(np.array([1], np.int32))
     look.operator("SLICE", [features, begin, size], [first])
@@ -43,7 +46,14 @@ def write(directory: Path) -> None:
     """look.onnx and two_minus.onnx."""
     from onnx import TensorProto, helper, save
 
-    def model(name: str, port: str, size: Any, out: tuple[int, Any], nodes: list[Any], constants: list[Any]) -> None:
+    def model(
+        name: str,
+        port: str,
+        size: Any,
+        out: tuple[int, Any],
+        nodes: list[Any],
+        constants: list[Any],
+    ) -> None:
         graph = helper.make_graph(
             nodes,
             name,
@@ -65,4 +75,11 @@ def write(directory: Path) -> None:
     ]
     model("look", "features", "n", (TensorProto.INT64, 1), first, numbers)
     two = helper.make_tensor("two", TensorProto.FLOAT, [], [2.0])
-    model("two_minus", "x", 100, (TensorProto.FLOAT, 100), [helper.make_node("Sub", ["two", "x"], ["advice"])], [two])
+    model(
+        "two_minus",
+        "x",
+        100,
+        (TensorProto.FLOAT, 100),
+        [helper.make_node("Sub", ["two", "x"], ["advice"])],
+        [two],
+    )

@@ -17,7 +17,8 @@ static void message(size_t bytes) {
     features[0] = 1; /* the rest is the user's: filling is not counted */
     CHECK_STATUS(r, shmb_runner_start(r, SHMB_INT64), SHMB_OK);
     int64_t key = shmb_host_receive(b.host, 0);
-    CHECK(key >= 0 && shmb_host_message(b.host, key)->tensors[0].size == (int64_t)(bytes / sizeof(float)));
+    CHECK(key >= 0 &&
+          shmb_host_message(b.host, key)->tensors[0].size == (int64_t)(bytes / sizeof(float)));
     CHECK(shmb_host_reply_i64(b.host, key, false, 1) == SHMB_OK);
     CHECK_STATUS(r, shmb_runner_continue(r), SHMB_OK);
 }
@@ -27,7 +28,11 @@ int main(int argc, char **argv) {
     signal(SIGTRAP, SIG_IGN); /* when nobody counts */
     size_t bytes = strtoull(argv[1], NULL, 10);
     int messages = atoi(argv[2]);
-    shmb_plan plan = {.channels = 1, .slots = 2, .header_bytes = 4096, .request_bytes = bytes, .advice_bytes = 4096};
+    shmb_plan plan = {.channels = 1,
+                      .slots = 2,
+                      .header_bytes = 4096,
+                      .request_bytes = bytes,
+                      .advice_bytes = 4096};
     bridge_open(&b, "turns", plan, SHMB_WAIT_DEFAULT);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, open_runner, b.name) == 0);

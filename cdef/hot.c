@@ -6,8 +6,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "shmbridge.h"
 #include "host.h"
+#include "shmbridge.h"
 
 static int64_t (*poll_host)(shmb_host *);
 static int64_t (*receive_host)(shmb_host *, int64_t);
@@ -32,22 +32,27 @@ static PyObject *setup(PyObject *module, PyObject *const *args, Py_ssize_t count
 /* receive(host, timeout_ns) -> key, or -shmb_status: shmb_host_receive. */
 static PyObject *receive(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 2) return PyErr_Format(PyExc_TypeError, "expected a host and a timeout, found %zd arguments", count);
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "expected a host and a timeout, found %zd arguments",
+                            count);
     shmb_host *host = PyLong_AsVoidPtr(args[0]);
     int64_t timeout = PyLong_AsLongLong(args[1]);
     if (PyErr_Occurred()) return NULL;
     int64_t key = poll_host(host);
     if (key < 0) {
-        Py_BEGIN_ALLOW_THREADS
-        key = receive_host(host, timeout);
+        Py_BEGIN_ALLOW_THREADS key = receive_host(host, timeout);
         Py_END_ALLOW_THREADS
     }
     return PyLong_FromLongLong(key);
 }
 
 /* Host and key of a reply; false with the exception set. */
-static bool parse(PyObject *const *args, Py_ssize_t count, shmb_host **host, int64_t *key, bool *keep) {
-    if (count != 4) return PyErr_Format(PyExc_TypeError, "expected host, key, keep and value, found %zd arguments", count), false;
+static bool parse(PyObject *const *args, Py_ssize_t count, shmb_host **host, int64_t *key,
+                  bool *keep) {
+    if (count != 4)
+        return PyErr_Format(PyExc_TypeError,
+                            "expected host, key, keep and value, found %zd arguments", count),
+               false;
     *host = PyLong_AsVoidPtr(args[0]);
     *key = PyLong_AsLongLong(args[1]);
     *keep = args[2] == Py_True;
@@ -81,7 +86,9 @@ static PyObject *reply_f64(PyObject *module, PyObject *const *args, Py_ssize_t c
 /* release(host, key): shmb_host_release. */
 static PyObject *release(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 2) return PyErr_Format(PyExc_TypeError, "expected a host and a key, found %zd arguments", count);
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "expected a host and a key, found %zd arguments",
+                            count);
     shmb_host *host = PyLong_AsVoidPtr(args[0]);
     int64_t key = PyLong_AsLongLong(args[1]);
     if (PyErr_Occurred()) return NULL;
@@ -90,12 +97,14 @@ static PyObject *release(PyObject *module, PyObject *const *args, Py_ssize_t cou
 }
 
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
-static PyMethodDef methods[] = {METHOD(setup), METHOD(receive), METHOD(reply_i64), METHOD(reply_f64), METHOD(release), {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {METHOD(setup),     METHOD(receive), METHOD(reply_i64),
+                                METHOD(reply_f64), METHOD(release), {NULL, NULL, 0, NULL}};
 static PyModuleDef_Slot slots[] = {
 #ifdef Py_GIL_DISABLED
     {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* the core's own locks do */
 #endif
     {0, NULL}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_hot", NULL, 0, methods, slots, NULL, NULL, NULL};
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_hot", NULL, 0, methods, slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__hot(void) { return PyModuleDef_Init(&definition); }

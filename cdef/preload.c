@@ -28,40 +28,48 @@
 #include "protocol.h"
 #include "ring.h"
 
-enum { FDS = 1 << 20, CHANNELS = 1024, TEXT_BYTES = 64, NOT_OURS = -2, CLOEXEC_ONLY = 4 /* of close_range */ };
+enum {
+    FDS = 1 << 20,
+    CHANNELS = 1024,
+    TEXT_BYTES = 64,
+    NOT_OURS = -2,
+    CLOEXEC_ONLY = 4 /* of close_range */
+};
 enum { IN, OUT };
 
 /* ---- The next definition of each function ---- */
 
-int close_range(unsigned first, unsigned last, int flags); /* glibc's headers have these two since 2.34 */
+int close_range(unsigned first, unsigned last,
+                int flags); /* glibc's headers have these two since 2.34 */
 void closefrom(int low);
 
-#define NEXT(name)                                                         \
-    static __typeof__(name) *next_##name(void) {                           \
-        static _Atomic(void *) found;                                      \
-        union {                                                            \
-            void *symbol;                                                  \
-            __typeof__(name) *function;                                    \
-        } next = {load_relaxed(&found)};                                   \
-        if (!next.symbol) {                                                \
-            next.symbol = dlsym(RTLD_NEXT, #name);                         \
-            store_relaxed(&found, next.symbol);                            \
-        }                                                                  \
-        return next.function;                                              \
+#define NEXT(name)                                                                                 \
+    static __typeof__(name) *next_##name(void) {                                                   \
+        static _Atomic(void *) found;                                                              \
+        union {                                                                                    \
+            void *symbol;                                                                          \
+            __typeof__(name) *function;                                                            \
+        } next = {load_relaxed(&found)};                                                           \
+        if (!next.symbol) {                                                                        \
+            next.symbol = dlsym(RTLD_NEXT, #name);                                                 \
+            store_relaxed(&found, next.symbol);                                                    \
+        }                                                                                          \
+        return next.function;                                                                      \
     }
-NEXT(open) NEXT(open64) NEXT(openat) NEXT(openat64) NEXT(read) NEXT(write) NEXT(close) NEXT(close_range) NEXT(closefrom)
-NEXT(dup) NEXT(dup2) NEXT(dup3) NEXT(fcntl) NEXT(fcntl64)
+NEXT(open)
+NEXT(open64) NEXT(openat) NEXT(openat64) NEXT(read) NEXT(write) NEXT(close) NEXT(close_range)
+    NEXT(closefrom) NEXT(dup) NEXT(dup2) NEXT(dup3) NEXT(fcntl) NEXT(fcntl64)
 
-/* ---- Channels ---- */
+    /* ---- Channels ---- */
 
-/* Threads share descriptors, so counts and what finds a channel are atomic; its conversation has a lock. */
-static struct channel {
+    /* Threads share descriptors, so counts and what finds a channel are atomic; its conversation has a lock. */
+    static struct channel {
     _Atomic bool taken;
-    _Atomic uintptr_t opener;    /* the thread that opened .in and has yet to open .out; 0: it has */
+    _Atomic uintptr_t opener; /* the thread that opened .in and has yet to open .out; 0: it has */
     _Atomic int holders, writers; /* descriptors of both ends; of .out */
     pthread_mutex_t lock;
-    int out;        /* .out's descriptor, until it is opened */
-    dev_t device;   /* of the pipe */
+    int out;      /* .out's descriptor, until it is opened */
+    dev_t device; /* of the pipe */
     ino_t inode;
     char name[TEXT_BYTES];
     bool opened;    /* its runner, which may have failed */
@@ -70,14 +78,15 @@ static struct channel {
     void *state;    /* of llvm_protocol */
     shmb_runner *runner;
     struct bytes answer;
-    size_t given;   /* bytes of the answer */
+    size_t given;       /* bytes of the answer */
     struct error error; /* why it is lost */
 } channels[CHANNELS];
 
 static _Atomic uint16_t ends[FDS]; /* by descriptor: 0, or 1 + 2 * channel + IN or OUT */
 static _Atomic int highest = -1;   /* descriptor that ever was an end */
 static _Atomic int most;           /* channels ever taken at once */
-static _Atomic pid_t owner;        /* between vfork and exec memory is the parent's, and its channels not ours */
+static _Atomic pid_t
+    owner; /* between vfork and exec memory is the parent's, and its channels not ours */
 
 static unsigned end_of(int fd) { return (unsigned)fd < FDS ? load_relaxed(&ends[fd]) : 0; }
 static struct channel *channel_of(unsigned end) { return &channels[(end - 1) / 2]; }
@@ -85,7 +94,8 @@ static bool is_out(unsigned end) { return (end - 1) % 2 == OUT; }
 static bool is_ours(void) { return load_relaxed(&owner) == getpid(); }
 
 static void raise_to(_Atomic int *at, int value) {
-    for (int old = load_relaxed(at); old < value && !atomic_compare_exchange_weak(at, &old, value);) continue;
+    for (int old = load_relaxed(at); old < value && !atomic_compare_exchange_weak(at, &old, value);)
+        continue;
 }
 
 /* In a forked child a runner says SHMB_FORKED by itself, and so the advice is the default. A channel that another thread
@@ -134,8 +144,9 @@ static void report(const struct channel *c) {
     if (c->state) llvm_protocol.info(c->state, &info);
     if (c->lost) info.status = c->error.status, info.why = c->error.message;
     char line[TEXT_BYTES + sizeof c->error.message + 64];
-    int n = snprintf(line, sizeof line, "%s %llu %llu %d %.*s\n", c->name, (unsigned long long)info.asked,
-                     (unsigned long long)info.defaulted, (int)info.status, (int)sizeof c->error.message - 1,
+    int n = snprintf(line, sizeof line, "%s %llu %llu %d %.*s\n", c->name,
+                     (unsigned long long)info.asked, (unsigned long long)info.defaulted,
+                     (int)info.status, (int)sizeof c->error.message - 1,
                      info.status && info.why ? info.why : "");
     for (char *at = line; (at = strchr(at, '\n')) && at < line + n - 1;) *at = ' ';
     int fd = next_open()(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
@@ -238,7 +249,8 @@ static int open_in(const char *name) {
 static int open_out(const char *name) {
     for (int i = load_relaxed(&most) - 1; i >= 0; i--) {
         struct channel *c = &channels[i];
-        if (load_acquire(&c->opener) != (uintptr_t)pthread_self() || strcmp(c->name, name) != 0) continue;
+        if (load_acquire(&c->opener) != (uintptr_t)pthread_self() || strcmp(c->name, name) != 0)
+            continue;
         store_release(&c->opener, 0);
         hold((unsigned)(1 + 2 * i + OUT), c->out);
         return c->out;
@@ -254,19 +266,21 @@ static int open_end(const char *path) {
     char text[TEXT_BYTES];
     if (!dot || dot - name >= TEXT_BYTES) return NOT_OURS;
     snprintf(text, sizeof text, "%.*s", (int)(dot - name), name);
-    return strcmp(dot, ".in") == 0 ? open_in(text) : strcmp(dot, ".out") == 0 ? open_out(text) : NOT_OURS;
+    return strcmp(dot, ".in") == 0    ? open_in(text)
+           : strcmp(dot, ".out") == 0 ? open_out(text)
+                                      : NOT_OURS;
 }
 
 static bool takes_mode(int flags) { return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE; }
 
-#define OPEN(name, parameters, arguments)                            \
-    int name parameters {                                            \
-        va_list more;                                                \
-        va_start(more, flags);                                       \
-        mode_t mode = takes_mode(flags) ? va_arg(more, mode_t) : 0;  \
-        va_end(more);                                                \
-        int fd = open_end(path);                                     \
-        return fd == NOT_OURS ? next_##name() arguments : fd;        \
+#define OPEN(name, parameters, arguments)                                                          \
+    int name parameters {                                                                          \
+        va_list more;                                                                              \
+        va_start(more, flags);                                                                     \
+        mode_t mode = takes_mode(flags) ? va_arg(more, mode_t) : 0;                                \
+        va_end(more);                                                                              \
+        int fd = open_end(path);                                                                   \
+        return fd == NOT_OURS ? next_##name() arguments : fd;                                      \
     }
 OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
 OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
@@ -378,14 +392,14 @@ int dup(int fd) { return copied(fd, next_dup()(fd)); }
 int dup2(int fd, int to) { return copied(fd, next_dup2()(fd, to)); }
 int dup3(int fd, int to, int flags) { return copied(fd, next_dup3()(fd, to, flags)); }
 
-#define FCNTL(name)                                                                           \
-    int name(int fd, int command, ...) {                                                      \
-        va_list more;                                                                         \
-        va_start(more, command);                                                              \
-        void *argument = va_arg(more, void *); /* a pointer or an int, as in glibc itself */  \
-        va_end(more);                                                                         \
-        int result = next_##name()(fd, command, argument);                                    \
-        return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? copied(fd, result) : result; \
+#define FCNTL(name)                                                                                \
+    int name(int fd, int command, ...) {                                                           \
+        va_list more;                                                                              \
+        va_start(more, command);                                                                   \
+        void *argument = va_arg(more, void *); /* a pointer or an int, as in glibc itself */       \
+        va_end(more);                                                                              \
+        int result = next_##name()(fd, command, argument);                                         \
+        return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? copied(fd, result) : result;     \
     }
 FCNTL(fcntl)
 FCNTL(fcntl64)
@@ -394,7 +408,9 @@ FCNTL(fcntl64)
 __attribute__((destructor)) static void report_open(void) {
     for (int i = 0; i < most; i++) {
         struct channel *c = &channels[i];
-        if (!load_acquire(&c->taken) || !load_relaxed(&c->writers) || pthread_mutex_trylock(&c->lock)) continue;
+        if (!load_acquire(&c->taken) || !load_relaxed(&c->writers) ||
+            pthread_mutex_trylock(&c->lock))
+            continue;
         report(c);
         pthread_mutex_unlock(&c->lock);
     }

@@ -102,7 +102,9 @@ def options_of(given: dict[str, str], role: str) -> Options:
     found: dict[str, Any] = {"role": role, **given}
     unknown = found.keys() - set(Options._fields)
     if unknown:
-        raise InvalidError(f"grpc:// has no option {', '.join(sorted(unknown))}: expected {', '.join(Options._fields)}")
+        raise InvalidError(
+            f"grpc:// has no option {', '.join(sorted(unknown))}: expected {', '.join(Options._fields)}"
+        )
     if found["role"] not in ("server", "client"):
         raise InvalidError(f"role={found['role']}: expected server or client")
     for name, kind in (("message_bytes", int), ("keepalive", float)):
@@ -112,8 +114,12 @@ def options_of(given: dict[str, str], role: str) -> Options:
         except ValueError:
             raise InvalidError(f"{name}={found[name]}: expected a number") from None
     made = Options(**found)
-    if bool(made.cert) != bool(made.key) or (made.role == "server" and (made.ca or made.tls) and not made.cert):
-        raise InvalidError("TLS needs both cert=FILE and key=FILE, the certificate chain and its key, on the side that serves")
+    if bool(made.cert) != bool(made.key) or (
+        made.role == "server" and (made.ca or made.tls) and not made.cert
+    ):
+        raise InvalidError(
+            "TLS needs both cert=FILE and key=FILE, the certificate chain and its key, on the side that serves"
+        )
     if made.message_bytes < 1:
         raise InvalidError(f"message_bytes={made.message_bytes}: expected 1 or more")
     return made
@@ -122,7 +128,9 @@ def options_of(given: dict[str, str], role: str) -> Options:
 def split(url: str, role: str) -> tuple[str, Options]:
     """What stands in a host's URL: the address, and the options."""
     where, _, query = url.partition("://")[2].partition("?")
-    return where, options_of(dict(part.partition("=")[::2] for part in query.split("&") if part), role)
+    return where, options_of(
+        dict(part.partition("=")[::2] for part in query.split("&") if part), role
+    )
 
 
 def is_address(text: str) -> bool:
@@ -157,8 +165,12 @@ def _messages(service: str, module: str) -> tuple[Any, Any]:
             f"which can be imported: {type(error).__name__}: {error}"
         ) from error
     if getattr(found, "client_streaming", False) or getattr(found, "server_streaming", False):
-        raise UnsupportedError(f"{service}: expected a method of one request and one response, found a stream")
-    return message_factory.GetMessageClass(found.input_type), message_factory.GetMessageClass(found.output_type)
+        raise UnsupportedError(
+            f"{service}: expected a method of one request and one response, found a stream"
+        )
+    return message_factory.GetMessageClass(found.input_type), message_factory.GetMessageClass(
+        found.output_type
+    )
 
 
 # ---- Both sides of a connection ----
@@ -184,7 +196,9 @@ def _arguments(options: Options) -> list[tuple[str, Any]]:
     return [
         ("grpc.max_receive_message_length", options.message_bytes),
         ("grpc.max_send_message_length", -1),  # it is for the receiver to say
-        *(alive if doubt and not user else []),  # other people's servers end a connection that asks often
+        *(
+            alive if doubt and not user else []
+        ),  # other people's servers end a connection that asks often
     ]
 
 
@@ -192,7 +206,10 @@ def channel(address: str, options: Options) -> Any:
     """A connection that makes itself."""
     arguments = [
         *_arguments(options),
-        ("grpc.use_local_subchannel_pool", 1),  # who connects anew does not inherit a dead one's pause
+        (
+            "grpc.use_local_subchannel_pool",
+            1,
+        ),  # who connects anew does not inherit a dead one's pause
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 2000),  # that is how long one try may take
         ("grpc.max_reconnect_backoff_ms", 2000),
@@ -230,14 +247,20 @@ class Server:
     method; in bytes. Errors: InUseError, InvalidError."""
 
     def __init__(self, address: str, options: Options, method: Method, behavior: Any) -> None:
-        make = grpc.unary_unary_rpc_method_handler if method.user else grpc.stream_stream_rpc_method_handler
+        make = (
+            grpc.unary_unary_rpc_method_handler
+            if method.user
+            else grpc.stream_stream_rpc_method_handler
+        )
         handler = make(behavior)
 
         class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
             def service(self, details: Any) -> Any:
                 return handler if details.method == method.path else None
 
-        self._server = grpc.server(_Threads(), options=[*_arguments(options), ("grpc.so_reuseport", 0)])
+        self._server = grpc.server(
+            _Threads(), options=[*_arguments(options), ("grpc.so_reuseport", 0)]
+        )
         alive = health.HealthServicer()
         for service in ("", method.path[1:].rpartition("/")[0]):
             alive.set(service, health_pb2.HealthCheckResponse.SERVING)
@@ -250,7 +273,9 @@ class Server:
             if options.cert:
                 pair = [(_read(options.key), _read(options.cert))]
                 trusted = _read(options.ca) if options.ca else None
-                credentials = grpc.ssl_server_credentials(pair, trusted, require_client_auth=bool(trusted))
+                credentials = grpc.ssl_server_credentials(
+                    pair, trusted, require_client_auth=bool(trusted)
+                )
                 port = self._server.add_secure_port(address, credentials)
             else:
                 port = self._server.add_insecure_port(address)
@@ -281,16 +306,24 @@ def _bind_error(address: str, why: Exception) -> ShmbridgeError:
     import socket
 
     if address.startswith("unix:"):
-        return InvalidError(f"{address}: expected a new file in a folder that may be written to, and certificates that fit")
+        return InvalidError(
+            f"{address}: expected a new file in a folder that may be written to, and certificates that fit"
+        )
     host, _, port = address.rpartition(":")
     try:
-        family, kind, _, _, where = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM)[0]
+        family, kind, _, _, where = socket.getaddrinfo(
+            host.strip("[]") or None, port, type=socket.SOCK_STREAM
+        )[0]
         with socket.socket(family, kind) as probe:
             probe.bind(where)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return InUseError(f"{address}: another server listens there: choose another port, or 0 for a free one")
-        return InvalidError(f"{address}: expected HOST:PORT of this machine, or unix:/PATH: {error.strerror}")
+            return InUseError(
+                f"{address}: another server listens there: choose another port, or 0 for a free one"
+            )
+        return InvalidError(
+            f"{address}: expected HOST:PORT of this machine, or unix:/PATH: {error.strerror}"
+        )
     return InvalidError(f"{address}: expected certificates that fit: {why}")
 
 
@@ -307,7 +340,11 @@ def refuse(context: Any, error: ShmbridgeError) -> NoReturn:
 def status_in(metadata: Any) -> int:
     """The shmb_status of metadata; 0: none."""
     found = dict(metadata or ()).get(STATUS, "")
-    return int(found) if isinstance(found, str) and found.isdecimal() and int(found) in BY_STATUS else 0
+    return (
+        int(found)
+        if isinstance(found, str) and found.isdecimal() and int(found) in BY_STATUS
+        else 0
+    )
 
 
 def error_of(error: Any, address: str, sent: int = 0) -> ShmbridgeError:
@@ -338,7 +375,11 @@ def why_not(connection: Any, address: str, seconds: float) -> ShmbridgeError:
         check(b"", timeout=0.25)
     except grpc.RpcError as error:
         if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED):
-            return NoHostError(f"no server at grpc://{address} within {seconds:.3g} s: {error.details()}")
+            return NoHostError(
+                f"no server at grpc://{address} within {seconds:.3g} s: {error.details()}"
+            )
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
             return NoHostError(f"no answer from grpc://{address} within {seconds:.3g} s")
-    return DeadlineError(f"the server at grpc://{address} is alive, but did not let this runner in within {seconds:.3g} s")
+    return DeadlineError(
+        f"the server at grpc://{address} is alive, but did not let this runner in within {seconds:.3g} s"
+    )

@@ -24,7 +24,9 @@ class _Rows:
         self.__array_interface__ = {
             "version": 3,
             "data": (first.__array_interface__["data"][0], False),
-            "typestr": f"|u{first.dtype.itemsize}" if first.dtype.itemsize == 1 else f"|V{first.dtype.itemsize}",
+            "typestr": f"|u{first.dtype.itemsize}"
+            if first.dtype.itemsize == 1
+            else f"|V{first.dtype.itemsize}",
             "shape": (len(flats), *first.shape),
             "strides": (step, *first.strides),
         }
@@ -88,7 +90,9 @@ class Batch(Mapping[str, Any]):
         if advice is not None:
             named = {"advice": advice, **named}
         if not named:
-            raise InvalidError("expected advice, as reply(values) or reply(name=values), found none")
+            raise InvalidError(
+                "expected advice, as reply(values) or reply(name=values), found none"
+            )
         self._arrays.clear()  # or they would hold every slot
         columns = {name: rows_of(name, values, self.size) for name, values in named.items()}
         failed: list[ShmbridgeError] = []
@@ -125,5 +129,9 @@ def rows_of(name: str, values: Any, size: int) -> Any:
     rows = "a single value" if isinstance(values, np.ndarray) and values.ndim == 0 else len(values)
     if rows != size:
         raise InvalidError(f'"{name}": expected {size} rows, one for each request, found {rows}')
-    plain = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype in (np.int64, np.float64)
+    plain = (
+        isinstance(values, np.ndarray)
+        and values.ndim == 1
+        and values.dtype in (np.int64, np.float64)
+    )
     return values.tolist() if plain else values

@@ -149,4 +149,6 @@ BY_STATUS: dict[int, type[ShmbridgeError]] = {
 def raise_status(status: int, text: Any) -> NoReturn:
     """Raises the exception of a non-zero `status`; text: a C string, str, or empty for the status's own line."""
     message = text if isinstance(text, str) else ffi.string(text).decode(errors="replace")
-    raise BY_STATUS.get(status, ShmbridgeError)(message or ffi.string(lib.shmb_strerror(status)).decode())
+    raise BY_STATUS.get(status, ShmbridgeError)(
+        message or ffi.string(lib.shmb_strerror(status)).decode()
+    )

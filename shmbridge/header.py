@@ -37,14 +37,20 @@ class Field:
             raise ValueError(f"expected a field name without zero bytes, found {self.name!r}")
         self.name.encode()  # a lone surrogate is a UnicodeEncodeError, which is a ValueError
         if not DType.bool_ <= self.dtype <= DType.bfloat16:
-            raise ValueError(f"field {self.name!r}: expected a dtype from 1 to 13, found {self.dtype}")
+            raise ValueError(
+                f"field {self.name!r}: expected a dtype from 1 to 13, found {self.dtype}"
+            )
         if not Kind.tensor <= self.kind <= Kind.ragged:
             raise ValueError(f"field {self.name!r}: expected a kind from 0 to 3, found {self.kind}")
         if self.kind in (Kind.string_, Kind.strings):
             if (self.dtype, self.rank) != (DType.uint8, 1):
-                raise ValueError(f"text {self.name!r}: expected uint8 and rank 1, found {self.dtype} and {self.rank}")
+                raise ValueError(
+                    f"text {self.name!r}: expected uint8 and rank 1, found {self.dtype} and {self.rank}"
+                )
         elif not int(self.kind == Kind.ragged) <= self.rank <= _MAX_RANK:
-            raise ValueError(f"field {self.name!r}: expected at most 8 dims, and 1 in a list, found rank {self.rank}")
+            raise ValueError(
+                f"field {self.name!r}: expected at most 8 dims, and 1 in a list, found rank {self.rank}"
+            )
 
 
 def encode(fields: Sequence[Field]) -> bytes:
@@ -80,7 +86,9 @@ def decode(data: bytes) -> list[Field]:
         try:
             name = field.Name().decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"header: expected field names in UTF-8, found {error.object!r}") from error
+            raise ValueError(
+                f"header: expected field names in UTF-8, found {error.object!r}"
+            ) from error
         fields.append(Field(name, field.Dtype(), field.Kind(), field.Rank()))
     _check_fields(fields)
     return fields
@@ -102,7 +110,9 @@ def _check_fields(fields: Sequence[Field]) -> None:
 def _verify(data: bytes) -> None:
     """Raises ValueError unless every offset and length leads to something inside the header."""
     if not 12 <= len(data) <= _MAX_BYTES or data[4:8] != _IDENTIFIER:
-        raise ValueError(f"header: expected a FlatBuffer with the identifier SHMB, found {data[:12]!r}")
+        raise ValueError(
+            f"header: expected a FlatBuffer with the identifier SHMB, found {data[:12]!r}"
+        )
     layout = _follow(data, 0)
     fields, *_ = _slots(data, layout)
     _expect(fields > 0, layout)
@@ -120,7 +130,9 @@ def _verify(data: bytes) -> None:
         for number in numbers:
             _expect(_within(data, number, 1), number)
         name_bytes += length
-        _expect(name_bytes <= len(data), string)  # names that overlap could take the square of the size to read
+        _expect(
+            name_bytes <= len(data), string
+        )  # names that overlap could take the square of the size to read
 
 
 def _slots(data: bytes, table: int) -> tuple[int, int, int, int]:
@@ -154,4 +166,6 @@ def _within(data: bytes, at: int, length: int) -> bool:
 
 def _expect(valid: bool, at: int) -> None:
     if not valid:
-        raise ValueError(f"header: expected a valid FlatBuffer, found a bad offset or length at byte {at}")
+        raise ValueError(
+            f"header: expected a valid FlatBuffer, found a bad offset or length at byte {at}"
+        )

@@ -21,7 +21,11 @@ from shmbridge.tensor import TensorSpec, code_of
 SLICE_NS = 100_000_000  # a wait asks after signals at least this often
 MAX_WAIT = 50e-6  # seconds that a batch waits for more requests
 CACHED = 1024  # requests of known layout, dims and slot
-WAITS = {"adaptive": lib.SHMB_WAIT_ADAPTIVE, "spin": lib.SHMB_WAIT_SPIN, "block": lib.SHMB_WAIT_BLOCK}
+WAITS = {
+    "adaptive": lib.SHMB_WAIT_ADAPTIVE,
+    "spin": lib.SHMB_WAIT_SPIN,
+    "block": lib.SHMB_WAIT_BLOCK,
+}
 
 _open_hosts: weakref.WeakSet[Host] = weakref.WeakSet()
 
@@ -107,14 +111,20 @@ class Host:
         self._advice = None if advice is None else {spec.name: spec for spec in advice}
         self._until_idle = until_idle
         try:
-            plan = ffi.new("shmb_plan *", (channels, slots, header_bytes, request_bytes, advice_bytes))
+            plan = ffi.new(
+                "shmb_plan *", (channels, slots, header_bytes, request_bytes, advice_bytes)
+            )
         except OverflowError as error:
-            raise InvalidError(f"channels, slots and bytes must be positive numbers: {error}") from None
+            raise InvalidError(
+                f"channels, slots and bytes must be positive numbers: {error}"
+            ) from None
         self._h, self._session = segment.create_host(self.name, plan, wait_code(wait))
         self._closed = False
         _open_hosts.add(self)
         self._address = int(ffi.cast("uintptr_t", self._h))
-        self._receive: Callable[[Any, int], int] = _hot.receive  # called with the source and a timeout in ns
+        self._receive: Callable[[Any, int], int] = (
+            _hot.receive
+        )  # called with the source and a timeout in ns
         self._source: Any = self._address
         size = ffi.new("uint64_t *")
         base, h = lib.shmb_host_memory(self._h, size), self._h
@@ -124,7 +134,9 @@ class Host:
         self._requests: dict[int, Request] = {}
         self._kept: dict[int, Request] = {}  # answered, but their slots' views live on
         self._left_over: list[Request] = []  # did not fit the last batch
-        self._building = threading.RLock()  # one reply of several fields at a time; a signal handler may reply too
+        self._building = (
+            threading.RLock()
+        )  # one reply of several fields at a time; a signal handler may reply too
         self._idle_since = time.monotonic()
 
     # ---- Life ----
@@ -158,7 +170,10 @@ class Host:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -222,7 +237,11 @@ class Host:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             self._release_dead()
-            left = SLICE_NS if until is None else int(min(SLICE_NS, max(0, (until - time.monotonic()) * 1e9)))
+            left = (
+                SLICE_NS
+                if until is None
+                else int(min(SLICE_NS, max(0, (until - time.monotonic()) * 1e9)))
+            )
             key = self._receive(self._source, left)
             if key >= 0:
                 self._idle_since = time.monotonic()
@@ -265,7 +284,9 @@ class Host:
     def _take(self, key: int) -> Request | None:
         """The cached request of a key where only the cache holds it, else a new one in its place."""
         request = self._requests.get(key)
-        if request is None or getrefcount(request) >= _LOOP_REFS:  # as in the loop, but there is no loop variable
+        if (
+            request is None or getrefcount(request) >= _LOOP_REFS
+        ):  # as in the loop, but there is no loop variable
             return self._cache(key)
         request._renew()
         return request
@@ -285,7 +306,9 @@ class Host:
         alike = [first]
         others: list[Request] = []
         for request in self._left_over:
-            (alike if len(alike) < max_size and request.signature == first.signature else others).append(request)
+            (
+                alike if len(alike) < max_size and request.signature == first.signature else others
+            ).append(request)
         until = time.monotonic() + max_wait
         while len(alike) < max_size and lib.shmb_host_waiting(self._h) < self.runners:
             left = until - time.monotonic()
@@ -296,7 +319,9 @@ class Host:
             elif key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED) or (left <= 0 and key < 0):
                 break
         self._left_over = others
-        return sorted(alike, key=Request._place_in_segment)  # by channel, not by arrival: rows then lie evenly more often
+        return sorted(
+            alike, key=Request._place_in_segment
+        )  # by channel, not by arrival: rows then lie evenly more often
 
     def _meet(self, key: int) -> Request | None:
         """A new Request for a key; None when it is not what this host expects, which its runner is then told."""
@@ -334,12 +359,16 @@ class Host:
         if key == -lib.SHMB_CLOSED or self._closed:
             return True
         if key == -lib.SHMB_FORKED:
-            raise ForkedError(f"the host at {self.url} was inherited through fork: make another in the child")
+            raise ForkedError(
+                f"the host at {self.url} was inherited through fork: make another in the child"
+            )
         if key not in (-lib.SHMB_TIMEOUT, -lib.SHMB_INTERRUPTED):
             raise_status(-key, "")
         if self.runners:
             self._idle_since = time.monotonic()
-        return self._until_idle is not None and time.monotonic() - self._idle_since >= self._until_idle
+        return (
+            self._until_idle is not None and time.monotonic() - self._idle_since >= self._until_idle
+        )
 
     def _release_dead(self) -> None:
         """Gives back the slots whose last view has died."""

@@ -16,7 +16,10 @@ from shmbridge.errors import InvalidError
 DECISIONS = {
     "inline": ("-enable-ml-inliner=release", "-inliner-interactive-channel-base={}"),
     "evict": ("-regalloc-enable-advisor=release", "-regalloc-evict-interactive-channel-base={}"),
-    "priority": ("-regalloc-enable-priority-advisor=release", "-regalloc-priority-interactive-channel-base={}"),
+    "priority": (
+        "-regalloc-enable-priority-advisor=release",
+        "-regalloc-priority-interactive-channel-base={}",
+    ),
 }
 INCLUDE_DEFAULT = "-inliner-interactive-include-default"
 OPT_PASSES = "-passes=scc-oz-module-inliner"  # opt runs no inliner unless told
@@ -47,14 +50,20 @@ def asked_of(kind: str, decisions: Iterable[str]) -> list[str]:
     wanted = list(dict.fromkeys(decisions))
     for decision in wanted:
         if decision not in DECISIONS:
-            raise InvalidError(f"{decision!r} is no decision: expected some of {', '.join(DECISIONS)}")
+            raise InvalidError(
+                f"{decision!r} is no decision: expected some of {', '.join(DECISIONS)}"
+            )
     made = [decision for decision in wanted if decision in MAKES[kind]]
     if not made:
-        raise InvalidError(f"{kind} does not decide on {', '.join(wanted)}, only on {', '.join(MAKES[kind])}")
+        raise InvalidError(
+            f"{kind} does not decide on {', '.join(wanted)}, only on {', '.join(MAKES[kind])}"
+        )
     return made
 
 
-def flags(kind: str, bases: Mapping[str, str], include_default: bool = False, pipes: bool = True) -> list[str]:
+def flags(
+    kind: str, bases: Mapping[str, str], include_default: bool = False, pipes: bool = True
+) -> list[str]:
     """What makes a compiler of this kind ask, each decision at its channel: {"inline": "/tmp/b"} is /tmp/b.in and /tmp/b.out.
 
     include_default: the inliner's features hold `inlining_default`, what LLVM itself would do. pipes: these are named pipes, which
@@ -71,7 +80,11 @@ def flags(kind: str, bases: Mapping[str, str], include_default: bool = False, pi
 
 
 def with_flags(
-    command: list[str], kind: str, bases: Mapping[str, str], include_default: bool = False, pipes: bool = True
+    command: list[str],
+    kind: str,
+    bases: Mapping[str, str],
+    include_default: bool = False,
+    pipes: bool = True,
 ) -> list[str]:
     """The command, asking; arguments as `flags`. opt gets an inliner to run if it has no passes; clang does not warn of flags where
     it only links. Errors: InvalidError (LLVM before 22 gets include_default wrong)."""
@@ -101,7 +114,11 @@ def check_default(decision: str, text: str) -> None:
         raise InvalidError(f"{decision!r} is no decision: expected some of {', '.join(DECISIONS)}")
     expected = {"inline": "0 or 1", "evict": "0 to 32", "priority": "a finite number"}[decision]
     try:
-        value = float(text) if re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", text) else math.nan
+        value = (
+            float(text)
+            if re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", text)
+            else math.nan
+        )
     except OverflowError:
         value = math.inf
     most = {"inline": 1, "evict": 32}.get(decision)

@@ -11,7 +11,14 @@ import numpy as np
 
 from shmbridge import _hot, tensor
 from shmbridge._native import ffi, lib
-from shmbridge.errors import InexactError, InvalidError, MismatchError, RunnerGoneError, TooLargeError, raise_status
+from shmbridge.errors import (
+    InexactError,
+    InvalidError,
+    MismatchError,
+    RunnerGoneError,
+    TooLargeError,
+    raise_status,
+)
 from shmbridge.tensor import Array
 
 if TYPE_CHECKING:
@@ -29,7 +36,10 @@ _hot.setup(
 COPY_BIT = 1 << 15  # of a key: what is read must be copied before the reply
 
 
-_SCALARS = (np.int64, np.float64)  # the same on the wire as Python's numbers, which go a shorter way
+_SCALARS = (
+    np.int64,
+    np.float64,
+)  # the same on the wire as Python's numbers, which go a shorter way
 
 
 class _Place:
@@ -59,7 +69,11 @@ class _Place:
         text = {lib.SHMB_STRING: "str", lib.SHMB_STRINGS: "list of str"}.get(self.kind)
         ragged = "ragged " if self.kind == lib.SHMB_RAGGED else ""
         sizes = ", ".join(map(str, self.shape))
-        return f"{self.name}: {text}" if text else f"{ragged}{self.name}: {tensor.dtype_name(self.code)}[{sizes}]"
+        return (
+            f"{self.name}: {text}"
+            if text
+            else f"{ragged}{self.name}: {tensor.dtype_name(self.code)}[{sizes}]"
+        )
 
 
 def _anyone_holds(holder: Any, flat_refs: int, root_refs: int) -> bool:
@@ -126,7 +140,9 @@ class Request(Mapping[str, Any]):
         # values of strings and lists by their place.
         self._roots: dict[Any, Array] = {}
         self._signature: str | None = None
-        self._ready: dict[Any, Array] = {} if self._copy else self._roots  # what can be returned as it is
+        self._ready: dict[Any, Array] = (
+            {} if self._copy else self._roots
+        )  # what can be returned as it is
 
     # ---- Read ----
 
@@ -192,7 +208,9 @@ class Request(Mapping[str, Any]):
         if place.kind == lib.SHMB_STRING:
             return tensor.text_of(values)
         offsets = np.empty(place.rows + 1, np.int64)
-        if not lib.shmb_host_offsets(self._h, self._key, place.index, ffi.cast("int64_t *", offsets.ctypes.data)):
+        if not lib.shmb_host_offsets(
+            self._h, self._key, place.index, ffi.cast("int64_t *", offsets.ctypes.data)
+        ):
             raise RunnerGoneError("the runner died or left: this request's lists are gone")
         if place.kind == lib.SHMB_STRINGS:
             return tensor.texts_of(values, offsets)
@@ -234,7 +252,9 @@ class Request(Mapping[str, Any]):
         """Answers with an error, which the runner gets as SHMB_MODEL (ModelError) with this text; a MismatchError or
         InexactError stays one."""
         self._check_open()
-        status = error.status if isinstance(error, (MismatchError, InexactError)) else lib.SHMB_MODEL
+        status = (
+            error.status if isinstance(error, (MismatchError, InexactError)) else lib.SHMB_MODEL
+        )
         try:
             text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         except Exception:  # its __str__ fails
@@ -248,7 +268,9 @@ class Request(Mapping[str, Any]):
     def _fail(self, status: int, text: str) -> bool:
         data = text.encode(errors="replace")
         keep = self._finish()
-        return self._sent(lib.shmb_host_reply_error(self._h, self._key, keep, status, data, len(data)), keep)
+        return self._sent(
+            lib.shmb_host_reply_error(self._h, self._key, keep, status, data, len(data)), keep
+        )
 
     def _finish(self) -> bool:
         """Marks the request answered; do views of its slot live on?"""

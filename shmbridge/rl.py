@@ -48,7 +48,13 @@ def choose(advice: Any, how: str = "argmax", random: Random | None = None) -> in
     field = tensor.as_field("advice", advice)
     t, why, action = ffi.new("shmb_tensor *"), ffi.new("const char **"), ffi.new("int64_t *")
     data = ffi.from_buffer(field.values.reshape(-1).view(np.uint8))
-    t.dtype, t.kind, t.rank, t.size, t.data = field.code, field.kind, field.values.ndim, field.values.size, data
+    t.dtype, t.kind, t.rank, t.size, t.data = (
+        field.code,
+        field.kind,
+        field.values.ndim,
+        field.values.size,
+        data,
+    )
     state = random._state if random is not None else Random()._state
     status = lib.shmb_choose(t, _code(how), state, action, why)
     if status:
@@ -84,7 +90,12 @@ class Agent:
     there are several. steps, reward: of the last episode, its actions and the sum of its rewards."""
 
     def __init__(
-        self, runner: Runner, name: str = "", choice: str = "argmax", seed: int = 0, advice: str | None = None
+        self,
+        runner: Runner,
+        name: str = "",
+        choice: str = "argmax",
+        seed: int = 0,
+        advice: str | None = None,
     ) -> None:
         _code(choice)
         self.runner, self.name, self.choice, self.advice = runner, name, choice, advice
@@ -101,7 +112,9 @@ class Agent:
         elif self.advice is not None and self.advice in fields:
             advice = fields[self.advice]
         elif self.advice is not None or self.choice != "raw":
-            raise MismatchError(f"agent {self.name!r}: expected advice {self.advice or 'of one field'}, found {', '.join(fields)}")
+            raise MismatchError(
+                f"agent {self.name!r}: expected advice {self.advice or 'of one field'}, found {', '.join(fields)}"
+            )
         action = Action(self.name, 0, advice, self.runner)
         index = self.act(action)
         if index is None and self.choice != "raw":
@@ -146,7 +159,9 @@ class Environment:
 
     def _running(self) -> _Episode:
         if self._drive is None:
-            raise InvalidError("no episode is under way: expected a call from reset, step or on_error")
+            raise InvalidError(
+                "no episode is under way: expected a call from reset, step or on_error"
+            )
         return self._drive
 
 
@@ -157,7 +172,9 @@ class _Episode:
         self.environment = environment
         self.agents = {agent.name: agent for agent in agents}
         if not agents or len(self.agents) < len(agents):
-            raise InvalidError(f"expected agents of different names, found {[agent.name for agent in agents]}")
+            raise InvalidError(
+                f"expected agents of different names, found {[agent.name for agent in agents]}"
+            )
         self.actor = self.next = agents[0]
         self.learners: set[Runner] = set()
         self.unsaid: dict[Runner, float] = {}
@@ -171,7 +188,9 @@ class _Episode:
                 f"the environment names an agent {name!r}: expected one of {', '.join(self.agents)}"
             ) from None
 
-    def request(self, observation: Mapping[str, Any] | None, agent: Agent, done: bool, truncated: bool) -> dict[str, Any]:
+    def request(
+        self, observation: Mapping[str, Any] | None, agent: Agent, done: bool, truncated: bool
+    ) -> dict[str, Any]:
         features = dict(observation or {})
         own: dict[str, Any] = {"agent": agent.name} if agent.name else {}
         if agent.runner in self.learners:
@@ -179,7 +198,9 @@ class _Episode:
             own.update(reward=reward, done=done, truncated=truncated, step=self.steps)
         taken = features.keys() & own.keys()
         if taken:
-            raise InvalidError(f"an observation's features may not be called {', '.join(sorted(taken))}")
+            raise InvalidError(
+                f"an observation's features may not be called {', '.join(sorted(taken))}"
+            )
         return features | own
 
     def ask(self, observation: Mapping[str, Any] | None) -> Action:
@@ -211,7 +232,11 @@ class _Episode:
     def report(self, observation: Mapping[str, Any] | None, done: bool) -> None:
         """The last word to the trainers, without the observation where that cannot be sent. Their errors are nobody's."""
         for runner in self.learners:
-            agent = self.actor if self.actor.runner is runner else next(a for a in self.agents.values() if a.runner is runner)
+            agent = (
+                self.actor
+                if self.actor.runner is runner
+                else next(a for a in self.agents.values() if a.runner is runner)
+            )
             for seen in (observation if self.next.runner is runner else None, None):
                 try:
                     runner.evaluate(self.request(seen, agent, done, not done))
@@ -222,7 +247,9 @@ class _Episode:
                     break
 
 
-def drive(environment: Environment, agents: Agent | Sequence[Agent], max_steps: int | None = None) -> None:
+def drive(
+    environment: Environment, agents: Agent | Sequence[Agent], max_steps: int | None = None
+) -> None:
     """Runs an episode until it is done, or max_steps actions (None: any number) are over. agents[0] begins.
 
     Errors: what reset, step, act and on_error raise, and what evaluate and choose do unless on_error has an action. A trainer is told of

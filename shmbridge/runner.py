@@ -15,7 +15,14 @@ import numpy as np
 
 from shmbridge import plugins, tensor
 from shmbridge._native import ffi, lib
-from shmbridge.errors import BusyError, ClosedError, DeadlineError, InvalidError, NoHostError, raise_status
+from shmbridge.errors import (
+    BusyError,
+    ClosedError,
+    DeadlineError,
+    InvalidError,
+    NoHostError,
+    raise_status,
+)
 from shmbridge.host import wait_code
 
 CONNECT_SLICE = 0.05  # seconds between looks at signals while connecting
@@ -44,7 +51,12 @@ class Runner:
         self._closing = False
         if not 0 <= retries < 1 << 31:
             raise InvalidError(f"retries={retries!r}: expected 0 or more, below 2**31")
-        options = {"deadline": deadline or 0, "wait": wait_code(wait), "retries": retries, "backoff": backoff or 0}
+        options = {
+            "deadline": deadline or 0,
+            "wait": wait_code(wait),
+            "retries": retries,
+            "backoff": backoff or 0,
+        }
         self._r = _open(url, connect_timeout, options, _number_text(default_advice))
         self._advice: dict[str, Any] = {}
         self._tensor = ffi.new("shmb_tensor *")
@@ -61,7 +73,9 @@ class Runner:
         """
         want = lib.SHMB_ANY if dtype is None else tensor.code_of(np.dtype(dtype), "dtype")
         if not self._lock.acquire(blocking=False):
-            raise InvalidError("another thread waits for advice through this runner: connect a runner for each thread")
+            raise InvalidError(
+                "another thread waits for advice through this runner: connect a runner for each thread"
+            )
         try:
             return self._ask(features, want)
         finally:
@@ -151,7 +165,10 @@ class Runner:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -172,21 +189,35 @@ def _number_text(value: float | None) -> Any:
         raise InvalidError(f"default_advice={value!r}: expected an int or a float") from None
 
 
-def _open(url: str | None, connect_timeout: float | None, chosen_options: dict[str, Any], default_advice: Any) -> Any:
+def _open(
+    url: str | None,
+    connect_timeout: float | None,
+    chosen_options: dict[str, Any],
+    default_advice: Any,
+) -> Any:
     """shmb_open in slices, so that Ctrl-C works while there is no host."""
     start, chosen = time.monotonic(), os.environ.get("SHMBRIDGE_URL") if url is None else url
     text = ffi.NULL if chosen is None else plugins.resolve(chosen).encode()
     out, timeout = ffi.new("shmb_runner **"), ffi.new("double *")
-    in_python = (chosen or "").partition("://")[0] in plugins.python_schemes  # which sees Ctrl-C itself
+    in_python = (chosen or "").partition("://")[
+        0
+    ] in plugins.python_schemes  # which sees Ctrl-C itself
     seconds = 0 if connect_timeout is None else connect_timeout or -1  # 0 means the default in C
     size = ffi.sizeof("shmb_options")
     options = ffi.new(
         "shmb_options *",
-        {"size": size, "connect_timeout": seconds, "default_advice": default_advice, **chosen_options},
+        {
+            "size": size,
+            "connect_timeout": seconds,
+            "default_advice": default_advice,
+            **chosen_options,
+        },
     )
     while True:
         left = start + timeout[0] - time.monotonic() if timeout[0] else math.inf
-        status = lib.shmb_open_slice(text, options, left if in_python else CONNECT_SLICE, timeout, out)
+        status = lib.shmb_open_slice(
+            text, options, left if in_python else CONNECT_SLICE, timeout, out
+        )
         if not status:
             return out[0]
         again = status in RETRY and time.monotonic() - start < timeout[0]

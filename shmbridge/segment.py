@@ -17,7 +17,14 @@ from typing import Any
 import posix_ipc
 
 from shmbridge._native import ffi, lib
-from shmbridge.errors import BY_STATUS, InUseError, InvalidError, NotPermittedError, SystemCallError, raise_status
+from shmbridge.errors import (
+    BY_STATUS,
+    InUseError,
+    InvalidError,
+    NotPermittedError,
+    SystemCallError,
+    raise_status,
+)
 
 SHM = Path("/dev/shm")
 SEGMENT = re.compile(r"shmb\.(?P<name>[A-Za-z0-9_.-]+)(~(?P<session>[0-9a-f]{32}))?")
@@ -32,7 +39,9 @@ def _text(write: Any, *args: Any) -> str:
 
 def segment_name(name: str, session: str | None = None) -> str:
     """The POSIX name of a bridge's segment; with a session, while it is being made."""
-    return _text(lib.shmb_segment_name, name.encode(), ffi.NULL if session is None else session.encode())
+    return _text(
+        lib.shmb_segment_name, name.encode(), ffi.NULL if session is None else session.encode()
+    )
 
 
 def semaphore_name(session: str, channel: int) -> str:
@@ -100,7 +109,9 @@ def _inspect(fd: int, name: str) -> BridgeInfo | None:
         for i, c in enumerate(channels[0 : info.channels])
     )
     session = ffi.string(info.session).decode()
-    return BridgeInfo(name, session, info.alive, info.pid, info.size, info.request_bytes, info.advice_bytes, lanes)
+    return BridgeInfo(
+        name, session, info.alive, info.pid, info.size, info.request_bytes, info.advice_bytes, lanes
+    )
 
 
 def bridges() -> list[BridgeInfo]:
@@ -188,7 +199,11 @@ def _owner(path: Path) -> int | None:
 
 def gc() -> list[str]:
     """Removes what dead hosts of this user left below /dev/shm; returns the names of the files."""
-    bells = [path for path in SHM.glob("sem.shmb-*") if SEMAPHORE.fullmatch(path.name) and _owner(path) == os.geteuid()]
+    bells = [
+        path
+        for path in SHM.glob("sem.shmb-*")
+        if SEMAPHORE.fullmatch(path.name) and _owner(path) == os.geteuid()
+    ]
     removed, living = [], set()
     for path in sorted(SHM.glob("shmb.*")):
         match = SEGMENT.fullmatch(path.name)
@@ -216,13 +231,19 @@ def _take_over(name: str) -> None:
         fd = _open(path)
     except OSError as error:
         if _owner(path) == os.geteuid():
-            raise SystemCallError(f"{path} is in the way and cannot be opened: remove it ({error})") from error
-        raise NotPermittedError(f'"{name}" belongs to another user\'s host: choose another name') from error
+            raise SystemCallError(
+                f"{path} is in the way and cannot be opened: remove it ({error})"
+            ) from error
+        raise NotPermittedError(
+            f'"{name}" belongs to another user\'s host: choose another name'
+        ) from error
     if fd is None:
         return
     try:
         if os.fstat(fd).st_uid != os.geteuid():  # root may open it
-            raise NotPermittedError(f'"{name}" belongs to another user\'s host: choose another name')
+            raise NotPermittedError(
+                f'"{name}" belongs to another user\'s host: choose another name'
+            )
         if lib.shmb_peer_alive(fd, 0):
             info = _inspect(fd, name)
             raise InUseError(
@@ -261,7 +282,9 @@ def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str]:
     try:
         _reserve(fd, size)
         for channel in range(-1, plan.channels):
-            posix_ipc.Semaphore(semaphore_name(session, channel), posix_ipc.O_CREX, mode=0o600).close()
+            posix_ipc.Semaphore(
+                semaphore_name(session, channel), posix_ipc.O_CREX, mode=0o600
+            ).close()
         out = ffi.new("shmb_host **")
         status = lib.shmb_host_create(fd, plan, bytes.fromhex(session), wait, out)
         if status:
@@ -271,8 +294,12 @@ def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str]:
     except BaseException as error:
         os.close(fd)
         unlink_bridge(name, session)
-        if isinstance(error, (posix_ipc.Error, OSError)) and not isinstance(error, tuple(BY_STATUS.values())):
-            raise SystemCallError(f"cannot make the bridge's files below /dev/shm: {error}") from error
+        if isinstance(error, (posix_ipc.Error, OSError)) and not isinstance(
+            error, tuple(BY_STATUS.values())
+        ):
+            raise SystemCallError(
+                f"cannot make the bridge's files below /dev/shm: {error}"
+            ) from error
         raise
     try:
         _publish(temporary, SHM / segment_name(name)[1:], name)
@@ -288,9 +315,13 @@ def _new_file(name: str) -> tuple[int, str]:
     for _ in range(10):
         session = secrets.token_hex(16)
         try:
-            fd = posix_ipc.SharedMemory(segment_name(name, session), posix_ipc.O_CREX, mode=0o600).fd
+            fd = posix_ipc.SharedMemory(
+                segment_name(name, session), posix_ipc.O_CREX, mode=0o600
+            ).fd
         except (posix_ipc.Error, OSError) as error:
-            raise SystemCallError(f"cannot make the bridge's files below /dev/shm: {error}") from error
+            raise SystemCallError(
+                f"cannot make the bridge's files below /dev/shm: {error}"
+            ) from error
         if lib.shmb_peer_lock(fd, 0) and os.fstat(fd).st_nlink:
             return fd, session
         os.close(fd)  # a gc between the two took it for a dead one's
@@ -303,7 +334,9 @@ def _publish(temporary: Path, path: Path, name: str) -> None:
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
             temporary.unlink()
-            for left in SHM.glob(f"{path.name}~*"):  # of hosts that were killed while they made theirs
+            for left in SHM.glob(
+                f"{path.name}~*"
+            ):  # of hosts that were killed while they made theirs
                 with contextlib.suppress(OSError):
                     if _owner(left) == os.geteuid():
                         _remove_if_dead(left)

@@ -29,7 +29,9 @@ from shmbridge.training_log import LogWriter
 SLICE = 0.25  # seconds between looks for runners that have left
 RETRY = 1.0  # seconds without another try after the target could not be reached
 CONNECT = 0.25  # seconds that one question may wait for a target that has gone
-LEAVE = 2.0  # seconds that questions under way have to end, where their runner cannot be interrupted
+LEAVE = (
+    2.0  # seconds that questions under way have to end, where their runner cannot be interrupted
+)
 FOR_GOOD = (HostGoneError, ClosedError, CorruptError, ForkedError)
 
 
@@ -59,14 +61,18 @@ class Tap:
     Errors: those of `connect` and `Host`: the target must be there at the start.
     """
 
-    def __init__(self, target: str, listen: str, *, log: LogWriter | None = None, **options: Any) -> None:
+    def __init__(
+        self, target: str, listen: str, *, log: LogWriter | None = None, **options: Any
+    ) -> None:
         self.target, self.log = target, log
         first = Exact(target)
         room = {**_room(target), **options}
         if listen.partition("://")[0] in ("pipe", "llvm") or "role=client" in listen:
             room.pop("channels", None)  # there are as many as it names
         try:
-            self.host = Host(listen, wait="block", **room)  # who spins keeps the GIL from the others
+            self.host = Host(
+                listen, wait="block", **room
+            )  # who spins keeps the GIL from the others
         except BaseException:
             first.close()
             raise
@@ -168,11 +174,16 @@ class _Lane(threading.Thread):
             if self._tap.log:
                 self._tap.log.record(request, advice, want=want)
             request.reply(**advice)
-        except Exception as caught:  # also of a reply that does not fit: the runner has been told that
+        except (
+            Exception
+        ) as caught:  # also of a reply that does not fit: the runner has been told that
             error = ClosedError("the tap was closed") if self._ending else caught
             self.errors += 1
             if request._open:
-                request._fail(error.status if isinstance(error, ShmbridgeError) else lib.SHMB_MODEL, str(error))
+                request._fail(
+                    error.status if isinstance(error, ShmbridgeError) else lib.SHMB_MODEL,
+                    str(error),
+                )
 
     def _evaluate(self, request: Request, want: Any) -> dict[str, Any]:
         while True:
@@ -194,7 +205,9 @@ class _Lane(threading.Thread):
 
     def _connected(self) -> Exact:
         if self._runner is None:
-            if time.monotonic() < self._not_before:  # no compiler should wait at each of its questions
+            if (
+                time.monotonic() < self._not_before
+            ):  # no compiler should wait at each of its questions
                 raise_status(*self._why)
             try:
                 self._runner = Exact(self._tap.target, connect_timeout=CONNECT)

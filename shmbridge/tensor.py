@@ -90,7 +90,11 @@ class TensorSpec:
         )
 
     def __str__(self) -> str:
-        sizes = "..." if self.shape is None else ", ".join("?" if size is None else str(size) for size in self.shape)
+        sizes = (
+            "..."
+            if self.shape is None
+            else ", ".join("?" if size is None else str(size) for size in self.shape)
+        )
         return f"{self.name}: {self.dtype}[{sizes}]"
 
 
@@ -170,11 +174,15 @@ def _element_types(value: Sequence[Any]) -> set[str]:
 
 def _from_array(name: str, array: Array) -> Field:
     if array.ndim > lib.SHMB_MAX_RANK:
-        raise InvalidError(f'"{name}": expected a rank of 0 to {lib.SHMB_MAX_RANK}, found {array.ndim}')
+        raise InvalidError(
+            f'"{name}": expected a rank of 0 to {lib.SHMB_MAX_RANK}, found {array.ndim}'
+        )
     code = code_of(array.dtype, name)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    return Field(name, code, lib.SHMB_TENSOR, array if array.flags.c_contiguous else array.copy(order="C"))
+    return Field(
+        name, code, lib.SHMB_TENSOR, array if array.flags.c_contiguous else array.copy(order="C")
+    )
 
 
 def _utf8(name: str, text: str) -> bytes:
@@ -188,10 +196,18 @@ def _utf8(name: str, text: str) -> bytes:
 
 def _from_list(name: str, value: Sequence[Any]) -> Field:
     kinds = _element_types(value)
-    if (kinds == {"text"} or isinstance(value, Texts)) and all(isinstance(item, str) for item in value):
+    if (kinds == {"text"} or isinstance(value, Texts)) and all(
+        isinstance(item, str) for item in value
+    ):
         texts = [_utf8(name, item) for item in value]
         offsets = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-        return Field(name, lib.SHMB_UINT8, lib.SHMB_STRINGS, np.frombuffer(b"".join(texts), np.uint8), offsets)
+        return Field(
+            name,
+            lib.SHMB_UINT8,
+            lib.SHMB_STRINGS,
+            np.frombuffer(b"".join(texts), np.uint8),
+            offsets,
+        )
     if len(kinds) > 1:
         raise InvalidError(
             f'"{name}": expected a list of one type, found {" and ".join(sorted(kinds))}: convert it, e.g. with numpy.array'
@@ -210,7 +226,9 @@ def _wide_integers(name: str, numbers: Array) -> Array:
     low, high = min(numbers.flat), max(numbers.flat)
     dtype = np.int64 if low < 0 else np.uint64
     if low < np.iinfo(dtype).min or high > np.iinfo(dtype).max:
-        raise InvalidError(f'"{name}": expected integers that one integer dtype holds, found some from {low} to {high}')
+        raise InvalidError(
+            f'"{name}": expected integers that one integer dtype holds, found some from {low} to {high}'
+        )
     return numbers.astype(dtype)
 
 
@@ -218,7 +236,9 @@ def _rows(name: str, value: Sequence[Any], kinds: set[str]) -> Ragged:
     try:
         arrays = [np.asarray(row) for row in value]
         widest = max((row for row in arrays if row.size), key=lambda row: row.ndim)
-        rows = Ragged.from_rows([row if row.size else np.empty((0, *widest.shape[1:]), widest.dtype) for row in arrays])
+        rows = Ragged.from_rows(
+            [row if row.size else np.empty((0, *widest.shape[1:]), widest.dtype) for row in arrays]
+        )
     except (TypeError, ValueError) as error:
         raise InvalidError(
             f'"{name}": expected a tensor, or rows that differ in length alone; found a list that is neither'
@@ -233,7 +253,12 @@ def _from_ragged(name: str, rows: Ragged) -> Field:
     field = _from_array(name, np.atleast_1d(rows.values))
     offsets = np.asarray(rows.offsets)
     fits = offsets.dtype.kind in "iu" and offsets.ndim == 1 and offsets.size > 0
-    if not fits or offsets[0] != 0 or offsets[-1] != len(field.values) or bool(np.any(offsets[1:] < offsets[:-1])):
+    if (
+        not fits
+        or offsets[0] != 0
+        or offsets[-1] != len(field.values)
+        or bool(np.any(offsets[1:] < offsets[:-1]))
+    ):
         raise InvalidError(
             f'"{name}": expected integer offsets that begin with 0, never fall and end with {len(field.values)}, the number '
             f"of values; found {offsets.dtype} {offsets.tolist()}"
@@ -257,7 +282,9 @@ def as_field(name: str, value: Any) -> Field:
     if isinstance(value, np.ndarray):
         return _from_array(name, value)
     if isinstance(value, str):
-        return Field(name, lib.SHMB_UINT8, lib.SHMB_STRING, np.frombuffer(_utf8(name, value), np.uint8))
+        return Field(
+            name, lib.SHMB_UINT8, lib.SHMB_STRING, np.frombuffer(_utf8(name, value), np.uint8)
+        )
     if isinstance(value, Ragged):
         return _from_ragged(name, value)
     if isinstance(value, (list, tuple)):
@@ -271,7 +298,9 @@ def as_field(name: str, value: Any) -> Field:
         return _from_array(name, np.from_dlpack(value))
     if hasattr(value, "__array__"):
         return _from_array(name, np.asarray(value))
-    raise InvalidError(f'"{name}": expected a number, array, str or list, found {type(value).__name__}')
+    raise InvalidError(
+        f'"{name}": expected a number, array, str or list, found {type(value).__name__}'
+    )
 
 
 def exactly(field: Field, want: int) -> Field | None:
@@ -288,14 +317,19 @@ def exactly(field: Field, want: int) -> Field | None:
         same = (back == field.values) & ((values < 0) == (field.values < 0))
         same &= _within(field.values, dtype) & _within(values, source)
         same |= (field.values != field.values) & (back != back)
-    return Field(field.name, want, field.kind, values, field.offsets) if bool(np.all(same)) else None
+    return (
+        Field(field.name, want, field.kind, values, field.offsets) if bool(np.all(same)) else None
+    )
 
 
 def _within(values: Array, integer: np.dtype[Any]) -> Any:
     """Are floats within an integer dtype's range? True where it is none, or the values are none."""
     if integer.kind not in "iu" or values.dtype.kind in "iub":
         return True
-    ends, wide = np.iinfo(integer), values.astype(np.float64)  # a float16 could not tell the ends from infinity
+    ends, wide = (
+        np.iinfo(integer),
+        values.astype(np.float64),
+    )  # a float16 could not tell the ends from infinity
     return (wide >= float(ends.min)) & (wide < float(ends.max) + 1)
 
 
@@ -331,7 +365,9 @@ def offsets_of(tensor: Any) -> npt.NDArray[np.int64]:
 def texts_of(values: Array, offsets: npt.NDArray[np.int64]) -> Texts:
     """A list of strings from its bytes."""
     data = values.tobytes()
-    return Texts(_decode(data[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
+    return Texts(
+        _decode(data[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    )
 
 
 def text_of(values: Array) -> str:

@@ -37,7 +37,9 @@ class Compilers:
 
     def __init__(self, host: Host | str, **options: Any) -> None:
         self.host = host if isinstance(host, Host) else Host(host, **options)
-        self._held: dict[int, Request] = {}  # by channel, which is a compiler's as long as it is connected
+        self._held: dict[
+            int, Request
+        ] = {}  # by channel, which is a compiler's as long as it is connected
         self._owned: set[int] = set()  # channels in an episode of some CompilerEnv
 
     def close(self) -> None:
@@ -49,7 +51,10 @@ class Compilers:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -75,7 +80,9 @@ class Compilers:
                     return request, channel, self._claim(channel)
             left = SLICE if until is None else until - time.monotonic()
             if not self._receive(min(left, SLICE)) and left <= 0:
-                raise DeadlineError(f"no compiler began an episode at {self.host.url} within {timeout} s")
+                raise DeadlineError(
+                    f"no compiler began an episode at {self.host.url} within {timeout} s"
+                )
 
     def _next(self, channel: int, claim: int, timeout: float | None) -> Request | str:
         """The next request of an episode, or why there is none."""
@@ -114,7 +121,9 @@ class Compilers:
 
 
 def _refuse(request: Request) -> None:
-    with contextlib.suppress(ShmbridgeError):  # the host is closed, or the compiler has gone: it knows
+    with contextlib.suppress(
+        ShmbridgeError
+    ):  # the host is closed, or the compiler has gone: it knows
         request._answer_error("the trainer has given this episode up: begin another")
 
 
@@ -134,10 +143,17 @@ class CompilerEnv:
     spec = None
 
     def __init__(
-        self, compilers: Compilers | Host | str, *, actions: Any = None, timeout: float | None = None, **options: Any
+        self,
+        compilers: Compilers | Host | str,
+        *,
+        actions: Any = None,
+        timeout: float | None = None,
+        **options: Any,
     ) -> None:
         self._own = not isinstance(compilers, Compilers)
-        self.compilers = compilers if isinstance(compilers, Compilers) else Compilers(compilers, **options)
+        self.compilers = (
+            compilers if isinstance(compilers, Compilers) else Compilers(compilers, **options)
+        )
         self._actions, self._timeout = actions, timeout
         self._request: Request | None = None  # waits for an action
         self._place: tuple[int, int] | None = None  # channel and claim, of the episode under way
@@ -147,7 +163,9 @@ class CompilerEnv:
 
     # ---- Gymnasium's methods ----
 
-    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Waits for a compiler that begins an episode: (observation, info). An episode under way is given up, which its compiler gets as
         an error. seed, options: unused; the environment is the compiler's. Errors: DeadlineError, ClosedError."""
         if not self._looked:
@@ -219,7 +237,9 @@ class CompilerEnv:
         if not self._observation:
             self.reset()
             self._looked = True
-        return spaces.Dict({name: _space(value, spaces) for name, value in self._observation.items()})
+        return spaces.Dict(
+            {name: _space(value, spaces) for name, value in self._observation.items()}
+        )
 
     @property
     def unwrapped(self) -> CompilerEnv:

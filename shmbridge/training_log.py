@@ -124,7 +124,9 @@ class TrainingLog:
             try:
                 self.layout = _layout(file, file.line())
             except _TornError:
-                file.fail("expected a line of JSON with the features' specs, found the end of the file")
+                file.fail(
+                    "expected a line of JSON with the features' specs, found the end of the file"
+                )
 
     def __iter__(self) -> Iterator[Record]:
         self.torn = ""
@@ -167,7 +169,9 @@ class _Input:
         if not text.endswith(b"\n"):
             if len(text) == LINE_BYTES:
                 self.fail(f"expected a line of JSON, found one of more than {LINE_BYTES} bytes")
-            raise _TornError(f"the last line, at byte {self._at}, is cut off: what came before it was read")
+            raise _TornError(
+                f"the last line, at byte {self._at}, is cut off: what came before it was read"
+            )
         try:
             found = json.loads(text.decode(errors="surrogateescape"))
         except (ValueError, RecursionError) as error:
@@ -181,13 +185,19 @@ class _Input:
         self._at = self._file.tell()
         total = sum(spec.nbytes for spec in specs)
         if self._size - self._at <= total:
-            raise _TornError(f"the last tensors, at byte {self._at}, are cut off: what came before them was read")
+            raise _TornError(
+                f"the last tensors, at byte {self._at}, are cut off: what came before them was read"
+            )
         data = self._file.read(total + 1)
         if len(data) != total + 1 or data[-1:] != b"\n":
-            self.fail(f"expected {total} bytes of tensors and a newline, found {data[-1:]!r} instead of the newline")
+            self.fail(
+                f"expected {total} bytes of tensors and a newline, found {data[-1:]!r} instead of the newline"
+            )
         arrays, at = [], 0
         for spec in specs:
-            arrays.append(np.frombuffer(data, np.uint8, spec.nbytes, at).view(spec.dtype).reshape(spec.shape))
+            arrays.append(
+                np.frombuffer(data, np.uint8, spec.nbytes, at).view(spec.dtype).reshape(spec.shape)
+            )
             at += spec.nbytes
         return arrays
 
@@ -215,7 +225,9 @@ def _record(file: _Input, layout: Layout, context: str | None, number: Any) -> R
     if layout.score:
         outcome = file.line()
         if outcome.get("outcome") != number:
-            file.fail(f'expected {{"outcome":{number}}}, the score of the observation before, found {outcome}')
+            file.fail(
+                f'expected {{"outcome":{number}}}, the score of the observation before, found {outcome}'
+            )
         (score,) = file.tensors([layout.score])
     asked, advised = values[: len(layout.features)], values[len(layout.features) :]
     features = {spec.name: value for spec, value in zip(layout.features, asked, strict=True)}
@@ -266,9 +278,17 @@ def _spec(file: _Input, found: Any) -> Spec:
         code, seen_as = _FOREIGN.get(str(dtype), (None, None))
         code = code if kind == seen_as else None
     if code is None:
-        file.fail(f'"{name}": expected a type, one of {", ".join(_CODES)}, found {kind!r:.100} (dtype {dtype!r:.100})')
-    if not isinstance(shape, list) or len(shape) > lib.SHMB_MAX_RANK or any(type(n) is not int or n < 0 for n in shape):
-        file.fail(f'"{name}": expected a shape of at most {lib.SHMB_MAX_RANK} sizes, found {shape!r:.100}')
+        file.fail(
+            f'"{name}": expected a type, one of {", ".join(_CODES)}, found {kind!r:.100} (dtype {dtype!r:.100})'
+        )
+    if (
+        not isinstance(shape, list)
+        or len(shape) > lib.SHMB_MAX_RANK
+        or any(type(n) is not int or n < 0 for n in shape)
+    ):
+        file.fail(
+            f'"{name}": expected a shape of at most {lib.SHMB_MAX_RANK} sizes, found {shape!r:.100}'
+        )
     if math.prod(n or 1 for n in shape) >= 1 << 59:
         file.fail(f'"{name}": expected a shape that fits an address space, found {shape!r:.100}')
     return Spec(name, dtype_of(code), tuple(shape))
@@ -285,7 +305,9 @@ class LogWriter:
     warn gets one line for each kind of thing that is not recorded. Errors: OSError when FILE cannot be made.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, warn: Callable[[str], object] = warnings.warn) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, warn: Callable[[str], object] = warnings.warn
+    ) -> None:
         self.path = Path(path)
         self.paths: list[Path] = []  # what was written so far
         self.recorded = self.left_out = 0  # questions
@@ -303,13 +325,19 @@ class LogWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def write(self, features: Mapping[str, Any], advice: Any, *, reward: Any = None, want: Any = None) -> None:
+    def write(
+        self, features: Mapping[str, Any], advice: Any, *, reward: Any = None, want: Any = None
+    ) -> None:
         """Appends a record. features: values as for `Runner.evaluate`. advice: a value, or a mapping of several. reward: a tensor.
         want: the dtype that the compiler asked for, in which the advice is logged where that is exact.
 
         Errors: InvalidError (advice that is no tensor, more than 256 layouts), OSError; then nothing was written.
         """
-        texts = {name: features[name] for name in ("context", "decision") if isinstance(features.get(name), str)}
+        texts = {
+            name: features[name]
+            for name in ("context", "decision")
+            if isinstance(features.get(name), str)
+        }
         context, decision = texts.get("context"), texts.get("decision")
         asked = []
         for name, value in features.items():
@@ -323,18 +351,24 @@ class LogWriter:
         advised = _advice(advice, decision, want)
         scored = [] if reward is None else [as_field("reward", reward)]
         # Lists of fields, told apart by what stands between them.
-        kept = [(field.name, field.code, field.values.shape) for field in (*asked, *advised, *scored)]
+        kept = [
+            (field.name, field.code, field.values.shape) for field in (*asked, *advised, *scored)
+        ]
         key = (context is None, decision, len(asked), len(advised), *kept)
         tensors = b"".join([field.values.tobytes() for field in (*asked, *advised)])
         outcome = scored[0].values.tobytes() if scored else None
         with self._lock:
-            file = self._files.get(key) or self._begin(key, _header(asked, advised, scored, decision))
+            file = self._files.get(key) or self._begin(
+                key, _header(asked, advised, scored, decision)
+            )
             file.append(context, tensors, outcome)
             if file.path not in self.paths:
                 self.paths.append(file.path)
             self.recorded += 1
 
-    def record(self, features: Mapping[str, Any], advice: Any, *, reward: Any = None, want: Any = None) -> None:
+    def record(
+        self, features: Mapping[str, Any], advice: Any, *, reward: Any = None, want: Any = None
+    ) -> None:
         """As write, but it never raises, since no compiler should fail for its log: what is not recorded is counted in
         `left_out`, and why is told once."""
         try:
@@ -366,7 +400,11 @@ class LogWriter:
     def _create(self) -> _Output:
         while True:
             self._number += 1
-            path = self.path if self._number == 1 else self.path.with_name(f"{self.path.name}.{self._number}")
+            path = (
+                self.path
+                if self._number == 1
+                else self.path.with_name(f"{self.path.name}.{self._number}")
+            )
             with suppress(FileExistsError):
                 return _Output(path)
 
@@ -383,7 +421,9 @@ class _Output:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._fd = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666
+        )
         self.header = b""  # until it is written
         self._size = 0
         self._context: str | None = None
@@ -434,7 +474,9 @@ def _advice(advice: Any, decision: str | None, want: Any) -> list[Field]:
     return fields
 
 
-def _header(asked: list[Field], advised: list[Field], scored: list[Field], decision: str | None) -> bytes:
+def _header(
+    asked: list[Field], advised: list[Field], scored: list[Field], decision: str | None
+) -> bytes:
     header: dict[str, Any] = {"features": [_spec_of(field) for field in (*asked, *advised)]}
     if scored:
         header["score"] = _spec_of(scored[0])
@@ -454,7 +496,9 @@ def _spec_of(field: Field) -> dict[str, Any]:
 def _json(value: dict[str, Any]) -> bytes:
     line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
     if len(line) > LINE_BYTES:
-        raise InvalidError(f"expected names that fit a line of {LINE_BYTES} bytes, found one of {len(line)}")
+        raise InvalidError(
+            f"expected names that fit a line of {LINE_BYTES} bytes, found one of {len(line)}"
+        )
     return line
 
 
@@ -467,11 +511,19 @@ def recorded(model: Model, log: LogWriter) -> Model:
         if isinstance(question, Batch):
             named = advice if isinstance(advice, Mapping) else {"advice": advice}
             with suppress(InvalidError):  # not a row for each request: whoever replies is told
-                columns = {name: rows_of(name, values, question.size) for name, values in named.items()}
+                columns = {
+                    name: rows_of(name, values, question.size) for name, values in named.items()
+                }
                 for i, request in enumerate(question.requests):
-                    log.record(request, {name: rows[i] for name, rows in columns.items()}, want=request.wanted)
+                    log.record(
+                        request,
+                        {name: rows[i] for name, rows in columns.items()},
+                        want=request.wanted,
+                    )
         else:
-            log.record(question, advice, want=question.wanted if isinstance(question, Request) else None)
+            log.record(
+                question, advice, want=question.wanted if isinstance(question, Request) else None
+            )
         return advice
 
     return answer

@@ -50,7 +50,10 @@ def sessions():
 
 def orphans():
     """Semaphores that no segment names."""
-    bells = {path.name: re.match(r"sem\.shmb-([0-9a-f]{32})-", path.name) for path in SHM.glob("sem.shmb-*")}
+    bells = {
+        path.name: re.match(r"sem\.shmb-([0-9a-f]{32})-", path.name)
+        for path in SHM.glob("sem.shmb-*")
+    }
     known = sessions()
     return {name for name, match in bells.items() if match and match[1] not in known}
 
@@ -111,7 +114,9 @@ def serve(name):
     def serving(model, *, max_batch=1, max_wait=50e-6, **options):
         with Host(name, **options) as host:
             thread = threading.Thread(
-                target=host.serve, args=(model,), kwargs={"max_batch": max_batch, "max_wait": max_wait}
+                target=host.serve,
+                args=(model,),
+                kwargs={"max_batch": max_batch, "max_wait": max_wait},
             )
             thread.start()
             try:
@@ -170,7 +175,13 @@ class Process(subprocess.Popen):
     """A Python program beside the test, spoken to by lines."""
 
     def __init__(self, code, args, python=sys.executable, **options):
-        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1, **options}
+        options = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "text": True,
+            "bufsize": 1,
+            **options,
+        }
         super().__init__([python, "-c", textwrap.dedent(code), *map(str, args)], **options)
 
     def line(self):
@@ -207,7 +218,9 @@ class ScriptedRunner(subprocess.Popen):
     """tests/cross/scripted_runner.c, or another that reads its lines: each call is a line to it and its line back."""
 
     def __init__(self, *command, **options):
-        super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+        super().__init__(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+        )
 
     def do(self, *words):
         self.ask(*words)
@@ -223,7 +236,10 @@ class ScriptedRunner(subprocess.Popen):
         return line.strip()
 
 
-COMPILERS = {".c": (("cc", "gcc", "clang"), "-std=c11"), ".cpp": (("c++", "g++", "clang++"), "-std=c++17")}
+COMPILERS = {
+    ".c": (("cc", "gcc", "clang"), "-std=c11"),
+    ".cpp": (("c++", "g++", "clang++"), "-std=c++17"),
+}
 
 
 @pytest.fixture(scope="session")
@@ -249,7 +265,15 @@ def c_program(tmp_path_factory):
         if compiler is None:
             pytest.skip(f"no compiler for {source.name}")
         program = tmp_path_factory.mktemp("c") / source.stem
-        flags = [*shlex.split(_config.cflags()), "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", standard]
+        flags = [
+            *shlex.split(_config.cflags()),
+            "-D_GNU_SOURCE",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            standard,
+        ]
         libs = [library, f"-Wl,-rpath,{library.parent}"] if library else shlex.split(_config.libs())
         subprocess.run([compiler, *flags, source, "-o", program, *libs, "-pthread"], check=True)
         return program

@@ -17,7 +17,11 @@ class Graph:
         self.model, self.graph = of.model if of else schema.ModelT(), schema.SubGraphT()
         if not of:
             self.model.version, self.model.description = 3, b""
-            self.model.buffers, self.model.operatorCodes, self.model.subgraphs = [schema.BufferT()], [], []
+            self.model.buffers, self.model.operatorCodes, self.model.subgraphs = (
+                [schema.BufferT()],
+                [],
+                [],
+            )
         self.model.subgraphs.append(self.graph)
         self.graph.tensors, self.graph.operators = [], []
 
@@ -37,7 +41,9 @@ class Graph:
 
     def constant(self, value):
         value = np.asarray(value)
-        return self.tensor(f"constant{len(self.graph.tensors)}", value.dtype.name, value.shape, value)
+        return self.tensor(
+            f"constant{len(self.graph.tensors)}", value.dtype.name, value.shape, value
+        )
 
     def operator(self, name, inputs, outputs, **options):
         code, made = schema.OperatorCodeT(), schema.OperatorT()
@@ -101,6 +107,11 @@ def mlp(path, sizes=(300, 64, 2), seed=0):
     for i, (n, m) in enumerate(zip(sizes, sizes[1:], strict=False)):
         w = g.constant(random.normal(0, n**-0.5, (m, n)).astype(np.float32))
         out = g.tensor(f"layer{i}", "float32", [1, m])
-        g.operator("FULLY_CONNECTED", [x, w, g.constant(np.zeros(m, np.float32))], [out], fusedActivationFunction=1 if m != sizes[-1] else 0)
+        g.operator(
+            "FULLY_CONNECTED",
+            [x, w, g.constant(np.zeros(m, np.float32))],
+            [out],
+            fusedActivationFunction=1 if m != sizes[-1] else 0,
+        )
         x = out
     return g.write(path, {"features": features}, {"score": x})

@@ -51,7 +51,8 @@ namespace shmbridge {
 /* ---- Spans and dims ------------------------------------------------------------------------------------------ */
 
 /* A pointer and a length: C++20's std::span, which it converts to, for C++17. Owns nothing. */
-template <class T> class span {
+template <class T>
+class span {
 public:
     using element_type = T;
     using value_type = std::remove_cv_t<T>;
@@ -59,8 +60,9 @@ public:
     constexpr span() = default;
     constexpr span(T *data, size_t size) : data_(data), size_(size) {}
     /* Of an array or container with data() and size(). */
-    template <class C, class = std::enable_if_t<std::is_convertible_v<
-                           std::remove_pointer_t<decltype(std::data(std::declval<C &>()))> (*)[], T (*)[]>>>
+    template <class C,
+              class = std::enable_if_t<std::is_convertible_v<
+                  std::remove_pointer_t<decltype(std::data(std::declval<C &>()))> (*)[], T (*)[]>>>
     constexpr span(C &&of) : data_(std::data(of)), size_(std::size(of)) {}
 
     constexpr T *data() const { return data_; }
@@ -74,13 +76,15 @@ private:
     T *data_ = nullptr;
     size_t size_ = 0;
 };
-template <class C> span(C &&) -> span<std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>>;
+template <class C>
+span(C &&) -> span<std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>>;
 
 /* The sizes of a tensor: 300, {10, 32}, or {} for a single number. Takes integers of every type. */
 class dims {
 public:
     template <class... Integer, class = std::enable_if_t<(std::is_integral_v<Integer> && ...)>>
-    constexpr dims(Integer... size) : sizes_{static_cast<int64_t>(size)...}, rank_(sizeof...(size)) {
+    constexpr dims(Integer... size)
+        : sizes_{static_cast<int64_t>(size)...}, rank_(sizeof...(size)) {
         static_assert(sizeof...(size) <= SHMB_MAX_RANK, "a tensor has at most SHMB_MAX_RANK dims");
     }
     /* Dims known only at run time; more than SHMB_MAX_RANK are SHMB_INVALID at evaluate. */
@@ -108,16 +112,20 @@ private:
 
 namespace detail {
 
-template <class T, class... Others> constexpr bool is_one_of = (std::is_same_v<T, Others> || ...);
+template <class T, class... Others>
+constexpr bool is_one_of = (std::is_same_v<T, Others> || ...);
 
-template <class T> constexpr bool is_number =
-    std::is_arithmetic_v<T> && (std::is_floating_point_v<T> ? sizeof(T) == 4 || sizeof(T) == 8 : sizeof(T) <= 8) &&
+template <class T>
+constexpr bool is_number =
+    std::is_arithmetic_v<T> &&
+    (std::is_floating_point_v<T> ? sizeof(T) == 4 || sizeof(T) == 8 : sizeof(T) <= 8) &&
 #ifdef __cpp_char8_t
     !std::is_same_v<T, char8_t> &&
 #endif
     !is_one_of<T, char, wchar_t, char16_t, char32_t>;
 
-template <class T> constexpr shmb_dtype dtype_of() {
+template <class T>
+constexpr shmb_dtype dtype_of() {
     static_assert(is_number<T>, "expected bool, a (u)intN_t, float or double");
     constexpr int log2 = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
     if (std::is_same_v<T, bool>) return SHMB_BOOL;
@@ -126,13 +134,15 @@ template <class T> constexpr shmb_dtype dtype_of() {
 }
 
 /* A cell has its shape in its type: a number, or an array of cells. */
-template <class T> struct cell {
+template <class T>
+struct cell {
     static constexpr bool is = is_number<T>;
     static constexpr int32_t rank = 0;
     using number = T;
     static void fill(int64_t *) {}
 };
-template <class T, size_t N> struct cell_array {
+template <class T, size_t N>
+struct cell_array {
     static constexpr bool is = cell<std::remove_cv_t<T>>::is;
     static constexpr int32_t rank = 1 + cell<std::remove_cv_t<T>>::rank;
     using number = typename cell<std::remove_cv_t<T>>::number;
@@ -141,25 +151,37 @@ template <class T, size_t N> struct cell_array {
         cell<std::remove_cv_t<T>>::fill(sizes + 1);
     }
 };
-template <class T, size_t N> struct cell<T[N]> : cell_array<T, N> {};
-template <class T, size_t N> struct cell<std::array<T, N>> : cell_array<T, N> {};
+template <class T, size_t N>
+struct cell<T[N]> : cell_array<T, N> {};
+template <class T, size_t N>
+struct cell<std::array<T, N>> : cell_array<T, N> {};
 
 /* What std::data points to; void where there is none. */
-template <class T, class = void> struct item_of { using type = void; };
-template <class T> struct item_of<T, std::void_t<decltype(std::data(std::declval<const T &>()))>> {
-    using type = std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<const T &>()))>>;
+template <class T, class = void>
+struct item_of {
+    using type = void;
 };
-template <class T> using item = typename item_of<T>::type;
-template <class T> constexpr bool is_range = !std::is_void_v<item<T>>;
-template <class T> constexpr bool is_text =
+template <class T>
+struct item_of<T, std::void_t<decltype(std::data(std::declval<const T &>()))>> {
+    using type =
+        std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<const T &>()))>>;
+};
+template <class T>
+using item = typename item_of<T>::type;
+template <class T>
+constexpr bool is_range = !std::is_void_v<item<T>>;
+template <class T>
+constexpr bool is_text =
     std::is_convertible_v<const T &, std::string_view> || std::is_same_v<item<T>, char>;
 
-template <class T> std::string_view text_of(const T &text) {
+template <class T>
+std::string_view text_of(const T &text) {
     if constexpr (std::is_convertible_v<const T &, std::string_view>) return text;
     else return {std::data(text), std::size(text)};
 }
 
-template <class T> void set_texts(shmb_runner *r, const char *name, const T *texts, size_t count) {
+template <class T>
+void set_texts(shmb_runner *r, const char *name, const T *texts, size_t count) {
     std::vector<const char *> starts(count);
     std::vector<int64_t> bytes(count);
     for (size_t i = 0; i < count; i++) {
@@ -170,7 +192,8 @@ template <class T> void set_texts(shmb_runner *r, const char *name, const T *tex
     shmb_set_strings(r, name, static_cast<int64_t>(count), starts.data(), bytes.data());
 }
 
-template <class T> void set_ragged(shmb_runner *r, const char *name, const T *rows, size_t count) {
+template <class T>
+void set_ragged(shmb_runner *r, const char *name, const T *rows, size_t count) {
     using value = cell<item<T>>;
     static_assert(value::is, "a ragged list's rows hold numbers, or arrays of numbers");
     static_assert(value::rank < SHMB_MAX_RANK, "a row has at most SHMB_MAX_RANK dims");
@@ -178,8 +201,9 @@ template <class T> void set_ragged(shmb_runner *r, const char *name, const T *ro
     value::fill(sizes);
     std::vector<int64_t> lengths(count);
     for (size_t i = 0; i < count; i++) lengths[i] = static_cast<int64_t>(std::size(rows[i]));
-    void *room = shmb_feature_ragged(r, name, dtype_of<typename value::number>(), static_cast<int64_t>(count),
-                                     lengths.data(), value::rank + 1, sizes);
+    void *room =
+        shmb_feature_ragged(r, name, dtype_of<typename value::number>(),
+                            static_cast<int64_t>(count), lengths.data(), value::rank + 1, sizes);
     auto *to = static_cast<unsigned char *>(room);
     for (size_t i = 0; to && i < count; i++) {
         size_t bytes = std::size(rows[i]) * sizeof *std::data(rows[i]);
@@ -188,7 +212,8 @@ template <class T> void set_ragged(shmb_runner *r, const char *name, const T *ro
     }
 }
 
-template <class T> void set_list(shmb_runner *r, const char *name, const T *items, size_t count) {
+template <class T>
+void set_list(shmb_runner *r, const char *name, const T *items, size_t count) {
     if constexpr (cell<T>::is) {
         static_assert(cell<T>::rank < SHMB_MAX_RANK, "a tensor has at most SHMB_MAX_RANK dims");
         int64_t sizes[cell<T>::rank + 1] = {static_cast<int64_t>(count)};
@@ -196,20 +221,23 @@ template <class T> void set_list(shmb_runner *r, const char *name, const T *item
         shmb_set(r, name, dtype_of<typename cell<T>::number>(), cell<T>::rank + 1, sizes, items);
     } else if constexpr (is_text<T>) set_texts(r, name, items, count);
     else {
-        static_assert(is_range<T>, "a list holds numbers, arrays of numbers, texts, or ranges of numbers");
+        static_assert(is_range<T>,
+                      "a list holds numbers, arrays of numbers, texts, or ranges of numbers");
         set_ragged(r, name, items, count);
     }
 }
 
 /* std::vector<bool> has no data(). */
-template <class T> void set_bools(shmb_runner *r, const char *name, const T &bits) {
+template <class T>
+void set_bools(shmb_runner *r, const char *name, const T &bits) {
     int64_t size = static_cast<int64_t>(bits.size());
     auto *to = static_cast<bool *>(shmb_feature(r, name, SHMB_BOOL, 1, &size));
     for (bool bit : bits)
         if (to) *to++ = bit;
 }
 
-template <class T> void set(shmb_runner *r, const char *name, const T &x) {
+template <class T>
+void set(shmb_runner *r, const char *name, const T &x) {
     if constexpr (is_text<T>) {
         std::string_view text = text_of(x);
         shmb_set_string(r, name, text.data(), static_cast<int64_t>(text.size()));
@@ -219,8 +247,9 @@ template <class T> void set(shmb_runner *r, const char *name, const T &x) {
         shmb_set(r, name, dtype_of<typename cell<T>::number>(), cell<T>::rank, sizes, &x);
     } else if constexpr (std::is_same_v<T, std::vector<bool>>) set_bools(r, name, x);
     else {
-        static_assert(is_range<T>, "expected a number, a text, an array, or a range with data() and size(); "
-                                   "a pointer has no length: pass shmbridge::span(pointer, length)");
+        static_assert(is_range<T>,
+                      "expected a number, a text, an array, or a range with data() and size(); "
+                      "a pointer has no length: pass shmbridge::span(pointer, length)");
         set_list(r, name, std::data(x), std::size(x));
     }
 }
@@ -230,21 +259,27 @@ template <class T> void set(shmb_runner *r, const char *name, const T &x) {
 /* A name and a value, for the braces of populate only: it refers to what it was made from. */
 class Feature {
 public:
-    template <class T> Feature(const char *name, const T &value) : name_(name), value_(&value), set_(set<T>) {}
-    template <class T> Feature(const char *name, std::initializer_list<T> values)
-        : name_(name), value_(values.begin()), count_(values.size()), set_(set_list<T>) {}
-    template <class T> Feature(const std::string &name, const T &value) : Feature(name.c_str(), value) {}
     template <class T>
-    Feature(const std::string &name, std::initializer_list<T> values) : Feature(name.c_str(), values) {}
+    Feature(const char *name, const T &value) : name_(name), value_(&value), set_(set<T>) {}
+    template <class T>
+    Feature(const char *name, std::initializer_list<T> values)
+        : name_(name), value_(values.begin()), count_(values.size()), set_(set_list<T>) {}
+    template <class T>
+    Feature(const std::string &name, const T &value) : Feature(name.c_str(), value) {}
+    template <class T>
+    Feature(const std::string &name, std::initializer_list<T> values)
+        : Feature(name.c_str(), values) {}
     Feature(const Feature &) = delete;
     Feature &operator=(const Feature &) = delete;
 
 private:
     friend class Runner;
-    template <class T> static void set(const Feature &f, shmb_runner *r) {
+    template <class T>
+    static void set(const Feature &f, shmb_runner *r) {
         detail::set(r, f.name_, *static_cast<const T *>(f.value_));
     }
-    template <class T> static void set_list(const Feature &f, shmb_runner *r) {
+    template <class T>
+    static void set_list(const Feature &f, shmb_runner *r) {
         detail::set_list(r, f.name_, static_cast<const T *>(f.value_), f.count_);
     }
 
@@ -269,9 +304,11 @@ private:
 #endif
 
 /* A value, or why there is none. With result<bool>, `if (result)` asks whether there is one and *result which it is. */
-template <class T = void> class result;
+template <class T = void>
+class result;
 
-template <> class [[nodiscard]] result<void> {
+template <>
+class [[nodiscard]] result<void> {
 public:
     result(shmb_status status, const char *message) : status_(status), message_(message) {}
     explicit operator bool() const { return status_ == SHMB_OK; }
@@ -289,7 +326,8 @@ private:
     const char *message_;
 };
 
-template <class T> class [[nodiscard]] result : public result<void> {
+template <class T>
+class [[nodiscard]] result : public result<void> {
 public:
     result(shmb_status status, const char *message, T value = {})
         : result<void>(status, message), value_(std::move(value)) {}
@@ -297,10 +335,12 @@ public:
     const T &operator*() const & { return value_; }
     T operator*() && { return std::move(value_); }
     const T *operator->() const { return &value_; }
-    template <class U> T value_or(U &&otherwise) const & {
+    template <class U>
+    T value_or(U &&otherwise) const & {
         return *this ? value_ : static_cast<T>(std::forward<U>(otherwise));
     }
-    template <class U> T value_or(U &&otherwise) && {
+    template <class U>
+    T value_or(U &&otherwise) && {
         return *this ? std::move(value_) : static_cast<T>(std::forward<U>(otherwise));
     }
 #ifdef __cpp_exceptions
@@ -318,21 +358,27 @@ private:
 namespace detail {
 
 /* How advice is read as T: which dtype to ask for, what it is called, and how. */
-template <class T, class = void> struct reader {
-    static_assert(is_number<T>, "expected a number, string, string_view, span<const number>, or a vector of these");
+template <class T, class = void>
+struct reader {
+    static_assert(
+        is_number<T>,
+        "expected a number, string, string_view, span<const number>, or a vector of these");
     static constexpr shmb_dtype dtype = dtype_of<T>();
     static constexpr const char *what = "one number";
     static bool read(const shmb_tensor &t, T &out) {
         if (t.kind != SHMB_TENSOR || t.dtype != dtype || t.size != 1) return false;
-        if constexpr (std::is_same_v<T, bool>) out = *static_cast<const unsigned char *>(t.data) != 0;
+        if constexpr (std::is_same_v<T, bool>)
+            out = *static_cast<const unsigned char *>(t.data) != 0;
         else std::memcpy(&out, t.data, sizeof out);
         return true;
     }
 };
 
-template <class T> constexpr bool is_string = is_one_of<T, std::string, std::string_view>;
+template <class T>
+constexpr bool is_string = is_one_of<T, std::string, std::string_view>;
 
-template <class T> struct reader<T, std::enable_if_t<is_string<T>>> {
+template <class T>
+struct reader<T, std::enable_if_t<is_string<T>>> {
     static constexpr shmb_dtype dtype = SHMB_ANY;
     static constexpr const char *what = "one string";
     static bool read(const shmb_tensor &t, T &out) {
@@ -342,7 +388,8 @@ template <class T> struct reader<T, std::enable_if_t<is_string<T>>> {
     }
 };
 
-template <class T> struct reader<span<const T>> {
+template <class T>
+struct reader<span<const T>> {
     static constexpr shmb_dtype dtype = dtype_of<T>();
     static constexpr const char *what = "a tensor";
     static bool read(const shmb_tensor &t, span<const T> &out) {
@@ -352,19 +399,23 @@ template <class T> struct reader<span<const T>> {
     }
 };
 
-template <class T> struct reader<std::vector<T>, std::enable_if_t<is_number<T>>> {
+template <class T>
+struct reader<std::vector<T>, std::enable_if_t<is_number<T>>> {
     static constexpr shmb_dtype dtype = dtype_of<T>();
     static constexpr const char *what = "a tensor";
     static bool read(const shmb_tensor &t, std::vector<T> &out) {
         if (t.kind != SHMB_TENSOR || t.dtype != dtype) return false;
-        auto *first = static_cast<const std::conditional_t<std::is_same_v<T, bool>, unsigned char, T> *>(t.data);
+        auto *first =
+            static_cast<const std::conditional_t<std::is_same_v<T, bool>, unsigned char, T> *>(
+                t.data);
         out.assign(first, first + t.size);
         return true;
     }
 };
 
 /* A list: strings, or rows as spans or vectors of numbers. */
-template <class T> struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
+template <class T>
+struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
     static constexpr shmb_dtype dtype = reader<T>::dtype;
     static constexpr shmb_kind kind = is_string<T> ? SHMB_STRINGS : SHMB_RAGGED;
     static constexpr const char *what = is_string<T> ? "a list of strings" : "a ragged list";
@@ -391,12 +442,15 @@ template <class T> struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>
 
 /* shmb_options without its size. Zero is the default of each. */
 struct options {
-    double connect_timeout = 0; /* seconds to wait for a host and a free channel; default 10; negative: do not wait */
-    double deadline = 0;        /* seconds for one evaluate; default: none */
+    double connect_timeout =
+        0; /* seconds to wait for a host and a free channel; default 10; negative: do not wait */
+    double deadline = 0; /* seconds for one evaluate; default: none */
     shmb_wait wait = SHMB_WAIT_DEFAULT;
-    int retries = 0;                      /* how many times one evaluate connects and asks anew when the host is gone */
-    double backoff = 0;                   /* seconds before the first retry; default 0.05, and twice as long each time */
-    const char *default_advice = nullptr; /* a number, as "0" or "-1.5": the advice where nobody advises; counted by defaulted() */
+    int retries = 0; /* how many times one evaluate connects and asks anew when the host is gone */
+    double backoff =
+        0; /* seconds before the first retry; default 0.05, and twice as long each time */
+    const char *default_advice =
+        nullptr; /* a number, as "0" or "-1.5": the advice where nobody advises; counted by defaulted() */
 };
 
 /* Owns a shmb_runner. Move-only; for one thread at a time. A failed, closed or moved-from one accepts every call. */
@@ -405,12 +459,14 @@ public:
     Runner() = default; /* closed */
     /* As shmb_open; nullptr reads $SHMBRIDGE_URL. */
     explicit Runner(const char *url, const options &with = {}) {
-        shmb_options o = {sizeof o, with.connect_timeout, with.deadline, with.wait, with.retries, with.backoff, with.default_advice};
+        shmb_options o = {sizeof o,     with.connect_timeout, with.deadline,      with.wait,
+                          with.retries, with.backoff,         with.default_advice};
         status_ = shmb_open(url, &o, &r_);
     }
     explicit Runner(const std::string &url, const options &with = {}) : Runner(url.c_str(), with) {}
     Runner(Runner &&other) noexcept
-        : r_(std::exchange(other.r_, nullptr)), status_(std::exchange(other.status_, SHMB_CLOSED)) {}
+        : r_(std::exchange(other.r_, nullptr)), status_(std::exchange(other.status_, SHMB_CLOSED)) {
+    }
     Runner &operator=(Runner &&other) noexcept {
         if (this == &other) return *this;
         close();
@@ -425,7 +481,9 @@ public:
     /* Of opening. */
     shmb_status status() const { return status_; }
     /* Of the last failed call; "" when none failed. Valid until the next call. */
-    const char *message() const { return *text_ ? text_ : r_ ? shmb_error_message(r_) : shmb_strerror(status_); }
+    const char *message() const {
+        return *text_ ? text_ : r_ ? shmb_error_message(r_) : shmb_strerror(status_);
+    }
     /* For the C API; still owned by the Runner. nullptr when closed. */
     shmb_runner *get() const { return r_; }
     void close() {
@@ -441,14 +499,18 @@ public:
     }
     /* Adds a tensor and returns its memory, 64-byte aligned and uninitialised, to be written before evaluate. Empty
      * only without memory, on a closed runner, or when there can be no such tensor. */
-    template <class T> span<T> feature(const char *name, const dims &shape) {
+    template <class T>
+    span<T> feature(const char *name, const dims &shape) {
         if (!r_) return {};
-        return room<T>(shmb_feature(r_, name, detail::dtype_of<T>(), shape.rank(), shape.data()), shape);
+        return room<T>(shmb_feature(r_, name, detail::dtype_of<T>(), shape.rank(), shape.data()),
+                       shape);
     }
     /* Binds a tensor for the runner's life, as shmb_bind: the same memory for every request. */
-    template <class T> span<T> bind(const char *name, const dims &shape) {
+    template <class T>
+    span<T> bind(const char *name, const dims &shape) {
         if (!r_) return {};
-        return room<T>(shmb_bind(r_, name, detail::dtype_of<T>(), shape.rank(), shape.data()), shape);
+        return room<T>(shmb_bind(r_, name, detail::dtype_of<T>(), shape.rank(), shape.data()),
+                       shape);
     }
     /* Forgets what was filled since the last evaluate. */
     void discard() {
@@ -459,20 +521,25 @@ public:
     result<> evaluate() { return outcome(ask(SHMB_ANY)); }
     /* The same for a single advice: r.evaluate<int64_t>(), r.evaluate<shmbridge::span<const float>>(). The host
      * converts to T's dtype where every value is exactly representable, else SHMB_INEXACT. */
-    template <class T> result<T> evaluate() {
+    template <class T>
+    result<T> evaluate() {
         shmb_status status = ask(detail::reader<T>::dtype);
         return status == SHMB_OK ? advice<T>(nullptr) : result<T>(status, message());
     }
 
     /* Of the last advice, the tensor of that name (nullptr: the only one) as T, unconverted. Errors: SHMB_MISMATCH. */
-    template <class T> result<T> advice(const char *name) {
+    template <class T>
+    result<T> advice(const char *name) {
         result<shmb_tensor> found = tensor(name);
         if (!found) return {found.status(), found.message()};
         T out{};
         if (detail::reader<T>::read(*found, out)) return {SHMB_OK, "", std::move(out)};
         return {mismatch(detail::reader<T>::what, detail::reader<T>::dtype, *found), text_};
     }
-    template <class T> result<T> advice(const std::string &name) { return advice<T>(name.c_str()); }
+    template <class T>
+    result<T> advice(const std::string &name) {
+        return advice<T>(name.c_str());
+    }
     /* The same as it lies in memory, with its dtype and dims. */
     result<shmb_tensor> tensor(const char *name) {
         *text_ = 0;
@@ -493,7 +560,8 @@ public:
     }
 
 private:
-    template <class T> static span<T> room(void *at, const dims &shape) {
+    template <class T>
+    static span<T> room(void *at, const dims &shape) {
         return {static_cast<T *>(at), at ? shape.count() : 0};
     }
 
@@ -501,13 +569,17 @@ private:
         *text_ = 0;
         return r_ ? shmb_evaluate_as(r_, dtype) : status_;
     }
-    result<> outcome(shmb_status status) const { return {status, status == SHMB_OK ? "" : message()}; }
+    result<> outcome(shmb_status status) const {
+        return {status, status == SHMB_OK ? "" : message()};
+    }
 
     shmb_status mismatch(const char *what, shmb_dtype dtype, const shmb_tensor &found) {
-        static const char *const kinds[] = {"a tensor", "a string", "a list of strings", "a ragged list"};
-        std::snprintf(text_, sizeof text_, "expected %s%s%s as advice, found \"%.60s\": %s of %lld %s", what,
-                      dtype ? " of " : "", dtype ? shmb_dtype_name(dtype) : "", found.name, kinds[found.kind],
-                      static_cast<long long>(found.size), shmb_dtype_name(found.dtype));
+        static const char *const kinds[] = {"a tensor", "a string", "a list of strings",
+                                            "a ragged list"};
+        std::snprintf(
+            text_, sizeof text_, "expected %s%s%s as advice, found \"%.60s\": %s of %lld %s", what,
+            dtype ? " of " : "", dtype ? shmb_dtype_name(dtype) : "", found.name, kinds[found.kind],
+            static_cast<long long>(found.size), shmb_dtype_name(found.dtype));
         return SHMB_MISMATCH;
     }
 

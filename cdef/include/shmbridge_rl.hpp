@@ -30,18 +30,23 @@ namespace shmbridge {
 struct Action {
     std::string_view agent; /* whose; "": the nameless one's */
     int64_t index;          /* the choice; 0 with SHMB_RAW */
-    shmb_tensor advice;     /* what it was made from; data nullptr where that are several fields, or none */
-    Runner &runner;         /* has all of the advice until it is asked again */
+    shmb_tensor
+        advice;     /* what it was made from; data nullptr where that are several fields, or none */
+    Runner &runner; /* has all of the advice until it is asked again */
 
     /* The advice as Runner::advice gives it. */
-    template <class T> result<T> as() const { return runner.advice<T>(advice.name); }
+    template <class T>
+    result<T> as() const {
+        return runner.advice<T>(advice.name);
+    }
 };
 
 /* Who acts: asks its runner, which several may share, and chooses. Lives as long as its runner does. */
 class Agent {
 public:
     /* advice: the field to choose from, where there are several; "": the only one. */
-    explicit Agent(Runner &runner, std::string name = {}, shmb_choice choice = SHMB_ARGMAX, uint64_t seed = 0, std::string advice = {})
+    explicit Agent(Runner &runner, std::string name = {}, shmb_choice choice = SHMB_ARGMAX,
+                   uint64_t seed = 0, std::string advice = {})
         : runner_(runner), name_(std::move(name)), advice_(std::move(advice)) {
         c_.size = sizeof c_;
         c_.choice = choice;
@@ -88,7 +93,9 @@ protected:
     /* Says whose turn is next; its runner, to fill. nullptr: who acted, at first the first, or who was named since. */
     inline Runner &next_agent(const char *name = nullptr);
     /* Rewards an agent, nullptr: who acted; several rewards add up. */
-    void add_reward(double reward, const char *agent = nullptr) { shmb_add_reward(episode_, agent, reward); }
+    void add_reward(double reward, const char *agent = nullptr) {
+        shmb_add_reward(episode_, agent, reward);
+    }
 
 private:
     friend class Driver;
@@ -100,7 +107,8 @@ private:
 /* Joins them to the C driver; use drive(). */
 class Driver {
 public:
-    Driver(Environment &environment, span<Agent *const> agents) : environment_(environment), agents_(agents) {}
+    Driver(Environment &environment, span<Agent *const> agents)
+        : environment_(environment), agents_(agents) {}
 
     result<> run(int64_t max_steps) {
         shmb_environment c = {sizeof c, this, on_reset, on_step, on_failure};
@@ -115,7 +123,8 @@ public:
         }
         const char *why = "";
         environment_.driver_ = this;
-        shmb_status status = shmb_drive(&c, agents.data(), static_cast<int64_t>(agents.size()), max_steps, &why);
+        shmb_status status =
+            shmb_drive(&c, agents.data(), static_cast<int64_t>(agents.size()), max_steps, &why);
         environment_.driver_ = nullptr;
         environment_.episode_ = nullptr;
 #ifdef __cpp_exceptions
@@ -133,7 +142,8 @@ public:
 
 private:
     /* Calls back; what that throws waits until C has returned. */
-    template <class F> void call(F &&callback) {
+    template <class F>
+    void call(F &&callback) {
 #ifdef __cpp_exceptions
         if (thrown_) return;
         try {
@@ -152,7 +162,9 @@ private:
         return d;
     }
     shmb_status outcome() { return std::exchange(environment_.stopped_, SHMB_OK); }
-    Action of(const shmb_action *a) const { return {a->agent ? a->agent : "", a->index, a->advice, runner_of(a->runner)}; }
+    Action of(const shmb_action *a) const {
+        return {a->agent ? a->agent : "", a->index, a->advice, runner_of(a->runner)};
+    }
 
     static shmb_status on_reset(void *context, shmb_episode *e) {
         Driver &d = begin(context, e);
@@ -164,7 +176,8 @@ private:
         d.call([&] { d.environment_.step(d.of(action)); });
         return d.outcome();
     }
-    static shmb_status on_failure(void *context, shmb_episode *e, shmb_status status, const char *why, shmb_action *action) {
+    static shmb_status on_failure(void *context, shmb_episode *e, shmb_status status,
+                                  const char *why, shmb_action *action) {
         Driver &d = begin(context, e);
         bool goes_on = false;
         d.call([&] {
@@ -195,14 +208,17 @@ private:
 #endif
 };
 
-inline Runner &Environment::next_agent(const char *name) { return driver_->runner_of(shmb_next_agent(episode_, name)); }
+inline Runner &Environment::next_agent(const char *name) {
+    return driver_->runner_of(shmb_next_agent(episode_, name));
+}
 
 /* Runs an episode, as shmb_drive: until it is done, or max_steps actions (0: any number) are over. The message is the first agent's, until
  * its next episode. */
 inline result<> drive(Environment &environment, span<Agent *const> agents, int64_t max_steps = 0) {
     return Driver(environment, agents).run(max_steps);
 }
-inline result<> drive(Environment &environment, std::initializer_list<Agent *> agents, int64_t max_steps = 0) {
+inline result<> drive(Environment &environment, std::initializer_list<Agent *> agents,
+                      int64_t max_steps = 0) {
     return drive(environment, span<Agent *const>(agents.begin(), agents.size()), max_steps);
 }
 

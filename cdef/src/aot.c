@@ -19,11 +19,12 @@ struct session {
 };
 
 /* One side's ports; what: "input" or "output". */
-static shmb_status take_ports(const char *file, const char *what, const shmb_port *from, int64_t count, struct port **ports,
-                              uint32_t *taken, struct error *e) {
+static shmb_status take_ports(const char *file, const char *what, const shmb_port *from,
+                              int64_t count, struct port **ports, uint32_t *taken,
+                              struct error *e) {
     if (count < 0 || count > UINT16_MAX || (count && !from))
-        return fail(e, SHMB_INVALID, "%.200s: expected 0 to %d %ss, found %lld%s", file, UINT16_MAX, what, (long long)count,
-                    from ? "" : " and no pointer to them");
+        return fail(e, SHMB_INVALID, "%.200s: expected 0 to %d %ss, found %lld%s", file, UINT16_MAX,
+                    what, (long long)count, from ? "" : " and no pointer to them");
     struct field *fields = calloc((size_t)count + 1, sizeof *fields);
     if (!fields || !model_ports(ports, taken, (size_t)count)) {
         free(fields);
@@ -31,21 +32,31 @@ static shmb_status take_ports(const char *file, const char *what, const shmb_por
     }
     for (int64_t i = 0; i < count && !e->status; i++) {
         struct port *p = &(*ports)[i];
-        if (!from[i].name || !shmb_dtype_size(from[i].dtype) || from[i].rank < 0 || from[i].rank > SHMB_MAX_RANK || (from[i].rank && !from[i].dims)) {
-            fail(e, SHMB_INVALID, "%.200s: %s %lld: expected a name, a dtype, a rank of 0 to %d and that many dims, found \"%.60s\", %s, rank %d%s", file, what,
-                 (long long)i, SHMB_MAX_RANK, from[i].name ? from[i].name : "", shmb_dtype_name(from[i].dtype), from[i].rank, from[i].dims ? "" : ", no dims");
+        if (!from[i].name || !shmb_dtype_size(from[i].dtype) || from[i].rank < 0 ||
+            from[i].rank > SHMB_MAX_RANK || (from[i].rank && !from[i].dims)) {
+            fail(
+                e, SHMB_INVALID,
+                "%.200s: %s %lld: expected a name, a dtype, a rank of 0 to %d and that many dims, found \"%.60s\", %s, rank %d%s",
+                file, what, (long long)i, SHMB_MAX_RANK, from[i].name ? from[i].name : "",
+                shmb_dtype_name(from[i].dtype), from[i].rank, from[i].dims ? "" : ", no dims");
             break;
         }
         p->dtype = from[i].dtype;
         p->rank = from[i].rank;
         for (int k = 0; k < p->rank; k++)
             if ((p->dims[k] = from[i].dims[k]) < -1)
-                fail(e, SHMB_INVALID, "%.200s: %s \"%.60s\": expected dims of -1 (any size) or more, found %lld", file, what, from[i].name, (long long)p->dims[k]);
-        if (!(p->name = strdup(from[i].name))) fail(e, SHMB_NO_MEMORY, "no memory for the model's %ss", what);
+                fail(e, SHMB_INVALID,
+                     "%.200s: %s \"%.60s\": expected dims of -1 (any size) or more, found %lld",
+                     file, what, from[i].name, (long long)p->dims[k]);
+        if (!(p->name = strdup(from[i].name)))
+            fail(e, SHMB_NO_MEMORY, "no memory for the model's %ss", what);
         else fields[i] = (struct field){.name = p->name, .name_bytes = (uint32_t)strlen(p->name)};
     }
-    const char *which = NULL, *why = e->status ? NULL : names_wrong(fields, (uint32_t)count, &which);
-    if (why) fail(e, which ? SHMB_INVALID : SHMB_NO_MEMORY, "%.200s: the %ss' names: %s%s%.100s", file, what, why, which ? ": " : "", which ? which : "");
+    const char *which = NULL,
+               *why = e->status ? NULL : names_wrong(fields, (uint32_t)count, &which);
+    if (why)
+        fail(e, which ? SHMB_INVALID : SHMB_NO_MEMORY, "%.200s: the %ss' names: %s%s%.100s", file,
+             what, why, which ? ": " : "", which ? which : "");
     free(fields);
     return e->status;
 }
@@ -57,7 +68,8 @@ static bool sizes_known(const struct port *p) {
 }
 
 /* Elements, and bytes to a multiple of 64, of a tensor; false when there are too many. */
-static bool measure(shmb_dtype dtype, int32_t rank, const int64_t *dims, int64_t *size, size_t *bytes) {
+static bool measure(shmb_dtype dtype, int32_t rank, const int64_t *dims, int64_t *size,
+                    size_t *bytes) {
     struct field f = {.dtype = (uint8_t)dtype, .kind = SHMB_TENSOR, .rank = (uint8_t)rank};
     struct extent x;
     if (!field_place(&f, dims, 0, &x)) return false;
@@ -75,8 +87,10 @@ static shmb_status make_outputs(struct model *m, struct session *s, struct error
         s->outputs[i] = (shmb_tensor){.name = p->name, .dtype = p->dtype, .rank = p->rank};
         if (!sizes_known(p)) continue;
         s->outputs[i].dims = p->dims;
-        if (!measure(p->dtype, p->rank, p->dims, &s->outputs[i].size, &bytes) || __builtin_add_overflow(total, bytes, &total))
-            return fail(e, SHMB_INVALID, "%.200s: output \"%.60s\" is larger than memory can be", m->file, p->name);
+        if (!measure(p->dtype, p->rank, p->dims, &s->outputs[i].size, &bytes) ||
+            __builtin_add_overflow(total, bytes, &total))
+            return fail(e, SHMB_INVALID, "%.200s: output \"%.60s\" is larger than memory can be",
+                        m->file, p->name);
     }
     s->memory = s->outputs ? aligned_alloc(64, total) : NULL;
     if (!s->memory) return fail(e, SHMB_NO_MEMORY, "no memory for the model's outputs");
@@ -110,34 +124,53 @@ static shmb_status check_machine(const char *file, struct error *e) {
 #endif
     Elf64_Ehdr head;
     FILE *f = fopen(file, "re");
-    bool elf = f && fread(&head, sizeof head, 1, f) == 1 && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0;
+    bool elf =
+        f && fread(&head, sizeof head, 1, f) == 1 && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0;
     if (f) fclose(f);
-    if (!elf || (head.e_ident[EI_CLASS] == ELFCLASS64 && head.e_machine == ours)) return SHMB_OK; /* dlopen says what else is wrong */
-    return fail(e, SHMB_INVALID, "%.300s: expected a library for this processor (ELF machine %u), found one for another (%u): compile the model here", file,
-                ours, (unsigned)head.e_machine);
+    if (!elf || (head.e_ident[EI_CLASS] == ELFCLASS64 && head.e_machine == ours))
+        return SHMB_OK; /* dlopen says what else is wrong */
+    return fail(
+        e, SHMB_INVALID,
+        "%.300s: expected a library for this processor (ELF machine %u), found one for another (%u): compile the model here",
+        file, ours, (unsigned)head.e_machine);
 }
 
 static shmb_status begin(struct model *m, struct session *s, const char *weights, struct error *e) {
     shmb_model_entry_fn entry;
-    const struct library wanted = {.what = "the compiled model", .file = m->file, .hint = "expected a library made by shmbridge compile"};
+    const struct library wanted = {.what = "the compiled model",
+                                   .file = m->file,
+                                   .hint = "expected a library made by shmbridge compile"};
     if (check_machine(m->file, e)) return e->status;
     if (!(s->library = library_open(&wanted, e))) return e->status;
     void *address = library_symbol(s->library, m->file, entry_name, e);
     if (!address) return e->status;
     memcpy(&entry, &address, sizeof entry); /* ISO C has no cast from an object to a function */
     const shmb_model *model = s->model = entry();
-    if (!model) return fail(e, SHMB_INVALID, "%.200s: expected a model from %s, found NULL", m->file, entry_name);
+    if (!model)
+        return fail(e, SHMB_INVALID, "%.200s: expected a model from %s, found NULL", m->file,
+                    entry_name);
     if (model->size != sizeof *model)
-        return fail(e, SHMB_INCOMPATIBLE, "%.200s: expected a shmb_model of %zu bytes, found %zu: compile it again with this version's headers", m->file,
-                    sizeof *model, model->size);
-    if (!model->run) return fail(e, SHMB_INVALID, "%.200s: expected a function run, found NULL", m->file);
-    if (take_ports(m->file, "input", model->inputs, model->input_count, &m->inputs, &m->input_count, e)) return e->status;
-    if (take_ports(m->file, "output", model->outputs, model->output_count, &m->outputs, &m->output_count, e)) return e->status;
-    if (!m->output_count) return fail(e, SHMB_INVALID, "%.200s: expected at least one output, found none", m->file);
+        return fail(
+            e, SHMB_INCOMPATIBLE,
+            "%.200s: expected a shmb_model of %zu bytes, found %zu: compile it again with this version's headers",
+            m->file, sizeof *model, model->size);
+    if (!model->run)
+        return fail(e, SHMB_INVALID, "%.200s: expected a function run, found NULL", m->file);
+    if (take_ports(m->file, "input", model->inputs, model->input_count, &m->inputs, &m->input_count,
+                   e))
+        return e->status;
+    if (take_ports(m->file, "output", model->outputs, model->output_count, &m->outputs,
+                   &m->output_count, e))
+        return e->status;
+    if (!m->output_count)
+        return fail(e, SHMB_INVALID, "%.200s: expected at least one output, found none", m->file);
     if (make_outputs(m, s, e)) return e->status;
-    if (!model->open && weights) return fail(e, SHMB_INVALID, "weights=%.100s: the model %.200s takes no file of weights", weights, m->file);
+    if (!model->open && weights)
+        return fail(e, SHMB_INVALID, "weights=%.100s: the model %.200s takes no file of weights",
+                    weights, m->file);
     const char *why = model->open ? model->open(weights, &s->state) : NULL;
-    return why ? fail(e, SHMB_INVALID, "the model %.100s does not start: %.300s", m->file, why) : SHMB_OK;
+    return why ? fail(e, SHMB_INVALID, "the model %.100s does not start: %.300s", m->file, why)
+               : SHMB_OK;
 }
 
 static shmb_status aot_open(struct model *m, struct url *url, struct error *e) {
@@ -151,15 +184,22 @@ static shmb_status aot_open(struct model *m, struct url *url, struct error *e) {
 }
 
 /* Is this output, which the model made itself, as it declared it? */
-static shmb_status check(const struct model *m, const struct port *p, const shmb_tensor *t, struct error *e) {
+static shmb_status check(const struct model *m, const struct port *p, const shmb_tensor *t,
+                         struct error *e) {
     int64_t size;
     size_t bytes;
     bool fits = t->dims;
-    for (int k = 0; fits && k < p->rank; k++) fits = t->dims[k] >= 0 && (p->dims[k] < 0 || p->dims[k] == t->dims[k]);
+    for (int k = 0; fits && k < p->rank; k++)
+        fits = t->dims[k] >= 0 && (p->dims[k] < 0 || p->dims[k] == t->dims[k]);
     if (!fits || !measure(p->dtype, p->rank, t->dims, &size, &bytes) || size != t->size)
-        return fail(e, SHMB_MODEL, "the model %.200s gave \"%.60s\" dims or a size that it did not declare", m->file, p->name);
+        return fail(e, SHMB_MODEL,
+                    "the model %.200s gave \"%.60s\" dims or a size that it did not declare",
+                    m->file, p->name);
     if (size && (!t->data || (uintptr_t)t->data % 64))
-        return fail(e, SHMB_MODEL, "the model %.200s gave \"%.60s\" at %p: expected memory that is 64-byte aligned", m->file, p->name, t->data);
+        return fail(
+            e, SHMB_MODEL,
+            "the model %.200s gave \"%.60s\" at %p: expected memory that is 64-byte aligned",
+            m->file, p->name, t->data);
     return SHMB_OK;
 }
 
@@ -179,7 +219,8 @@ static shmb_status aot_run(struct model *m, bool changed, int64_t until, struct 
     return SHMB_OK;
 }
 
-static const struct backend backend = {.known = "weights, agent.NAME, ", .open = aot_open, .run = aot_run, .close = end};
+static const struct backend backend = {
+    .known = "weights, agent.NAME, ", .open = aot_open, .run = aot_run, .close = end};
 
 static shmb_status open_runner(shmb_runner *r, struct url *url, const shmb_options *options) {
     (void)options;

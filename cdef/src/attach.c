@@ -12,10 +12,17 @@
 #include "host.h"
 #include "ring.h"
 
-enum { HOST_LINE_AT = 256, CHANNELS_AT = 512, PAGE = 4096, RINGS_AT = sizeof(struct runner_line) + sizeof(struct channel_line) };
+enum {
+    HOST_LINE_AT = 256,
+    CHANNELS_AT = 512,
+    PAGE = 4096,
+    RINGS_AT = sizeof(struct runner_line) + sizeof(struct channel_line)
+};
 
 static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
-static uint64_t ring_bytes(uint32_t slots) { return round_up(slots * sizeof(struct descriptor), 128); }
+static uint64_t ring_bytes(uint32_t slots) {
+    return round_up(slots * sizeof(struct descriptor), 128);
+}
 static uint64_t lane_bytes(const struct superblock *b, int direction) {
     return b->slots * (b->meta_bytes[direction] + b->body_bytes[direction]);
 }
@@ -26,14 +33,19 @@ bool shmb_name_valid(const char *name) {
 }
 
 bool segment_plan(const struct geometry *g, struct superblock *out) {
-    if (g->channels < 1 || g->channels > MAX_CHANNELS || g->slots < 2 || g->slots > MAX_SLOTS || g->slots & (g->slots - 1))
+    if (g->channels < 1 || g->channels > MAX_CHANNELS || g->slots < 2 || g->slots > MAX_SLOTS ||
+        g->slots & (g->slots - 1))
         return false;
     for (int d = REQUEST; d <= REPLY; d++)
-        if (g->meta_bytes[d] % ALIGNMENT || g->body_bytes[d] % ALIGNMENT || !g->body_bytes[d] || g->meta_bytes[d] < 256 ||
-            g->meta_bytes[d] > UINT32_MAX || g->body_bytes[d] > (uint64_t)1 << 40)
+        if (g->meta_bytes[d] % ALIGNMENT || g->body_bytes[d] % ALIGNMENT || !g->body_bytes[d] ||
+            g->meta_bytes[d] < 256 || g->meta_bytes[d] > UINT32_MAX ||
+            g->body_bytes[d] > (uint64_t)1 << 40)
             return false;
-    *out = (struct superblock){.magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION, .features = SEGMENT_FEATURES,
-                               .channels = g->channels, .slots = g->slots};
+    *out = (struct superblock){.magic = SEGMENT_MAGIC,
+                               .version = SEGMENT_VERSION,
+                               .features = SEGMENT_FEATURES,
+                               .channels = g->channels,
+                               .slots = g->slots};
     memcpy(out->meta_bytes, g->meta_bytes, sizeof out->meta_bytes);
     memcpy(out->body_bytes, g->body_bytes, sizeof out->body_bytes);
     out->channel_offset = CHANNELS_AT;
@@ -45,7 +57,8 @@ bool segment_plan(const struct geometry *g, struct superblock *out) {
 }
 
 void shmb_segment_name(const char *name, const char *session, char *out) {
-    snprintf(out, NAME_ROOM, "/shmb.%.*s%s%s", NAME_BYTES, name, session ? "~" : "", session ? session : "");
+    snprintf(out, NAME_ROOM, "/shmb.%.*s%s%s", NAME_BYTES, name, session ? "~" : "",
+             session ? session : "");
 }
 
 void shmb_semaphore_name(const char *session, int channel, char *out) {
@@ -68,11 +81,12 @@ static shmb_status map(struct segment *s, struct error *e) {
 
 static void in_child(struct inherited *handle) {
     struct segment *s = (struct segment *)((char *)handle - offsetof(struct segment, inherited));
-    fork_close(&s->fd);                                  /* with its locks */
+    fork_close(&s->fd);                                 /* with its locks */
     if (s->base) mprotect(s->base, s->size, PROT_READ); /* kept arrays can be read */
 }
 
-shmb_status segment_format(int fd, const struct superblock *plan, struct segment *out, struct error *e) {
+shmb_status segment_format(int fd, const struct superblock *plan, struct segment *out,
+                           struct error *e) {
     *out = (struct segment){.fd = fd, .size = plan->size, .block = *plan};
     if (map(out, e)) return e->status;
     fork_hold();
@@ -85,37 +99,49 @@ shmb_status segment_format(int fd, const struct superblock *plan, struct segment
 
 static shmb_status check_file(const struct stat *st, const char *name, struct error *e) {
     if (st->st_uid != geteuid())
-        return fail(e, SHMB_PERMISSION, "the segment of \"%s\" belongs to user %u, expected %u: run host and runner as one user", name,
-                    st->st_uid, geteuid());
+        return fail(
+            e, SHMB_PERMISSION,
+            "the segment of \"%s\" belongs to user %u, expected %u: run host and runner as one user",
+            name, st->st_uid, geteuid());
     if (st->st_mode & 077)
-        return fail(e, SHMB_PERMISSION, "the segment of \"%s\" has mode %o, expected 600: others could write to it", name,
-                    st->st_mode & 0777);
+        return fail(e, SHMB_PERMISSION,
+                    "the segment of \"%s\" has mode %o, expected 600: others could write to it",
+                    name, st->st_mode & 0777);
     if (st->st_size < (off_t)sizeof(struct superblock))
-        return fail(e, SHMB_CORRUPT, "the segment of \"%s\" has %lld bytes, expected at least %zu: it is no shmbridge segment", name,
-                    (long long)st->st_size, sizeof(struct superblock));
+        return fail(
+            e, SHMB_CORRUPT,
+            "the segment of \"%s\" has %lld bytes, expected at least %zu: it is no shmbridge segment",
+            name, (long long)st->st_size, sizeof(struct superblock));
     return SHMB_OK;
 }
 
 /* Every size and offset follows from the geometry: compute them again and compare. */
-static shmb_status check_block(const struct superblock *b, uint64_t size, const char *name, struct error *e) {
+static shmb_status check_block(const struct superblock *b, uint64_t size, const char *name,
+                               struct error *e) {
     if (b->magic != SEGMENT_MAGIC)
-        return fail(e, SHMB_CORRUPT, "the segment of \"%s\" does not begin as a shmbridge segment does: remove /dev/shm/shmb.%s", name, name);
+        return fail(
+            e, SHMB_CORRUPT,
+            "the segment of \"%s\" does not begin as a shmbridge segment does: remove /dev/shm/shmb.%s",
+            name, name);
     if (b->version != SEGMENT_VERSION || b->features & ~SEGMENT_FEATURES)
-        return fail(e, SHMB_INCOMPATIBLE,
-                    "the host of \"%s\" speaks version %u with features %x, this library version %u with features %x: install the same "
-                    "shmbridge on both sides",
-                    name, b->version, b->features, SEGMENT_VERSION, SEGMENT_FEATURES);
+        return fail(
+            e, SHMB_INCOMPATIBLE,
+            "the host of \"%s\" speaks version %u with features %x, this library version %u with features %x: install the same "
+            "shmbridge on both sides",
+            name, b->version, b->features, SEGMENT_VERSION, SEGMENT_FEATURES);
     struct geometry g = {.channels = b->channels, .slots = b->slots};
     memcpy(g.meta_bytes, b->meta_bytes, sizeof g.meta_bytes);
     memcpy(g.body_bytes, b->body_bytes, sizeof g.body_bytes);
     struct superblock expected;
-    if (!segment_plan(&g, &expected) || expected.size != b->size || expected.channel_offset != b->channel_offset ||
+    if (!segment_plan(&g, &expected) || expected.size != b->size ||
+        expected.channel_offset != b->channel_offset ||
         expected.channel_stride != b->channel_stride || expected.slot_offset != b->slot_offset ||
         expected.slot_stride != b->slot_stride)
-        return fail(e, SHMB_CORRUPT, "the segment of \"%s\" has sizes that contradict each other", name);
+        return fail(e, SHMB_CORRUPT, "the segment of \"%s\" has sizes that contradict each other",
+                    name);
     if (b->size != size)
-        return fail(e, SHMB_CORRUPT, "the segment of \"%s\" has %llu bytes, but says %llu", name, (unsigned long long)size,
-                    (unsigned long long)b->size);
+        return fail(e, SHMB_CORRUPT, "the segment of \"%s\" has %llu bytes, but says %llu", name,
+                    (unsigned long long)size, (unsigned long long)b->size);
     return SHMB_OK;
 }
 
@@ -138,9 +164,13 @@ static shmb_status attach(const char *name, struct segment *out, struct error *e
     shmb_segment_name(name, NULL, path);
     int fd = shm_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
     if (fd < 0 && errno == ENOENT)
-        return fail(e, SHMB_NO_HOST, "there is no host named \"%s\": start one first, e.g. shmbridge serve %s", name, name);
+        return fail(e, SHMB_NO_HOST,
+                    "there is no host named \"%s\": start one first, e.g. shmbridge serve %s", name,
+                    name);
     if (fd < 0 && errno == EACCES)
-        return fail(e, SHMB_PERMISSION, "the segment of \"%s\" belongs to another user: run host and runner as one user", name);
+        return fail(
+            e, SHMB_PERMISSION,
+            "the segment of \"%s\" belongs to another user: run host and runner as one user", name);
     if (fd < 0) return fail_errno(e, "cannot open the segment");
     if (segment_read(fd, name, out, e)) fork_watch(&out->inherited, in_child);
     else close(fd);
@@ -166,10 +196,13 @@ void segment_detach(struct segment *s) {
     s->base = NULL;
 }
 
-struct host_line *segment_host_line(const struct segment *s) { return (struct host_line *)((uint8_t *)s->base + HOST_LINE_AT); }
+struct host_line *segment_host_line(const struct segment *s) {
+    return (struct host_line *)((uint8_t *)s->base + HOST_LINE_AT);
+}
 
 struct runner_line *segment_runner_line(const struct segment *s, uint32_t channel) {
-    return (struct runner_line *)((uint8_t *)s->base + s->block.channel_offset + channel * s->block.channel_stride);
+    return (struct runner_line *)((uint8_t *)s->base + s->block.channel_offset +
+                                  channel * s->block.channel_stride);
 }
 
 struct channel_line *segment_channel_line(const struct segment *s, uint32_t channel) {
@@ -180,7 +213,8 @@ struct lane segment_lane(const struct segment *s, uint32_t channel, int directio
     const struct superblock *b = &s->block;
     uint8_t *rings = (uint8_t *)(segment_channel_line(s, channel) + 1);
     uint8_t *slots = (uint8_t *)s->base + b->slot_offset + channel * b->slot_stride;
-    return (struct lane){.ring = (struct descriptor *)(rings + (direction ? ring_bytes(b->slots) : 0)),
+    return (struct lane){.ring =
+                             (struct descriptor *)(rings + (direction ? ring_bytes(b->slots) : 0)),
                          .slots = slots + (direction ? lane_bytes(b, REQUEST) : 0),
                          .count = b->slots,
                          .meta_bytes = b->meta_bytes[direction],
@@ -198,7 +232,8 @@ sem_t *segment_bell(const struct segment *s, int channel, struct error *e) {
     shmb_semaphore_name(session, channel, name);
     sem_t *bell = sem_open(name, 0);
     if (bell != SEM_FAILED) return bell;
-    if (errno == ENOENT) fail(e, SHMB_NO_HOST, "the host is gone: its semaphore %s does not exist", name);
+    if (errno == ENOENT)
+        fail(e, SHMB_NO_HOST, "the host is gone: its semaphore %s does not exist", name);
     else fail_errno(e, "cannot open a semaphore");
     return NULL;
 }

@@ -24,7 +24,8 @@ struct geometry {
 /* Fills in where everything lies, and the size; false when the geometry cannot be. */
 bool segment_plan(const struct geometry *g, struct superblock *out);
 /* Maps fd, a new file of plan->size bytes that only we know, and writes the superblock. Takes fd over on success. */
-shmb_status segment_format(int fd, const struct superblock *plan, struct segment *out, struct error *e);
+shmb_status segment_format(int fd, const struct superblock *plan, struct segment *out,
+                           struct error *e);
 /* Opens and maps a named segment, and checks all of it: owner, mode, size, magic, version, geometry. Errors: NO_HOST
  * (no such name), PERMISSION, INCOMPATIBLE, CORRUPT, SYSTEM. */
 shmb_status segment_attach(const char *name, struct segment *out, struct error *e);

@@ -16,16 +16,19 @@
 /* ---- Encode -------------------------------------------------------------------------------------------------- */
 
 /* What a dtype is called there; NULL when it has no form. */
-static const char *type_of(shmb_dtype dtype) { return spec_type(dtype == SHMB_BOOL ? SHMB_UINT8 : dtype); }
+static const char *type_of(shmb_dtype dtype) {
+    return spec_type(dtype == SHMB_BOOL ? SHMB_UINT8 : dtype);
+}
 
 static bool has_form(const shmb_tensor *t, shmb_sink *bytes) {
     if ((t->kind == SHMB_TENSOR || t->kind == SHMB_STRING) && type_of(t->dtype)) return true;
-    sink_fail(bytes, SHMB_UNSUPPORTED,
-              "\"%.100s\": a bitstream has no %s: send another dtype, or use serdes=flatbuffers or serdes=json",
-              t->name,
-              t->kind == SHMB_STRINGS  ? "lists of strings"
-              : t->kind == SHMB_RAGGED ? "lists of rows"
-                                       : shmb_dtype_name(t->dtype));
+    sink_fail(
+        bytes, SHMB_UNSUPPORTED,
+        "\"%.100s\": a bitstream has no %s: send another dtype, or use serdes=flatbuffers or serdes=json",
+        t->name,
+        t->kind == SHMB_STRINGS  ? "lists of strings"
+        : t->kind == SHMB_RAGGED ? "lists of rows"
+                                 : shmb_dtype_name(t->dtype));
     return false;
 }
 
@@ -62,9 +65,10 @@ static void put_request(const shmb_tensor *fields, int64_t n, shmb_sink *bytes) 
 
 static void put_advice(const shmb_tensor *t, int64_t n, shmb_sink *bytes) {
     if (n != 1) {
-        sink_fail(bytes, SHMB_MISMATCH,
-                  "a bitstream's advice is one tensor, found %lld: use serdes=flatbuffers or serdes=json",
-                  (long long)n);
+        sink_fail(
+            bytes, SHMB_MISMATCH,
+            "a bitstream's advice is one tensor, found %lld: use serdes=flatbuffers or serdes=json",
+            (long long)n);
         return;
     }
     if (!has_form(t, bytes)) return;
@@ -77,8 +81,8 @@ static void put_advice(const shmb_tensor *t, int64_t n, shmb_sink *bytes) {
         memcpy(to + i, &(int32_t){((const uint8_t *)t->data)[i] != 0}, sizeof *to);
 }
 
-static shmb_status encode(void *context, shmb_side side, const shmb_tensor *fields, int64_t n, shmb_dtype want,
-                          shmb_sink *bytes) {
+static shmb_status encode(void *context, shmb_side side, const shmb_tensor *fields, int64_t n,
+                          shmb_dtype want, shmb_sink *bytes) {
     (void)context, (void)want;
     if (side == SHMB_REQUEST) put_request(fields, n, bytes);
     else put_advice(fields, n, bytes);
@@ -101,14 +105,17 @@ static shmb_status read_request(const uint8_t *bytes, size_t size, shmb_sink *me
     struct spec spec;
     const uint8_t *newline = size ? memchr(bytes, '\n', size) : NULL;
     if (!newline)
-        return sink_fail(message, SHMB_CORRUPT, "expected a header line of JSON, found %zu bytes without a newline",
-                         size);
-    if (spec_read(&spec, bytes, (size_t)(newline - bytes), message->error)) return message->error->status;
+        return sink_fail(message, SHMB_CORRUPT,
+                         "expected a header line of JSON, found %zu bytes without a newline", size);
+    if (spec_read(&spec, bytes, (size_t)(newline - bytes), message->error))
+        return message->error->status;
     size_t left = size - (size_t)(newline + 1 - bytes);
     if (left == 0 || left - 1 != spec.bytes || bytes[size - 1] != '\n')
-        sink_fail(message, SHMB_CORRUPT,
-                  "expected the header line's %zu bytes of tensors and a newline, found %zu bytes%s", spec.bytes, left,
-                  left && left - 1 == spec.bytes ? ", the last of which is another" : "");
+        sink_fail(
+            message, SHMB_CORRUPT,
+            "expected the header line's %zu bytes of tensors and a newline, found %zu bytes%s",
+            spec.bytes, left,
+            left && left - 1 == spec.bytes ? ", the last of which is another" : "");
     else add_fields(&spec, newline + 1, message);
     spec_free(&spec);
     return message->error->status;
@@ -125,13 +132,16 @@ static bool copy_bools(uint8_t *to, const uint8_t *bytes, int64_t count, size_t 
     return true;
 }
 
-static shmb_status read_advice(const uint8_t *bytes, size_t size, shmb_dtype want, shmb_sink *message) {
+static shmb_status read_advice(const uint8_t *bytes, size_t size, shmb_dtype want,
+                               shmb_sink *message) {
     size_t width = want == SHMB_BOOL && size != 1 ? sizeof(int32_t) : shmb_dtype_size(want);
     if (want == SHMB_ANY)
-        return sink_fail(message, SHMB_MISMATCH,
-                         "bitstream carries no dtype: ask with shmb_evaluate_as, or evaluate(..., dtype=)");
+        return sink_fail(
+            message, SHMB_MISMATCH,
+            "bitstream carries no dtype: ask with shmb_evaluate_as, or evaluate(..., dtype=)");
     if (!type_of(want))
-        return sink_fail(message, SHMB_UNSUPPORTED, "a bitstream has no %s: use serdes=flatbuffers or serdes=json",
+        return sink_fail(message, SHMB_UNSUPPORTED,
+                         "a bitstream has no %s: use serdes=flatbuffers or serdes=json",
                          shmb_dtype_name(want));
     if (size % width)
         return sink_fail(
@@ -143,15 +153,17 @@ static shmb_status read_advice(const uint8_t *bytes, size_t size, shmb_dtype wan
     if (!to || message->error->status) return message->error->status;
     if (want != SHMB_BOOL && size) memcpy(to, bytes, size);
     if (want == SHMB_BOOL && !copy_bools(to, bytes, count, width))
-        return sink_fail(message, SHMB_INEXACT,
-                         "expected advice of dtype bool, 0 or 1, found another number: ask for int32");
+        return sink_fail(
+            message, SHMB_INEXACT,
+            "expected advice of dtype bool, 0 or 1, found another number: ask for int32");
     return message->error->status;
 }
 
-static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size, shmb_dtype want,
-                          shmb_sink *message) {
+static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size,
+                          shmb_dtype want, shmb_sink *message) {
     (void)context;
-    return side == SHMB_REQUEST ? read_request(bytes, size, message) : read_advice(bytes, size, want, message);
+    return side == SHMB_REQUEST ? read_request(bytes, size, message)
+                                : read_advice(bytes, size, want, message);
 }
 
 const shmb_serdes serdes_bitstream = {

@@ -14,9 +14,15 @@ struct lane {
     size_t meta_bytes, body_bytes, slot_bytes;
 };
 
-static inline uint8_t *lane_meta(const struct lane *l, uint32_t slot) { return l->slots + slot * l->slot_bytes; }
-static inline uint8_t *lane_body(const struct lane *l, uint32_t slot) { return lane_meta(l, slot) + l->meta_bytes; }
-static inline uint32_t lane_all(const struct lane *l) { return l->count == 32 ? ~0u : (1u << l->count) - 1; }
+static inline uint8_t *lane_meta(const struct lane *l, uint32_t slot) {
+    return l->slots + slot * l->slot_bytes;
+}
+static inline uint8_t *lane_body(const struct lane *l, uint32_t slot) {
+    return lane_meta(l, slot) + l->meta_bytes;
+}
+static inline uint32_t lane_all(const struct lane *l) {
+    return l->count == 32 ? ~0u : (1u << l->count) - 1;
+}
 
 /* What the sender knows the receiver to know of a layout id. */
 struct sent {
@@ -60,14 +66,18 @@ static inline bool sender_returns(struct sender *s, uint32_t slots) {
     return true;
 }
 
-static inline const struct layout *sender_guess(const struct sender *s) { return s->layouts[s->guess].layout; }
+static inline const struct layout *sender_guess(const struct sender *s) {
+    return s->layouts[s->guess].layout;
+}
 /* Sends what was built in (or is now copied into) that slot's body. The slot is no longer ours, unless the message went
  * inline. Errors, with nothing sent: what stuck in the builder, INVALID, TOO_LARGE, NO_MEMORY. */
 shmb_status sender_send(struct sender *s, struct builder *b, int slot, const struct envelope *e);
 /* Sends a scalar called "advice", inline, when the last message was one too: then there is nothing to build. */
-bool sender_send_advice(struct sender *s, shmb_dtype dtype, const uint8_t *value, const struct envelope *e);
+bool sender_send_advice(struct sender *s, shmb_dtype dtype, const uint8_t *value,
+                        const struct envelope *e);
 /* Sends a failure and its text, cut to what fits; inline when slot is -1. */
-void sender_fail(struct sender *s, int slot, const struct envelope *e, const char *text, size_t bytes);
+void sender_fail(struct sender *s, int slot, const struct envelope *e, const char *text,
+                 size_t bytes);
 
 /* A layout id as the receiver knows it. */
 struct known {
@@ -75,7 +85,7 @@ struct known {
     int64_t *dims;
     struct extent *places; /* of each field in the body */
     size_t bytes;          /* of the body */
-    uint64_t version;      /* of layout and dims together; never used twice in a process's receiver */
+    uint64_t version; /* of layout and dims together; never used twice in a process's receiver */
 };
 
 struct receiver {
@@ -93,16 +103,18 @@ struct receiver {
 
 /* A message as it came in. */
 struct incoming {
-    struct descriptor d;     /* a private copy */
-    const struct known *of;  /* NULL for a failure */
-    const uint8_t *body;     /* in the slot, or in d.data */
-    const int64_t *lists;    /* the offsets of its lists, one after another; NULL without lists */
-    const char *text;        /* of a failure; d.text bytes, in the slot or in d.data: copy, never trust */
+    struct descriptor d;    /* a private copy */
+    const struct known *of; /* NULL for a failure */
+    const uint8_t *body;    /* in the slot, or in d.data */
+    const int64_t *lists;   /* the offsets of its lists, one after another; NULL without lists */
+    const char *text; /* of a failure; d.text bytes, in the slot or in d.data: copy, never trust */
 };
 
 void receiver_start(struct receiver *r, uint32_t generation);
 void receiver_free(struct receiver *r);
-static inline bool receiver_ready(const struct receiver *r) { return ring_has(r->lane.ring, r->lane.count, r->position); }
+static inline bool receiver_ready(const struct receiver *r) {
+    return ring_has(r->lane.ring, r->lane.count, r->position);
+}
 /* Takes the message that is ready. SHMB_CORRUPT with *why when it lies; then nothing more may be taken. */
 shmb_status receiver_take(struct receiver *r, struct incoming *in, const char **why);
 /* Fills *out for one field of a message. */

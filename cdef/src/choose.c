@@ -87,18 +87,24 @@ static double weight(const shmb_tensor *t, shmb_choice how, int64_t i, double mo
     return x == most ? 1 : exponential(x - most); /* infinity less infinity is a NaN */
 }
 
-static shmb_status sample(const shmb_tensor *t, shmb_choice how, double most, uint64_t *random, int64_t *action, const char **why) {
+static shmb_status sample(const shmb_tensor *t, shmb_choice how, double most, uint64_t *random,
+                          int64_t *action, const char **why) {
     const double infinity = __builtin_inf();
     double sum = 0, at;
     if (how == SHMB_SAMPLE_LOGITS && most == -infinity)
-        return refuse(why, SHMB_MODEL, "expected a logit that may be chosen, found -infinity alone");
+        return refuse(why, SHMB_MODEL,
+                      "expected a logit that may be chosen, found -infinity alone");
     for (int64_t i = 0; i < t->size; i++) {
         double x = weight(t, how, i, most);
-        if (x < 0) return refuse(why, SHMB_MODEL, "expected probabilities to sample from, found a negative number: are these logits?");
+        if (x < 0)
+            return refuse(
+                why, SHMB_MODEL,
+                "expected probabilities to sample from, found a negative number: are these logits?");
         sum += x;
     }
     if (!(sum > 0 && sum < infinity))
-        return refuse(why, SHMB_MODEL, "expected probabilities to sample from, found a sum of zero or infinity");
+        return refuse(why, SHMB_MODEL,
+                      "expected probabilities to sample from, found a sum of zero or infinity");
     at = shmb_random(random) * sum;
     for (int64_t i = 0; i < t->size; i++) {
         double x = weight(t, how, i, most);
@@ -110,16 +116,23 @@ static shmb_status sample(const shmb_tensor *t, shmb_choice how, double most, ui
 
 static bool is_integer(shmb_dtype dtype) { return dtype >= SHMB_BOOL && dtype <= SHMB_UINT64; }
 
-shmb_status shmb_choose(const shmb_tensor *t, shmb_choice how, uint64_t *random, int64_t *action, const char **why) {
+shmb_status shmb_choose(const shmb_tensor *t, shmb_choice how, uint64_t *random, int64_t *action,
+                        const char **why) {
     if ((unsigned)how > SHMB_SAMPLE_PROBABILITIES)
-        return refuse(why, SHMB_INVALID, "expected argmax, or logits or probabilities to sample from");
+        return refuse(why, SHMB_INVALID,
+                      "expected argmax, or logits or probabilities to sample from");
     if (t->kind != SHMB_TENSOR || !shmb_dtype_size(t->dtype))
-        return refuse(why, SHMB_MISMATCH, "expected a tensor of numbers to choose from, found text or a list");
-    if (!t->size) return refuse(why, SHMB_MISMATCH, "expected a tensor of numbers to choose from, found an empty one");
+        return refuse(why, SHMB_MISMATCH,
+                      "expected a tensor of numbers to choose from, found text or a list");
+    if (!t->size)
+        return refuse(why, SHMB_MISMATCH,
+                      "expected a tensor of numbers to choose from, found an empty one");
     if (t->size == 1 && is_integer(t->dtype))
-        return convert_tensor(t, SHMB_INT64, action) < 0 ? SHMB_OK
-                                                         : refuse(why, SHMB_MODEL, "expected an action, found a number beyond int64");
-    if (!t->rank) return refuse(why, SHMB_MISMATCH, "expected an action as an integer, found a single float");
+        return convert_tensor(t, SHMB_INT64, action) < 0
+                   ? SHMB_OK
+                   : refuse(why, SHMB_MODEL, "expected an action, found a number beyond int64");
+    if (!t->rank)
+        return refuse(why, SHMB_MISMATCH, "expected an action as an integer, found a single float");
     int64_t best = greatest(t);
     if (best < 0) return refuse(why, SHMB_MODEL, "expected numbers to choose from, found a NaN");
     if (how == SHMB_ARGMAX) return *action = best, SHMB_OK;

@@ -36,25 +36,32 @@ void shmb_codec_clear(shmb_codec *c) {
     builder_start(&c->message, c->memory.base, c->memory.room, NULL);
 }
 
-void *shmb_codec_add(shmb_codec *c, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank, const int64_t *dims,
-                     int64_t **offsets) {
+void *shmb_codec_add(shmb_codec *c, const char *name, shmb_dtype dtype, shmb_kind kind,
+                     int32_t rank, const int64_t *dims, int64_t **offsets) {
     return builder_add(&c->message, name, dtype, kind, rank, dims, offsets);
 }
 
-shmb_status shmb_codec_encode(shmb_codec *c, shmb_side side, shmb_dtype want, const void **bytes, size_t *size) {
+shmb_status shmb_codec_encode(shmb_codec *c, shmb_side side, shmb_dtype want, const void **bytes,
+                              size_t *size) {
     const shmb_tensor *fields = builder_tensors(&c->message);
     c->bytes.size = 0;
     if (!fields) return fail(&c->error, SHMB_NO_MEMORY, "no memory for a message");
-    shmb_status status = c->error.status ? c->error.status : serdes_encode(c->serdes, side, fields, c->message.count, want, &c->bytes, &c->error);
+    shmb_status status = c->error.status ? c->error.status
+                                         : serdes_encode(c->serdes, side, fields, c->message.count,
+                                                         want, &c->bytes, &c->error);
     *bytes = c->bytes.data;
     *size = c->bytes.size;
     return status;
 }
 
-shmb_status shmb_codec_decode(shmb_codec *c, shmb_side side, const void *bytes, size_t size, shmb_dtype *want) {
+shmb_status shmb_codec_decode(shmb_codec *c, shmb_side side, const void *bytes, size_t size,
+                              shmb_dtype *want) {
     shmb_codec_clear(c);
-    if (serdes_decode(c->serdes, side, bytes, size, want, &c->message, &c->error)) return c->error.status;
-    return builder_tensors(&c->message) ? SHMB_OK : fail(&c->error, SHMB_NO_MEMORY, "no memory for a message");
+    if (serdes_decode(c->serdes, side, bytes, size, want, &c->message, &c->error))
+        return c->error.status;
+    return builder_tensors(&c->message)
+               ? SHMB_OK
+               : fail(&c->error, SHMB_NO_MEMORY, "no memory for a message");
 }
 
 const shmb_tensor *shmb_codec_fields(const shmb_codec *c, int64_t *count) {

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#define STORE(type, value)                  \
-    do {                                    \
-        type stored = (type)(value);        \
-        memcpy(out, &stored, sizeof stored); \
+#define STORE(type, value)                                                                         \
+    do {                                                                                           \
+        type stored = (type)(value);                                                               \
+        memcpy(out, &stored, sizeof stored);                                                       \
     } while (0)
 
 static bool store_integer(int64_t v, shmb_dtype dtype, void *out) {
@@ -31,7 +31,8 @@ static bool store_half(double v, void *out) {
     uint16_t sign = (uint16_t)(b >> 16 & 0x8000);
     uint32_t significand = (b & 0x7fffff) | 0x800000;
     int exponent = (int)(b >> 23 & 0xff) - 127;
-    int drop = exponent < -14 ? -1 - exponent : 13; /* bits of the significand that a half has no room for */
+    int drop = exponent < -14 ? -1 - exponent
+                              : 13; /* bits of the significand that a half has no room for */
     if (v != v) STORE(uint16_t, 0x7e00);
     else if (exponent == 128) STORE(uint16_t, sign | 0x7c00);
     else if (f == 0) STORE(uint16_t, sign);
@@ -61,7 +62,8 @@ bool convert_f64(double v, shmb_dtype dtype, void *out) {
         STORE(uint64_t, v);
         return true;
     default:
-        if (!(v >= -9223372036854775808.0 && v < 9223372036854775808.0) || (double)(int64_t)v != v) return false;
+        if (!(v >= -9223372036854775808.0 && v < 9223372036854775808.0) || (double)(int64_t)v != v)
+            return false;
         return store_integer((int64_t)v, dtype, out);
     }
 }
@@ -93,9 +95,16 @@ float bfloat_value(uint16_t bfloat) {
 /* One element of a dtype, into another. */
 static bool convert_element(shmb_dtype from, const uint8_t *at, shmb_dtype to, void *out) {
     union {
-        int8_t i8; int16_t i16; int32_t i32; int64_t i64;
-        uint8_t u8; uint16_t u16; uint32_t u32; uint64_t u64;
-        float f32; double f64;
+        int8_t i8;
+        int16_t i16;
+        int32_t i32;
+        int64_t i64;
+        uint8_t u8;
+        uint16_t u16;
+        uint32_t u32;
+        uint64_t u64;
+        float f32;
+        double f64;
     } v;
     memcpy(&v, at, shmb_dtype_size(from));
     switch (from) {
@@ -110,7 +119,8 @@ static bool convert_element(shmb_dtype from, const uint8_t *at, shmb_dtype to, v
     case SHMB_UINT64:
         if (v.u64 <= INT64_MAX) return convert_i64((int64_t)v.u64, to, out);
         if (to == SHMB_UINT64) return memcpy(out, &v.u64, sizeof v.u64), true;
-        return (double)v.u64 < 18446744073709551616.0 && (uint64_t)(double)v.u64 == v.u64 && convert_f64((double)v.u64, to, out);
+        return (double)v.u64 < 18446744073709551616.0 && (uint64_t)(double)v.u64 == v.u64 &&
+               convert_f64((double)v.u64, to, out);
     case SHMB_FLOAT16: return convert_f64(half_value(v.u16), to, out);
     case SHMB_BFLOAT16: return convert_f64(bfloat_value(v.u16), to, out);
     case SHMB_FLOAT32: return convert_f64(v.f32, to, out);
@@ -123,6 +133,8 @@ static bool convert_element(shmb_dtype from, const uint8_t *at, shmb_dtype to, v
 int64_t convert_tensor(const shmb_tensor *from, shmb_dtype dtype, void *out) {
     size_t step = shmb_dtype_size(from->dtype), size = shmb_dtype_size(dtype);
     for (int64_t i = 0; i < from->size; i++)
-        if (!convert_element(from->dtype, (const uint8_t *)from->data + (size_t)i * step, dtype, (uint8_t *)out + (size_t)i * size)) return i;
+        if (!convert_element(from->dtype, (const uint8_t *)from->data + (size_t)i * step, dtype,
+                             (uint8_t *)out + (size_t)i * size))
+            return i;
     return -1;
 }

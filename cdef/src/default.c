@@ -21,7 +21,8 @@ struct default_advice {
 static const int64_t no_dims[1];
 
 bool status_lacks_host(shmb_status status) {
-    return status == SHMB_NO_HOST || status == SHMB_BUSY || status == SHMB_HOST_GONE || status == SHMB_CLOSED || status == SHMB_CORRUPT;
+    return status == SHMB_NO_HOST || status == SHMB_BUSY || status == SHMB_HOST_GONE ||
+           status == SHMB_CLOSED || status == SHMB_CORRUPT;
 }
 
 /* A JSON number and nothing else, finite and, if whole, of at most 64 bits: read alike in every locale. */
@@ -30,22 +31,31 @@ static bool read_number(struct default_advice *d, const char *text) {
     struct json_number n;
     size_t size = strlen(text);
     json_start(&j, text, size);
-    if (!json_number(&j, &n) || n.raw_size != size || size >= sizeof d->text || n.kind == JSON_HUGE || !isfinite(n.value)) return false;
+    if (!json_number(&j, &n) || n.raw_size != size || size >= sizeof d->text ||
+        n.kind == JSON_HUGE || !isfinite(n.value))
+        return false;
     if (n.kind == JSON_INT) d->value.i = n.i;
     else if (n.kind == JSON_UINT) d->value.u = n.u;
     else d->value.f = n.value;
-    d->number = (shmb_tensor){.name = "advice", .size = 1, .dims = no_dims, .data = &d->value,
-                              .dtype = n.kind == JSON_INT ? SHMB_INT64 : n.kind == JSON_UINT ? SHMB_UINT64 : SHMB_FLOAT64};
+    d->number = (shmb_tensor){.name = "advice",
+                              .size = 1,
+                              .dims = no_dims,
+                              .data = &d->value,
+                              .dtype = n.kind == JSON_INT    ? SHMB_INT64
+                                       : n.kind == JSON_UINT ? SHMB_UINT64
+                                                             : SHMB_FLOAT64};
     strcpy(d->text, text);
     return true;
 }
 
-shmb_status default_open(struct default_advice **out, const char *text, const struct url *url, struct error *e) {
+shmb_status default_open(struct default_advice **out, const char *text, const struct url *url,
+                         struct error *e) {
     struct default_advice *d = *out = calloc(1, sizeof *d);
     if (!d) return fail(e, SHMB_NO_MEMORY, "no memory for a runner");
     snprintf(d->where, sizeof d->where, "%s://%s", url->scheme, url->where);
     if (read_number(d, text)) return SHMB_OK;
-    return fail(e, SHMB_INVALID, "default_advice=%.60s: expected a finite number, e.g. 0, -1 or 1.5e3", text);
+    return fail(e, SHMB_INVALID,
+                "default_advice=%.60s: expected a finite number, e.g. 0, -1 or 1.5e3", text);
 }
 
 /* Float32 gets the number that is nearest to the text, as from JSON; all others exactly it. */
@@ -54,7 +64,8 @@ static bool convert(struct default_advice *d, shmb_dtype want) {
     if (want == SHMB_ANY) return true;
     d->advice.dtype = want;
     d->advice.data = &d->wanted;
-    if (want != SHMB_FLOAT32 || d->number.dtype != SHMB_FLOAT64) return convert_tensor(&d->number, want, &d->wanted) < 0;
+    if (want != SHMB_FLOAT32 || d->number.dtype != SHMB_FLOAT64)
+        return convert_tensor(&d->number, want, &d->wanted) < 0;
     float nearest = json_float((const uint8_t *)d->text, strlen(d->text));
     memcpy(&d->wanted, &nearest, sizeof nearest);
     return isfinite(nearest);
@@ -67,13 +78,19 @@ static void default_read(shmb_runner *r, uint32_t index, shmb_tensor *out) {
 
 shmb_status default_take(shmb_runner *r, shmb_status failure) {
     struct default_advice *d = r->default_advice;
-    bool nobody = status_lacks_host(failure) || failure == SHMB_TIMEOUT || failure == SHMB_DROPPED || failure == SHMB_MODEL;
+    bool nobody = status_lacks_host(failure) || failure == SHMB_TIMEOUT ||
+                  failure == SHMB_DROPPED || failure == SHMB_MODEL;
     if (!nobody || (unsigned)r->want > SHMB_BFLOAT16) return failure;
     if (!convert(d, r->want))
-        return fail(&r->error, SHMB_INEXACT, "the default advice %s has no exact counterpart in %s: give one that has, or ask for another dtype",
-                    d->text, shmb_dtype_name(r->want));
+        return fail(
+            &r->error, SHMB_INEXACT,
+            "the default advice %s has no exact counterpart in %s: give one that has, or ask for another dtype",
+            d->text, shmb_dtype_name(r->want));
     if (!r->defaulted++)
-        fprintf(stderr, "shmbridge: %s: %s: going on with the default advice %s (counted, not said again)\n", d->where, r->error.message, d->text);
+        fprintf(
+            stderr,
+            "shmbridge: %s: %s: going on with the default advice %s (counted, not said again)\n",
+            d->where, r->error.message, d->text);
     r->advice_count = 1;
     r->advice_dtype = d->advice.dtype;
     r->advice = default_read;

@@ -15,7 +15,8 @@ struct shmb_episode {
 };
 
 /* The text of the last error is agents[0]'s. */
-__attribute__((format(printf, 3, 4))) static shmb_status refuse(const shmb_episode *e, shmb_status status, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static shmb_status
+refuse(const shmb_episode *e, shmb_status status, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(e->agents[0]->why, sizeof e->agents[0]->why, format, args);
@@ -41,7 +42,10 @@ static int64_t find(const shmb_episode *e, const char *name) {
 static int64_t find_named(shmb_episode *e, const char *name, int64_t otherwise) {
     int64_t i = name ? find(e, name) : otherwise;
     if (i < e->count) return i;
-    if (!e->wrong) e->wrong = refuse(e, SHMB_INVALID, "the environment names an agent \"%.100s\", which the driver was not given", name);
+    if (!e->wrong)
+        e->wrong = refuse(
+            e, SHMB_INVALID,
+            "the environment names an agent \"%.100s\", which the driver was not given", name);
     return otherwise;
 }
 
@@ -78,7 +82,8 @@ static void add_own(const shmb_episode *e, const shmb_agent *agent, bool done, b
 }
 
 /* Finds the field that the action is made of. */
-static shmb_status read_advice(const shmb_episode *e, const shmb_agent *agent, shmb_agent *own, shmb_action *action) {
+static shmb_status read_advice(const shmb_episode *e, const shmb_agent *agent, shmb_agent *own,
+                               shmb_action *action) {
     shmb_runner *r = agent->runner;
     int64_t count = shmb_advice_count(r);
     shmb_tensor t;
@@ -87,8 +92,11 @@ static shmb_status read_advice(const shmb_episode *e, const shmb_agent *agent, s
         if (count == 1 || (agent->advice && strcmp(t.name, agent->advice) == 0)) action->advice = t;
     }
     if (action->advice.name || (!agent->advice && agent->choice == SHMB_RAW)) return SHMB_OK;
-    return refuse(e, SHMB_MISMATCH, "agent \"%.60s\": expected advice %s%.60s, found %lld fields: shmb_agent.advice names one", name_of(agent),
-                  agent->advice ? "called " : "of one field", agent->advice ? agent->advice : "", (long long)count);
+    return refuse(
+        e, SHMB_MISMATCH,
+        "agent \"%.60s\": expected advice %s%.60s, found %lld fields: shmb_agent.advice names one",
+        name_of(agent), agent->advice ? "called " : "of one field",
+        agent->advice ? agent->advice : "", (long long)count);
 }
 
 static shmb_status ask(shmb_episode *e, shmb_action *action) {
@@ -102,9 +110,12 @@ static shmb_status ask(shmb_episode *e, shmb_action *action) {
     if (status) return refuse(e, status, "%s", shmb_error_message(r));
     own->unsaid = 0;
     if ((status = read_advice(e, agent, own, action))) return status;
-    if ((agent->act && agent->act(agent->context, agent, action)) || agent->choice == SHMB_RAW) return SHMB_OK;
+    if ((agent->act && agent->act(agent->context, agent, action)) || agent->choice == SHMB_RAW)
+        return SHMB_OK;
     status = shmb_choose(&action->advice, agent->choice, &agent->random, &action->index, &why);
-    return status ? refuse(e, status, "agent \"%.60s\", \"%.60s\": %s", name_of(agent), action->advice.name, why) : SHMB_OK;
+    return status ? refuse(e, status, "agent \"%.60s\", \"%.60s\": %s", name_of(agent),
+                           action->advice.name, why)
+                  : SHMB_OK;
 }
 
 /* ---- The episode ---- */
@@ -121,8 +132,10 @@ static void report(const shmb_episode *e, const shmb_agent *agent, bool done, bo
 }
 
 /* Why these can be no episode; NULL when they can. */
-static const char *check(const shmb_environment *environment, shmb_agent *const *agents, int64_t count) {
-    if (!environment || environment->size != sizeof *environment || !environment->reset || !environment->step)
+static const char *check(const shmb_environment *environment, shmb_agent *const *agents,
+                         int64_t count) {
+    if (!environment || environment->size != sizeof *environment || !environment->reset ||
+        !environment->step)
         return "expected an environment with its size, reset and step";
     if (count < 1 || !agents) return "expected one agent or more, found none";
     for (shmb_episode e = {.agents = agents}; e.count < count; e.count++) {
@@ -138,7 +151,9 @@ static const char *check(const shmb_environment *environment, shmb_agent *const 
 /* What a callback came to. */
 static shmb_status ended(shmb_episode *e, shmb_status status, const char *which) {
     if (e->wrong) return e->wrong;
-    return status ? refuse(e, status, "the environment's %s failed: %s", which, shmb_strerror(status)) : SHMB_OK;
+    return status
+               ? refuse(e, status, "the environment's %s failed: %s", which, shmb_strerror(status))
+               : SHMB_OK;
 }
 
 /* Nobody advised: does the environment know what to do? */
@@ -147,7 +162,8 @@ static shmb_status without_advice(shmb_episode *e, shmb_status status, shmb_acti
     action->advice = (shmb_tensor){0};
     action->index = 0;
     if (!environment->on_error) return status;
-    shmb_status now = environment->on_error(environment->context, e, status, e->agents[0]->why, action);
+    shmb_status now =
+        environment->on_error(environment->context, e, status, e->agents[0]->why, action);
     return now == status && !e->wrong ? status : ended(e, now, "on_error");
 }
 
@@ -167,7 +183,8 @@ static shmb_status run(shmb_episode *e, int64_t max_steps, bool *interrupted) {
     return status;
 }
 
-shmb_status shmb_drive(const shmb_environment *environment, shmb_agent *const *agents, int64_t count, int64_t max_steps, const char **why) {
+shmb_status shmb_drive(const shmb_environment *environment, shmb_agent *const *agents,
+                       int64_t count, int64_t max_steps, const char **why) {
     shmb_episode e = {.environment = environment, .agents = agents, .count = count};
     bool interrupted = false;
     const char *wrong = check(environment, agents, count);
@@ -183,7 +200,8 @@ shmb_status shmb_drive(const shmb_environment *environment, shmb_agent *const *a
     for (int64_t i = 0; i < count; i++) {
         shmb_agent *a = agents[i];
         if (keeper(&e, a) != a) continue;
-        if (a->learner && !(status && interrupted)) report(&e, a, e.done && !status, status != SHMB_OK);
+        if (a->learner && !(status && interrupted))
+            report(&e, a, e.done && !status, status != SHMB_OK);
         else shmb_discard(a->runner);
     }
     if (!status) *agents[0]->why = 0;

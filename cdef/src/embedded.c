@@ -16,7 +16,8 @@ static struct {
     shmb_status (*open)(const char *, const shmb_options *, shmb_runner **);
     void (*close)(shmb_runner *);
     void *(*feature)(shmb_runner *, const char *, shmb_dtype, int32_t, const int64_t *);
-    void *(*ragged)(shmb_runner *, const char *, shmb_dtype, int64_t, const int64_t *, int32_t, const int64_t *);
+    void *(*ragged)(shmb_runner *, const char *, shmb_dtype, int64_t, const int64_t *, int32_t,
+                    const int64_t *);
     void (*string)(shmb_runner *, const char *, const char *, int64_t);
     void (*strings)(shmb_runner *, const char *, int64_t, const char *const *, const int64_t *);
     shmb_status (*evaluate)(shmb_runner *, shmb_dtype);
@@ -26,16 +27,18 @@ static struct {
     shmb_status (*advice_at)(shmb_runner *, int64_t, shmb_tensor *);
     const char *(*error_message)(const shmb_runner *);
 } python;
-static const char *const names[] = {"shmb_version",     "shmb_open",         "shmb_close",        "shmb_feature",      "shmb_feature_ragged",
-                                    "shmb_set_string",  "shmb_set_strings",  "shmb_evaluate_as",  "shmb_set_deadline", "shmb_interrupt",
-                                    "shmb_advice_count", "shmb_advice_at",   "shmb_error_message"};
+static const char *const names[] = {"shmb_version",      "shmb_open",           "shmb_close",
+                                    "shmb_feature",      "shmb_feature_ragged", "shmb_set_string",
+                                    "shmb_set_strings",  "shmb_evaluate_as",    "shmb_set_deadline",
+                                    "shmb_interrupt",    "shmb_advice_count",   "shmb_advice_at",
+                                    "shmb_error_message"};
 
 struct state {
     struct local local;
     shmb_runner *its;
     _Atomic int forwarded; /* interrupts that it may still have to report */
-    double deadline; /* that it has */
-    int64_t *lengths; /* of a list's rows, for one call */
+    double deadline;       /* that it has */
+    int64_t *lengths;      /* of a list's rows, for one call */
     const char **texts;
     int64_t row_room;
     shmb_tensor *advice;
@@ -55,13 +58,21 @@ static bool load(struct error *e) {
     pthread_mutex_lock(&loading);
     void *found[sizeof names / sizeof *names], *library = loaded ? NULL : library_open(&which, e);
     for (size_t i = 0; library && i < sizeof names / sizeof *names; i++)
-        if (!(found[i] = library_symbol(library, "libshmbridge-python.so", names[i], e))) library = NULL;
+        if (!(found[i] = library_symbol(library, "libshmbridge-python.so", names[i], e)))
+            library = NULL;
     if (library) {
         _Static_assert(sizeof found == sizeof python, "a name for each function");
         memcpy(&python, found, sizeof python);
         loaded = python.open != shmb_open && strcmp(python.version(), shmb_version()) == 0;
-        if (python.open == shmb_open) fail(e, SHMB_UNSUPPORTED, "the library named for those of Python is this very one: build that with `shmbridge embed`");
-        else if (!loaded) fail(e, SHMB_UNSUPPORTED, "libshmbridge-python.so is of version %.40s, this library %s: run `shmbridge embed` with its Python", python.version(), shmb_version());
+        if (python.open == shmb_open)
+            fail(
+                e, SHMB_UNSUPPORTED,
+                "the library named for those of Python is this very one: build that with `shmbridge embed`");
+        else if (!loaded)
+            fail(
+                e, SHMB_UNSUPPORTED,
+                "libshmbridge-python.so is of version %.40s, this library %s: run `shmbridge embed` with its Python",
+                python.version(), shmb_version());
     }
     bool ok = loaded;
     pthread_mutex_unlock(&loading);
@@ -78,7 +89,10 @@ static void release(struct state *s) {
 
 static shmb_status embedded_open(shmb_runner *r, struct url *url, const shmb_options *options) {
     struct error why;
-    if (!load(&why)) return fail(&r->broken, SHMB_UNSUPPORTED, "this library has no runner for \"%.40s://\", and %.440s", url->scheme, why.message);
+    if (!load(&why))
+        return fail(&r->broken, SHMB_UNSUPPORTED,
+                    "this library has no runner for \"%.40s://\", and %.440s", url->scheme,
+                    why.message);
     struct state *s = calloc(1, sizeof *s);
     if (!s) return fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
     char text[2 * URL_ROOM];
@@ -117,7 +131,8 @@ static bool give(struct state *s, const shmb_tensor *f) {
             s->lengths[i] = f->offsets[i + 1] - f->offsets[i];
             s->texts[i] = (const char *)f->data + f->offsets[i];
         }
-        if (f->kind == SHMB_STRINGS) return python.strings(s->its, f->name, rows, s->texts, s->lengths), true;
+        if (f->kind == SHMB_STRINGS)
+            return python.strings(s->its, f->name, rows, s->texts, s->lengths), true;
         to = python.ragged(s->its, f->name, f->dtype, rows, s->lengths, f->rank, f->dims + 2);
     } else {
         to = python.feature(s->its, f->name, f->dtype, f->rank, f->dims);
@@ -139,8 +154,10 @@ static shmb_status embedded_start(shmb_runner *r) {
     double deadline = (double)r->deadline_ns / 1e9;
     if (deadline != s->deadline) python.set_deadline(s->its, s->deadline = deadline);
     shmb_status status = ask(r, s, features);
-    if (status == SHMB_INTERRUPTED && atomic_exchange(&s->forwarded, 0) && !atomic_exchange(&r->interrupted, 0))
-        status = ask(r, s, features); /* that was meant for an earlier question, and has been said */
+    if (status == SHMB_INTERRUPTED && atomic_exchange(&s->forwarded, 0) &&
+        !atomic_exchange(&r->interrupted, 0))
+        status =
+            ask(r, s, features); /* that was meant for an earlier question, and has been said */
     if (status) {
         fail(&r->error, status, "%s", python.error_message(s->its));
         if (status_lasts(status)) r->broken = r->error;
@@ -170,6 +187,12 @@ static void embedded_close(shmb_runner *r) {
     release(s);
 }
 
-const struct runner_kind embedded_runner = {.scheme = "", .open = embedded_open, .begin = local_begin, .start = embedded_start,
-                                            .proceed = local_proceed, .advice = local_advice, .abandon = local_abandon,
-                                            .close = embedded_close, .interrupt = embedded_interrupt};
+const struct runner_kind embedded_runner = {.scheme = "",
+                                            .open = embedded_open,
+                                            .begin = local_begin,
+                                            .start = embedded_start,
+                                            .proceed = local_proceed,
+                                            .advice = local_advice,
+                                            .abandon = local_abandon,
+                                            .close = embedded_close,
+                                            .interrupt = embedded_interrupt};

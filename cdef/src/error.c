@@ -21,7 +21,8 @@ shmb_status fail_errno(struct error *e, const char *what) {
 }
 
 bool status_lasts(shmb_status status) {
-    return status == SHMB_HOST_GONE || status == SHMB_CLOSED || status == SHMB_CORRUPT || status == SHMB_FORKED;
+    return status == SHMB_HOST_GONE || status == SHMB_CLOSED || status == SHMB_CORRUPT ||
+           status == SHMB_FORKED;
 }
 
 const char *shmb_strerror(shmb_status status) {

@@ -12,7 +12,8 @@ struct error {
 };
 
 /* Sets both and returns the status. */
-__attribute__((format(printf, 3, 4))) shmb_status fail(struct error *e, shmb_status status, const char *format, ...);
+__attribute__((format(printf, 3, 4))) shmb_status fail(struct error *e, shmb_status status,
+                                                       const char *format, ...);
 /* The same for a failed system call: appends errno's text. */
 shmb_status fail_errno(struct error *e, const char *what);
 /* Is it for good: does every later question of that runner end so? */

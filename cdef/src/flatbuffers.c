@@ -23,7 +23,9 @@ static bool round_up(size_t *n, size_t to) {
 
 /* ---- Encode -------------------------------------------------------------------------------------------------- */
 
-static size_t list_bytes(const shmb_tensor *t) { return ((size_t)t->dims[0] + 1) * sizeof *t->offsets; }
+static size_t list_bytes(const shmb_tensor *t) {
+    return ((size_t)t->dims[0] + 1) * sizeof *t->offsets;
+}
 
 /* Zeros to `until`, which then is where the frame goes on. */
 static uint8_t *pad(uint8_t *from, uint8_t *until) {
@@ -36,14 +38,15 @@ static uint8_t *put(uint8_t *to, const void *from, size_t size) {
     return to + size;
 }
 
-static void write_frame(const shmb_tensor *tensors, const struct field *fields, uint32_t n, shmb_dtype want,
-                        size_t header, size_t body, uint8_t *to) {
+static void write_frame(const shmb_tensor *tensors, const struct field *fields, uint32_t n,
+                        shmb_dtype want, size_t header, size_t body, uint8_t *to) {
     uint8_t *at = put(put(to, &(uint32_t){want}, 4), &(uint32_t){(uint32_t)header}, 4);
     size_t dims_at = FRONT + header;
     header_write(fields, n, at, header);
     round_up(&dims_at, 8);
     at = pad(at + header, to + dims_at);
-    for (uint32_t i = 0; i < n; i++) at = put(at, tensors[i].dims, field_dims(&fields[i]) * sizeof(int64_t));
+    for (uint32_t i = 0; i < n; i++)
+        at = put(at, tensors[i].dims, field_dims(&fields[i]) * sizeof(int64_t));
     at = to = pad(at, to + body);
     struct extent place = {0};
     for (uint32_t i = 0; i < n; i++) {
@@ -56,8 +59,8 @@ static void write_frame(const shmb_tensor *tensors, const struct field *fields, 
 }
 
 /* The frame's bytes and where its body begins; false when they cannot be counted. */
-static bool measure(const shmb_tensor *tensors, const struct field *fields, uint32_t n, size_t header, size_t *body,
-                    size_t *size) {
+static bool measure(const shmb_tensor *tensors, const struct field *fields, uint32_t n,
+                    size_t header, size_t *body, size_t *size) {
     struct extent place = {0};
     *body = FRONT + header;
     if (!header || !round_up(body, 8)) return false;
@@ -68,12 +71,14 @@ static bool measure(const shmb_tensor *tensors, const struct field *fields, uint
     return round_up(body, ALIGNMENT) && !__builtin_add_overflow(*body, place.end, size);
 }
 
-static shmb_status encode(void *context, shmb_side side, const shmb_tensor *tensors, int64_t count, shmb_dtype want,
-                          shmb_sink *bytes) {
+static shmb_status encode(void *context, shmb_side side, const shmb_tensor *tensors, int64_t count,
+                          shmb_dtype want, shmb_sink *bytes) {
     (void)context;
     uint32_t n = (uint32_t)count;
     struct field *fields = malloc((size_t)count * sizeof *fields + 1);
-    if (!fields) return sink_fail(bytes, SHMB_NO_MEMORY, "no memory for the layout of %lld fields", (long long)count);
+    if (!fields)
+        return sink_fail(bytes, SHMB_NO_MEMORY, "no memory for the layout of %lld fields",
+                         (long long)count);
     for (uint32_t i = 0; i < n; i++)
         fields[i] = (struct field){.name = tensors[i].name,
                                    .name_bytes = (uint32_t)strlen(tensors[i].name),
@@ -82,10 +87,13 @@ static shmb_status encode(void *context, shmb_side side, const shmb_tensor *tens
                                    .rank = (uint8_t)tensors[i].rank};
     size_t header = header_write(fields, n, NULL, 0), body, size;
     if (!measure(tensors, fields, n, header, &body, &size))
-        sink_fail(bytes, SHMB_TOO_LARGE, "%lld fields make a message that cannot be", (long long)count);
+        sink_fail(bytes, SHMB_TOO_LARGE, "%lld fields make a message that cannot be",
+                  (long long)count);
     else {
         uint8_t *to = shmb_sink_bytes(bytes, size);
-        if (to) write_frame(tensors, fields, n, side == SHMB_REQUEST ? want : SHMB_ANY, header, body, to);
+        if (to)
+            write_frame(tensors, fields, n, side == SHMB_REQUEST ? want : SHMB_ANY, header, body,
+                        to);
     }
     free(fields);
     return bytes->error->status;
@@ -100,8 +108,8 @@ struct frame {
 };
 
 /* Field by field: moves *at on, and gives the field's dims. */
-static bool next_field(const struct frame *frame, const struct field *f, const uint8_t **dims_at, int64_t *dims,
-                       struct extent *place) {
+static bool next_field(const struct frame *frame, const struct field *f, const uint8_t **dims_at,
+                       int64_t *dims, struct extent *place) {
     size_t bytes = field_dims(f) * sizeof *dims;
     memcpy(dims, *dims_at, bytes);
     *dims_at += bytes;
@@ -116,12 +124,14 @@ static shmb_status check_places(const struct frame *frame, struct error *e) {
     for (uint32_t i = 0; i < frame->layout->count; i++) {
         const struct field *f = &frame->layout->fields[i];
         if (!next_field(frame, f, &dims_at, dims, &place))
-            return fail(e, SHMB_CORRUPT,
-                        "\"%.100s\": expected sizes of 0 or more that fit the frame's %zu bytes, found others", f->name,
-                        frame->size);
+            return fail(
+                e, SHMB_CORRUPT,
+                "\"%.100s\": expected sizes of 0 or more that fit the frame's %zu bytes, found others",
+                f->name, frame->size);
     }
     if (frame->body + place.end == frame->size) return SHMB_OK;
-    return fail(e, SHMB_CORRUPT, "expected a frame of %zu bytes, found %zu", frame->body + place.end, frame->size);
+    return fail(e, SHMB_CORRUPT, "expected a frame of %zu bytes, found %zu",
+                frame->body + place.end, frame->size);
 }
 
 static void add_fields(const struct frame *frame, shmb_sink *message) {
@@ -131,14 +141,16 @@ static void add_fields(const struct frame *frame, shmb_sink *message) {
     for (uint32_t i = 0; i < frame->layout->count; i++) {
         const struct field *f = &frame->layout->fields[i];
         next_field(frame, f, &dims_at, dims, &place);
-        void *to = shmb_sink_field(message, f->name, (shmb_dtype)f->dtype, (shmb_kind)f->kind, f->rank, dims, &offsets);
+        void *to = shmb_sink_field(message, f->name, (shmb_dtype)f->dtype, (shmb_kind)f->kind,
+                                   f->rank, dims, &offsets);
         if (!to || message->error->status) return;
         if (kind_is_list(f->kind)) {
             memcpy(offsets, body + place.offsets, ((size_t)dims[0] + 1) * sizeof *offsets);
             if (!offsets_valid(offsets, dims[0], dims[1])) {
-                sink_fail(message, SHMB_CORRUPT,
-                          "\"%.100s\": expected offsets from 0, never falling, up to %lld, found others", f->name,
-                          (long long)dims[1]);
+                sink_fail(
+                    message, SHMB_CORRUPT,
+                    "\"%.100s\": expected offsets from 0, never falling, up to %lld, found others",
+                    f->name, (long long)dims[1]);
                 return;
             }
         }
@@ -147,28 +159,32 @@ static void add_fields(const struct frame *frame, shmb_sink *message) {
 }
 
 /* The front and the header, which is copied since its reader wants it aligned. */
-static shmb_status read_layout(struct frame *frame, uint32_t want, uint32_t header, struct error *e) {
+static shmb_status read_layout(struct frame *frame, uint32_t want, uint32_t header,
+                               struct error *e) {
     const char *why = "out of memory";
     uint8_t *copy = malloc(header + (size_t)1);
     if (copy) frame->layout = header_read(memcpy(copy, frame->bytes + FRONT, header), header, &why);
     free(copy);
     if (!frame->layout)
-        return fail(e, strcmp(why, "out of memory") ? SHMB_CORRUPT : SHMB_NO_MEMORY, "the frame's header: %s", why);
+        return fail(e, strcmp(why, "out of memory") ? SHMB_CORRUPT : SHMB_NO_MEMORY,
+                    "the frame's header: %s", why);
     size_t at = FRONT + (size_t)header;
     round_up(&at, 8);
     frame->dims = frame->bytes + at;
     frame->body = at + frame->layout->dims * sizeof(int64_t);
     round_up(&frame->body, ALIGNMENT);
     if (frame->body > frame->size)
-        return fail(e, SHMB_CORRUPT, "expected %u dims up to byte %zu of the frame, found its end at %zu",
+        return fail(e, SHMB_CORRUPT,
+                    "expected %u dims up to byte %zu of the frame, found its end at %zu",
                     frame->layout->dims, frame->body, frame->size);
     if (want > SHMB_BFLOAT16)
-        return fail(e, SHMB_CORRUPT, "expected a dtype wanted of 0 to %d, found %u", SHMB_BFLOAT16, want);
+        return fail(e, SHMB_CORRUPT, "expected a dtype wanted of 0 to %d, found %u", SHMB_BFLOAT16,
+                    want);
     return check_places(frame, e);
 }
 
-static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size, shmb_dtype want,
-                          shmb_sink *message) {
+static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size,
+                          shmb_dtype want, shmb_sink *message) {
     (void)context;
     uint32_t front[2];
     struct frame frame = {.bytes = bytes, .size = size};
@@ -181,13 +197,15 @@ static shmb_status decode(void *context, shmb_side side, const void *bytes, size
     if (read_layout(&frame, front[0], front[1], message->error) == SHMB_OK) {
         const struct field *f = frame.layout->fields;
         if (side == SHMB_ADVICE && want && (frame.layout->count != 1 || f->dtype != want))
-            sink_fail(message, SHMB_MISMATCH, "expected one field of dtype %s, found %u, the first of dtype %s",
+            sink_fail(message, SHMB_MISMATCH,
+                      "expected one field of dtype %s, found %u, the first of dtype %s",
                       shmb_dtype_name(want), frame.layout->count,
                       frame.layout->count ? shmb_dtype_name((shmb_dtype)f->dtype) : "none");
         else add_fields(&frame, message);
     }
     header_free(frame.layout);
-    if (side == SHMB_REQUEST && !message->error->status) shmb_sink_want(message, (shmb_dtype)front[0]);
+    if (side == SHMB_REQUEST && !message->error->status)
+        shmb_sink_want(message, (shmb_dtype)front[0]);
     return message->error->status;
 }
 

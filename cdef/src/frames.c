@@ -31,13 +31,16 @@ static int skip(struct frames *f, size_t size, size_t *used, shmb_runner *r) {
     if (r) {
         runner_begin(r);
         if (!r->stuck.status)
-            fail(&r->stuck, SHMB_TOO_LARGE, "the request is a frame of more than %zu bytes: send less, or give the host more room (Host(request_bytes=...))",
-                 f->limit);
+            fail(
+                &r->stuck, SHMB_TOO_LARGE,
+                "the request is a frame of more than %zu bytes: send less, or give the host more room (Host(request_bytes=...))",
+                f->limit);
     }
     return ASK;
 }
 
-static int frames_feed(void *state, const uint8_t *bytes, size_t size, size_t *used, shmb_runner *r, shmb_dtype *want, struct error *e) {
+static int frames_feed(void *state, const uint8_t *bytes, size_t size, size_t *used, shmb_runner *r,
+                       shmb_dtype *want, struct error *e) {
     struct frames *f = state;
     f->counted.conversations += !f->talking;
     f->talking = true;
@@ -47,8 +50,10 @@ static int frames_feed(void *state, const uint8_t *bytes, size_t size, size_t *u
     if (size < FRAME_HEAD) return MORE;
     uint64_t length = frame_length(bytes);
     if (length > longest_skipped)
-        return (int)fail(e, SHMB_CORRUPT, "expected a frame's length of at most %zu bytes, found %llu: the compiler speaks another protocol",
-                         f->limit, (unsigned long long)length);
+        return (int)fail(
+            e, SHMB_CORRUPT,
+            "expected a frame's length of at most %zu bytes, found %llu: the compiler speaks another protocol",
+            f->limit, (unsigned long long)length);
     if (length > f->limit) {
         *used = FRAME_HEAD;
         f->skip = length;
@@ -58,7 +63,9 @@ static int frames_feed(void *state, const uint8_t *bytes, size_t size, size_t *u
     *used = FRAME_HEAD + (size_t)length;
     if (!r) return ASK;
     runner_begin(r);
-    if (!r->stuck.status) serdes_decode(f->serdes, SHMB_REQUEST, bytes + FRAME_HEAD, (size_t)length, want, &r->builder, &r->stuck);
+    if (!r->stuck.status)
+        serdes_decode(f->serdes, SHMB_REQUEST, bytes + FRAME_HEAD, (size_t)length, want,
+                      &r->builder, &r->stuck);
     return ASK;
 }
 
@@ -72,19 +79,22 @@ static shmb_status encode_failure(struct bytes *out, shmb_status status, const c
     return SHMB_OK;
 }
 
-static shmb_status encode_advice(const struct frames *f, shmb_runner *r, struct bytes *out, struct error *e) {
+static shmb_status encode_advice(const struct frames *f, shmb_runner *r, struct bytes *out,
+                                 struct error *e) {
     int64_t count = shmb_advice_count(r);
     shmb_tensor *fields = calloc((size_t)count + 1, sizeof *fields);
     size_t at = out->size;
     for (int64_t i = 0; fields && i < count; i++) shmb_advice_at(r, i, &fields[i]);
     if (!fields || !frame_begin(out, &at)) fail(e, SHMB_NO_MEMORY, "no memory for a reply");
-    else if (!serdes_encode(f->serdes, SHMB_ADVICE, fields, count, SHMB_ANY, out, e)) frame_end(out, at, 0);
+    else if (!serdes_encode(f->serdes, SHMB_ADVICE, fields, count, SHMB_ANY, out, e))
+        frame_end(out, at, 0);
     if (e->status) out->size = at;
     free(fields);
     return e->status;
 }
 
-static shmb_status frames_answer(void *state, shmb_runner *r, shmb_status status, struct bytes *out) {
+static shmb_status frames_answer(void *state, shmb_runner *r, shmb_status status,
+                                 struct bytes *out) {
     struct frames *f = state;
     struct error e = {0};
     f->counted.asked++;
@@ -112,5 +122,8 @@ static void frames_info(const void *state, shmb_line_info *out) {
     }
 }
 
-const struct protocol frames_protocol = {
-    .feed = frames_feed, .answer = frames_answer, .end = frames_end, .info = frames_info, .free = free};
+const struct protocol frames_protocol = {.feed = frames_feed,
+                                         .answer = frames_answer,
+                                         .end = frames_end,
+                                         .info = frames_info,
+                                         .free = free};

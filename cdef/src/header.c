@@ -5,10 +5,13 @@
 
 enum {
     MAX_BYTES = INT32_MAX - 1, /* FlatBuffers' offsets are 31 bits */
-    MAX_FIELDS = 999999,       /* FlatBuffers' verifier stops at a million tables; one is the layout's */
+    MAX_FIELDS = 999999, /* FlatBuffers' verifier stops at a million tables; one is the layout's */
     PREFIX_BYTES = 36,
     FIELDS_SLOT = 4, /* vtable slots: a layout's fields; a field's name, dtype, kind, rank */
-    NAME_SLOT = 4, DTYPE_SLOT = 6, KIND_SLOT = 8, RANK_SLOT = 10,
+    NAME_SLOT = 4,
+    DTYPE_SLOT = 6,
+    KIND_SLOT = 8,
+    RANK_SLOT = 10,
     FIELD_VTABLE = 14,
     FIELD_BYTES = 12
 };
@@ -17,10 +20,11 @@ enum {
 
 /* All that comes before the fields: count, offset[count] of the fields, field[count], names. */
 static const uint8_t prefix[PREFIX_BYTES] = {
-    28, 0, 0, 0, 'S', 'H', 'M', 'B',          /*  0: offset of the layout; identifier */
-    6, 0, 8, 0, 4, 0,                         /*  8: layout's vtable: its bytes, a layout's bytes, where fields is */
-    12, 0, FIELD_BYTES, 0, 4, 0, 8, 0, 9, 0, 10, 0, 0, 0, /* 14: field's vtable: name, dtype, kind, rank; padding */
-    20, 0, 0, 0, 4, 0, 0, 0                   /* 28: layout: distance back to its vtable, offset of fields */
+    28, 0,  0,           0, 'S', 'H', 'M', 'B', /*  0: offset of the layout; identifier */
+    6,  0,  8,           0, 4,   0, /*  8: layout's vtable: its bytes, a layout's bytes, where fields is */
+    12, 0,  FIELD_BYTES, 0, 4,   0,   8,   0,   9,
+    0,  10, 0,           0, 0, /* 14: field's vtable: name, dtype, kind, rank; padding */
+    20, 0,  0,           0, 4,   0,   0,   0 /* 28: layout: distance back to its vtable, offset of fields */
 };
 
 static void store32(uint8_t *to, size_t value) {
@@ -32,7 +36,8 @@ static size_t name_size(const struct field *f) { return 4 + ((size_t)f->name_byt
 
 size_t header_write(const struct field *fields, uint32_t count, uint8_t *out, size_t capacity) {
     if (count > MAX_FIELDS) return 0;
-    size_t offset = PREFIX_BYTES + 4, table = offset + 4 * (size_t)count, name = table + FIELD_BYTES * (size_t)count;
+    size_t offset = PREFIX_BYTES + 4, table = offset + 4 * (size_t)count,
+           name = table + FIELD_BYTES * (size_t)count;
     size_t size = name;
     for (uint32_t i = 0; i < count; i++) {
         size += name_size(&fields[i]);
@@ -69,10 +74,16 @@ struct bytes {
     size_t size;
 };
 
-static uint32_t load16(struct bytes b, size_t at) { return b.data[at] | (uint32_t)b.data[at + 1] << 8; }
-static uint32_t load32(struct bytes b, size_t at) { return load16(b, at) | load16(b, at + 2) << 16; }
+static uint32_t load16(struct bytes b, size_t at) {
+    return b.data[at] | (uint32_t)b.data[at + 1] << 8;
+}
+static uint32_t load32(struct bytes b, size_t at) {
+    return load16(b, at) | load16(b, at + 2) << 16;
+}
 
-static bool within(struct bytes b, size_t at, size_t length) { return length < b.size && at <= b.size - length; }
+static bool within(struct bytes b, size_t at, size_t length) {
+    return length < b.size && at <= b.size - length;
+}
 
 /* Where the offset at `at` leads: inside, hence by less than 2 GiB. */
 static size_t follow(struct bytes b, size_t at) {
@@ -83,7 +94,8 @@ static size_t follow(struct bytes b, size_t at) {
 
 /* Call table_valid first. */
 static size_t table_vtable(struct bytes b, size_t table) {
-    return table - (size_t)(int32_t)load32(b, table); /* signed: may lie on either side of the table */
+    return table -
+           (size_t)(int32_t)load32(b, table); /* signed: may lie on either side of the table */
 }
 
 static bool table_valid(struct bytes b, size_t table) {
@@ -117,7 +129,8 @@ static bool table_number(struct bytes b, size_t table, uint32_t slot, uint8_t *o
 
 /* A vector or string: its length, then its elements. */
 static bool vector_valid(struct bytes b, size_t vector, size_t element) {
-    return vector && vector % 4 == 0 && within(b, vector, 4) && within(b, vector, 4 + element * load32(b, vector));
+    return vector && vector % 4 == 0 && within(b, vector, 4) &&
+           within(b, vector, 4 + element * load32(b, vector));
 }
 
 static bool string_valid(struct bytes b, size_t string) {
@@ -133,21 +146,26 @@ static const char *read_field(struct bytes b, size_t table, struct field *f, siz
     if (!table_valid(b, table)) return "a field is no valid FlatBuffers table";
     size_t name = table_follow(b, table, NAME_SLOT);
     if (!string_valid(b, name)) return "a field's name is missing or no valid FlatBuffers string";
-    if (!table_number(b, table, DTYPE_SLOT, &f->dtype) || !table_number(b, table, KIND_SLOT, &f->kind)
-        || !table_number(b, table, RANK_SLOT, &f->rank))
+    if (!table_number(b, table, DTYPE_SLOT, &f->dtype) ||
+        !table_number(b, table, KIND_SLOT, &f->kind) ||
+        !table_number(b, table, RANK_SLOT, &f->rank))
         return "a field's number lies outside the header";
     f->name = (const char *)b.data + name + 4;
     f->name_bytes = load32(b, name);
     *name_bytes += f->name_bytes;
-    if (*name_bytes > b.size) return "names overlap"; /* reading each in full could take the square of the size */
-    return field_valid(f->dtype, f->kind, f->rank) ? NULL : "a field's dtype, kind or rank is unknown or cannot be";
+    if (*name_bytes > b.size)
+        return "names overlap"; /* reading each in full could take the square of the size */
+    return field_valid(f->dtype, f->kind, f->rank)
+               ? NULL
+               : "a field's dtype, kind or rank is unknown or cannot be";
 }
 
 static const char *read_fields(struct bytes b, size_t vector, struct layout *layout) {
     size_t name_bytes = 0;
     const char *which;
     for (uint32_t i = 0; i < layout->count; i++) {
-        const char *why = read_field(b, follow(b, vector + 4 + 4 * (size_t)i), &layout->fields[i], &name_bytes);
+        const char *why =
+            read_field(b, follow(b, vector + 4 + 4 * (size_t)i), &layout->fields[i], &name_bytes);
         if (why) return why;
         layout->dims += field_dims(&layout->fields[i]);
     }

@@ -13,7 +13,8 @@
 #include "wait.h"
 
 enum {
-    LOOKS_PER_POLL = 2000, /* about 100 us: a runner that sleeps needs as long to wake and ask again */
+    LOOKS_PER_POLL =
+        2000, /* about 100 us: a runner that sleeps needs as long to wake and ask again */
     LOOKS_PER_CLAIMS = 64,      /* spinning looks between looks at the claims */
     REQUESTS_PER_UPKEEP = 1024, /* a busy host looks after claims and the dead all the same */
 };
@@ -40,20 +41,31 @@ struct shmb_host {
 uint64_t shmb_plan_bytes(shmb_plan *plan) {
     struct superblock b;
     uint64_t mask = ALIGNMENT - 1;
-    if (plan->header_bytes > UINT32_MAX || plan->request_bytes > (uint64_t)1 << 40 || plan->advice_bytes > (uint64_t)1 << 40) return 0;
+    if (plan->header_bytes > UINT32_MAX || plan->request_bytes > (uint64_t)1 << 40 ||
+        plan->advice_bytes > (uint64_t)1 << 40)
+        return 0;
     plan->header_bytes = (plan->header_bytes + mask) & ~mask;
     plan->request_bytes = (plan->request_bytes + mask) & ~mask;
     plan->advice_bytes = (plan->advice_bytes + mask) & ~mask;
-    struct geometry g = {plan->channels, plan->slots, {plan->header_bytes, plan->header_bytes}, {plan->request_bytes, plan->advice_bytes}};
+    struct geometry g = {plan->channels,
+                         plan->slots,
+                         {plan->header_bytes, plan->header_bytes},
+                         {plan->request_bytes, plan->advice_bytes}};
     return segment_plan(&g, &b) ? b.size : 0;
 }
 
 static shmb_status create(shmb_host *h, int fd, const shmb_plan *plan, const uint8_t *session) {
-    struct geometry g = {plan->channels, plan->slots, {plan->header_bytes, plan->header_bytes}, {plan->request_bytes, plan->advice_bytes}};
+    struct geometry g = {plan->channels,
+                         plan->slots,
+                         {plan->header_bytes, plan->header_bytes},
+                         {plan->request_bytes, plan->advice_bytes}};
     struct superblock block;
-    if (!segment_plan(&g, &block)) return fail(&h->error, SHMB_INVALID, "no segment has %u channels of %u slots", plan->channels, plan->slots);
+    if (!segment_plan(&g, &block))
+        return fail(&h->error, SHMB_INVALID, "no segment has %u channels of %u slots",
+                    plan->channels, plan->slots);
     memcpy(block.session, session, SESSION_BYTES);
-    if (!(h->channels = calloc(plan->channels, sizeof *h->channels))) return fail(&h->error, SHMB_NO_MEMORY, "no memory for %u channels", plan->channels);
+    if (!(h->channels = calloc(plan->channels, sizeof *h->channels)))
+        return fail(&h->error, SHMB_NO_MEMORY, "no memory for %u channels", plan->channels);
     if (segment_format(fd, &block, &h->segment, &h->error)) return h->error.status;
     h->line = segment_host_line(&h->segment);
     for (uint32_t i = 0; i < plan->channels; i++) {
@@ -65,7 +77,8 @@ static shmb_status create(shmb_host *h, int fd, const shmb_plan *plan, const uin
     return h->error.status;
 }
 
-shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *session, shmb_wait wait, shmb_host **out) {
+shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *session, shmb_wait wait,
+                             shmb_host **out) {
     shmb_host *h = *out = calloc(1, sizeof *h);
     if (!h) return SHMB_NO_MEMORY;
     h->segment.fd = -1;
@@ -144,7 +157,8 @@ static void upkeep(shmb_host *h) {
         struct channel *c = &h->channels[i];
         pthread_mutex_lock(&c->mutex);
         channel_follow_claim(c);
-        if (look_for_dead && c->active && !peer_alive(h->segment.fd, CHANNEL_BYTE + (int)i)) channel_retire(c);
+        if (look_for_dead && c->active && !peer_alive(h->segment.fd, CHANNEL_BYTE + (int)i))
+            channel_retire(c);
         pthread_mutex_unlock(&c->mutex);
     }
     list_active(h);
@@ -173,7 +187,8 @@ static bool look(void *context) {
 static bool look_wider(void *context) {
     shmb_host *h = context;
     h->found = MAX_CHANNELS;
-    return look(h) || (++h->looks % LOOKS_PER_CLAIMS == 0 && (load_relaxed(&h->woken) || claims_changed(h)));
+    return look(h) ||
+           (++h->looks % LOOKS_PER_CLAIMS == 0 && (load_relaxed(&h->woken) || claims_changed(h)));
 }
 
 static int64_t accept_found(shmb_host *h) {
@@ -187,16 +202,22 @@ static int64_t accept_found(shmb_host *h) {
 
 static int64_t receive_slowly(shmb_host *h, int64_t until) {
     for (;;) {
-        if (load_relaxed(&h->woken) && atomic_exchange(&h->woken, 0)) return -(int64_t)SHMB_INTERRUPTED;
-        enum waited waited = waiter_wait(&h->waiter, look_wider, h, &h->line->asleep, h->bell, until);
+        if (load_relaxed(&h->woken) && atomic_exchange(&h->woken, 0))
+            return -(int64_t)SHMB_INTERRUPTED;
+        enum waited waited =
+            waiter_wait(&h->waiter, look_wider, h, &h->line->asleep, h->bell, until);
         if (waited == NEWS && h->found < MAX_CHANNELS) {
-            if (h->waiter.slept) waiter_learn(&h->waiter, (int64_t)load_relaxed(&h->channels[h->found].runner->posted), clock_ns());
+            if (h->waiter.slept)
+                waiter_learn(&h->waiter,
+                             (int64_t)load_relaxed(&h->channels[h->found].runner->posted),
+                             clock_ns());
             int64_t key = accept_found(h);
             if (key >= 0) return key;
         }
         upkeep(h);
         if (atomic_exchange(&h->woken, 0) || waited == SIGNALLED) return -(int64_t)SHMB_INTERRUPTED;
-        if (waited == SLICE_OVER || clock_ns() >= until) return look(h) ? accept_found(h) : -(int64_t)SHMB_TIMEOUT;
+        if (waited == SLICE_OVER || clock_ns() >= until)
+            return look(h) ? accept_found(h) : -(int64_t)SHMB_TIMEOUT;
     }
 }
 
@@ -231,7 +252,8 @@ int64_t shmb_host_poll(shmb_host *h) {
 
 /* The channel of a key, locked; NULL when the key cannot be. */
 static struct channel *enter(shmb_host *h, int64_t key) {
-    if (key < 0 || key_channel(key) >= h->count || h->closed || h->segment.inherited.forked) return NULL;
+    if (key < 0 || key_channel(key) >= h->count || h->closed || h->segment.inherited.forked)
+        return NULL;
     struct channel *c = &h->channels[key_channel(key)];
     pthread_mutex_lock(&c->mutex);
     return c;
@@ -249,7 +271,8 @@ static shmb_status refused(const shmb_host *h) {
 const shmb_message *shmb_host_message(shmb_host *h, int64_t key) {
     if (key < 0 || key_channel(key) >= h->count) return NULL;
     struct channel *c = &h->channels[key_channel(key)];
-    if (h->segment.inherited.forked) return channel_message(c, key); /* a thread that is no more may hold the mutex */
+    if (h->segment.inherited.forked)
+        return channel_message(c, key); /* a thread that is no more may hold the mutex */
     pthread_mutex_lock(&c->mutex);
     const shmb_message *m = channel_message(c, key);
     pthread_mutex_unlock(&c->mutex);
@@ -263,7 +286,8 @@ bool shmb_host_offsets(shmb_host *h, int64_t key, int64_t index, int64_t *out) {
     return there;
 }
 
-static shmb_status reply_scalar(shmb_host *h, int64_t key, bool keep, shmb_dtype dtype, int64_t i, double f) {
+static shmb_status reply_scalar(shmb_host *h, int64_t key, bool keep, shmb_dtype dtype, int64_t i,
+                                double f) {
     struct channel *c = enter(h, key);
     if (!c) return refused(h);
     _Alignas(8) uint8_t value[8];
@@ -271,9 +295,16 @@ static shmb_status reply_scalar(shmb_host *h, int64_t key, bool keep, shmb_dtype
     if (want == SHMB_ANY) want = dtype;
     bool exact = dtype == SHMB_INT64 ? convert_i64(i, want, value) : convert_f64(f, want, value);
     if (exact) return leave(c, channel_reply_scalar(c, key, keep, want, value));
-    if (dtype == SHMB_INT64) fail(&c->error, SHMB_INEXACT, "the advice %lld is not exactly a %s, which the runner asked for", (long long)i, shmb_dtype_name(want));
-    else fail(&c->error, SHMB_INEXACT, "the advice %.17g is not exactly a %s, which the runner asked for", f, shmb_dtype_name(want));
-    shmb_status status = channel_reply_error(c, key, keep, SHMB_INEXACT, c->error.message, strlen(c->error.message));
+    if (dtype == SHMB_INT64)
+        fail(&c->error, SHMB_INEXACT,
+             "the advice %lld is not exactly a %s, which the runner asked for", (long long)i,
+             shmb_dtype_name(want));
+    else
+        fail(&c->error, SHMB_INEXACT,
+             "the advice %.17g is not exactly a %s, which the runner asked for", f,
+             shmb_dtype_name(want));
+    shmb_status status =
+        channel_reply_error(c, key, keep, SHMB_INEXACT, c->error.message, strlen(c->error.message));
     return leave(c, status ? status : SHMB_INEXACT);
 }
 
@@ -290,11 +321,12 @@ shmb_status shmb_host_reply_begin(shmb_host *h, int64_t key) {
     return c ? leave(c, channel_reply_begin(c, key)) : refused(h);
 }
 
-void *shmb_host_reply_add(shmb_host *h, int64_t key, const char *name, shmb_dtype dtype, shmb_kind kind, int32_t rank,
-                          const int64_t *dims, int64_t **offsets) {
+void *shmb_host_reply_add(shmb_host *h, int64_t key, const char *name, shmb_dtype dtype,
+                          shmb_kind kind, int32_t rank, const int64_t *dims, int64_t **offsets) {
     struct channel *c = enter(h, key);
     if (!c) return NULL;
-    void *at = c->building == key ? builder_add(&c->reply, name, dtype, kind, rank, dims, offsets) : NULL;
+    void *at =
+        c->building == key ? builder_add(&c->reply, name, dtype, kind, rank, dims, offsets) : NULL;
     pthread_mutex_unlock(&c->mutex);
     return at;
 }
@@ -304,7 +336,8 @@ shmb_status shmb_host_reply_send(shmb_host *h, int64_t key, bool keep) {
     return c ? leave(c, channel_reply_send(c, key, keep)) : refused(h);
 }
 
-shmb_status shmb_host_reply_error(shmb_host *h, int64_t key, bool keep, shmb_status status, const char *text, size_t bytes) {
+shmb_status shmb_host_reply_error(shmb_host *h, int64_t key, bool keep, shmb_status status,
+                                  const char *text, size_t bytes) {
     struct channel *c = enter(h, key);
     return c ? leave(c, channel_reply_error(c, key, keep, status, text, bytes)) : refused(h);
 }
@@ -316,5 +349,9 @@ void shmb_host_release(shmb_host *h, int64_t key) {
     pthread_mutex_unlock(&c->mutex);
 }
 
-bool shmb_convert_i64(int64_t value, shmb_dtype dtype, void *out) { return convert_i64(value, dtype, out); }
-bool shmb_convert_f64(double value, shmb_dtype dtype, void *out) { return convert_f64(value, dtype, out); }
+bool shmb_convert_i64(int64_t value, shmb_dtype dtype, void *out) {
+    return convert_i64(value, dtype, out);
+}
+bool shmb_convert_f64(double value, shmb_dtype dtype, void *out) {
+    return convert_f64(value, dtype, out);
+}

@@ -63,7 +63,9 @@ void channel_follow_claim(struct channel *c) {
 /* The runner lied: it is told why, and heard no more until the channel is claimed anew. */
 static int64_t poison(struct channel *c, const char *why) {
     char reason[REASON_BYTES];
-    uint32_t bytes = (uint32_t)snprintf(reason, sizeof reason, "the host refuses this channel, since a message broke the protocol: %s", why);
+    uint32_t bytes = (uint32_t)snprintf(
+        reason, sizeof reason,
+        "the host refuses this channel, since a message broke the protocol: %s", why);
     if (bytes >= sizeof reason) bytes = sizeof reason - 1;
     put(c->line->reason, reason, bytes);
     put(&c->line->reason_bytes, &bytes, sizeof bytes);
@@ -93,7 +95,8 @@ static bool keep_message(struct request *q, const struct incoming *in) {
         names += f->name_bytes + 1;
     }
     free((void *)q->message.tensors);
-    q->message = (shmb_message){.count = l->count, .tensors = tensors, .body = in->body, .body_bytes = in->of->bytes};
+    q->message = (shmb_message){
+        .count = l->count, .tensors = tensors, .body = in->body, .body_bytes = in->of->bytes};
     q->version = in->of->version;
     return true;
 }
@@ -105,9 +108,11 @@ int64_t channel_accept(struct channel *c, uint32_t index) {
     const struct descriptor *d = &in.d;
     if (!in.of || d->slot == NO_SLOT) return poison(c, "a request came without a slot");
     if (d->code > SHMB_BFLOAT16) return poison(c, "it wants a dtype that does not exist");
-    if (!sender_returns(&c->out, d->returns)) return poison(c, "it returned slots that it did not have");
+    if (!sender_returns(&c->out, d->returns))
+        return poison(c, "it returned slots that it did not have");
     struct request *q = &c->requests[d->slot];
-    if (q->version != in.of->version && !keep_message(q, &in)) return poison(c, "the host is out of memory");
+    if (q->version != in.of->version && !keep_message(q, &in))
+        return poison(c, "the host is out of memory");
     q->message.want = (shmb_dtype)d->code;
     q->message.bound = d->flags & BOUND;
     q->sequence = d->sequence;
@@ -130,7 +135,9 @@ bool channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_
     return true;
 }
 
-shmb_dtype channel_want(const struct channel *c, int64_t key) { return c->requests[key_slot(key)].message.want; }
+shmb_dtype channel_want(const struct channel *c, int64_t key) {
+    return c->requests[key_slot(key)].message.want;
+}
 
 /* ---- Reply ---- */
 
@@ -142,7 +149,8 @@ void channel_release(struct channel *c, int64_t key) {
 static shmb_status check_open(struct channel *c, int64_t key, bool keep) {
     if (c->requests[key_slot(key)].key == key && c->open >> key_slot(key) & 1) return SHMB_OK;
     if (!keep) channel_release(c, key);
-    return fail(&c->error, SHMB_RUNNER_GONE, "the runner died, left or was refused before this reply");
+    return fail(&c->error, SHMB_RUNNER_GONE,
+                "the runner died, left or was refused before this reply");
 }
 
 /* The envelope of a reply; the request's slot, and those whose views have died meanwhile, go back with it. */
@@ -152,7 +160,8 @@ static struct envelope close_request(struct channel *c, int64_t key, bool keep) 
     if (!keep) c->held &= ~bit;
     uint32_t returns = c->in.ours & ~c->held & ~c->open;
     c->in.ours &= ~returns;
-    return (struct envelope){.sequence = c->requests[key_slot(key)].sequence, .returns = returns, .may_inline = true};
+    return (struct envelope){
+        .sequence = c->requests[key_slot(key)].sequence, .returns = returns, .may_inline = true};
 }
 
 static void sent(struct channel *c) {
@@ -168,7 +177,8 @@ static bool end_building(struct channel *c, int64_t key) {
     return true;
 }
 
-shmb_status channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_status status, const char *text, size_t bytes) {
+shmb_status channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_status status,
+                                const char *text, size_t bytes) {
     end_building(c, key);
     shmb_status stale = check_open(c, key, keep);
     if (stale) return stale;
@@ -201,10 +211,13 @@ static int reply_slot(struct channel *c, int64_t key) {
     return -1;
 }
 
-shmb_status channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype, const uint8_t *value) {
+shmb_status channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype,
+                                 const uint8_t *value) {
     c->error.status = SHMB_OK;
     if (check_open(c, key, keep)) return c->error.status;
-    if (c->building >= 0) return fail(&c->error, SHMB_INVALID, "another reply is being built on this channel: send it first");
+    if (c->building >= 0)
+        return fail(&c->error, SHMB_INVALID,
+                    "another reply is being built on this channel: send it first");
     int slot = reply_slot(c, key);
     if (slot < 0) return c->error.status;
     struct envelope e = close_request(c, key, keep);
@@ -223,18 +236,22 @@ shmb_status channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb
 shmb_status channel_reply_begin(struct channel *c, int64_t key) {
     c->error.status = SHMB_OK;
     if (check_open(c, key, true)) return c->error.status;
-    if (c->building >= 0) return fail(&c->error, SHMB_INVALID, "another reply is being built on this channel: send it first");
+    if (c->building >= 0)
+        return fail(&c->error, SHMB_INVALID,
+                    "another reply is being built on this channel: send it first");
     if ((c->reply_slot = reply_slot(c, key)) < 0) return c->error.status;
     c->out.free &= ~(1u << c->reply_slot);
     c->reply_error.status = SHMB_OK;
-    builder_start(&c->reply, lane_body(&c->out.lane, (uint32_t)c->reply_slot), c->out.lane.body_bytes, sender_guess(&c->out));
+    builder_start(&c->reply, lane_body(&c->out.lane, (uint32_t)c->reply_slot),
+                  c->out.lane.body_bytes, sender_guess(&c->out));
     c->building = key;
     return SHMB_OK;
 }
 
 shmb_status channel_reply_send(struct channel *c, int64_t key, bool keep) {
     bool building = end_building(c, key);
-    if (check_open(c, key, keep)) return c->error.status; /* also when the runner went while it was being built */
+    if (check_open(c, key, keep))
+        return c->error.status; /* also when the runner went while it was being built */
     if (!building) return fail(&c->error, SHMB_INVALID, "no reply was begun");
     struct envelope e = close_request(c, key, keep);
     return send_reply(c, &e, c->reply_slot);

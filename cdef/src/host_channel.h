@@ -28,7 +28,8 @@ struct channel {
     sem_t *bell;
     uint64_t seen; /* the claim word last followed */
     bool active;   /* claimed, made ready, not poisoned, not known dead */
-    int64_t building; /* the key whose reply is being built in reply_slot, or -1; claims wait meanwhile */
+    int64_t
+        building; /* the key whose reply is being built in reply_slot, or -1; claims wait meanwhile */
     uint32_t open; /* slots with a request that has no reply yet */
     uint32_t held; /* slots whose bytes must not change: open and not copied, or kept by views */
     uint64_t versions, served;
@@ -52,10 +53,12 @@ int64_t channel_accept(struct channel *c, uint32_t index);
 const shmb_message *channel_message(const struct channel *c, int64_t key);
 bool channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out);
 shmb_dtype channel_want(const struct channel *c, int64_t key);
-shmb_status channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype, const uint8_t *value);
+shmb_status channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype,
+                                 const uint8_t *value);
 shmb_status channel_reply_begin(struct channel *c, int64_t key);
 shmb_status channel_reply_send(struct channel *c, int64_t key, bool keep);
-shmb_status channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_status status, const char *text, size_t bytes);
+shmb_status channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_status status,
+                                const char *text, size_t bytes);
 void channel_release(struct channel *c, int64_t key);
 
 #endif

@@ -28,9 +28,16 @@
 
 static void put_element(shmb_dtype dtype, const void *at, shmb_sink *to) {
     union {
-        int8_t i8; int16_t i16; int32_t i32; int64_t i64;
-        uint8_t u8; uint16_t u16; uint32_t u32; uint64_t u64;
-        float f32; double f64;
+        int8_t i8;
+        int16_t i16;
+        int32_t i32;
+        int64_t i64;
+        uint8_t u8;
+        uint16_t u16;
+        uint32_t u32;
+        uint64_t u64;
+        float f32;
+        double f64;
     } v;
     memcpy(&v, at, shmb_dtype_size(dtype));
     switch (dtype) {
@@ -51,8 +58,8 @@ static void put_element(shmb_dtype dtype, const void *at, shmb_sink *to) {
 }
 
 /* Writes the values of dims[rank] at `at`; returns what follows them. */
-static const uint8_t *put_nested(shmb_dtype dtype, int32_t rank, const int64_t *dims, const uint8_t *at,
-                                 shmb_sink *to) {
+static const uint8_t *put_nested(shmb_dtype dtype, int32_t rank, const int64_t *dims,
+                                 const uint8_t *at, shmb_sink *to) {
     if (rank == 0) {
         put_element(dtype, at, to);
         return at + shmb_dtype_size(dtype);
@@ -91,8 +98,10 @@ static bool is_vast(const shmb_tensor *t) {
 
 static void put_value(const shmb_tensor *t, shmb_sink *to) {
     if (is_vast(t))
-        sink_fail(to, SHMB_UNSUPPORTED,
-                  "\"%.100s\": JSON would write over a million empty lists for it: use serdes=flatbuffers", t->name);
+        sink_fail(
+            to, SHMB_UNSUPPORTED,
+            "\"%.100s\": JSON would write over a million empty lists for it: use serdes=flatbuffers",
+            t->name);
     else if (t->kind == SHMB_STRING) json_put_string(to, t->data, (size_t)t->size);
     else if (t->kind == SHMB_TENSOR) put_nested(t->dtype, t->rank, t->dims, t->data, to);
     else put_rows(t, to);
@@ -109,8 +118,8 @@ static void put_object(const shmb_tensor *fields, int64_t n, shmb_sink *to) {
     json_put(to, "}");
 }
 
-static shmb_status encode(void *context, shmb_side side, const shmb_tensor *fields, int64_t n, shmb_dtype want,
-                          shmb_sink *bytes) {
+static shmb_status encode(void *context, shmb_side side, const shmb_tensor *fields, int64_t n,
+                          shmb_dtype want, shmb_sink *bytes) {
     (void)context, (void)want;
     if (side == SHMB_ADVICE) json_put(bytes, "{\"out\": ");
     if (side == SHMB_ADVICE && n == 1) put_value(fields, bytes);
@@ -162,12 +171,18 @@ static bool measure_element(struct json *j, struct shape *s, int level) {
         break;
     case JSON_NUMBER:
         if (!json_number(j, &n)) return false;
-        if (n.kind == JSON_HUGE) return refuse(s, SHMB_INEXACT, "integers of 64 bits, found a larger one");
-        s->found |= n.kind == JSON_FLOAT ? FLOATS : n.kind == JSON_UINT ? INTEGERS | ABOVE_INT64 : INTEGERS;
+        if (n.kind == JSON_HUGE)
+            return refuse(s, SHMB_INEXACT, "integers of 64 bits, found a larger one");
+        s->found |= n.kind == JSON_FLOAT  ? FLOATS
+                    : n.kind == JSON_UINT ? INTEGERS | ABOVE_INT64
+                                          : INTEGERS;
         if (n.i < 0) s->found |= NEGATIVE;
         break;
-    case JSON_NULL: return json_skip(j) && refuse(s, SHMB_MISMATCH, "a number, bool, string or list, found null");
-    case JSON_OBJECT: return refuse(s, SHMB_MISMATCH, "a number, bool, string or list, found an object");
+    case JSON_NULL:
+        return json_skip(j) &&
+               refuse(s, SHMB_MISMATCH, "a number, bool, string or list, found null");
+    case JSON_OBJECT:
+        return refuse(s, SHMB_MISMATCH, "a number, bool, string or list, found an object");
     default: return json_wrong(j, "a value");
     }
     return true;
@@ -177,7 +192,8 @@ static bool measure_element(struct json *j, struct shape *s, int level) {
 static bool measure(struct json *j, struct shape *s, int level) {
     int64_t size = 0;
     if (json_peek(j) != JSON_ARRAY) return measure_element(j, s, level);
-    if (level == MAX_LEVELS) return refuse(s, SHMB_UNSUPPORTED, "a rank of at most 8, found deeper lists");
+    if (level == MAX_LEVELS)
+        return refuse(s, SHMB_UNSUPPORTED, "a rank of at most 8, found deeper lists");
     if (level >= s->deepest) s->deepest = level + 1;
     for (json_array(j); json_element(j); size++)
         if (!measure(j, s, level + 1)) return false;
@@ -185,7 +201,9 @@ static bool measure(struct json *j, struct shape *s, int level) {
     if (level == 1) s->rows += size;
     if (s->sizes[level] < 0) s->sizes[level] = size;
     if (s->sizes[level] == size) return true;
-    if (level != 1) return refuse(s, SHMB_MISMATCH, "lists of equal length below the second level, found others");
+    if (level != 1)
+        return refuse(s, SHMB_MISMATCH,
+                      "lists of equal length below the second level, found others");
     return s->ragged = true;
 }
 
@@ -198,13 +216,16 @@ static void check_elements(struct shape *s, shmb_dtype want) {
     else if (kinds & (kinds - 1) && kinds != (INTEGERS | FLOATS))
         refuse(s, SHMB_MISMATCH, "elements of one type, found several");
     else if (text && s->levels > 1)
-        refuse(s, SHMB_UNSUPPORTED, "a string or a list of strings, found lists of lists of strings");
+        refuse(s, SHMB_UNSUPPORTED,
+               "a string or a list of strings, found lists of lists of strings");
     else if (text && want != SHMB_ANY && want != SHMB_UINT8)
         refuse(s, SHMB_MISMATCH, "numbers of the dtype that was asked for, found strings");
     else if (!s->ragged && s->deepest > SHMB_MAX_RANK)
         refuse(s, SHMB_UNSUPPORTED, "a rank of at most 8, found deeper lists");
-    else if (s->found & ABOVE_INT64 && s->found & NEGATIVE && !(s->found & FLOATS) && want == SHMB_ANY)
-        refuse(s, SHMB_INEXACT, "integers of one type, found one above int64 beside a negative one");
+    else if (s->found & ABOVE_INT64 && s->found & NEGATIVE && !(s->found & FLOATS) &&
+             want == SHMB_ANY)
+        refuse(s, SHMB_INEXACT,
+               "integers of one type, found one above int64 beside a negative one");
 }
 
 static shmb_dtype dtype_of(const struct shape *s, shmb_dtype want) {
@@ -231,7 +252,8 @@ struct place {
 static bool is_written_of(const struct json_number *n, float f) {
     char text[JSON_NUMBER_ROOM];
     for (int digits = f > -FLT_MIN && f < FLT_MIN ? 1 : FLT_DIG; digits <= 9; digits++)
-        if (json_double((const uint8_t *)text, json_print(text, digits, (double)f)) == n->value) return true;
+        if (json_double((const uint8_t *)text, json_print(text, digits, (double)f)) == n->value)
+            return true;
     return false;
 }
 
@@ -240,7 +262,8 @@ static bool put_number(const struct json_number *n, shmb_dtype dtype, void *to) 
     if (n->kind == JSON_UINT && dtype == SHMB_UINT64) return memcpy(to, &n->u, sizeof n->u), true;
     if (n->kind == JSON_UINT && !(n->value < 0x1p64 && (uint64_t)n->value == n->u)) return false;
     if (convert_f64(n->value, dtype, to)) return true;
-    if (n->kind == JSON_UINT || (dtype != SHMB_FLOAT32 && dtype != SHMB_FLOAT16 && dtype != SHMB_BFLOAT16))
+    if (n->kind == JSON_UINT ||
+        (dtype != SHMB_FLOAT32 && dtype != SHMB_FLOAT16 && dtype != SHMB_BFLOAT16))
         return false;
     float f = json_float(n->raw, n->raw_size);
     if (f - f != 0) return false; /* too large */
@@ -279,10 +302,12 @@ static bool fill(struct json *j, struct place *p, int level) {
     return true;
 }
 
-static shmb_status add_field(struct json *j, const char *name, const struct shape *s, shmb_dtype dtype,
-                             shmb_sink *message) {
+static shmb_status add_field(struct json *j, const char *name, const struct shape *s,
+                             shmb_dtype dtype, shmb_sink *message) {
     bool text = s->found & STRINGS;
-    shmb_kind kind = text ? (s->deepest ? SHMB_STRINGS : SHMB_STRING) : s->ragged ? SHMB_RAGGED : SHMB_TENSOR;
+    shmb_kind kind = text        ? (s->deepest ? SHMB_STRINGS : SHMB_STRING)
+                     : s->ragged ? SHMB_RAGGED
+                                 : SHMB_TENSOR;
     int32_t rank = text ? 1 : s->deepest - s->ragged;
     int64_t dims[MAX_LEVELS];
     memcpy(dims, s->sizes, sizeof dims);
@@ -294,12 +319,14 @@ static shmb_status add_field(struct json *j, const char *name, const struct shap
     if (kind == SHMB_STRINGS || kind == SHMB_RAGGED) *p.offset++ = 0;
     else p.offset = NULL;
     if (fill(j, &p, 0)) return SHMB_OK;
-    return sink_fail(message, SHMB_INEXACT,
-                     "\"%.100s\": expected numbers that are %s exactly, found %.*s: ask for another dtype", name,
-                     shmb_dtype_name(dtype), p.found_size < 40 ? (int)p.found_size : 40, (const char *)p.found);
+    return sink_fail(
+        message, SHMB_INEXACT,
+        "\"%.100s\": expected numbers that are %s exactly, found %.*s: ask for another dtype", name,
+        shmb_dtype_name(dtype), p.found_size < 40 ? (int)p.found_size : 40, (const char *)p.found);
 }
 
-static shmb_status read_value(struct json *j, const char *name, shmb_dtype want, shmb_sink *message) {
+static shmb_status read_value(struct json *j, const char *name, shmb_dtype want,
+                              shmb_sink *message) {
     struct shape s = {.levels = -1, .sizes = {-1, -1, -1, -1, -1, -1, -1, -1, -1}};
     struct json again = *j;
     if (measure(j, &s, 0)) check_elements(&s, want);
@@ -316,8 +343,10 @@ static shmb_status read_fields(struct json *j, char *name, shmb_dtype want, shmb
     json_object(j);
     while (json_key(j, &key)) {
         if (!json_name(&key, name))
-            return sink_fail(message, SHMB_CORRUPT,
-                             "expected names of UTF-8 without a zero byte that are not empty, found \"%.100s\"", name);
+            return sink_fail(
+                message, SHMB_CORRUPT,
+                "expected names of UTF-8 without a zero byte that are not empty, found \"%.100s\"",
+                name);
         if (read_value(j, name, want, message)) break;
     }
     return message->error->status;
@@ -329,7 +358,8 @@ static shmb_status read_advice(struct json *j, char *name, shmb_dtype want, shmb
     json_object(j);
     while (json_key(j, &key)) {
         if (out || !json_is(&key, "out"))
-            return sink_fail(message, SHMB_CORRUPT, "expected {\"out\": value}, found another key: \"%.*s\"",
+            return sink_fail(message, SHMB_CORRUPT,
+                             "expected {\"out\": value}, found another key: \"%.*s\"",
                              key.raw_size < 100 ? (int)key.raw_size : 100, (const char *)key.raw);
         out = true;
         if (json_peek(j) == JSON_OBJECT) read_fields(j, name, want, message);
@@ -337,31 +367,35 @@ static shmb_status read_advice(struct json *j, char *name, shmb_dtype want, shmb
         if (message->error->status) return message->error->status;
     }
     if (!out && !j->expected)
-        return sink_fail(message, SHMB_CORRUPT, "expected {\"out\": value}, found an object without \"out\"");
+        return sink_fail(message, SHMB_CORRUPT,
+                         "expected {\"out\": value}, found an object without \"out\"");
     if (want && !j->expected && message->message->count != 1)
-        return sink_fail(message, SHMB_MISMATCH, "expected one field of dtype %s, found %u", shmb_dtype_name(want),
-                         message->message->count);
+        return sink_fail(message, SHMB_MISMATCH, "expected one field of dtype %s, found %u",
+                         shmb_dtype_name(want), message->message->count);
     return SHMB_OK;
 }
 
 static shmb_status check_names_differ(shmb_sink *message) {
-    const char *which, *why = names_wrong(message->message->fields, message->message->count, &which);
+    const char *which,
+        *why = names_wrong(message->message->fields, message->message->count, &which);
     if (!why) return SHMB_OK;
-    return sink_fail(message, which ? SHMB_CORRUPT : SHMB_NO_MEMORY, "%s%s%.100s", why, which ? ": " : "", which ? which : "");
+    return sink_fail(message, which ? SHMB_CORRUPT : SHMB_NO_MEMORY, "%s%s%.100s", why,
+                     which ? ": " : "", which ? which : "");
 }
 
-static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size, shmb_dtype want,
-                          shmb_sink *message) {
+static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size,
+                          shmb_dtype want, shmb_sink *message) {
     (void)context;
     struct json j;
     char *name = malloc(size + 1);
     if (!name) return sink_fail(message, SHMB_NO_MEMORY, "no memory for %zu bytes of JSON", size);
     json_start(&j, bytes, size);
-    shmb_status status =
-        side == SHMB_REQUEST ? read_fields(&j, name, SHMB_ANY, message) : read_advice(&j, name, want, message);
+    shmb_status status = side == SHMB_REQUEST ? read_fields(&j, name, SHMB_ANY, message)
+                                              : read_advice(&j, name, want, message);
     free(name);
     if (status) return status;
     return json_end(&j) ? check_names_differ(message) : json_fail(&j, message->error, "JSON");
 }
 
-const shmb_serdes serdes_json = {.size = sizeof(shmb_serdes), .name = "json", .encode = encode, .decode = decode};
+const shmb_serdes serdes_json = {
+    .size = sizeof(shmb_serdes), .name = "json", .encode = encode, .decode = decode};

@@ -20,14 +20,17 @@ bool json_wrong(struct json *j, const char *expected) {
 
 shmb_status json_fail(const struct json *j, struct error *e, const char *what) {
     char found[24] = "its end";
-    if (j->at < j->end) snprintf(found, sizeof found, *j->at > ' ' && *j->at < 0x7f ? "'%c'" : "byte 0x%02x", *j->at);
-    return fail(e, SHMB_CORRUPT, "%s: expected %s, found %s at byte %zu of %zu", what, j->expected, found,
-                (size_t)(j->at - j->start), (size_t)(j->end - j->start));
+    if (j->at < j->end)
+        snprintf(found, sizeof found, *j->at > ' ' && *j->at < 0x7f ? "'%c'" : "byte 0x%02x",
+                 *j->at);
+    return fail(e, SHMB_CORRUPT, "%s: expected %s, found %s at byte %zu of %zu", what, j->expected,
+                found, (size_t)(j->at - j->start), (size_t)(j->end - j->start));
 }
 
 /* The next byte that is no white space; 0 at the end. */
 static uint8_t ahead(struct json *j) {
-    while (j->at < j->end && (*j->at == ' ' || *j->at == '\n' || *j->at == '\r' || *j->at == '\t')) j->at++;
+    while (j->at < j->end && (*j->at == ' ' || *j->at == '\n' || *j->at == '\r' || *j->at == '\t'))
+        j->at++;
     return j->at < j->end ? *j->at : 0;
 }
 
@@ -104,7 +107,9 @@ static int32_t hexadecimal(const uint8_t *at, const uint8_t *end) {
     if (end - at < 4) return -1;
     for (int i = 0; i < 4; i++) {
         uint8_t c = at[i], letter = c | 0x20;
-        int digit = c >= '0' && c <= '9' ? c - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
+        int digit = c >= '0' && c <= '9'             ? c - '0'
+                    : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
+                                                     : -1;
         if (digit < 0) return -1;
         value = value << 4 | digit;
     }
@@ -136,7 +141,9 @@ static size_t unescape(const uint8_t *at, const uint8_t *end, uint8_t *out, size
     if (c < 0) return 0;
     if (c < 0xd800 || c > 0xdfff) return put_utf8((uint32_t)c, out);
     if (c >= 0xdc80 && c <= 0xdcff) return *out = (uint8_t)c, 1;
-    int32_t low = c < 0xdc00 && end - at >= 12 && at[6] == '\\' && at[7] == 'u' ? hexadecimal(at + 8, end) : -1;
+    int32_t low = c < 0xdc00 && end - at >= 12 && at[6] == '\\' && at[7] == 'u'
+                      ? hexadecimal(at + 8, end)
+                      : -1;
     *used = 12;
     if (low < 0xdc00 || low > 0xdfff) return 0;
     return put_utf8(0x10000 + ((uint32_t)(c - 0xd800) << 10) + (uint32_t)(low - 0xdc00), out);
@@ -204,7 +211,9 @@ struct decimal {
     int count;        /* of digits, without leading zeros */
     uint64_t leading; /* the digits as a number, if they are at most 19 */
     int64_t exponent;
-    char digits[771 + 16]; /* the middle between two doubles has 768 at most; 1 says that others follow; an exponent */
+    char digits
+        [771 +
+         16]; /* the middle between two doubles has 768 at most; 1 says that others follow; an exponent */
 };
 
 static void decimal_read(struct decimal *d, const uint8_t *raw, size_t size) {
@@ -233,7 +242,8 @@ static void decimal_read(struct decimal *d, const uint8_t *raw, size_t size) {
     int64_t exponent = 0;
     bool negative = end - at > 1 && at[1] == '-';
     for (at++; at < end; at++)
-        if (*at >= '0' && *at <= '9' && exponent < (int64_t)1 << 50) exponent = exponent * 10 + (*at - '0');
+        if (*at >= '0' && *at <= '9' && exponent < (int64_t)1 << 50)
+            exponent = exponent * 10 + (*at - '0');
     d->exponent += negative ? -exponent : exponent;
 }
 
@@ -246,15 +256,17 @@ static const char *decimal_text(struct decimal *d) {
 }
 
 double json_double(const uint8_t *raw, size_t raw_size) {
-    static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                    1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                    1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     struct decimal d;
     decimal_read(&d, raw, raw_size);
     double value;
     /* Both operands exact: IEEE 754 rounds the result once. */
     if (d.count == 0) value = 0;
     else if (d.count <= 15 && d.exponent >= -22 && d.exponent <= 22)
-        value = d.exponent < 0 ? (double)d.leading / powers[-d.exponent] : (double)d.leading * powers[d.exponent];
+        value = d.exponent < 0 ? (double)d.leading / powers[-d.exponent]
+                               : (double)d.leading * powers[d.exponent];
     else value = strtod(decimal_text(&d), NULL);
     return d.negative ? -value : value;
 }
@@ -272,7 +284,9 @@ static bool digits(struct json *j) {
     return j->at > from || json_wrong(j, "a digit");
 }
 
-static bool at_either(const struct json *j, char a, char b) { return j->at < j->end && (*j->at == a || *j->at == b); }
+static bool at_either(const struct json *j, char a, char b) {
+    return j->at < j->end && (*j->at == a || *j->at == b);
+}
 
 /* Passes a number; *whole: it has neither point nor exponent. */
 static bool pass_number(struct json *j, bool *whole) {
@@ -299,8 +313,8 @@ static void read_integer(struct json_number *n) {
     bool negative = *n->raw == '-', huge = false;
     uint64_t u = 0;
     for (size_t i = negative; i < n->raw_size; i++)
-        huge |=
-            __builtin_mul_overflow(u, (uint64_t)10, &u) || __builtin_add_overflow(u, (uint64_t)(n->raw[i] - '0'), &u);
+        huge |= __builtin_mul_overflow(u, (uint64_t)10, &u) ||
+                __builtin_add_overflow(u, (uint64_t)(n->raw[i] - '0'), &u);
     uint64_t most = (uint64_t)INT64_MAX + negative;
     n->kind = huge || (negative && u > most) ? JSON_HUGE : u > most ? JSON_UINT : JSON_INT;
     if (n->kind == JSON_HUGE) n->value = json_double(n->raw, n->raw_size);
@@ -345,7 +359,8 @@ bool json_int(struct json *j, int64_t *out) {
 
 bool json_bool(struct json *j, bool *out) {
     *out = json_peek(j) == JSON_TRUE;
-    return !j->expected && (take_word(j, "true") || take_word(j, "false") || json_wrong(j, "true or false"));
+    return !j->expected &&
+           (take_word(j, "true") || take_word(j, "false") || json_wrong(j, "true or false"));
 }
 
 static bool skip_one(struct json *j) {
@@ -377,5 +392,6 @@ bool json_skip(struct json *j) {
 bool json_end(struct json *j) {
     if (j->expected) return false;
     ahead(j);
-    return (j->depth == 0 && j->at == j->end) || json_wrong(j, j->depth ? "a closing bracket" : "nothing more");
+    return (j->depth == 0 && j->at == j->end) ||
+           json_wrong(j, j->depth ? "a closing bracket" : "nothing more");
 }

@@ -28,7 +28,16 @@ struct json {
     int depth;
 };
 
-enum json_type { JSON_WRONG, JSON_OBJECT, JSON_ARRAY, JSON_STRING, JSON_NUMBER, JSON_TRUE, JSON_FALSE, JSON_NULL };
+enum json_type {
+    JSON_WRONG,
+    JSON_OBJECT,
+    JSON_ARRAY,
+    JSON_STRING,
+    JSON_NUMBER,
+    JSON_TRUE,
+    JSON_FALSE,
+    JSON_NULL
+};
 
 /* A string as it stands in the text. A surrogate pair is its character; \udc80 to \udcff, Python's escapes of bytes
  * that are no UTF-8, are the bytes 80 to ff; bytes above 7f stand for themselves, UTF-8 or not. */

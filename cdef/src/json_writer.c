@@ -76,7 +76,8 @@ static size_t print_decimal(char *out, bool negative, uint64_t units, int places
 /* A float of usual size, four times as fast as by printing and reading: a decimal of up to nine digits is an integer over
  * a power of ten, both exact in a double. 0 when that finds none. */
 static size_t print_usual(char *out, float value) {
-    static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12};
+    static const double powers[] = {1e0, 1e1, 1e2, 1e3,  1e4,  1e5, 1e6,
+                                    1e7, 1e8, 1e9, 1e10, 1e11, 1e12};
     double magnitude = fabs((double)value);
     int places = 12;
     if (!(magnitude >= 1e-4 && magnitude < 1e6)) return 0;
@@ -85,7 +86,8 @@ static size_t print_usual(char *out, float value) {
     for (uint64_t unit = 1000; unit; unit /= 10) {
         double exact = nine / (double)unit;
         uint64_t units = (uint64_t)(exact + 0.5);
-        units -= units & (uint64_t)((double)units - exact == 0.5); /* to even, as printf does; rint wants libm */
+        units -= units & (uint64_t)((double)units - exact ==
+                                    0.5); /* to even, as printf does; rint wants libm */
         units *= unit;
         if ((float)((double)units / powers[places]) != fabsf(value)) continue;
         for (; places > 1 && units % 10 == 0; places--) units /= 10;
@@ -130,9 +132,13 @@ bool json_put_string(shmb_sink *to, const void *text, size_t size) {
         at += plain;
         if (at == end) break;
         char escape[8];
-        const char *simple = *at ? strchr("\"\"\\\\\nn\tt\rr\bb\ff", *at) : NULL; /* what is meant, its letter */
+        const char *simple =
+            *at ? strchr("\"\"\\\\\nn\tt\rr\bb\ff", *at) : NULL; /* what is meant, its letter */
         if (simple) put(to, (char[]){'\\', simple[1]}, 2);
-        else put(to, escape, (size_t)snprintf(escape, sizeof escape, "\\u%04x", *at < 0x80 ? *at : 0xdc00u + *at));
+        else
+            put(to, escape,
+                (size_t)snprintf(escape, sizeof escape, "\\u%04x",
+                                 *at < 0x80 ? *at : 0xdc00u + *at));
         valid &= *at && *at < 0x80;
         at++;
     }
@@ -142,7 +148,8 @@ bool json_put_string(shmb_sink *to, const void *text, size_t size) {
 
 bool json_put_name(shmb_sink *to, const char *name) {
     if (!*name || !json_put_string(to, name, strlen(name))) {
-        sink_fail(to, SHMB_INVALID, "expected a name of UTF-8 that is not empty, found \"%.100s\"", name);
+        sink_fail(to, SHMB_INVALID, "expected a name of UTF-8 that is not empty, found \"%.100s\"",
+                  name);
         return false;
     }
     json_put(to, ":");

@@ -14,8 +14,11 @@ struct looked {
 };
 
 static void note(struct looked *at, const char *place, const char *why) {
-    int wrote = snprintf(at->text + at->used, sizeof at->text - at->used, "%s%s (%.150s)", at->used ? ", " : "", place, why);
-    if (wrote > 0) at->used += (size_t)wrote < sizeof at->text - at->used ? (size_t)wrote : sizeof at->text - 1 - at->used;
+    int wrote = snprintf(at->text + at->used, sizeof at->text - at->used, "%s%s (%.150s)",
+                         at->used ? ", " : "", place, why);
+    if (wrote > 0)
+        at->used += (size_t)wrote < sizeof at->text - at->used ? (size_t)wrote
+                                                               : sizeof at->text - 1 - at->used;
 }
 
 static void *try(const char *file, struct looked *at) {
@@ -24,7 +27,9 @@ static void *try(const char *file, struct looked *at) {
         const char *why = dlerror(); /* usually begins with the file's name */
         size_t name = strlen(file);
         if (!why) why = "no reason given";
-        note(at, file, strncmp(why, file, name) == 0 && strncmp(why + name, ": ", 2) == 0 ? why + name + 2 : why);
+        note(at, file,
+             strncmp(why, file, name) == 0 && strncmp(why + name, ": ", 2) == 0 ? why + name + 2
+                                                                                : why);
     }
     return library;
 }
@@ -37,7 +42,9 @@ static void *try_named(const char *file, struct looked *at) {
 }
 
 /* 1.10 before 1.9. */
-static int later_first(const void *a, const void *b) { return -strverscmp(*(char *const *)a, *(char *const *)b); }
+static int later_first(const void *a, const void *b) {
+    return -strverscmp(*(char *const *)a, *(char *const *)b);
+}
 
 static void *try_pattern(const char *pattern, struct looked *at) {
     void *library = NULL;
@@ -66,7 +73,8 @@ static void *try_packages(const char *package, struct looked *at) {
             if (!slash) break;
             *slash = 0;
             const char *last = strrchr(folder, '/');
-            if (!last || !strstr(last, "-packages")) continue; /* site-packages, Debian's dist-packages */
+            if (!last || !strstr(last, "-packages"))
+                continue; /* site-packages, Debian's dist-packages */
             snprintf(pattern, sizeof pattern, "%s/%s", folder, package);
             library = try_pattern(pattern, at);
         }
@@ -90,12 +98,17 @@ void *library_open(const struct library *l, struct error *e) {
         if (l->package) library = try_packages(l->package, &at);
         for (int i = 0; !library && l->names && l->names[i]; i++) library = try(l->names[i], &at);
     }
-    if (!library) fail(e, SHMB_INVALID, "%s does not load%s%s: looked at %s", l->what, l->hint ? ": " : "", l->hint ? l->hint : "", at.text);
+    if (!library)
+        fail(e, SHMB_INVALID, "%s does not load%s%s: looked at %s", l->what, l->hint ? ": " : "",
+             l->hint ? l->hint : "", at.text);
     return library;
 }
 
 void *library_symbol(void *library, const char *file, const char *symbol, struct error *e) {
     void *address = dlsym(library, symbol);
-    if (!address) fail(e, SHMB_INVALID, "%.200s: expected a library that exports %.100s, found none of that name", file, symbol);
+    if (!address)
+        fail(e, SHMB_INVALID,
+             "%.200s: expected a library that exports %.100s, found none of that name", file,
+             symbol);
     return address;
 }

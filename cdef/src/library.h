@@ -7,10 +7,11 @@
 /* What to load, and where to look: at `file` alone if it is set, else at what the environment variable names, else in Python's packages,
  * else in the system's library path. */
 struct library {
-    const char *what;         /* "ONNX Runtime" */
-    const char *file;         /* a path; NULL: not said */
-    const char *variable;     /* of the environment; NULL: none */
-    const char *package;      /* below site-packages, as for glob: "onnxruntime/capi/libonnxruntime.so*"; NULL: none */
+    const char *what;     /* "ONNX Runtime" */
+    const char *file;     /* a path; NULL: not said */
+    const char *variable; /* of the environment; NULL: none */
+    const char *
+        package; /* below site-packages, as for glob: "onnxruntime/capi/libonnxruntime.so*"; NULL: none */
     const char *const *names; /* in the library path, NULL at the end; NULL: none */
     const char *hint;         /* what to do when it is not there; NULL: nothing */
 };

@@ -59,7 +59,8 @@ const shmb_tensor *local_features(shmb_runner *r) {
     l->from = NULL;
     const shmb_tensor *features = builder_tensors(b);
     if (!features) return fail(&r->error, SHMB_NO_MEMORY, "no memory for a request"), NULL;
-    int64_t *dims = l->same && b->dims ? realloc(l->dims, bytes + 1) : NULL; /* a first request's names are gone with it */
+    int64_t *dims = l->same && b->dims ? realloc(l->dims, bytes + 1)
+                                       : NULL; /* a first request's names are gone with it */
     if (dims) {
         l->dims = memcpy(dims, b->dims, bytes);
         l->from = b->dims;

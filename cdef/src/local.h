@@ -10,12 +10,14 @@
 /* First in such a kind's state, r->kind_state. */
 struct local {
     struct memory request;
-    struct layout *layout, *retired; /* of the last request; of the one before, whose names may still be used */
-    bool same;                       /* has the request of this start the names, dtypes, kinds and ranks of the one before? */
-    bool still;                      /* and the sizes: are all features where they were? */
-    int64_t *dims;                   /* of the features that local_features gave, */
-    const int64_t *from;             /* copied from here; NULL: these must be looked at anew */
-    const shmb_tensor *advice;       /* r->advice_count of them */
+    struct layout *layout,
+        *retired; /* of the last request; of the one before, whose names may still be used */
+    bool
+        same; /* has the request of this start the names, dtypes, kinds and ranks of the one before? */
+    bool still;                /* and the sizes: are all features where they were? */
+    int64_t *dims;             /* of the features that local_features gave, */
+    const int64_t *from;       /* copied from here; NULL: these must be looked at anew */
+    const shmb_tensor *advice; /* r->advice_count of them */
     struct inherited inherited;
 };
 

@@ -6,8 +6,10 @@ static const size_t most = (size_t)4 << 30, least = (size_t)1 << 20, kept = (siz
 
 bool memory_reserve(struct memory *m) {
     if (m->base) return true;
-    for (size_t room = most; room >= least; room /= 4) { /* ulimit -v and strict overcommit allow less */
-        void *base = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (size_t room = most; room >= least;
+         room /= 4) { /* ulimit -v and strict overcommit allow less */
+        void *base = mmap(NULL, room, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base == MAP_FAILED) continue;
         *m = (struct memory){.base = base, .room = room};
         return true;

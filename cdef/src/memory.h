@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct memory {
-    uint8_t *base; /* page-aligned; NULL: none */
+    uint8_t *base;      /* page-aligned; NULL: none */
     size_t room, taken; /* taken: the most that a message used since pages were given back */
 };
 

@@ -6,14 +6,19 @@
 static const struct {
     const char *name;
     size_t size;
-} dtypes[] = {{"any", 0},    {"bool", 1},   {"int8", 1},    {"int16", 2},   {"int32", 4},   {"int64", 8},   {"uint8", 1},
-              {"uint16", 2}, {"uint32", 4}, {"uint64", 8},  {"float16", 2}, {"float32", 4}, {"float64", 8}, {"bfloat16", 2}};
+} dtypes[] = {{"any", 0},     {"bool", 1},    {"int8", 1},    {"int16", 2},   {"int32", 4},
+              {"int64", 8},   {"uint8", 1},   {"uint16", 2},  {"uint32", 4},  {"uint64", 8},
+              {"float16", 2}, {"float32", 4}, {"float64", 8}, {"bfloat16", 2}};
 
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 
-const char *shmb_dtype_name(shmb_dtype dtype) { return (unsigned)dtype < DTYPES ? dtypes[dtype].name : "unknown"; }
+const char *shmb_dtype_name(shmb_dtype dtype) {
+    return (unsigned)dtype < DTYPES ? dtypes[dtype].name : "unknown";
+}
 
-size_t shmb_dtype_size(shmb_dtype dtype) { return (unsigned)dtype < DTYPES ? dtypes[dtype].size : 0; }
+size_t shmb_dtype_size(shmb_dtype dtype) {
+    return (unsigned)dtype < DTYPES ? dtypes[dtype].size : 0;
+}
 
 bool field_valid(uint8_t dtype, uint8_t kind, uint8_t rank) {
     if (dtype == SHMB_ANY || dtype >= DTYPES) return false;
@@ -27,14 +32,17 @@ bool field_valid(uint8_t dtype, uint8_t kind, uint8_t rank) {
 }
 
 bool field_equal(const struct field *a, const struct field *b) {
-    return a->dtype == b->dtype && a->kind == b->kind && a->rank == b->rank && a->name_bytes == b->name_bytes &&
-           memcmp(a->name, b->name, a->name_bytes) == 0;
+    return a->dtype == b->dtype && a->kind == b->kind && a->rank == b->rank &&
+           a->name_bytes == b->name_bytes && memcmp(a->name, b->name, a->name_bytes) == 0;
 }
 
 size_t utf8_character(const uint8_t *text, size_t size) {
     uint8_t c = size ? text[0] : 0xff, low = 0x80, high = 0xbf;
     if (c < 0x80) return 1;
-    size_t bytes = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
+    size_t bytes = c >= 0xc2 && c <= 0xdf   ? 2
+                   : c >= 0xe0 && c <= 0xef ? 3
+                   : c >= 0xf0 && c <= 0xf4 ? 4
+                                            : 0;
     if (bytes > size) return 0;
     if (c == 0xe0) low = 0xa0;  /* shorter as 2 bytes */
     if (c == 0xed) high = 0x9f; /* surrogates */
@@ -67,8 +75,10 @@ const char *names_wrong(const struct field *fields, uint32_t count, const char *
     if (count) memcpy(sorted, fields, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, compare_names);
     for (uint32_t i = 0; i < count && !why; i++) {
-        if (!name_valid(sorted[i].name, sorted[i].name_bytes)) why = "a field's name is empty, holds a zero byte or is not UTF-8";
-        else if (i && compare_names(&sorted[i - 1], &sorted[i]) == 0) why = "two fields have the same name";
+        if (!name_valid(sorted[i].name, sorted[i].name_bytes))
+            why = "a field's name is empty, holds a zero byte or is not UTF-8";
+        else if (i && compare_names(&sorted[i - 1], &sorted[i]) == 0)
+            why = "two fields have the same name";
         if (why) *which = sorted[i].name;
     }
     free(sorted);
@@ -91,7 +101,10 @@ struct layout *layout_copy(const struct field *fields, uint32_t count) {
     return layout;
 }
 
-static bool align(size_t *n) { return !__builtin_add_overflow(*n, ALIGNMENT - 1, n) && ((*n &= ~(size_t)(ALIGNMENT - 1)), true); }
+static bool align(size_t *n) {
+    return !__builtin_add_overflow(*n, ALIGNMENT - 1, n) &&
+           ((*n &= ~(size_t)(ALIGNMENT - 1)), true);
+}
 
 bool field_place(const struct field *f, const int64_t *dims, size_t used, struct extent *out) {
     if (!align(&used)) return false;
@@ -99,8 +112,8 @@ bool field_place(const struct field *f, const int64_t *dims, size_t used, struct
     if (kind_is_list(f->kind)) {
         size_t bytes;
         if (dims[0] < 0 || __builtin_add_overflow((size_t)dims[0], (size_t)1, &bytes) ||
-            __builtin_mul_overflow(bytes, sizeof(int64_t), &bytes) || __builtin_add_overflow(used, bytes, &out->values) ||
-            !align(&out->values))
+            __builtin_mul_overflow(bytes, sizeof(int64_t), &bytes) ||
+            __builtin_add_overflow(used, bytes, &out->values) || !align(&out->values))
             return false;
         dims++;
     }

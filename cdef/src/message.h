@@ -23,9 +23,13 @@ struct layout {
 };
 
 /* Does the kind have offsets: is it a list? */
-static inline bool kind_is_list(uint8_t kind) { return kind == SHMB_STRINGS || kind == SHMB_RAGGED; }
+static inline bool kind_is_list(uint8_t kind) {
+    return kind == SHMB_STRINGS || kind == SHMB_RAGGED;
+}
 /* Dims that a field has on the wire: its values' rank, and one more in front for a list's row count. */
-static inline uint32_t field_dims(const struct field *f) { return f->rank + (uint32_t)kind_is_list(f->kind); }
+static inline uint32_t field_dims(const struct field *f) {
+    return f->rank + (uint32_t)kind_is_list(f->kind);
+}
 
 /* Is this a field that can be: a known dtype and kind, and a rank that the kind allows? */
 bool field_valid(uint8_t dtype, uint8_t kind, uint8_t rank);

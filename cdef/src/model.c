@@ -52,7 +52,9 @@ static void release(struct state *s) {
 
 void model_close(shmb_runner *r) {
     struct state *s = r->kind_state;
-    bool forked = s->local.inherited.forked; /* then locks and threads behind a session are the parent's: it is left alone */
+    bool forked =
+        s->local.inherited
+            .forked; /* then locks and threads behind a session are the parent's: it is left alone */
     for (uint32_t i = 0; !forked && i < s->count; i++) s->backend->close(&s->models[i]);
     release(s);
 }
@@ -84,7 +86,8 @@ static bool prepare(struct model *m) {
     if (!m->given || !m->results || !m->dims || !m->place) return false;
     for (uint32_t i = 0; i < m->input_count; i++) {
         const struct port *p = &m->inputs[i];
-        m->given[i] = (shmb_tensor){.name = p->name, .dtype = p->dtype, .rank = p->rank, .dims = m->dims[i]};
+        m->given[i] =
+            (shmb_tensor){.name = p->name, .dtype = p->dtype, .rank = p->rank, .dims = m->dims[i]};
     }
     return true;
 }
@@ -108,7 +111,8 @@ static shmb_status open_all(struct state *s, shmb_runner *r, const struct url *u
         return SHMB_OK;
     }
     while (opened) s->backend->close(&s->models[--opened]);
-    return r->broken.status ? r->broken.status : fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
+    return r->broken.status ? r->broken.status
+                            : fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
 }
 
 shmb_status model_open(const struct backend *backend, shmb_runner *r, struct url *url) {
@@ -120,11 +124,14 @@ shmb_status model_open(const struct backend *backend, shmb_runner *r, struct url
     own.where = s->text + (url->where - url->text);
     for (int i = 0; i < own.count; i++) {
         own.options[i].name = s->text + (url->options[i].name - url->text);
-        own.options[i].value = *url->options[i].value ? s->text + (url->options[i].value - url->text) : "";
+        own.options[i].value =
+            *url->options[i].value ? s->text + (url->options[i].value - url->text) : "";
     }
     if (!take_agents(s, &own)) fail(&r->broken, SHMB_INVALID, "the URL names an agent twice");
     else if (!s->count)
-        fail(&r->broken, SHMB_INVALID, "the URL names no file: expected %s:///FILE, or %s://?agent.NAME=FILE", url->scheme, url->scheme);
+        fail(&r->broken, SHMB_INVALID,
+             "the URL names no file: expected %s:///FILE, or %s://?agent.NAME=FILE", url->scheme,
+             url->scheme);
     else if (open_all(s, r, &own) == SHMB_OK) return SHMB_OK;
     release(s);
     return r->broken.status;
@@ -133,11 +140,13 @@ shmb_status model_open(const struct backend *backend, shmb_runner *r, struct url
 /* ---- Ask ---- */
 
 /* "float32[?,300]" */
-static const char *shape_text(shmb_dtype dtype, int32_t rank, const int64_t *dims, char out[SHAPE_TEXT]) {
+static const char *shape_text(shmb_dtype dtype, int32_t rank, const int64_t *dims,
+                              char out[SHAPE_TEXT]) {
     size_t used = (size_t)snprintf(out, SHAPE_TEXT, "%s[", shmb_dtype_name(dtype));
     for (int i = 0; i < rank && used < SHAPE_TEXT; i++)
         used += (size_t)(dims[i] < 0 ? snprintf(out + used, SHAPE_TEXT - used, "%s?", i ? "," : "")
-                                     : snprintf(out + used, SHAPE_TEXT - used, "%s%lld", i ? "," : "", (long long)dims[i]));
+                                     : snprintf(out + used, SHAPE_TEXT - used, "%s%lld",
+                                                i ? "," : "", (long long)dims[i]));
     if (used < SHAPE_TEXT - 1) strcpy(out + used, "]");
     return out;
 }
@@ -148,19 +157,24 @@ static struct model *choose(struct state *s, shmb_runner *r, const shmb_tensor *
     const char *name = "";
     size_t bytes = 0;
     for (uint32_t i = 0; i < r->builder.count; i++)
-        if (features[i].kind == SHMB_STRING && strcmp(features[i].name, "agent") == 0) name = features[i].data, bytes = (size_t)features[i].size;
+        if (features[i].kind == SHMB_STRING && strcmp(features[i].name, "agent") == 0)
+            name = features[i].data, bytes = (size_t)features[i].size;
     char known[200] = "";
     for (uint32_t i = 0; i < s->count; i++) {
         const char *agent = s->models[i].agent;
         if (strlen(agent) == bytes && memcmp(agent, name, bytes) == 0) return &s->models[i];
-        if (strlen(known) + strlen(agent) + 3 < sizeof known) strcat(strcat(known, i ? ", " : ""), *agent ? agent : "(none)");
+        if (strlen(known) + strlen(agent) + 3 < sizeof known)
+            strcat(strcat(known, i ? ", " : ""), *agent ? agent : "(none)");
     }
-    fail(&r->error, SHMB_MISMATCH, "the feature \"agent\" says \"%.*s\": expected one of the URL's agents: %s", (int)(bytes < 100 ? bytes : 100), name, known);
+    fail(&r->error, SHMB_MISMATCH,
+         "the feature \"agent\" says \"%.*s\": expected one of the URL's agents: %s",
+         (int)(bytes < 100 ? bytes : 100), name, known);
     return NULL;
 }
 
 /* Finds each input among the features, and compares dtypes. */
-static shmb_status place(struct model *m, const shmb_tensor *features, uint32_t count, struct error *e) {
+static shmb_status place(struct model *m, const shmb_tensor *features, uint32_t count,
+                         struct error *e) {
     for (uint32_t i = 0; i < m->input_count; i++) {
         const struct port *p = &m->inputs[i];
         char expected[SHAPE_TEXT], found[SHAPE_TEXT], names[200] = "";
@@ -169,15 +183,19 @@ static shmb_status place(struct model *m, const shmb_tensor *features, uint32_t 
         shape_text(p->dtype, p->rank, p->dims, expected);
         if (at == count) {
             for (uint32_t k = 0; k < count; k++)
-                if (strlen(names) + strlen(features[k].name) + 3 < sizeof names) strcat(strcat(names, k ? ", " : ""), features[k].name);
-            return fail(e, SHMB_MISMATCH, "the model %.100s expects \"%.60s\", %s; found %s", m->file, p->name, expected, count ? names : "no features");
+                if (strlen(names) + strlen(features[k].name) + 3 < sizeof names)
+                    strcat(strcat(names, k ? ", " : ""), features[k].name);
+            return fail(e, SHMB_MISMATCH, "the model %.100s expects \"%.60s\", %s; found %s",
+                        m->file, p->name, expected, count ? names : "no features");
         }
         const shmb_tensor *f = &features[at];
         if (f->kind != SHMB_TENSOR)
-            return fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found text or a list", p->name, m->file, expected);
+            return fail(e, SHMB_MISMATCH,
+                        "\"%.60s\": the model %.100s expects %s, found text or a list", p->name,
+                        m->file, expected);
         if (f->dtype != p->dtype)
-            return fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s", p->name, m->file, expected,
-                        shape_text(f->dtype, f->rank, f->dims, found));
+            return fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s",
+                        p->name, m->file, expected, shape_text(f->dtype, f->rank, f->dims, found));
         m->place[i] = at;
     }
     m->placed = true;
@@ -202,8 +220,9 @@ static shmb_status fit(struct model *m, const shmb_tensor *features, struct erro
         if (f->rank) memcpy(dims + lacks, f->dims, (size_t)f->rank * sizeof *dims);
         if (f->rank + lacks != p->rank || !sizes_fit(p, dims)) {
             char expected[SHAPE_TEXT], found[SHAPE_TEXT];
-            return fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s", p->name, m->file,
-                        shape_text(p->dtype, p->rank, p->dims, expected), shape_text(f->dtype, f->rank, f->dims, found));
+            return fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s",
+                        p->name, m->file, shape_text(p->dtype, p->rank, p->dims, expected),
+                        shape_text(f->dtype, f->rank, f->dims, found));
         }
         size_t bytes = (size_t)p->rank * sizeof *dims;
         if (t->data != f->data || memcmp(m->dims[i], dims, bytes) != 0) {
@@ -229,8 +248,11 @@ static shmb_status convert(struct state *s, shmb_runner *r, shmb_tensor *t) {
     if (!s->converted) return fail(&r->error, SHMB_NO_MEMORY, "no memory for the advice");
     int64_t wrong = convert_tensor(t, r->want, s->converted);
     if (wrong >= 0)
-        return fail(&r->error, SHMB_INEXACT, "\"%.60s\": element %lld of the model's %s has no exact counterpart in %s: ask for %s", t->name,
-                    (long long)wrong, shmb_dtype_name(t->dtype), shmb_dtype_name(r->want), shmb_dtype_name(t->dtype));
+        return fail(
+            &r->error, SHMB_INEXACT,
+            "\"%.60s\": element %lld of the model's %s has no exact counterpart in %s: ask for %s",
+            t->name, (long long)wrong, shmb_dtype_name(t->dtype), shmb_dtype_name(r->want),
+            shmb_dtype_name(t->dtype));
     t->data = s->converted;
     t->dtype = r->want;
     return SHMB_OK;
@@ -244,14 +266,17 @@ static void stop(void *model_state) {
 static shmb_status compute_until(struct state *s, shmb_runner *r, struct model *m) {
     shmb_status status;
     do { /* an interrupt may stop the run that comes after the one it was for: again, then */
-        if (r->interrupted && atomic_exchange(&r->interrupted, 0)) return fail(&r->error, SHMB_INTERRUPTED, "interrupted while the model computed");
+        if (r->interrupted && atomic_exchange(&r->interrupted, 0))
+            return fail(&r->error, SHMB_INTERRUPTED, "interrupted while the model computed");
         bool changed = m->changed;
         m->changed = false;
         r->error.status = SHMB_OK;
         status = s->backend->run(m, changed, r->until, &r->error);
         if (r->until != INT64_MAX && clock_ns() >= r->until)
-            return fail(&r->error, SHMB_TIMEOUT, "no advice within the deadline of %g s: give the model more time, or take a default",
-                        (double)r->deadline_ns / 1e9);
+            return fail(
+                &r->error, SHMB_TIMEOUT,
+                "no advice within the deadline of %g s: give the model more time, or take a default",
+                (double)r->deadline_ns / 1e9);
     } while (status == SHMB_INTERRUPTED);
     return status;
 }
@@ -270,7 +295,8 @@ static shmb_status compute(struct state *s, shmb_runner *r, struct model *m) {
 shmb_status model_start(shmb_runner *r) {
     struct state *s = r->kind_state;
     const shmb_tensor *features = local_features(r);
-    for (uint32_t i = 0; !s->local.still && i < s->count; i++) { /* also where no model is asked: local.c compares with the request before */
+    for (uint32_t i = 0; !s->local.still && i < s->count;
+         i++) { /* also where no model is asked: local.c compares with the request before */
         s->models[i].placed &= s->local.same;
         s->models[i].fitted = false;
     }
@@ -286,7 +312,8 @@ shmb_status model_start(shmb_runner *r) {
         t->name = m->outputs[i].name;
         if (m->expanded && t->rank && *t->dims == 1) t->rank--, t->dims++;
     }
-    if (r->want && m->output_count == 1 && s->advice->dtype != r->want && convert(s, r, s->advice)) return r->error.status;
+    if (r->want && m->output_count == 1 && s->advice->dtype != r->want && convert(s, r, s->advice))
+        return r->error.status;
     local_answer(r, s->advice, m->output_count);
     return SHMB_OK;
 }

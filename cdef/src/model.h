@@ -19,11 +19,12 @@ struct model {
     const char *file;
     struct port *inputs, *outputs;
     uint32_t input_count, output_count;
-    void *session; /* the backend's */
-    shmb_tensor *given, *results; /* of run: inputs and outputs in the declared order */
+    void *session;                  /* the backend's */
+    shmb_tensor *given, *results;   /* of run: inputs and outputs in the declared order */
     int64_t (*dims)[SHMB_MAX_RANK]; /* of given */
     uint32_t *place;                /* of each input among the request's features */
-    bool placed, fitted, expanded; /* placed and given for the request as it is; some lack the leading dim */
+    bool placed, fitted,
+        expanded; /* placed and given for the request as it is; some lack the leading dim */
     bool changed; /* have given's sizes or addresses, since the last run? */
 };
 
@@ -37,7 +38,8 @@ struct backend {
      * aligned); all of that stays valid until the next run. Errors: MODEL, NO_MEMORY, INTERRUPTED (by interrupt alone; whether for good
      * or for a deadline, model.c knows). */
     shmb_status (*run)(struct model *m, bool changed, int64_t until, struct error *e);
-    void (*interrupt)(struct model *m); /* makes run end soon; signal-safe, from any thread; may be NULL */
+    void (*interrupt)(
+        struct model *m); /* makes run end soon; signal-safe, from any thread; may be NULL */
     void (*close)(struct model *m);
 };
 
@@ -50,8 +52,15 @@ void model_interrupt(shmb_runner *r);
 void model_close(shmb_runner *r);
 
 /* The runner kind of a backend. */
-#define MODEL_RUNNER(name, opens)                                                                                           \
-    {.scheme = (name), .open = (opens), .begin = local_begin, .start = model_start, .proceed = local_proceed,               \
-     .advice = local_advice, .abandon = local_abandon, .close = model_close, .interrupt = model_interrupt}
+#define MODEL_RUNNER(name, opens)                                                                  \
+    {.scheme = (name),                                                                             \
+     .open = (opens),                                                                              \
+     .begin = local_begin,                                                                         \
+     .start = model_start,                                                                         \
+     .proceed = local_proceed,                                                                     \
+     .advice = local_advice,                                                                       \
+     .abandon = local_abandon,                                                                     \
+     .close = model_close,                                                                         \
+     .interrupt = model_interrupt}
 
 #endif

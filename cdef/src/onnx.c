@@ -44,7 +44,8 @@ struct use {
     struct session *shared;
     OrtSession *session;
     OrtRunOptions *options;
-    OrtIoBinding *binding; /* of all values, once two runs had the same: it saves a twentieth of a run; or NULL */
+    OrtIoBinding *
+        binding; /* of all values, once two runs had the same: it saves a twentieth of a run; or NULL */
     const char **names; /* of inputs, then outputs */
     OrtValue **values;  /* likewise; an output that is NULL is ONNX Runtime's to allocate */
     int64_t (*dims)[SHMB_MAX_RANK]; /* of outputs */
@@ -59,14 +60,16 @@ static struct runtime *runtimes;
 static struct session *sessions;
 
 static const shmb_dtype dtypes[] = {
-    [ORT_FLOAT] = SHMB_FLOAT32, [ORT_UINT8] = SHMB_UINT8, [ORT_INT8] = SHMB_INT8,       [ORT_UINT16] = SHMB_UINT16,
-    [ORT_INT16] = SHMB_INT16,   [ORT_INT32] = SHMB_INT32, [ORT_INT64] = SHMB_INT64,     [ORT_BOOL] = SHMB_BOOL,
-    [ORT_FLOAT16] = SHMB_FLOAT16, [ORT_DOUBLE] = SHMB_FLOAT64, [ORT_UINT32] = SHMB_UINT32, [ORT_UINT64] = SHMB_UINT64,
+    [ORT_FLOAT] = SHMB_FLOAT32,    [ORT_UINT8] = SHMB_UINT8,   [ORT_INT8] = SHMB_INT8,
+    [ORT_UINT16] = SHMB_UINT16,    [ORT_INT16] = SHMB_INT16,   [ORT_INT32] = SHMB_INT32,
+    [ORT_INT64] = SHMB_INT64,      [ORT_BOOL] = SHMB_BOOL,     [ORT_FLOAT16] = SHMB_FLOAT16,
+    [ORT_DOUBLE] = SHMB_FLOAT64,   [ORT_UINT32] = SHMB_UINT32, [ORT_UINT64] = SHMB_UINT64,
     [ORT_BFLOAT16] = SHMB_BFLOAT16};
 enum { ELEMENTS = sizeof dtypes / sizeof *dtypes };
 
 /* SHMB_OK, or ONNX Runtime's failure as ours. */
-static shmb_status check(const OrtFunction *api, OrtStatus *status, shmb_status as, const char *file, struct error *e) {
+static shmb_status check(const OrtFunction *api, OrtStatus *status, shmb_status as,
+                         const char *file, struct error *e) {
     if (!status) return SHMB_OK;
     fail(e, as, "%.150s: %s", file, ORT(api, GetErrorMessage)(status));
     ORT(api, ReleaseStatus)(status);
@@ -83,11 +86,15 @@ static shmb_status start(struct runtime *rt, const char *file, struct error *e) 
     if (!base.address) return e->status;
     rt->api = base.call()->GetApi(ORT_API);
     if (!rt->api)
-        return fail(e, SHMB_INVALID, "ONNX Runtime %.20s is too old: expected 1.%d or later: pip install -U onnxruntime, or name another with library=FILE",
-                    base.call()->GetVersionString(), ORT_API);
+        return fail(
+            e, SHMB_INVALID,
+            "ONNX Runtime %.20s is too old: expected 1.%d or later: pip install -U onnxruntime, or name another with library=FILE",
+            base.call()->GetVersionString(), ORT_API);
     /* what it would log comes as an error's text, and a compiler's stderr is not its own */
     OrtStatus *status = ORT(rt->api, CreateEnv)(ORT_LOG_FATAL, "shmbridge", &rt->env);
-    if (!status) status = ORT(rt->api, CreateCpuMemoryInfo)(ORT_DEVICE_ALLOCATOR, ORT_MEMORY_DEFAULT, &rt->memory);
+    if (!status)
+        status = ORT(rt->api, CreateCpuMemoryInfo)(ORT_DEVICE_ALLOCATOR, ORT_MEMORY_DEFAULT,
+                                                   &rt->memory);
     if (!status) status = ORT(rt->api, GetAllocatorWithDefaultOptions)(&rt->names);
     return check(rt->api, status, SHMB_INVALID, "ONNX Runtime", e);
 }
@@ -98,12 +105,16 @@ static const struct runtime *runtime_find(const char *file, struct error *e) {
     if (runtimes && !file) return runtimes;
     struct runtime *rt = calloc(1, sizeof *rt);
     if (!rt) return fail(e, SHMB_NO_MEMORY, "no memory for a runner"), NULL;
-    rt->library = library_open(&(struct library){.what = "ONNX Runtime",
-                                                 .file = file,
-                                                 .variable = "SHMBRIDGE_ONNXRUNTIME",
-                                                 .package = "onnxruntime/capi/libonnxruntime.so.*",
-                                                 .names = names,
-                                                 .hint = "pip install 'shmbridge[onnx]', or name its file with library= or $SHMBRIDGE_ONNXRUNTIME"}, e);
+    rt->library = library_open(
+        &(struct library){
+            .what = "ONNX Runtime",
+            .file = file,
+            .variable = "SHMBRIDGE_ONNXRUNTIME",
+            .package = "onnxruntime/capi/libonnxruntime.so.*",
+            .names = names,
+            .hint =
+                "pip install 'shmbridge[onnx]', or name its file with library= or $SHMBRIDGE_ONNXRUNTIME"},
+        e);
     const struct runtime *same = runtimes;
     while (same && same->library != rt->library) same = same->next;
     if (!rt->library || same || start(rt, file ? file : "ONNX Runtime", e)) return free(rt), same;
@@ -114,31 +125,46 @@ static const struct runtime *runtime_find(const char *file, struct error *e) {
 /* ---- Sessions ---- */
 
 /* "CUDAExecutionProvider", "CUDA" and "cuda" are one; the CPU is always there, and last. */
-static shmb_status add_provider(const OrtFunction *api, OrtSessionOptions *options, const char *name, size_t bytes, struct error *e) {
+static shmb_status add_provider(const OrtFunction *api, OrtSessionOptions *options,
+                                const char *name, size_t bytes, struct error *e) {
     static const char tail[] = "ExecutionProvider";
     char **known = NULL, text[256] = "", plain[64] = "";
     int count = 0;
-    if (check(api, ORT(api, GetAvailableProviders)(&known, &count), SHMB_INVALID, "ONNX Runtime", e)) return e->status;
+    if (check(api, ORT(api, GetAvailableProviders)(&known, &count), SHMB_INVALID, "ONNX Runtime",
+              e))
+        return e->status;
     for (int i = 0; i < count; i++) {
         const char *end = strstr(known[i], tail);
         size_t its = end ? (size_t)(end - known[i]) : strlen(known[i]);
-        if (its < sizeof plain && (bytes == its || bytes == strlen(known[i])) && strncasecmp(known[i], name, bytes) == 0)
+        if (its < sizeof plain && (bytes == its || bytes == strlen(known[i])) &&
+            strncasecmp(known[i], name, bytes) == 0)
             snprintf(plain, sizeof plain, "%.*s", (int)its, known[i]);
-        if (strlen(text) + strlen(known[i]) + 3 < sizeof text) strcat(strcat(text, i ? ", " : ""), known[i]);
+        if (strlen(text) + strlen(known[i]) + 3 < sizeof text)
+            strcat(strcat(text, i ? ", " : ""), known[i]);
     }
     check(api, ORT(api, ReleaseAvailableProviders)(known, count), SHMB_INVALID, "ONNX Runtime", e);
-    if (!*plain) return fail(e, SHMB_INVALID, "providers: expected some of %s, found \"%.*s\"", text, (int)bytes, name);
+    if (!*plain)
+        return fail(e, SHMB_INVALID, "providers: expected some of %s, found \"%.*s\"", text,
+                    (int)bytes, name);
     if (strcmp(plain, "CPU") == 0) return SHMB_OK;
-    return check(api, ORT(api, SessionOptionsAppendExecutionProvider)(options, plain, NULL, NULL, 0), SHMB_INVALID, "providers", e);
+    return check(api,
+                 ORT(api, SessionOptionsAppendExecutionProvider)(options, plain, NULL, NULL, 0),
+                 SHMB_INVALID, "providers", e);
 }
 
-static shmb_status set_options(const OrtFunction *api, OrtSessionOptions *options, const struct choice *c, struct error *e) {
+static shmb_status set_options(const OrtFunction *api, OrtSessionOptions *options,
+                               const struct choice *c, struct error *e) {
     void *library; /* of custom operators: stays */
     OrtStatus *status = ORT(api, SetSessionGraphOptimizationLevel)(options, c->level);
     if (!status) status = ORT(api, SetIntraOpNumThreads)(options, c->threads);
-    if (!status) status = ORT(api, DisableCpuMemArena)(options); /* the session's threads would queue at its lock, and it keeps memory */
+    if (!status)
+        status = ORT(api, DisableCpuMemArena)(
+            options); /* the session's threads would queue at its lock, and it keeps memory */
     if (check(api, status, SHMB_INVALID, "ONNX Runtime", e)) return e->status;
-    if (c->custom_ops && check(api, ORT(api, RegisterCustomOpsLibrary)(options, c->custom_ops, &library), SHMB_INVALID, "custom_ops", e)) return e->status;
+    if (c->custom_ops &&
+        check(api, ORT(api, RegisterCustomOpsLibrary)(options, c->custom_ops, &library),
+              SHMB_INVALID, "custom_ops", e))
+        return e->status;
     for (const char *name = c->providers; name && *name;) {
         size_t bytes = strcspn(name, ",");
         if (add_provider(api, options, name, bytes, e)) return e->status;
@@ -147,11 +173,15 @@ static shmb_status set_options(const OrtFunction *api, OrtSessionOptions *option
     return SHMB_OK;
 }
 
-static shmb_status load(struct session *s, const char *file, const struct choice *c, struct error *e) {
+static shmb_status load(struct session *s, const char *file, const struct choice *c,
+                        struct error *e) {
     const OrtFunction *api = s->runtime->api;
     OrtSessionOptions *options;
-    if (check(api, ORT(api, CreateSessionOptions)(&options), SHMB_INVALID, file, e)) return e->status;
-    if (!set_options(api, options, c, e)) check(api, ORT(api, CreateSession)(s->runtime->env, file, options, &s->session), SHMB_INVALID, file, e);
+    if (check(api, ORT(api, CreateSessionOptions)(&options), SHMB_INVALID, file, e))
+        return e->status;
+    if (!set_options(api, options, c, e))
+        check(api, ORT(api, CreateSession)(s->runtime->env, file, options, &s->session),
+              SHMB_INVALID, file, e);
     ORT(api, ReleaseSessionOptions)(options);
     return e->status;
 }
@@ -171,8 +201,8 @@ static void watch_forks(void) {
 }
 
 static bool same_file(const struct stat *a, const struct stat *b) {
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 /* With the mutex: the session of that file and choice, loaded now if nobody has it. */
@@ -182,11 +212,19 @@ static struct session *session_find(const char *file, const struct choice *c, st
     if (stat(file, &found)) return fail_errno(e, file), e->status = SHMB_INVALID, NULL;
     const struct runtime *rt = runtime_find(c->library, e);
     if (!rt) return NULL;
-    snprintf(text, sizeof text, "%d %d %s\n%s", c->threads, c->level, c->providers ? c->providers : "", c->custom_ops ? c->custom_ops : "");
+    snprintf(text, sizeof text, "%d %d %s\n%s", c->threads, c->level,
+             c->providers ? c->providers : "", c->custom_ops ? c->custom_ops : "");
     for (struct session *s = sessions; s; s = s->next)
-        if (s->runtime == rt && same_file(&s->file, &found) && strcmp(s->choice, text) == 0) return s->users++, s;
+        if (s->runtime == rt && same_file(&s->file, &found) && strcmp(s->choice, text) == 0)
+            return s->users++, s;
     struct session *s = calloc(1, sizeof *s);
-    if (s) *s = (struct session){.runtime = rt, .bindable = !c->providers, .file = found, .choice = strdup(text), .users = 1, .next = sessions};
+    if (s)
+        *s = (struct session){.runtime = rt,
+                              .bindable = !c->providers,
+                              .file = found,
+                              .choice = strdup(text),
+                              .users = 1,
+                              .next = sessions};
     if (s && s->choice && load(s, file, c, e) == SHMB_OK) return sessions = s;
     if (!e->status) fail(e, SHMB_NO_MEMORY, "no memory for a model");
     if (s) free(s->choice);
@@ -220,13 +258,20 @@ static void session_drop(struct session *s) {
 
 /* ---- What the model declares ---- */
 
-static shmb_status refuse(const char *file, const char *side, const char *name, const char *what, const char *instead, struct error *e) {
-    return fail(e, SHMB_INVALID, "%.150s: the %s \"%.60s\" is %s, which no tensor here can be: %s", file, side, name, what, instead);
+static shmb_status refuse(const char *file, const char *side, const char *name, const char *what,
+                          const char *instead, struct error *e) {
+    return fail(e, SHMB_INVALID, "%.150s: the %s \"%.60s\" is %s, which no tensor here can be: %s",
+                file, side, name, what, instead);
 }
 
-static shmb_status read_tensor(const OrtFunction *api, const OrtTypeInfo *info, const char *file, const char *side, struct port *p, struct error *e) {
-    static const char *const kinds[] = {"of an unknown kind", "a tensor", "a sequence", "a map", "opaque", "a sparse tensor", "optional"};
-    static const char *const others[] = {[ORT_STRING] = "of strings", [ORT_COMPLEX64] = "of complex64", [ORT_COMPLEX128] = "of complex128"};
+static shmb_status read_tensor(const OrtFunction *api, const OrtTypeInfo *info, const char *file,
+                               const char *side, struct port *p, struct error *e) {
+    static const char *const kinds[] = {
+        "of an unknown kind", "a tensor", "a sequence", "a map", "opaque",
+        "a sparse tensor",    "optional"};
+    static const char *const others[] = {[ORT_STRING] = "of strings",
+                                         [ORT_COMPLEX64] = "of complex64",
+                                         [ORT_COMPLEX128] = "of complex128"};
     const OrtTensorTypeAndShapeInfo *tensor = NULL;
     int kind = 0, element = 0;
     size_t rank = 0;
@@ -234,8 +279,10 @@ static shmb_status read_tensor(const OrtFunction *api, const OrtTypeInfo *info, 
     if (!status) status = ORT(api, CastTypeInfoToTensorInfo)(info, &tensor);
     if (check(api, status, SHMB_INVALID, file, e)) return e->status;
     if (kind != ORT_KIND_TENSOR || !tensor)
-        return refuse(file, side, p->name, kinds[kind > 0 && kind <= ORT_KIND_OPTIONAL ? kind : 0],
-                      "export the model with plain tensors there (scikit-learn's classifiers: zipmap=False)", e);
+        return refuse(
+            file, side, p->name, kinds[kind > 0 && kind <= ORT_KIND_OPTIONAL ? kind : 0],
+            "export the model with plain tensors there (scikit-learn's classifiers: zipmap=False)",
+            e);
     status = ORT(api, GetTensorElementType)(tensor, &element);
     if (!status) status = ORT(api, GetDimensionsCount)(tensor, &rank);
     if (!status && rank <= SHMB_MAX_RANK) status = ORT(api, GetDimensions)(tensor, p->dims, rank);
@@ -243,19 +290,27 @@ static shmb_status read_tensor(const OrtFunction *api, const OrtTypeInfo *info, 
     p->dtype = element >= 0 && element < ELEMENTS ? dtypes[element] : SHMB_ANY;
     p->rank = (int32_t)rank;
     if (p->dtype == SHMB_ANY)
-        return refuse(file, side, p->name, element >= 0 && element <= ORT_COMPLEX128 && others[element] ? others[element] : "of a packed or 8-bit float dtype",
+        return refuse(file, side, p->name,
+                      element >= 0 && element <= ORT_COMPLEX128 && others[element]
+                          ? others[element]
+                          : "of a packed or 8-bit float dtype",
                       "encode it as numbers of another dtype outside of the model", e);
-    if (rank > SHMB_MAX_RANK) return refuse(file, side, p->name, "of more than 8 dims", "reshape it", e);
+    if (rank > SHMB_MAX_RANK)
+        return refuse(file, side, p->name, "of more than 8 dims", "reshape it", e);
     return SHMB_OK;
 }
 
-static shmb_status read_port(const struct session *s, size_t i, bool input, const char *file, struct port *p, struct error *e) {
+static shmb_status read_port(const struct session *s, size_t i, bool input, const char *file,
+                             struct port *p, struct error *e) {
     const OrtFunction *api = s->runtime->api;
     OrtTypeInfo *info = NULL;
     char *name = NULL;
-    OrtStatus *status = input ? ORT(api, SessionGetInputName)(s->session, i, s->runtime->names, &name)
-                              : ORT(api, SessionGetOutputName)(s->session, i, s->runtime->names, &name);
-    if (!status) status = input ? ORT(api, SessionGetInputTypeInfo)(s->session, i, &info) : ORT(api, SessionGetOutputTypeInfo)(s->session, i, &info);
+    OrtStatus *status =
+        input ? ORT(api, SessionGetInputName)(s->session, i, s->runtime->names, &name)
+              : ORT(api, SessionGetOutputName)(s->session, i, s->runtime->names, &name);
+    if (!status)
+        status = input ? ORT(api, SessionGetInputTypeInfo)(s->session, i, &info)
+                       : ORT(api, SessionGetOutputTypeInfo)(s->session, i, &info);
     if (name) {
         p->name = strdup(name);
         OrtStatus *freed = ORT(api, AllocatorFree)(s->runtime->names, name);
@@ -274,10 +329,13 @@ static shmb_status read_ports(struct model *m, const struct session *s, struct e
     OrtStatus *status = ORT(api, SessionGetInputCount)(s->session, &inputs);
     if (!status) status = ORT(api, SessionGetOutputCount)(s->session, &outputs);
     if (check(api, status, SHMB_INVALID, m->file, e)) return e->status;
-    if (!model_ports(&m->inputs, &m->input_count, inputs) || !model_ports(&m->outputs, &m->output_count, outputs))
+    if (!model_ports(&m->inputs, &m->input_count, inputs) ||
+        !model_ports(&m->outputs, &m->output_count, outputs))
         return fail(e, SHMB_NO_MEMORY, "no memory for a model");
-    for (size_t i = 0; i < inputs && !e->status; i++) read_port(s, i, true, m->file, &m->inputs[i], e);
-    for (size_t i = 0; i < outputs && !e->status; i++) read_port(s, i, false, m->file, &m->outputs[i], e);
+    for (size_t i = 0; i < inputs && !e->status; i++)
+        read_port(s, i, true, m->file, &m->inputs[i], e);
+    for (size_t i = 0; i < outputs && !e->status; i++)
+        read_port(s, i, false, m->file, &m->outputs[i], e);
     return e->status;
 }
 
@@ -287,19 +345,27 @@ static shmb_status choose(struct choice *c, struct url *url, struct error *e) {
     static const struct {
         const char *name;
         int level;
-    } levels[] = {{"disable", ORT_LEVEL_DISABLE}, {"basic", ORT_LEVEL_BASIC}, {"extended", ORT_LEVEL_EXTENDED}, {"all", ORT_LEVEL_ALL}};
+    } levels[] = {{"disable", ORT_LEVEL_DISABLE},
+                  {"basic", ORT_LEVEL_BASIC},
+                  {"extended", ORT_LEVEL_EXTENDED},
+                  {"all", ORT_LEVEL_ALL}};
     const char *threads = url_take(url, "threads"), *level = url_take(url, "level");
     *c = (struct choice){.threads = 1, .level = level ? -1 : ORT_LEVEL_ALL};
     c->providers = url_take(url, "providers");
     c->custom_ops = url_take(url, "custom_ops");
     c->library = url_take(url, "library");
     char *end = NULL;
-    if (threads) c->threads = *threads >= '0' && *threads <= '9' ? (int)strtol(threads, &end, 10) : -1;
+    if (threads)
+        c->threads = *threads >= '0' && *threads <= '9' ? (int)strtol(threads, &end, 10) : -1;
     if (threads && (!end || *end || c->threads < 0 || c->threads > 1024))
-        return fail(e, SHMB_INVALID, "threads=%.60s: expected 1 to 1024, or 0 for as many as there are cores", threads);
+        return fail(e, SHMB_INVALID,
+                    "threads=%.60s: expected 1 to 1024, or 0 for as many as there are cores",
+                    threads);
     for (size_t i = 0; level && i < sizeof levels / sizeof *levels; i++)
         if (strcmp(level, levels[i].name) == 0) c->level = levels[i].level;
-    if (c->level < 0) return fail(e, SHMB_INVALID, "level=%.60s: expected disable, basic, extended or all", level);
+    if (c->level < 0)
+        return fail(e, SHMB_INVALID, "level=%.60s: expected disable, basic, extended or all",
+                    level);
     return SHMB_OK;
 }
 
@@ -328,8 +394,10 @@ static shmb_status prepare(struct model *m, struct use *u, struct error *e) {
     u->names = calloc(count + 1, sizeof *u->names);
     u->values = calloc(count + 1, sizeof(OrtValue *));
     u->dims = calloc(m->output_count + 1, sizeof *u->dims);
-    if (!u->names || !u->values || !u->dims) return fail(e, SHMB_NO_MEMORY, "no memory for a model");
-    for (size_t i = 0; i < count; i++) u->names[i] = i < m->input_count ? m->inputs[i].name : m->outputs[i - m->input_count].name;
+    if (!u->names || !u->values || !u->dims)
+        return fail(e, SHMB_NO_MEMORY, "no memory for a model");
+    for (size_t i = 0; i < count; i++)
+        u->names[i] = i < m->input_count ? m->inputs[i].name : m->outputs[i - m->input_count].name;
     return check(u->api, ORT(u->api, CreateRunOptions)(&u->options), SHMB_INVALID, m->file, e);
 }
 
@@ -355,8 +423,10 @@ static shmb_status make_values(struct model *m, struct use *u, struct error *e) 
         const shmb_tensor *t = &m->given[i];
         int element = 0;
         while (dtypes[element] != t->dtype) element++;
-        OrtStatus *status = ORT(u->api, CreateTensorWithDataAsOrtValue)(u->shared->runtime->memory, (void *)t->data, (size_t)t->size * shmb_dtype_size(t->dtype),
-                                                                         t->dims, (size_t)t->rank, element, &u->values[i]);
+        OrtStatus *status = ORT(u->api, CreateTensorWithDataAsOrtValue)(
+            u->shared->runtime->memory, (void *)t->data,
+            (size_t)t->size * shmb_dtype_size(t->dtype), t->dims, (size_t)t->rank, element,
+            &u->values[i]);
         if (check(u->api, status, SHMB_MODEL, m->file, e)) return e->status;
     }
     u->made = true;
@@ -377,15 +447,22 @@ static shmb_status read_result(struct model *m, struct use *u, uint32_t i, struc
     if (!status) status = ORT(api, GetTensorMutableData)(value, &data);
     if (info) ORT(api, ReleaseTensorTypeAndShapeInfo)(info);
     if (check(api, status, SHMB_MODEL, m->file, e)) return e->status;
-    if (rank > SHMB_MAX_RANK) return fail(e, SHMB_MODEL, "%.150s: the output \"%.60s\" has %zu dims: expected at most 8", m->file, m->outputs[i].name, rank);
+    if (rank > SHMB_MAX_RANK)
+        return fail(e, SHMB_MODEL, "%.150s: the output \"%.60s\" has %zu dims: expected at most 8",
+                    m->file, m->outputs[i].name, rank);
     for (size_t k = 0; k < rank; k++) size *= u->dims[i][k];
-    m->results[i] = (shmb_tensor){.dtype = m->outputs[i].dtype, .rank = (int32_t)rank, .size = size, .dims = u->dims[i], .data = data};
+    m->results[i] = (shmb_tensor){.dtype = m->outputs[i].dtype,
+                                  .rank = (int32_t)rank,
+                                  .size = size,
+                                  .dims = u->dims[i],
+                                  .data = data};
     return SHMB_OK;
 }
 
 static OrtStatus *bind(struct model *m, struct use *u) {
     OrtStatus *status = ORT(u->api, CreateIoBinding)(u->session, &u->binding);
-    for (uint32_t i = 0; !status && i < m->input_count; i++) status = ORT(u->api, BindInput)(u->binding, u->names[i], u->values[i]);
+    for (uint32_t i = 0; !status && i < m->input_count; i++)
+        status = ORT(u->api, BindInput)(u->binding, u->names[i], u->values[i]);
     for (uint32_t i = m->input_count; !status && i < m->input_count + m->output_count; i++)
         status = ORT(u->api, BindOutput)(u->binding, u->names[i], u->values[i]);
     return status;
@@ -393,8 +470,10 @@ static OrtStatus *bind(struct model *m, struct use *u) {
 
 static OrtStatus *compute(struct model *m, struct use *u, bool reused) {
     OrtStatus *status = reused && u->shared->bindable && !u->binding ? bind(m, u) : NULL;
-    if (status || u->binding) return status ? status : ORT(u->api, RunWithBinding)(u->session, u->options, u->binding);
-    return ORT(u->api, Run)(u->session, u->options, u->names, (const OrtValue *const *)u->values, m->input_count, u->names + m->input_count, m->output_count,
+    if (status || u->binding)
+        return status ? status : ORT(u->api, RunWithBinding)(u->session, u->options, u->binding);
+    return ORT(u->api, Run)(u->session, u->options, u->names, (const OrtValue *const *)u->values,
+                            m->input_count, u->names + m->input_count, m->output_count,
                             u->values + m->input_count);
 }
 
@@ -430,7 +509,8 @@ static shmb_status onnx_run(struct model *m, bool changed, int64_t until, struct
     if (status) {
         check(u->api, status, SHMB_MODEL, m->file, e);
         drop_values(u, first, last);
-        return stopped ? fail(e, SHMB_INTERRUPTED, "interrupted while the model computed") : e->status;
+        return stopped ? fail(e, SHMB_INTERRUPTED, "interrupted while the model computed")
+                       : e->status;
     }
     for (uint32_t i = 0; !reused && i < m->output_count; i++)
         if (read_result(m, u, i, e)) return drop_values(u, first, last), e->status;
@@ -445,11 +525,12 @@ static void onnx_interrupt(struct model *m) {
     u->stopped++;
 }
 
-static const struct backend backend = {.known = "threads, level, providers, custom_ops, library, agent.NAME, ",
-                                       .open = onnx_open,
-                                       .run = onnx_run,
-                                       .interrupt = onnx_interrupt,
-                                       .close = onnx_close};
+static const struct backend backend = {
+    .known = "threads, level, providers, custom_ops, library, agent.NAME, ",
+    .open = onnx_open,
+    .run = onnx_run,
+    .interrupt = onnx_interrupt,
+    .close = onnx_close};
 
 static shmb_status open_runner(shmb_runner *r, struct url *url, const shmb_options *options) {
     (void)options;

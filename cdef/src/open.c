@@ -9,7 +9,8 @@
 #include "recovery.h"
 
 /* The kinds that this library speaks. */
-static const struct runner_kind *const kinds[] = {&shm_runner, &pipe_runner, &onnx_runner, &aot_runner, &tflite_runner};
+static const struct runner_kind *const kinds[] = {&shm_runner, &pipe_runner, &onnx_runner,
+                                                  &aot_runner, &tflite_runner};
 
 enum { CONNECT_SECONDS = 10 };
 
@@ -38,14 +39,20 @@ shmb_status runner_connect(shmb_runner *r, struct url *url, const shmb_options *
     return r->broken.status;
 }
 
-static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options *options, double slice, double *timeout) {
+static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options *options,
+                                  double slice, double *timeout) {
     struct url url;
     if (!text) text = getenv("SHMBRIDGE_URL");
     if (!text || !*text)
-        return fail(&r->broken, SHMB_INVALID, "no URL: pass one, e.g. shm://NAME, or set the environment variable SHMBRIDGE_URL");
+        return fail(
+            &r->broken, SHMB_INVALID,
+            "no URL: pass one, e.g. shm://NAME, or set the environment variable SHMBRIDGE_URL");
     if (url_split(text, &url, options, &r->broken)) return r->broken.status;
-    if (options->default_advice && default_open(&r->default_advice, options->default_advice, &url, &r->broken)) return r->broken.status;
-    *timeout = options->connect_timeout = options->connect_timeout ? options->connect_timeout : CONNECT_SECONDS;
+    if (options->default_advice &&
+        default_open(&r->default_advice, options->default_advice, &url, &r->broken))
+        return r->broken.status;
+    *timeout = options->connect_timeout =
+        options->connect_timeout ? options->connect_timeout : CONNECT_SECONDS;
     double seconds = *timeout > slice ? slice : *timeout;
     shmb_set_deadline(r, options->deadline);
     if (options->retries) return recovery_open(r, text, options, seconds);
@@ -55,17 +62,22 @@ static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options
 
 static shmb_status check(const shmb_options *o, struct error *e) {
     if (o->size < sizeof o->size || o->size > sizeof *o)
-        return fail(e, SHMB_INVALID, "shmb_options.size is %zu, expected sizeof(shmb_options), here %zu", o->size, sizeof *o);
+        return fail(e, SHMB_INVALID,
+                    "shmb_options.size is %zu, expected sizeof(shmb_options), here %zu", o->size,
+                    sizeof *o);
     if (o->size > offsetof(shmb_options, wait) && (unsigned)o->wait > SHMB_WAIT_BLOCK)
         return fail(e, SHMB_INVALID, "shmb_options.wait is %d, expected a shmb_wait", (int)o->wait);
     if (o->size > offsetof(shmb_options, retries) && o->retries < 0)
-        return fail(e, SHMB_INVALID, "shmb_options.retries is %d, expected 0 or more", (int)o->retries);
+        return fail(e, SHMB_INVALID, "shmb_options.retries is %d, expected 0 or more",
+                    (int)o->retries);
     if (o->size > offsetof(shmb_options, backoff) && !(o->backoff >= 0))
-        return fail(e, SHMB_INVALID, "shmb_options.backoff is %g, expected seconds, 0 or more", o->backoff);
+        return fail(e, SHMB_INVALID, "shmb_options.backoff is %g, expected seconds, 0 or more",
+                    o->backoff);
     return SHMB_OK;
 }
 
-shmb_status shmb_open_slice(const char *url, const shmb_options *options, double slice, double *timeout, shmb_runner **out) {
+shmb_status shmb_open_slice(const char *url, const shmb_options *options, double slice,
+                            double *timeout, shmb_runner **out) {
     shmb_options chosen = {.size = sizeof chosen};
     shmb_runner *r = *out = runner_new();
     shmb_status status;
@@ -81,7 +93,8 @@ shmb_status shmb_open_slice(const char *url, const shmb_options *options, double
 }
 
 shmb_status shmb_open_end(const shmb_runner *r, shmb_status status) {
-    return r && r->default_advice && (status_lacks_host(status) || status == SHMB_TIMEOUT) ? SHMB_OK : status;
+    return r && r->default_advice && (status_lacks_host(status) || status == SHMB_TIMEOUT) ? SHMB_OK
+                                                                                           : status;
 }
 
 shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner **out) {

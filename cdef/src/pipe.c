@@ -28,8 +28,9 @@ struct pipe {
     const shmb_serdes *serdes;
     struct memory request, reply;
     struct builder advice;
-    bool owed;   /* the reply to a question that was given up */
-    bool unsent; /* the question waits until that reply has come, so that a host never has two of one runner */
+    bool owed; /* the reply to a question that was given up */
+    bool
+        unsent; /* the question waits until that reply has come, so that a host never has two of one runner */
     bool spins;
     struct inherited inherited;
     char path[URL_ROOM];
@@ -43,18 +44,26 @@ static void in_child(struct inherited *handle) {
     fork_close(&p->stream.to);
 }
 
-static shmb_status open_end(const char *path, const char *end, int flags, int *fd, struct error *e) {
+static shmb_status open_end(const char *path, const char *end, int flags, int *fd,
+                            struct error *e) {
     char name[URL_ROOM + 8];
     struct stat st;
     snprintf(name, sizeof name, "%s.%s", path, end);
     *fd = open(name, flags | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-    if (*fd < 0 && errno == ENOENT) return fail(e, SHMB_NO_HOST, "there is no pipe \"%.300s\": start a host there first", name);
-    if (*fd < 0 && errno == ENXIO) return fail(e, SHMB_NO_HOST, "no host reads the pipe \"%.300s\": start one first", name);
-    if (*fd < 0 && errno == EACCES) return fail(e, SHMB_PERMISSION, "the pipe \"%.300s\" does not admit this user: run host and runner as one user", name);
+    if (*fd < 0 && errno == ENOENT)
+        return fail(e, SHMB_NO_HOST, "there is no pipe \"%.300s\": start a host there first", name);
+    if (*fd < 0 && errno == ENXIO)
+        return fail(e, SHMB_NO_HOST, "no host reads the pipe \"%.300s\": start one first", name);
+    if (*fd < 0 && errno == EACCES)
+        return fail(e, SHMB_PERMISSION,
+                    "the pipe \"%.300s\" does not admit this user: run host and runner as one user",
+                    name);
     if (*fd < 0) return fail_errno(e, name);
     if (fstat(*fd, &st) == 0 && S_ISFIFO(st.st_mode)) return SHMB_OK;
     fork_close(fd);
-    return fail(e, SHMB_INVALID, "\"%.300s\" is no named pipe: expected the PATH of a host's PATH.in and PATH.out", name);
+    return fail(e, SHMB_INVALID,
+                "\"%.300s\" is no named pipe: expected the PATH of a host's PATH.in and PATH.out",
+                name);
 }
 
 /* The end to read first: a host may wait in open until it has a reader. Its lock, since one that was open for writing would
@@ -63,9 +72,16 @@ static shmb_status open_both(struct pipe *p, struct error *e) {
     int unread;
     if (open_end(p->path, "in", O_RDONLY, &p->stream.from, e)) return e->status;
     if (flock(p->stream.from, LOCK_EX | LOCK_NB))
-        fail(e, SHMB_BUSY, "another runner talks through \"%.300s\", which serves one at a time: close it, or give each a host", p->path);
-    else if (!open_end(p->path, "out", O_WRONLY, &p->stream.to, e) && ioctl(p->stream.to, FIONREAD, &unread) == 0 && unread)
-        fail(e, SHMB_BUSY, "the host at \"%.300s\" has not read yet what the runner before has sent: is its model busy?", p->path);
+        fail(
+            e, SHMB_BUSY,
+            "another runner talks through \"%.300s\", which serves one at a time: close it, or give each a host",
+            p->path);
+    else if (!open_end(p->path, "out", O_WRONLY, &p->stream.to, e) &&
+             ioctl(p->stream.to, FIONREAD, &unread) == 0 && unread)
+        fail(
+            e, SHMB_BUSY,
+            "the host at \"%.300s\" has not read yet what the runner before has sent: is its model busy?",
+            p->path);
     if (e->status) stream_close(&p->stream);
     return e->status;
 }
@@ -80,7 +96,9 @@ static shmb_status try_connect(struct pipe *p, struct error *e) {
         flow = stream_read(&p->stream);
         stream_forget(&p->stream); /* meant for the runner before */
     }
-    if (!e->status && flow == ENDED) { /* the host hung up on the runner before, and has not seen yet that it left */
+    if (!e->status &&
+        flow ==
+            ENDED) { /* the host hung up on the runner before, and has not seen yet that it left */
         fork_forget(&p->inherited);
         stream_close(&p->stream);
         fail(e, SHMB_NO_HOST, "no host writes to the pipe \"%.300s.in\": start one first", p->path);
@@ -101,7 +119,9 @@ static shmb_status read_url(struct pipe *p, struct url *url, struct error *e) {
     const char *name = url_take(url, "serdes");
     if (url_done(url, "serdes, ", e)) return e->status;
     if (!(p->serdes = serdes_choose(name ? name : "bitstream", e))) return e->status;
-    if (!*url->where) return fail(e, SHMB_INVALID, "the URL names no pipes: expected pipe:///PATH for PATH.in and PATH.out");
+    if (!*url->where)
+        return fail(e, SHMB_INVALID,
+                    "the URL names no pipes: expected pipe:///PATH for PATH.in and PATH.out");
     strcpy(p->path, url->where);
     return SHMB_OK;
 }
@@ -170,15 +190,20 @@ static shmb_status encode_request(shmb_runner *r) {
     size_t at = out->size; /* behind the rest of a question that was given up half written */
     const shmb_tensor *fields = builder_tensors(&r->builder);
     r->error.status = SHMB_OK;
-    if (!fields || !frame_begin(out, &at)) fail(&r->error, SHMB_NO_MEMORY, "no memory for a request");
-    else if (!serdes_encode(p->serdes, SHMB_REQUEST, fields, r->builder.count, r->want, out, &r->error)) frame_end(out, at, 0);
+    if (!fields || !frame_begin(out, &at))
+        fail(&r->error, SHMB_NO_MEMORY, "no memory for a request");
+    else if (!serdes_encode(p->serdes, SHMB_REQUEST, fields, r->builder.count, r->want, out,
+                            &r->error))
+        frame_end(out, at, 0);
     if (r->error.status) out->size = at;
     return r->error.status;
 }
 
 static shmb_status pipe_start(shmb_runner *r) {
     struct pipe *p = r->kind_state;
-    if (p->stream.in.size && !p->owed) return (shmb_status)broken(r, SHMB_CORRUPT, "the host sent bytes that nobody had asked for");
+    if (p->stream.in.size && !p->owed)
+        return (shmb_status)broken(r, SHMB_CORRUPT,
+                                   "the host sent bytes that nobody had asked for");
     if (runner_check_names(r)) return r->error.status;
     p->unsent = p->owed;
     if (!p->unsent && encode_request(r)) return r->error.status;
@@ -188,8 +213,10 @@ static shmb_status pipe_start(shmb_runner *r) {
 
 /* A failure's status and text; for good where that status is. */
 static int take_failure(shmb_runner *r, const uint8_t *bytes, size_t size) {
-    if (!*bytes || *bytes > SHMB_NO_MEMORY) return broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
-    shmb_status status = fail(&r->error, (shmb_status)*bytes, "%.*s", (int)size - 1, (const char *)bytes + 1);
+    if (!*bytes || *bytes > SHMB_NO_MEMORY)
+        return broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
+    shmb_status status =
+        fail(&r->error, (shmb_status)*bytes, "%.*s", (int)size - 1, (const char *)bytes + 1);
     if (status_lasts(status)) r->broken = r->error;
     return (int)status;
 }
@@ -206,7 +233,9 @@ static int take_advice(shmb_runner *r, const uint8_t *bytes, size_t size) {
     }
     r->advice_count = p->advice.count;
     if (r->advice_count) r->advice_dtype = (shmb_dtype)p->advice.fields->dtype;
-    return builder_tensors(&p->advice) ? SHMB_OK : (int)fail(&r->error, SHMB_NO_MEMORY, "no memory for the advice");
+    return builder_tensors(&p->advice)
+               ? SHMB_OK
+               : (int)fail(&r->error, SHMB_NO_MEMORY, "no memory for the advice");
 }
 
 /* A reply that is complete: its status; PENDING when there is none yet. One that nobody waits for any more is dropped. */
@@ -217,8 +246,11 @@ static int take_reply(shmb_runner *r) {
         uint64_t length = frame_length(in->data), failed = length & frame_failed;
         length &= ~frame_failed;
         if (failed ? !length || length > LONGEST_FAILURE : length > p->reply.room)
-            return (int)fail(&r->broken, SHMB_CORRUPT, "\"%.200s\": expected a reply of at most %zu bytes, found one of %llu: does the host speak ML-Compiler-Bridge's protocol?",
-                             p->path, failed ? (size_t)LONGEST_FAILURE : p->reply.room, (unsigned long long)length);
+            return (int)fail(
+                &r->broken, SHMB_CORRUPT,
+                "\"%.200s\": expected a reply of at most %zu bytes, found one of %llu: does the host speak ML-Compiler-Bridge's protocol?",
+                p->path, failed ? (size_t)LONGEST_FAILURE : p->reply.room,
+                (unsigned long long)length);
         if (in->size - FRAME_HEAD < length) return PENDING;
         int status = PENDING;
         if (p->owed) p->owed = false;
@@ -236,7 +268,10 @@ static enum flow wait_for_host(struct pipe *p, int64_t until) {
                              {.fd = p->stream.to, .events = p->stream.out.size ? POLLOUT : 0}};
     int64_t left = p->spins ? 0 : until - clock_ns();
     if (left < 0) left = 0;
-    if (ppoll(ends, 2, &(struct timespec){.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000}, NULL) < 0) return STUCK;
+    if (ppoll(ends, 2,
+              &(struct timespec){.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000},
+              NULL) < 0)
+        return STUCK;
     if (ends[0].revents & POLLIN) return stream_read(&p->stream);
     return (ends[0].revents | ends[1].revents) & (POLLHUP | POLLERR | POLLNVAL) ? ENDED : STUCK;
 }
@@ -249,9 +284,13 @@ static int proceed(shmb_runner *r, int64_t until) {
             p->unsent = false;
             if (encode_request(r)) return (int)r->error.status;
         }
-        if (write_quietly(&p->stream) == UNABLE) return broken(r, SHMB_SYSTEM, "cannot write to the pipe");
+        if (write_quietly(&p->stream) == UNABLE)
+            return broken(r, SHMB_SYSTEM, "cannot write to the pipe");
         enum flow flow = wait_for_host(p, until);
-        if (flow == ENDED) return broken(r, SHMB_HOST_GONE, "the host has died or closed its pipes; close this runner and open another once a host is back");
+        if (flow == ENDED)
+            return broken(
+                r, SHMB_HOST_GONE,
+                "the host has died or closed its pipes; close this runner and open another once a host is back");
         if (flow == UNABLE) return broken(r, SHMB_NO_MEMORY, "no memory for a reply");
         status = take_reply(r);
         if (clock_ns() >= until) break;
@@ -263,7 +302,8 @@ static int pipe_proceed(shmb_runner *r, int64_t until) {
     struct pipe *p = r->kind_state;
     int64_t slice = clock_ns() + SLICE_NS;
     int status = proceed(r, until < slice ? until : slice);
-    if (r->broken.status) stream_close(&p->stream); /* the next runner may come before this one is closed */
+    if (r->broken.status)
+        stream_close(&p->stream); /* the next runner may come before this one is closed */
     return status;
 }
 
@@ -274,10 +314,17 @@ static void pipe_advice(shmb_runner *r, uint32_t index, shmb_tensor *out) {
 
 static void pipe_abandon(shmb_runner *r) {
     struct pipe *p = r->kind_state;
-    if (!p->unsent && p->stream.out.size && !p->stream.sent) p->stream.out.size = 0; /* the host has seen nothing of it */
+    if (!p->unsent && p->stream.out.size && !p->stream.sent)
+        p->stream.out.size = 0; /* the host has seen nothing of it */
     else if (!p->unsent) p->owed = true;
     p->unsent = false;
 }
 
-const struct runner_kind pipe_runner = {.scheme = "pipe",          .open = pipe_open,     .begin = pipe_begin,     .start = pipe_start,
-                                        .proceed = pipe_proceed, .advice = pipe_advice, .abandon = pipe_abandon, .close = pipe_close};
+const struct runner_kind pipe_runner = {.scheme = "pipe",
+                                        .open = pipe_open,
+                                        .begin = pipe_begin,
+                                        .start = pipe_start,
+                                        .proceed = pipe_proceed,
+                                        .advice = pipe_advice,
+                                        .abandon = pipe_abandon,
+                                        .close = pipe_close};

@@ -45,7 +45,8 @@ static shmb_status plugin_open(shmb_runner *r, struct url *url, const shmb_optio
     s->registered = p->registered;
     s->advice.error = &r->error;
     shmb_sink sink = {.error = &r->broken};
-    shmb_status status = s->registered->open(s->registered->context, where, options, &s->its, &sink);
+    shmb_status status =
+        s->registered->open(s->registered->context, where, options, &s->its, &sink);
     if (!sink_result(status, &r->broken, "the runner", url->scheme)) {
         r->kind_state = s;
         if (local_open(&s->local, r)) return SHMB_OK;
@@ -63,7 +64,8 @@ static shmb_status plugin_start(shmb_runner *r) {
     memory_trim(&s->reply, s->advice.used);
     builder_start(&s->advice, s->reply.base, s->reply.room, NULL);
     shmb_sink sink = {.message = &s->advice, .error = &r->error, .interrupt = &r->interrupted};
-    shmb_status status = s->registered->evaluate(s->its, features, r->builder.count, r->want, (double)r->deadline_ns / 1e9, &sink);
+    shmb_status status = s->registered->evaluate(s->its, features, r->builder.count, r->want,
+                                                 (double)r->deadline_ns / 1e9, &sink);
     if (sink_result(status, &r->error, "the runner", s->registered->scheme)) {
         if (status_lasts(r->error.status)) r->broken = r->error;
         return r->error.status;
@@ -87,15 +89,25 @@ const struct runner_kind *plugin_find(const char *scheme) {
 }
 
 shmb_status shmb_register_runner(const shmb_runner_kind *kind) {
-    if (!kind || kind->size != sizeof *kind || !kind->scheme || !*kind->scheme || !kind->open || !kind->evaluate) return SHMB_INVALID;
+    if (!kind || kind->size != sizeof *kind || !kind->scheme || !*kind->scheme || !kind->open ||
+        !kind->evaluate)
+        return SHMB_INVALID;
     if (kind_find(kind->scheme)) return SHMB_IN_USE;
     pthread_mutex_lock(&adding);
     const struct plugin *same = (const struct plugin *)plugin_find(kind->scheme);
     int n = load_acquire(&count);
-    shmb_status status = same ? (same->registered == kind ? SHMB_OK : SHMB_IN_USE) : n == MOST ? SHMB_NO_MEMORY : SHMB_OK;
+    shmb_status status = same        ? (same->registered == kind ? SHMB_OK : SHMB_IN_USE)
+                         : n == MOST ? SHMB_NO_MEMORY
+                                     : SHMB_OK;
     if (!same && !status) {
-        known[n] = (struct plugin){.kind = {.scheme = kind->scheme, .open = plugin_open, .begin = local_begin, .start = plugin_start,
-                                            .proceed = local_proceed, .advice = local_advice, .abandon = local_abandon, .close = plugin_close},
+        known[n] = (struct plugin){.kind = {.scheme = kind->scheme,
+                                            .open = plugin_open,
+                                            .begin = local_begin,
+                                            .start = plugin_start,
+                                            .proceed = local_proceed,
+                                            .advice = local_advice,
+                                            .abandon = local_abandon,
+                                            .close = plugin_close},
                                    .registered = kind};
         atomic_store(&count, n + 1);
     }

@@ -12,7 +12,8 @@ struct protocol {
     /* Takes bytes that came; *used (at most size) is how many, and may be fewer also when it returns MORE. Fills r's request
      * and returns ASK with *want when one is complete; MORE when it needs more bytes; else the failure's status with *e:
      * then the conversation cannot go on. r may be NULL while no bridge is there: then nothing is filled. */
-    int (*feed)(void *state, const uint8_t *bytes, size_t size, size_t *used, shmb_runner *r, shmb_dtype *want, struct error *e);
+    int (*feed)(void *state, const uint8_t *bytes, size_t size, size_t *used, shmb_runner *r,
+                shmb_dtype *want, struct error *e);
     /* After ASK: the answer's bytes, from r's advice if status is SHMB_OK, else from its error. Errors: NO_MEMORY. */
     shmb_status (*answer)(void *state, shmb_runner *r, shmb_status status, struct bytes *out);
     /* The compiler has closed its end: forgets the conversation. true: it ended where one may end. */

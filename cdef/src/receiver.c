@@ -74,7 +74,8 @@ static const char *learn(struct receiver *r, struct known *k, const struct descr
         if ((why = learn_layout(k, meta, header))) return why;
         at = (header + 7) & ~(size_t)7;
     }
-    if (at > room || k->layout->dims * sizeof *k->dims > room - at) return "its dims are more than a slot has room for";
+    if (at > room || k->layout->dims * sizeof *k->dims > room - at)
+        return "its dims are more than a slot has room for";
     why = learn_dims(k, meta + at, r->lane.body_bytes);
     k->version = ++r->versions;
     return why;
@@ -104,7 +105,8 @@ static const char *copy_lists(struct receiver *r, struct incoming *in, uint32_t 
         const struct field *f = &k->layout->fields[i];
         if (kind_is_list(f->kind)) {
             take_copy(to, in->body + k->places[i].offsets, ((size_t)dims[0] + 1) * sizeof *to);
-            if (!offsets_valid(to, dims[0], dims[1])) return "a list's offsets fall, or do not end at its number of values";
+            if (!offsets_valid(to, dims[0], dims[1]))
+                return "a list's offsets fall, or do not end at its number of values";
             to += dims[0] + 1;
         }
         dims += field_dims(f);
@@ -115,7 +117,8 @@ static const char *copy_lists(struct receiver *r, struct incoming *in, uint32_t 
 static const char *take_failure(struct receiver *r, struct incoming *in) {
     const struct descriptor *d = &in->d;
     bool in_slot = d->slot != NO_SLOT;
-    if (d->text > (in_slot ? r->lane.body_bytes : (size_t)INLINE_BYTES)) return "its text is longer than its place";
+    if (d->text > (in_slot ? r->lane.body_bytes : (size_t)INLINE_BYTES))
+        return "its text is longer than its place";
     in->text = (const char *)(in_slot ? lane_body(&r->lane, d->slot) : d->data);
     return NULL;
 }
@@ -128,7 +131,8 @@ static const char *take(struct receiver *r, struct incoming *in) {
         if (d->slot >= r->lane.count) return "it names a slot that does not exist";
         if (r->ours >> d->slot & 1) return "it names a slot that was not the sender's";
     }
-    if ((d->slot == NO_SLOT) != !!(d->flags & INLINE)) return "its bytes must be either in a slot or inline";
+    if ((d->slot == NO_SLOT) != !!(d->flags & INLINE))
+        return "its bytes must be either in a slot or inline";
     if (d->flags & FAILED) return take_failure(r, in);
     if (d->layout >= MAX_LAYOUTS) return "its layout id does not exist";
     struct known *k = &r->layouts[d->layout];
@@ -146,7 +150,8 @@ static const char *take(struct receiver *r, struct incoming *in) {
 
 shmb_status receiver_take(struct receiver *r, struct incoming *in, const char **why) {
     ring_take(r->lane.ring, r->lane.count, r->position, &in->d);
-    if (in->d.slot < r->lane.count) __builtin_prefetch(lane_body(&r->lane, in->d.slot)); /* on its way while we check */
+    if (in->d.slot < r->lane.count)
+        __builtin_prefetch(lane_body(&r->lane, in->d.slot)); /* on its way while we check */
     in->of = NULL;
     in->text = NULL;
     in->lists = NULL;

@@ -20,20 +20,23 @@ enum step { ASKING, PAUSING, CONNECTING };
 struct recovery {
     struct local local; /* the request, which outlives connections */
     const shmb_tensor *features;
-    shmb_runner *_Atomic inner; /* the connection: its kind is asked, its message filled; NULL: none */
-    _Atomic int interrupting;   /* somebody uses inner in shmb_interrupt */
-    bool at_once;               /* the library's own kind, which connects at once or not at all */
-    char *text;                 /* of the URL */
+    shmb_runner
+        *_Atomic inner; /* the connection: its kind is asked, its message filled; NULL: none */
+    _Atomic int interrupting; /* somebody uses inner in shmb_interrupt */
+    bool at_once;             /* the library's own kind, which connects at once or not at all */
+    char *text;               /* of the URL */
     shmb_options options;
     int64_t backoff_ns;
     int32_t retries, left; /* for one evaluate; of this one */
     enum step step;
-    int64_t pause_ends, patience; /* of PAUSING; of CONNECTING: until when it waits for a host that lives */
-    int64_t took;                 /* the last attempt to connect that failed; 0: none did */
-    bool away;          /* nobody was there when the retries were used up: evaluates fail at once, but for a look now and then */
+    int64_t pause_ends,
+        patience; /* of PAUSING; of CONNECTING: until when it waits for a host that lives */
+    int64_t took; /* the last attempt to connect that failed; 0: none did */
+    bool
+        away; /* nobody was there when the retries were used up: evaluates fail at once, but for a look now and then */
     int64_t next_look;
-    struct error why;   /* away: the failure of all of them */
-    uint64_t random; /* the pauses of runners that lost the same host differ */
+    struct error why; /* away: the failure of all of them */
+    uint64_t random;  /* the pauses of runners that lost the same host differ */
 };
 
 int64_t recovery_pause(int64_t first_ns, int attempt, uint32_t random) {
@@ -45,7 +48,8 @@ int64_t recovery_pause(int64_t first_ns, int attempt, uint32_t random) {
 
 static void disconnect(struct recovery *s) {
     shmb_runner *inner = atomic_exchange(&s->inner, NULL);
-    while (!s->local.inherited.forked && atomic_load(&s->interrupting)) continue; /* a handler in this thread has ended, another thread's does so soon */
+    while (!s->local.inherited.forked && atomic_load(&s->interrupting))
+        continue; /* a handler in this thread has ended, another thread's does so soon */
     shmb_close(inner);
 }
 
@@ -74,7 +78,11 @@ static shmb_status connect(struct recovery *s, double seconds, struct error *e) 
 static void stay_away(struct recovery *s, const struct error *why) {
     s->away = true;
     s->why = *why;
-    s->next_look = clock_ns() + LONGEST * (s->took > s->backoff_ns ? s->took : s->backoff_ns); /* looking takes at most a sixteenth of the time */
+    s->next_look =
+        clock_ns() +
+        LONGEST * (s->took > s->backoff_ns
+                       ? s->took
+                       : s->backoff_ns); /* looking takes at most a sixteenth of the time */
 }
 
 static void release(struct recovery *s) {
@@ -88,7 +96,8 @@ static void recovery_close(shmb_runner *r) { release(r->kind_state); }
 
 static const struct runner_kind recovering_runner;
 
-shmb_status recovery_open(shmb_runner *r, const char *text, const shmb_options *options, double seconds) {
+shmb_status recovery_open(shmb_runner *r, const char *text, const shmb_options *options,
+                          double seconds) {
     struct recovery *s = calloc(1, sizeof *s);
     if (!s) return fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
     double backoff = options->backoff > 0 ? options->backoff : default_backoff;
@@ -129,14 +138,16 @@ static int lost(shmb_runner *r, const struct error *failure) {
     struct error why = *failure;
     int asked = s->retries - s->left;
     disconnect(s);
-    int64_t now = clock_ns(), pause = recovery_pause(s->backoff_ns, asked, (uint32_t)(shmb_random(&s->random) * 0x1p32));
+    int64_t now = clock_ns(), pause = recovery_pause(s->backoff_ns, asked,
+                                                     (uint32_t)(shmb_random(&s->random) * 0x1p32));
     if (s->left > 0 && (r->until == INT64_MAX || pause < r->until - now)) {
         s->left--;
         s->step = PAUSING;
         s->pause_ends = now + pause;
         return PENDING;
     }
-    if (!s->away && asked > 0) fail(&why, failure->status, "after %d more tries: %.440s", asked, failure->message);
+    if (!s->away && asked > 0)
+        fail(&why, failure->status, "after %d more tries: %.440s", asked, failure->message);
     return give_up(r, &why);
 }
 
@@ -170,7 +181,9 @@ static int ask(shmb_runner *r) {
     inner->want = r->want;
     inner->advice = NULL;
     atomic_store(&inner->interrupted, 0);
-    if (atomic_load(&r->interrupted)) atomic_store(&inner->interrupted, 1); /* what is meant for this question, and nothing older */
+    if (atomic_load(&r->interrupted))
+        atomic_store(&inner->interrupted,
+                     1); /* what is meant for this question, and nothing older */
     if (inner->stuck.status) inner->error = inner->stuck;
     shmb_status status = inner->stuck.status ? inner->stuck.status : inner->kind->start(inner);
     s->step = ASKING;
@@ -196,15 +209,19 @@ static shmb_status recovery_start(shmb_runner *r) {
 }
 
 static bool pause_over(const struct recovery *s, int64_t until) {
-    int64_t now = clock_ns(), most = now + SLICE_NS, end = s->pause_ends < until ? s->pause_ends : until;
+    int64_t now = clock_ns(), most = now + SLICE_NS,
+            end = s->pause_ends < until ? s->pause_ends : until;
     int64_t ns = (end < most ? end : most) - now;
     if (ns <= 0) return now >= s->pause_ends;
-    return nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL) == 0 && now + ns >= s->pause_ends;
+    return nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000},
+                     NULL) == 0 &&
+           now + ns >= s->pause_ends;
 }
 
 /* How long an attempt may take. A host of the library's own kinds is there or is not, and has a slice to answer; others need time to see. */
 static double attempt_seconds(const struct recovery *s, int64_t until) {
-    int64_t most = s->at_once ? SLICE_NS : CONNECT_NS, left = until == INT64_MAX ? INT64_MAX : until - clock_ns();
+    int64_t most = s->at_once ? SLICE_NS : CONNECT_NS,
+            left = until == INT64_MAX ? INT64_MAX : until - clock_ns();
     double given = s->options.connect_timeout;
     if (left < most) return (double)(left > 1 ? left : 1) / 1e9;
     return s->at_once || given < 0 ? -1 : given < (double)most / 1e9 ? given : (double)most / 1e9;
@@ -218,9 +235,11 @@ static int connect_and_ask(shmb_runner *r) {
         if (looks) s->left = s->retries;
         return ask(r);
     }
-    if (e.status == SHMB_TIMEOUT && !looks && clock_ns() < s->patience) return PENDING; /* a host that lives is asked again */
+    if (e.status == SHMB_TIMEOUT && !looks && clock_ns() < s->patience)
+        return PENDING; /* a host that lives is asked again */
     if (status_lacks_host(e.status) || e.status == SHMB_TIMEOUT) return lost(r, &e);
-    if (e.status != SHMB_INTERRUPTED) return give_up(r, &e); /* such as another version: trying again soon does not help */
+    if (e.status != SHMB_INTERRUPTED)
+        return give_up(r, &e); /* such as another version: trying again soon does not help */
     r->error = e;
     return SHMB_INTERRUPTED;
 }
@@ -271,6 +290,10 @@ static void recovery_interrupt(shmb_runner *r) {
     atomic_fetch_sub(&s->interrupting, 1);
 }
 
-static const struct runner_kind recovering_runner = {.begin = local_begin, .start = recovery_start, .proceed = recovery_proceed,
-                                              .advice = recovery_advice, .abandon = recovery_abandon, .close = recovery_close,
-                                              .interrupt = recovery_interrupt};
+static const struct runner_kind recovering_runner = {.begin = local_begin,
+                                                     .start = recovery_start,
+                                                     .proceed = recovery_proceed,
+                                                     .advice = recovery_advice,
+                                                     .abandon = recovery_abandon,
+                                                     .close = recovery_close,
+                                                     .interrupt = recovery_interrupt};

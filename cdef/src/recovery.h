@@ -6,7 +6,8 @@
 
 /* Opens what the URL's text says, waiting so many seconds, behind a runner that recovers as options say. For want of a host (the status is returned, r->error
  * says why) the runner is open all the same, and looks for one when it is asked; other failures are r->broken. */
-shmb_status recovery_open(shmb_runner *r, const char *text, const shmb_options *options, double seconds);
+shmb_status recovery_open(shmb_runner *r, const char *text, const shmb_options *options,
+                          double seconds);
 /* The pause before a retry, in ns: first_ns, twice as long for each attempt (0 for the first) up to 16 times, less a part of up to half
  * that grows with random. */
 int64_t recovery_pause(int64_t first_ns, int attempt, uint32_t random);

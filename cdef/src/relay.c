@@ -22,7 +22,11 @@
 #include "stream.h"
 #include "wait.h"
 
-enum { MANY_NS = 1000 * 1000, PATIENCE_MS = 10, READS = 64 /* in a turn, so that others have theirs */ };
+enum {
+    MANY_NS = 1000 * 1000,
+    PATIENCE_MS = 10,
+    READS = 64 /* in a turn, so that others have theirs */
+};
 
 struct line {
     struct shmb_relay *relay;
@@ -70,7 +74,8 @@ static int open_again(int fd, int flags) {
     return open(path, flags | O_NONBLOCK | O_CLOEXEC);
 }
 
-static shmb_status open_pipe(const char *path, const char *end, int flags, int *fd, struct error *e) {
+static shmb_status open_pipe(const char *path, const char *end, int flags, int *fd,
+                             struct error *e) {
     char name[4096];
     struct stat st;
     snprintf(name, sizeof name, "%s.%s", path, end);
@@ -82,12 +87,17 @@ static shmb_status open_pipe(const char *path, const char *end, int flags, int *
 
 /* The compiler's end of PATH.in first: it may wait in open for a reader's counterpart, and does so in this order. */
 static shmb_status open_line(struct line *l, const char *path, struct error *e) {
-    if (open_pipe(path, "in", O_PATH, &l->place, e) || open_pipe(path, "out", O_RDONLY | O_NONBLOCK, &l->locked, e)) return e->status;
+    if (open_pipe(path, "in", O_PATH, &l->place, e) ||
+        open_pipe(path, "out", O_RDONLY | O_NONBLOCK, &l->locked, e))
+        return e->status;
     if (flock(l->locked, LOCK_EX | LOCK_NB))
-        return fail(e, SHMB_IN_USE, "a live host has the pipes \"%.300s\" already: close it, or choose another path", path);
+        return fail(
+            e, SHMB_IN_USE,
+            "a live host has the pipes \"%.300s\" already: close it, or choose another path", path);
     l->stream.to = open_again(l->place, O_RDWR);
     l->stream.from = open_again(l->locked, O_RDONLY);
-    return l->stream.to < 0 || l->stream.from < 0 ? fail_errno(e, "cannot open the pipes") : SHMB_OK;
+    return l->stream.to < 0 || l->stream.from < 0 ? fail_errno(e, "cannot open the pipes")
+                                                  : SHMB_OK;
 }
 
 /* What a compiler that is no more has left unread. */
@@ -110,7 +120,8 @@ static void free_line(struct line *l) {
     free(l);
 }
 
-static shmb_status make_protocol(struct line *l, const char *protocol, const char *detail, size_t limit, struct error *e) {
+static shmb_status make_protocol(struct line *l, const char *protocol, const char *detail,
+                                 size_t limit, struct error *e) {
     if (strcmp(protocol, "frames") == 0) {
         const shmb_serdes *serdes = serdes_choose(detail, e);
         if (!serdes) return e->status;
@@ -120,13 +131,15 @@ static shmb_status make_protocol(struct line *l, const char *protocol, const cha
         l->protocol = &llvm_protocol;
         l->state = llvm_new(detail, e);
     } else return fail(e, SHMB_INVALID, "protocol \"%.60s\": expected frames or llvm", protocol);
-    return l->state || e->status ? e->status : fail(e, SHMB_NO_MEMORY, "no memory for a conversation");
+    return l->state || e->status ? e->status
+                                 : fail(e, SHMB_NO_MEMORY, "no memory for a conversation");
 }
 
 shmb_relay *shmb_relay_new(void) {
     shmb_relay *relay = calloc(1, sizeof *relay);
     if (!relay) return NULL;
-    pthread_mutexattr_t kind; /* a Python SerDes runs with it locked, and may let a signal handler reply */
+    pthread_mutexattr_t
+        kind; /* a Python SerDes runs with it locked, and may let a signal handler reply */
     pthread_mutexattr_init(&kind);
     pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&relay->mutex, &kind);
@@ -156,7 +169,8 @@ static bool make_room(shmb_relay *relay) {
     return lines && ends;
 }
 
-static shmb_status make_line(shmb_relay *relay, struct line *l, const char *path, const char *protocol, const char *detail, size_t limit) {
+static shmb_status make_line(shmb_relay *relay, struct line *l, const char *path,
+                             const char *protocol, const char *detail, size_t limit) {
     struct error *e = &relay->error;
     char out[4096];
     if (make_protocol(l, protocol, detail, limit, e)) return e->status;
@@ -165,12 +179,14 @@ static shmb_status make_line(shmb_relay *relay, struct line *l, const char *path
     fork_let_go();
     if (e->status) return e->status;
     snprintf(out, sizeof out, "/proc/self/fd/%d", l->locked);
-    l->watch = relay->events < 0 ? -1 : inotify_add_watch(relay->events, out, IN_MODIFY | IN_CLOSE_WRITE);
+    l->watch =
+        relay->events < 0 ? -1 : inotify_add_watch(relay->events, out, IN_MODIFY | IN_CLOSE_WRITE);
     drain(l);
     return SHMB_OK;
 }
 
-shmb_status shmb_relay_add(shmb_relay *relay, const char *path, const char *protocol, const char *detail, size_t limit, shmb_runner *runner) {
+shmb_status shmb_relay_add(shmb_relay *relay, const char *path, const char *protocol,
+                           const char *detail, size_t limit, shmb_runner *runner) {
     struct line *l = calloc(1, sizeof *l);
     relay->error = (struct error){0};
     if (!l || !make_room(relay)) {
@@ -178,13 +194,20 @@ shmb_status shmb_relay_add(shmb_relay *relay, const char *path, const char *prot
         shmb_close(runner);
         return fail(&relay->error, SHMB_NO_MEMORY, "no memory for a line");
     }
-    *l = (struct line){.relay = relay, .runner = runner, .stream = {.from = -1, .to = -1}, .locked = -1, .place = -1, .watch = -1};
+    *l = (struct line){.relay = relay,
+                       .runner = runner,
+                       .stream = {.from = -1, .to = -1},
+                       .locked = -1,
+                       .place = -1,
+                       .watch = -1};
     if (make_line(relay, l, path, protocol, detail, limit)) free_line(l);
     else relay->lines[relay->count++] = l;
     return relay->error.status;
 }
 
-const char *shmb_relay_error(const shmb_relay *relay) { return relay ? relay->error.message : shmb_strerror(SHMB_NO_MEMORY); }
+const char *shmb_relay_error(const shmb_relay *relay) {
+    return relay ? relay->error.message : shmb_strerror(SHMB_NO_MEMORY);
+}
 
 /* ---- A conversation ends ---- */
 
@@ -218,7 +241,8 @@ static void refuse(struct line *l) {
 
 static int feed(struct line *l, shmb_dtype *want, struct error *e) {
     size_t used = 0;
-    int result = l->protocol->feed(l->state, l->stream.in.data, l->stream.in.size, &used, l->runner, want, e);
+    int result = l->protocol->feed(l->state, l->stream.in.data, l->stream.in.size, &used, l->runner,
+                                   want, e);
     stream_take(&l->stream, used);
     return result;
 }
@@ -260,7 +284,8 @@ static void follow_leaving(struct line *l, size_t old) {
         stream_take(&l->stream, l->stream.in.size);
     }
     end(l, mixed ? 0 : old);
-    if (mixed && lost && flow != ENDED) refuse(l); /* the next one's bytes are lost among the last one's */
+    if (mixed && lost && flow != ENDED)
+        refuse(l); /* the next one's bytes are lost among the last one's */
 }
 
 /* ---- A conversation goes on ---- */
@@ -311,7 +336,8 @@ static bool listen(struct line *l) {
     for (int i = 0; !understand(l); i++) {
         size_t old = l->stream.in.size;
         enum flow flow = stream_read(&l->stream);
-        if (flow == MOVED) note_events(l->relay); /* before the bytes are taken for this conversation's */
+        if (flow == MOVED)
+            note_events(l->relay); /* before the bytes are taken for this conversation's */
         if (l->left) follow_leaving(l, old);
         else if (flow == STUCK) l->dirty = false;
         else if (flow == UNABLE) refuse(l);
@@ -343,7 +369,9 @@ static void turn(struct line *l) {
 
 /* ---- Both ways ---- */
 
-static bool forked(const shmb_relay *relay) { return relay->count && relay->lines[0]->inherited.forked; }
+static bool forked(const shmb_relay *relay) {
+    return relay->count && relay->lines[0]->inherited.forked;
+}
 
 static void ring(const shmb_relay *relay) {
     int before = errno; /* a signal handler's caller may be about to look at its own */
@@ -422,17 +450,21 @@ static bool wait_for_pipes(shmb_relay *relay, int64_t ns) {
     ends[0] = (struct pollfd){.fd = relay->bell, .events = POLLIN};
     for (int i = 0; i < relay->count; i++) {
         const struct line *l = relay->lines[i];
-        ends[1 + 2 * i] = (struct pollfd){.fd = l->stream.from, .events = l->asking || l->stream.out.size ? 0 : POLLIN};
-        ends[2 + 2 * i] = (struct pollfd){.fd = l->stream.out.size ? l->stream.to : -1, .events = POLLOUT};
+        ends[1 + 2 * i] = (struct pollfd){.fd = l->stream.from,
+                                          .events = l->asking || l->stream.out.size ? 0 : POLLIN};
+        ends[2 + 2 * i] =
+            (struct pollfd){.fd = l->stream.out.size ? l->stream.to : -1, .events = POLLOUT};
     }
     relay->polling = true;
     pthread_mutex_unlock(&relay->mutex);
-    int n = ppoll(ends, count, &(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
+    int n = ppoll(ends, count,
+                  &(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
     bool signalled = n < 0 && errno == EINTR;
     pthread_mutex_lock(&relay->mutex);
     relay->polling = false;
     uint64_t rings;
-    if (n > 0 && ends[0].revents && read(relay->bell, &rings, sizeof rings) < 0) relay->closed |= errno != EAGAIN;
+    if (n > 0 && ends[0].revents && read(relay->bell, &rings, sizeof rings) < 0)
+        relay->closed |= errno != EAGAIN;
     for (int i = 0; n > 0 && i < relay->count; i++)
         if (ends[1 + 2 * i].revents & POLLHUP) relay->lines[i]->ended = true;
     return !signalled;

@@ -36,18 +36,22 @@ struct shmb_runner {
     struct error broken; /* for good: every evaluate returns it */
     struct builder builder;
     bool filling, bound;
-    bool asked; /* ever: it is too late to bind */
-    bool asking; /* a question is under way */
-    const volatile bool *forked; /* has a fork made this a child's copy? */
+    bool asked;                            /* ever: it is too late to bind */
+    bool asking;                           /* a question is under way */
+    const volatile bool *forked;           /* has a fork made this a child's copy? */
     struct default_advice *default_advice; /* NULL: none (default.c) */
     int64_t defaulted;
     int64_t deadline_ns; /* 0: none */
     int64_t until;       /* of the evaluate in progress */
     shmb_dtype want;
     _Atomic int interrupted;
-    void (*advice)(shmb_runner *r, uint32_t index, shmb_tensor *out); /* reads the advice that is there: the kind's or the default; NULL: none */
+    void (*advice)(
+        shmb_runner *r, uint32_t index,
+        shmb_tensor
+            *out); /* reads the advice that is there: the kind's or the default; NULL: none */
     uint32_t advice_count;
-    shmb_dtype advice_dtype; /* of the first field: what is asked for each time costs no look at the tensor */
+    shmb_dtype
+        advice_dtype; /* of the first field: what is asked for each time costs no look at the tensor */
 };
 
 extern const struct runner_kind shm_runner, pipe_runner, onnx_runner, aot_runner, tflite_runner;

@@ -29,11 +29,12 @@
 
 #define SEGMENT_MAGIC 0x0031474452424d48ull /* "HMBRDG1\0" */
 #define SEGMENT_VERSION 1u
-#define SEGMENT_FEATURES 0u /* no optional features yet: a set bit that a runner does not know is a refusal */
+#define SEGMENT_FEATURES                                                                           \
+    0u /* no optional features yet: a set bit that a runner does not know is a refusal */
 
 enum {
     MAX_CHANNELS = 256,
-    MAX_SLOTS = 32, /* per direction: a slot set is a 32-bit mask */
+    MAX_SLOTS = 32,   /* per direction: a slot set is a 32-bit mask */
     MAX_LAYOUTS = 16, /* layout ids per channel and direction */
     MAX_DIMS = 1 + 8, /* a list's row count and its values' dims */
     SESSION_BYTES = 16,
@@ -49,10 +50,12 @@ enum { REQUEST = 0, REPLY = 1 }; /* directions */
 
 /* Descriptor flags. */
 enum {
-    NEW = 1,    /* data[0..4): u32 bytes of the header that starts the slot's meta; forget what this layout id meant */
+    NEW =
+        1, /* data[0..4): u32 bytes of the header that starts the slot's meta; forget what this layout id meant */
     DIMS = 2,   /* meta holds dims; else they are as in the last message of this layout */
     INLINE = 4, /* the body is in the descriptor, and slot is NO_SLOT */
-    FAILED = 8, /* a reply without advice: code is the status, the body (inline or in the slot) its text */
+    FAILED =
+        8, /* a reply without advice: code is the status, the body (inline or in the slot) its text */
     BOUND = 16, /* the runner writes this slot again without asking: copy what must stay */
     ALL_FLAGS = 31
 };
@@ -66,9 +69,9 @@ struct descriptor {
     uint16_t layout;     /* layout id */
     uint8_t slot;        /* or NO_SLOT */
     uint8_t flags;
-    uint8_t code;        /* request: dtype wanted back; failed reply: shmb_status */
+    uint8_t code; /* request: dtype wanted back; failed reply: shmb_status */
     uint8_t reserved;
-    uint16_t text;       /* failed reply: bytes of text */
+    uint16_t text; /* failed reply: bytes of text */
     uint8_t data[INLINE_BYTES];
 };
 _Static_assert(sizeof(struct descriptor) == 64, "a descriptor is one cache line");
@@ -91,8 +94,8 @@ struct superblock {
     uint64_t size; /* of the whole segment, bytes */
     uint8_t session[SESSION_BYTES];
     uint32_t channels;
-    uint32_t slots;          /* per channel and direction, a power of two */
-    uint64_t meta_bytes[2];  /* per slot, by direction; multiples of ALIGNMENT */
+    uint32_t slots;         /* per channel and direction, a power of two */
+    uint64_t meta_bytes[2]; /* per slot, by direction; multiples of ALIGNMENT */
     uint64_t body_bytes[2];
     uint64_t channel_offset; /* channel i's lines begin at channel_offset + i * channel_stride */
     uint64_t channel_stride;
@@ -130,7 +133,7 @@ _Static_assert(offsetof(struct host_line, pid) == 8, "wire format");
 enum { FREE = 0, CLAIMED = 1, READY = 2, POISONED = 3 };
 
 struct runner_line {
-    _Atomic uint64_t claim; /* FREE or CLAIMED */
+    _Atomic uint64_t claim;  /* FREE or CLAIMED */
     _Atomic uint64_t posted; /* when the runner last woke the host, CLOCK_MONOTONIC ns */
     _Atomic uint32_t asleep;
     uint32_t pid; /* for `shmbridge ls` only: never trusted */
@@ -146,8 +149,8 @@ struct channel_line {
     _Atomic uint64_t ready; /* READY or POISONED, of the generation that the host has seen */
     uint32_t free_slots;    /* request slots that the runner owns at READY */
     uint32_t reason_bytes;
-    _Atomic uint64_t served; /* replies so far, for `shmbridge ls` */
-    _Atomic uint64_t posted; /* when the host last woke the runner, CLOCK_MONOTONIC ns */
+    _Atomic uint64_t served;   /* replies so far, for `shmbridge ls` */
+    _Atomic uint64_t posted;   /* when the host last woke the runner, CLOCK_MONOTONIC ns */
     char reason[REASON_BYTES]; /* why POISONED; UTF-8 */
     uint8_t unused[256 - 32 - REASON_BYTES];
 };

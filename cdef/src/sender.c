@@ -51,17 +51,19 @@ static shmb_status introduce(struct sender *s, struct builder *b, int id, int sl
     size_t size = header_write(b->fields, b->count, NULL, 0), padded = (size + 7) & ~(size_t)7;
     size_t meta = padded + b->dim_count * sizeof *b->dims;
     if (!size || meta > s->lane.meta_bytes)
-        return fail(b->error, SHMB_TOO_LARGE,
-                    "the header of %u fields takes %zu bytes, but a slot has %zu for it: send fewer or shorter names, or give the "
-                    "host more (Host(header_bytes=...))",
-                    b->count, meta, s->lane.meta_bytes);
+        return fail(
+            b->error, SHMB_TOO_LARGE,
+            "the header of %u fields takes %zu bytes, but a slot has %zu for it: send fewer or shorter names, or give the "
+            "host more (Host(header_bytes=...))",
+            b->count, meta, s->lane.meta_bytes);
     uint8_t *bytes = malloc(padded);
     int64_t *dims = malloc((b->dim_count + 1) * sizeof *dims);
     const char *why = "no memory";
     struct layout *layout = NULL;
     if (bytes && dims) {
         header_write(b->fields, b->count, bytes, padded);
-        layout = header_read(bytes, size, &why); /* by the receiver's rules: what it would refuse is never sent */
+        layout = header_read(
+            bytes, size, &why); /* by the receiver's rules: what it would refuse is never sent */
     }
     if (layout) {
         put(lane_meta(&s->lane, (uint32_t)slot), bytes, size);
@@ -72,14 +74,16 @@ static shmb_status introduce(struct sender *s, struct builder *b, int id, int sl
         free(dims);
         const char *which = NULL;
         if (bytes && dims) names_wrong(b->fields, b->count, &which);
-        fail(b->error, bytes && dims ? SHMB_INVALID : SHMB_NO_MEMORY, "these fields make no message: %s%s%.100s", why,
-             which ? ": " : "", which ? which : "");
+        fail(b->error, bytes && dims ? SHMB_INVALID : SHMB_NO_MEMORY,
+             "these fields make no message: %s%s%.100s", why, which ? ": " : "",
+             which ? which : "");
     }
     free(bytes);
     return b->error->status;
 }
 
-static void write_dims(struct sender *s, struct sent *l, const struct builder *b, int slot, size_t at) {
+static void write_dims(struct sender *s, struct sent *l, const struct builder *b, int slot,
+                       size_t at) {
     size_t bytes = b->dim_count * sizeof *b->dims;
     if (!bytes) return;
     memcpy(l->dims, b->dims, bytes);
@@ -91,8 +95,13 @@ shmb_status sender_send(struct sender *s, struct builder *b, int slot, const str
     bool found;
     int id = find(s, b, &found);
     struct sent *l = &s->layouts[id];
-    struct descriptor d = {.sequence = e->sequence, .generation = s->generation, .returns = e->returns,
-                           .layout = (uint16_t)id, .slot = (uint8_t)slot, .flags = e->flags, .code = e->code};
+    struct descriptor d = {.sequence = e->sequence,
+                           .generation = s->generation,
+                           .returns = e->returns,
+                           .layout = (uint16_t)id,
+                           .slot = (uint8_t)slot,
+                           .flags = e->flags,
+                           .code = e->code};
     if (!found) {
         if (introduce(s, b, id, slot)) return b->error->status;
         size_t header = header_write(b->fields, b->count, NULL, 0);
@@ -102,7 +111,8 @@ shmb_status sender_send(struct sender *s, struct builder *b, int slot, const str
         d.flags |= NEW;
     } else if (b->dim_count && memcmp(l->dims, b->dims, b->dim_count * sizeof *b->dims) != 0) {
         if (b->dim_count * sizeof *b->dims > s->lane.meta_bytes)
-            return fail(b->error, SHMB_TOO_LARGE, "the dims do not fit the slot's %zu header bytes", s->lane.meta_bytes);
+            return fail(b->error, SHMB_TOO_LARGE, "the dims do not fit the slot's %zu header bytes",
+                        s->lane.meta_bytes);
         write_dims(s, l, b, slot, 0);
         d.flags |= DIMS;
     } else if (e->may_inline && b->used <= INLINE_BYTES) {
@@ -121,22 +131,32 @@ shmb_status sender_send(struct sender *s, struct builder *b, int slot, const str
     return SHMB_OK;
 }
 
-bool sender_send_advice(struct sender *s, shmb_dtype dtype, const uint8_t *value, const struct envelope *e) {
+bool sender_send_advice(struct sender *s, shmb_dtype dtype, const uint8_t *value,
+                        const struct envelope *e) {
     struct sent *l = &s->layouts[s->guess];
     if (!l->layout || l->layout->count != 1 || l->layout->dims) return false;
     const struct field *f = &l->layout->fields[0];
     if (f->dtype != dtype || f->name_bytes != 6 || memcmp(f->name, "advice", 6) != 0) return false;
-    struct descriptor d = {.sequence = e->sequence, .generation = s->generation, .returns = e->returns, .layout = s->guess,
-                           .slot = NO_SLOT, .flags = INLINE};
+    struct descriptor d = {.sequence = e->sequence,
+                           .generation = s->generation,
+                           .returns = e->returns,
+                           .layout = s->guess,
+                           .slot = NO_SLOT,
+                           .flags = INLINE};
     memcpy(d.data, value, sizeof(uint64_t));
     l->used = s->position + 1;
     ring_push(s->lane.ring, s->lane.count, s->position++, &d);
     return true;
 }
 
-void sender_fail(struct sender *s, int slot, const struct envelope *e, const char *text, size_t bytes) {
-    struct descriptor d = {.sequence = e->sequence, .generation = s->generation, .returns = e->returns, .slot = NO_SLOT,
-                           .flags = FAILED | INLINE, .code = e->code};
+void sender_fail(struct sender *s, int slot, const struct envelope *e, const char *text,
+                 size_t bytes) {
+    struct descriptor d = {.sequence = e->sequence,
+                           .generation = s->generation,
+                           .returns = e->returns,
+                           .slot = NO_SLOT,
+                           .flags = FAILED | INLINE,
+                           .code = e->code};
     if (bytes > INLINE_BYTES && slot >= 0) {
         if (bytes > s->lane.body_bytes) bytes = s->lane.body_bytes;
         if (bytes > UINT16_MAX) bytes = UINT16_MAX;

@@ -14,10 +14,10 @@ const shmb_serdes *serdes_choose(const char *name, struct error *e);
 void serdes_names(char *out, size_t room);
 
 /* Encodes into *out, behind what it holds. Errors: SHMB_NO_MEMORY and the SerDes' own. */
-shmb_status serdes_encode(const shmb_serdes *s, shmb_side side, const shmb_tensor *fields, int64_t count, shmb_dtype want,
-                          struct bytes *out, struct error *e);
+shmb_status serdes_encode(const shmb_serdes *s, shmb_side side, const shmb_tensor *fields,
+                          int64_t count, shmb_dtype want, struct bytes *out, struct error *e);
 /* Decodes into a message that was started, whose error (also the builder's) is *e; *want (may be NULL) gets what a request wants. */
-shmb_status serdes_decode(const shmb_serdes *s, shmb_side side, const void *bytes, size_t size, shmb_dtype *want,
-                          struct builder *message, struct error *e);
+shmb_status serdes_decode(const shmb_serdes *s, shmb_side side, const void *bytes, size_t size,
+                          shmb_dtype *want, struct builder *message, struct error *e);
 
 #endif

@@ -54,7 +54,8 @@ static bool claim(struct shm *s) {
         s->mine = segment_runner_line(&s->segment, i);
         s->hosts = segment_channel_line(&s->segment, i);
         /* After both words: a dead runner's claim may say anything, and an old READY must not be taken for ours. */
-        uint32_t claimed = (uint32_t)(load_acquire(&s->mine->claim) >> 8), ready = (uint32_t)(load_acquire(&s->hosts->ready) >> 8);
+        uint32_t claimed = (uint32_t)(load_acquire(&s->mine->claim) >> 8),
+                 ready = (uint32_t)(load_acquire(&s->hosts->ready) >> 8);
         s->generation = (claimed > ready ? claimed : ready) + 1;
         s->out.lane = segment_lane(&s->segment, i, REQUEST);
         s->in.lane = segment_lane(&s->segment, i, REPLY);
@@ -71,19 +72,26 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
     store_release(&s->mine->claim, (uint64_t)s->generation << 8 | CLAIMED);
     sem_post(s->host_bell);
     while (!is_ready(s)) {
-        if (!peer_alive(s->segment.fd, HOST_BYTE)) return fail(e, SHMB_NO_HOST, "the host of \"%s\" died while this runner connected", s->name);
+        if (!peer_alive(s->segment.fd, HOST_BYTE))
+            return fail(e, SHMB_NO_HOST, "the host of \"%s\" died while this runner connected",
+                        s->name);
         int64_t now = clock_ns();
         if (now >= until)
-            return fail(e, SHMB_TIMEOUT, "the host of \"%s\" lives but did not accept this runner in time: is its model busy, or its loop not running?",
-                        s->name);
+            return fail(
+                e, SHMB_TIMEOUT,
+                "the host of \"%s\" lives but did not accept this runner in time: is its model busy, or its loop not running?",
+                s->name);
         waiter_wait(&s->waiter, is_ready, s, &s->mine->asleep, s->bell, until);
     }
     uint64_t ready = load_acquire(&s->hosts->ready);
     if (ready >> 8 != s->generation || (ready & 0xff) != READY)
-        return fail(e, SHMB_NO_HOST, "the host of \"%s\" closed while this runner connected", s->name);
+        return fail(e, SHMB_NO_HOST, "the host of \"%s\" closed while this runner connected",
+                    s->name);
     sender_start(&s->out, s->generation, s->hosts->free_slots);
     receiver_start(&s->in, s->generation);
-    return s->out.free ? SHMB_OK : fail(e, SHMB_CORRUPT, "the host of \"%s\" gave this runner no slot", s->name);
+    return s->out.free
+               ? SHMB_OK
+               : fail(e, SHMB_CORRUPT, "the host of \"%s\" gave this runner no slot", s->name);
 }
 
 /* One attempt to connect. NO_HOST and BUSY may go better a little later. */
@@ -92,11 +100,17 @@ static shmb_status try_connect(struct shm *s, int64_t until, struct error *e) {
     if (segment_attach(s->name, &s->segment, e)) return e->status;
     s->host = segment_host_line(&s->segment);
     if (load_acquire(&s->host->closed) || !peer_alive(s->segment.fd, HOST_BYTE))
-        fail(e, SHMB_NO_HOST, "the host of \"%s\" has died and left its segment: start a host again, or run shmbridge gc", s->name);
-    else if (!(s->host_bell = segment_bell(&s->segment, -1, e))) return release(s), e->status; /* it has just closed */
+        fail(
+            e, SHMB_NO_HOST,
+            "the host of \"%s\" has died and left its segment: start a host again, or run shmbridge gc",
+            s->name);
+    else if (!(s->host_bell = segment_bell(&s->segment, -1, e)))
+        return release(s), e->status; /* it has just closed */
     else if (!claim(s))
-        fail(e, SHMB_BUSY, "all %u channels of the host of \"%s\" are taken: close a runner, or give the host more (Host(channels=...))",
-             s->segment.block.channels, s->name);
+        fail(
+            e, SHMB_BUSY,
+            "all %u channels of the host of \"%s\" are taken: close a runner, or give the host more (Host(channels=...))",
+            s->segment.block.channels, s->name);
     else announce(s, until, e);
     if (e->status) release(s);
     return e->status;
@@ -107,8 +121,10 @@ static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_o
     const char *where = url->where;
     if (url_done(url, "", e)) return e->status;
     if (!shmb_name_valid(where))
-        return fail(e, SHMB_INVALID, "\"%.120s\" is no name of a bridge: expected 1 to %d letters, digits, '_', '.' or '-', not beginning with '.'", where,
-                    NAME_BYTES);
+        return fail(
+            e, SHMB_INVALID,
+            "\"%.120s\" is no name of a bridge: expected 1 to %d letters, digits, '_', '.' or '-', not beginning with '.'",
+            where, NAME_BYTES);
     struct shm *s = calloc(1, sizeof *s);
     if (!s) return fail(e, SHMB_NO_MEMORY, "no memory for a runner");
     strcpy(s->name, where);
@@ -118,7 +134,8 @@ static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_o
     /* An alive host answers a claim within a slice even when the caller does not want to wait for one to appear. */
     int64_t answer = seconds > 0 ? until : clock_ns() + SLICE_NS;
     shmb_status status;
-    while (((status = try_connect(s, answer, e)) == SHMB_NO_HOST || status == SHMB_BUSY) && clock_ns() < until)
+    while (((status = try_connect(s, answer, e)) == SHMB_NO_HOST || status == SHMB_BUSY) &&
+           clock_ns() < until)
         pause_before_retry(until);
     if (status) free(s);
     else {
@@ -153,8 +170,10 @@ static int take_reply(shmb_runner *r) {
     const char *why;
     if (receiver_take(&s->in, &s->advice, &why)) return (int)broken(r, SHMB_CORRUPT, why);
     const struct descriptor *d = &s->advice.d;
-    if (!sender_returns(&s->out, d->returns)) return (int)broken(r, SHMB_CORRUPT, "a reply returned slots that were not the host's");
-    if (d->code > SHMB_NO_MEMORY) return (int)broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
+    if (!sender_returns(&s->out, d->returns))
+        return (int)broken(r, SHMB_CORRUPT, "a reply returned slots that were not the host's");
+    if (d->code > SHMB_NO_MEMORY)
+        return (int)broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
     if (d->sequence != s->sequence || s->unsent) return PENDING;
     if (!(d->flags & FAILED)) {
         const struct layout *l = s->advice.of->layout;
@@ -172,7 +191,8 @@ static int take_reply(shmb_runner *r) {
 
 static void shm_begin(shmb_runner *r) {
     struct shm *s = r->kind_state;
-    while (!s->out.free && !r->advice && receiver_ready(&s->in)) /* the last advice stays readable until evaluate */
+    while (!s->out.free && !r->advice &&
+           receiver_ready(&s->in)) /* the last advice stays readable until evaluate */
         if (take_reply(r) > SHMB_OK && r->broken.status) {
             builder_start(&r->builder, NULL, 0, NULL);
             r->stuck = r->broken;
@@ -181,13 +201,18 @@ static void shm_begin(shmb_runner *r) {
     s->slot = sender_slot(&s->out);
     if (s->slot < 0 && !s->spare) s->spare = aligned_alloc(ALIGNMENT, s->out.lane.body_bytes);
     uint8_t *body = s->slot >= 0 ? lane_body(&s->out.lane, (uint32_t)s->slot) : s->spare;
-    if (!body) fail(&r->stuck, SHMB_NO_MEMORY, "no memory for a request while all slots are with the host");
+    if (!body)
+        fail(&r->stuck, SHMB_NO_MEMORY,
+             "no memory for a request while all slots are with the host");
     builder_start(&r->builder, body, body ? s->out.lane.body_bytes : 0, sender_guess(&s->out));
 }
 
 static shmb_status send_request(shmb_runner *r) {
     struct shm *s = r->kind_state;
-    struct envelope e = {.sequence = s->sequence, .returns = s->in.ours, .code = (uint8_t)r->want, .flags = r->bound ? BOUND : 0};
+    struct envelope e = {.sequence = s->sequence,
+                         .returns = s->in.ours,
+                         .code = (uint8_t)r->want,
+                         .flags = r->bound ? BOUND : 0};
     if (r->bound) r->builder.guess = sender_guess(&s->out); /* the same fields every time */
     if (sender_send(&s->out, &r->builder, s->slot, &e)) {
         r->error = r->stuck;
@@ -227,20 +252,28 @@ static int look_around(shmb_runner *r) {
         return (int)broken(r, SHMB_CORRUPT, reason);
     }
     if (load_relaxed(&s->mine->claim) >> 8 != s->generation)
-        return (int)broken(r, SHMB_CLOSED, "another runner has this channel: something closed this one's files, and with them its lock");
-    if (load_acquire(&s->host->closed)) return (int)broken(r, SHMB_CLOSED, "the host has closed the bridge");
-    if (!peer_alive(s->segment.fd, HOST_BYTE)) return (int)broken(r, SHMB_HOST_GONE, "the host has died; close this runner and open another once a host is back");
+        return (int)broken(
+            r, SHMB_CLOSED,
+            "another runner has this channel: something closed this one's files, and with them its lock");
+    if (load_acquire(&s->host->closed))
+        return (int)broken(r, SHMB_CLOSED, "the host has closed the bridge");
+    if (!peer_alive(s->segment.fd, HOST_BYTE))
+        return (int)broken(
+            r, SHMB_HOST_GONE,
+            "the host has died; close this runner and open another once a host is back");
     return PENDING;
 }
 
 static int shm_proceed(shmb_runner *r, int64_t until) {
     struct shm *s = r->kind_state;
     for (int status = PENDING;;) {
-        for (int late = 0; receiver_ready(&s->in) && late < MAX_SLOTS; late++) /* no host owes more late replies */
+        for (int late = 0; receiver_ready(&s->in) && late < MAX_SLOTS;
+             late++) /* no host owes more late replies */
             if ((status = take_reply(r)) != PENDING) return status;
         if (s->unsent && slot_is_ours(s, r->bound) && send_request(r)) return (int)r->error.status;
         if (waiter_wait(&s->waiter, has_reply, s, &s->mine->asleep, s->bell, until) == NEWS) {
-            if (s->waiter.slept) waiter_learn(&s->waiter, (int64_t)load_relaxed(&s->hosts->posted), clock_ns());
+            if (s->waiter.slept)
+                waiter_learn(&s->waiter, (int64_t)load_relaxed(&s->hosts->posted), clock_ns());
             continue;
         }
         status = look_around(r);
@@ -261,5 +294,11 @@ static void shm_abandon(shmb_runner *r) {
     s->unsent = false;
 }
 
-const struct runner_kind shm_runner = {.scheme = "shm",       .open = shm_open_runner, .begin = shm_begin,     .start = shm_start,
-                                       .proceed = shm_proceed, .advice = shm_advice,    .abandon = shm_abandon, .close = shm_close};
+const struct runner_kind shm_runner = {.scheme = "shm",
+                                       .open = shm_open_runner,
+                                       .begin = shm_begin,
+                                       .start = shm_start,
+                                       .proceed = shm_proceed,
+                                       .advice = shm_advice,
+                                       .abandon = shm_abandon,
+                                       .close = shm_close};

@@ -18,7 +18,7 @@ struct shmb_sink {
     struct builder *message; /* NULL where fields have no place */
     struct bytes *bytes;     /* NULL where bytes have none */
     shmb_dtype want;
-    struct error *error; /* of the call; the same as the message's, where there is one */
+    struct error *error;    /* of the call; the same as the message's, where there is one */
     _Atomic int *interrupt; /* set by shmb_interrupt; NULL where nothing waits */
     bool interrupted;       /* it was, and has been seen */
 };
@@ -26,6 +26,7 @@ struct shmb_sink {
 /* What a plug-in's call comes to: its sink's error, or the status that it returned without saying why. kind: as "the SerDes". */
 shmb_status sink_result(shmb_status returned, struct error *e, const char *kind, const char *name);
 /* Sets status and text, once: the first failure stays. */
-#define sink_fail(sink, code, ...) ((sink)->error->status ? (sink)->error->status : fail((sink)->error, (code), __VA_ARGS__))
+#define sink_fail(sink, code, ...)                                                                 \
+    ((sink)->error->status ? (sink)->error->status : fail((sink)->error, (code), __VA_ARGS__))
 
 #endif

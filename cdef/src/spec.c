@@ -6,9 +6,10 @@
 static const struct {
     const char *name;
     shmb_dtype dtype;
-} types[] = {{"float", SHMB_FLOAT32},   {"double", SHMB_FLOAT64}, {"int8_t", SHMB_INT8},   {"int16_t", SHMB_INT16},
-             {"int32_t", SHMB_INT32},   {"int64_t", SHMB_INT64},  {"uint8_t", SHMB_UINT8}, {"uint16_t", SHMB_UINT16},
-             {"uint32_t", SHMB_UINT32}, {"uint64_t", SHMB_UINT64}};
+} types[] = {{"float", SHMB_FLOAT32},  {"double", SHMB_FLOAT64},  {"int8_t", SHMB_INT8},
+             {"int16_t", SHMB_INT16},  {"int32_t", SHMB_INT32},   {"int64_t", SHMB_INT64},
+             {"uint8_t", SHMB_UINT8},  {"uint16_t", SHMB_UINT16}, {"uint32_t", SHMB_UINT32},
+             {"uint64_t", SHMB_UINT64}};
 
 enum { TYPES = sizeof types / sizeof *types };
 
@@ -18,7 +19,9 @@ const char *spec_type(shmb_dtype dtype) {
     return NULL;
 }
 
-static int compare(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int compare(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 /* A name that comes twice among names[count], which it sorts; NULL when there is none. */
 static const char *name_twice(const char **names, size_t count) {
@@ -36,7 +39,8 @@ shmb_status line_read(struct line *out, const void *text, size_t size, struct er
     json_object(&j);
     while (json_key(&j, &key)) {
         if (json_is(&key, "context") && json_string(&j, &out->context)) out->kind = LINE_CONTEXT;
-        else if (json_is(&key, "observation") && json_int(&j, &out->observation)) out->kind = LINE_OBSERVATION;
+        else if (json_is(&key, "observation") && json_int(&j, &out->observation))
+            out->kind = LINE_OBSERVATION;
         else if (json_skip(&j) && json_is(&key, "features")) out->kind = LINE_HEADER;
     }
     return json_end(&j) ? SHMB_OK : json_fail(&j, e, "a line of JSON");
@@ -75,7 +79,8 @@ static bool measure(struct spec_field *f) {
         overflows |= __builtin_mul_overflow(f->size, f->dims[i], &f->size);
     }
     if (empty) f->size = 0;
-    return (empty || !overflows) && !__builtin_mul_overflow((size_t)f->size, shmb_dtype_size(f->dtype), &f->bytes);
+    return (empty || !overflows) &&
+           !__builtin_mul_overflow((size_t)f->size, shmb_dtype_size(f->dtype), &f->bytes);
 }
 
 /* One {"name":…,"type":…,"port":…,"shape":…}; its name goes to *names, which moves on. */
@@ -104,7 +109,8 @@ static bool read_field(struct json *j, struct spec_field *f, char **names) {
         return json_wrong(j, "a tensor with name, type and shape");
     if (!measure(f)) return json_wrong(j, "a shape whose bytes can be counted");
     f->name = *names;
-    if (!json_name(&name, *names)) return json_wrong(j, "a name that is not empty, UTF-8, and without a zero byte");
+    if (!json_name(&name, *names))
+        return json_wrong(j, "a name that is not empty, UTF-8, and without a zero byte");
     *names += name.size + 1;
     return true;
 }
@@ -158,7 +164,8 @@ shmb_status spec_read(struct spec *out, const void *text, size_t size, struct er
     /* The names, each shorter than its text with its quotes, lie behind the fields and the pointers that are sorted. */
     size_t bytes = (sizeof *out->features + sizeof(char *)) * count;
     out->features = malloc(bytes + size);
-    if (!out->features) return fail(e, SHMB_NO_MEMORY, "no memory for the %u tensors of a header line", count);
+    if (!out->features)
+        return fail(e, SHMB_NO_MEMORY, "no memory for the %u tensors of a header line", count);
     const char **sorted = (const char **)(out->features + count);
     json_start(&j, text, size);
     if (!read_all(&j, out, (char *)(sorted + count))) json_fail(&j, e, "the header line");
@@ -166,7 +173,8 @@ shmb_status spec_read(struct spec *out, const void *text, size_t size, struct er
         for (uint32_t i = 0; i < count; i++) sorted[i] = out->features[i].name;
         const char *twice = name_twice(sorted, count);
         if (!twice) return SHMB_OK;
-        fail(e, SHMB_CORRUPT, "the header line: expected each name once, found \"%.100s\" twice", twice);
+        fail(e, SHMB_CORRUPT, "the header line: expected each name once, found \"%.100s\" twice",
+             twice);
     }
     spec_free(out);
     return e->status;

@@ -9,7 +9,10 @@
 enum { LEAST = 1 << 16, MOST = 1 << 20 };
 
 enum flow stream_read(struct stream *s) {
-    size_t more = s->in.size < LEAST ? LEAST : s->in.size < MOST ? s->in.size : MOST, before = s->in.size;
+    size_t more = s->in.size < LEAST  ? LEAST
+                  : s->in.size < MOST ? s->in.size
+                                      : MOST,
+           before = s->in.size;
     void *to = bytes_add(&s->in, more);
     if (!to) return UNABLE;
     ssize_t n = read(s->from, to, more);
@@ -21,7 +24,8 @@ enum flow stream_read(struct stream *s) {
 enum flow stream_write(struct stream *s) {
     while (s->sent < s->out.size) {
         ssize_t n = write(s->to, s->out.data + s->sent, s->out.size - s->sent);
-        if (n < 0) return errno == EAGAIN || errno == EINTR ? STUCK : errno == EPIPE ? ENDED : UNABLE;
+        if (n < 0)
+            return errno == EAGAIN || errno == EINTR ? STUCK : errno == EPIPE ? ENDED : UNABLE;
         s->sent += (size_t)n;
     }
     s->out.size = s->sent = 0;

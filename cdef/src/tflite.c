@@ -40,42 +40,43 @@ typedef struct opaque *handle;
 enum { CPU = 1, INTEGER = 2, ACCELERATORS = 24, SEVERITY = 25, SILENT = 4, NO_MODEL = 501 };
 
 /* The functions that are used, by their names without LiteRt; each returns a status, 0 when it went well, but for Destroy…. */
-#define FUNCTIONS(F)                                                                                                        \
-    F(int, CreateEnvironment, (int, const struct environment_option *, handle *))                                           \
-    F(void, DestroyEnvironment, (handle))                                                                                   \
-    F(int, CreateModelFromBuffer, (handle, const void *, size_t, handle *))                                                 \
-    F(void, DestroyModel, (handle))                                                                                         \
-    F(int, GetNumModelSignatures, (handle, size_t *))                                                                       \
-    F(int, GetModelSignature, (handle, size_t, handle *))                                                                   \
-    F(int, GetSignatureKey, (handle, const char **))                                                                        \
-    F(int, GetNumSignatureInputs, (handle, size_t *))                                                                       \
-    F(int, GetSignatureInputName, (handle, size_t, const char **))                                                          \
-    F(int, GetSignatureInputTensorByIndex, (handle, size_t, handle *))                                                      \
-    F(int, GetNumSignatureOutputs, (handle, size_t *))                                                                      \
-    F(int, GetSignatureOutputName, (handle, size_t, const char **))                                                         \
-    F(int, GetSignatureOutputTensorByIndex, (handle, size_t, handle *))                                                     \
-    F(int, GetRankedTensorType, (handle, struct type_of *))                                                                 \
-    F(int, CreateOptions, (handle *))                                                                                       \
-    F(void, DestroyOptions, (handle))                                                                                       \
-    F(int, SetOptionsHardwareAccelerators, (handle, int))                                                                   \
-    F(int, CreateOpaqueOptions, (const char *, void *, void (*)(void *), handle *))                                         \
-    F(int, AddOpaqueOptions, (handle, handle))                                                                              \
-    F(int, CreateCompiledModel, (handle, handle, handle, handle *))                                                         \
-    F(void, DestroyCompiledModel, (handle))                                                                                 \
-    F(int, SetCompiledModelCancellationFunction, (handle, void *, bool (*)(void *)))                                        \
-    F(int, CompiledModelResizeInputTensor, (handle, size_t, size_t, const int *, size_t))                                   \
-    F(int, GetCompiledModelOutputTensorLayouts, (handle, size_t, size_t, struct layout_of *, bool))                         \
-    F(int, CreateTensorBufferFromHostMemory, (const struct type_of *, void *, size_t, void (*)(void *), handle *))          \
-    F(void, DestroyTensorBuffer, (handle))                                                                                  \
-    F(int, RunCompiledModel, (handle, size_t, size_t, handle *, size_t, handle *))                                          \
-    F(int, CompiledModelGetErrorMessages, (handle, char **))                                                                \
+#define FUNCTIONS(F)                                                                               \
+    F(int, CreateEnvironment, (int, const struct environment_option *, handle *))                  \
+    F(void, DestroyEnvironment, (handle))                                                          \
+    F(int, CreateModelFromBuffer, (handle, const void *, size_t, handle *))                        \
+    F(void, DestroyModel, (handle))                                                                \
+    F(int, GetNumModelSignatures, (handle, size_t *))                                              \
+    F(int, GetModelSignature, (handle, size_t, handle *))                                          \
+    F(int, GetSignatureKey, (handle, const char **))                                               \
+    F(int, GetNumSignatureInputs, (handle, size_t *))                                              \
+    F(int, GetSignatureInputName, (handle, size_t, const char **))                                 \
+    F(int, GetSignatureInputTensorByIndex, (handle, size_t, handle *))                             \
+    F(int, GetNumSignatureOutputs, (handle, size_t *))                                             \
+    F(int, GetSignatureOutputName, (handle, size_t, const char **))                                \
+    F(int, GetSignatureOutputTensorByIndex, (handle, size_t, handle *))                            \
+    F(int, GetRankedTensorType, (handle, struct type_of *))                                        \
+    F(int, CreateOptions, (handle *))                                                              \
+    F(void, DestroyOptions, (handle))                                                              \
+    F(int, SetOptionsHardwareAccelerators, (handle, int))                                          \
+    F(int, CreateOpaqueOptions, (const char *, void *, void (*)(void *), handle *))                \
+    F(int, AddOpaqueOptions, (handle, handle))                                                     \
+    F(int, CreateCompiledModel, (handle, handle, handle, handle *))                                \
+    F(void, DestroyCompiledModel, (handle))                                                        \
+    F(int, SetCompiledModelCancellationFunction, (handle, void *, bool (*)(void *)))               \
+    F(int, CompiledModelResizeInputTensor, (handle, size_t, size_t, const int *, size_t))          \
+    F(int, GetCompiledModelOutputTensorLayouts,                                                    \
+      (handle, size_t, size_t, struct layout_of *, bool))                                          \
+    F(int, CreateTensorBufferFromHostMemory,                                                       \
+      (const struct type_of *, void *, size_t, void (*)(void *), handle *))                        \
+    F(void, DestroyTensorBuffer, (handle))                                                         \
+    F(int, RunCompiledModel, (handle, size_t, size_t, handle *, size_t, handle *))                 \
+    F(int, CompiledModelGetErrorMessages, (handle, char **))                                       \
     F(int, CompiledModelClearErrors, (handle))
 
-#define MEMBER(result, name, arguments) result (*name) arguments;
+#define MEMBER(result, name, arguments) result(*name) arguments;
 struct litert {
     FUNCTIONS(MEMBER)
 };
-
 
 struct session {
     struct litert api;
@@ -93,18 +94,22 @@ struct session {
 
 /* By LiteRT's number of an element type. */
 static const shmb_dtype dtypes[] = {
-    [1] = SHMB_FLOAT32, [2] = SHMB_INT32,    [3] = SHMB_UINT8,    [4] = SHMB_INT64,   [6] = SHMB_BOOL,    [7] = SHMB_INT16,     [9] = SHMB_INT8,
-    [10] = SHMB_FLOAT16, [11] = SHMB_FLOAT64, [13] = SHMB_UINT64, [16] = SHMB_UINT32, [17] = SHMB_UINT16, [19] = SHMB_BFLOAT16,
+    [1] = SHMB_FLOAT32,   [2] = SHMB_INT32,   [3] = SHMB_UINT8,   [4] = SHMB_INT64,
+    [6] = SHMB_BOOL,      [7] = SHMB_INT16,   [9] = SHMB_INT8,    [10] = SHMB_FLOAT16,
+    [11] = SHMB_FLOAT64,  [13] = SHMB_UINT64, [16] = SHMB_UINT32, [17] = SHMB_UINT16,
+    [19] = SHMB_BFLOAT16,
 };
 
 /* LiteRT says little in its status, and the rest to the model's collected messages. */
-static shmb_status failed(const struct model *m, const char *what, int status, shmb_status as, struct error *e) {
+static shmb_status failed(const struct model *m, const char *what, int status, shmb_status as,
+                          struct error *e) {
     const struct session *s = m->session;
     char *text = NULL;
     if (s->compiled && s->api.CompiledModelGetErrorMessages(s->compiled, &text)) text = NULL;
     if (s->compiled) s->api.CompiledModelClearErrors(s->compiled);
     for (char *line = text; line && (line = strchr(line, '\n'));) *line = ' ';
-    fail(e, as, "the model %.100s: LiteRT %s: %.250s (its status %d)", m->file, what, text && *text ? text : "it gives no reason", status);
+    fail(e, as, "the model %.100s: LiteRT %s: %.250s (its status %d)", m->file, what,
+         text && *text ? text : "it gives no reason", status);
     free(text);
     return as;
 }
@@ -113,14 +118,25 @@ static shmb_status failed(const struct model *m, const char *what, int status, s
 
 static shmb_status load(struct session *s, const char *file, struct error *e) {
     static const char *const names[] = {"libLiteRt.so", NULL};
-    const struct library wanted = {.what = "LiteRT", .file = file, .variable = "SHMBRIDGE_LITERT", .package = "ai_edge_litert/libLiteRt.so", .names = names,
-                                   .hint = "install ai-edge-litert 2.2 or later with pip, or name libLiteRt.so in the URL's library= or in $SHMBRIDGE_LITERT"};
-    void *library = library_open(&wanted, e); /* for good: it has threads and destructors of its own */
+    const struct library wanted = {
+        .what = "LiteRT",
+        .file = file,
+        .variable = "SHMBRIDGE_LITERT",
+        .package = "ai_edge_litert/libLiteRt.so",
+        .names = names,
+        .hint =
+            "install ai-edge-litert 2.2 or later with pip, or name libLiteRt.so in the URL's library= or in $SHMBRIDGE_LITERT"};
+    void *library =
+        library_open(&wanted, e); /* for good: it has threads and destructors of its own */
     if (!library) return e->status;
-    void *address = library_symbol(library, "LiteRT, of ai-edge-litert 2.2 or later", "kLiteRtRuntimeBuiltin", e);
-    if (!address) return e->status; /* those before 2.2 lack it, and some of them take other arguments */
-#define FIND(result, name, arguments)                                                                                        \
-    if (!(address = library_symbol(library, "LiteRT, of ai-edge-litert 2.2 or later", "LiteRt" #name, e))) return e->status; \
+    void *address = library_symbol(library, "LiteRT, of ai-edge-litert 2.2 or later",
+                                   "kLiteRtRuntimeBuiltin", e);
+    if (!address)
+        return e->status; /* those before 2.2 lack it, and some of them take other arguments */
+#define FIND(result, name, arguments)                                                              \
+    if (!(address = library_symbol(library, "LiteRT, of ai-edge-litert 2.2 or later",              \
+                                   "LiteRt" #name, e)))                                            \
+        return e->status;                                                                          \
     memcpy(&s->api.name, &address, sizeof address);
     FUNCTIONS(FIND)
     return SHMB_OK;
@@ -136,7 +152,8 @@ static shmb_status map_file(struct session *s, const char *file, struct error *e
     if (fd >= 0) close(fd);
     if (s->file != MAP_FAILED) return SHMB_OK;
     s->file = NULL;
-    return fail(e, SHMB_INVALID, "the model %.200s cannot be read: %s", file, fd >= 0 && !s->file_bytes ? "the file is empty" : strerror(errno));
+    return fail(e, SHMB_INVALID, "the model %.200s cannot be read: %s", file,
+                fd >= 0 && !s->file_bytes ? "the file is empty" : strerror(errno));
 }
 
 /* Options of a part of LiteRT are a text in TOML. */
@@ -156,24 +173,35 @@ static shmb_status find_signature(struct model *m, const char *key, handle *out,
     size_t count = 0;
     s->api.GetNumModelSignatures(s->model, &count);
     for (size_t i = 0; i < count; i++) {
-        if (s->api.GetModelSignature(s->model, i, out) || s->api.GetSignatureKey(*out, &name)) continue;
+        if (s->api.GetModelSignature(s->model, i, out) || s->api.GetSignatureKey(*out, &name))
+            continue;
         s->signature = i;
         if (!key || strcmp(key, name) == 0) return SHMB_OK;
-        if (strlen(known) + strlen(name) + 3 < sizeof known) strcat(strcat(known, *known ? ", " : ""), name);
+        if (strlen(known) + strlen(name) + 3 < sizeof known)
+            strcat(strcat(known, *known ? ", " : ""), name);
     }
-    return fail(e, SHMB_INVALID, "the model %.100s has no signature \"%.60s\": expected one of %s", m->file, key ? key : "", known);
+    return fail(e, SHMB_INVALID, "the model %.100s has no signature \"%.60s\": expected one of %s",
+                m->file, key ? key : "", known);
 }
 
 /* Declares a port; the sizes that its tensor type has are those that the file was written with. */
-static shmb_status declare(struct model *m, struct port *p, struct type_of *type, const char *name, handle tensor, struct error *e) {
+static shmb_status declare(struct model *m, struct port *p, struct type_of *type, const char *name,
+                           handle tensor, struct error *e) {
     const struct session *s = m->session;
     if (!(p->name = strdup(name))) return fail(e, SHMB_NO_MEMORY, "no memory for a model");
     int status = s->api.GetRankedTensorType(tensor, type);
-    if (status) return fail(e, SHMB_INVALID, "the model %.100s: LiteRT does not tell the shape of \"%.60s\" (its status %d)", m->file, name, status);
+    if (status)
+        return fail(e, SHMB_INVALID,
+                    "the model %.100s: LiteRT does not tell the shape of \"%.60s\" (its status %d)",
+                    m->file, name, status);
     int32_t element = type->element;
-    p->dtype = element > 0 && (size_t)element < sizeof dtypes / sizeof *dtypes ? dtypes[element] : SHMB_ANY;
+    p->dtype = element > 0 && (size_t)element < sizeof dtypes / sizeof *dtypes ? dtypes[element]
+                                                                               : SHMB_ANY;
     if (!p->dtype)
-        return fail(e, SHMB_INVALID, "the model %.100s: \"%.60s\" has an element type that no tensor here has (LiteRT's number %d)", m->file, name, element);
+        return fail(
+            e, SHMB_INVALID,
+            "the model %.100s: \"%.60s\" has an element type that no tensor here has (LiteRT's number %d)",
+            m->file, name, element);
     p->rank = type->layout.rank;
     for (int i = 0; i < p->rank; i++) p->dims[i] = type->layout.dims[i];
     return SHMB_OK;
@@ -187,12 +215,14 @@ static bool find_open(struct model *m, uint32_t index) {
     bool any = false;
     for (int i = 0; i < p->rank; i++) {
         dims[i]++;
-        bool open = s->api.CompiledModelResizeInputTensor(s->compiled, s->signature, index, dims, (size_t)p->rank) == 0;
+        bool open = s->api.CompiledModelResizeInputTensor(s->compiled, s->signature, index, dims,
+                                                          (size_t)p->rank) == 0;
         dims[i]--;
         if (!open) continue;
         any = true;
         p->dims[i] = -1;
-        s->api.CompiledModelResizeInputTensor(s->compiled, s->signature, index, dims, (size_t)p->rank);
+        s->api.CompiledModelResizeInputTensor(s->compiled, s->signature, index, dims,
+                                              (size_t)p->rank);
     }
     s->api.CompiledModelClearErrors(s->compiled);
     return any;
@@ -209,21 +239,25 @@ static shmb_status declare_all(struct model *m, handle signature, struct error *
     s->buffers = calloc(inputs + outputs + 1, sizeof *s->buffers);
     s->layouts = calloc(outputs + 1, sizeof *s->layouts);
     s->advice = calloc(outputs + 1, sizeof *s->advice);
-    if (!s->types || !s->buffers || !s->layouts || !s->advice || !model_ports(&m->inputs, &m->input_count, inputs) ||
+    if (!s->types || !s->buffers || !s->layouts || !s->advice ||
+        !model_ports(&m->inputs, &m->input_count, inputs) ||
         !model_ports(&m->outputs, &m->output_count, outputs))
         return fail(e, SHMB_NO_MEMORY, "no memory for a model");
     int status = 0;
     for (size_t i = 0; i < inputs && !status; i++) {
-        if (!(status = s->api.GetSignatureInputName(signature, i, &name)) && !(status = s->api.GetSignatureInputTensorByIndex(signature, i, &tensor)) &&
+        if (!(status = s->api.GetSignatureInputName(signature, i, &name)) &&
+            !(status = s->api.GetSignatureInputTensorByIndex(signature, i, &tensor)) &&
             declare(m, &m->inputs[i], &s->types[i], name, tensor, e))
             return e->status;
     }
     for (size_t i = 0; i < outputs && !status; i++) {
-        if (!(status = s->api.GetSignatureOutputName(signature, i, &name)) && !(status = s->api.GetSignatureOutputTensorByIndex(signature, i, &tensor)) &&
+        if (!(status = s->api.GetSignatureOutputName(signature, i, &name)) &&
+            !(status = s->api.GetSignatureOutputTensorByIndex(signature, i, &tensor)) &&
             declare(m, &m->outputs[i], &s->types[inputs + i], name, tensor, e))
             return e->status;
     }
-    return status ? failed(m, "does not tell its inputs and outputs", status, SHMB_INVALID, e) : SHMB_OK;
+    return status ? failed(m, "does not tell its inputs and outputs", status, SHMB_INVALID, e)
+                  : SHMB_OK;
 }
 
 static void close_model(struct model *m) {
@@ -251,19 +285,25 @@ static bool must_stop(void *state) {
     return s->stop;
 }
 
-static shmb_status compile(struct model *m, const char *kernels, const char *threads, struct error *e) {
+static shmb_status compile(struct model *m, const char *kernels, const char *threads,
+                           struct error *e) {
     struct session *s = m->session;
     /* CPU alone: nothing is looked for in the library path; errors are asked for, not printed. XNNPACK's one line at its start is logged by
      * TensorFlow Lite's own logger, which no option and no exported function reaches */
-    const struct environment_option silent[] = {{ACCELERATORS, {INTEGER, CPU}}, {SEVERITY, {INTEGER, SILENT}}};
+    const struct environment_option silent[] = {{ACCELERATORS, {INTEGER, CPU}},
+                                                {SEVERITY, {INTEGER, SILENT}}};
     char cpu[64];
     snprintf(cpu, sizeof cpu, "kernel_mode = \"%s\"\nnum_threads = %d\n", kernels, atoi(threads));
     int status = s->api.CreateEnvironment(2, silent, &s->environment);
     if (status) return failed(m, "does not start", status, SHMB_INVALID, e);
     status = s->api.CreateModelFromBuffer(s->environment, s->file, s->file_bytes, &s->model);
-    if (status == NO_MODEL) return fail(e, SHMB_INVALID, "%.200s: expected a TFLite model, found something else, or part of one", m->file);
+    if (status == NO_MODEL)
+        return fail(e, SHMB_INVALID,
+                    "%.200s: expected a TFLite model, found something else, or part of one",
+                    m->file);
     if (status) return failed(m, "does not read it", status, SHMB_INVALID, e);
-    if (s->api.CreateOptions(&s->options) || s->api.SetOptionsHardwareAccelerators(s->options, CPU) || !set_options(s, "xnnpack", cpu) ||
+    if (s->api.CreateOptions(&s->options) ||
+        s->api.SetOptionsHardwareAccelerators(s->options, CPU) || !set_options(s, "xnnpack", cpu) ||
         !set_options(s, "runtime_options_string", "error_reporter_mode = 2\n"))
         return fail(e, SHMB_NO_MEMORY, "no memory for a model");
     status = s->api.CreateCompiledModel(s->environment, s->model, s->options, &s->compiled);
@@ -273,19 +313,25 @@ static shmb_status compile(struct model *m, const char *kernels, const char *thr
 }
 
 static shmb_status open_model(struct model *m, struct url *url, struct error *e) {
-    const char *threads = url_take(url, "threads"), *kernels = url_take(url, "kernels"), *key = url_take(url, "signature"), *file = url_take(url, "library");
-    if (threads && (strspn(threads, "0123456789") != strlen(threads) || atoi(threads) < 1 || strlen(threads) > 4))
+    const char *threads = url_take(url, "threads"), *kernels = url_take(url, "kernels"),
+               *key = url_take(url, "signature"), *file = url_take(url, "library");
+    if (threads && (strspn(threads, "0123456789") != strlen(threads) || atoi(threads) < 1 ||
+                    strlen(threads) > 4))
         return fail(e, SHMB_INVALID, "threads=%.60s: expected a number from 1 to 9999", threads);
     if (kernels && strcmp(kernels, "xnnpack") != 0 && strcmp(kernels, "builtin") != 0)
         return fail(e, SHMB_INVALID, "kernels=%.60s: expected xnnpack or builtin", kernels);
     struct session *s = m->session = calloc(1, sizeof *s);
     handle signature = NULL;
     if (!s) return fail(e, SHMB_NO_MEMORY, "no memory for a model");
-    if (load(s, file, e) == SHMB_OK && map_file(s, m->file, e) == SHMB_OK && compile(m, kernels ? kernels : "xnnpack", threads ? threads : "1", e) == SHMB_OK &&
-        find_signature(m, key, &signature, e) == SHMB_OK && declare_all(m, signature, e) == SHMB_OK) {
+    if (load(s, file, e) == SHMB_OK && map_file(s, m->file, e) == SHMB_OK &&
+        compile(m, kernels ? kernels : "xnnpack", threads ? threads : "1", e) == SHMB_OK &&
+        find_signature(m, key, &signature, e) == SHMB_OK &&
+        declare_all(m, signature, e) == SHMB_OK) {
         bool any_open = false;
         for (uint32_t i = 0; i < m->input_count; i++) any_open |= find_open(m, i);
-        int status = any_open ? 0 : s->api.GetCompiledModelOutputTensorLayouts(s->compiled, s->signature, m->output_count, s->layouts, true);
+        int status = any_open ? 0
+                              : s->api.GetCompiledModelOutputTensorLayouts(
+                                    s->compiled, s->signature, m->output_count, s->layouts, true);
         if (!status) return SHMB_OK; /* else what cannot run says so now */
         failed(m, "cannot run it", status, SHMB_INVALID, e);
     }
@@ -299,7 +345,8 @@ static shmb_status open_model(struct model *m, struct url *url, struct error *e)
 static int bind(const struct session *s, uint32_t index, void *memory, size_t bytes) {
     if (s->buffers[index]) s->api.DestroyTensorBuffer(s->buffers[index]);
     s->buffers[index] = NULL;
-    return s->api.CreateTensorBufferFromHostMemory(&s->types[index], memory, bytes, NULL, &s->buffers[index]);
+    return s->api.CreateTensorBufferFromHostMemory(&s->types[index], memory, bytes, NULL,
+                                                   &s->buffers[index]);
 }
 
 static int bind_inputs(const struct model *m) {
@@ -314,16 +361,20 @@ static int bind_inputs(const struct model *m) {
             resized |= dims[k] != given->dims[k];
             dims[k] = (int32_t)given->dims[k];
         }
-        if (resized && (status = s->api.CompiledModelResizeInputTensor(s->compiled, s->signature, i, dims, (size_t)given->rank)))
+        if (resized && (status = s->api.CompiledModelResizeInputTensor(s->compiled, s->signature, i,
+                                                                       dims, (size_t)given->rank)))
             *dims = -1; /* it still has those of before */
-        if (!status) status = bind(s, i, (void *)(uintptr_t)given->data, (size_t)given->size * shmb_dtype_size(given->dtype));
+        if (!status)
+            status = bind(s, i, (void *)(uintptr_t)given->data,
+                          (size_t)given->size * shmb_dtype_size(given->dtype));
     }
     return status;
 }
 
 static shmb_status bind_outputs(struct model *m, struct error *e) {
     const struct session *s = m->session;
-    int status = s->api.GetCompiledModelOutputTensorLayouts(s->compiled, s->signature, m->output_count, s->layouts, true);
+    int status = s->api.GetCompiledModelOutputTensorLayouts(s->compiled, s->signature,
+                                                            m->output_count, s->layouts, true);
     for (uint32_t i = 0; i < m->output_count && !status; i++) {
         struct port *p = &m->outputs[i];
         int64_t size = 1;
@@ -331,12 +382,20 @@ static shmb_status bind_outputs(struct model *m, struct error *e) {
         for (int k = 0; k < p->rank; k++) {
             size *= p->dims[k] = s->layouts[i].dims[k];
             if (p->dims[k] < 0)
-                return fail(e, SHMB_UNSUPPORTED, "the model %.100s: the size of \"%.60s\" depends on the values of its inputs", m->file, p->name);
+                return fail(
+                    e, SHMB_UNSUPPORTED,
+                    "the model %.100s: the size of \"%.60s\" depends on the values of its inputs",
+                    m->file, p->name);
         }
         size_t bytes = (size_t)size * shmb_dtype_size(p->dtype);
         free(s->advice[i]);
-        if (!(s->advice[i] = aligned_alloc(64, (bytes + 64) & ~(size_t)63))) return fail(e, SHMB_NO_MEMORY, "no memory for the advice");
-        m->results[i] = (shmb_tensor){.dtype = p->dtype, .rank = p->rank, .size = size, .dims = p->dims, .data = s->advice[i]};
+        if (!(s->advice[i] = aligned_alloc(64, (bytes + 64) & ~(size_t)63)))
+            return fail(e, SHMB_NO_MEMORY, "no memory for the advice");
+        m->results[i] = (shmb_tensor){.dtype = p->dtype,
+                                      .rank = p->rank,
+                                      .size = size,
+                                      .dims = p->dims,
+                                      .data = s->advice[i]};
         s->types[m->input_count + i].layout = s->layouts[i];
         status = bind(s, m->input_count + i, s->advice[i], bytes);
     }
@@ -349,11 +408,13 @@ static shmb_status run(struct model *m, bool changed, int64_t until, struct erro
     (void)until; /* model.c stops it */
     if (changed || !s->bound) {
         s->bound = false;
-        if ((status = bind_inputs(m))) return failed(m, "does not take these sizes", status, SHMB_MODEL, e);
+        if ((status = bind_inputs(m)))
+            return failed(m, "does not take these sizes", status, SHMB_MODEL, e);
         if (bind_outputs(m, e)) return e->status;
         s->bound = true;
     }
-    status = s->api.RunCompiledModel(s->compiled, s->signature, m->input_count, s->buffers, m->output_count, s->buffers + m->input_count);
+    status = s->api.RunCompiledModel(s->compiled, s->signature, m->input_count, s->buffers,
+                                     m->output_count, s->buffers + m->input_count);
     bool stopped = atomic_exchange(&s->stop, false);
     if (!status) return SHMB_OK;
     if (stopped) return fail(e, SHMB_INTERRUPTED, "interrupted while the model computed");
@@ -365,7 +426,11 @@ static void interrupt(struct model *m) {
     s->stop = true;
 }
 
-static const struct backend litert = {.known = "threads, kernels, signature, library, agent.NAME, ", .open = open_model, .run = run, .interrupt = interrupt, .close = close_model};
+static const struct backend litert = {.known = "threads, kernels, signature, library, agent.NAME, ",
+                                      .open = open_model,
+                                      .run = run,
+                                      .interrupt = interrupt,
+                                      .close = close_model};
 
 static shmb_status open_runner(shmb_runner *r, struct url *url, const shmb_options *options) {
     (void)options;

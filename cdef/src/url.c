@@ -10,7 +10,8 @@ static bool parse_seconds(const char *text, double *out) {
     int digits = 0;
     for (; *text >= '0' && *text <= '9'; text++, digits++) value = value * 10 + (*text - '0');
     if (*text == '.')
-        for (text++; *text >= '0' && *text <= '9'; text++, digits++) value += (*text - '0') * (scale /= 10);
+        for (text++; *text >= '0' && *text <= '9'; text++, digits++)
+            value += (*text - '0') * (scale /= 10);
     if (!digits) return false;
     if (strcmp(text, "ms") == 0) value /= 1e3;
     else if (strcmp(text, "us") == 0) value /= 1e6;
@@ -22,7 +23,8 @@ static bool parse_seconds(const char *text, double *out) {
 static bool parse_count(const char *text, int32_t *out) {
     int64_t value = 0;
     if (!*text) return false;
-    for (; *text >= '0' && *text <= '9' && value <= INT32_MAX; text++) value = value * 10 + (*text - '0');
+    for (; *text >= '0' && *text <= '9' && value <= INT32_MAX; text++)
+        value = value * 10 + (*text - '0');
     *out = (int32_t)value;
     return !*text && value <= INT32_MAX;
 }
@@ -35,18 +37,24 @@ static bool parse_wait(const char *text, shmb_wait *out) {
 }
 
 /* An option that every kind has; *known is false when it is none. */
-static shmb_status parse_option(const char *name, const char *value, shmb_options *options, bool *known, struct error *e) {
+static shmb_status parse_option(const char *name, const char *value, shmb_options *options,
+                                bool *known, struct error *e) {
     double seconds = 0, *times = NULL;
     *known = true;
     if (strcmp(name, "connect_timeout") == 0) times = &options->connect_timeout;
     else if (strcmp(name, "deadline") == 0) times = &options->deadline;
     else if (strcmp(name, "backoff") == 0) times = &options->backoff;
-    if (times && !parse_seconds(value, &seconds)) return fail(e, SHMB_INVALID, "%s=%.60s: expected seconds, e.g. 0.5, 2s or 500ms", name, value);
+    if (times && !parse_seconds(value, &seconds))
+        return fail(e, SHMB_INVALID, "%s=%.60s: expected seconds, e.g. 0.5, 2s or 500ms", name,
+                    value);
     if (times) *times = times == &options->connect_timeout && seconds <= 0 ? -1 : seconds;
     else if (strcmp(name, "wait") == 0) {
-        if (!parse_wait(value, &options->wait)) return fail(e, SHMB_INVALID, "wait=%.60s: expected adaptive, spin or block", value);
+        if (!parse_wait(value, &options->wait))
+            return fail(e, SHMB_INVALID, "wait=%.60s: expected adaptive, spin or block", value);
     } else if (strcmp(name, "retries") == 0) {
-        if (!parse_count(value, &options->retries)) return fail(e, SHMB_INVALID, "retries=%.60s: expected a whole number, 0 or more", value);
+        if (!parse_count(value, &options->retries))
+            return fail(e, SHMB_INVALID, "retries=%.60s: expected a whole number, 0 or more",
+                        value);
     } else if (strcmp(name, "default_advice") == 0) {
         options->default_advice = value;
     } else {
@@ -56,7 +64,8 @@ static shmb_status parse_option(const char *name, const char *value, shmb_option
 }
 
 shmb_status url_split(const char *text, struct url *url, shmb_options *options, struct error *e) {
-    if (strlen(text) >= sizeof url->text) return fail(e, SHMB_INVALID, "the URL is longer than %zu bytes", sizeof url->text - 1);
+    if (strlen(text) >= sizeof url->text)
+        return fail(e, SHMB_INVALID, "the URL is longer than %zu bytes", sizeof url->text - 1);
     strcpy(url->text, text);
     char *mark = strstr(url->text, "://");
     url->scheme = mark ? url->text : "shm";
@@ -73,7 +82,8 @@ shmb_status url_split(const char *text, struct url *url, shmb_options *options, 
         if (value) *value++ = 0;
         if (parse_option(option, value ? value : "", options, &known, e)) return e->status;
         if (known) continue;
-        if (url->count == URL_OPTIONS) return fail(e, SHMB_INVALID, "the URL has more than %d options", URL_OPTIONS);
+        if (url->count == URL_OPTIONS)
+            return fail(e, SHMB_INVALID, "the URL has more than %d options", URL_OPTIONS);
         url->options[url->count++] = (struct url_option){option, value ? value : ""};
     }
     return SHMB_OK;
@@ -91,11 +101,15 @@ const char *url_take(struct url *url, const char *name) {
 
 shmb_status url_done(const struct url *url, const char *known, struct error *e) {
     if (!url->count) return SHMB_OK;
-    return fail(e, SHMB_INVALID, "unknown option \"%.60s\" in the URL: expected %sconnect_timeout, deadline, wait, retries, backoff or default_advice", url->options[0].name, known);
+    return fail(
+        e, SHMB_INVALID,
+        "unknown option \"%.60s\" in the URL: expected %sconnect_timeout, deadline, wait, retries, backoff or default_advice",
+        url->options[0].name, known);
 }
 
 void url_where(const struct url *url, char *out, size_t room) {
     size_t used = (size_t)snprintf(out, room, "%s", url->where);
     for (int i = 0; i < url->count && used < room; i++)
-        used += (size_t)snprintf(out + used, room - used, "%c%s=%s", i ? '&' : '?', url->options[i].name, url->options[i].value);
+        used += (size_t)snprintf(out + used, room - used, "%c%s=%s", i ? '&' : '?',
+                                 url->options[i].name, url->options[i].value);
 }

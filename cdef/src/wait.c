@@ -11,7 +11,8 @@
 enum {
     WAKE_COST_GUESS = 50 * 1000, /* ns: a virtual machine's */
     SHORTEST_SPIN_NS = 20 * 1000,
-    POLITE_NS = 1000 * 1000,  /* compilers often ask every 50 to 500 microseconds, and a wake-up each time is a tenth of that */
+    POLITE_NS = 1000 *
+        1000, /* compilers often ask every 50 to 500 microseconds, and a wake-up each time is a tenth of that */
     OTHERS_RAN_NS = 10 * 1000, /* a yield that takes so long was not for nothing */
     CROWDED_WAITS = 64,
     RETRY_NS = 2 * 1000 * 1000,
@@ -25,7 +26,9 @@ int64_t clock_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-int64_t clock_after(double seconds) { return clock_ns() + (seconds > 0 ? (int64_t)(seconds < 1e9 ? seconds * 1e9 : 1e18) : 0); }
+int64_t clock_after(double seconds) {
+    return clock_ns() + (seconds > 0 ? (int64_t)(seconds < 1e9 ? seconds * 1e9 : 1e18) : 0);
+}
 
 void pause_before_retry(int64_t until) {
     int64_t left = until - clock_ns(), ns = left < RETRY_NS ? left : RETRY_NS;
@@ -76,7 +79,8 @@ void waiter_news(struct waiter *w) {
 }
 
 static void note_wait(struct waiter *w, int64_t waited) {
-    int64_t most = 2 * worth_spinning(w), longest = 2 * POLITE_NS; /* one long pause must not end the spinning */
+    int64_t most = 2 * worth_spinning(w),
+            longest = 2 * POLITE_NS; /* one long pause must not end the spinning */
     w->usual += ((waited < most ? waited : most) - w->usual) / 8;
     w->typical += ((waited < longest ? waited : longest) - w->typical) / 8;
 }
@@ -124,17 +128,20 @@ static int sleep_until(sem_t *bell, int64_t until) {
     return sem_clockwait(bell, CLOCK_MONOTONIC, &t) == 0 ? 0 : errno;
 }
 
-static enum waited sleep_for_news(bool (*look)(void *), void *context, _Atomic uint32_t *asleep, sem_t *bell,
-                                  int64_t until) {
+static enum waited sleep_for_news(bool (*look)(void *), void *context, _Atomic uint32_t *asleep,
+                                  sem_t *bell, int64_t until) {
     publish(asleep, 1);
     int error = look(context) ? 0 : sleep_until(bell, until);
-    enum waited result = look(context) ? NEWS : error == EINTR ? SIGNALLED : error ? SLICE_OVER : RUNG;
+    enum waited result = look(context)    ? NEWS
+                         : error == EINTR ? SIGNALLED
+                         : error          ? SLICE_OVER
+                                          : RUNG;
     store_relaxed(asleep, 0);
     return result;
 }
 
-enum waited waiter_wait(struct waiter *w, bool (*look)(void *), void *context, _Atomic uint32_t *asleep, sem_t *bell,
-                        int64_t until) {
+enum waited waiter_wait(struct waiter *w, bool (*look)(void *), void *context,
+                        _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     w->slept = false;
     /* Without pauses at first: one takes up to 50 ns, as long as the news. */
     for (int i = 0; w->may_spin && i < LOOKS_BEFORE_CLOCK; i++) {
@@ -161,7 +168,8 @@ enum waited waiter_wait(struct waiter *w, bool (*look)(void *), void *context, _
 
 void waiter_learn(struct waiter *w, int64_t posted, int64_t woke) {
     int64_t cost = woke - posted;
-    if (cost < 1000 || cost > 1000 * 1000) return; /* another clock, or a machine too busy to tell */
+    if (cost < 1000 || cost > 1000 * 1000)
+        return; /* another clock, or a machine too busy to tell */
     w->wake_cost += (cost - w->wake_cost) / 8;
 }
 

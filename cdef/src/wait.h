@@ -17,8 +17,9 @@ struct waiter {
     int64_t wake_cost; /* ns from post to running again, measured, averaged */
     int64_t usual;     /* ns that waits take, averaged, long ones cut to what spinning is worth */
     int64_t typical;   /* the same, cut to what polite spinning is */
-    int crowded;       /* waits that still go without polite spinning, since somebody else wanted the CPU */
-    bool slept;        /* did the last wait come to sleeping, by one who could spin: is there something to learn? */
+    int crowded; /* waits that still go without polite spinning, since somebody else wanted the CPU */
+    bool
+        slept; /* did the last wait come to sleeping, by one who could spin: is there something to learn? */
 };
 
 enum waited { NEWS, SLICE_OVER, RUNG, SIGNALLED };
@@ -32,8 +33,8 @@ void waiter_init(struct waiter *w, shmb_wait policy);
 
 /* Waits until look(context) is true, but not past `until` (clock_ns; at most a slice from now), nor past a bell without
  * news (of a claim, a close: what look does not see) or a signal handler that ran while asleep. asleep is this side's flag, bell its semaphore. */
-enum waited waiter_wait(struct waiter *w, bool (*look)(void *), void *context, _Atomic uint32_t *asleep, sem_t *bell,
-                        int64_t until);
+enum waited waiter_wait(struct waiter *w, bool (*look)(void *), void *context,
+                        _Atomic uint32_t *asleep, sem_t *bell, int64_t until);
 /* Would a wait begin with spinning now? For who looks on its own; waiter_news tells that its look found something. */
 bool waiter_spins(const struct waiter *w);
 void waiter_news(struct waiter *w);

@@ -26,7 +26,9 @@ static void prepare(void) {
     static struct inherited handle;
     static const char own_address;
     Dl_info self;
-    if (dladdr(&own_address, &self)) dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE); /* a thread's code must stay */
+    if (dladdr(&own_address, &self))
+        dlopen(self.dli_fname,
+               RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE); /* a thread's code must stay */
     fork_hold();
     fork_watch(&handle, in_child);
     fork_let_go();

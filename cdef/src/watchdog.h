@@ -7,7 +7,8 @@
 
 struct watched {
     int64_t until; /* clock_ns */
-    void (*stop)(void *context); /* called once, when it is later than that, in the watchdog's thread */
+    void (*stop)(
+        void *context); /* called once, when it is later than that, in the watchdog's thread */
     void *context;
     struct watched *next, **link;
 };

@@ -17,8 +17,9 @@
 enum { FEATURES = 16, MAX_FUNCTIONS = 10000, SHOWN = 10 };
 
 /* Feature i is how often patterns[i] stands in the function's text. */
-static const char *const patterns[FEATURES] = {"\n", ";", "if (", "for (", "while (", "switch (", "case ", "return",
-                                               "(", "[", "->", "*", "=", "+", "\"", "{"};
+static const char *const patterns[FEATURES] = {
+    "\n", ";", "if (", "for (", "while (", "switch (", "case ", "return",
+    "(",  "[", "->",   "*",     "=",       "+",        "\"",    "{"};
 
 struct function {
     char name[64];
@@ -41,7 +42,8 @@ static float count(const char *text, const char *pattern) {
 
 /* Shall this function be inlined? *us is the round trip. False when the heuristic had to answer. */
 static bool ask(shmb_runner *r, const struct function *f, int64_t *inline_it, double *us) {
-    float *features = shmb_feature_f32(r, "features", FEATURES); /* in shared memory: the model reads it there */
+    float *features =
+        shmb_feature_f32(r, "features", FEATURES); /* in shared memory: the model reads it there */
     for (int i = 0; i < FEATURES; i++) features[i] = count(f->text, patterns[i]);
     float lines = features[0];
     shmb_set_string(r, "function", f->name, -1);
@@ -57,7 +59,8 @@ static char *read_file(const char *path) {
     FILE *file = fopen(path, "rb");
     long bytes = file && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     char *text = bytes < 0 ? NULL : calloc((size_t)bytes + 1, 1);
-    if (text && (fseek(file, 0, SEEK_SET) || fread(text, 1, (size_t)bytes, file) != (size_t)bytes)) *text = 0;
+    if (text && (fseek(file, 0, SEEK_SET) || fread(text, 1, (size_t)bytes, file) != (size_t)bytes))
+        *text = 0;
     if (file) fclose(file);
     return text;
 }
@@ -89,17 +92,22 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double percentile(const double *sorted, long n, double p) { return n ? sorted[(long)(p * (double)(n - 1))] : 0; }
+static double percentile(const double *sorted, long n, double p) {
+    return n ? sorted[(long)(p * (double)(n - 1))] : 0;
+}
 
 /* For people, and in the last line for programs. */
-static void report(long questions, long inlined, int functions, const char *path, double *us, long answered) {
+static void report(long questions, long inlined, int functions, const char *path, double *us,
+                   long answered) {
     qsort(us, (size_t)answered, sizeof *us, ascending);
-    double p50 = percentile(us, answered, .5), p90 = percentile(us, answered, .9), p99 = percentile(us, answered, .99);
-    printf("%ld questions about %d functions of %s: %ld answered by the model, %ld by the heuristic; inline: %ld\n",
-           questions, functions, path, answered, questions - answered, inlined);
+    double p50 = percentile(us, answered, .5), p90 = percentile(us, answered, .9),
+           p99 = percentile(us, answered, .99);
+    printf(
+        "%ld questions about %d functions of %s: %ld answered by the model, %ld by the heuristic; inline: %ld\n",
+        questions, functions, path, answered, questions - answered, inlined);
     printf("round trip: p50 %.2f us, p90 %.2f us, p99 %.2f us\n", p50, p90, p99);
-    printf("{\"questions\": %ld, \"functions\": %d, \"answered\": %ld, \"inlined\": %ld, ", questions, functions,
-           answered, inlined);
+    printf("{\"questions\": %ld, \"functions\": %d, \"answered\": %ld, \"inlined\": %ld, ",
+           questions, functions, answered, inlined);
     printf("\"p50_us\": %.3f, \"p90_us\": %.3f, \"p99_us\": %.3f}\n", p50, p90, p99);
 }
 
@@ -125,7 +133,8 @@ int main(int argc, char **argv) {
         if (!advised && i == answered) /* the first time */
             fprintf(stderr, "warning: %s\nThe heuristic answers instead.\n", shmb_error_message(r));
         if (i < n && i < SHOWN)
-            printf("  %-30.30s %-6s %s\n", f->name, inline_it ? "inline" : "call", advised ? "" : "(heuristic)");
+            printf("  %-30.30s %-6s %s\n", f->name, inline_it ? "inline" : "call",
+                   advised ? "" : "(heuristic)");
         answered += advised;
         inlined += inline_it != 0;
     }

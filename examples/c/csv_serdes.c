@@ -14,13 +14,18 @@ static shmb_status put(shmb_sink *bytes, const char *text) {
     return SHMB_OK;
 }
 
-static shmb_status encode(void *context, shmb_side side, const shmb_tensor *fields, int64_t count, shmb_dtype want, shmb_sink *bytes) {
+static shmb_status encode(void *context, shmb_side side, const shmb_tensor *fields, int64_t count,
+                          shmb_dtype want, shmb_sink *bytes) {
     char text[200];
     shmb_status status = SHMB_OK;
     (void)context, (void)side, (void)want;
     for (const shmb_tensor *f = fields; f < fields + count; f++) {
-        if (f->kind != SHMB_TENSOR || f->dtype != SHMB_FLOAT64 || f->rank != 1 || strpbrk(f->name, ",\n") || strlen(f->name) > 99) {
-            snprintf(text, sizeof text, "\"%.99s\": csv has vectors of float64, with names of up to 99 bytes without a comma", f->name);
+        if (f->kind != SHMB_TENSOR || f->dtype != SHMB_FLOAT64 || f->rank != 1 ||
+            strpbrk(f->name, ",\n") || strlen(f->name) > 99) {
+            snprintf(
+                text, sizeof text,
+                "\"%.99s\": csv has vectors of float64, with names of up to 99 bytes without a comma",
+                f->name);
             return shmb_sink_fail(bytes, SHMB_UNSUPPORTED, text);
         }
         if ((status = put(bytes, f->name))) return status;
@@ -41,13 +46,16 @@ static int cell(const char **at, const char *end, char out[100]) {
     return *at < end && (**at == ',' || **at == '\n') && strlen(out) == n;
 }
 
-static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size, shmb_dtype want, shmb_sink *message) {
+static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size,
+                          shmb_dtype want, shmb_sink *message) {
     char text[100], *stop;
     const char *at = bytes, *end = at + size;
     (void)context, (void)side;
-    if (want != SHMB_ANY && want != SHMB_FLOAT64) return shmb_sink_fail(message, SHMB_MISMATCH, "csv gives float64 alone: ask for that");
+    if (want != SHMB_ANY && want != SHMB_FLOAT64)
+        return shmb_sink_fail(message, SHMB_MISMATCH, "csv gives float64 alone: ask for that");
     while (at < end) {
-        if (!cell(&at, end, text)) return shmb_sink_fail(message, SHMB_CORRUPT, "expected lines \"name,1.5,2\"");
+        if (!cell(&at, end, text))
+            return shmb_sink_fail(message, SHMB_CORRUPT, "expected lines \"name,1.5,2\"");
         int64_t count = 0;
         for (const char *c = at; c < end && *c != '\n'; c++) count += *c == ',';
         double *to = shmb_sink_field(message, text, SHMB_FLOAT64, SHMB_TENSOR, 1, &count, NULL);
@@ -60,7 +68,8 @@ static shmb_status decode(void *context, shmb_side side, const void *bytes, size
     return SHMB_OK;
 }
 
-static const shmb_serdes csv = {.size = sizeof csv, .name = "csv", .encode = encode, .decode = decode};
+static const shmb_serdes csv = {
+    .size = sizeof csv, .name = "csv", .encode = encode, .decode = decode};
 
 int main(int argc, char **argv) {
     shmb_runner *r;
@@ -69,7 +78,8 @@ int main(int argc, char **argv) {
     shmb_open(argc > 1 ? argv[1] : NULL, NULL, &r);
     double *costs = shmb_feature_f64(r, "costs", 3);
     for (int i = 0; i < 3; i++) costs[i] = i / 2.0;
-    if (shmb_evaluate(r) || shmb_advice(r, NULL, &advice)) fprintf(stderr, "no advice: %s\n", shmb_error_message(r));
+    if (shmb_evaluate(r) || shmb_advice(r, NULL, &advice))
+        fprintf(stderr, "no advice: %s\n", shmb_error_message(r));
     else
         for (int64_t i = 0; i < advice.size; i++) printf("%g\n", ((const double *)advice.data)[i]);
     shmb_close(r);

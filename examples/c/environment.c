@@ -52,7 +52,8 @@ static shmb_status step(void *context, shmb_episode *e, const shmb_action *actio
     return SHMB_OK;
 }
 
-static shmb_status on_error(void *context, shmb_episode *e, shmb_status status, const char *why, shmb_action *action) {
+static shmb_status on_error(void *context, shmb_episode *e, shmb_status status, const char *why,
+                            shmb_action *action) {
     struct program *p = context;
     (void)e, (void)status;
     if (!p->warned) fprintf(stderr, "warning: the heuristic decides: %s\n", why);
@@ -65,10 +66,15 @@ int main(int argc, char **argv) {
     uint64_t programs = argc > 2 ? strtoull(argv[2], NULL, 10) : 8;
     struct program program = {.instructions = 0};
     shmb_runner *runner;
-    shmb_open(argc > 1 ? argv[1] : NULL, NULL, &runner); /* NULL: $SHMBRIDGE_URL; may fail: then on_error hears of it */
+    shmb_open(argc > 1 ? argv[1] : NULL, NULL,
+              &runner); /* NULL: $SHMBRIDGE_URL; may fail: then on_error hears of it */
     shmb_agent agent = {.size = sizeof agent, .runner = runner}, *agents[] = {&agent};
     if (argc > 3) agent.choice = SHMB_SAMPLE_LOGITS, agent.random = strtoull(argv[3], NULL, 10);
-    shmb_environment environment = {.size = sizeof environment, .context = &program, .reset = reset, .step = step, .on_error = on_error};
+    shmb_environment environment = {.size = sizeof environment,
+                                    .context = &program,
+                                    .reset = reset,
+                                    .step = step,
+                                    .on_error = on_error};
     for (uint64_t i = 0; i < programs; i++) {
         const char *why;
         program.instructions = 40;
@@ -77,7 +83,8 @@ int main(int argc, char **argv) {
             fprintf(stderr, "%s\n", why);
             return 1;
         }
-        printf("%llu: %s (%d instructions, reward %g)\n", (unsigned long long)i, program.passes, program.instructions, agent.reward);
+        printf("%llu: %s (%d instructions, reward %g)\n", (unsigned long long)i, program.passes,
+               program.instructions, agent.reward);
     }
     shmb_close(runner);
     return 0;

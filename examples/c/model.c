@@ -13,7 +13,9 @@ static const char *open_model(const char *weights, void **state) {
     if (!s) return "no memory";
     s->limit = 8;
     FILE *file = weights ? fopen(weights, "r") : NULL;
-    const char *wrong = weights && (!file || fscanf(file, "%f", &s->limit) != 1) ? "expected a file with a number" : NULL;
+    const char *wrong = weights && (!file || fscanf(file, "%f", &s->limit) != 1)
+                            ? "expected a file with a number"
+                            : NULL;
     if (file) fclose(file);
     if (wrong) free(s);
     else *state = s;

@@ -10,7 +10,8 @@
 
 /* Feature i is how often patterns[i] stands in the function's text. */
 constexpr std::array<std::string_view, 16> patterns = {
-    "\n", ";", "if (", "for (", "while (", "switch (", "case ", "return", "(", "[", "->", "*", "=", "+", "\"", "{"};
+    "\n", ";", "if (", "for (", "while (", "switch (", "case ", "return",
+    "(",  "[", "->",   "*",     "=",       "+",        "\"",    "{"};
 
 static float count(std::string_view text, std::string_view pattern) {
     float n = 0;
@@ -27,7 +28,8 @@ static std::string_view name_of(std::string_view function) {
 
 int main(int argc, char **argv) {
     std::string text(std::istreambuf_iterator<char>(std::cin), {});
-    shmbridge::Runner r(argc > 1 ? argv[1] : nullptr); // may fail: then evaluate says so; nullptr: $SHMBRIDGE_URL
+    shmbridge::Runner r(
+        argc > 1 ? argv[1] : nullptr); // may fail: then evaluate says so; nullptr: $SHMBRIDGE_URL
     for (size_t begin = 0, end; (end = text.find("\n}\n", begin)) != text.npos; begin = end + 3) {
         std::string_view function(text.data() + begin, end - begin);
         std::array<float, patterns.size()> features;

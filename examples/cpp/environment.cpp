@@ -63,11 +63,14 @@ int main(int argc, char **argv) {
     shmbridge::Runner runner(argc > 1 ? argv[1] : nullptr); // nullptr: $SHMBRIDGE_URL
     uint64_t programs = argc > 2 ? std::stoull(argv[2]) : 8;
     bool samples = argc > 3; // with this seed, rather than the best
-    shmbridge::Agent agent(runner, "", samples ? SHMB_SAMPLE_LOGITS : SHMB_ARGMAX, samples ? std::stoull(argv[3]) : 0);
+    shmbridge::Agent agent(runner, "", samples ? SHMB_SAMPLE_LOGITS : SHMB_ARGMAX,
+                           samples ? std::stoull(argv[3]) : 0);
     PassOrder order;
     for (uint64_t i = 0; i < programs; i++) {
         order.program = {40, (i & 1) != 0, (i & 2) != 0, (i & 4) != 0};
-        if (auto episode = shmbridge::drive(order, {&agent}, 20); !episode) return std::cerr << episode.message() << '\n', 1;
-        std::cout << i << ": " << order.passes << " (" << order.program.instructions << " instructions, reward " << agent.reward() << ")\n";
+        if (auto episode = shmbridge::drive(order, {&agent}, 20); !episode)
+            return std::cerr << episode.message() << '\n', 1;
+        std::cout << i << ": " << order.passes << " (" << order.program.instructions
+                  << " instructions, reward " << agent.reward() << ")\n";
     }
 }

@@ -14,7 +14,24 @@ import numpy as np
 import shmbridge
 
 # Feature i is how often PATTERNS[i] stands in the function's text.
-PATTERNS = ["\n", ";", "if (", "for (", "while (", "switch (", "case ", "return", "(", "[", "->", "*", "=", "+", '"', "{"]
+PATTERNS = [
+    "\n",
+    ";",
+    "if (",
+    "for (",
+    "while (",
+    "switch (",
+    "case ",
+    "return",
+    "(",
+    "[",
+    "->",
+    "*",
+    "=",
+    "+",
+    '"',
+    "{",
+]
 FUNCTION = re.compile(r"^\w[^\n(;{]*?(\w+)\([^;{]*\{.*?(?:^|[^\n])\}$", re.MULTILINE | re.DOTALL)
 
 

@@ -70,7 +70,9 @@ def main(url: str, programs: str = "8", seed: str | None = None) -> None:
         for i in range(int(programs)):
             order.make(i)
             drive(order, agent, 20)
-            print(f"{i}: {' '.join(order.passes)} ({order.instructions} instructions, reward {agent.reward:g})")
+            print(
+                f"{i}: {' '.join(order.passes)} ({order.instructions} instructions, reward {agent.reward:g})"
+            )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ def main(name: str = "demo") -> None:
             request.reply(advice)
             if len(seen) >= 1000:
                 mean = np.mean([features for _, features, _ in seen], axis=0)
-                print(f"{sum(advice for *_, advice in seen)} of {len(seen)} inlined; {mean[1]:.1f} statements each")
+                print(
+                    f"{sum(advice for *_, advice in seen)} of {len(seen)} inlined; {mean[1]:.1f} statements each"
+                )
                 seen.clear()
 
 

@@ -34,7 +34,11 @@ def train(env: CompilerEnv, episodes: int) -> Any:
             if "error" in info:
                 break  # the compiler died: nothing to learn from that
             after = 0.0 if terminated else DISCOUNT * float(np.max(observation["state"] @ q))
-            q += RATE * np.outer(state, np.eye(4)[action]).astype(np.float32) * (reward + after - state @ q)
+            q += (
+                RATE
+                * np.outer(state, np.eye(4)[action]).astype(np.float32)
+                * (reward + after - state @ q)
+            )
         totals.append(total)
         if (episode + 1) % 200 == 0:
             print(f"{episode + 1} episodes: mean reward {np.mean(totals[-200:]):.2f}", flush=True)
@@ -58,6 +62,7 @@ def save(q: Any, path: str) -> None:
 def main(url: str, path: str, episodes: str = "800") -> None:
     """Trains with whatever compiler comes."""
     import onnx  # noqa: F401 # before the training, not behind it
+
     env = CompilerEnv(url, actions=4)
     print(f"training at {env.compilers.host.url}", flush=True)
     try:

@@ -30,12 +30,18 @@ class Tvm(RunnerKind):
         self._device = tvm.device(device)
         self._main = relax.VirtualMachine(tvm.runtime.load_module(where), self._device)["main"]
 
-    def evaluate(self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None) -> Any:
+    def evaluate(
+        self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None
+    ) -> Any:
         ports = self._ports["inputs"]
         given = [tvm.runtime.tensor(_fit(port, features), self._device) for port in ports]
         made = self._main(*given)
-        values = [value.numpy() for value in ([made] if isinstance(made, tvm.runtime.Tensor) else made)]
-        if any(features[port["name"]].ndim < len(port["shape"]) for port in ports):  # as one row: so is the advice
+        values = [
+            value.numpy() for value in ([made] if isinstance(made, tvm.runtime.Tensor) else made)
+        ]
+        if any(
+            features[port["name"]].ndim < len(port["shape"]) for port in ports
+        ):  # as one row: so is the advice
             values = [value[0] if value.shape[:1] == (1,) else value for value in values]
         return dict(zip(self._ports["outputs"], values, strict=True))
 
@@ -47,7 +53,11 @@ def _fit(port: dict[str, Any], features: Mapping[str, Any]) -> np.ndarray[Any, A
     """The feature that an input takes, checked: TVM would read past the end of one that is too short."""
     name, dtype, shape = port["name"], port["dtype"], tuple(port["shape"])
     value, rows = features.get(name), [shape, *([shape[1:]] if shape[:1] == (1,) else [])]
-    if not isinstance(value, (np.ndarray, np.generic)) or value.dtype != dtype or value.shape not in rows:
+    if (
+        not isinstance(value, (np.ndarray, np.generic))
+        or value.dtype != dtype
+        or value.shape not in rows
+    ):
         found = f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else "no tensor"
         raise MismatchError(f'"{name}": the model expects {dtype}{list(shape)}, found {found}')
     return np.ascontiguousarray(value).reshape(shape)
@@ -71,7 +81,9 @@ def compile_onnx(model: Path | str, out: Path | str, target: str = "llvm") -> No
         if port.name not in weights
     ]
     tvm.compile(from_onnx(loaded), target=tvm.target.Target(target)).export_library(str(out))
-    Path(f"{out}.json").write_text(json.dumps({"inputs": inputs, "outputs": [port.name for port in graph.output]}))
+    Path(f"{out}.json").write_text(
+        json.dumps({"inputs": inputs, "outputs": [port.name for port in graph.output]})
+    )
 
 
 if __name__ == "__main__":

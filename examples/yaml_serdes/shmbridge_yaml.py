@@ -55,15 +55,26 @@ class Yaml(SerDes):
 
     def encode(self, fields: Mapping[str, Any]) -> bytes:
         document = {name: _document(name, value) for name, value in fields.items()}
-        return yaml.safe_dump(document, default_flow_style=None, indent=self._indent, sort_keys=False).encode()
+        return yaml.safe_dump(
+            document, default_flow_style=None, indent=self._indent, sort_keys=False
+        ).encode()
 
     def decode(self, data: bytes) -> Mapping[str, Any]:
         try:
             document = yaml.load(data, Loader)
             if not isinstance(document, dict):
-                raise CorruptError(f"expected a YAML mapping of names to values, found {type(document).__name__}")
+                raise CorruptError(
+                    f"expected a YAML mapping of names to values, found {type(document).__name__}"
+                )
             return {name: _value(name, value) for name, value in document.items()}
-        except (yaml.YAMLError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        except (
+            yaml.YAMLError,
+            LookupError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise CorruptError(f"not a message in YAML: {error}") from error
 
 
@@ -73,7 +84,11 @@ def _document(name: str, value: Any) -> Any:
     array = np.asarray(value.values if isinstance(value, Ragged) else value)
     if array.dtype.name not in DTYPES:
         raise UnsupportedError(f'"{name}": YAML has {", ".join(DTYPES)}, found {array.dtype}')
-    document = {"dtype": array.dtype.name, "shape": list(array.shape), "values": array.ravel().tolist()}
+    document = {
+        "dtype": array.dtype.name,
+        "shape": list(array.shape),
+        "values": array.ravel().tolist(),
+    }
     return document | {"offsets": value.offsets.tolist()} if isinstance(value, Ragged) else document
 
 
@@ -82,17 +97,27 @@ def _value(name: str, document: Any) -> Any:
         return document if isinstance(document, str) else Texts(document)
     dtype = DTYPES.get(document["dtype"])
     if dtype is None:
-        raise CorruptError(f'"{name}": expected a dtype of {", ".join(DTYPES)}, found {document["dtype"]!r}')
+        raise CorruptError(
+            f'"{name}": expected a dtype of {", ".join(DTYPES)}, found {document["dtype"]!r}'
+        )
     shape, texts = tuple(map(int, document["shape"])), document["values"]
     if not isinstance(texts, list) or math.prod(shape) != len(texts):  # before memory is taken
         raise CorruptError(
             f'"{name}": expected a list of {math.prod(shape)} values of shape {shape}, found {texts!r:.100}'
         )
     values = [_number(dtype.kind, text) for text in texts]
-    if dtype.kind in "iu" and any(not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max for value in values):
-        raise CorruptError(f'"{name}": expected numbers that {dtype} holds, found {min(values)} to {max(values)}')
+    if dtype.kind in "iu" and any(
+        not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max for value in values
+    ):
+        raise CorruptError(
+            f'"{name}": expected numbers that {dtype} holds, found {min(values)} to {max(values)}'
+        )
     array = np.array(values, dtype).reshape(shape)
-    return Ragged(array, np.array(list(map(int, document["offsets"])))) if "offsets" in document else array[()]
+    return (
+        Ragged(array, np.array(list(map(int, document["offsets"]))))
+        if "offsets" in document
+        else array[()]
+    )
 
 
 def _number(kind: str, text: str) -> Any:

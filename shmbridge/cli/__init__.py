@@ -34,7 +34,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in MODULES:
             return None
-        command: click.Command = getattr(import_module(f"shmbridge.cli.{MODULES[cmd_name]}"), cmd_name)
+        command: click.Command = getattr(
+            import_module(f"shmbridge.cli.{MODULES[cmd_name]}"), cmd_name
+        )
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

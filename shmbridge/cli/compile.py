@@ -25,7 +25,9 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 8
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
         if isinstance(value, tuple):
             return value
         name, _, size = str(value).partition("=")
@@ -51,31 +53,56 @@ def show(library: Path) -> None:
         loaded = ctypes.CDLL(str(library.absolute()))
         address = ctypes.cast(loaded.shmb_model_entry, ctypes.c_void_p).value
     except (OSError, AttributeError) as error:
-        raise click.ClickException(f"{library}: expected a library made by shmbridge compile: {error}") from error
+        raise click.ClickException(
+            f"{library}: expected a library made by shmbridge compile: {error}"
+        ) from error
     model = ffi.cast("shmb_model_entry_fn", address)()
     if hasattr(loaded, "shmb_model_source"):
-        click.echo(f"from {(ctypes.c_char * 1000).in_dll(loaded, 'shmb_model_source').value.decode(errors='replace')}")
-    for what, count, ports in (("input", model.input_count, model.inputs), ("output", model.output_count, model.outputs)):
+        click.echo(
+            f"from {(ctypes.c_char * 1000).in_dll(loaded, 'shmb_model_source').value.decode(errors='replace')}"
+        )
+    for what, count, ports in (
+        ("input", model.input_count, model.inputs),
+        ("output", model.output_count, model.outputs),
+    ):
         for i in range(count):
             port = ports[i]
-            dims = ",".join("?" if port.dims[k] < 0 else str(port.dims[k]) for k in range(port.rank))
-            name, dtype = ffi.string(port.name).decode(errors="replace"), ffi.string(lib.shmb_dtype_name(port.dtype)).decode()
+            dims = ",".join(
+                "?" if port.dims[k] < 0 else str(port.dims[k]) for k in range(port.rank)
+            )
+            name, dtype = (
+                ffi.string(port.name).decode(errors="replace"),
+                ffi.string(lib.shmb_dtype_name(port.dtype)).decode(),
+            )
             click.echo(f"{what:6} {name}: {dtype}[{dims}]")
 
 
-def refuse(model: Path, kind: str, output: Path | None, weights: Path | None, sizes: object, signature: str | None) -> None:
+def refuse(
+    model: Path,
+    kind: str,
+    output: Path | None,
+    weights: Path | None,
+    sizes: object,
+    signature: str | None,
+) -> None:
     """What would only go wrong after the compiling, or be of no use. Errors: UsageError, ClickException."""
     if not output and not weights:
         raise click.UsageError("expected -o FILE")
     if signature and kind != "tensorflow":
         raise click.UsageError("--signature is for SavedModels: leave it out")
     if sizes and kind == "torch":
-        raise click.UsageError("--dim is for ONNX models and SavedModels: an export has its sizes from torch.export: leave it out")
+        raise click.UsageError(
+            "--dim is for ONNX models and SavedModels: an export has its sizes from torch.export: leave it out"
+        )
     for file in filter(None, (output, weights)):
         if not os.access(file.parent, os.W_OK | os.X_OK):
-            raise click.ClickException(f"{file}: expected a folder that may be written to, found none at {file.parent}")
+            raise click.ClickException(
+                f"{file}: expected a folder that may be written to, found none at {file.parent}"
+            )
         if file.exists() and file.samefile(model):
-            raise click.ClickException(f"{file}: the model would be overwritten: expected another file")
+            raise click.ClickException(
+                f"{file}: the model would be overwritten: expected another file"
+            )
     if output and weights and output.absolute() == weights.absolute():
         raise click.ClickException(f"{output}: expected different files for -o and --weights")
 
@@ -92,17 +119,50 @@ def install(made: Path, to: Path) -> None:
 
 @click.command()
 @click.argument("model", type=click.Path(exists=True, path_type=Path))
-@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="The library to make.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The library to make.",
+)
 @click.option("--weights", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Write the weights there, and not into the library: aot:///model.so?weights=FILE loads them, and a model that is "
                    "still in training changes FILE alone (say no -o then).")  # fmt: skip
-@click.option("--from", "source", type=click.Choice(SOURCES), help="What MODEL is.  [default: by its name]")
-@click.option("--dim", "sizes", multiple=True, type=Size(), metavar="NAME=SIZE", help="Gives an open dimension of an ONNX model a size.")
-@click.option("--signature", metavar="KEY", help="Which signature of a SavedModel.  [default: serving_default]")
-@click.option("--native", is_flag=True, help="For this machine's processor alone: faster, not portable.")
-@click.option("--no-check", is_flag=True, help="Do not compare the result with the model on random inputs.")
-@click.option("--keep", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Keep what was generated there.")
-@click.option("--show", "only_show", is_flag=True, help="MODEL is such a library: print its inputs and outputs.")
+@click.option(
+    "--from", "source", type=click.Choice(SOURCES), help="What MODEL is.  [default: by its name]"
+)
+@click.option(
+    "--dim",
+    "sizes",
+    multiple=True,
+    type=Size(),
+    metavar="NAME=SIZE",
+    help="Gives an open dimension of an ONNX model a size.",
+)
+@click.option(
+    "--signature",
+    metavar="KEY",
+    help="Which signature of a SavedModel.  [default: serving_default]",
+)
+@click.option(
+    "--native", is_flag=True, help="For this machine's processor alone: faster, not portable."
+)
+@click.option(
+    "--no-check", is_flag=True, help="Do not compare the result with the model on random inputs."
+)
+@click.option(
+    "--keep",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep what was generated there.",
+)
+@click.option(
+    "--show",
+    "only_show",
+    is_flag=True,
+    help="MODEL is such a library: print its inputs and outputs.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Print the commands that run.")
 def compile(
     model: Path, output: Path | None, weights: Path | None, source: str | None, sizes: tuple[tuple[str, int], ...], signature: str | None,
@@ -120,9 +180,20 @@ def compile(
         return show(model)
     kind = source or source_of(model)
     refuse(model, kind, output, weights, sizes, signature)
-    handle(signal.default_int_handler)  # the folder goes, and whoever works there, however this ends
+    handle(
+        signal.default_int_handler
+    )  # the folder goes, and whoever works there, however this ends
     with tempfile.TemporaryDirectory(prefix="shmbridge-compile-") as folder:
-        job = Job(model.absolute(), Path(folder), bool(weights), native, dict(sizes), signature, click.echo, verbose)
+        job = Job(
+            model.absolute(),
+            Path(folder),
+            bool(weights),
+            native,
+            dict(sizes),
+            signature,
+            click.echo,
+            verbose,
+        )
         try:
             built = import_module(f"shmbridge.compile.{kind}").build(job)
             if output:

@@ -32,7 +32,12 @@ from shmbridge.demo.model import PATTERNS, onnx_bytes
 
 QUESTIONS = 2000
 MODEL, NOTHING = "shmbridge.demo.model:advise", "shmbridge.demo.model:nothing"
-SMALL = ("--channels", "4", "--request-bytes", "64K")  # fits where /dev/shm is small, as in containers
+SMALL = (
+    "--channels",
+    "4",
+    "--request-bytes",
+    "64K",
+)  # fits where /dev/shm is small, as in containers
 FUNCTION = re.compile(r"^\w[^\n(;{]*?(\w+)\([^;{]*\{\n.*?^\}", re.MULTILINE | re.DOTALL)
 LLVM = "22"
 
@@ -80,7 +85,9 @@ class Stage:
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
         if done.returncode:
-            raise click.ClickException(f"{words[0]} ended with {done.returncode}:\n{done.stdout.strip()}")
+            raise click.ClickException(
+                f"{words[0]} ended with {done.returncode}:\n{done.stdout.strip()}"
+            )
         return done.stdout
 
     @contextmanager
@@ -89,8 +96,13 @@ class Stage:
         words = ["serve", name, *map(str, options)]
         self.show(["shmbridge", *words])
         command = [sys.executable, "-m", "shmbridge.cli", *words, *SMALL, "--until-idle", "60"]
-        env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # nothing beside the installed policy.py
-        host = subprocess.Popen(command, cwd=cwd or self.directory, env=env, text=True, stdout=subprocess.PIPE)
+        env = {
+            **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }  # nothing beside the installed policy.py
+        host = subprocess.Popen(
+            command, cwd=cwd or self.directory, env=env, text=True, stdout=subprocess.PIPE
+        )
         assert host.stdout
         try:
             if not host.stdout.readline():
@@ -127,7 +139,9 @@ def _flags() -> list[str]:
 def _ask_in_c(stage: Stage, compiler: str, url: str, source: Path) -> None:
     ask = _config.examples() / "c" / "ask.c"
     stage.run(compiler, "-O2", ask, *_flags(), "-o", "ask")
-    shown = stage.run("./ask", url, QUESTIONS, source.name).splitlines()[:-1]  # the last line is for programs
+    shown = stage.run("./ask", url, QUESTIONS, source.name).splitlines()[
+        :-1
+    ]  # the last line is for programs
     for line in shown:
         stage.say(escape(line))
 
@@ -148,7 +162,9 @@ def _question(source: Path) -> npt.NDArray[np.float32]:
     return np.array([text.count(pattern) for pattern in PATTERNS], np.float32)
 
 
-def _race(stage: Stage, program: Path | None, url: str, model: str, question: npt.NDArray[np.float32]) -> race.Result:
+def _race(
+    stage: Stage, program: Path | None, url: str, model: str, question: npt.NDArray[np.float32]
+) -> race.Result:
     with race.pipe_server(stage.directory, model) as pipes, stage.out.status("asking"):
         ask = partial(race.in_c, program) if program else race.in_python
         return race.Result.of(ask(url, pipes, question))
@@ -163,7 +179,9 @@ def _idle_cpus() -> float:
     return (ticks[1] - ticks[0]) / 0.25 / os.sysconf("SC_CLK_TCK")
 
 
-def _costs(stage: Stage, compiler: str | None, url: str, model: str, question: npt.NDArray[np.float32]) -> None:
+def _costs(
+    stage: Stage, compiler: str | None, url: str, model: str, question: npt.NDArray[np.float32]
+) -> None:
     program = stage.directory / "race" if compiler else None
     if compiler:
         stage.run(compiler, "-O2", Path(race.__file__).with_name("race.c"), *_flags(), "-o", "race")
@@ -181,7 +199,12 @@ def _costs(stage: Stage, compiler: str | None, url: str, model: str, question: n
             ("named pipes", result.pipes, f"{result.ratio:.1f}"),
         ):
             table.add_row(
-                name if ratio == "1" else "", way, f"{row.p50:.1f}", f"{row.p90:.1f}", f"{row.p99:.1f}", ratio
+                name if ratio == "1" else "",
+                way,
+                f"{row.p50:.1f}",
+                f"{row.p90:.1f}",
+                f"{row.p99:.1f}",
+                ratio,
             )
     stage.out.print(table)
     stage.say(
@@ -189,7 +212,9 @@ def _costs(stage: Stage, compiler: str | None, url: str, model: str, question: n
         f"{race.QUESTIONS}; ratio: of the blocks' medians, the median."
     )
     if idle < 1.8:
-        stage.say(f"[yellow]Each side wants a CPU for itself, but {idle:.1f} are idle: these figures mean little.[/]")
+        stage.say(
+            f"[yellow]Each side wants a CPU for itself, but {idle:.1f} are idle: these figures mean little.[/]"
+        )
 
 
 def _llvm_missing() -> str:
@@ -197,32 +222,58 @@ def _llvm_missing() -> str:
     if not shutil.which(f"clang-{LLVM}"):
         return f"clang-{LLVM}"
     config = shutil.which(f"llvm-config-{LLVM}")
-    include = subprocess.run([config, "--includedir"], text=True, capture_output=True).stdout.strip() if config else ""
+    include = (
+        subprocess.run([config, "--includedir"], text=True, capture_output=True).stdout.strip()
+        if config
+        else ""
+    )
     return "" if Path(include, "llvm/Plugins/PassPlugin.h").is_file() else f"llvm-{LLVM}-dev"
 
 
 def _text_size(objects: Sequence[Path]) -> int:
     """Bytes of code and constants."""
-    tools = subprocess.run([f"llvm-config-{LLVM}", "--bindir"], text=True, capture_output=True, check=True).stdout
-    sizes = subprocess.run([Path(tools.strip(), "llvm-size"), *objects], text=True, capture_output=True, check=True)
+    tools = subprocess.run(
+        [f"llvm-config-{LLVM}", "--bindir"], text=True, capture_output=True, check=True
+    ).stdout
+    sizes = subprocess.run(
+        [Path(tools.strip(), "llvm-size"), *objects], text=True, capture_output=True, check=True
+    )
     return sum(int(line.split()[0]) for line in sizes.stdout.splitlines()[1:])
 
 
 def _real_compiler(stage: Stage) -> None:
     inliner = _config.examples() / "llvm" / "inliner"
     config = f"llvm-config-{LLVM}"
-    cxxflags = subprocess.run([config, "--cxxflags"], text=True, capture_output=True, check=True).stdout.split()
+    cxxflags = subprocess.run(
+        [config, "--cxxflags"], text=True, capture_output=True, check=True
+    ).stdout.split()
     stage.short[shlex.join(cxxflags)] = f"$({config} --cxxflags)"
-    stage.run(f"clang++-{LLVM}", *cxxflags, "-shared", "-fPIC", inliner / "inliner.cpp", *_flags(), "-o", "inliner.so")
+    stage.run(
+        f"clang++-{LLVM}",
+        *cxxflags,
+        "-shared",
+        "-fPIC",
+        inliner / "inliner.cpp",
+        *_flags(),
+        "-o",
+        "inliner.so",
+    )
     sizes = []
     compile_core = [f"clang-{LLVM}", "-Oz", "-std=c11", "-D_GNU_SOURCE", '-DSHMB_VERSION_TEXT="demo"',
                     *shlex.split(_config.cflags())]  # fmt: skip
     log = stage.directory / "decisions.jsonl"
-    with stage.serve(f"{stage.name}-inliner", "--python", "policy:advise", "--log", log, cwd=inliner) as url:
-        for kind, options in (("plain", []), ("advised", [f"-fpass-plugin={stage.directory / 'inliner.so'}"])):
+    with stage.serve(
+        f"{stage.name}-inliner", "--python", "policy:advise", "--log", log, cwd=inliner
+    ) as url:
+        for kind, options in (
+            ("plain", []),
+            ("advised", [f"-fpass-plugin={stage.directory / 'inliner.so'}"]),
+        ):
             (stage.directory / kind).mkdir()
             if kind == "advised":
-                stage.say(f"[green]$ SHMBRIDGE_URL={url} clang-{LLVM} -Oz -fpass-plugin=inliner.so … -c src/*.c[/]")
+                stage.say(
+                    f"[green]$ SHMBRIDGE_URL={url} clang-{LLVM} -Oz -fpass-plugin=inliner.so … -c src/*.c[/]"
+                )
             _quiet(compile_core + options + ["-c", *map(str, _core())], stage.directory / kind, url)
             sizes.append(_text_size(sorted((stage.directory / kind).glob("*.o"))))
     decisions = [json.loads(line) for line in log.read_text().splitlines()]
@@ -232,15 +283,24 @@ def _real_compiler(stage: Stage) -> None:
         f"features each: [bold]{inlined} inlined[/], {len(decisions) - inlined} left."
     )
     change = 100 * (sizes[1] / sizes[0] - 1)
-    stage.say(f"Object code: {sizes[0]} bytes with plain -Oz, {sizes[1]} with the advice ([bold]{change:+.1f} %[/]).")
+    stage.say(
+        f"Object code: {sizes[0]} bytes with plain -Oz, {sizes[1]} with the advice ([bold]{change:+.1f} %[/])."
+    )
 
 
 def _quiet(command: list[str], cwd: Path, url: str) -> None:
     done = subprocess.run(
-        command, cwd=cwd, env={**os.environ, "SHMBRIDGE_URL": url}, text=True, capture_output=True, check=False
+        command,
+        cwd=cwd,
+        env={**os.environ, "SHMBRIDGE_URL": url},
+        text=True,
+        capture_output=True,
+        check=False,
     )
     if done.returncode or done.stderr:
-        raise click.ClickException(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()}")
+        raise click.ClickException(
+            f"{command[0]} ended with {done.returncode}: {done.stderr.strip()}"
+        )
 
 
 def _next(stage: Stage, compiler: bool) -> None:
@@ -286,14 +346,22 @@ def demo(llvm: bool) -> None:
         )
         if onnx:
             onnx.write_bytes(onnx_bytes())
-        by = f"ONNX Runtime {runtime}" if runtime else "numpy; pip install 'shmbridge[onnx]' shows ONNX Runtime"
-        with stage.serve(stage.name, *(("--onnx", onnx.name) if onnx else ("--python", MODEL))) as url:
+        by = (
+            f"ONNX Runtime {runtime}"
+            if runtime
+            else "numpy; pip install 'shmbridge[onnx]' shows ONNX Runtime"
+        )
+        with stage.serve(
+            stage.name, *(("--onnx", onnx.name) if onnx else ("--python", MODEL))
+        ) as url:
             stage.say(f"computed by {escape(by)}")
             stage.title("A compiler asks: shall I inline this function?")
             if compiler:
                 _ask_in_c(stage, compiler, url, source)
             else:
-                stage.say("[yellow]No C compiler (apt install gcc): a Python runner asks instead.[/]")
+                stage.say(
+                    "[yellow]No C compiler (apt install gcc): a Python runner asks instead.[/]"
+                )
                 _ask_in_python(stage, url, source)
             stage.title("What a question costs")
             _costs(stage, compiler, url, str(onnx or MODEL), _question(source))
@@ -306,7 +374,9 @@ def demo(llvm: bool) -> None:
                     stage.say(f"left out: no {missing} (see {readme})")
                 else:
                     _real_compiler(stage)
-            except click.ClickException as error:  # for one, no C++ headers: the rest has been shown
+            except (
+                click.ClickException
+            ) as error:  # for one, no C++ headers: the rest has been shown
                 stage.say(f"[yellow]left out: {escape(error.message)}[/]")
         _next(stage, compiler is not None)
     out.print(f"\n[dim]{time.monotonic() - started:.0f} s[/]")

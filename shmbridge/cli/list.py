@@ -36,7 +36,10 @@ def look(interval: float) -> list[Seen]:
     if before:
         time.sleep(interval)
     elapsed = time.monotonic() - started
-    return [Seen(bridge, _rates(before.get(bridge.session, bridge), bridge, elapsed)) for bridge in segment.bridges()]
+    return [
+        Seen(bridge, _rates(before.get(bridge.session, bridge), bridge, elapsed))
+        for bridge in segment.bridges()
+    ]
 
 
 def _rates(before: BridgeInfo, now: BridgeInfo, elapsed: float) -> tuple[float, ...]:
@@ -47,7 +50,9 @@ def _rates(before: BridgeInfo, now: BridgeInfo, elapsed: float) -> tuple[float, 
 def _table(seen: Iterable[Seen]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("bridge", "state", "process", "channels", "served", "per second", "MiB"):
-        table.add_column(title, justify="left" if title in ("bridge", "state") else "right", no_wrap=True)
+        table.add_column(
+            title, justify="left" if title in ("bridge", "state") else "right", no_wrap=True
+        )
     for one in seen:
         bridge = one.bridge
         state = "[green]alive[/]" if bridge.alive else "[red]dead[/]"
@@ -57,7 +62,16 @@ def _table(seen: Iterable[Seen]) -> Table:
         for channel in one.attached:
             rate = f"{one.rates[channel.index]:.0f}" if channel.index < len(one.rates) else "0"
             index = f"  channel {channel.index}"
-            table.add_row(index, channel.state, str(channel.pid), "", str(channel.served), rate, "", style="dim")
+            table.add_row(
+                index,
+                channel.state,
+                str(channel.pid),
+                "",
+                str(channel.served),
+                rate,
+                "",
+                style="dim",
+            )
     return table
 
 
@@ -72,7 +86,9 @@ def _as_json(one: Seen) -> dict[str, Any]:
 @click.option("--interval", default=1.0, show_default=True, metavar="SECONDS",
               type=click.FloatRange(0.01), help="How long to watch for the rates.")  # fmt: skip
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for programs; sizes in bytes.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One line of JSON, for programs; sizes in bytes."
+)
 def ls(interval: float, watch: bool, as_json: bool) -> None:
     """List the bridges: state, channels, replies served and their rate.
 
@@ -81,7 +97,11 @@ def ls(interval: float, watch: bool, as_json: bool) -> None:
     """
     out = console()
     try:
-        with Live(console=out, auto_refresh=False, transient=False) if watch and out.is_terminal else out as live:
+        with (
+            Live(console=out, auto_refresh=False, transient=False)
+            if watch and out.is_terminal
+            else out as live
+        ):
             while True:
                 seen = look(interval)
                 if as_json:
@@ -89,7 +109,9 @@ def ls(interval: float, watch: bool, as_json: bool) -> None:
                 elif isinstance(live, Live):
                     live.update(_table(seen), refresh=True)
                 else:
-                    out.print(_table(seen) if seen else "no bridges; to make one: shmbridge serve NAME …")
+                    out.print(
+                        _table(seen) if seen else "no bridges; to make one: shmbridge serve NAME …"
+                    )
                 if not watch:
                     return
                 if not seen:
@@ -109,4 +131,8 @@ def gc() -> None:
         match = segment.SEGMENT.fullmatch(file)
         what = f"bridge {match['name']}" if match else "a semaphore"
         click.echo(f"removed /dev/shm/{file}: {what}")
-    click.echo(f"{len(removed)} files removed" if removed else "nothing to remove: no dead host left anything")
+    click.echo(
+        f"{len(removed)} files removed"
+        if removed
+        else "nothing to remove: no dead host left anything"
+    )

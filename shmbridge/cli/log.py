@@ -25,13 +25,21 @@ def entry(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: entry(item) for name, item in value.items()}
     if isinstance(value, str):
-        return value if len(value) <= INLINE else {"str": len(value), "sha256": _sha256(value.encode())}
+        return (
+            value
+            if len(value) <= INLINE
+            else {"str": len(value), "sha256": _sha256(value.encode())}
+        )
     if isinstance(value, (list, tuple)):
         return [entry(item) for item in value]
     if not isinstance(value, (bool, int, float)):
         value = np.asarray(value)
         if value.size > INLINE:
-            return {"dtype": str(value.dtype), "shape": list(value.shape), "sha256": _sha256(value.tobytes())}
+            return {
+                "dtype": str(value.dtype),
+                "shape": list(value.shape),
+                "sha256": _sha256(value.tobytes()),
+            }
         value = (value if value.dtype.kind in "biuf" else value.astype(np.float64)).tolist()
     return _finite(value)
 
@@ -50,7 +58,9 @@ class DecisionLog:
     """Appends to a file. OSError where it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", buffering=1, encoding="utf-8")  # whole lines: a kill loses no decision
+        self._file = path.open(
+            "a", buffering=1, encoding="utf-8"
+        )  # whole lines: a kill loses no decision
 
     def write(self, features: Any, **outcome: Any) -> None:
         """features: what `entry` made of them. outcome: advice=… or error=…, and what else is to be kept."""

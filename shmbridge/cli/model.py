@@ -22,7 +22,11 @@ DTYPE_OF_ONNX = {
     "tensor(float16)": np.float16,
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
-    **{f"tensor({sign}int{bits})": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    **{
+        f"tensor({sign}int{bits})": f"{sign}int{bits}"
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
 }
 
 
@@ -47,11 +51,19 @@ class OnnxModel:
         try:
             import onnxruntime
         except ImportError as error:
-            raise click.ClickException("--onnx needs ONNX Runtime: pip install 'shmbridge[onnx]'") from error
+            raise click.ClickException(
+                "--onnx needs ONNX Runtime: pip install 'shmbridge[onnx]'"
+            ) from error
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
+        options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = (
+            threads,
+            1,
+            3,
+        )
         try:
-            session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
         except Exception as error:  # ONNX Runtime has its own, without a common base
             raise click.ClickException(
                 f"{path}: expected a model that ONNX Runtime can load: {_line(error)}"
@@ -76,9 +88,15 @@ class OnnxModel:
         feeds, expanded = {}, False
         for spec in self.inputs:
             value: Any = question.get(spec.name)
-            fitted = self._fit(spec, value) if isinstance(value, np.ndarray) and value.dtype == spec.dtype else None
+            fitted = (
+                self._fit(spec, value)
+                if isinstance(value, np.ndarray) and value.dtype == spec.dtype
+                else None
+            )
             if fitted is None:
-                raise MismatchError(f"the model expects {self.expects}; found {describe(dict(question)) or 'nothing'}")
+                raise MismatchError(
+                    f"the model expects {self.expects}; found {describe(dict(question)) or 'nothing'}"
+                )
             expanded |= fitted.ndim > value.ndim
             feeds[spec.name] = np.ascontiguousarray(fitted)
         values = self._session.run(None, feeds)
@@ -92,8 +110,14 @@ class OnnxModel:
             return value
         if not self._batch:
             one = value[None]
-            return one if spec.shape and spec.shape[0] in (None, 1) and spec.matches(one.dtype, one.shape) else None
-        if value.shape[1:2] == (1,) and spec.matches(value.dtype, (value.shape[0], *value.shape[2:])):
+            return (
+                one
+                if spec.shape and spec.shape[0] in (None, 1) and spec.matches(one.dtype, one.shape)
+                else None
+            )
+        if value.shape[1:2] == (1,) and spec.matches(
+            value.dtype, (value.shape[0], *value.shape[2:])
+        ):
             return value[:, 0]  # each request has the model's first dim, which is 1
         return None
 
@@ -113,7 +137,11 @@ def _spec(path: Path, node: Any) -> TensorSpec:
             f"{path}: {node.name}: expected a tensor of numbers, found {node.type}: export the model without it "
             "(scikit-learn: options={'zipmap': False})"
         )
-    return TensorSpec(node.name, DTYPE_OF_ONNX[node.type], tuple(d if isinstance(d, int) else None for d in node.shape))
+    return TensorSpec(
+        node.name,
+        DTYPE_OF_ONNX[node.type],
+        tuple(d if isinstance(d, int) else None for d in node.shape),
+    )
 
 
 class Padded:
@@ -130,7 +158,9 @@ class Padded:
         for name, values in advice.items():
             if not hasattr(values, "__len__") or len(values) != self._rows:
                 found = len(values) if hasattr(values, "__len__") else "a single value"
-                raise InvalidError(f'"{name}": expected {self._rows} rows, as --pad-to says, found {found}')
+                raise InvalidError(
+                    f'"{name}": expected {self._rows} rows, as --pad-to says, found {found}'
+                )
         return {name: values[: question.size] for name, values in advice.items()}
 
     def _fill(self, values: Any) -> Any:

@@ -18,7 +18,11 @@ from shmbridge.training_log import LogWriter
 @click.argument("target")
 @click.argument("listen")
 @click.argument("log", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--channels", type=click.IntRange(1, 256), help="Runners at once.  [default: TARGET's; 1 for pipes]")
+@click.option(
+    "--channels",
+    type=click.IntRange(1, 256),
+    help="Runners at once.  [default: TARGET's; 1 for pipes]",
+)
 @click.option("--request-bytes", type=Bytes(), help="Room for one request.  [default: TARGET's]")
 @click.option("--advice-bytes", type=Bytes(), help="Room for one advice.  [default: TARGET's]")
 def record(target: str, listen: str, log: Path, **options: int | None) -> None:
@@ -54,4 +58,6 @@ def record(target: str, listen: str, log: Path, **options: int | None) -> None:
 def summary(log: LogWriter, errors: int) -> str:
     """What was recorded, and where."""
     files = ", ".join(map(str, log.paths)) or "nothing"
-    return escape(f"{log.recorded} recorded, {log.left_out} left out, {errors} errors passed on: {files}")
+    return escape(
+        f"{log.recorded} recorded, {log.left_out} left out, {errors} errors passed on: {files}"
+    )

@@ -16,7 +16,9 @@ from shmbridge.tap import Tap
 @click.command()
 @click.argument("host_url")
 @click.argument("runner_url")
-@click.option("--channels", type=click.IntRange(1, 256), help="Compilers at once.  [default: 16; 1 for pipes]")
+@click.option(
+    "--channels", type=click.IntRange(1, 256), help="Compilers at once.  [default: 16; 1 for pipes]"
+)
 @click.option("--request-bytes", type=Bytes(), help="Room for one request.  [default: 1M]")
 @click.option("--advice-bytes", type=Bytes(), help="Room for one advice.  [default: 64K]")
 def relay(host_url: str, runner_url: str, **options: Any) -> None:
@@ -37,10 +39,14 @@ def relay(host_url: str, runner_url: str, **options: Any) -> None:
     with Tap(runner_url, host_url, **given) as tap:
         try:
             out.print(
-                f"relaying [bold green]{escape(tap.host.url)}[/] to [bold]{escape(runner_url)}[/] (Ctrl-C ends)", soft_wrap=True
+                f"relaying [bold green]{escape(tap.host.url)}[/] to [bold]{escape(runner_url)}[/] (Ctrl-C ends)",
+                soft_wrap=True,
             )
             tap.serve()
         except KeyboardInterrupt:
             pass
         handle(signal.SIG_IGN)  # it is ending: let it
-    out.print(f"{tap.asked} questions passed on, {tap.errors} of them answered with an error", soft_wrap=True)
+    out.print(
+        f"{tap.asked} questions passed on, {tap.errors} of them answered with an error",
+        soft_wrap=True,
+    )

@@ -18,7 +18,13 @@ from shmbridge.runner import Runner
 from shmbridge.training_log import Record, TrainingLog
 
 SHOWN = 5  # different errors
-ANSWERED = (ModelError, DroppedError, InexactError, MismatchError, TooLargeError)  # the host lives and has said no
+ANSWERED = (
+    ModelError,
+    DroppedError,
+    InexactError,
+    MismatchError,
+    TooLargeError,
+)  # the host lives and has said no
 
 
 @dataclass
@@ -67,11 +73,15 @@ class Comparison:
         if not isinstance(now, (bool, int, float, np.ndarray, np.generic)):
             return False
         now = np.asarray(now)
-        if now.size == before.size == 1:  # a compiler that expects one element takes it in any shape
+        if (
+            now.size == before.size == 1
+        ):  # a compiler that expects one element takes it in any shape
             now = now.reshape(before.shape)
         if now.shape != before.shape:
             return False
-        equal = (before == now) | ((before != before) & (now != now))  # one NaN is as good as another
+        equal = (before == now) | (
+            (before != before) & (now != now)
+        )  # one NaN is as good as another
         if before.dtype.kind not in "biu" and not equal.all():
             with np.errstate(all="ignore"):
                 far = np.abs(before.astype(np.float64) - now.astype(np.float64))[~equal]
@@ -82,9 +92,7 @@ class Comparison:
         """Counts, and how long a question took."""
         failed = sum(self.errors.values())
         asked = len(self.nanoseconds) + failed
-        text = (
-            f"{asked} questions: the same advice for {self.same}, different for {self.different}, errors for {failed}"
-        )
+        text = f"{asked} questions: the same advice for {self.same}, different for {self.different}, errors for {failed}"
         if self.unknown:
             text += f", nothing to compare with for {self.unknown}"
         if self.largest:
@@ -97,10 +105,16 @@ class Comparison:
 
 @click.command()
 @click.argument(
-    "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+    "logs",
+    metavar="LOG...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )
 @click.argument("target")
-@click.option("--check", is_flag=True, help="End with status 1 unless all advice is what the log says.")
+@click.option(
+    "--check", is_flag=True, help="End with status 1 unless all advice is what the log says."
+)
 def replay(logs: tuple[Path, ...], target: str, check: bool) -> None:
     """Ask the host at TARGET all that LOG holds, in order, as the compiler did, and compare the advice.
 

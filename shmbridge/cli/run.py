@@ -21,9 +21,7 @@ from shmbridge.cli.supervise import Count, Pipes, Policy, Signals, die_of
 from shmbridge.errors import InvalidError
 
 DEADLINE = 10.0  # seconds
-CONNECT = (
-    1.0  # seconds to wait for a host that should be there: at most a second is lost for each channel if it has died
-)
+CONNECT = 1.0  # seconds to wait for a host that should be there: at most a second is lost for each channel if it has died
 
 
 class Decisions(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 8.4 has it without arguments
@@ -31,11 +29,17 @@ class Decisions(click.ParamType):  # type: ignore[type-arg,unused-ignore] # clic
 
     name = "decisions"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[str]:
         names = value.split(",") if isinstance(value, str) else value
         for name in names:
             if name not in llvm.DECISIONS:
-                self.fail(f"{name!r}: expected some of {', '.join(llvm.DECISIONS)}, separated by commas", param, ctx)
+                self.fail(
+                    f"{name!r}: expected some of {', '.join(llvm.DECISIONS)}, separated by commas",
+                    param,
+                    ctx,
+                )
         return list(names)
 
 
@@ -44,7 +48,9 @@ class Default(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     name = "default"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
         if isinstance(value, tuple):
             return value
         decision, _, advice = str(value).partition("=")
@@ -82,7 +88,9 @@ class Preload:
             "LD_PRELOAD": ":".join([str(library), *(path for path in old if path != str(library))]),
             "SHMBRIDGE_LLVM_BASE": self._base,
             "SHMBRIDGE_URL": url,
-            "SHMBRIDGE_LLVM_DEFAULTS": ",".join(f"{key}={value}" for key, value in defaults.items()),
+            "SHMBRIDGE_LLVM_DEFAULTS": ",".join(
+                f"{key}={value}" for key, value in defaults.items()
+            ),
             "SHMBRIDGE_LLVM_REPORT": f"/proc/{os.getpid()}/fd/{self._report}",
         }
 
@@ -93,7 +101,11 @@ class Preload:
     def counts(self) -> list[Count]:
         """What was asked so far, for each channel that was closed."""
         found = []
-        for line in os.pread(self._report, os.fstat(self._report).st_size, 0).decode(errors="replace").splitlines():
+        for line in (
+            os.pread(self._report, os.fstat(self._report).st_size, 0)
+            .decode(errors="replace")
+            .splitlines()
+        ):
             decision, asked, defaulted, _status, why = line.split(" ", 4)
             found.append(Count(decision, int(asked), int(defaulted), why))
         return found
@@ -107,9 +119,13 @@ def summary(counts: Iterable[Count]) -> tuple[str, int]:
     """One line, and how many took the default advice."""
     sums: dict[str, Count] = {}
     for count in counts:
-        sums.setdefault(count.decision, Count(count.decision)).add(count.asked, count.defaulted, count.why)
+        sums.setdefault(count.decision, Count(count.decision)).add(
+            count.asked, count.defaulted, count.why
+        )
     asked, defaulted = sum(c.asked for c in sums.values()), sum(c.defaulted for c in sums.values())
-    reasons = "; ".join(f"{c.defaulted} of {c.asked} {c.decision}: {c.why}" for c in sums.values() if c.defaulted)
+    reasons = "; ".join(
+        f"{c.defaulted} of {c.asked} {c.decision}: {c.why}" for c in sums.values() if c.defaulted
+    )
     line = f"shmbridge: {defaulted} of {asked} decisions took the default advice"
     return f"{line} ({' '.join(reasons.split())})" if reasons else line, defaulted
 
@@ -151,7 +167,9 @@ def load_policy(onnx: Path | None, function: str | None, record: Path | None) ->
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The policy: an ONNX model, whose input names are the features'.",
 )
-@click.option("--connect", metavar="NAME", help="The policy: a host that runs already, by its name or URL.")
+@click.option(
+    "--connect", metavar="NAME", help="The policy: a host that runs already, by its name or URL."
+)
 @click.option(
     "--default",
     "defaults",
@@ -175,16 +193,31 @@ def load_policy(onnx: Path | None, function: str | None, record: Path | None) ->
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep features and advice in LLVM's training log format: LOG, LOG.2, …, one for each decision and compiler.",
 )
-@click.option("--pipes", is_flag=True, help="Named pipes rather than shared memory and a preloaded library: slower.")
-@click.option("--include-default", is_flag=True, help="The inliner also tells what it would do itself (LLVM 22).")
+@click.option(
+    "--pipes",
+    is_flag=True,
+    help="Named pipes rather than shared memory and a preloaded library: slower.",
+)
+@click.option(
+    "--include-default",
+    is_flag=True,
+    help="The inliner also tells what it would do itself (LLVM 22).",
+)
 @click.option(
     "--flags-for",
     "kind",
     type=click.Choice(list(llvm.MAKES)),
     help="Which compiler it is, where its name does not tell.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Say how many decisions were asked for, also if all is well.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMPILER [ARGUMENTS]...")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Say how many decisions were asked for, also if all is well.",
+)
+@click.argument(
+    "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMPILER [ARGUMENTS]..."
+)
 def run(
     decisions: list[str],
     function: str | None,
@@ -207,9 +240,13 @@ def run(
     pass unless it is told its -passes; with --pipes, which threads cannot share, rustc gets -Ccodegen-units=1.
     """
     if [function, onnx, connect].count(None) != 2:
-        raise click.UsageError("expected one policy: --host MODULE:FUNCTION, --onnx FILE or --connect NAME")
+        raise click.UsageError(
+            "expected one policy: --host MODULE:FUNCTION, --onnx FILE or --connect NAME"
+        )
     if connect and record:
-        raise click.UsageError(f"--record goes with --host or --onnx; tap a host with: shmbridge record {connect} NAME LOG")
+        raise click.UsageError(
+            f"--record goes with --host or --onnx; tap a host with: shmbridge record {connect} NAME LOG"
+        )
     for decision, advice in defaults:
         if decision not in decisions:
             raise click.UsageError(

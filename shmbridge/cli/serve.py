@@ -30,7 +30,10 @@ from shmbridge.request import Request
 from shmbridge.training_log import LogWriter, recorded
 
 SHOWN_ERRORS = 5  # different ones
-DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Host.__init__).parameters.items()}
+DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(Host.__init__).parameters.items()
+}
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 8.4 has it without arguments
@@ -41,7 +44,9 @@ class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         match = re.fullmatch(r"(\d+)([KMG]?)", str(value))
         if not match or not int(match[1]):
-            self.fail(f"{value!r}: expected a number of bytes, for one 65536, 64K or 1M", param, ctx)
+            self.fail(
+                f"{value!r}: expected a number of bytes, for one 65536, 64K or 1M", param, ctx
+            )
         return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
 
 
@@ -57,7 +62,9 @@ class Service:
         self.stopping = False
         self.requests = 0
         self.errors = 0
-        self.began = self.ended = 0.0  # time.monotonic() of the first question and of the last answer
+        self.began = self.ended = (
+            0.0  # time.monotonic() of the first question and of the last answer
+        )
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """For signal.signal: ends the service once the question under way has its answer; a second signal, at once."""
@@ -87,12 +94,18 @@ class Service:
         else:
             for i, sent in enumerate(features):
                 values = named(advice)
-                row = {name: rows[i] for name, rows in values.items()} if isinstance(question, Batch) else values
+                row = (
+                    {name: rows[i] for name, rows in values.items()}
+                    if isinstance(question, Batch)
+                    else values
+                )
                 self._write(sent, len(requests), advice=entry(row))
         self.ended = time.monotonic()
 
     def _fail(self, question: Request | Batch, error: Exception, features: list[Any]) -> None:
-        with suppress(InvalidError):  # answered already: what could not be sent was told to the runner
+        with suppress(
+            InvalidError
+        ):  # answered already: what could not be sent was told to the runner
             question.fail(error)
         text = f"{type(error).__name__}: {error}"
         self.errors += question.size if isinstance(question, Batch) else 1
@@ -126,19 +139,31 @@ def handle(handler: Any) -> None:
 
 
 def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
-    out.print(f"serving [bold]{escape(what)}[/] at [bold green]{escape(host.url)}[/] (Ctrl-C ends)", soft_wrap=True)
+    out.print(
+        f"serving [bold]{escape(what)}[/] at [bold green]{escape(host.url)}[/] (Ctrl-C ends)",
+        soft_wrap=True,
+    )
     if isinstance(model, OnnxModel):
         out.print(f"  expects {escape(model.expects)}", soft_wrap=True)
         out.print(f"  advises {escape(', '.join(map(str, model.outputs)))}", soft_wrap=True)
     if isinstance(host, LlvmHost):
-        out.print(f"  clang   {escape(' '.join(host.flags('clang', *host.decisions or ['inline'])))}", soft_wrap=True)
+        out.print(
+            f"  clang   {escape(' '.join(host.flags('clang', *host.decisions or ['inline'])))}",
+            soft_wrap=True,
+        )
         return
     if host.url.startswith("grpc:") and "role=client" in host.url:
-        out.print("  calls   compilers that open grpc://HOST:PORT?role=server, at the addresses above", soft_wrap=True)
+        out.print(
+            "  calls   compilers that open grpc://HOST:PORT?role=server, at the addresses above",
+            soft_wrap=True,
+        )
         return
     url, name = escape(host.url), escape(host.url.removeprefix("shm://"))
     variable = f"SHMBRIDGE_URL={escape(shlex.quote(host.url))}"
-    out.print(f'  C       shmb_open("{url}", NULL, &r), or shmb_open(NULL, …) with {variable}', soft_wrap=True)
+    out.print(
+        f'  C       shmb_open("{url}", NULL, &r), or shmb_open(NULL, …) with {variable}',
+        soft_wrap=True,
+    )
     out.print(f'  Python  shmbridge.connect("{name}").evaluate({{…}})', soft_wrap=True)
 
 
@@ -191,7 +216,11 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
     help="Keep features and advice in LLVM's training log format, for training and for shmbridge replay.",
 )
 @click.option(
-    "--channels", type=click.IntRange(1, 256), default=DEFAULTS["channels"], show_default=True, help="Runners at once."
+    "--channels",
+    type=click.IntRange(1, 256),
+    default=DEFAULTS["channels"],
+    show_default=True,
+    help="Runners at once.",
 )
 @click.option(
     "--slots",
@@ -201,10 +230,18 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
     help="Messages under way for each runner.",
 )
 @click.option(
-    "--request-bytes", type=Bytes(), default=DEFAULTS["request_bytes"], show_default=True, help="Room for one request."
+    "--request-bytes",
+    type=Bytes(),
+    default=DEFAULTS["request_bytes"],
+    show_default=True,
+    help="Room for one request.",
 )
 @click.option(
-    "--advice-bytes", type=Bytes(), default=DEFAULTS["advice_bytes"], show_default=True, help="Room for one advice."
+    "--advice-bytes",
+    type=Bytes(),
+    default=DEFAULTS["advice_bytes"],
+    show_default=True,
+    help="Room for one advice.",
 )
 @click.option(
     "--header-bytes",
@@ -220,8 +257,19 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
     show_default=True,
     help="How to wait for requests: spin as long as it pays, then sleep; always spin; always sleep.",
 )
-@click.option("--until-idle", type=click.FloatRange(0), metavar="SECONDS", help="End after so long without any runner.")
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads of ONNX Runtime.")
+@click.option(
+    "--until-idle",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="End after so long without any runner.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Threads of ONNX Runtime.",
+)
 def serve(
     name: str,
     onnx: Path | None,
@@ -262,12 +310,16 @@ def serve(
         if record_path:
             warn = partial(out.print, style="yellow", markup=False, soft_wrap=True)
             answer = recorded(answer, stack.enter_context(LogWriter(record_path, warn=warn)))
-        chosen = {key: value for key, value in options.items() if value != DEFAULTS[key]}  # some hosts have no channels
+        chosen = {
+            key: value for key, value in options.items() if value != DEFAULTS[key]
+        }  # some hosts have no channels
         host = stack.enter_context(Host(name, slots=int(slots), until_idle=until_idle, **chosen))
         service = Service(answer, log, out)
         try:
             _introduce(out, host, model, onnx.name if onnx else str(function))
-            questions: Iterator[Request | Batch] = iter(host.batches(max_batch, max_wait) if batch else host)
+            questions: Iterator[Request | Batch] = iter(
+                host.batches(max_batch, max_wait) if batch else host
+            )
             handle(service.interrupt)
             for question in questions:
                 service.answer(question)

@@ -129,7 +129,9 @@ class Policy:
 
         def end() -> None:
             os.read(life, 1)
-            threading.Timer(GRACE, os._exit, (1,)).start()  # perhaps nobody is left to kill a model that hangs or loads
+            threading.Timer(
+                GRACE, os._exit, (1,)
+            ).start()  # perhaps nobody is left to kill a model that hangs or loads
             for host in hosts:
                 host.close()
 
@@ -201,9 +203,13 @@ class Pipes:
             os.mkfifo(base + end, 0o600)
         out = ffi.new("shmb_runner **")
         lib.shmb_open(url.encode(), ffi.NULL, out)  # one that fails says so at every question
-        status = lib.shmb_relay_add(self._relay, base.encode(), b"llvm", default.encode(), 0, out[0])
+        status = lib.shmb_relay_add(
+            self._relay, base.encode(), b"llvm", default.encode(), 0, out[0]
+        )
         if status:
-            raise_status(status, ffi.string(lib.shmb_relay_error(self._relay)).decode(errors="replace"))
+            raise_status(
+                status, ffi.string(lib.shmb_relay_error(self._relay)).decode(errors="replace")
+            )
 
     def base(self, decision: str) -> str:
         """The path of a decision's pipes, without .in and .out."""
@@ -293,9 +299,13 @@ class Signals:
             if os.getppid() != parent:
                 os._exit(1)
 
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is someone to forward them to
+        mask = signal.pthread_sigmask(
+            signal.SIG_BLOCK, FORWARDED
+        )  # until there is someone to forward them to
         try:  # what make's job server and others pass on stays open
-            self.compiler = subprocess.Popen(command, env=environment, close_fds=False, preexec_fn=in_child)
+            self.compiler = subprocess.Popen(
+                command, env=environment, close_fds=False, preexec_fn=in_child
+            )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return self.compiler.wait()

@@ -14,7 +14,12 @@ from shmbridge.compile.wrap import Port
 
 ROUNDS = 5
 OPEN = 2  # what an open dimension is
-TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 2e-4, "float64": 1e-9}  # of the output's greatest value, or of 1
+TOLERANCE = {
+    "float16": 2e-2,
+    "bfloat16": 5e-2,
+    "float32": 2e-4,
+    "float64": 1e-9,
+}  # of the output's greatest value, or of 1
 
 
 def check(built: Built, library: Path, seed: int = 0) -> str:
@@ -40,7 +45,9 @@ def _ask(built: Built, runner: shmbridge.Runner, rng: np.random.Generator, negat
             expected = built.reference(arrays)
         except Exception as error:  # whatever another runtime raises; MemoryError
             return f"not checked: {built.runtime} could not be asked: {error}"
-        runner.evaluate({port.name: array for port, array in zip(built.inputs, arrays, strict=True)})
+        runner.evaluate(
+            {port.name: array for port, array in zip(built.inputs, arrays, strict=True)}
+        )
         found = [runner.advice[port.name] for port in built.outputs]
         greatest = max(greatest, *_differences(built, expected, found))
     difference, scale, name = greatest
@@ -61,18 +68,26 @@ def _random(rng: np.random.Generator, port: Port) -> Any:
     return rng.standard_normal(shape).astype(port.dtype)
 
 
-def _differences(built: Built, expected: Sequence[Any], found: Sequence[Any]) -> list[tuple[float, float, str]]:
+def _differences(
+    built: Built, expected: Sequence[Any], found: Sequence[Any]
+) -> list[tuple[float, float, str]]:
     """By output: the greatest difference, the greatest value, the name."""
     result = []
     for port, right, value in zip(built.outputs, expected, found, strict=True):
         right, value = np.asarray(right), np.asarray(value)
         if right.shape != value.shape:
-            raise CompileError(f"{port}: {built.runtime} gives the shape {list(right.shape)}, the compiled model {list(value.shape)}")
+            raise CompileError(
+                f"{port}: {built.runtime} gives the shape {list(right.shape)}, the compiled model {list(value.shape)}"
+            )
         a, b = right.astype(np.float64), value.astype(np.float64)
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         difference = float(np.max(np.abs(a - b), where=~same, initial=0.0))
         scale = float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))
-        if not difference <= TOLERANCE.get(port.dtype, 0) * max(1.0, scale):  # also when it is no number
-            raise CompileError(f"{port}: differs from {built.runtime} by {difference:.3g} where values reach {scale:.3g}")
+        if not difference <= TOLERANCE.get(port.dtype, 0) * max(
+            1.0, scale
+        ):  # also when it is no number
+            raise CompileError(
+                f"{port}: differs from {built.runtime} by {difference:.3g} where values reach {scale:.3g}"
+            )
         result.append((difference, scale, port.name))
     return result

@@ -21,7 +21,9 @@ DTYPES = {
     "uint8_t": ("uint8", 1), "uint16_t": ("uint16", 2), "uint32_t": ("uint32", 4), "uint64_t": ("uint64", 8),
     "_Float16": ("float16", 2), "float": ("float32", 4), "double": ("float64", 8), "__bf16": ("bfloat16", 2),
 }  # fmt: skip
-TEXT = 100 * 1024  # bytes of weights that are written as C, where the compiler sees their values; more go to the block
+TEXT = (
+    100 * 1024
+)  # bytes of weights that are written as C, where the compiler sees their values; more go to the block
 HEADER = 64  # bytes before the weights in their file: magic, fingerprint, zeros
 MAGIC = b"SHMBWT01"
 ELSE = "use onnx://, which runs any model, or export it otherwise"
@@ -60,7 +62,10 @@ def build(job: Job) -> Built:
     except Exception as error:  # of protobuf's
         raise CompileError(f"{job.model}: expected an ONNX model: {error}") from error
     stored = {tensor.name for tensor in graph.initializer}
-    names = [port.name for port in graph.input if port.name not in stored], [port.name for port in graph.output]
+    names = (
+        [port.name for port in graph.input if port.name not in stored],
+        [port.name for port in graph.output],
+    )
     text, weights = _adapt(_generate(job))
     sizes, parameters = _signature(text)
     inputs, outputs = _match(job, names, parameters)
@@ -79,11 +84,20 @@ def build(job: Job) -> Built:
                 _weights(weights, header, len(block), file.name, job.weights),
                 '#define malloc checked_malloc\n#include "model.c"\n#undef malloc\n',
                 _run(sizes, parameters, inputs, outputs, job.weights),
-                entry(inputs, outputs, f"{job.model.name}, by emx-onnx-cgen", opens=True, closes=True),
+                entry(
+                    inputs, outputs, f"{job.model.name}, by emx-onnx-cgen", opens=True, closes=True
+                ),
             ]
         )
     )
-    return Built(source, file if job.weights else None, inputs, outputs, lambda arrays: _ask(job.model, arrays), "ONNX Runtime")
+    return Built(
+        source,
+        file if job.weights else None,
+        inputs,
+        outputs,
+        lambda arrays: _ask(job.model, arrays),
+        "ONNX Runtime",
+    )
 
 
 def _generate(job: Job) -> str:
@@ -95,56 +109,95 @@ def _generate(job: Job) -> str:
             "--model-name=model", *sizes, job.model.absolute(), "model.c",
         )  # fmt: skip
     except CompileError as error:
-        said = re.findall(r"^Result: (.*)", str(error), re.MULTILINE) or str(error).splitlines()[-1:]
+        said = (
+            re.findall(r"^Result: (.*)", str(error), re.MULTILINE) or str(error).splitlines()[-1:]
+        )
         dims = "" if job.sizes else "; if a dimension is open, give it a size (--dim NAME=SIZE)"
-        raise CompileError(f"emx-onnx-cgen cannot compile this model: {said[0]}\n{ELSE}{dims}") from error
+        raise CompileError(
+            f"emx-onnx-cgen cannot compile this model: {said[0]}\n{ELSE}{dims}"
+        ) from error
     return (job.folder / "model.c").read_text()
 
 
 def _adapt(text: str) -> tuple[str, list[_Weight]]:
     """The generated code without what loads weights into variables that all users of the library would share, and the weights."""
-    weights = [_Weight(*found) for found in re.findall(r"^extern (?!const )([\w ]+?) (\w+)((?:\[\d+\])+);$", text, re.MULTILINE)]
+    weights = [
+        _Weight(*found)
+        for found in re.findall(
+            r"^extern (?!const )([\w ]+?) (\w+)((?:\[\d+\])+);$", text, re.MULTILINE
+        )
+    ]
     for weight in weights:
         if weight.c_type not in DTYPES:
-            raise UnsupportedError(f"weights of the C type {weight.c_type} go nowhere but inside: leave --weights out")
+            raise UnsupportedError(
+                f"weights of the C type {weight.c_type} go nowhere but inside: leave --weights out"
+            )
         declared = re.escape(f"{weight.c_type} {weight.name}{weight.extents};")
         text = re.sub(rf"^(extern )?{declared}\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^(static )?_Bool model_load(_file)?\([^)]*\)(;\n| \{\n.*?^\}\n)", "", text, flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"^(\s+)static (?!const |inline )", r"\1static _Thread_local ", text, flags=re.MULTILINE), weights
+    text = re.sub(
+        r"^(static )?_Bool model_load(_file)?\([^)]*\)(;\n| \{\n.*?^\}\n)",
+        "",
+        text,
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    return re.sub(
+        r"^(\s+)static (?!const |inline )", r"\1static _Thread_local ", text, flags=re.MULTILINE
+    ), weights
 
 
 def _signature(text: str) -> tuple[list[str], list[_Parameter]]:
     """The open sizes' names, and the arrays: inputs, then outputs."""
     found = re.search(r"^void model\((.*)\) \{$", text, re.MULTILINE)
     if not found:
-        raise CompileError("expected a function `void model(…)` from emx-onnx-cgen, found none: this version of it is not known here")
+        raise CompileError(
+            "expected a function `void model(…)` from emx-onnx-cgen, found none: this version of it is not known here"
+        )
     sizes, arrays = [], []
     for parameter in found[1].split(", "):
         if size := re.fullmatch(r"int (\w+)", parameter):
             sizes.append(f"dim_{size[1]}")
         elif array := re.fullmatch(r"(?:const )?(\w+) \w+((?:\[[^]]*\])+)", parameter):
             extents = re.findall(r"\[(?:restrict )?([^]]*)\]", array[2])
-            arrays.append(_Parameter(array[1], tuple(re.sub(r"[A-Za-z_]\w*", r"dim_\g<0>", extent) for extent in extents)))
+            arrays.append(
+                _Parameter(
+                    array[1],
+                    tuple(re.sub(r"[A-Za-z_]\w*", r"dim_\g<0>", extent) for extent in extents),
+                )
+            )
         else:
-            raise UnsupportedError(f"the model takes `{parameter}`: sequences, texts and optional inputs do not compile: {ELSE}")
+            raise UnsupportedError(
+                f"the model takes `{parameter}`: sequences, texts and optional inputs do not compile: {ELSE}"
+            )
     return sizes, arrays
 
 
-def _match(job: Job, names: tuple[list[str], list[str]], parameters: Sequence[_Parameter]) -> tuple[list[Port], list[Port]]:
+def _match(
+    job: Job, names: tuple[list[str], list[str]], parameters: Sequence[_Parameter]
+) -> tuple[list[Port], list[Port]]:
     """The ports, as the generator inferred them."""
     if len(names[0]) + len(names[1]) != len(parameters):
-        raise CompileError(f"expected {len(names[0])} inputs and {len(names[1])} outputs from emx-onnx-cgen, found {len(parameters)} arrays")
+        raise CompileError(
+            f"expected {len(names[0])} inputs and {len(names[1])} outputs from emx-onnx-cgen, found {len(parameters)} arrays"
+        )
     inferred = json.loads((job.folder / "shapes.json").read_text())["tensors"]
     ports = []
     for name, parameter in zip([*names[0], *names[1]], parameters, strict=True):
         dims = inferred[name]["inferred"]["dims"]
         extents = parameter.extents if dims else ()
         if parameter.c_type not in DTYPES or len(extents) != len(dims):
-            raise UnsupportedError(f'"{name}" is {parameter.c_type}{list(extents)} in C, which is no tensor: {ELSE}')
+            raise UnsupportedError(
+                f'"{name}" is {parameter.c_type}{list(extents)} in C, which is no tensor: {ELSE}'
+            )
         for size, extent in zip(dims, extents, strict=True):
             if extent.isdigit() and size != int(extent):
                 raise UnsupportedError(f'"{name}": its size depends on values: {ELSE}')
-        ports.append(Port(name, DTYPES[parameter.c_type][0], tuple(int(e) if e.isdigit() else -1 for e in extents)))
+        ports.append(
+            Port(
+                name,
+                DTYPES[parameter.c_type][0],
+                tuple(int(e) if e.isdigit() else -1 for e in extents),
+            )
+        )
     return ports[: len(names[0])], ports[len(names[0]) :]
 
 
@@ -166,7 +219,9 @@ def _ask(model: Path, arrays: Sequence[Any]) -> Sequence[Any]:
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    asked: Sequence[Any] = session.run(None, {port.name: array for port, array in zip(session.get_inputs(), arrays, strict=True)})
+    asked: Sequence[Any] = session.run(
+        None, {port.name: array for port, array in zip(session.get_inputs(), arrays, strict=True)}
+    )
     return asked
 
 
@@ -202,12 +257,20 @@ def _weights(weights: Sequence[_Weight], header: bytes, size: int, file: str, ou
             'extern const unsigned char weights[WEIGHTS] __asm__("model_weights") __attribute__((visibility("hidden"), aligned(64)));',
         ]
     for weight in weights:
-        lines.append(f"#define {weight.name} (*(const {weight.c_type} (*){weight.extents})(weights + {at}))")
+        lines.append(
+            f"#define {weight.name} (*(const {weight.c_type} (*){weight.extents})(weights + {at}))"
+        )
         at += weight.bytes + -weight.bytes % 64
     return "\n".join([*lines, ""])
 
 
-def _run(sizes: Sequence[str], parameters: Sequence[_Parameter], inputs: Sequence[Port], outputs: Sequence[Port], outside: bool) -> str:
+def _run(
+    sizes: Sequence[str],
+    parameters: Sequence[_Parameter],
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    outside: bool,
+) -> str:
     """open_model, run, close_model."""
     checks, known = [], set()
     for i, (port, parameter) in enumerate(zip(inputs, parameters, strict=False)):
@@ -221,19 +284,29 @@ def _run(sizes: Sequence[str], parameters: Sequence[_Parameter], inputs: Sequenc
             elif extent in sizes:
                 known.add(extent)
                 text = f'"{port.name}": dim {k} must be 1 to 2147483647'
-                checks.append(f"    const int64_t {extent} = {dim};\n    if ({extent} < 1 || {extent} > INT32_MAX) return {c_string(text)};")
+                checks.append(
+                    f"    const int64_t {extent} = {dim};\n    if ({extent} < 1 || {extent} > INT32_MAX) return {c_string(text)};"
+                )
             else:
-                raise UnsupportedError(f'"{port.name}": its size {extent} cannot be known from the inputs: {ELSE}')
+                raise UnsupportedError(
+                    f'"{port.name}": its size {extent} cannot be known from the inputs: {ELSE}'
+                )
         if not port.fixed:
-            checks.append(f"    if (inputs[{i}].size > INT32_MAX) return {c_string(port.name + ': more elements than the compiled model can count')};")
+            checks.append(
+                f"    if (inputs[{i}].size > INT32_MAX) return {c_string(port.name + ': more elements than the compiled model can count')};"
+            )
     if missing := set(sizes) - known:
-        raise UnsupportedError(f"the outputs' size {', '.join(sorted(missing))} depends on values: {ELSE}")
+        raise UnsupportedError(
+            f"the outputs' size {', '.join(sorted(missing))} depends on values: {ELSE}"
+        )
     arguments = [*sizes, *(f"(const void *)inputs[{i}].data" for i in range(len(inputs)))]
     for i, (port, parameter) in enumerate(zip(outputs, parameters[len(inputs) :], strict=True)):
         arguments.append(f"(void *)outputs[{i}].data")
         if not port.fixed:
             dims = ", ".join(parameter.extents)
-            checks.append(f"    if (!make_room(&s->out[{i}], &outputs[{i}], {len(port.dims)}, (int64_t[]){{{dims}}}, sizeof({parameter.c_type}))) return no_room;")
+            checks.append(
+                f"    if (!make_room(&s->out[{i}], &outputs[{i}], {len(port.dims)}, (int64_t[]){{{dims}}}, sizeof({parameter.c_type}))) return no_room;"
+            )
     return _BODY % {
         "outs": max(len(outputs), 1),
         "load": _LOAD if outside else _INSIDE,

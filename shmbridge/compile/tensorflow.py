@@ -22,29 +22,42 @@ ELSE = "export it to ONNX (tf2onnx) and compile that, or use python://"
 def build(job: Job) -> Built:
     """Errors: InvalidError, UnsupportedError, CompileError."""
     if job.weights:
-        raise UnsupportedError(f"XLA compiles the weights of a SavedModel in: leave --weights out, or {ELSE}")
+        raise UnsupportedError(
+            f"XLA compiles the weights of a SavedModel in: leave --weights out, or {ELSE}"
+        )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     tf = need("tensorflow", "compiling TensorFlow models", "tensorflow-cpu")
     folder, key = job.model, job.signature or "serving_default"
     try:
         loaded = tf.saved_model.load(str(folder))
     except Exception as error:  # of any kind
-        raise CompileError(f"{folder}: expected a TensorFlow SavedModel: {type(error).__name__}: {error}") from error
+        raise CompileError(
+            f"{folder}: expected a TensorFlow SavedModel: {type(error).__name__}: {error}"
+        ) from error
     if key not in loaded.signatures:
-        raise InvalidError(f"{folder}: no signature {key!r}: expected one of {', '.join(loaded.signatures) or '(it has none)'}")
+        raise InvalidError(
+            f"{folder}: no signature {key!r}: expected one of {', '.join(loaded.signatures) or '(it has none)'}"
+        )
     function = loaded.signatures[key]
     given = function.structured_input_signature[1]
     shapes = {name: _fix(name, spec, job.sizes) for name, spec in given.items()}
     if job.sizes:
-        specs = {name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in given.items()}
-        function = tf.function(lambda **features: loaded.signatures[key](**features)).get_concrete_function(**specs)
+        specs = {
+            name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in given.items()
+        }
+        function = tf.function(
+            lambda **features: loaded.signatures[key](**features)
+        ).get_concrete_function(**specs)
         folder = job.folder / "fixed"
         tf.saved_model.save(loaded, str(folder), signatures={key: function})
     inputs = [Port(name, spec.dtype.name, shapes[name]) for name, spec in sorted(given.items())]
     outputs = [_output(name, spec) for name, spec in sorted(function.structured_outputs.items())]
     _compile(job, folder, key)
     text = _adapt((job.folder / "xla.h").read_text())
-    arguments, results = _order(text, "Arg", "feed_", inputs), _order(text, "Result", "fetch_", outputs)
+    arguments, results = (
+        _order(text, "Arg", "feed_", inputs),
+        _order(text, "Result", "fetch_", outputs),
+    )
     (job.folder / "xla.h").write_text(text)
     source = job.folder / "aot.cc"
     source.write_text(
@@ -59,11 +72,22 @@ def build(job: Job) -> Built:
         }
     )  # fmt: skip
     include = Path(tf.sysconfig.get_include())
-    link = ["-std=c++17", "-I.", f"-I{include}", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", "-Wl,-z,defs", "xla.o"]
+    link = [
+        "-std=c++17",
+        "-I.",
+        f"-I{include}",
+        "-ffunction-sections",
+        "-fdata-sections",
+        "-Wl,--gc-sections",
+        "-Wl,-z,defs",
+        "xla.o",
+    ]
     constants = ["xla_constants.o"] if (job.folder / "xla_constants.o").exists() else []
 
     def reference(arrays: Sequence[Any]) -> Sequence[Any]:
-        features = {port.name: tf.constant(array) for port, array in zip(inputs, arrays, strict=True)}
+        features = {
+            port.name: tf.constant(array) for port, array in zip(inputs, arrays, strict=True)
+        }
         advice = function(**features)
         return [advice[port.name].numpy() for port in outputs]
 
@@ -77,7 +101,9 @@ def _fix(name: str, spec: Any, sizes: dict[str, int]) -> tuple[int, ...]:
     shape = [sizes.get(f"{name}:{axis}", size) for axis, size in enumerate(spec.shape)]
     for axis, size in enumerate(shape):
         if size is None:
-            raise InvalidError(f'the input "{name}" is {spec.dtype.name}{spec.shape.as_list()}: XLA needs every size: say --dim {name}:{axis}=SIZE')
+            raise InvalidError(
+                f'the input "{name}" is {spec.dtype.name}{spec.shape.as_list()}: XLA needs every size: say --dim {name}:{axis}=SIZE'
+            )
     return tuple(int(size) for size in shape if size is not None)
 
 
@@ -88,7 +114,12 @@ def _output(name: str, spec: Any) -> Port:
 
 
 def _compile(job: Job, folder: Path, key: str) -> None:
-    where = {**os.environ, "TMPDIR": str(job.folder), "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    where = {
+        **os.environ,
+        "TMPDIR": str(job.folder),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+    }
     try:
         job.run(
             sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "aot_compile_cpu", "--dir", folder, "--tag_set", "serve",
@@ -104,20 +135,39 @@ def _adapt(text: str) -> str:
     used = set(re.findall(r'^#include "xla/backends/cpu/runtime/(\w+)\.h"', text, re.MULTILINE))
     if used - KNOWN or re.search(r"rng_states\[", text):
         lacking = ", ".join(sorted(used - KNOWN)) or "random numbers"
-        raise UnsupportedError(f"the model calls {lacking} of XLA's runtime, which takes Abseil to link: {ELSE}")
-    text = re.sub(r'^#include ("xla/backends/cpu/runtime/dot_lib|"absl/synchronization).*\n', "", text, flags=re.MULTILINE)
-    text = text.replace("run_options->intra_op_thread_pool()", "nullptr").replace("absl::BlockingCounter", "Done")
+        raise UnsupportedError(
+            f"the model calls {lacking} of XLA's runtime, which takes Abseil to link: {ELSE}"
+        )
+    text = re.sub(
+        r'^#include ("xla/backends/cpu/runtime/dot_lib|"absl/synchronization).*\n',
+        "",
+        text,
+        flags=re.MULTILINE,
+    )
+    text = text.replace("run_options->intra_op_thread_pool()", "nullptr").replace(
+        "absl::BlockingCounter", "Done"
+    )
     text = re.sub(r"(::)?xla::cpu::internal::TypedMatMul", "multiply", text)
     return re.sub(r"^#include", "// #include", text, flags=re.MULTILINE)
 
 
 def _order(text: str, what: str, prefix: str, ports: Sequence[Port]) -> list[tuple[int, int]]:
     """(which port, which of XLA's) of those that XLA has."""
-    found = re.search(rf"Static{what}Names\(\) \{{\s*static const char\* kNames\[\] = \{{(.*?)nullptr\}}", text, re.DOTALL)
+    found = re.search(
+        rf"Static{what}Names\(\) \{{\s*static const char\* kNames\[\] = \{{(.*?)nullptr\}}",
+        text,
+        re.DOTALL,
+    )
     if not found:
-        raise CompileError("expected XLA's header to name arguments and results, found none: this version of TensorFlow is not known here")
+        raise CompileError(
+            "expected XLA's header to name arguments and results, found none: this version of TensorFlow is not known here"
+        )
     mangled = [prefix + port.name.replace("/", "_") for port in ports]
-    return [(mangled.index(name), k) for k, name in enumerate(re.findall(r'"([^"]*)"', found[1])) if name in mangled]
+    return [
+        (mangled.index(name), k)
+        for k, name in enumerate(re.findall(r'"([^"]*)"', found[1]))
+        if name in mangled
+    ]
 
 
 _CODE = r"""#include <cstdlib>

@@ -55,9 +55,25 @@ class Job:
         library = self.folder / "model.so"
         language = "c" if built.source.suffix == ".c" else "c++"
         own = os.environ.get("CFLAGS" if language == "c" else "CXXFLAGS", "")
-        flags = ["-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-math-errno", "-w", *(["-march=native"] if self.native else [])]
+        flags = [
+            "-O3",
+            "-fPIC",
+            "-shared",
+            "-fvisibility=hidden",
+            "-fno-math-errno",
+            "-w",
+            *(["-march=native"] if self.native else []),
+        ]
         words = [*compiler(language), *flags, *shlex.split(own), *shlex.split(_config.cflags())]
-        self.run(*words, built.source, "-o", library, *built.link, *shlex.split(os.environ.get("LDFLAGS", "")), "-lm")
+        self.run(
+            *words,
+            built.source,
+            "-o",
+            library,
+            *built.link,
+            *shlex.split(os.environ.get("LDFLAGS", "")),
+            "-lm",
+        )
         return library
 
 
@@ -77,10 +93,17 @@ class Built:
 
 def compiler(language: str = "c") -> list[str]:
     """$CC or $CXX as a list of words, else the first compiler found. UnsupportedError says that there is none."""
-    variable, names = ("CC", ("cc", "gcc", "clang")) if language == "c" else ("CXX", ("c++", "g++", "clang++"))
-    found = shlex.split(os.environ.get(variable, "")) or [name for name in names if shutil.which(name)][:1]
+    variable, names = (
+        ("CC", ("cc", "gcc", "clang")) if language == "c" else ("CXX", ("c++", "g++", "clang++"))
+    )
+    found = (
+        shlex.split(os.environ.get(variable, ""))
+        or [name for name in names if shutil.which(name)][:1]
+    )
     if not found or not shutil.which(found[0]):
-        raise UnsupportedError(f"expected a compiler, {' or '.join(names)}, found no {found[0] if found else 'such'}: install gcc, or set ${variable}")
+        raise UnsupportedError(
+            f"expected a compiler, {' or '.join(names)}, found no {found[0] if found else 'such'}: install gcc, or set ${variable}"
+        )
     return found
 
 
@@ -91,5 +114,6 @@ def need(module: str, what: str, install: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UnsupportedError(f"{what} needs {module.partition('.')[0]} in this Python: pip install {install} ({error})") from error
-
+        raise UnsupportedError(
+            f"{what} needs {module.partition('.')[0]} in this Python: pip install {install} ({error})"
+        ) from error

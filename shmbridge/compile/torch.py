@@ -20,35 +20,57 @@ ELSE = "export it to ONNX (torch.onnx.export) and compile that, or use python://
 def build(job: Job) -> Built:
     """Errors: UnsupportedError, CompileError."""
     if job.weights:
-        raise UnsupportedError(f"AOTInductor compiles the weights in: leave --weights out, or {ELSE}")
+        raise UnsupportedError(
+            f"AOTInductor compiles the weights in: leave --weights out, or {ELSE}"
+        )
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(job.folder / "cache")
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes for one model
+    os.environ.setdefault(
+        "TORCHINDUCTOR_COMPILE_THREADS", "1"
+    )  # no pool of processes for one model
     torch = need("torch", "compiling PyTorch models", "torch")
     need("torch._inductor", "compiling PyTorch models", "torch>=2.6")
     try:
         program = torch.export.load(job.model)
     except Exception as error:  # of any kind
-        raise CompileError(f"{job.model}: expected what torch.export.save writes: {type(error).__name__}: {error}") from error
+        raise CompileError(
+            f"{job.model}: expected what torch.export.save writes: {type(error).__name__}: {error}"
+        ) from error
     inputs, outputs = _ports(torch, program)
     package = job.folder / "model.pt2"
     # one thread: the compiler that asks has threads of its own; one instruction set, the plain one, unless it is for this machine alone
-    options = {"aot_inductor.package_cpp_only": True, "cpp.threads": 1, **({} if job.native else {"cpp.simdlen": 1})}
+    options = {
+        "aot_inductor.package_cpp_only": True,
+        "cpp.threads": 1,
+        **({} if job.native else {"cpp.simdlen": 1}),
+    }
     if hasattr(torch._inductor.config.aot_inductor, "precompile_headers"):
         options["aot_inductor.precompile_headers"] = False  # which pays for many models
     try:
-        torch._inductor.aoti_compile_and_package(program, package_path=str(package), inductor_configs=options)
+        torch._inductor.aoti_compile_and_package(
+            program, package_path=str(package), inductor_configs=options
+        )
     except Exception as error:  # of any kind
         raise CompileError(f"AOTInductor cannot compile this model: {error}\n{ELSE}") from error
     source = job.folder / "aot.cc"
     source.write_text(_CODE % (ROOM, _checks(inputs, outputs), entry(inputs, outputs, f"{job.model.name}, by AOTInductor of PyTorch {torch.__version__}", opens=True, closes=True)))  # fmt: skip
 
     def reference(arrays: Sequence[Any]) -> Sequence[Any]:
-        args, kwargs = torch.utils._pytree.tree_unflatten([torch.from_numpy(array) for array in arrays], program.call_spec.in_spec)
+        args, kwargs = torch.utils._pytree.tree_unflatten(
+            [torch.from_numpy(array) for array in arrays], program.call_spec.in_spec
+        )
         with torch.no_grad():
             found = program.module()(*args, **kwargs)
         return [tensor.numpy() for tensor in torch.utils._pytree.tree_flatten(found)[0]]
 
-    return Built(source, None, inputs, outputs, reference, "PyTorch", _flags(job, package, Path(torch.__file__).parent))
+    return Built(
+        source,
+        None,
+        inputs,
+        outputs,
+        reference,
+        "PyTorch",
+        _flags(job, package, Path(torch.__file__).parent),
+    )
 
 
 def _ports(torch: Any, program: Any) -> tuple[list[Port], list[Port]]:
@@ -62,7 +84,10 @@ def _ports(torch: Any, program: Any) -> tuple[list[Port], list[Port]]:
     if isinstance(shape, dict) and all(isinstance(index, int) for index in shape.values()):
         for name, index in shape.items():
             names[index] = str(name)
-    for wanted, called in ((signature.user_inputs, signature.user_inputs), (signature.user_outputs, names)):
+    for wanted, called in (
+        (signature.user_inputs, signature.user_inputs),
+        (signature.user_outputs, names),
+    ):
         ports = []
         for node, name in zip(wanted, called, strict=True):
             value = nodes[node].meta.get("val") if isinstance(node, str) and node in nodes else None
@@ -79,13 +104,42 @@ def _flags(job: Job, package: Path, torch: Path) -> list[str | Path]:
     with zipfile.ZipFile(package) as archive:
         archive.extractall(job.folder / "generated")
     sources = sorted((job.folder / "generated").rglob("*.cpp"))
-    described = [json.loads(file.read_text()) for file in (job.folder / "generated").rglob("*_compile_flags.json")]
+    described = [
+        json.loads(file.read_text())
+        for file in (job.folder / "generated").rglob("*_compile_flags.json")
+    ]
     if not sources or not described:
-        raise CompileError("expected C++ and its flags from AOTInductor, found none: this version of PyTorch is not known here")
-    own = ("march", "shared", "W", "O", "g", "fPIC", "fopenmp", "pedantic", "fno-tree-loop-vectorize", "fno-omit-frame-pointer")
-    flags = dict.fromkeys(f"-{flag}" for each in described for flag in each["cflags"] if not flag.startswith(own))
-    machine = dict.fromkeys(word for each in described for words in each["passthrough_args"] for word in words.split()) if job.native else {}
-    defined = dict.fromkeys(f"-D{word.strip()}" for each in described for word in each["definitions"])
+        raise CompileError(
+            "expected C++ and its flags from AOTInductor, found none: this version of PyTorch is not known here"
+        )
+    own = (
+        "march",
+        "shared",
+        "W",
+        "O",
+        "g",
+        "fPIC",
+        "fopenmp",
+        "pedantic",
+        "fno-tree-loop-vectorize",
+        "fno-omit-frame-pointer",
+    )
+    flags = dict.fromkeys(
+        f"-{flag}" for each in described for flag in each["cflags"] if not flag.startswith(own)
+    )
+    machine = (
+        dict.fromkeys(
+            word
+            for each in described
+            for words in each["passthrough_args"]
+            for word in words.split()
+        )
+        if job.native
+        else {}
+    )
+    defined = dict.fromkeys(
+        f"-D{word.strip()}" for each in described for word in each["definitions"]
+    )
     libraries = torch / "lib"
     return [
         *flags, *machine, *defined, f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}", *sources,

@@ -29,12 +29,16 @@ class Port:
         return prod(self.dims) * int(lib.shmb_dtype_size(_dtype(self)))
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join('?' if n < 0 else str(n) for n in self.dims)}]"
+        return (
+            f"{self.name}: {self.dtype}[{', '.join('?' if n < 0 else str(n) for n in self.dims)}]"
+        )
 
 
 def c_string(text: str) -> str:
     """A C literal of the text's UTF-8."""
-    body = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
+    body = "".join(
+        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode()
+    )
     return f'"{body}"'
 
 
@@ -42,11 +46,15 @@ def _ports(what: str, ports: Sequence[Port]) -> str:
     lines = []
     for i, port in enumerate(ports):
         if port.dims:
-            lines.append(f"static const int64_t {what}_dims{i}[] = {{{', '.join(map(str, port.dims))}}};")
+            lines.append(
+                f"static const int64_t {what}_dims{i}[] = {{{', '.join(map(str, port.dims))}}};"
+            )
     lines.append(f"static const shmb_port {what}s[] = {{")
     for i, port in enumerate(ports):
         dims = f"{what}_dims{i}" if port.dims else "0"
-        lines.append(f"    {{{c_string(port.name)}, (shmb_dtype){_dtype(port)}, {len(port.dims)}, {dims}}},")
+        lines.append(
+            f"    {{{c_string(port.name)}, (shmb_dtype){_dtype(port)}, {len(port.dims)}, {dims}}},"
+        )
     if not ports:
         lines.append("    {0}")
     return "\n".join([*lines, "};"])
@@ -55,11 +63,15 @@ def _ports(what: str, ports: Sequence[Port]) -> str:
 def _dtype(port: Port) -> int:
     code = getattr(lib, f"SHMB_{port.dtype.upper()}", None)
     if code is None:
-        raise UnsupportedError(f"{port}: no tensor of shmbridge has that dtype; expected bool, int8 to uint64, float16 to float64 or bfloat16")
+        raise UnsupportedError(
+            f"{port}: no tensor of shmbridge has that dtype; expected bool, int8 to uint64, float16 to float64 or bfloat16"
+        )
     return int(code)
 
 
-def entry(inputs: Sequence[Port], outputs: Sequence[Port], source: str, *, opens: bool, closes: bool) -> str:
+def entry(
+    inputs: Sequence[Port], outputs: Sequence[Port], source: str, *, opens: bool, closes: bool
+) -> str:
     """The end of the C file: expects `run`, and `open_model` and `close_model` if there are such, above it. source: what
     `shmbridge compile --show` says of where the model came from."""
     return f"""

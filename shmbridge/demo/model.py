@@ -77,7 +77,12 @@ def _tensor(name: str, values: Array) -> bytes:
 
 
 def _node(op: str, inputs: str, output: str, attribute: bytes = b"") -> bytes:
-    return b"".join(_field(1, name) for name in inputs.split()) + _field(2, output) + _field(4, op) + attribute
+    return (
+        b"".join(_field(1, name) for name in inputs.split())
+        + _field(2, output)
+        + _field(4, op)
+        + attribute
+    )
 
 
 def _value(name: str, dtype: int, *sizes: int) -> bytes:
@@ -105,5 +110,9 @@ def onnx_bytes() -> bytes:
     }  # fmt: skip
     graph = b"".join(_field(1, node) for node in nodes) + _field(2, "toy_inliner")
     graph += b"".join(_field(5, _tensor(name, values)) for name, values in constants.items())
-    graph += _field(11, _value("features", _FLOAT, len(PATTERNS))) + _field(12, _value("advice", _INT64))
-    return _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))  # IR version 8, operators of version 13
+    graph += _field(11, _value("features", _FLOAT, len(PATTERNS))) + _field(
+        12, _value("advice", _INT64)
+    )
+    return (
+        _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))
+    )  # IR version 8, operators of version 13

@@ -28,4 +28,8 @@ def serve(questions: str, answers: str, model: Model) -> None:
 
 if __name__ == "__main__":
     which = sys.argv[3]
-    serve(sys.argv[1], sys.argv[2], OnnxModel(Path(which)) if which.endswith(".onnx") else load_python(which))
+    serve(
+        sys.argv[1],
+        sys.argv[2],
+        OnnxModel(Path(which)) if which.endswith(".onnx") else load_python(which),
+    )

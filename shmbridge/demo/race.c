@@ -30,7 +30,8 @@ static bool ask_memory(shmb_runner *r, int64_t *advice) {
 }
 
 static bool ask_pipe(int to, int from, int64_t *advice) {
-    return write(to, question, sizeof question) == sizeof question && read(from, advice, sizeof *advice) == sizeof *advice;
+    return write(to, question, sizeof question) == sizeof question &&
+           read(from, advice, sizeof *advice) == sizeof *advice;
 }
 
 int main(int argc, char **argv) {

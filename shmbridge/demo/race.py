@@ -60,21 +60,29 @@ def pipe_server(directory: Path, model: str) -> Iterator[tuple[Path, Path]]:
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
     command = [sys.executable, "-m", "shmbridge.demo.pipe", str(questions), str(answers), model]
-    server = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE)  # Python imports from its directory first
+    server = subprocess.Popen(
+        command, cwd=directory, stdout=subprocess.PIPE
+    )  # Python imports from its directory first
     assert server.stdout
     try:
         if not server.stdout.readline():
-            raise click.ClickException("the model behind the pipes did not start")  # and has said why
+            raise click.ClickException(
+                "the model behind the pipes did not start"
+            )  # and has said why
         yield questions, answers
     finally:
         server.terminate()
         server.communicate()
 
 
-def in_c(program: Path, url: str, pipes: tuple[Path, Path], question: npt.NDArray[np.float32]) -> Times:
+def in_c(
+    program: Path, url: str, pipes: tuple[Path, Path], question: npt.NDArray[np.float32]
+) -> Times:
     """By race.c. ClickException: what it said."""
     command = list(map(str, (program, url, *pipes, BLOCKS, QUESTIONS)))
-    done = subprocess.run(command, input=question.tobytes(), capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, input=question.tobytes(), capture_output=True, timeout=60, check=False
+    )
     if done.returncode:
         raise click.ClickException(f"{program.name}: {done.stderr.decode().strip()}")
     return np.frombuffer(done.stdout, np.int64).reshape(BLOCKS, 2, QUESTIONS)

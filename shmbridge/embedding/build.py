@@ -24,9 +24,7 @@ NAME = _config.embedding().name
 BY_HAND = {"shmb_open", "shmb_close", "shmb_interrupt", "shmb_version"}  # in start.c
 COMPILER = ["-D_GNU_SOURCE", "-O2", "-w", "-fPIC", "-shared", "-pthread"]
 LINKER = ["-Wl,-Bsymbolic-functions", "-Wl,-z,nodelete", "-Wl,--no-as-needed", "-ldl"]
-VARIABLES = (
-    "extern const char *const names[]; extern const size_t name_count; extern void **const table; extern char why[512];"
-)
+VARIABLES = "extern const char *const names[]; extern const size_t name_count; extern void **const table; extern char why[512];"
 RESOLVE = "int shmb_python_resolve(const char *url, char *text, size_t room);"
 INIT = """
 from _shmbridge_python import ffi, lib
@@ -77,7 +75,10 @@ def _forwarders() -> tuple[str, str]:
 
 def _string(text: str) -> str:
     """A C string literal."""
-    escaped = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode())
+    escaped = (
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
+        for byte in text.encode()
+    )
     return f'"{"".join(escaped)}"'
 
 
@@ -92,7 +93,10 @@ def generate(output: Path, version: str, executable: str) -> None:
     ffi.cdef(VARIABLES)
     ffi.embedding_api(RESOLVE)
     ffi.embedding_init_code(INIT.format(version=version, executable=executable))
-    ffi.set_source("_shmbridge_python", f'#include "shmbridge.h"\n{defines}{RESOLVE}\n{table}{start}{functions}')
+    ffi.set_source(
+        "_shmbridge_python",
+        f'#include "shmbridge.h"\n{defines}{RESOLVE}\n{table}{start}{functions}',
+    )
     with redirect_stdout(StringIO()):  # it says what it does
         ffi.emit_c_code(str(output))
 
@@ -116,7 +120,11 @@ def _python_flags() -> list[str]:
     )
 
 
-def build(output: Path | None = None, version: str = shmbridge.__version__, executable: str = sys.executable) -> Path:
+def build(
+    output: Path | None = None,
+    version: str = shmbridge.__version__,
+    executable: str = sys.executable,
+) -> Path:
     """Generates and compiles the library, with $CC or cc; returns its path. output: None: beside libshmbridge.so in the
     installed package. version, executable: what it expects to find when it starts. Errors: UnsupportedError (no shared
     libpython, no headers, no compiler), SystemCallError (it does not compile, or the place is not writable)."""
@@ -128,14 +136,31 @@ def build(output: Path | None = None, version: str = shmbridge.__version__, exec
             f"expected a C compiler, found no {' '.join(compiler) or 'name in $CC'}: install one, or set $CC"
         )
     with tempfile.TemporaryDirectory() as folder:
-        source, symbols, made = Path(folder) / "python.c", Path(folder) / "python.map", Path(folder) / NAME
+        source, symbols, made = (
+            Path(folder) / "python.c",
+            Path(folder) / "python.map",
+            Path(folder) / NAME,
+        )
         generate(source, version, executable)
-        symbols.write_text(f"{{ global: {'; '.join(name for _, name, _ in declared())}; local: *; }};\n")
+        symbols.write_text(
+            f"{{ global: {'; '.join(name for _, name, _ in declared())}; local: *; }};\n"
+        )
         linker = [f"-Wl,-soname,{NAME}", f"-Wl,--version-script={symbols}", *LINKER]
-        command = [*compiler, *COMPILER, *shlex.split(_config.cflags()), str(source), *linker, *python, "-o", str(made)]
+        command = [
+            *compiler,
+            *COMPILER,
+            *shlex.split(_config.cflags()),
+            str(source),
+            *linker,
+            *python,
+            "-o",
+            str(made),
+        ]
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
-            raise SystemCallError(f"{NAME} does not compile: {shlex.join(compiler)} says: {run.stderr.strip()[-2000:]}")
+            raise SystemCallError(
+                f"{NAME} does not compile: {shlex.join(compiler)} says: {run.stderr.strip()[-2000:]}"
+            )
         try:
             staged = output.with_name(f"{output.name}.{os.getpid()}")
             shutil.copy(made, staged)

@@ -29,17 +29,20 @@ static _Thread_local struct {
 
 /* ---- A runner that failed to open ---- */
 
-static shmb_status fail_open(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *sink) {
+static shmb_status fail_open(void *context, const char *where, const shmb_options *options,
+                             void **state, shmb_sink *sink) {
     (void)context, (void)where, (void)options, (void)state;
     return core.shmb_sink_fail(sink, failure.status, failure.text);
 }
 
-static shmb_status fail_evaluate(void *state, const shmb_tensor *features, int64_t count, shmb_dtype want, double deadline, shmb_sink *sink) {
+static shmb_status fail_evaluate(void *state, const shmb_tensor *features, int64_t count,
+                                 shmb_dtype want, double deadline, shmb_sink *sink) {
     (void)state, (void)features, (void)count, (void)want, (void)deadline;
     return core.shmb_sink_fail(sink, SHMB_SYSTEM, "");
 }
 
-static const shmb_runner_kind failing = {.size = sizeof failing, .scheme = "failed", .open = fail_open, .evaluate = fail_evaluate};
+static const shmb_runner_kind failing = {
+    .size = sizeof failing, .scheme = "failed", .open = fail_open, .evaluate = fail_evaluate};
 
 static shmb_status open_failed(shmb_status status, const char *text, shmb_runner **out) {
     __typeof__(failure) none = failure;
@@ -56,14 +59,16 @@ static sem_t started, ending;
 static pthread_t main_thread;
 
 static void run_quietly(const char *module, const char *function) {
-    PyObject *m = PyImport_ImportModule(module), *result = m ? PyObject_CallMethod(m, function, NULL) : NULL;
+    PyObject *m = PyImport_ImportModule(module),
+             *result = m ? PyObject_CallMethod(m, function, NULL) : NULL;
     if (!result) PyErr_Clear();
     Py_XDECREF(result);
     Py_XDECREF(m);
 }
 
 static void flush(const char *name) {
-    PyObject *file = PySys_GetObject(name), *result = file && file != Py_None ? PyObject_CallMethod(file, "flush", NULL) : NULL;
+    PyObject *file = PySys_GetObject(name),
+             *result = file && file != Py_None ? PyObject_CallMethod(file, "flush", NULL) : NULL;
     if (!result) PyErr_Clear();
     Py_XDECREF(result);
 }
@@ -76,7 +81,8 @@ static void finish(void) {
         pthread_join(main_thread, NULL);
         return;
     }
-    PyGILState_STATE gil = PyGILState_Ensure(); /* a thread is in Python, which must not vanish under it */
+    PyGILState_STATE gil =
+        PyGILState_Ensure(); /* a thread is in Python, which must not vanish under it */
     run_quietly("atexit", "_run_exitfuncs");
     flush("stdout");
     flush("stderr");
@@ -100,10 +106,13 @@ static void finish_first(void) {
 
 /* ---- The start ---- */
 
-static void say(const char *what, const char *detail) { snprintf(why, sizeof why, "%.250s%.250s", what, detail); }
+static void say(const char *what, const char *detail) {
+    snprintf(why, sizeof why, "%.250s%.250s", what, detail);
+}
 
 static bool succeeded(PyStatus status) {
-    if (PyStatus_Exception(status)) say("Python does not start: ", status.err_msg ? status.err_msg : "it would exit");
+    if (PyStatus_Exception(status))
+        say("Python does not start: ", status.err_msg ? status.err_msg : "it would exit");
     return !PyStatus_Exception(status);
 }
 
@@ -119,7 +128,8 @@ static bool initialize(void) {
     PyConfig_InitPythonConfig(&config);
     config.install_signal_handlers = config.parse_argv = 0;
     bool ok = succeeded(PyConfig_SetBytesString(&config, &config.program_name, EXECUTABLE)) &&
-              succeeded(PyConfig_SetBytesString(&config, &config.executable, EXECUTABLE)) && succeeded(Py_InitializeFromConfig(&config));
+              succeeded(PyConfig_SetBytesString(&config, &config.executable, EXECUTABLE)) &&
+              succeeded(Py_InitializeFromConfig(&config));
     PyConfig_Clear(&config);
     return ok;
 }
@@ -160,7 +170,8 @@ static bool start_python(void) {
     int error = pthread_create(&main_thread, NULL, run_python, &ok);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) say("there is no thread for Python: ", strerror(error));
-    else while (sem_wait(&started)) continue;
+    else
+        while (sem_wait(&started)) continue;
     if (!ok) return false;
     owner = getpid();
     finish_first();
@@ -170,7 +181,8 @@ static bool start_python(void) {
 /* Whoever loaded us with RTLD_LOCAL loaded Python so too, and extension modules would miss its symbols. */
 static void promote_python(void) {
     Dl_info info;
-    if (dladdr((void *)&PyType_Type, &info) && info.dli_fname) dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL | RTLD_NODELETE);
+    if (dladdr((void *)&PyType_Type, &info) && info.dli_fname)
+        dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL | RTLD_NODELETE);
 }
 
 /* cffi says why it does not start on stderr alone: the usual cause is found here. */
@@ -195,10 +207,13 @@ static bool has_cffi(void) {
 }
 
 static bool begin_python(void) {
-    static const char built_for[] = Py_STRINGIFY(PY_MAJOR_VERSION) "." Py_STRINGIFY(PY_MINOR_VERSION) ".";
+    static const char built_for[] =
+        Py_STRINGIFY(PY_MAJOR_VERSION) "." Py_STRINGIFY(PY_MINOR_VERSION) ".";
     promote_python();
     if (strncmp(Py_GetVersion(), built_for, sizeof built_for - 1) != 0) {
-        say("this process has another Python than " EXECUTABLE ", for which this library was built: ", Py_GetVersion());
+        say("this process has another Python than " EXECUTABLE
+            ", for which this library was built: ",
+            Py_GetVersion());
         return false;
     }
     if (!Py_IsInitialized() && !start_python()) return false;
@@ -214,7 +229,8 @@ static void begin_without_python(void) {
     Dl_info self;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library && dladdr(&own_address, &self) && self.dli_fname && strrchr(self.dli_fname, '/')) {
-        snprintf(path, sizeof path, "%.*s/libshmbridge.so", (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname);
+        snprintf(path, sizeof path, "%.*s/libshmbridge.so",
+                 (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname);
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
     for (size_t i = 0; library && i < name_count; i++)
@@ -260,8 +276,12 @@ static void leave(void) {
 static bool in_child(void) { return owner && getpid() != owner; }
 
 static shmb_status open_in_child(const char *url, const shmb_options *options, shmb_runner **out) {
-    if (!url || strncmp(url, "shm://", 6) == 0 || !strstr(url, "://")) return core.shmb_open(url, options, out);
-    return open_failed(SHMB_FORKED, "Python was started before the fork, and is of no use in the child: open the first such runner there, or exec", out);
+    if (!url || strncmp(url, "shm://", 6) == 0 || !strstr(url, "://"))
+        return core.shmb_open(url, options, out);
+    return open_failed(
+        SHMB_FORKED,
+        "Python was started before the fork, and is of no use in the child: open the first such runner there, or exec",
+        out);
 }
 
 shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner **out) {
@@ -272,7 +292,8 @@ shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner 
     if (!url) url = getenv("SHMBRIDGE_URL");
     if (*why) status = open_failed(SHMB_UNSUPPORTED, why, out);
     else if (in_child()) status = open_in_child(url, options, out);
-    else if (url && (status = shmb_python_resolve(url, text, sizeof text))) status = open_failed(status, text, out);
+    else if (url && (status = shmb_python_resolve(url, text, sizeof text)))
+        status = open_failed(status, text, out);
     else status = core.shmb_open(url ? text : NULL, options, out);
     leave();
     return status;

@@ -110,7 +110,9 @@ class Relayed(Host):
         self._receive, self._source = _receive, (self._relay, self._h)
         try:
             for line in lines:
-                self._add(line, 8 * request_bytes + header_bytes)  # text of numbers is longer than they are
+                self._add(
+                    line, 8 * request_bytes + header_bytes
+                )  # text of numbers is longer than they are
         except BaseException:
             self.close()
             raise
@@ -152,11 +154,15 @@ class Relayed(Host):
             text = ffi.string(lib.shmb_relay_error(self._relay)).decode(errors="replace")
             gone = status == lib.SHMB_SYSTEM and text.endswith(os.strerror(errno.ENOENT))
             if gone or None in inodes or inodes != [_inode(path) for path in pair]:
-                raise InUseError(f"another host has removed {line.path}.in and .out just now: try again")
+                raise InUseError(
+                    f"another host has removed {line.path}.in and .out just now: try again"
+                )
             if status:
                 raise_status(status, text)
         except BaseException as error:
-            if not (isinstance(error, InUseError) and pair[1].exists()):  # else they are the live host's now
+            if not (
+                isinstance(error, InUseError) and pair[1].exists()
+            ):  # else they are the live host's now
                 for path in made:
                     path.unlink(missing_ok=True)
             raise
@@ -196,7 +202,9 @@ def _make(path: Path) -> bool:
     except OSError as error:
         raise_status(lib.SHMB_SYSTEM, f"cannot make the pipe {path}: {error.strerror}")
     if not stat.S_ISFIFO(found.st_mode):
-        raise InvalidError(f"{path} is in the way: expected no file, or a named pipe that a dead host left")
+        raise InvalidError(
+            f"{path} is in the way: expected no file, or a named pipe that a dead host left"
+        )
     if found.st_uid != os.geteuid():
         raise NotPermittedError(f"{path} belongs to another user's host: choose another path")
     return False

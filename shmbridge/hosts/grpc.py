@@ -18,7 +18,13 @@ from typing import Any
 from shmbridge import _grpc
 from shmbridge._grpc import Method
 from shmbridge._native import lib
-from shmbridge.errors import BusyError, InterruptedCallError, InvalidError, RunnerGoneError, ShmbridgeError
+from shmbridge.errors import (
+    BusyError,
+    InterruptedCallError,
+    InvalidError,
+    RunnerGoneError,
+    ShmbridgeError,
+)
 from shmbridge.host import Host
 from shmbridge.tap import Exact
 
@@ -91,19 +97,33 @@ class GrpcHost(Host):
     InvalidError for options that make no sense, UnsupportedError without grpcio.
     """
 
-    def __init__(self, url: str, *, channels: int | None = None, wait: str = "block", **options: Any) -> None:
+    def __init__(
+        self, url: str, *, channels: int | None = None, wait: str = "block", **options: Any
+    ) -> None:
         self._closed = True
         where, chosen = _grpc.split(url, "server")
         calls = chosen.role == "client"
         targets = [part for part in where.split(",") if part]
         if wait == "spin":
-            raise InvalidError(f"{url}: expected wait='block' or 'adaptive': threads of this process answer, which spinning would stop")
-        if not targets or not all(map(_grpc.is_address, targets)) or (len(targets) > 1 and not calls):
-            raise InvalidError(f"{url}: expected grpc://HOST:PORT or grpc://unix:/PATH, or several such with commas between and role=client")
+            raise InvalidError(
+                f"{url}: expected wait='block' or 'adaptive': threads of this process answer, which spinning would stop"
+            )
+        if (
+            not targets
+            or not all(map(_grpc.is_address, targets))
+            or (len(targets) > 1 and not calls)
+        ):
+            raise InvalidError(
+                f"{url}: expected grpc://HOST:PORT or grpc://unix:/PATH, or several such with commas between and role=client"
+            )
         if calls and channels not in (None, len(targets)):
-            raise InvalidError(f"{url}: each address has one channel: leave channels={channels} out")
+            raise InvalidError(
+                f"{url}: each address has one channel: leave channels={channels} out"
+            )
         channels = len(targets) if calls else channels or 16
-        super().__init__(f"grpc-{os.getpid()}-{secrets.token_hex(4)}", channels=channels, wait="block", **options)
+        super().__init__(
+            f"grpc-{os.getpid()}-{secrets.token_hex(4)}", channels=channels, wait="block", **options
+        )
         self._url, self._far = url, list[Any]()
         try:
             if calls:
@@ -136,7 +156,9 @@ class _Serving:
         self._host, self._bridge = host, f"shm://{host.name}"
         self._method = Method("getAdvice", options)
         self._streams: dict[Any, _Stand] = {}
-        self._spare: SimpleQueue[_Stand] = SimpleQueue()  # of a user's method, whose calls know nothing of one another
+        self._spare: SimpleQueue[_Stand] = (
+            SimpleQueue()
+        )  # of a user's method, whose calls know nothing of one another
         behavior = self._call if self._method.user else self._stream
         self.server = _grpc.Server(address, options, self._method, behavior)
 

@@ -41,7 +41,12 @@ class LlvmHost(Relayed):
     _request_type = LlvmRequest
 
     def __init__(
-        self, url: str, *, defaults: Mapping[str, Any] | None = None, linger: float = LINGER, **options: Any
+        self,
+        url: str,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        linger: float = LINGER,
+        **options: Any,
     ) -> None:
         self._closed = True
         self._path, _, query = url.partition("://")[2].partition("?")
@@ -49,7 +54,9 @@ class LlvmHost(Relayed):
         names = chosen.pop("decisions", "")
         self.decisions = llvm.asked_of("clang", names.split(",")) if names else []
         if chosen or not self._path or "\0" in self._path:
-            raise InvalidError(f"{url!r}: expected llvm:///PATH, with no option but decisions=inline,evict,priority")
+            raise InvalidError(
+                f"{url!r}: expected llvm:///PATH, with no option but decisions=inline,evict,priority"
+            )
         advice = {decision: str(value) for decision, value in (defaults or {}).items()}
         for decision, text in advice.items():
             llvm.check_default(decision, text)
@@ -58,7 +65,10 @@ class LlvmHost(Relayed):
                     f"{url!r}: a default for {decision} needs ?decisions={decision}, which tells its pipes apart"
                 )
         self._linger = linger
-        lines = [Line(self._pair(decision), "llvm", advice.get(decision, "")) for decision in self.decisions]
+        lines = [
+            Line(self._pair(decision), "llvm", advice.get(decision, ""))
+            for decision in self.decisions
+        ]
         super().__init__(url, lines or [Line(self._path, "llvm", "")], **options)
 
     def _pair(self, decision: str) -> str:
@@ -69,12 +79,16 @@ class LlvmHost(Relayed):
         the URL names none; otherwise the URL's. Errors: InvalidError (no compiler that is known, or none of its decisions)."""
         kind = llvm.kind_of(compiler)
         made = llvm.asked_of(kind, decisions or self.decisions)
-        missing = [decision for decision in made if self.decisions and decision not in self.decisions]
+        missing = [
+            decision for decision in made if self.decisions and decision not in self.decisions
+        ]
         if missing or (not self.decisions and len(made) != 1):
             raise InvalidError(
                 f"{self.url} has pipes for {', '.join(self.decisions) or 'one decision'}, not for {', '.join(missing or made)}"
             )
-        return llvm.flags(kind, {decision: self._pair(decision) for decision in made}, include_default)
+        return llvm.flags(
+            kind, {decision: self._pair(decision) for decision in made}, include_default
+        )
 
     def close(self) -> None:
         """Removes the pipes. What compilers at work still ask gets the default advice, in a thread. May be called twice."""

@@ -22,7 +22,9 @@ class PipeHost(Relayed):
         chosen = dict(part.partition("=")[::2] for part in query.split("&") if part)
         name = chosen.pop("serdes", "bitstream")
         if chosen or not where or "\0" in where:
-            raise InvalidError(f"{url!r}: expected pipe:///PATH, with no option but serdes=NAME and its own")
+            raise InvalidError(
+                f"{url!r}: expected pipe:///PATH, with no option but serdes=NAME and its own"
+            )
         super().__init__(url, [Line(where, "frames", name)], **options)
 
 

@@ -36,7 +36,9 @@ class RunnerKind:
     def __init__(self, where: str, **options: str) -> None:
         raise NotImplementedError
 
-    def evaluate(self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None) -> Any:
+    def evaluate(
+        self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None
+    ) -> Any:
         """The advice: a value, or a dict of several by name, of what `Runner.evaluate` takes. One value is converted to
         dtype `want` if that is exact. Features are numpy arrays, numpy scalars for rank 0, str, lists of str and Ragged, all copies.
         deadline: seconds; a DeadlineError keeps it."""

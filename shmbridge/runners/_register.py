@@ -75,7 +75,11 @@ def register(scheme: str, kind: Any) -> None:
     )
     status = lib.shmb_register_runner(struct)
     if status:
-        why = "the core's registry is full" if status == lib.SHMB_NO_MEMORY else "its name is taken or empty"
+        why = (
+            "the core's registry is full"
+            if status == lib.SHMB_NO_MEMORY
+            else "its name is taken or empty"
+        )
         raise_status(status, f'the runner of "{scheme}://" cannot be registered: {why}')
     _kept.append((text, handle, struct))
     plugins.python_schemes.add(scheme)

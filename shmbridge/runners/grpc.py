@@ -56,7 +56,9 @@ class Grpc(RunnerKind):
         self._link: Any = kind(where, chosen, self.connect_timeout, self.take)
         _open_runners.add(self)
 
-    def evaluate(self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None) -> Any:
+    def evaluate(
+        self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None
+    ) -> Any:
         link = self._link
         reply = link.ask(link.method.codec.encode_request(features, want), deadline)
         return link.method.codec.decode_advice(reply, want)
@@ -68,7 +70,9 @@ class Grpc(RunnerKind):
 
 
 def _late(deadline: float | None) -> DeadlineError:
-    return DeadlineError(f"no advice within the deadline of {deadline:g} s: give the model more time, or take a default")
+    return DeadlineError(
+        f"no advice within the deadline of {deadline:g} s: give the model more time, or take a default"
+    )
 
 
 class _Stream:
@@ -106,7 +110,11 @@ class _Stream:
             first = self._take(self._replies, max(0, seconds))
         except BaseException as error:
             self._drop()
-            raise (_grpc.why_not(self._channel, self._address, seconds) if isinstance(error, Empty) else error) from None
+            raise (
+                _grpc.why_not(self._channel, self._address, seconds)
+                if isinstance(error, Empty)
+                else error
+            ) from None
         if first != _grpc.READY:
             self._drop()
             why = _grpc.error_of(first, self._address)
@@ -124,7 +132,11 @@ class _Stream:
         if isinstance(reply, bytes):
             return reply
         self._drop()
-        raise ClosedError("the host has closed this runner's stream") if reply is None else _grpc.error_of(reply, self._address, len(data))
+        raise (
+            ClosedError("the host has closed this runner's stream")
+            if reply is None
+            else _grpc.error_of(reply, self._address, len(data))
+        )
 
     def _drop(self) -> None:
         """Gives the stream up, which the host sees."""
@@ -195,14 +207,18 @@ class _Served:
         self._questions: SimpleQueue[_Question | None] = SimpleQueue()
         self._asked: _Question | None = None  # the last one
         self._owed: _Question | None = None  # a user's trainer has taken it
-        self._taking = threading.Lock()  # held by our trainer's stream, for good: after it this runner is another's
+        self._taking = (
+            threading.Lock()
+        )  # held by our trainer's stream, for good: after it this runner is another's
         self._came, self._gone = threading.Event(), False
         behavior = self._user_call if self.method.user else self._stream
         self._server = _grpc.Server(address, options, self.method, behavior)
         seconds = seconds if seconds > 0 else ATTEMPT
         try:
             if not self._came.wait(seconds):
-                raise NoHostError(f"no trainer has called grpc://{self._server.address} within {seconds:.3g} s")
+                raise NoHostError(
+                    f"no trainer has called grpc://{self._server.address} within {seconds:.3g} s"
+                )
         except BaseException:
             self.close()
             raise

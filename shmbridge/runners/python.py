@@ -36,9 +36,17 @@ def load(place: str, path: str | None = None) -> Function:
             found = getattr(found, part)
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
-        where = "" if at.filename == __file__ or "importlib" in at.filename else f" ({at.filename}:{at.lineno})"
+        where = (
+            ""
+            if at.filename == __file__ or "importlib" in at.filename
+            else f" ({at.filename}:{at.lineno})"
+        )
         if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
-            where = ": say where it lies, with path=DIR" if path is None else f" in {path}, nor where Python looks"
+            where = (
+                ": say where it lies, with path=DIR"
+                if path is None
+                else f" in {path}, nor where Python looks"
+            )
         raise InvalidError(f"{place}: {type(error).__name__}: {error}{where}") from error
     if not callable(found):
         raise InvalidError(f"{place}: expected a function, found {type(found).__name__}")
@@ -67,9 +75,13 @@ class Worker:
             raise error
         return value
 
-    def _take(self, until: float | None, deadline: float | None) -> tuple[Any, BaseException | None]:
+    def _take(
+        self, until: float | None, deadline: float | None
+    ) -> tuple[Any, BaseException | None]:
         try:
-            answer = self._get(self._answers, None if until is None else max(until - time.monotonic(), 0))
+            answer = self._get(
+                self._answers, None if until is None else max(until - time.monotonic(), 0)
+            )
         except Empty:
             raise DeadlineError(
                 f"no advice within the deadline of {deadline:g} s: give the model more time, or take a default"
@@ -105,11 +117,15 @@ class PythonRunner(RunnerKind):
                     inspect.signature(found).bind(None, **options)
                 found = partial(found, **options) if options else found
         except TypeError as error:
-            raise InvalidError(f"python://{where}: the URL's other options are keyword arguments: {error}") from error
+            raise InvalidError(
+                f"python://{where}: the URL's other options are keyword arguments: {error}"
+            ) from error
         self._function: Function = found
         self._worker: Worker | None = None
 
-    def evaluate(self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None) -> Any:
+    def evaluate(
+        self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None
+    ) -> Any:
         if deadline is not None and self._worker is None:
             self._worker = Worker(self._function, self.take)
         return self._worker.ask(features, deadline) if self._worker else self._function(features)

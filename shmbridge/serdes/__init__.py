@@ -89,14 +89,18 @@ def find(name: str, **options: str) -> SerDes:
             f"the SerDes {name!r} cannot be made with the options {options}: {type(error).__name__}: {error}"
         ) from error
     if not isinstance(made, SerDes):
-        raise UnsupportedError(f"the plug-in {name!r}: expected a shmbridge.serdes.SerDes, found {type(made).__name__}")
+        raise UnsupportedError(
+            f"the plug-in {name!r}: expected a shmbridge.serdes.SerDes, found {type(made).__name__}"
+        )
     return made
 
 
 def _plugin(name: str) -> Any:
     if name not in _plugins:
         if name not in names():
-            raise UnsupportedError(f"no SerDes is called {name!r}: expected one of {', '.join(names())}")
+            raise UnsupportedError(
+                f"no SerDes is called {name!r}: expected one of {', '.join(names())}"
+            )
         _plugins[name] = plugins.find("serdes", name)
     return _plugins[name]
 
@@ -109,7 +113,11 @@ def _parameters(plugin: Any) -> set[str]:
 
 def ensure(name: str, **options: str) -> str:
     """Makes a SerDes known to the C core, unless it is; returns its name there, which tells the options too."""
-    known = f"{name}({','.join(f'{key}:{options[key]}' for key in sorted(options))})" if options else name
+    known = (
+        f"{name}({','.join(f'{key}:{options[key]}' for key in sorted(options))})"
+        if options
+        else name
+    )
     with _adding:
         if not lib.shmb_serdes_known(known.encode()):
             from shmbridge.serdes._register import register

@@ -93,10 +93,14 @@ class Core(SerDes):
             self._check(lib.shmb_codec_encode(codec, side, want, data, size))
             return bytes_of(data[0], size[0])
 
-    def _decode(self, side: int, data: bytes, want: int) -> tuple[dict[str, Any], np.dtype[Any] | None]:
+    def _decode(
+        self, side: int, data: bytes, want: int
+    ) -> tuple[dict[str, Any], np.dtype[Any] | None]:
         count, wanted = ffi.new("int64_t *"), ffi.new("shmb_dtype *", want)
         with self._lock:
-            self._check(lib.shmb_codec_decode(self._codec, side, ffi.from_buffer(data), len(data), wanted))
+            self._check(
+                lib.shmb_codec_decode(self._codec, side, ffi.from_buffer(data), len(data), wanted)
+            )
             fields = lib.shmb_codec_fields(self._codec, count)
             return values_of(fields, count[0]), dtype_of(wanted[0])
 

@@ -17,9 +17,13 @@ def _encode(context: Any, side: int, fields: Any, count: int, want: int, sink: A
     try:
         serdes: SerDes = ffi.from_handle(context)
         values = values_of(fields, count)
-        data = serdes.encode_advice(values) if side else serdes.encode_request(values, dtype_of(want))
+        data = (
+            serdes.encode_advice(values) if side else serdes.encode_request(values, dtype_of(want))
+        )
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise TypeError(f"expected bytes of {type(serdes).__name__}, found {type(data).__name__}")
+            raise TypeError(
+                f"expected bytes of {type(serdes).__name__}, found {type(data).__name__}"
+            )
         data = bytes(data)
         to = lib.shmb_sink_bytes(sink, len(data))
         if to != ffi.NULL:
@@ -59,6 +63,10 @@ def register(name: str, serdes: SerDes) -> None:
     )
     status = lib.shmb_register_serdes(struct)
     if status:
-        why = "the core's registry is full" if status == lib.SHMB_NO_MEMORY else "its name is taken or empty"
+        why = (
+            "the core's registry is full"
+            if status == lib.SHMB_NO_MEMORY
+            else "its name is taken or empty"
+        )
         raise_status(status, f"the SerDes {name!r} cannot be registered: {why}")
     _kept.append((text, handle, struct))

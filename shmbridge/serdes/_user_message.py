@@ -57,7 +57,9 @@ def _leaves(message: Any, path: tuple[Any, ...], above: tuple[Any, ...]) -> dict
     found: dict[str, Leaf] = {}
     for field in message.fields:
         repeated, prefix = _repeated(field), ".".join([*(step.name for step in path), field.name])
-        if field.message_type is None and not (repeated and field.type == FieldDescriptor.TYPE_BYTES):
+        if field.message_type is None and not (
+            repeated and field.type == FieldDescriptor.TYPE_BYTES
+        ):
             found[prefix] = Leaf(path, field, repeated)
         elif repeated or field.type == FieldDescriptor.TYPE_GROUP or field.message_type in above:
             what = (
@@ -109,8 +111,14 @@ class UserMessage:
         for name, leaf in self._leaves.items():
             holder = message
             for step in leaf.path:
-                holder = getattr(holder, step.name) if holder is not None and holder.HasField(step.name) else None
-            if holder is not None and (not leaf.field.has_presence or holder.HasField(leaf.field.name)):
+                holder = (
+                    getattr(holder, step.name)
+                    if holder is not None and holder.HasField(step.name)
+                    else None
+                )
+            if holder is not None and (
+                not leaf.field.has_presence or holder.HasField(leaf.field.name)
+            ):
                 found[name] = _value(leaf, getattr(holder, leaf.field.name))
         return found
 
@@ -140,7 +148,10 @@ def _put(name: str, holder: Any, leaf: Leaf, value: Any) -> None:
 
 def _python_value(name: str, leaf: Leaf, field: tensor.Field) -> Any:
     """What protobuf takes: the value of one field, exactly."""
-    fits, values = field.kind == lib.SHMB_TENSOR and field.values.ndim == leaf.repeated, field.values
+    fits, values = (
+        field.kind == lib.SHMB_TENSOR and field.values.ndim == leaf.repeated,
+        field.values,
+    )
     dtype = DTYPES.get(leaf.field.cpp_type)
     if leaf.field.type == FieldDescriptor.TYPE_STRING:
         if field.kind == (lib.SHMB_STRINGS if leaf.repeated else lib.SHMB_STRING):
@@ -149,7 +160,8 @@ def _python_value(name: str, leaf: Leaf, field: tensor.Field) -> Any:
         if field.kind == lib.SHMB_TENSOR and field.code == lib.SHMB_UINT8 and values.ndim == 1:
             return values.tobytes()
     elif fits and (
-        values.dtype.kind in CATEGORIES[dtype.kind] or (dtype.kind == "f" and values.dtype.name == "bfloat16")
+        values.dtype.kind in CATEGORIES[dtype.kind]
+        or (dtype.kind == "f" and values.dtype.name == "bfloat16")
     ):
         exact = tensor.exactly(field, tensor.code_of(dtype, name))
         if exact is None:
@@ -157,9 +169,11 @@ def _python_value(name: str, leaf: Leaf, field: tensor.Field) -> Any:
                 f'"{name}": {_some(values)} of dtype {values.dtype} is not exactly a {dtype}, which the message has: convert it, e.g. with numpy.{dtype}'
             )
         return exact.values.tolist()
-    found = {lib.SHMB_STRING: "a str", lib.SHMB_STRINGS: "a list of str", lib.SHMB_RAGGED: "a ragged list"}.get(
-        field.kind, f"{values.dtype}{list(values.shape)}"
-    )
+    found = {
+        lib.SHMB_STRING: "a str",
+        lib.SHMB_STRINGS: "a list of str",
+        lib.SHMB_RAGGED: "a ragged list",
+    }.get(field.kind, f"{values.dtype}{list(values.shape)}")
     raise MismatchError(f'"{name}": expected {leaf}, found {found}')
 
 

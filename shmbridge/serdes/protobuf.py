@@ -15,7 +15,13 @@ import numpy as np
 
 from shmbridge import tensor
 from shmbridge._native import lib
-from shmbridge.errors import CorruptError, InvalidError, TooLargeError, UnsupportedError, raise_status
+from shmbridge.errors import (
+    CorruptError,
+    InvalidError,
+    TooLargeError,
+    UnsupportedError,
+    raise_status,
+)
 
 try:
     from google.protobuf.message import DecodeError, EncodeError
@@ -36,7 +42,9 @@ def parse(kind: Any, data: bytes) -> Any:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise CorruptError(f"expected the bytes of a protobuf message {kind.DESCRIPTOR.full_name}: {error}") from error
+        raise CorruptError(
+            f"expected the bytes of a protobuf message {kind.DESCRIPTOR.full_name}: {error}"
+        ) from error
 
 
 def _write(name: str, value: Any) -> Any:
@@ -83,7 +91,9 @@ def _read(field: Any) -> Any:
         lib.SHMB_RAGGED: {"dims", "data", "offsets"},
     }.get(field.kind)
     if known is None or has - known:
-        raise InvalidError(f"no field of kind {field.kind} has {', '.join(sorted(has)) or 'nothing'}")
+        raise InvalidError(
+            f"no field of kind {field.kind} has {', '.join(sorted(has)) or 'nothing'}"
+        )
     if field.kind == lib.SHMB_TENSOR:
         return _array(field)[()]
     if field.kind == lib.SHMB_RAGGED:
@@ -102,7 +112,8 @@ class Protobuf(SerDes):
 
     def __init__(self, request: Any = None, advice: Any = None) -> None:
         self._request, self._advice = (
-            UserMessage(_import(kind) if isinstance(kind, str) else kind) if kind else None for kind in (request, advice)
+            UserMessage(_import(kind) if isinstance(kind, str) else kind) if kind else None
+            for kind in (request, advice)
         )
 
     def encode(self, fields: Mapping[str, Any]) -> bytes:
@@ -135,13 +146,17 @@ def _encode(user: UserMessage | None, fields: Mapping[str, Any], want: int) -> b
     if user:
         message = user.of(fields)
     else:
-        message = schema.Message(fields=[_write(name, value) for name, value in fields.items()], want=want)
+        message = schema.Message(
+            fields=[_write(name, value) for name, value in fields.items()], want=want
+        )
     try:
         return bytes(message.SerializeToString())
     except (EncodeError, ValueError) as error:
         if message.IsInitialized():
             raise TooLargeError(f"protobuf holds messages of less than 2 GiB: {error}") from error
-        raise InvalidError(f"a required field is missing: {', '.join(message.FindInitializationErrors())}") from error
+        raise InvalidError(
+            f"a required field is missing: {', '.join(message.FindInitializationErrors())}"
+        ) from error
 
 
 def _decode(user: UserMessage | None, data: bytes) -> tuple[dict[str, Any], np.dtype[Any] | None]:

@@ -30,21 +30,21 @@
 #define THREAD_SANITIZER 1
 #endif
 
-#define CHECK(condition)                                                                 \
-    do {                                                                                 \
-        if (!(condition)) {                                                              \
-            fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__, #condition);     \
-            exit(1);                                                                     \
-        }                                                                                \
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__, #condition);               \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
-#define CHECK_STATUS(r, call, expected)                                                                              \
-    do {                                                                                                             \
-        int status_ = (int)(call);                                                                                   \
-        if (status_ != (int)(expected)) {                                                                            \
-            fprintf(stderr, "%s:%d: %s gave %d (%s), expected %d\n", __FILE__, __LINE__, #call, status_,              \
-                    shmb_error_message(r), (int)(expected));                                                         \
-            exit(1);                                                                                                 \
-        }                                                                                                            \
+#define CHECK_STATUS(r, call, expected)                                                            \
+    do {                                                                                           \
+        int status_ = (int)(call);                                                                 \
+        if (status_ != (int)(expected)) {                                                          \
+            fprintf(stderr, "%s:%d: %s gave %d (%s), expected %d\n", __FILE__, __LINE__, #call,    \
+                    status_, shmb_error_message(r), (int)(expected));                              \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
 struct bridge {
@@ -66,8 +66,8 @@ static inline void bridge_unlink(struct bridge *b) {
     }
 }
 
-static inline void bridge_open_session(struct bridge *b, const char *name, shmb_plan plan, shmb_wait wait,
-                                       const uint8_t *session) {
+static inline void bridge_open_session(struct bridge *b, const char *name, shmb_plan plan,
+                                       shmb_wait wait, const uint8_t *session) {
     char path[NAME_ROOM];
     snprintf(b->name, sizeof b->name, "%s-%d", name, (int)getpid());
     b->plan = plan;
@@ -90,7 +90,8 @@ static inline void bridge_open_session(struct bridge *b, const char *name, shmb_
     shmb_segment_name(b->name, NULL, path);
     snprintf(to, sizeof to, "/dev/shm%s", path);
 #ifdef THREAD_SANITIZER
-    pthread_mutex_lock(&mappings_mutex); /* it does not know that rename orders what came before it */
+    pthread_mutex_lock(
+        &mappings_mutex); /* it does not know that rename orders what came before it */
     pthread_mutex_unlock(&mappings_mutex);
 #endif
     CHECK(rename(from, to) == 0);
@@ -125,7 +126,8 @@ static inline void bridge_echo(struct bridge *b, int64_t key) {
     for (int64_t i = 0; i < m->count; i++) {
         const shmb_tensor *t = &m->tensors[i];
         int64_t *offsets = NULL;
-        void *to = shmb_host_reply_add(b->host, key, t->name, t->dtype, t->kind, t->rank, t->dims, &offsets);
+        void *to = shmb_host_reply_add(b->host, key, t->name, t->dtype, t->kind, t->rank, t->dims,
+                                       &offsets);
         if (t->offsets) memcpy(offsets, t->offsets, (size_t)(t->dims[0] + 1) * sizeof *offsets);
         if (t->size) memcpy(to, t->data, (size_t)t->size * shmb_dtype_size(t->dtype));
     }
@@ -139,9 +141,12 @@ static inline void bridge_answer(struct bridge *b, int64_t key) {
     const shmb_tensor *t = m && m->count ? &m->tensors[0] : NULL;
     if (t && strcmp(t->name, "echo") == 0) bridge_echo(b, key);
     else if (!t || t->size < 1) shmb_host_reply_i64(b->host, key, false, 0);
-    else if (t->dtype == SHMB_FLOAT32) shmb_host_reply_f64(b->host, key, false, (double)*(const float *)t->data + 1);
-    else if (t->dtype == SHMB_INT64) shmb_host_reply_i64(b->host, key, false, *(const int64_t *)t->data + 1);
-    else if (t->dtype == SHMB_INT32) shmb_host_reply_i64(b->host, key, false, *(const int32_t *)t->data + 1);
+    else if (t->dtype == SHMB_FLOAT32)
+        shmb_host_reply_f64(b->host, key, false, (double)*(const float *)t->data + 1);
+    else if (t->dtype == SHMB_INT64)
+        shmb_host_reply_i64(b->host, key, false, *(const int64_t *)t->data + 1);
+    else if (t->dtype == SHMB_INT32)
+        shmb_host_reply_i64(b->host, key, false, *(const int32_t *)t->data + 1);
     else shmb_host_reply_error(b->host, key, false, SHMB_MODEL, "unknown dtype", 13);
 }
 

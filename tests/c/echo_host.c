@@ -12,10 +12,12 @@ static void echo(shmb_host *h, int64_t key, const shmb_message *m) {
     for (int64_t i = 0; i < m->count; i++) {
         const shmb_tensor *t = &m->tensors[i];
         int64_t *offsets = NULL;
-        void *to = shmb_host_reply_add(h, key, t->name, t->dtype, t->kind, t->rank, t->dims, &offsets);
+        void *to =
+            shmb_host_reply_add(h, key, t->name, t->dtype, t->kind, t->rank, t->dims, &offsets);
         size_t bytes = (size_t)t->size * shmb_dtype_size(t->dtype);
         if (to && bytes) memcpy(to, t->data, bytes);
-        if (offsets && t->offsets) memcpy(offsets, t->offsets, ((size_t)t->dims[0] + 1) * sizeof *offsets);
+        if (offsets && t->offsets)
+            memcpy(offsets, t->offsets, ((size_t)t->dims[0] + 1) * sizeof *offsets);
     }
     shmb_status status = shmb_host_reply_send(h, key, false);
     if (status) shmb_host_reply_error(h, key, false, status, "could not echo", 14);
@@ -30,7 +32,8 @@ static void *serve(void *context) {
         if (!m) continue;
         const shmb_tensor *t = m->tensors;
         const char *command = m->count ? t->name : "";
-        if (strcmp(command, "number") == 0) shmb_host_reply_i64(h, key, false, *(const int64_t *)t->data);
+        if (strcmp(command, "number") == 0)
+            shmb_host_reply_i64(h, key, false, *(const int64_t *)t->data);
         else if (strcmp(command, "fail") == 0)
             shmb_host_reply_error(h, key, false, SHMB_MODEL, t->data, (size_t)t->size);
         else if (strcmp(command, "slow") != 0) echo(h, key, m);

@@ -11,9 +11,10 @@ struct llvm_channel {
     int in, out;
 };
 
-static const char llvm_header[] = "{\"features\":[{\"name\":\"li_size\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"
-                                  "{\"name\":\"weight\",\"type\":\"float\",\"port\":0,\"shape\":[1]}],"
-                                  "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n{\"context\":\"main\"}\n";
+static const char llvm_header[] =
+    "{\"features\":[{\"name\":\"li_size\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"
+    "{\"name\":\"weight\",\"type\":\"float\",\"port\":0,\"shape\":[1]}],"
+    "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n{\"context\":\"main\"}\n";
 
 /* The environment stands before a compiler's main, so this starts the program again with it. */
 static inline void llvm_environment(char **argv) {
@@ -24,7 +25,9 @@ static inline void llvm_environment(char **argv) {
     CHECK(!"to start again");
 }
 
-static inline void llvm_write(int fd, const void *bytes, size_t size) { CHECK(write(fd, bytes, size) == (ssize_t)size); }
+static inline void llvm_write(int fd, const void *bytes, size_t size) {
+    CHECK(write(fd, bytes, size) == (ssize_t)size);
+}
 
 static inline void llvm_open_ends(struct llvm_channel *c) {
     c->in = open(PREFIX ".priority.in", O_RDONLY | O_CLOEXEC);

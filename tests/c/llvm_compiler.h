@@ -9,25 +9,25 @@
 
 #include "protocol.h"
 
-#define CHECK(condition)                                                             \
-    do {                                                                             \
-        if (!(condition)) {                                                          \
-            fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                                 \
-        }                                                                            \
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__, #condition);               \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
-#define INLINING_HEADER                                                                     \
-    "{\"features\":[{\"name\":\"callee_users\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}," \
-    "{\"name\":\"inlining_default\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"           \
+#define INLINING_HEADER                                                                            \
+    "{\"features\":[{\"name\":\"callee_users\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"    \
+    "{\"name\":\"inlining_default\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"              \
     "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n"
-#define EVICTION_HEADER                                                               \
-    "{\"features\":[{\"name\":\"progress\",\"type\":\"float\",\"port\":0,\"shape\":[1]}," \
-    "{\"name\":\"mask\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1,33]}],"              \
+#define EVICTION_HEADER                                                                            \
+    "{\"features\":[{\"name\":\"progress\",\"type\":\"float\",\"port\":0,\"shape\":[1]},"          \
+    "{\"name\":\"mask\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1,33]}],"                       \
     "\"advice\":{\"name\":\"index_to_evict\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n"
-#define PRIORITY_HEADER                                                                 \
-    "{\"features\":[{\"name\":\"li_size\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"  \
-    "{\"name\":\"weight\",\"type\":\"float\",\"port\":0,\"shape\":[1]}],"                   \
+#define PRIORITY_HEADER                                                                            \
+    "{\"features\":[{\"name\":\"li_size\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"         \
+    "{\"name\":\"weight\",\"type\":\"float\",\"port\":0,\"shape\":[1]}],"                          \
     "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n"
 
 /* ---- The policy: a runner whose advice is what the test says ---- */
@@ -43,7 +43,8 @@ static struct policy {
     char seen[1024]; /* the last question: "name=first value, ..." */
 } policy;
 
-static shmb_status policy_open(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+static shmb_status policy_open(void *context, const char *where, const shmb_options *options,
+                               void **state, shmb_sink *failure) {
     (void)context, (void)where, (void)options, (void)failure;
     *state = NULL;
     return SHMB_OK;
@@ -53,28 +54,38 @@ static void policy_see(const shmb_tensor *t) {
     size_t used = strlen(policy.seen);
     char *to = policy.seen + used;
     size_t room = sizeof policy.seen - used;
-    if (t->kind == SHMB_STRING) snprintf(to, room, "%s='%.*s' ", t->name, (int)t->size, (const char *)t->data);
-    else if (t->dtype == SHMB_FLOAT32) snprintf(to, room, "%s[%d]=%g ", t->name, (int)t->size, (double)*(const float *)t->data);
+    if (t->kind == SHMB_STRING)
+        snprintf(to, room, "%s='%.*s' ", t->name, (int)t->size, (const char *)t->data);
+    else if (t->dtype == SHMB_FLOAT32)
+        snprintf(to, room, "%s[%d]=%g ", t->name, (int)t->size, (double)*(const float *)t->data);
     else snprintf(to, room, "%s[%d]=%lld ", t->name, (int)t->size, *(const long long *)t->data);
 }
 
-static shmb_status policy_evaluate(void *state, const shmb_tensor *features, int64_t count, shmb_dtype want, double deadline, shmb_sink *advice) {
+static shmb_status policy_evaluate(void *state, const shmb_tensor *features, int64_t count,
+                                   shmb_dtype want, double deadline, shmb_sink *advice) {
     (void)state, (void)deadline, (void)want;
     policy.questions++;
     policy.seen[0] = 0;
     for (int64_t i = 0; i < count; i++) policy_see(&features[i]);
     if (policy.fails) return shmb_sink_fail(advice, policy.fails, "the policy says why");
     for (int i = 0; i < policy.fields; i++) {
-        char *to = shmb_sink_field(advice, i ? "more" : "advice", policy.dtype, SHMB_TENSOR, policy.rank, policy.dims, NULL);
+        char *to = shmb_sink_field(advice, i ? "more" : "advice", policy.dtype, SHMB_TENSOR,
+                                   policy.rank, policy.dims, NULL);
         CHECK(to);
-        for (int64_t k = 0, n = policy.rank ? policy.dims[0] : 1; k < n; k++, to += shmb_dtype_size(policy.dtype))
-            memcpy(to, policy.dtype == SHMB_FLOAT32 ? (void *)&policy.f : (void *)&policy.i, shmb_dtype_size(policy.dtype));
+        for (int64_t k = 0, n = policy.rank ? policy.dims[0] : 1; k < n;
+             k++, to += shmb_dtype_size(policy.dtype))
+            memcpy(to, policy.dtype == SHMB_FLOAT32 ? (void *)&policy.f : (void *)&policy.i,
+                   shmb_dtype_size(policy.dtype));
     }
     return SHMB_OK;
 }
 
-static inline void policy_advises(int64_t i) { policy = (struct policy){.dtype = SHMB_INT64, .i = i, .fields = 1}; }
-static inline void policy_prefers(float f) { policy = (struct policy){.dtype = SHMB_FLOAT32, .f = f, .fields = 1}; }
+static inline void policy_advises(int64_t i) {
+    policy = (struct policy){.dtype = SHMB_INT64, .i = i, .fields = 1};
+}
+static inline void policy_prefers(float f) {
+    policy = (struct policy){.dtype = SHMB_FLOAT32, .f = f, .fields = 1};
+}
 static inline void policy_fails(shmb_status status) { policy = (struct policy){.fails = status}; }
 
 /* ---- The compiler ---- */
@@ -87,7 +98,8 @@ struct compiler {
 };
 
 static inline struct compiler compiler_start(const char *fallback) {
-    static const shmb_runner_kind kind = {.size = sizeof kind, .scheme = "policy", .open = policy_open, .evaluate = policy_evaluate};
+    static const shmb_runner_kind kind = {
+        .size = sizeof kind, .scheme = "policy", .open = policy_open, .evaluate = policy_evaluate};
     struct compiler c = {0};
     CHECK(shmb_register_runner(&kind) == SHMB_OK);
     CHECK(shmb_open("policy://", NULL, &c.runner) == SHMB_OK);
@@ -111,13 +123,18 @@ static inline int compiler_says(struct compiler *c, const void *bytes, size_t si
         got = llvm_protocol.feed(c->state, at, n, &used, c->runner, &want, &c->error);
         CHECK(used <= n && (got != MORE || used == n));
         at += used;
-        if (got == ASK) CHECK(llvm_protocol.answer(c->state, c->runner, shmb_evaluate_as(c->runner, want), &c->answer) == SHMB_OK);
-        if (got == GIVEN) CHECK(llvm_protocol.answer(c->state, NULL, SHMB_DROPPED, &c->answer) == SHMB_OK);
+        if (got == ASK)
+            CHECK(llvm_protocol.answer(c->state, c->runner, shmb_evaluate_as(c->runner, want),
+                                       &c->answer) == SHMB_OK);
+        if (got == GIVEN)
+            CHECK(llvm_protocol.answer(c->state, NULL, SHMB_DROPPED, &c->answer) == SHMB_OK);
     }
     return got;
 }
 
-static inline int compiler_line(struct compiler *c, const char *line) { return compiler_says(c, line, strlen(line), SIZE_MAX); }
+static inline int compiler_line(struct compiler *c, const char *line) {
+    return compiler_says(c, line, strlen(line), SIZE_MAX);
+}
 
 /* One observation, its answer in the first bytes of c->answer. */
 static inline void compiler_observes(struct compiler *c, const void *tensors, size_t size) {
@@ -142,7 +159,9 @@ static inline int64_t compiler_inlines(struct compiler *c, int64_t users, int64_
 /* allowed: bit i for mask[i]. */
 static inline int64_t compiler_evicts(struct compiler *c, uint64_t allowed) {
     unsigned char tensors[sizeof(float) + 33 * sizeof(int64_t)] = {0};
-    for (int i = 0; i < 33; i++) memcpy(tensors + sizeof(float) + (size_t)i * sizeof(int64_t), &(int64_t){allowed >> i & 1}, sizeof(int64_t));
+    for (int i = 0; i < 33; i++)
+        memcpy(tensors + sizeof(float) + (size_t)i * sizeof(int64_t), &(int64_t){allowed >> i & 1},
+               sizeof(int64_t));
     compiler_observes(c, tensors, sizeof tensors);
     return answer_i64(c);
 }

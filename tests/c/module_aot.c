@@ -50,10 +50,16 @@ static void close_model(void *state) {
 }
 
 static const int64_t any[] = {-1}, wrong[] = {-2}, huge[] = {INT64_MAX, 3};
-static const shmb_port in[] = {{"x", SHMB_FLOAT32, 1, any}}, twice[] = {{"x", SHMB_FLOAT32, 1, any}, {"x", SHMB_FLOAT32, 1, any}};
-static const shmb_port unnamed[] = {{NULL, SHMB_FLOAT32, 1, any}}, odd[] = {{"x", (shmb_dtype)77, 1, any}}, deep[] = {{"x", SHMB_FLOAT32, 9, any}};
-static const shmb_port nowhere[] = {{"x", SHMB_FLOAT32, 1, NULL}}, negative[] = {{"x", SHMB_FLOAT32, 1, wrong}}, empty[] = {{"", SHMB_FLOAT32, 1, any}};
-static const shmb_port out[] = {{"sum", SHMB_FLOAT32, 0, NULL}, {"doubled", SHMB_FLOAT32, 1, any}}, large[] = {{"y", SHMB_FLOAT32, 2, huge}};
+static const shmb_port in[] = {{"x", SHMB_FLOAT32, 1, any}},
+                       twice[] = {{"x", SHMB_FLOAT32, 1, any}, {"x", SHMB_FLOAT32, 1, any}};
+static const shmb_port unnamed[] = {{NULL, SHMB_FLOAT32, 1, any}},
+                       odd[] = {{"x", (shmb_dtype)77, 1, any}},
+                       deep[] = {{"x", SHMB_FLOAT32, 9, any}};
+static const shmb_port nowhere[] = {{"x", SHMB_FLOAT32, 1, NULL}},
+                       negative[] = {{"x", SHMB_FLOAT32, 1, wrong}},
+                       empty[] = {{"", SHMB_FLOAT32, 1, any}};
+static const shmb_port out[] = {{"sum", SHMB_FLOAT32, 0, NULL}, {"doubled", SHMB_FLOAT32, 1, any}},
+                       large[] = {{"y", SHMB_FLOAT32, 2, huge}};
 
 __attribute__((visibility("default"))) const shmb_model *shmb_model_entry(void) {
     static const struct {
@@ -69,7 +75,8 @@ __attribute__((visibility("default"))) const shmb_model *shmb_model_entry(void) 
         {"empty name", {sizeof(shmb_model), 1, 2, empty, out, open_model, run, close_model}},
         {"dtype", {sizeof(shmb_model), 1, 2, odd, out, open_model, run, close_model}},
         {"rank", {sizeof(shmb_model), 1, 2, deep, out, open_model, run, close_model}},
-        {"no dims of a port", {sizeof(shmb_model), 1, 2, nowhere, out, open_model, run, close_model}},
+        {"no dims of a port",
+         {sizeof(shmb_model), 1, 2, nowhere, out, open_model, run, close_model}},
         {"negative", {sizeof(shmb_model), 1, 2, negative, out, open_model, run, close_model}},
         {"no outputs", {sizeof(shmb_model), 1, 0, in, out, open_model, run, close_model}},
         {"too large", {sizeof(shmb_model), 1, 1, in, large, open_model, run, close_model}},

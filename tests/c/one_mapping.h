@@ -19,13 +19,15 @@ static struct {
     int users;
 } mappings[MAPPINGS];
 
-static inline void *map_once(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
+static inline void *map_once(void *at, size_t size, int protection, int flags, int fd,
+                             off_t offset) {
     struct stat st;
     void *base = MAP_FAILED;
     if (fstat(fd, &st) != 0) return base;
     pthread_mutex_lock(&mappings_mutex);
     int i = 0;
-    while (i < MAPPINGS && !(mappings[i].users && mappings[i].file == st.st_ino && mappings[i].process == getpid()))
+    while (i < MAPPINGS &&
+           !(mappings[i].users && mappings[i].file == st.st_ino && mappings[i].process == getpid()))
         i++;
     if (i == MAPPINGS) {
         for (i = 0; mappings[i].users; i++) continue;
@@ -42,7 +44,8 @@ static inline void *map_once(void *at, size_t size, int protection, int flags, i
 static inline int unmap_once(void *base, size_t size) {
     pthread_mutex_lock(&mappings_mutex);
     for (int i = 0; i < MAPPINGS; i++)
-        if (mappings[i].users && mappings[i].base == base && --mappings[i].users == 0) munmap(base, size);
+        if (mappings[i].users && mappings[i].base == base && --mappings[i].users == 0)
+            munmap(base, size);
     pthread_mutex_unlock(&mappings_mutex);
     return 0;
 }

@@ -46,7 +46,8 @@ static inline void pipes_hang_up(struct pipes *p) {
 
 static inline void pipes_remove(struct pipes *p) {
     pipes_hang_up(p);
-    CHECK(unlink(pipes_name(p, "in")) == 0 && unlink(pipes_name(p, "out")) == 0 && rmdir(p->directory) == 0);
+    CHECK(unlink(pipes_name(p, "in")) == 0 && unlink(pipes_name(p, "out")) == 0 &&
+          rmdir(p->directory) == 0);
 }
 
 static inline void pipes_await(int fd, short events) {
@@ -80,7 +81,8 @@ static inline void pipes_write(const struct pipes *p, const void *bytes, size_t 
     }
 }
 
-static inline void pipes_write_frame(const struct pipes *p, uint64_t flag, const void *bytes, size_t size) {
+static inline void pipes_write_frame(const struct pipes *p, uint64_t flag, const void *bytes,
+                                     size_t size) {
     uint64_t length = size | flag;
     pipes_write(p, &length, sizeof length);
     pipes_write(p, bytes, size);
@@ -94,7 +96,9 @@ static inline shmb_runner *pipes_connect(const struct pipes *p) {
     return r;
 }
 
-static inline void pipes_fill(shmb_runner *r, const char *text) { memcpy(shmb_feature_u8(r, "x", (int64_t)strlen(text)), text, strlen(text)); }
+static inline void pipes_fill(shmb_runner *r, const char *text) {
+    memcpy(shmb_feature_u8(r, "x", (int64_t)strlen(text)), text, strlen(text));
+}
 
 static inline void pipes_start(shmb_runner *r, const char *text) {
     pipes_fill(r, text);
@@ -129,7 +133,8 @@ static inline void relayed_open(struct relayed *s, const char *name) {
     bridge_open(&s->bridge, name, small_plan, SHMB_WAIT_BLOCK);
     pipes_make(&s->pipes, "");
     CHECK((s->relay = shmb_relay_new()));
-    shmb_status status = shmb_relay_add(s->relay, s->pipes.path, "frames", "bytes", 1 << 20, bridge_connect(&s->bridge, "wait=block"));
+    shmb_status status = shmb_relay_add(s->relay, s->pipes.path, "frames", "bytes", 1 << 20,
+                                        bridge_connect(&s->bridge, "wait=block"));
     if (status) fprintf(stderr, "%s\n", shmb_relay_error(s->relay));
     CHECK(!status);
 }
@@ -142,7 +147,8 @@ static inline void relayed_close(struct relayed *s) {
 
 /* The next question's key; -1 when none comes within so long. */
 static inline int64_t relayed_receive(struct relayed *s, int milliseconds) {
-    for (int64_t until = clock_ns() + (int64_t)milliseconds * 1000000, left; (left = until - clock_ns()) > 0;) {
+    for (int64_t until = clock_ns() + (int64_t)milliseconds * 1000000, left;
+         (left = until - clock_ns()) > 0;) {
         int64_t key = shmb_relay_receive(s->relay, s->bridge.host, left);
         if (key >= 0) return key;
         CHECK(key == -SHMB_TIMEOUT || key == -SHMB_INTERRUPTED);
@@ -156,7 +162,8 @@ static inline void relayed_answer(struct relayed *s, int64_t key) {
     CHECK(m && m->count == 1 && m->tensors[0].dtype == SHMB_UINT8);
     int64_t size = m->tensors[0].size + 1;
     CHECK(shmb_host_reply_begin(s->bridge.host, key) == SHMB_OK);
-    char *to = shmb_host_reply_add(s->bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1, &size, NULL);
+    char *to =
+        shmb_host_reply_add(s->bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1, &size, NULL);
     memcpy(to, m->tensors[0].data, (size_t)size - 1);
     to[size - 1] = '!';
     CHECK(shmb_host_reply_send(s->bridge.host, key, false) == SHMB_OK);

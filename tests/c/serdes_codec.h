@@ -7,14 +7,14 @@
 #include "bridge.h"
 #include "message.h"
 
-#define CHECK_CODEC(c, call, expected)                                                                                 \
-    do {                                                                                                               \
-        int status_ = (int)(call);                                                                                     \
-        if (status_ != (int)(expected)) {                                                                              \
-            fprintf(stderr, "%s:%d: %s gave %d (%s), expected %d\n", __FILE__, __LINE__, #call, status_,               \
-                    status_ ? shmb_codec_error(c) : "", (int)(expected));                                              \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
+#define CHECK_CODEC(c, call, expected)                                                             \
+    do {                                                                                           \
+        int status_ = (int)(call);                                                                 \
+        if (status_ != (int)(expected)) {                                                          \
+            fprintf(stderr, "%s:%d: %s gave %d (%s), expected %d\n", __FILE__, __LINE__, #call,    \
+                    status_, status_ ? shmb_codec_error(c) : "", (int)(expected));                 \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
 static inline shmb_codec *codec_new(const char *serdes) {
@@ -24,8 +24,8 @@ static inline shmb_codec *codec_new(const char *serdes) {
 }
 
 /* Adds a tensor with these elements. */
-static inline void codec_put(shmb_codec *c, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims,
-                             const void *data) {
+static inline void codec_put(shmb_codec *c, const char *name, shmb_dtype dtype, int32_t rank,
+                             const int64_t *dims, const void *data) {
     size_t bytes = shmb_dtype_size(dtype);
     for (int i = 0; i < rank; i++) bytes *= (size_t)dims[i];
     void *to = shmb_codec_add(c, name, dtype, SHMB_TENSOR, rank, dims, NULL);
@@ -34,7 +34,8 @@ static inline void codec_put(shmb_codec *c, const char *name, shmb_dtype dtype, 
 }
 
 /* Adds a string, or with count >= 0 a list of strings. */
-static inline void codec_put_texts(shmb_codec *c, const char *name, int count, const char *const *texts) {
+static inline void codec_put_texts(shmb_codec *c, const char *name, int count,
+                                   const char *const *texts) {
     int64_t bytes = 0, *offsets = NULL, n = count < 0 ? 1 : count;
     for (int64_t i = 0; i < n; i++) bytes += (int64_t)strlen(texts[i]);
     char *to = shmb_codec_add(c, name, SHMB_UINT8, count < 0 ? SHMB_STRING : SHMB_STRINGS, 1,
@@ -55,13 +56,14 @@ static inline void expect_bytes(shmb_codec *c, shmb_side side, const void *expec
     size_t found;
     CHECK_CODEC(c, shmb_codec_encode(c, side, SHMB_ANY, &bytes, &found), SHMB_OK);
     if (found == size && memcmp(bytes, expected, size) == 0) return;
-    fprintf(stderr, "expected %zu bytes: %.*s\nfound %zu: %.*s\n", size, (int)size, (const char *)expected, found,
-            (int)found, (const char *)bytes);
+    fprintf(stderr, "expected %zu bytes: %.*s\nfound %zu: %.*s\n", size, (int)size,
+            (const char *)expected, found, (int)found, (const char *)bytes);
     exit(1);
 }
 
 /* Decodes private bytes of exactly that size, so that a sanitizer sees what is read beyond them. */
-static inline shmb_status codec_decode(shmb_codec *c, shmb_side side, const void *bytes, size_t size, shmb_dtype want) {
+static inline shmb_status codec_decode(shmb_codec *c, shmb_side side, const void *bytes,
+                                       size_t size, shmb_dtype want) {
     uint8_t *copy = malloc(size + !size);
     CHECK(copy);
     memcpy(copy, bytes, size);
@@ -81,13 +83,14 @@ static inline const shmb_tensor *codec_field(const shmb_codec *c, int64_t index)
 static inline void expect_equal(const shmb_tensor *a, const shmb_tensor *b) {
     if (a->dtype != b->dtype || a->kind != b->kind || a->rank != b->rank || a->size != b->size)
         fprintf(stderr, "expected %s of kind %d, rank %d, %lld elements; found %s, %d, %d, %lld\n",
-                shmb_dtype_name(a->dtype), (int)a->kind, a->rank, (long long)a->size, shmb_dtype_name(b->dtype),
-                (int)b->kind, b->rank, (long long)b->size);
+                shmb_dtype_name(a->dtype), (int)a->kind, a->rank, (long long)a->size,
+                shmb_dtype_name(b->dtype), (int)b->kind, b->rank, (long long)b->size);
     CHECK(a->dtype == b->dtype && a->kind == b->kind && a->rank == b->rank && a->size == b->size &&
           (!a->offsets) == (!b->offsets));
     size_t dims = (size_t)a->rank + (a->offsets != NULL);
     CHECK(!dims || memcmp(a->dims, b->dims, dims * sizeof *a->dims) == 0);
-    CHECK(!a->offsets || memcmp(a->offsets, b->offsets, ((size_t)a->dims[0] + 1) * sizeof *a->offsets) == 0);
+    CHECK(!a->offsets ||
+          memcmp(a->offsets, b->offsets, ((size_t)a->dims[0] + 1) * sizeof *a->offsets) == 0);
     CHECK(!a->size || memcmp(a->data, b->data, (size_t)a->size * shmb_dtype_size(a->dtype)) == 0);
 }
 

@@ -11,11 +11,13 @@ int main(void) {
         shmb_set_i64(r, "x", i);
         int64_t key = bridge_ask(&b, r, SHMB_ANY), *offsets;
         CHECK(shmb_host_reply_begin(b.host, key) == SHMB_OK);
-        *(int64_t *)shmb_host_reply_add(b.host, key, "decision", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL) = i;
-        float *p = shmb_host_reply_add(b.host, key, "probabilities", SHMB_FLOAT32, SHMB_TENSOR, 1, &(int64_t){2}, NULL);
+        *(int64_t *)shmb_host_reply_add(b.host, key, "decision", SHMB_INT64, SHMB_TENSOR, 0, NULL,
+                                        NULL) = i;
+        float *p = shmb_host_reply_add(b.host, key, "probabilities", SHMB_FLOAT32, SHMB_TENSOR, 1,
+                                       &(int64_t){2}, NULL);
         p[0] = 0.25f, p[1] = 0.75f;
-        char *text =
-            shmb_host_reply_add(b.host, key, "reasons", SHMB_UINT8, SHMB_STRINGS, 1, (const int64_t[]){2, 5}, &offsets);
+        char *text = shmb_host_reply_add(b.host, key, "reasons", SHMB_UINT8, SHMB_STRINGS, 1,
+                                         (const int64_t[]){2, 5}, &offsets);
         memcpy(text, "hotbig", 5);
         offsets[0] = 0, offsets[1] = 3, offsets[2] = 5;
         CHECK(shmb_host_reply_send(b.host, key, false) == SHMB_OK);

@@ -14,7 +14,8 @@ static void expect(const char *url, shmb_status status, const char *text) {
     shmb_runner *r;
     shmb_status found = shmb_open(url, NULL, &r);
     const char *said = shmb_error_message(r);
-    if (found != status || !strstr(said, text)) fprintf(stderr, "%s: %d \"%s\", expected %d \"%s\"\n", url, found, said, status, text);
+    if (found != status || !strstr(said, text))
+        fprintf(stderr, "%s: %d \"%s\", expected %d \"%s\"\n", url, found, said, status, text);
     assert(found == status && strstr(said, text));
     shmb_close(r);
 }
@@ -26,7 +27,8 @@ static void ask(shmb_runner *r, int64_t n, float extra) {
     assert(shmb_evaluate(r) == SHMB_OK && shmb_advice_count(r) == 2);
     shmb_tensor t;
     assert(shmb_advice(r, "sum", &t) == SHMB_OK && t.rank == 0 && *(const float *)t.data == sum);
-    assert(shmb_advice(r, "doubled", &t) == SHMB_OK && t.rank == 1 && t.dims[0] == n && (uintptr_t)t.data % 64 == 0);
+    assert(shmb_advice(r, "doubled", &t) == SHMB_OK && t.rank == 1 && t.dims[0] == n &&
+           (uintptr_t)t.data % 64 == 0);
     for (int64_t i = 0; i < n; i++) assert(((const float *)t.data)[i] == 2 * (float)(i + n));
 }
 
@@ -44,14 +46,17 @@ int main(void) {
     for (int64_t n = 1; n < 300; n += 37) ask(r, n, 5);
     ask(r, 3, 5);
     *shmb_feature_f32(r, "x", 1) = -1; /* the model's own error, after which it goes on */
-    assert(shmb_evaluate(r) == SHMB_MODEL && strcmp(shmb_error_message(r), "expected a positive x") == 0);
+    assert(shmb_evaluate(r) == SHMB_MODEL &&
+           strcmp(shmb_error_message(r), "expected a positive x") == 0);
     ask(r, 3, 5);
     shmb_feature_f64(r, "x", 1);
-    assert(shmb_evaluate(r) == SHMB_MISMATCH && strstr(shmb_error_message(r), "float32[?]") && strstr(shmb_error_message(r), "float64[1]"));
+    assert(shmb_evaluate(r) == SHMB_MISMATCH && strstr(shmb_error_message(r), "float32[?]") &&
+           strstr(shmb_error_message(r), "float64[1]"));
     shmb_close(r);
 
     pthread_t threads[8];
-    for (int i = 0; i < 8; i++) assert(pthread_create(&threads[i], NULL, many, "aot://" MODULE) == 0);
+    for (int i = 0; i < 8; i++)
+        assert(pthread_create(&threads[i], NULL, many, "aot://" MODULE) == 0);
     for (int i = 0; i < 8; i++) assert(pthread_join(threads[i], NULL) == 0);
 
     assert(chdir(MODULES) == 0); /* relative to the working directory, never the library path */
@@ -97,7 +102,8 @@ int main(void) {
         assert(setenv("AOT_CASE", lies[i], 1) == 0);
         assert(shmb_open("aot://" MODULE, NULL, &r) == SHMB_OK);
         *shmb_feature_f32(r, "x", 1) = 1;
-        assert(shmb_evaluate(r) == SHMB_MODEL && strstr(shmb_error_message(r), "\"doubled\"") && shmb_advice_count(r) == 0);
+        assert(shmb_evaluate(r) == SHMB_MODEL && strstr(shmb_error_message(r), "\"doubled\"") &&
+               shmb_advice_count(r) == 0);
         shmb_close(r);
     }
     return 0;

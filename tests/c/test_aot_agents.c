@@ -16,7 +16,8 @@ static shmb_status ask(shmb_runner *r, const char *agent, int before, int64_t n)
     shmb_status status = shmb_evaluate(r);
     if (status) return status;
     assert(shmb_advice(r, "sum", &t) == SHMB_OK && *(const float *)t.data == sum);
-    assert(shmb_advice(r, "doubled", &t) == SHMB_OK && t.size == n && ((const float *)t.data)[n - 1] == 2 * (float)n);
+    assert(shmb_advice(r, "doubled", &t) == SHMB_OK && t.size == n &&
+           ((const float *)t.data)[n - 1] == 2 * (float)n);
     return SHMB_OK;
 }
 
@@ -27,10 +28,12 @@ int main(void) {
         for (int before = 2; before >= 0; before--) {
             assert(ask(r, "one", before, 3) == SHMB_OK && ask(r, "two", before, 3) == SHMB_OK);
             int other = (before + 1) % 3;
-            assert(ask(r, "who", other, 3) == SHMB_MISMATCH && strstr(shmb_error_message(r), "one, two"));
+            assert(ask(r, "who", other, 3) == SHMB_MISMATCH &&
+                   strstr(shmb_error_message(r), "one, two"));
             assert(ask(r, "one", other, 3) == SHMB_OK); /* found at other places */
             assert(ask(r, "who", other, 30) == SHMB_MISMATCH);
-            assert(ask(r, "one", other, 30) == SHMB_OK && ask(r, "two", other, 30) == SHMB_OK); /* of other sizes */
+            assert(ask(r, "one", other, 30) == SHMB_OK &&
+                   ask(r, "two", other, 30) == SHMB_OK); /* of other sizes */
         }
     }
     shmb_close(r);

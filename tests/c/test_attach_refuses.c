@@ -28,17 +28,18 @@ static void expect(int fd, shmb_status status, const char *message) {
 static uint8_t whole[1 << 20];
 
 /* A superblock that says of itself what is right, but for one field. */
-#define EXPECT_BLOCK(field, value, status, message)                 \
-    do {                                                            \
-        struct superblock changed = good;                           \
-        changed.field = (value);                                    \
-        memcpy(whole, &changed, sizeof changed);                    \
-        expect(make(whole, good.size, 0600), (status), (message));  \
+#define EXPECT_BLOCK(field, value, status, message)                                                \
+    do {                                                                                           \
+        struct superblock changed = good;                                                          \
+        changed.field = (value);                                                                   \
+        memcpy(whole, &changed, sizeof changed);                                                   \
+        expect(make(whole, good.size, 0600), (status), (message));                                 \
     } while (0)
 
 int main(void) {
     struct superblock good;
-    struct geometry g = {.channels = 2, .slots = 2, .meta_bytes = {256, 256}, .body_bytes = {4096, 4096}};
+    struct geometry g = {
+        .channels = 2, .slots = 2, .meta_bytes = {256, 256}, .body_bytes = {4096, 4096}};
     CHECK(segment_plan(&g, &good) && good.size <= sizeof whole);
     snprintf(name, sizeof name, "refused-%d", (int)getpid());
     shmb_segment_name(name, NULL, path);

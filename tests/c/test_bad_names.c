@@ -26,7 +26,8 @@ int main(void) {
     expect(SHMB_INVALID, "name");
     shmb_set_i64(r, NULL, 1);
     expect(SHMB_INVALID, "name");
-    const char *const bad[] = {"\xff", "a\x80", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80"};
+    const char *const bad[] = {"\xff",     "a\x80",        "\xc0\xaf",
+                               "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         shmb_set_i64(r, bad[i], 1);
         expect(SHMB_INVALID, "UTF-8");

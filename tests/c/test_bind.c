@@ -30,7 +30,8 @@ int main(void) {
         *x += 1; /* contents survive */
         y[i % 15] += 100;
         int64_t key = bridge_ask(&b, r, SHMB_ANY);
-        CHECK(shmb_host_message(b.host, key)->bound && key >> 15 & 1); /* what is read must be copied */
+        CHECK(shmb_host_message(b.host, key)->bound &&
+              key >> 15 & 1); /* what is read must be copied */
         bridge_echo(&b, key);
         CHECK_STATUS(r, bridge_result(r), SHMB_OK);
         CHECK_STATUS(r, shmb_advice(r, "echo", &t), SHMB_OK);

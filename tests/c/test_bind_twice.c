@@ -23,7 +23,8 @@ int main(void) {
     CHECK_STATUS(r, shmb_open(server.bridge.name, NULL, &r), SHMB_OK);
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
-    CHECK(shmb_bind(r, "x", SHMB_INT64, 0, NULL)); /* private memory: after an evaluate it is too late */
+    CHECK(shmb_bind(r, "x", SHMB_INT64, 0,
+                    NULL)); /* private memory: after an evaluate it is too late */
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_INVALID);
     CHECK(strstr(shmb_error_message(r), "bind before"));
     shmb_close(r);

@@ -10,7 +10,8 @@ static void *close_soon(void *runner) {
 
 int main(void) {
     struct server s;
-    shmb_plan plan = {.channels = 16, .slots = 2, .header_bytes = 256, .request_bytes = 64, .advice_bytes = 64};
+    shmb_plan plan = {
+        .channels = 16, .slots = 2, .header_bytes = 256, .request_bytes = 64, .advice_bytes = 64};
     bridge_open(&s.bridge, "busy", plan, SHMB_WAIT_DEFAULT);
     server_run(&s);
     shmb_runner *r[17];

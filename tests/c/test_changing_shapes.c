@@ -21,7 +21,8 @@ int main(void) {
         CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT16), SHMB_OK);
         CHECK_STATUS(r, shmb_advice(r, NULL, &t), SHMB_OK);
         CHECK(t.dims[0] == dims[0] && t.dims[1] == dims[1]);
-        for (int64_t k = 0; k < size; k++) CHECK(((const int16_t *)t.data)[k] == (int16_t)(k + (int64_t)i));
+        for (int64_t k = 0; k < size; k++)
+            CHECK(((const int16_t *)t.data)[k] == (int16_t)(k + (int64_t)i));
         int flags = i == 0 ? NEW : memcmp(dims, shapes[i - 1], sizeof *shapes) != 0 ? DIMS : 0;
         CHECK(ring[i & 1].flags == flags);
     }

@@ -18,9 +18,11 @@ int main(void) {
     shmb_close(o.runner);
     server_stop(&s);
 
-    CHECK_STATUS(o.runner, shmb_open("shm://never?connect_timeout=50ms", NULL, &o.runner), SHMB_NO_HOST);
+    CHECK_STATUS(o.runner, shmb_open("shm://never?connect_timeout=50ms", NULL, &o.runner),
+                 SHMB_NO_HOST);
     shmb_close(o.runner);
-    CHECK_STATUS(o.runner, shmb_open("shm://never?connect_timeout=0", NULL, &o.runner), SHMB_NO_HOST);
+    CHECK_STATUS(o.runner, shmb_open("shm://never?connect_timeout=0", NULL, &o.runner),
+                 SHMB_NO_HOST);
     shmb_close(o.runner);
     shmb_options options = {.size = sizeof options, .connect_timeout = -1};
     CHECK_STATUS(o.runner, shmb_open("never", &options, &o.runner), SHMB_NO_HOST);

@@ -16,7 +16,8 @@ static void *ask_on(void *runner) {
 
 static void *serve_slowly(void *context) {
     struct bridge *b = context;
-    for (int64_t key; (key = shmb_host_receive(b->host, 100000000)) != -SHMB_CLOSED && key != -SHMB_INTERRUPTED;) {
+    for (int64_t key; (key = shmb_host_receive(b->host, 100000000)) != -SHMB_CLOSED &&
+                      key != -SHMB_INTERRUPTED;) {
         if (key < 0) continue;
         usleep(10000); /* the model: meanwhile the others ask */
         bridge_answer(b, key);
@@ -31,8 +32,10 @@ int main(void) {
     char url[100];
     bridge_open(&s.bridge, "busy-host", small_plan, SHMB_WAIT_DEFAULT);
     CHECK(pthread_create(&s.thread, NULL, serve_slowly, &s.bridge) == 0);
-    for (int i = 0; i < ASKERS; i++) CHECK_STATUS(askers[i], shmb_open(s.bridge.name, NULL, &askers[i]), SHMB_OK);
-    for (int i = 0; i < ASKERS; i++) CHECK(pthread_create(&threads[i], NULL, ask_on, askers[i]) == 0);
+    for (int i = 0; i < ASKERS; i++)
+        CHECK_STATUS(askers[i], shmb_open(s.bridge.name, NULL, &askers[i]), SHMB_OK);
+    for (int i = 0; i < ASKERS; i++)
+        CHECK(pthread_create(&threads[i], NULL, ask_on, askers[i]) == 0);
     usleep(200000);
     snprintf(url, sizeof url, "shm://%s?connect_timeout=3", s.bridge.name);
     CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_OK);

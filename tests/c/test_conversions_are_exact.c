@@ -32,7 +32,8 @@ static void all_of(shmb_dtype dtype, double (*value)(uint32_t)) {
         CHECK(!shmb_convert_f64(nextafter(v, INFINITY), dtype, &out) &&
               !shmb_convert_f64(nextafter(v, -INFINITY), dtype, &out));
         double next = value(bits + 1);
-        if ((bits & 0x7fff) != 0x7fff && isfinite(next)) CHECK(!shmb_convert_f64((v + next) / 2, dtype, &out));
+        if ((bits & 0x7fff) != 0x7fff && isfinite(next))
+            CHECK(!shmb_convert_f64((v + next) / 2, dtype, &out));
     }
 }
 
@@ -41,13 +42,16 @@ static void integers(shmb_dtype dtype, double least, double most) {
     uint64_t out;
     CHECK(shmb_convert_f64(least, dtype, &out) && shmb_convert_f64(0, dtype, &out) &&
           shmb_convert_f64(-0.0, dtype, &out));
-    CHECK(!shmb_convert_f64(least - (least < -1e15 ? 4096 : 1), dtype, &out) && !shmb_convert_f64(0.5, dtype, &out));
+    CHECK(!shmb_convert_f64(least - (least < -1e15 ? 4096 : 1), dtype, &out) &&
+          !shmb_convert_f64(0.5, dtype, &out));
     CHECK(!shmb_convert_f64(NAN, dtype, &out) && !shmb_convert_f64(INFINITY, dtype, &out) &&
           !shmb_convert_f64(-INFINITY, dtype, &out));
     if (most < 1e15) {
         CHECK(shmb_convert_f64(most, dtype, &out) && !shmb_convert_f64(most + 1, dtype, &out));
-        CHECK(shmb_convert_i64((int64_t)most, dtype, &out) && !shmb_convert_i64((int64_t)most + 1, dtype, &out));
-        CHECK(shmb_convert_i64((int64_t)least, dtype, &out) && !shmb_convert_i64((int64_t)least - 1, dtype, &out));
+        CHECK(shmb_convert_i64((int64_t)most, dtype, &out) &&
+              !shmb_convert_i64((int64_t)most + 1, dtype, &out));
+        CHECK(shmb_convert_i64((int64_t)least, dtype, &out) &&
+              !shmb_convert_i64((int64_t)least - 1, dtype, &out));
     } else {
         CHECK(!shmb_convert_f64(most, dtype, &out)); /* as a double it is one too many */
         CHECK(shmb_convert_f64(nextafter(most, 0), dtype, &out));
@@ -69,10 +73,12 @@ static void integers_as_floats(void) {
                   shmb_convert_i64(sign * (whole + 2), floats[i].dtype, &out));
         }
         CHECK(!shmb_convert_i64(INT64_MAX, floats[i].dtype, &out));
-        CHECK(shmb_convert_i64(INT64_MIN, floats[i].dtype, &out) == (floats[i].dtype != SHMB_FLOAT16));
+        CHECK(shmb_convert_i64(INT64_MIN, floats[i].dtype, &out) ==
+              (floats[i].dtype != SHMB_FLOAT16));
     }
     int64_t out;
-    CHECK(!shmb_convert_i64(65536, SHMB_FLOAT16, &out) && shmb_convert_i64(65504, SHMB_FLOAT16, &out) &&
+    CHECK(!shmb_convert_i64(65536, SHMB_FLOAT16, &out) &&
+          shmb_convert_i64(65504, SHMB_FLOAT16, &out) &&
           !shmb_convert_i64(65505, SHMB_FLOAT16, &out));
 }
 
@@ -90,13 +96,17 @@ int main(void) {
     integers(SHMB_UINT32, 0, UINT32_MAX);
     integers(SHMB_UINT64, 0, 0x1p64);
     integers_as_floats();
-    CHECK(shmb_convert_f64(FLT_MAX, SHMB_FLOAT32, &out) && !shmb_convert_f64(DBL_MAX, SHMB_FLOAT32, &out));
-    CHECK(shmb_convert_f64(0x1p-149, SHMB_FLOAT32, &out) && !shmb_convert_f64(0x1p-150, SHMB_FLOAT32, &out));
-    CHECK(shmb_convert_f64(DBL_TRUE_MIN, SHMB_FLOAT64, &out) && !shmb_convert_f64(DBL_TRUE_MIN, SHMB_FLOAT32, &out));
-    CHECK(!shmb_convert_f64(DBL_MAX, SHMB_FLOAT16, &out) && !shmb_convert_f64(DBL_TRUE_MIN, SHMB_BFLOAT16, &out));
+    CHECK(shmb_convert_f64(FLT_MAX, SHMB_FLOAT32, &out) &&
+          !shmb_convert_f64(DBL_MAX, SHMB_FLOAT32, &out));
+    CHECK(shmb_convert_f64(0x1p-149, SHMB_FLOAT32, &out) &&
+          !shmb_convert_f64(0x1p-150, SHMB_FLOAT32, &out));
+    CHECK(shmb_convert_f64(DBL_TRUE_MIN, SHMB_FLOAT64, &out) &&
+          !shmb_convert_f64(DBL_TRUE_MIN, SHMB_FLOAT32, &out));
+    CHECK(!shmb_convert_f64(DBL_MAX, SHMB_FLOAT16, &out) &&
+          !shmb_convert_f64(DBL_TRUE_MIN, SHMB_BFLOAT16, &out));
     float f;
-    CHECK(shmb_convert_f64(INFINITY, SHMB_FLOAT32, &f) && isinf(f) && shmb_convert_f64(NAN, SHMB_FLOAT32, &f) &&
-          isnan(f));
+    CHECK(shmb_convert_f64(INFINITY, SHMB_FLOAT32, &f) && isinf(f) &&
+          shmb_convert_f64(NAN, SHMB_FLOAT32, &f) && isnan(f));
     CHECK(!shmb_convert_i64(1, SHMB_ANY, &out) && !shmb_convert_f64(1, SHMB_ANY, &out));
     return 0;
 }

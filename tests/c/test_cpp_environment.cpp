@@ -7,7 +7,8 @@ using namespace shmbridge;
 
 /* ---- A runner that answers as its URL says ---- */
 
-static shmb_status open_it(void *, const char *where, const shmb_options *, void **state, shmb_sink *) {
+static shmb_status open_it(void *, const char *where, const shmb_options *, void **state,
+                           shmb_sink *) {
     *state = new std::string(where);
     return SHMB_OK;
 }
@@ -16,14 +17,17 @@ static void close_it(void *state) { delete static_cast<std::string *>(state); }
 
 static std::string said; /* what a learner heard at the end */
 
-static shmb_status answer(void *state, const shmb_tensor *f, int64_t count, shmb_dtype, double, shmb_sink *advice) {
+static shmb_status answer(void *state, const shmb_tensor *f, int64_t count, shmb_dtype, double,
+                          shmb_sink *advice) {
     const std::string &what = *static_cast<std::string *>(state);
     int64_t size = 3;
     if (what == "fails") return shmb_sink_fail(advice, SHMB_MODEL, "no idea");
     for (int64_t i = 0; i < count; i++)
-        if ((!std::strcmp(f[i].name, "done") || !std::strcmp(f[i].name, "truncated")) && *static_cast<const bool *>(f[i].data))
+        if ((!std::strcmp(f[i].name, "done") || !std::strcmp(f[i].name, "truncated")) &&
+            *static_cast<const bool *>(f[i].data))
             said += f[i].name;
-    auto *to = static_cast<float *>(shmb_sink_field(advice, what.c_str(), SHMB_FLOAT32, SHMB_TENSOR, 1, &size, nullptr));
+    auto *to = static_cast<float *>(
+        shmb_sink_field(advice, what.c_str(), SHMB_FLOAT32, SHMB_TENSOR, 1, &size, nullptr));
     for (int i = 0; i < 3; i++) to[i] = static_cast<float>(i % 2);
     return SHMB_OK;
 }
@@ -42,7 +46,8 @@ struct Count : Environment {
     int throws_at = -1;
 
     void observe() {
-        Runner &r = turns.empty() ? next_agent() : next_agent(turns[static_cast<size_t>(at)].c_str());
+        Runner &r =
+            turns.empty() ? next_agent() : next_agent(turns[static_cast<size_t>(at)].c_str());
         r.feature<float>("x", {2})[0] = 1;
         r.populate({{"at", int64_t{at}}});
     }
@@ -57,7 +62,8 @@ struct Count : Environment {
 #endif
         assert(turns.empty() || action.agent == turns[static_cast<size_t>(at)]);
         actions.push_back(action.index);
-        if (action.advice.data) raw = action.as<std::vector<float>>().value_or(std::vector<float>{});
+        if (action.advice.data)
+            raw = action.as<std::vector<float>>().value_or(std::vector<float>{});
         add_reward(0.5);
         add_reward(1);
         if (stops) return stop(stops);
@@ -75,11 +81,14 @@ static void a_policy(Runner &policy) {
     Count count;
     Agent agent(policy);
     assert(drive(count, {&agent}) && count.actions == (std::vector<int64_t>{1, 1, 1}));
-    assert(agent.steps() == 3 && agent.reward() == 4.5 && agent.name().empty() && &agent.runner() == &policy);
+    assert(agent.steps() == 3 && agent.reward() == 4.5 && agent.name().empty() &&
+           &agent.runner() == &policy);
     assert(drive(count, {&agent}, 2) && agent.steps() == 2);
     Agent raw(policy, "", SHMB_RAW);
-    assert(drive(count, {&raw}) && count.actions[0] == 0 && count.raw == (std::vector<float>{0, 1, 0}));
-    Agent one(policy, "", SHMB_ARGMAX, 0, "policy"), two(policy, "", SHMB_SAMPLE_LOGITS, 5), same(policy, "", SHMB_SAMPLE_LOGITS, 5);
+    assert(drive(count, {&raw}) && count.actions[0] == 0 &&
+           count.raw == (std::vector<float>{0, 1, 0}));
+    Agent one(policy, "", SHMB_ARGMAX, 0, "policy"), two(policy, "", SHMB_SAMPLE_LOGITS, 5),
+        same(policy, "", SHMB_SAMPLE_LOGITS, 5);
     assert(drive(count, {&one}) && count.actions[0] == 1);
     assert(drive(count, {&two}));
     std::vector<int64_t> sampled = count.actions;
@@ -94,7 +103,8 @@ static void errors(Runner &policy, Runner &fails) {
     Count count;
     Agent agent(fails), good(policy, "good");
     result<> episode = drive(count, {&agent});
-    assert(!episode && episode.status() == SHMB_MODEL && !std::strcmp(episode.message(), "no idea"));
+    assert(!episode && episode.status() == SHMB_MODEL &&
+           !std::strcmp(episode.message(), "no idea"));
     count.knows = true;
     assert(drive(count, {&agent}) && count.actions == (std::vector<int64_t>{7, 7, 7}));
     assert(drive(count, {}).status() == SHMB_INVALID);

@@ -8,7 +8,8 @@
 using shmbridge::Runner;
 using shmbridge::span;
 
-template <class T> static bool says(const shmbridge::result<T> &result, shmb_status status, const char *text) {
+template <class T>
+static bool says(const shmbridge::result<T> &result, shmb_status status, const char *text) {
     return !result && result.status() == status && std::strstr(result.message(), text);
 }
 
@@ -40,21 +41,25 @@ static void closed_and_moved_runners_accept_every_call(const char *name) {
     assert(*none.populate({{"number", int64_t{2}}}).evaluate<int64_t>() == 2);
     none.close();
     for (Runner *gone : {&none, &r, &moved}) {
-        assert(!*gone && !gone->get() && gone->feature<float>("x", 3).empty() && gone->bind<float>("x", 3).empty());
+        assert(!*gone && !gone->get() && gone->feature<float>("x", 3).empty() &&
+               gone->bind<float>("x", 3).empty());
         gone->discard();
         gone->set_deadline(1);
         gone->interrupt();
         assert(says(gone->populate({{"x", 1}}).evaluate<int>(), SHMB_CLOSED, "closed"));
-        assert(gone->advice<int>("x").status() == SHMB_CLOSED && gone->tensor(nullptr).status() == SHMB_CLOSED);
+        assert(gone->advice<int>("x").status() == SHMB_CLOSED &&
+               gone->tensor(nullptr).status() == SHMB_CLOSED);
     }
 }
 
 static void advice_of_another_type(Runner &r) {
     std::vector<float> two = {1, 2};
-    assert(says(r.populate({{"x", two}}).evaluate<float>(), SHMB_MISMATCH, "expected one number of float32"));
+    assert(says(r.populate({{"x", two}}).evaluate<float>(), SHMB_MISMATCH,
+                "expected one number of float32"));
     assert(says(r.advice<int>("x"), SHMB_MISMATCH, "found \"x\": a tensor of 2 float32"));
     assert(says(r.advice<std::string>("x"), SHMB_MISMATCH, "expected one string"));
-    assert(says(r.advice<std::vector<std::vector<float>>>("x"), SHMB_MISMATCH, "expected a ragged list"));
+    assert(says(r.advice<std::vector<std::vector<float>>>("x"), SHMB_MISMATCH,
+                "expected a ragged list"));
     assert(*r.advice<std::vector<float>>("x") == two && !*r.message()); /* still there */
     assert(says(r.advice<float>("y"), SHMB_MISMATCH, "\"y\", found 1: x"));
     assert(says(r.populate({{"x", "text"}}).evaluate<int>(), SHMB_MISMATCH, ""));
@@ -83,7 +88,8 @@ static void errors_of_filling_stick_until_evaluate(Runner &r) {
 }
 
 static void the_models_error_and_a_deadline(Runner &r) {
-    assert(says(r.populate({{"fail", "the model has a cold"}}).evaluate<float>(), SHMB_MODEL, "the model has a cold"));
+    assert(says(r.populate({{"fail", "the model has a cold"}}).evaluate<float>(), SHMB_MODEL,
+                "the model has a cold"));
     r.set_deadline(0.01);
     assert(says(r.populate({{"slow", 1}}).evaluate<float>(), SHMB_TIMEOUT, "0.01"));
     r.set_deadline(0);
@@ -116,5 +122,6 @@ int main() {
     the_models_error_and_a_deadline(r);
     exceptions_are_opt_in(r);
     echo_host_stop(host);
-    assert(r.evaluate<int>().status() == SHMB_CLOSED || r.evaluate<int>().status() == SHMB_HOST_GONE);
+    assert(r.evaluate<int>().status() == SHMB_CLOSED ||
+           r.evaluate<int>().status() == SHMB_HOST_GONE);
 }

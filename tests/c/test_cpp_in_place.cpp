@@ -49,7 +49,8 @@ static void steady_requests_allocate_nothing(Runner &r) {
         r.populate({{"features", array}, {"function", function}, {"depth", i}});
         r.feature<double>("weights", {2, 2})[0] = i;
         assert(r.evaluate());
-        assert((*r.advice<span<const float>>("features"))[0] == array[0] && *r.advice<int>("depth") == i);
+        assert((*r.advice<span<const float>>("features"))[0] == array[0] &&
+               *r.advice<int>("depth") == i);
         assert(*r.advice<std::string_view>("function") == function);
         assert(*r.populate({{"number", int64_t{i}}}).evaluate<double>() == i);
     }

@@ -12,13 +12,15 @@
 using shmbridge::Runner;
 using shmbridge::span;
 
-template <class Back, class T> static void echoes(Runner &r, const T &sent, const Back &expected) {
+template <class Back, class T>
+static void echoes(Runner &r, const T &sent, const Back &expected) {
     auto back = r.populate({{"x", sent}}).template evaluate<Back>();
     if (!back) std::fprintf(stderr, "%s: %s\n", __PRETTY_FUNCTION__, back.message());
     assert(back && *back == expected);
 }
 
-template <class T> static void number_echoes(Runner &r, shmb_dtype dtype) {
+template <class T>
+static void number_echoes(Runner &r, shmb_dtype dtype) {
     for (T x : {std::numeric_limits<T>::lowest(), T{}, T{1}, std::numeric_limits<T>::max()}) {
         echoes<T>(r, x, x);
         echoes<std::vector<T>>(r, x, {x});
@@ -102,7 +104,8 @@ static void ragged(Runner &r) {
     echoes(r, rows{}, rows{});
     echoes(r, std::vector<span<const int64_t>>(sent.begin(), sent.end()), sent);
     auto in_place = r.populate({{"x", sent}}).evaluate<std::vector<span<const int64_t>>>();
-    assert(in_place->size() == 3 && (*in_place)[0].size() == 3 && (*in_place)[1].empty() && (*in_place)[2][0] == 4);
+    assert(in_place->size() == 3 && (*in_place)[0].size() == 3 && (*in_place)[1].empty() &&
+           (*in_place)[2][0] == 4);
     std::vector<std::vector<std::array<int64_t, 2>>> edges = {{{1, 2}, {3, 4}}, {}, {{5, 6}}};
     echoes(r, edges, rows{{1, 2, 3, 4}, {}, {5, 6}});
     assert(r.tensor("x")->rank == 2);
@@ -110,8 +113,11 @@ static void ragged(Runner &r) {
 
 static void several(Runner &r) {
     std::string name = "text";
-    assert(r.populate({{"n", 5}, {name, "five"}, {"x", {0.5, 1.5}}}).populate({{"more", true}}).evaluate());
-    assert(*r.advice<int>("n") == 5 && *r.advice<std::string>(name) == "five" && *r.advice<bool>("more"));
+    assert(r.populate({{"n", 5}, {name, "five"}, {"x", {0.5, 1.5}}})
+               .populate({{"more", true}})
+               .evaluate());
+    assert(*r.advice<int>("n") == 5 && *r.advice<std::string>(name) == "five" &&
+           *r.advice<bool>("more"));
     auto x = r.advice<span<const double>>("x");
     assert(x && x->size() == 2 && (*x)[1] == 1.5);
     assert(r.advice<int>(nullptr).status() == SHMB_MISMATCH); /* there are four */

@@ -13,10 +13,12 @@ int main(void) {
     bridge_open(&s.bridge, "deadline", small_plan, SHMB_WAIT_DEFAULT);
     shmb_runner *r = bridge_connect(&s.bridge, "deadline=0.01");
     for (int round = 0; round < 5; round++) {
-        for (int i = 0; i < 3; i++) ask(r, i, SHMB_TIMEOUT); /* two are sent, the third finds no slot */
+        for (int i = 0; i < 3; i++)
+            ask(r, i, SHMB_TIMEOUT); /* two are sent, the third finds no slot */
         CHECK(strstr(shmb_error_message(r), "0.01"));
         shmb_set_deadline(r, 0);
-        if (round % 2) { /* this time the late replies are there before the next request is filled */
+        if (round %
+            2) { /* this time the late replies are there before the next request is filled */
             bridge_answer(&s.bridge, bridge_receive(&s.bridge));
             bridge_answer(&s.bridge, bridge_receive(&s.bridge));
         }

@@ -27,13 +27,33 @@ static shmb_runner *with_default(const char *url, const char *advice, shmb_statu
 }
 
 static void texts(void) {
-    static const char *const bad[] = {"", "abc", "1e999", "nan", "NaN", "Infinity", "-Infinity", "inf", "0x10", "1 ", " 1", "+1", ".5", "1.", "1,5", "--1",
-                                      "18446744073709551616", "true", "[1]", "\"1\""};
-    static const char *const good[] = {"0", "-1", "1.5", "1e-3", "-0.0", "9223372036854775807", "18446744073709551615", "1E+2"};
+    static const char *const bad[] = {"",
+                                      "abc",
+                                      "1e999",
+                                      "nan",
+                                      "NaN",
+                                      "Infinity",
+                                      "-Infinity",
+                                      "inf",
+                                      "0x10",
+                                      "1 ",
+                                      " 1",
+                                      "+1",
+                                      ".5",
+                                      "1.",
+                                      "1,5",
+                                      "--1",
+                                      "18446744073709551616",
+                                      "true",
+                                      "[1]",
+                                      "\"1\""};
+    static const char *const good[] = {
+        "0", "-1", "1.5", "1e-3", "-0.0", "9223372036854775807", "18446744073709551615", "1E+2"};
     char url[128];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         shmb_runner *r = with_default("nobody", bad[i], SHMB_INVALID);
-        CHECK(strstr(shmb_error_message(r), "default_advice=") && strstr(shmb_error_message(r), "expected a finite number"));
+        CHECK(strstr(shmb_error_message(r), "default_advice=") &&
+              strstr(shmb_error_message(r), "expected a finite number"));
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
         CHECK(shmb_defaulted(r) == 0);
         shmb_close(r);
@@ -41,7 +61,8 @@ static void texts(void) {
         CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_INVALID);
         shmb_close(r);
     }
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) shmb_close(with_default("nobody", good[i], SHMB_OK));
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        shmb_close(with_default("nobody", good[i], SHMB_OK));
     snprintf(url, sizeof url, "nobody?default_advice=2"); /* what the URL says wins */
     shmb_runner *r = with_default(url, "abc", SHMB_OK);
     int64_t advice;
@@ -64,16 +85,21 @@ static void without_a_host(void) {
     shmb_set_string(r, "s", "text", -1);
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
     const char *line = hear();
-    CHECK(strstr(line, "shmbridge: shm://nobody-here: ") == line && strstr(line, ": going on with the default advice 3 (counted, not said again)\n"));
+    CHECK(strstr(line, "shmbridge: shm://nobody-here: ") == line &&
+          strstr(line, ": going on with the default advice 3 (counted, not said again)\n"));
     CHECK(shmb_advice_count(r) == 1 && shmb_advice(r, NULL, &t) == SHMB_OK);
-    CHECK(strcmp(t.name, "advice") == 0 && t.rank == 0 && t.size == 1 && t.kind == SHMB_TENSOR && t.dtype == SHMB_INT64 && *(const int64_t *)t.data == 3);
-    CHECK(shmb_advice(r, "advice", &t) == SHMB_OK && shmb_advice_at(r, 0, &t) == SHMB_OK && shmb_advice_at(r, 1, &t) == SHMB_INVALID);
+    CHECK(strcmp(t.name, "advice") == 0 && t.rank == 0 && t.size == 1 && t.kind == SHMB_TENSOR &&
+          t.dtype == SHMB_INT64 && *(const int64_t *)t.data == 3);
+    CHECK(shmb_advice(r, "advice", &t) == SHMB_OK && shmb_advice_at(r, 0, &t) == SHMB_OK &&
+          shmb_advice_at(r, 1, &t) == SHMB_INVALID);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_OK);
     CHECK_STATUS(r, shmb_evaluate_i32(r, &i32), SHMB_OK);
     CHECK_STATUS(r, shmb_evaluate_f32(r, &f32), SHMB_OK);
     CHECK_STATUS(r, shmb_evaluate_f64(r, &f64), SHMB_OK);
     CHECK(i64 == 3 && i32 == 3 && f32 == 3 && f64 == 3);
-    for (int d = SHMB_BOOL; d <= SHMB_BFLOAT16; d++) CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)d), d == SHMB_BOOL ? SHMB_INEXACT : SHMB_OK);
+    for (int d = SHMB_BOOL; d <= SHMB_BFLOAT16; d++)
+        CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)d),
+                     d == SHMB_BOOL ? SHMB_INEXACT : SHMB_OK);
     CHECK(shmb_defaulted(r) == 5 + 12);
     CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)99), SHMB_NO_HOST); /* no dtype for a default */
     CHECK(shmb_advice_count(r) == 0 && shmb_defaulted(r) == 17);
@@ -102,7 +128,8 @@ static void fractions(void) {
     CHECK_STATUS(r, shmb_evaluate_f64(r, &f64), SHMB_OK);
     CHECK(f32 == 0.1f && f64 == 0.1);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_INEXACT);
-    CHECK(i64 == 7 && strstr(shmb_error_message(r), "0.1") && strstr(shmb_error_message(r), "int64"));
+    CHECK(i64 == 7 && strstr(shmb_error_message(r), "0.1") &&
+          strstr(shmb_error_message(r), "int64"));
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
     CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && t.dtype == SHMB_FLOAT64 && shmb_defaulted(r) == 3);
     shmb_close(r);
@@ -116,13 +143,16 @@ static void fractions(void) {
 /* Each status of a model behind a registered scheme: its own advice, the default, or the error. */
 static shmb_status next;
 
-static shmb_status open_any(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+static shmb_status open_any(void *context, const char *where, const shmb_options *options,
+                            void **state, shmb_sink *failure) {
     (void)context, (void)state;
-    CHECK(options->retries == 0 && options->backoff == 0 && !options->default_advice); /* the library's own business */
+    CHECK(options->retries == 0 && options->backoff == 0 &&
+          !options->default_advice); /* the library's own business */
     return *where ? shmb_sink_fail(failure, next, "did not open") : SHMB_OK;
 }
 
-static shmb_status evaluate_any(void *state, const shmb_tensor *features, int64_t count, shmb_dtype want, double deadline, shmb_sink *advice) {
+static shmb_status evaluate_any(void *state, const shmb_tensor *features, int64_t count,
+                                shmb_dtype want, double deadline, shmb_sink *advice) {
     (void)state, (void)features, (void)count, (void)want, (void)deadline;
     if (next) return shmb_sink_fail(advice, next, "as it was told");
     *(int64_t *)shmb_sink_field(advice, "own", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL) = 5;
@@ -130,17 +160,22 @@ static shmb_status evaluate_any(void *state, const shmb_tensor *features, int64_
 }
 
 static void statuses(void) {
-    static const shmb_runner_kind any = {.size = sizeof any, .scheme = "any", .open = open_any, .evaluate = evaluate_any};
+    static const shmb_runner_kind any = {
+        .size = sizeof any, .scheme = "any", .open = open_any, .evaluate = evaluate_any};
     CHECK(shmb_register_runner(&any) == SHMB_OK);
     for (int s = SHMB_OK; s <= SHMB_NO_MEMORY; s++) {
-        bool opens = s == SHMB_NO_HOST || s == SHMB_BUSY || s == SHMB_HOST_GONE || s == SHMB_CLOSED || s == SHMB_CORRUPT || s == SHMB_TIMEOUT;
+        bool opens = s == SHMB_NO_HOST || s == SHMB_BUSY || s == SHMB_HOST_GONE ||
+                     s == SHMB_CLOSED || s == SHMB_CORRUPT || s == SHMB_TIMEOUT;
         bool defaults = opens || s == SHMB_DROPPED || s == SHMB_MODEL;
         int64_t advice = 0;
         next = SHMB_OK;
         shmb_runner *r = with_default("any://", "8", SHMB_OK);
         next = (shmb_status)s;
         CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), s && !defaults ? s : SHMB_OK);
-        CHECK(advice == (s == SHMB_OK ? 5 : defaults ? 8 : 0) && shmb_defaulted(r) == (s && defaults));
+        CHECK(advice == (s == SHMB_OK ? 5
+                         : defaults   ? 8
+                                      : 0) &&
+              shmb_defaulted(r) == (s && defaults));
         next = SHMB_OK; /* is it for good? */
         bool lasts = s == SHMB_HOST_GONE || s == SHMB_CLOSED || s == SHMB_CORRUPT;
         shmb_status after = s == SHMB_FORKED ? SHMB_FORKED : SHMB_OK;
@@ -165,11 +200,13 @@ static void with_a_host(void) {
     shmb_feature_u8(r, "x", 1)[0] = 1; /* the model fails */
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
     shmb_tensor t;
-    CHECK(shmb_defaulted(r) == 1 && shmb_advice(r, NULL, &t) == SHMB_OK && *(const int64_t *)t.data == -4);
+    CHECK(shmb_defaulted(r) == 1 && shmb_advice(r, NULL, &t) == SHMB_OK &&
+          *(const int64_t *)t.data == -4);
     CHECK(strstr(hear(), "unknown dtype: going on with the default advice -4"));
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
-    CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && *(const int64_t *)t.data == 2 && shmb_defaulted(r) == 1);
+    CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && *(const int64_t *)t.data == 2 &&
+          shmb_defaulted(r) == 1);
     shmb_set_deadline(r, 0.01);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK); /* nobody answers */
     CHECK(advice == -4 && shmb_defaulted(r) == 2);
@@ -182,7 +219,8 @@ static void with_a_host(void) {
     memset(shmb_feature_u8(r, "x", 70000), 0, 70000);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_TOO_LARGE);
     pid_t child = fork();
-    if (child == 0) _exit(shmb_evaluate_i64(r, &advice) == SHMB_FORKED && shmb_defaulted(r) == 2 ? 0 : 1);
+    if (child == 0)
+        _exit(shmb_evaluate_i64(r, &advice) == SHMB_FORKED && shmb_defaulted(r) == 2 ? 0 : 1);
     CHECK(process_wait(child) == 0);
     shmb_host_close(b.host);
     for (int i = 3; i < 6; i++) {

@@ -23,7 +23,8 @@ static bool logged(const char *expected) {
     return false;
 }
 
-static shmb_status open_it(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+static shmb_status open_it(void *context, const char *where, const shmb_options *options,
+                           void **state, shmb_sink *failure) {
     (void)context, (void)options, (void)failure;
     *state = strdup(where);
     return SHMB_OK;
@@ -31,14 +32,16 @@ static shmb_status open_it(void *context, const char *where, const shmb_options 
 
 static void close_it(void *state) { free(state); }
 
-static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t count, shmb_dtype want, double deadline, shmb_sink *advice) {
+static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t count, shmb_dtype want,
+                            double deadline, shmb_sink *advice) {
     (void)want, (void)deadline;
     const char *what = state;
     asked++;
     for (int64_t i = 0; i < count; i++, f++) {
         if (f->kind == SHMB_STRING) note("%s=%.*s ", f->name, (int)f->size, (const char *)f->data);
         else if (f->dtype == SHMB_FLOAT64) note("%s=%g ", f->name, *(const double *)f->data);
-        else if (f->dtype == SHMB_INT64) note("%s=%lld ", f->name, (long long)*(const int64_t *)f->data);
+        else if (f->dtype == SHMB_INT64)
+            note("%s=%lld ", f->name, (long long)*(const int64_t *)f->data);
         else if (f->dtype == SHMB_BOOL && *(const uint8_t *)f->data) note("%s ", f->name);
     }
     note("| ");
@@ -48,13 +51,19 @@ static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t count, sh
         *(int64_t *)shmb_sink_field(advice, "learner", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL) = 1;
         return SHMB_OK;
     }
-    float *logits = shmb_sink_field(advice, "logits", SHMB_FLOAT32, SHMB_TENSOR, 1, (int64_t[]){4}, NULL);
+    float *logits =
+        shmb_sink_field(advice, "logits", SHMB_FLOAT32, SHMB_TENSOR, 1, (int64_t[]){4}, NULL);
     for (int i = 0; i < 4; i++) logits[i] = (float)(i == 2);
-    if (strcmp(what, "two") == 0) *(float *)shmb_sink_field(advice, "value", SHMB_FLOAT32, SHMB_TENSOR, 0, NULL, NULL) = 0.5f;
+    if (strcmp(what, "two") == 0)
+        *(float *)shmb_sink_field(advice, "value", SHMB_FLOAT32, SHMB_TENSOR, 0, NULL, NULL) = 0.5f;
     return SHMB_OK;
 }
 
-static const shmb_runner_kind kind = {.size = sizeof kind, .scheme = "policy", .open = open_it, .evaluate = evaluate, .close = close_it};
+static const shmb_runner_kind kind = {.size = sizeof kind,
+                                      .scheme = "policy",
+                                      .open = open_it,
+                                      .evaluate = evaluate,
+                                      .close = close_it};
 
 /* ---- An environment that counts to `length` ---- */
 
@@ -94,7 +103,8 @@ static shmb_status step(void *context, shmb_episode *e, const shmb_action *actio
     return SHMB_OK;
 }
 
-static shmb_status on_error(void *context, shmb_episode *e, shmb_status status, const char *why, shmb_action *action) {
+static shmb_status on_error(void *context, shmb_episode *e, shmb_status status, const char *why,
+                            shmb_action *action) {
     struct count *c = context;
     CHECK(status && *why && !action->advice.data);
     if (!c->goes_on) return shmb_set_done(e), status;
@@ -116,27 +126,35 @@ static shmb_runner *runner(const char *url) {
 
 int main(void) {
     CHECK(shmb_register_runner(&kind) == SHMB_OK);
-    shmb_runner *model = runner("policy://model"), *learner = runner("policy://learner"), *second = runner("policy://learner"),
-                *fails = runner("policy://fails"), *gone = runner("policy://gone"), *two = runner("policy://two");
+    shmb_runner *model = runner("policy://model"), *learner = runner("policy://learner"),
+                *second = runner("policy://learner"), *fails = runner("policy://fails"),
+                *gone = runner("policy://gone"), *two = runner("policy://two");
     struct count c = {.length = 3};
-    shmb_environment environment = {.size = sizeof environment, .context = &c, .reset = reset, .step = step};
-    shmb_agent a = {.size = sizeof a, .runner = model}, b = {.size = sizeof b, .name = "b", .runner = model}, d = b;
+    shmb_environment environment = {
+        .size = sizeof environment, .context = &c, .reset = reset, .step = step};
+    shmb_agent a = {.size = sizeof a, .runner = model},
+               b = {.size = sizeof b, .name = "b", .runner = model}, d = b;
     shmb_agent *one[] = {&a}, *both[] = {&a, &b};
     const char *why;
 
     /* a model is asked with the observation, and not told of the end */
-    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_OK && !*why && a.steps == 3 && a.reward == 4.5 && c.last == 2);
+    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_OK && !*why && a.steps == 3 &&
+          a.reward == 4.5 && c.last == 2);
     CHECK(logged("at=0 | at=1 | at=2 | "));
-    CHECK(shmb_drive(&environment, one, 1, 2, NULL) == SHMB_OK && a.steps == 2); /* bounded; what was filled is forgotten */
+    CHECK(shmb_drive(&environment, one, 1, 2, NULL) == SHMB_OK &&
+          a.steps == 2); /* bounded; what was filled is forgotten */
     CHECK(shmb_drive(&environment, one, 1, 1, NULL) == SHMB_OK && logged("at=0 | at=1 | at=0 | "));
 
     /* a learner hears of rewards, and of the end */
     a.runner = learner;
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK && c.last == 1);
-    CHECK(logged("at=0 | at=1 reward=1.5 step=1 | at=2 reward=1.5 step=2 | reward=1.5 done step=3 | "));
-    CHECK(shmb_drive(&environment, one, 1, 1, NULL) == SHMB_OK && logged("at=0 | at=1 reward=1.5 truncated step=1 | "));
+    CHECK(logged(
+        "at=0 | at=1 reward=1.5 step=1 | at=2 reward=1.5 step=2 | reward=1.5 done step=3 | "));
+    CHECK(shmb_drive(&environment, one, 1, 1, NULL) == SHMB_OK &&
+          logged("at=0 | at=1 reward=1.5 truncated step=1 | "));
     c.fails = SHMB_NO_MEMORY;
-    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_NO_MEMORY && strstr(why, "step failed: out of memory"));
+    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_NO_MEMORY &&
+          strstr(why, "step failed: out of memory"));
     CHECK(logged("at=0 | at=1 reward=1.5 step=1 | reward=1.5 truncated step=2 | "));
     c.fails = SHMB_OK;
     c.done_at_reset = true;
@@ -146,11 +164,14 @@ int main(void) {
     /* agents by turns: one runner, and one each */
     c.turns = (const char *const[]){"b", "", "b"};
     b.runner = learner;
-    CHECK(shmb_drive(&environment, both, 2, 0, NULL) == SHMB_OK && a.steps == 1 && b.steps == 2 && a.reward == 1.5 && b.reward == 3);
-    CHECK(logged("at=0 agent=b | at=1 reward=1.5 step=1 | at=2 agent=b reward=1.5 step=2 | agent=b reward=1.5 done step=3 | "));
+    CHECK(shmb_drive(&environment, both, 2, 0, NULL) == SHMB_OK && a.steps == 1 && b.steps == 2 &&
+          a.reward == 1.5 && b.reward == 3);
+    CHECK(logged(
+        "at=0 agent=b | at=1 reward=1.5 step=1 | at=2 agent=b reward=1.5 step=2 | agent=b reward=1.5 done step=3 | "));
     b.runner = second;
     CHECK(shmb_drive(&environment, both, 2, 0, NULL) == SHMB_OK);
-    CHECK(logged("at=0 agent=b | at=1 | at=2 agent=b reward=1.5 step=2 | reward=1.5 done step=3 | agent=b reward=1.5 done step=3 | "));
+    CHECK(logged(
+        "at=0 agent=b | at=1 | at=2 agent=b reward=1.5 step=2 | reward=1.5 done step=3 | agent=b reward=1.5 done step=3 | "));
     c.turns = (const char *const[]){"b", "nobody", "b"};
     CHECK(shmb_drive(&environment, both, 2, 0, &why) == SHMB_INVALID && strstr(why, "\"nobody\""));
     c.turns = NULL;
@@ -167,20 +188,25 @@ int main(void) {
     a.choice = SHMB_ARGMAX;
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK && c.last == 2);
     a.advice = NULL;
-    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MISMATCH && strstr(why, "expected advice of one field, found 2 fields"));
+    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MISMATCH &&
+          strstr(why, "expected advice of one field, found 2 fields"));
     a.advice = "q";
-    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MISMATCH && strstr(why, "expected advice called q"));
+    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MISMATCH &&
+          strstr(why, "expected advice called q"));
     a.advice = "value";
-    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MISMATCH && strstr(why, "a single float"));
+    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MISMATCH &&
+          strstr(why, "a single float"));
     *log_text = 0;
 
     /* errors end the episode, unless the environment knows what to do */
     a = (shmb_agent){.size = sizeof a, .runner = fails};
-    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MODEL && strcmp(why, "no idea") == 0 && a.steps == 0);
+    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MODEL && strcmp(why, "no idea") == 0 &&
+          a.steps == 0);
     environment.on_error = on_error;
     CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MODEL && strcmp(why, "no idea") == 0);
     c.goes_on = true;
-    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_OK && !*why && a.steps == 3 && c.last == 9);
+    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_OK && !*why && a.steps == 3 &&
+          c.last == 9);
     a.runner = gone;
     asked = 0;
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK && a.steps == 3 && asked == 1);
@@ -195,12 +221,16 @@ int main(void) {
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK);
 
     /* what makes no sense */
-    CHECK(shmb_drive(NULL, one, 1, 0, NULL) == SHMB_INVALID && shmb_drive(&environment, one, 0, 0, NULL) == SHMB_INVALID);
-    CHECK(shmb_drive(&(shmb_environment){.size = sizeof environment}, one, 1, 0, NULL) == SHMB_INVALID);
+    CHECK(shmb_drive(NULL, one, 1, 0, NULL) == SHMB_INVALID &&
+          shmb_drive(&environment, one, 0, 0, NULL) == SHMB_INVALID);
+    CHECK(shmb_drive(&(shmb_environment){.size = sizeof environment}, one, 1, 0, NULL) ==
+          SHMB_INVALID);
     CHECK(shmb_drive(&environment, (shmb_agent *[]){NULL}, 1, 0, NULL) == SHMB_INVALID);
-    CHECK(shmb_drive(&environment, (shmb_agent *[]){&b, &d}, 2, 0, &why) == SHMB_INVALID && strstr(why, "the same name"));
+    CHECK(shmb_drive(&environment, (shmb_agent *[]){&b, &d}, 2, 0, &why) == SHMB_INVALID &&
+          strstr(why, "the same name"));
     d.runner = NULL;
-    CHECK(shmb_drive(&environment, (shmb_agent *[]){&d}, 1, 0, &why) == SHMB_INVALID && strstr(why, "no runner"));
+    CHECK(shmb_drive(&environment, (shmb_agent *[]){&d}, 1, 0, &why) == SHMB_INVALID &&
+          strstr(why, "no runner"));
     a.choice = (shmb_choice)4;
     CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_INVALID && strstr(why, "choice"));
     a.size = 8;

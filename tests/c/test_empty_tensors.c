@@ -10,13 +10,16 @@ int main(void) {
     for (int i = 0; i < 3; i++) {
         shmb_tensor t;
         CHECK(shmb_feature_f32(r, "echo", 0));
-        CHECK(shmb_feature(r, "huge but empty", SHMB_FLOAT64, 3, (const int64_t[]){INT64_MAX, 0, INT64_MAX}));
-        shmb_set(r, "no data", SHMB_INT16, 1, &(int64_t){0}, NULL); /* as an empty vector has none */
+        CHECK(shmb_feature(r, "huge but empty", SHMB_FLOAT64, 3,
+                           (const int64_t[]){INT64_MAX, 0, INT64_MAX}));
+        shmb_set(r, "no data", SHMB_INT16, 1, &(int64_t){0},
+                 NULL); /* as an empty vector has none */
         shmb_set_string(r, "string", "", -1);
         shmb_set_strings(r, "no strings", 0, NULL, NULL);
         shmb_set_strings(r, "empty strings", 3, (const char *const[]){"", "", ""}, NULL);
         CHECK(shmb_feature_ragged(r, "no rows", SHMB_INT8, 0, NULL, 1, NULL));
-        CHECK(shmb_feature_ragged(r, "empty rows", SHMB_INT8, 2, (const int64_t[]){0, 0}, 2, (const int64_t[]){4}));
+        CHECK(shmb_feature_ragged(r, "empty rows", SHMB_INT8, 2, (const int64_t[]){0, 0}, 2,
+                                  (const int64_t[]){4}));
         shmb_set_i64(r, "last", 77);
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
         CHECK(shmb_advice_count(r) == 9);

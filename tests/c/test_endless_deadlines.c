@@ -4,7 +4,8 @@
 int main(void) {
     struct bridge b;
     bridge_open(&b, "endless", small_plan, SHMB_WAIT_DEFAULT);
-    const char *const queries[] = {"deadline=99999999999999999999", "connect_timeout=99999999999999999999",
+    const char *const queries[] = {"deadline=99999999999999999999",
+                                   "connect_timeout=99999999999999999999",
                                    "deadline=9300000000&connect_timeout=10000000000"};
     for (int i = 0; i < 3; i++) {
         shmb_runner *r = bridge_connect(&b, queries[i]);

@@ -11,7 +11,8 @@ int main(void) {
     memset(shmb_feature_u8(r, "large", 70000), 1, 70000); /* TOO_LARGE */
     memset(shmb_feature_u8(r, "", 3000), 1, 3000);        /* INVALID, but later */
     memset(shmb_feature_f64(r, "fine", 1000), 1, 8000);
-    int64_t *offsets_and_values = shmb_feature_ragged(r, "list", SHMB_INT64, 3, (const int64_t[]){1, 2, 3}, 1, NULL);
+    int64_t *offsets_and_values =
+        shmb_feature_ragged(r, "list", SHMB_INT64, 3, (const int64_t[]){1, 2, 3}, 1, NULL);
     for (int i = 0; i < 6; i++) offsets_and_values[i] = i;
     shmb_set_strings(r, "texts", 2, (const char *const[]){"a", "b"}, NULL);
     shmb_set_string(r, "text", "c", -1);

@@ -15,7 +15,8 @@ int main(void) {
         memcpy(x, bytes, 9 * shmb_dtype_size(dtype));
         CHECK_STATUS(r, shmb_evaluate_as(r, dtype), SHMB_OK);
         CHECK_STATUS(r, shmb_advice(r, NULL, &t), SHMB_OK);
-        CHECK(t.dtype == dtype && t.kind == SHMB_TENSOR && t.rank == 1 && t.dims[0] == 9 && t.size == 9 && !t.offsets);
+        CHECK(t.dtype == dtype && t.kind == SHMB_TENSOR && t.rank == 1 && t.dims[0] == 9 &&
+              t.size == 9 && !t.offsets);
         CHECK(memcmp(t.data, bytes, 9 * shmb_dtype_size(dtype)) == 0);
         CHECK(9 * shmb_dtype_size(dtype) <= 32 || (uintptr_t)t.data % 64 == 0);
     }

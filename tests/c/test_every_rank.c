@@ -15,7 +15,8 @@ int main(void) {
         shmb_tensor t;
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
         CHECK_STATUS(r, shmb_advice(r, "echo", &t), SHMB_OK);
-        CHECK(t.rank == rank && t.size == size && memcmp(t.dims, dims, (size_t)rank * sizeof *dims) == 0);
+        CHECK(t.rank == rank && t.size == size &&
+              memcmp(t.dims, dims, (size_t)rank * sizeof *dims) == 0);
         for (int64_t i = 0; i < size; i++) CHECK(((const int32_t *)t.data)[i] == 100 * rank + i);
     }
     const int64_t nine[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};

@@ -9,7 +9,8 @@ static void use(shmb_runner *r, shmb_status expected) {
         shmb_set_i64(r, "x", 1);
         shmb_set_string(r, "s", "text", -1);
         shmb_set_strings(r, "t", 1, (const char *const[]){"text"}, NULL);
-        memset(shmb_feature_ragged(r, "l", SHMB_INT8, 2, (const int64_t[]){50, 50}, 1, NULL), 1, 100);
+        memset(shmb_feature_ragged(r, "l", SHMB_INT8, 2, (const int64_t[]){50, 50}, 1, NULL), 1,
+               100);
         CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), expected);
         CHECK(advice == 17 && *shmb_error_message(r));
         CHECK(shmb_advice_count(r) == 0 && shmb_advice(r, "x", &t) == SHMB_MISMATCH &&

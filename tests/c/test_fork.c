@@ -12,7 +12,8 @@ static void child(shmb_runner *idle, shmb_runner *filling, shmb_runner *bound, i
         for (int k = 0; k < 3; k++) {
             if (k < 2) {
                 shmb_set_i64(all[k], "x", 1);
-                memset(shmb_feature_f32(all[k], "y", 100), 1, 400); /* private memory: writing is safe */
+                memset(shmb_feature_f32(all[k], "y", 100), 1,
+                       400); /* private memory: writing is safe */
             }
             CHECK_STATUS(all[k], shmb_evaluate_i64(all[k], &advice), SHMB_FORKED);
             CHECK(strstr(shmb_error_message(all[k]), "fork"));

@@ -13,13 +13,18 @@ static void expect(size_t at, const void *bytes, size_t size) {
     exit(1);
 }
 
-#define EXPECT(at, ...) expect(at, (const uint8_t[]){__VA_ARGS__}, sizeof(const uint8_t[]){__VA_ARGS__})
+#define EXPECT(at, ...)                                                                            \
+    expect(at, (const uint8_t[]){__VA_ARGS__}, sizeof (const uint8_t[]){__VA_ARGS__})
 
 static void expect_pid(size_t at) { expect(at, &(uint32_t){(uint32_t)getpid()}, 4); }
 
 int main(void) {
     struct bridge b;
-    shmb_plan plan = {.channels = 2, .slots = 2, .header_bytes = 512, .request_bytes = 4096, .advice_bytes = 1024};
+    shmb_plan plan = {.channels = 2,
+                      .slots = 2,
+                      .header_bytes = 512,
+                      .request_bytes = 4096,
+                      .advice_bytes = 1024};
     uint8_t session[SESSION_BYTES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     memcpy(session + 12, &(uint32_t){(uint32_t)getpid()}, 4);
     bridge_open_session(&b, "golden", plan, SHMB_WAIT_DEFAULT, session);
@@ -29,47 +34,55 @@ int main(void) {
     segment = mmap(NULL, 28672, PROT_READ, MAP_SHARED, fd, 0);
     CHECK(segment != MAP_FAILED);
 
-    EXPECT(0, 'H', 'M', 'B', 'R', 'D', 'G', '1', 0, 1, 0, 0, 0, 0, 0, 0, 0); /* magic, version, features */
-    EXPECT(16, 0, 0x70, 0, 0, 0, 0, 0, 0);                                   /* 28672 bytes */
+    EXPECT(0, 'H', 'M', 'B', 'R', 'D', 'G', '1', 0, 1, 0, 0, 0, 0, 0, 0,
+           0);                             /* magic, version, features */
+    EXPECT(16, 0, 0x70, 0, 0, 0, 0, 0, 0); /* 28672 bytes */
     expect(24, session, sizeof session);
-    EXPECT(40, 2, 0, 0, 0, 2, 0, 0, 0);                                      /* channels, slots */
-    EXPECT(48, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0);              /* meta bytes, both ways */
-    EXPECT(64, 0, 16, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0);             /* body bytes */
-    EXPECT(80, 0, 2, 0, 0, 0, 0, 0, 0, 0x80, 2, 0, 0, 0, 0, 0, 0);           /* channels from 512, each 640 long */
-    EXPECT(96, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 0, 0, 0, 0, 0);          /* slots from 4096, 12288 a channel */
-    EXPECT(256, 0, 0, 0, 0, 0, 0, 0, 0);                                     /* awake, open */
+    EXPECT(40, 2, 0, 0, 0, 2, 0, 0, 0);                          /* channels, slots */
+    EXPECT(48, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0);  /* meta bytes, both ways */
+    EXPECT(64, 0, 16, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0); /* body bytes */
+    EXPECT(80, 0, 2, 0, 0, 0, 0, 0, 0, 0x80, 2, 0, 0, 0, 0, 0,
+           0); /* channels from 512, each 640 long */
+    EXPECT(96, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 0, 0, 0, 0,
+           0);                           /* slots from 4096, 12288 a channel */
+    EXPECT(256, 0, 0, 0, 0, 0, 0, 0, 0); /* awake, open */
     expect_pid(264);
 
     shmb_runner *r = bridge_connect(&b, "wait=spin");
     EXPECT(512, CLAIMED, 1, 0, 0, 0, 0, 0, 0); /* claim: generation 1 */
     expect_pid(512 + 20);
-    EXPECT(640, READY, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0); /* ready: generation 1; both request slots are free */
+    EXPECT(640, READY, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0,
+           0); /* ready: generation 1; both request slots are free */
 
     shmb_set_i64(r, "x", 0x0102030405060708);
     int64_t key = bridge_ask(&b, r, SHMB_INT64);
-    EXPECT(896, 1, 0, 0, 0, 0, 0, 0, 0,   /* stamp */
-           1, 0, 0, 0, 0, 0, 0, 0,        /* sequence */
-           1, 0, 0, 0, 0, 0, 0, 0,        /* generation, no slots returned */
-           0, 0, 0, NEW,                  /* layout 0, slot 0 */
-           SHMB_INT64, 0, 0, 0,           /* dtype wanted */
-           64, 0, 0, 0);                  /* bytes of the header */
-    static const uint8_t header[64] = {28, 0, 0, 0, 'S',        'H',         'M', 'B', 6,  0, 8, 0, 4,   0, 12, 0,
-                                       12, 0, 4, 0, 8,          0,           9,   0,   10, 0, 0, 0, 20,  0, 0,  0,
-                                       4,  0, 0, 0, 1,          0,           0,   0,   4,  0, 0, 0, 30,  0, 0,  0,
-                                       8,  0, 0, 0, SHMB_INT64, SHMB_TENSOR, 0,   0,   1,  0, 0, 0, 'x', 0, 0,  0};
+    EXPECT(896, 1, 0, 0, 0, 0, 0, 0, 0, /* stamp */
+           1, 0, 0, 0, 0, 0, 0, 0,      /* sequence */
+           1, 0, 0, 0, 0, 0, 0, 0,      /* generation, no slots returned */
+           0, 0, 0, NEW,                /* layout 0, slot 0 */
+           SHMB_INT64, 0, 0, 0,         /* dtype wanted */
+           64, 0, 0, 0);                /* bytes of the header */
+    static const uint8_t header[64] = {
+        28, 0, 0, 0, 'S',        'H',         'M', 'B', 6,  0, 8, 0, 4,   0, 12, 0,
+        12, 0, 4, 0, 8,          0,           9,   0,   10, 0, 0, 0, 20,  0, 0,  0,
+        4,  0, 0, 0, 1,          0,           0,   0,   4,  0, 0, 0, 30,  0, 0,  0,
+        8,  0, 0, 0, SHMB_INT64, SHMB_TENSOR, 0,   0,   1,  0, 0, 0, 'x', 0, 0,  0};
     expect(4096, header, sizeof header);
     EXPECT(4096 + 512, 8, 7, 6, 5, 4, 3, 2, 1);
 
     CHECK(shmb_host_reply_i64(b.host, key, false, 5) == SHMB_OK);
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
-    EXPECT(896 + 128, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, NEW);
-    EXPECT(4096 + 2 * (512 + 4096) + 512, 5, 0, 0, 0, 0, 0, 0, 0); /* a new layout's advice lies in the slot */
+    EXPECT(896 + 128, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0,
+           0, NEW);
+    EXPECT(4096 + 2 * (512 + 4096) + 512, 5, 0, 0, 0, 0, 0, 0,
+           0); /* a new layout's advice lies in the slot */
 
     shmb_set_i64(r, "x", 7);
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
-    EXPECT(896 + 64, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0);
-    EXPECT(896 + 128 + 64, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, NO_SLOT,
-           INLINE);
+    EXPECT(896 + 64, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0,
+           0, 0);
+    EXPECT(896 + 128 + 64, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0,
+           0, 0, NO_SLOT, INLINE);
     EXPECT(896 + 128 + 64 + 32, 8, 0, 0, 0, 0, 0, 0, 0);
 
     shmb_close(r);

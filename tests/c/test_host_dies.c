@@ -26,7 +26,8 @@ static void wait_policy(const char *query) {
     shmb_close(r);
     shmb_close(other);
     snprintf(url, sizeof url, "shm://%s?connect_timeout=0", name);
-    CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_NO_HOST); /* its segment is still there, but it is not */
+    CHECK_STATUS(r, shmb_open(url, NULL, &r),
+                 SHMB_NO_HOST); /* its segment is still there, but it is not */
     CHECK(strstr(shmb_error_message(r), "gc"));
     shmb_close(r);
     CHECK(bridge_clean(name));

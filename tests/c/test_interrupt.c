@@ -32,7 +32,8 @@ static void wait_policy(struct server *s, const char *query) {
     for (int i = 0; i < 10; i++) {
         shmb_interrupt(r);
         shmb_set_i64(r, "x", 5);
-        CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_INTERRUPTED); /* also when the advice is quick */
+        CHECK_STATUS(r, shmb_evaluate_i64(r, &advice),
+                     SHMB_INTERRUPTED); /* also when the advice is quick */
         shmb_set_i64(r, "x", 5);
         CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
         CHECK(advice == 6);

@@ -39,7 +39,7 @@ int main(void) {
     }
     shmb_host_release(b.host, kept[1]);
     shmb_host_release(b.host, kept[1]); /* twice is harmless */
-    int64_t key = ask(7); /* the slot comes back with this reply */
+    int64_t key = ask(7);               /* the slot comes back with this reply */
     reply(key, false);
     for (int i = 0; i < 10; i++) {
         key = ask(i);

@@ -10,7 +10,8 @@ static void inlining_takes_what_llvm_would(void) {
     CHECK(compiler_inlines(&c, 3, 77) == 0);
     CHECK(policy.questions == 3);
     shmb_line_info info = compiler_info(&c);
-    CHECK(info.asked == 3 && info.defaulted == 3 && info.status == SHMB_MODEL && strcmp(info.why, "the policy says why") == 0);
+    CHECK(info.asked == 3 && info.defaulted == 3 && info.status == SHMB_MODEL &&
+          strcmp(info.why, "the policy says why") == 0);
     compiler_stop(&c);
 }
 
@@ -111,7 +112,8 @@ static void advice_is_one_element_of_the_right_dtype(void) {
 
 static void some_failures_end_the_asking(void) {
     const shmb_status final[] = {SHMB_TIMEOUT, SHMB_HOST_GONE, SHMB_CLOSED, SHMB_CORRUPT};
-    const shmb_status passing[] = {SHMB_MODEL, SHMB_DROPPED, SHMB_MISMATCH, SHMB_INTERRUPTED, SHMB_TOO_LARGE};
+    const shmb_status passing[] = {SHMB_MODEL, SHMB_DROPPED, SHMB_MISMATCH, SHMB_INTERRUPTED,
+                                   SHMB_TOO_LARGE};
     for (int i = 0; i < 9; i++) {
         struct compiler c = compiler_start("");
         compiler_line(&c, INLINING_HEADER);
@@ -120,7 +122,9 @@ static void some_failures_end_the_asking(void) {
         CHECK(policy.questions == (i < 4 ? 1 : 3));
         expect_refused(&c, policy.fails, 3);
         CHECK(llvm_protocol.end(c.state));
-        compiler_line(&c, INLINING_HEADER); /* another compiler, another chance, but where the runner itself has ended */
+        compiler_line(
+            &c,
+            INLINING_HEADER); /* another compiler, another chance, but where the runner itself has ended */
         policy_advises(1);
         int asks = i == 0 || i > 3;
         CHECK(compiler_inlines(&c, 1, 0) == asks && policy.questions == asks);
@@ -131,7 +135,9 @@ static void some_failures_end_the_asking(void) {
 
 static void unknown_decisions_are_asked_too(void) {
     struct compiler c = compiler_start("");
-    compiler_line(&c, "{\"features\":[],\"advice\":{\"name\":\"unroll\",\"type\":\"int64_t\",\"port\":0,\"shape\":[2]}}\n");
+    compiler_line(
+        &c,
+        "{\"features\":[],\"advice\":{\"name\":\"unroll\",\"type\":\"int64_t\",\"port\":0,\"shape\":[2]}}\n");
     policy_advises(9);
     policy.rank = 1, policy.dims[0] = 2;
     compiler_observes(&c, "", 0);

@@ -14,7 +14,8 @@ static void expect(struct descriptor d, const char *why) {
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
     shmb_set_i64(r, "x", 1);
     key = bridge_ask(&b, r, SHMB_ANY);
-    if (!d.generation) d.generation = (uint32_t)(atomic_load(&segment_runner_line(&raw, channel)->claim) >> 8);
+    if (!d.generation)
+        d.generation = (uint32_t)(atomic_load(&segment_runner_line(&raw, channel)->claim) >> 8);
     struct lane lane = segment_lane(&raw, channel, REPLY);
     memset(lane_meta(&lane, 1), 0xff, 300);
     memcpy(&lane.ring[1].sequence, &d.sequence, sizeof d - offsetof(struct descriptor, sequence));
@@ -34,7 +35,8 @@ static void expect(struct descriptor d, const char *why) {
 }
 
 #pragma GCC diagnostic ignored "-Woverride-init"
-#define LIE(why, ...) expect((struct descriptor){.sequence = 2, .slot = 1, .returns = 1, __VA_ARGS__}, (why))
+#define LIE(why, ...)                                                                              \
+    expect((struct descriptor){.sequence = 2, .slot = 1, .returns = 1, __VA_ARGS__}, (why))
 
 int main(void) {
     char path[NAME_ROOM];
@@ -49,7 +51,8 @@ int main(void) {
     LIE("either in a slot or inline", .flags = INLINE);
     LIE("never introduced", .layout = 9);
     LIE("layout id does not exist", .layout = 300);
-    LIE("text is longer", .flags = FAILED | INLINE, .slot = NO_SLOT, .text = 33, .code = SHMB_MODEL);
+    LIE("text is longer", .flags = FAILED | INLINE, .slot = NO_SLOT, .text = 33,
+        .code = SHMB_MODEL);
     LIE("text is longer", .flags = FAILED, .text = 5000, .code = SHMB_MODEL);
     LIE("status that does not exist", .flags = FAILED | INLINE, .slot = NO_SLOT, .code = 22);
     LIE("returned slots", .returns = 2);

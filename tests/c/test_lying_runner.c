@@ -59,13 +59,14 @@ static void lie_about_meta(struct liar *l, struct descriptor d) {
     memset(meta, 0xff, size);
     expect(l, d, "");
 
-    struct field f[2] = {{.name = "a", .name_bytes = 1, .dtype = SHMB_INT64, .rank = 2},
-                         {.name = "b", .name_bytes = 1, .dtype = SHMB_UINT8, .kind = SHMB_STRINGS, .rank = 1}};
+    struct field f[2] = {
+        {.name = "a", .name_bytes = 1, .dtype = SHMB_INT64, .rank = 2},
+        {.name = "b", .name_bytes = 1, .dtype = SHMB_UINT8, .kind = SHMB_STRINGS, .rank = 1}};
     size = (uint32_t)header_write(f, 2, meta, 4096);
     int64_t *dims = (int64_t *)(meta + (size + 7) / 8 * 8);
-    const int64_t lies[][4] = {{-1, 1, 0, 0},     {INT64_MAX, INT64_MAX, 0, 0}, {1 << 20, 1 << 20, 0, 0},
-                               {1, 1, -1, 0},     {1, 1, INT64_MAX, 0},         {1, 1, 0, INT64_MAX},
-                               {1, 1, 1 << 20, 0}};
+    const int64_t lies[][4] = {
+        {-1, 1, 0, 0},        {INT64_MAX, INT64_MAX, 0, 0}, {1 << 20, 1 << 20, 0, 0}, {1, 1, -1, 0},
+        {1, 1, INT64_MAX, 0}, {1, 1, 0, INT64_MAX},         {1, 1, 1 << 20, 0}};
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         memcpy(d.data, &(uint32_t){(uint32_t)header_write(f, 2, meta, 4096)}, 4);
         memcpy(dims, lies[i], sizeof lies[i]);
@@ -89,12 +90,12 @@ int main(void) {
     shmb_runner *honest = bridge_connect(&b, "");
     struct liar l = liar();
 
-#define LIE(why, ...)                                                                                              \
-    do {                                                                                                           \
-        struct descriptor d = {.sequence = 2, .slot = 0, .returns = 1, __VA_ARGS__}; \
-        expect(&l, d, (why));                                                                                      \
-        shmb_set_i64(honest, "x", 1);                                                                              \
-        CHECK_STATUS(honest, bridge_turn(&b, honest, SHMB_INT64), SHMB_OK);                                        \
+#define LIE(why, ...)                                                                              \
+    do {                                                                                           \
+        struct descriptor d = {.sequence = 2, .slot = 0, .returns = 1, __VA_ARGS__};               \
+        expect(&l, d, (why));                                                                      \
+        shmb_set_i64(honest, "x", 1);                                                              \
+        CHECK_STATUS(honest, bridge_turn(&b, honest, SHMB_INT64), SHMB_OK);                        \
     } while (0)
 #pragma GCC diagnostic ignored "-Woverride-init"
     LIE("another claim", .generation = 77);

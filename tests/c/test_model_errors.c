@@ -12,9 +12,10 @@ int main(void) {
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             shmb_set_i64(r, "x", 1);
             int64_t key = bridge_ask(&b, r, SHMB_ANY);
-            CHECK(shmb_host_reply_error(b.host, key, false, i % 2 ? SHMB_DROPPED : SHMB_MODEL, text, sizes[i]) ==
-                  SHMB_OK);
-            CHECK(shmb_host_reply_error(b.host, key, false, SHMB_MODEL, text, 1) == SHMB_RUNNER_GONE); /* once only */
+            CHECK(shmb_host_reply_error(b.host, key, false, i % 2 ? SHMB_DROPPED : SHMB_MODEL, text,
+                                        sizes[i]) == SHMB_OK);
+            CHECK(shmb_host_reply_error(b.host, key, false, SHMB_MODEL, text, 1) ==
+                  SHMB_RUNNER_GONE); /* once only */
             CHECK_STATUS(r, bridge_result(r), i % 2 ? SHMB_DROPPED : SHMB_MODEL);
             size_t found = strlen(shmb_error_message(r));
             CHECK(found == (sizes[i] < 511 ? sizes[i] : 511));
@@ -23,7 +24,8 @@ int main(void) {
             CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
         }
     shmb_set_i64(r, "x", 1);
-    int64_t key = bridge_ask(&b, r, SHMB_ANY); /* a reply with an error in it is an error on both sides */
+    int64_t key =
+        bridge_ask(&b, r, SHMB_ANY); /* a reply with an error in it is an error on both sides */
     CHECK(shmb_host_reply_begin(b.host, key) == SHMB_OK);
     shmb_host_reply_add(b.host, key, "a", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL);
     shmb_host_reply_add(b.host, key, "a", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL);

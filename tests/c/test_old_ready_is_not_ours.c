@@ -16,7 +16,8 @@ int main(void) {
     struct error e = {0};
     CHECK(segment_attach(server.bridge.name, &s, &e) == SHMB_OK);
     uint64_t ready = load_acquire(&segment_channel_line(&s, 0)->ready);
-    store_release(&segment_runner_line(&s, 0)->claim, ready - 256); /* so that one more is the generation of before */
+    store_release(&segment_runner_line(&s, 0)->claim,
+                  ready - 256); /* so that one more is the generation of before */
     segment_detach(&s);
 
     CHECK_STATUS(r, shmb_open(server.bridge.name, NULL, &r), SHMB_OK);

@@ -8,7 +8,8 @@ static void expect_invalid(shmb_runner *r, const char *why) {
 
 int main(void) {
     static const char *const serdes[] = {"bitstream", "json", "flatbuffers", "bytes"};
-    static const char *const bad[] = {"\xff", "a\x80", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80"};
+    static const char *const bad[] = {"\xff",     "a\x80",        "\xc0\xaf",
+                                      "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80"};
     for (size_t s = 0; s < 4; s++) {
         struct pipes p;
         pipes_make(&p, "");

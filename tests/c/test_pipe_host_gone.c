@@ -37,7 +37,10 @@ static void with_a_reply(struct pipes *p, size_t bytes) {
     pipes_listen(p);
     shmb_runner *r = pipes_connect(p);
     pipes_start(r, "x");
-    struct { uint64_t length; char text[8]; } reply = {6, "advice"};
+    struct {
+        uint64_t length;
+        char text[8];
+    } reply = {6, "advice"};
     pipes_write(p, &reply, bytes);
     pipes_hang_up(p);
     CHECK_STATUS(r, pipes_result(r), bytes == 14 ? SHMB_OK : SHMB_HOST_GONE);

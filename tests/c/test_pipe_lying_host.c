@@ -5,7 +5,8 @@
 
 static const uint64_t failed = (uint64_t)1 << 63;
 
-static void expect(struct pipes *p, const void *bytes, size_t size, shmb_status status, bool for_good) {
+static void expect(struct pipes *p, const void *bytes, size_t size, shmb_status status,
+                   bool for_good) {
     char text[64];
     pipes_listen(p);
     shmb_runner *r = pipes_connect(p);
@@ -21,12 +22,18 @@ static void expect(struct pipes *p, const void *bytes, size_t size, shmb_status 
 }
 
 static void lengths(struct pipes *p) {
-    static const uint64_t lies[] = {(uint64_t)1 << 62, ((uint64_t)4 << 30) + 1, UINT64_MAX, (uint64_t)1 << 63, ((uint64_t)1 << 63) | (1 << 17)};
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) expect(p, &lies[i], sizeof lies[i], SHMB_CORRUPT, true);
+    static const uint64_t lies[] = {(uint64_t)1 << 62, ((uint64_t)4 << 30) + 1, UINT64_MAX,
+                                    (uint64_t)1 << 63, ((uint64_t)1 << 63) | (1 << 17)};
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
+        expect(p, &lies[i], sizeof lies[i], SHMB_CORRUPT, true);
 }
 
 static void failures(struct pipes *p) {
-    struct { uint64_t length; uint8_t status; char text[4]; } reply = {5 | failed, SHMB_MODEL, "oh!"};
+    struct {
+        uint64_t length;
+        uint8_t status;
+        char text[4];
+    } reply = {5 | failed, SHMB_MODEL, "oh!"};
     expect(p, &reply, 13, SHMB_MODEL, false);
     reply.status = SHMB_CORRUPT;
     expect(p, &reply, 13, SHMB_CORRUPT, true);
@@ -64,7 +71,9 @@ static void speaks_out_of_turn(struct pipes *p) {
     shmb_runner *r = pipes_connect(p);
     pipes_start(r, "x");
     pipes_read_frame(p, text, sizeof text);
-    struct { uint64_t a, b; } two = {0, 0};
+    struct {
+        uint64_t a, b;
+    } two = {0, 0};
     pipes_write(p, &two, sizeof two);
     CHECK_STATUS(r, pipes_result(r), SHMB_OK);
     pipes_fill(r, "y");

@@ -6,7 +6,8 @@ static shmb_status try_open(const char *format, const char *path, const char *ex
     shmb_runner *r;
     snprintf(url, sizeof url, format, path);
     shmb_status status = shmb_open(url, NULL, &r);
-    if (!strstr(shmb_error_message(r), expected)) fprintf(stderr, "%s: %s\n", url, shmb_error_message(r));
+    if (!strstr(shmb_error_message(r), expected))
+        fprintf(stderr, "%s: %s\n", url, shmb_error_message(r));
     CHECK(strstr(shmb_error_message(r), expected));
     CHECK(shmb_evaluate(r) == status);
     shmb_close(r);
@@ -37,7 +38,8 @@ int main(void) {
     struct pipes p;
     char file[80];
     pipes_make(&p, "");
-    CHECK(try_open("pipe://%s-none?connect_timeout=0.01", p.path, "there is no pipe") == SHMB_NO_HOST);
+    CHECK(try_open("pipe://%s-none?connect_timeout=0.01", p.path, "there is no pipe") ==
+          SHMB_NO_HOST);
     CHECK(try_open("pipe://%s?connect_timeout=0", p.path, "no host reads") == SHMB_NO_HOST);
     CHECK(try_open("pipe://%s?serdes=morse", p.path, "bitstream, json") == SHMB_INVALID);
     CHECK(try_open("pipe://%s?baud=9600", p.path, "serdes, connect") == SHMB_INVALID);

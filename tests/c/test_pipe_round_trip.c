@@ -36,7 +36,8 @@ int main(void) {
         const shmb_message *m = shmb_host_message(s.bridge.host, key);
         if (m->tensors[0].size > 100) {
             shmb_host_reply_begin(s.bridge.host, key);
-            shmb_host_reply_add(s.bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1, &m->tensors[0].size, NULL);
+            shmb_host_reply_add(s.bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1,
+                                &m->tensors[0].size, NULL);
             CHECK(shmb_host_reply_send(s.bridge.host, key, false) == SHMB_TOO_LARGE);
             shmb_relay_flush(s.relay);
         } else relayed_answer(&s, key);
@@ -46,7 +47,8 @@ int main(void) {
     CHECK(relayed_receive(&s, 200) == -1 && shmb_relay_talking(s.relay) == 0);
     shmb_line_info info;
     shmb_relay_info(s.relay, 0, &info);
-    CHECK(info.conversations == 4 && info.asked == 64 && info.status == SHMB_TOO_LARGE && *info.why);
+    CHECK(info.conversations == 4 && info.asked == 64 && info.status == SHMB_TOO_LARGE &&
+          *info.why);
     relayed_close(&s);
     return 0;
 }

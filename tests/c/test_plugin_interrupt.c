@@ -4,13 +4,15 @@
 static shmb_runner *r;
 static bool waits;
 
-static shmb_status open_it(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+static shmb_status open_it(void *context, const char *where, const shmb_options *options,
+                           void **state, shmb_sink *failure) {
     (void)context, (void)where, (void)options, (void)state;
     CHECK(!shmb_sink_interrupted(failure));
     return SHMB_OK;
 }
 
-static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t n, shmb_dtype want, double deadline, shmb_sink *advice) {
+static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t n, shmb_dtype want,
+                            double deadline, shmb_sink *advice) {
     (void)state, (void)f, (void)n, (void)want, (void)deadline;
     CHECK(!shmb_sink_interrupted(advice));
     if (waits) {
@@ -44,10 +46,12 @@ static void ended(void) {
 }
 
 int main(void) {
-    static const shmb_runner_kind kind = {.size = sizeof kind, .scheme = "waits", .open = open_it, .evaluate = evaluate};
+    static const shmb_runner_kind kind = {
+        .size = sizeof kind, .scheme = "waits", .open = open_it, .evaluate = evaluate};
     CHECK(shmb_register_runner(&kind) == SHMB_OK);
     for (int retries = 0; retries < 2; retries++) {
-        CHECK_STATUS(r, shmb_open(retries ? "waits://x?retries=2" : "waits://x", NULL, &r), SHMB_OK);
+        CHECK_STATUS(r, shmb_open(retries ? "waits://x?retries=2" : "waits://x", NULL, &r),
+                     SHMB_OK);
         signal(SIGALRM, on_alarm);
         ualarm(30000, 0);
         ended();

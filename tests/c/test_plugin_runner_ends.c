@@ -3,13 +3,15 @@
 
 static int asked, returned;
 
-static shmb_status open_it(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+static shmb_status open_it(void *context, const char *where, const shmb_options *options,
+                           void **state, shmb_sink *failure) {
     (void)context, (void)where, (void)options, (void)failure;
     *state = &asked;
     return SHMB_OK;
 }
 
-static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t n, shmb_dtype want, double deadline, shmb_sink *advice) {
+static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t n, shmb_dtype want,
+                            double deadline, shmb_sink *advice) {
     (void)f, (void)n, (void)want, (void)deadline;
     CHECK(state == &asked);
     asked++;
@@ -19,7 +21,8 @@ static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t n, shmb_d
     return SHMB_OK;
 }
 
-static const shmb_runner_kind kind = {.size = sizeof kind, .scheme = "ends", .open = open_it, .evaluate = evaluate};
+static const shmb_runner_kind kind = {
+    .size = sizeof kind, .scheme = "ends", .open = open_it, .evaluate = evaluate};
 
 static void lasts(shmb_status status, bool for_good) {
     shmb_runner *r;

@@ -3,30 +3,37 @@
 
 static int returned;
 
-static shmb_status encode(void *context, shmb_side side, const shmb_tensor *f, int64_t n, shmb_dtype want, shmb_sink *bytes) {
+static shmb_status encode(void *context, shmb_side side, const shmb_tensor *f, int64_t n,
+                          shmb_dtype want, shmb_sink *bytes) {
     (void)context, (void)side, (void)f, (void)n, (void)want;
     CHECK(shmb_sink_bytes(bytes, 1));
     return SHMB_OK;
 }
 
-static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size, shmb_dtype want, shmb_sink *message) {
+static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size,
+                          shmb_dtype want, shmb_sink *message) {
     (void)context, (void)side, (void)bytes, (void)want;
-    return size == 1 ? (shmb_status)returned : shmb_sink_fail(message, (shmb_status)returned, "as it says");
+    return size == 1 ? (shmb_status)returned
+                     : shmb_sink_fail(message, (shmb_status)returned, "as it says");
 }
 
-static const shmb_serdes serdes = {.size = sizeof serdes, .name = "careless", .encode = encode, .decode = decode};
+static const shmb_serdes serdes = {
+    .size = sizeof serdes, .name = "careless", .encode = encode, .decode = decode};
 
-static shmb_status open_it(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+static shmb_status open_it(void *context, const char *where, const shmb_options *options,
+                           void **state, shmb_sink *failure) {
     (void)context, (void)options, (void)state, (void)failure;
     return strcmp(where, "closed") == 0 ? (shmb_status)returned : SHMB_OK;
 }
 
-static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t n, shmb_dtype want, double deadline, shmb_sink *advice) {
+static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t n, shmb_dtype want,
+                            double deadline, shmb_sink *advice) {
     (void)state, (void)f, (void)n, (void)want, (void)deadline, (void)advice;
     return (shmb_status)returned;
 }
 
-static const shmb_runner_kind kind = {.size = sizeof kind, .scheme = "careless", .open = open_it, .evaluate = evaluate};
+static const shmb_runner_kind kind = {
+    .size = sizeof kind, .scheme = "careless", .open = open_it, .evaluate = evaluate};
 
 static void of_serdes(const struct pipes *p, size_t frame, const char *text) {
     shmb_runner *r = pipes_connect(p);

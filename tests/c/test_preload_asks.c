@@ -3,9 +3,11 @@
 
 static void looks_like_a_fifo(const struct llvm_channel *c) {
     struct stat st;
-    CHECK(fstat(c->in, &st) == 0 && S_ISFIFO(st.st_mode) && fstat(c->out, &st) == 0 && S_ISFIFO(st.st_mode));
+    CHECK(fstat(c->in, &st) == 0 && S_ISFIFO(st.st_mode) && fstat(c->out, &st) == 0 &&
+          S_ISFIFO(st.st_mode));
     CHECK(lseek(c->out, 0, SEEK_CUR) < 0 && !isatty(c->out));
-    CHECK((fcntl(c->in, F_GETFL) & O_ACCMODE) == O_RDONLY && (fcntl(c->out, F_GETFL) & O_ACCMODE) == O_WRONLY);
+    CHECK((fcntl(c->in, F_GETFL) & O_ACCMODE) == O_RDONLY &&
+          (fcntl(c->out, F_GETFL) & O_ACCMODE) == O_WRONLY);
     CHECK(fcntl(c->in, F_GETFD) == FD_CLOEXEC);
     CHECK(read(c->out, &st, 1) < 0 && write(c->in, &st, 1) < 0);
 }

@@ -33,7 +33,8 @@ static pid_t start_by_spawn(const struct llvm_channel *c) {
     extern char **environ;
     pid_t pid;
     posix_spawn_file_actions_t actions;
-    CHECK(posix_spawn_file_actions_init(&actions) == 0 && posix_spawn_file_actions_addclose(&actions, c->in) == 0 &&
+    CHECK(posix_spawn_file_actions_init(&actions) == 0 &&
+          posix_spawn_file_actions_addclose(&actions, c->in) == 0 &&
           posix_spawn_file_actions_adddup2(&actions, 2, c->out) == 0);
     char *argv[] = {"sh", "-c", "exit 8", NULL};
     CHECK(posix_spawn(&pid, "/bin/sh", &actions, NULL, argv, environ) == 0);

@@ -9,7 +9,8 @@ static int pipe_in, pipe_out;
 
 static void expect_plain(int in, int out) {
     char text[8] = "";
-    CHECK(write(out, "plain", 6) == 6 && read(in, text, sizeof text) == 6 && strcmp(text, "plain") == 0);
+    CHECK(write(out, "plain", 6) == 6 && read(in, text, sizeof text) == 6 &&
+          strcmp(text, "plain") == 0);
 }
 
 /* Both descriptors become a pipe's, and none of the channel's state shows. */
@@ -24,7 +25,8 @@ static void by_dup2(void) {
 static void by_the_kernel(void) {
     struct llvm_channel c;
     llvm_open(&c);
-    CHECK(syscall(SYS_dup3, pipe_in, c.in, 0) == c.in && syscall(SYS_dup3, pipe_out, c.out, 0) == c.out);
+    CHECK(syscall(SYS_dup3, pipe_in, c.in, 0) == c.in &&
+          syscall(SYS_dup3, pipe_out, c.out, 0) == c.out);
     expect_plain(c.in, c.out);
     llvm_close(&c);
 }
@@ -76,14 +78,16 @@ static void files_and_stdio(void) {
     CHECK(fstat(fd, &st) == 0 && (st.st_mode & 07777) == (0640 & ~umask(022)) && close(fd) == 0);
     unlink(path);
     fd = open("/tmp", O_TMPFILE | O_RDWR, 0600);
-    CHECK((fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0600 && close(fd) == 0) || errno == EOPNOTSUPP);
+    CHECK((fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0600 && close(fd) == 0) ||
+          errno == EOPNOTSUPP);
 }
 
 static void errors_are_the_systems(void) {
     errno = 0;
-    CHECK(close(-1) < 0 && errno == EBADF && dup(-1) < 0 && dup2(-1, 3) < 0 && read(99999999, &errno, 1) < 0);
+    CHECK(close(-1) < 0 && errno == EBADF && dup(-1) < 0 && dup2(-1, 3) < 0 &&
+          read(99999999, &errno, 1) < 0);
     CHECK(open("/no such place/else", O_RDONLY) < 0 && errno == ENOENT);
-    CHECK(open(PREFIX ".x", O_RDONLY) < 0 && errno == ENOENT);   /* neither end */
+    CHECK(open(PREFIX ".x", O_RDONLY) < 0 && errno == ENOENT);     /* neither end */
     CHECK(open(PREFIX ".x.out", O_WRONLY) < 0 && errno == ENOENT); /* no .in came before */
     int alone = open(PREFIX ".x.in", O_RDONLY);
     CHECK(alone >= 0 && close(alone) == 0); /* and none of it is left */

@@ -25,7 +25,8 @@ int main(int argc, char **argv) {
     char name[64];
     pid_t host = llvm_host(name, NULL, "");
     pthread_t threads[THREADS];
-    for (intptr_t i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, compile, (void *)i) == 0);
+    for (intptr_t i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, compile, (void *)i) == 0);
     for (int i = 0; i < THREADS; i++) {
         void *left;
         CHECK(pthread_join(threads[i], &left) == 0);

@@ -9,7 +9,8 @@ int main(void) {
     int64_t lengths[100], dims[9] = {2, 2, 2, 2, 2, 2, 2, 2, 2};
     for (int i = 0; i < 100; i++) lengths[i] = 3;
 
-    memset(shmb_feature_ragged(r, "rank 0", SHMB_FLOAT32, 100, lengths, 0, NULL), 1, 300 * sizeof(float));
+    memset(shmb_feature_ragged(r, "rank 0", SHMB_FLOAT32, 100, lengths, 0, NULL), 1,
+           300 * sizeof(float));
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
     memset(shmb_feature(r, "rank 9", SHMB_FLOAT64, 9, dims), 1, 512 * sizeof(double));
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);

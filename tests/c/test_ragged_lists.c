@@ -1,7 +1,8 @@
 /* Ragged lists arrive row for row, both ways: rows of numbers, and rows of vectors and matrices. */
 #include "bridge.h"
 
-static void round_trip(shmb_runner *r, int64_t rows, const int64_t *lengths, int32_t rank, const int64_t *dims) {
+static void round_trip(shmb_runner *r, int64_t rows, const int64_t *lengths, int32_t rank,
+                       const int64_t *dims) {
     int64_t total = 0, each = 1;
     for (int64_t i = 0; i < rows; i++) total += lengths[i];
     for (int i = 0; i + 1 < rank; i++) each *= dims[i];
@@ -11,7 +12,8 @@ static void round_trip(shmb_runner *r, int64_t rows, const int64_t *lengths, int
     shmb_tensor t;
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
     CHECK_STATUS(r, shmb_advice(r, "echo", &t), SHMB_OK);
-    CHECK(t.kind == SHMB_RAGGED && t.rank == rank && t.dims[0] == rows && t.dims[1] == total && t.size == total * each);
+    CHECK(t.kind == SHMB_RAGGED && t.rank == rank && t.dims[0] == rows && t.dims[1] == total &&
+          t.size == total * each);
     CHECK((uintptr_t)t.data % 64 == 0);
     for (int i = 0; i + 1 < rank; i++) CHECK(t.dims[i + 2] == dims[i]);
     for (int64_t i = 0; i < rows; i++) CHECK(t.offsets[i + 1] - t.offsets[i] == lengths[i]);

@@ -6,14 +6,16 @@
 static shmb_runner *r;
 static _Atomic int opens;
 
-static shmb_status open_one(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+static shmb_status open_one(void *context, const char *where, const shmb_options *options,
+                            void **state, shmb_sink *failure) {
     (void)context, (void)where, (void)options, (void)state, (void)failure;
     opens++;
     return SHMB_OK;
 }
 
 /* Each connection answers but once. */
-static shmb_status evaluate_one(void *state, const shmb_tensor *features, int64_t count, shmb_dtype want, double deadline, shmb_sink *advice) {
+static shmb_status evaluate_one(void *state, const shmb_tensor *features, int64_t count,
+                                shmb_dtype want, double deadline, shmb_sink *advice) {
     static int last;
     (void)state, (void)features, (void)count, (void)want, (void)deadline;
     if (last == opens) return shmb_sink_fail(advice, SHMB_HOST_GONE, "gone again");
@@ -34,9 +36,11 @@ static void *interrupt_soon(void *unused) {
 }
 
 int main(void) {
-    static const shmb_runner_kind kind = {.size = sizeof kind, .scheme = "once", .open = open_one, .evaluate = evaluate_one};
+    static const shmb_runner_kind kind = {
+        .size = sizeof kind, .scheme = "once", .open = open_one, .evaluate = evaluate_one};
     CHECK(shmb_register_runner(&kind) == SHMB_OK);
-    CHECK_STATUS(r, shmb_open("once://?retries=3&backoff=1000&default_advice=-1", NULL, &r), SHMB_OK);
+    CHECK_STATUS(r, shmb_open("once://?retries=3&backoff=1000&default_advice=-1", NULL, &r),
+                 SHMB_OK);
     int64_t advice = 0;
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
     CHECK(advice == 1);
@@ -59,7 +63,10 @@ int main(void) {
     for (int i = 0; i < 100; i++) CHECK(runner_wait(r, 0) == PENDING); /* looks once */
     pid_t child = fork();
     if (child == 0) {
-        int status = (int)shmb_runner_continue(r) == SHMB_FORKED && shmb_evaluate(r) == SHMB_FORKED && shmb_defaulted(r) == 0 ? 0 : 1;
+        int status = (int)shmb_runner_continue(r) == SHMB_FORKED &&
+                             shmb_evaluate(r) == SHMB_FORKED && shmb_defaulted(r) == 0
+                         ? 0
+                         : 1;
         shmb_close(r);
         _exit(status);
     }

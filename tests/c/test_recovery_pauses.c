@@ -14,6 +14,7 @@ int main(void) {
             last = pause;
         }
     }
-    CHECK(recovery_pause(1000000000000000, 1000000, UINT32_MAX) >= 8000000000000000); /* the longest there is */
+    CHECK(recovery_pause(1000000000000000, 1000000, UINT32_MAX) >=
+          8000000000000000); /* the longest there is */
     return 0;
 }

@@ -3,7 +3,9 @@
 #include "bridge.h"
 
 #ifdef THREAD_SANITIZER
-enum { THREADS = 1 }; /* it does not see the C library's own lock of what sem_open and sem_close share */
+enum {
+    THREADS = 1
+}; /* it does not see the C library's own lock of what sem_open and sem_close share */
 #else
 enum { THREADS = 3 };
 #endif
@@ -40,7 +42,8 @@ static void supervise(int in) {
             shmb_semaphore_name(info.session, k, path);
             sem_unlink(path);
         }
-        snprintf(unused, sizeof unused, "recovering-%d", (int)host); /* one that was killed before it had the name */
+        snprintf(unused, sizeof unused, "recovering-%d",
+                 (int)host); /* one that was killed before it had the name */
         bridge_clean(unused);
     }
     bridge_clean(name);
@@ -50,7 +53,10 @@ static void supervise(int in) {
 static void *work(void *which) {
     bool binds = (uintptr_t)which == 1;
     shmb_runner *r;
-    shmb_options o = {.size = sizeof o, .retries = 100000, .backoff = 0.001, .wait = (uintptr_t)which == 2 ? SHMB_WAIT_BLOCK : SHMB_WAIT_DEFAULT};
+    shmb_options o = {.size = sizeof o,
+                      .retries = 100000,
+                      .backoff = 0.001,
+                      .wait = (uintptr_t)which == 2 ? SHMB_WAIT_BLOCK : SHMB_WAIT_DEFAULT};
     CHECK_STATUS(r, shmb_open(name, &o, &r), SHMB_OK);
     int64_t *bound = binds ? shmb_bind(r, "echo", SHMB_INT64, 0, NULL) : NULL;
     float *v = binds ? shmb_bind(r, "v", SHMB_FLOAT32, 1, (const int64_t[]){100}) : NULL;
@@ -86,7 +92,8 @@ int main(void) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         supervise(ends[0]);
     }
-    for (uintptr_t i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
     for (int i = 1; i < RESTARTS; i++) {
         while (atomic_load(&answered) < i * ANSWERS) usleep(200);
         CHECK(write(ends[1], "k", 1) == 1);

@@ -11,22 +11,28 @@ static void expect(const shmb_status *open_with, const shmb_status *answer_with)
     memset(opening, 0, sizeof opening);
     memset(answering, 0, sizeof answering);
     for (int i = 0; open_with && open_with[i] != SHMB_RUNNER_GONE; i++) opening[i] = open_with[i];
-    for (int i = 0; answer_with && answer_with[i] != SHMB_RUNNER_GONE; i++) answering[i] = answer_with[i];
+    for (int i = 0; answer_with && answer_with[i] != SHMB_RUNNER_GONE; i++)
+        answering[i] = answer_with[i];
     opens = asks = closes = 0;
 }
-#define SCRIPT(...) (const shmb_status[]){__VA_ARGS__, SHMB_RUNNER_GONE}
+#define SCRIPT(...)                                                                                \
+    (const shmb_status[]) { __VA_ARGS__, SHMB_RUNNER_GONE }
 
-static shmb_status open_one(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+static shmb_status open_one(void *context, const char *where, const shmb_options *options,
+                            void **state, shmb_sink *failure) {
     (void)context, (void)state;
     CHECK(options->retries == 0 && strcmp(where, "here?own=1") == 0);
     shmb_status status = opening[opens++];
     return status ? shmb_sink_fail(failure, status, "no way in") : SHMB_OK;
 }
 
-static shmb_status evaluate_one(void *state, const shmb_tensor *features, int64_t count, shmb_dtype want, double deadline, shmb_sink *advice) {
+static shmb_status evaluate_one(void *state, const shmb_tensor *features, int64_t count,
+                                shmb_dtype want, double deadline, shmb_sink *advice) {
     (void)state, (void)want;
-    CHECK(count == 3 && features[0].dtype == SHMB_INT64 && *(const int64_t *)features[0].data == 41);
-    CHECK(features[1].kind == SHMB_STRINGS && features[1].dims[0] == 2 && features[1].offsets[2] == 4 && memcmp(features[1].data, "abcd", 4) == 0);
+    CHECK(count == 3 && features[0].dtype == SHMB_INT64 &&
+          *(const int64_t *)features[0].data == 41);
+    CHECK(features[1].kind == SHMB_STRINGS && features[1].dims[0] == 2 &&
+          features[1].offsets[2] == 4 && memcmp(features[1].data, "abcd", 4) == 0);
     CHECK(features[2].size == 1000 && ((const float *)features[2].data)[999] == 999);
     deadline_seen = deadline;
     shmb_status status = answering[asks++];
@@ -63,7 +69,8 @@ static shmb_runner *with(const char *options, shmb_status expected) {
 /* An evaluate whose first questions end so: how many were asked, and what came of it. */
 static void each_status(void) {
     for (int s = SHMB_OK; s <= SHMB_NO_MEMORY; s++) {
-        bool again = s == SHMB_NO_HOST || s == SHMB_BUSY || s == SHMB_HOST_GONE || s == SHMB_CLOSED || s == SHMB_CORRUPT;
+        bool again = s == SHMB_NO_HOST || s == SHMB_BUSY || s == SHMB_HOST_GONE ||
+                     s == SHMB_CLOSED || s == SHMB_CORRUPT;
         if (s == SHMB_RUNNER_GONE) continue; /* ends a script */
         expect(NULL, SCRIPT(s, s, SHMB_OK));
         shmb_runner *r = with("retries=2&backoff=1us", SHMB_OK);
@@ -103,7 +110,8 @@ static void gives_up_for_a_while(void) {
 
     expect(SCRIPT(SHMB_NO_HOST), NULL); /* the same where nobody was there at first */
     r = with("retries=1&backoff=1us&connect_timeout=0", SHMB_NO_HOST);
-    for (shmb_status status = SHMB_NO_HOST; status;) CHECK((status = ask(r)) == SHMB_OK || status == SHMB_NO_HOST);
+    for (shmb_status status = SHMB_NO_HOST; status;)
+        CHECK((status = ask(r)) == SHMB_OK || status == SHMB_NO_HOST);
     CHECK(opens == 2 && asks == 1);
     shmb_close(r);
     expect(SCRIPT(SHMB_INCOMPATIBLE), NULL); /* but not where that is no matter of time */
@@ -136,15 +144,22 @@ static void default_advice(void) {
 }
 
 static void bad_options(void) {
-    static const char *const bad[] = {"retries=-1", "retries=", "retries=1.5", "retries=x", "retries=2147483648", "retries=99999999999999999999", "backoff=-1",
-                                      "backoff=nan", "backoff=", "backoff=1h"};
+    static const char *const bad[] = {"retries=-1",         "retries=",
+                                      "retries=1.5",        "retries=x",
+                                      "retries=2147483648", "retries=99999999999999999999",
+                                      "backoff=-1",         "backoff=nan",
+                                      "backoff=",           "backoff=1h"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         shmb_runner *r = with(bad[i], SHMB_INVALID);
         CHECK(strstr(shmb_error_message(r), bad[i]));
         shmb_close(r);
     }
     for (int i = 0; i < 3; i++) {
-        shmb_options o = {.size = sizeof o, .retries = -(i == 0), .backoff = i == 1 ? -1 : i == 2 ? 0.0 / 0.0 : 0};
+        shmb_options o = {.size = sizeof o,
+                          .retries = -(i == 0),
+                          .backoff = i == 1   ? -1
+                                     : i == 2 ? 0.0 / 0.0
+                                              : 0};
         shmb_runner *r;
         CHECK_STATUS(r, shmb_open("counting://here?own=1", &o, &r), SHMB_INVALID);
         CHECK(strstr(shmb_error_message(r), i ? "backoff" : "retries"));
@@ -152,14 +167,19 @@ static void bad_options(void) {
     }
     expect(NULL, NULL);
     shmb_close(with("retries=2147483647&backoff=1000000000000", SHMB_OK));
-    shmb_options old = {.size = offsetof(shmb_options, retries), .retries = -1}; /* an older caller's */
+    shmb_options old = {.size = offsetof(shmb_options, retries),
+                        .retries = -1}; /* an older caller's */
     shmb_runner *r;
     CHECK_STATUS(r, shmb_open("counting://here?own=1", &old, &r), SHMB_OK);
     shmb_close(r);
 }
 
 int main(void) {
-    static const shmb_runner_kind kind = {.size = sizeof kind, .scheme = "counting", .open = open_one, .evaluate = evaluate_one, .close = close_one};
+    static const shmb_runner_kind kind = {.size = sizeof kind,
+                                          .scheme = "counting",
+                                          .open = open_one,
+                                          .evaluate = evaluate_one,
+                                          .close = close_one};
     CHECK(shmb_register_runner(&kind) == SHMB_OK);
     each_status();
     gives_up_for_a_while();

@@ -5,10 +5,12 @@
 
 static int opened, closed;
 
-static shmb_status open_it(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+static shmb_status open_it(void *context, const char *where, const shmb_options *options,
+                           void **state, shmb_sink *failure) {
     CHECK(strcmp(context, "the context") == 0);
     CHECK(options->connect_timeout > 0 && options->size == sizeof *options);
-    if (strcmp(where, "nowhere") == 0) return shmb_sink_fail(failure, SHMB_NO_HOST, "there is nothing at nowhere");
+    if (strcmp(where, "nowhere") == 0)
+        return shmb_sink_fail(failure, SHMB_NO_HOST, "there is nothing at nowhere");
     if (strcmp(where, "mute") == 0) return SHMB_SYSTEM;
     CHECK(strcmp(where, "file.bin?color=blue") == 0);
     opened++;
@@ -17,13 +19,16 @@ static shmb_status open_it(void *context, const char *where, const shmb_options 
 }
 
 /* Doubles the int64 vector "x"; an empty one is an error, and one of 7 elements a silent one. */
-static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t count, shmb_dtype want, double deadline, shmb_sink *advice) {
-    CHECK(state == &opened && count == 1 && strcmp(f->name, "x") == 0 && f->dtype == SHMB_INT64 && (uintptr_t)f->data % 64 == 0);
+static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t count, shmb_dtype want,
+                            double deadline, shmb_sink *advice) {
+    CHECK(state == &opened && count == 1 && strcmp(f->name, "x") == 0 && f->dtype == SHMB_INT64 &&
+          (uintptr_t)f->data % 64 == 0);
     CHECK(deadline == 0 || deadline == 2.5);
     if (f->size == 0) return shmb_sink_fail(advice, SHMB_MODEL, "nothing to double");
     if (f->size == 7) return SHMB_MODEL;
     if (f->size == 5) CHECK(!shmb_sink_bytes(advice, 1));
-    int64_t *to = shmb_sink_field(advice, "twice", want ? want : SHMB_INT64, SHMB_TENSOR, f->rank, f->dims, NULL);
+    int64_t *to = shmb_sink_field(advice, "twice", want ? want : SHMB_INT64, SHMB_TENSOR, f->rank,
+                                  f->dims, NULL);
     if (want && want != SHMB_INT64) return SHMB_OK;
     for (int64_t i = 0; i < f->size; i++) to[i] = 2 * ((const int64_t *)f->data)[i];
     return SHMB_OK;
@@ -34,7 +39,12 @@ static void close_it(void *state) {
     closed++;
 }
 
-static const shmb_runner_kind kind = {.size = sizeof kind, .scheme = "twice", .context = "the context", .open = open_it, .evaluate = evaluate, .close = close_it};
+static const shmb_runner_kind kind = {.size = sizeof kind,
+                                      .scheme = "twice",
+                                      .context = "the context",
+                                      .open = open_it,
+                                      .evaluate = evaluate,
+                                      .close = close_it};
 
 int main(void) {
     shmb_runner *r;
@@ -47,7 +57,8 @@ int main(void) {
     other.scheme = "shm";
     CHECK(shmb_register_runner(&other) == SHMB_IN_USE);
     other.scheme = "";
-    CHECK(shmb_register_runner(&other) == SHMB_INVALID && shmb_register_runner(NULL) == SHMB_INVALID);
+    CHECK(shmb_register_runner(&other) == SHMB_INVALID &&
+          shmb_register_runner(NULL) == SHMB_INVALID);
     other = (shmb_runner_kind){.size = 8, .scheme = "short", .open = open_it, .evaluate = evaluate};
     CHECK(shmb_register_runner(&other) == SHMB_INVALID);
 
@@ -57,13 +68,19 @@ int main(void) {
     CHECK_STATUS(r, shmb_open("twice://mute", NULL, &r), SHMB_SYSTEM);
     shmb_close(r);
 
-    shmb_options short_ones = {.size = sizeof short_ones.size}; /* an older caller's: the kind gets whole ones, with what the URL says */
-    CHECK_STATUS(r, shmb_open("twice://file.bin?deadline=2.5&color=blue", &short_ones, &r), SHMB_OK);
-    for (int64_t n = 1; n < 2000000; n = n * 11 + 1) { /* beyond what is kept of the memory between messages */
+    shmb_options short_ones = {
+        .size =
+            sizeof short_ones
+                .size}; /* an older caller's: the kind gets whole ones, with what the URL says */
+    CHECK_STATUS(r, shmb_open("twice://file.bin?deadline=2.5&color=blue", &short_ones, &r),
+                 SHMB_OK);
+    for (int64_t n = 1; n < 2000000;
+         n = n * 11 + 1) { /* beyond what is kept of the memory between messages */
         int64_t *x = shmb_feature_i64(r, "x", n);
         for (int64_t i = 0; i < n; i++) x[i] = i + 1;
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
-        CHECK(shmb_advice_count(r) == 1 && shmb_advice(r, "twice", &t) == SHMB_OK && t.size == n && ((const int64_t *)t.data)[n - 1] == 2 * n);
+        CHECK(shmb_advice_count(r) == 1 && shmb_advice(r, "twice", &t) == SHMB_OK && t.size == n &&
+              ((const int64_t *)t.data)[n - 1] == 2 * n);
     }
     int64_t advice = 0;
     *shmb_feature_i64(r, "x", 1) = 21;

@@ -2,7 +2,8 @@
 #include "bridge.h"
 #include "serdes.h"
 
-static shmb_status encode(void *context, shmb_side side, const shmb_tensor *f, int64_t n, shmb_dtype want, shmb_sink *bytes) {
+static shmb_status encode(void *context, shmb_side side, const shmb_tensor *f, int64_t n,
+                          shmb_dtype want, shmb_sink *bytes) {
     (void)side, (void)f, (void)want;
     CHECK(strcmp(context, "c") == 0);
     if (n == 0) return SHMB_INVALID;
@@ -11,14 +12,17 @@ static shmb_status encode(void *context, shmb_side side, const shmb_tensor *f, i
     return SHMB_OK;
 }
 
-static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size, shmb_dtype want, shmb_sink *message) {
+static shmb_status decode(void *context, shmb_side side, const void *bytes, size_t size,
+                          shmb_dtype want, shmb_sink *message) {
     (void)context, (void)side, (void)bytes, (void)want;
     shmb_sink_want(message, SHMB_FLOAT32);
-    shmb_sink_field(message, "size", SHMB_INT64, SHMB_TENSOR, size == 3 ? 99 : 0, NULL, NULL); /* a rank that cannot be fails by itself */
+    shmb_sink_field(message, "size", SHMB_INT64, SHMB_TENSOR, size == 3 ? 99 : 0, NULL,
+                    NULL); /* a rank that cannot be fails by itself */
     return SHMB_OK;
 }
 
-static const shmb_serdes mine = {.size = sizeof mine, .name = "mine", .context = "c", .encode = encode, .decode = decode};
+static const shmb_serdes mine = {
+    .size = sizeof mine, .name = "mine", .context = "c", .encode = encode, .decode = decode};
 
 int main(void) {
     CHECK(!serdes_find("mine") && !shmb_codec_new("mine"));
@@ -28,7 +32,8 @@ int main(void) {
     other.name = "json";
     CHECK(shmb_register_serdes(&other) == SHMB_IN_USE);
     other.name = "";
-    CHECK(shmb_register_serdes(&other) == SHMB_INVALID && shmb_register_serdes(NULL) == SHMB_INVALID);
+    CHECK(shmb_register_serdes(&other) == SHMB_INVALID &&
+          shmb_register_serdes(NULL) == SHMB_INVALID);
     char names[128];
     serdes_names(names, sizeof names);
     CHECK(strstr(names, "bitstream, json") && strstr(names, "mine"));
@@ -39,15 +44,19 @@ int main(void) {
     size_t size;
     shmb_dtype want = SHMB_ANY;
     shmb_codec *c = shmb_codec_new("mine");
-    CHECK(shmb_codec_encode(c, SHMB_REQUEST, SHMB_ANY, &bytes, &size) == SHMB_INVALID && strstr(shmb_codec_error(c), "without saying why"));
+    CHECK(shmb_codec_encode(c, SHMB_REQUEST, SHMB_ANY, &bytes, &size) == SHMB_INVALID &&
+          strstr(shmb_codec_error(c), "without saying why"));
     shmb_codec_clear(c);
     shmb_codec_add(c, "a", SHMB_INT8, SHMB_TENSOR, 0, NULL, NULL);
-    CHECK(shmb_codec_encode(c, SHMB_REQUEST, SHMB_ANY, &bytes, &size) == SHMB_INVALID && strstr(shmb_codec_error(c), "takes bytes"));
+    CHECK(shmb_codec_encode(c, SHMB_REQUEST, SHMB_ANY, &bytes, &size) == SHMB_INVALID &&
+          strstr(shmb_codec_error(c), "takes bytes"));
     shmb_codec_clear(c);
     shmb_codec_add(c, "a", SHMB_INT8, SHMB_TENSOR, 0, NULL, NULL);
     shmb_codec_add(c, "b", SHMB_INT8, SHMB_TENSOR, 0, NULL, NULL);
-    CHECK(shmb_codec_encode(c, SHMB_REQUEST, SHMB_ANY, &bytes, &size) == SHMB_UNSUPPORTED && strstr(shmb_codec_error(c), "two are too many"));
-    CHECK(shmb_codec_decode(c, SHMB_REQUEST, "xyz", 3, &want) == SHMB_INVALID && strstr(shmb_codec_error(c), "rank"));
+    CHECK(shmb_codec_encode(c, SHMB_REQUEST, SHMB_ANY, &bytes, &size) == SHMB_UNSUPPORTED &&
+          strstr(shmb_codec_error(c), "two are too many"));
+    CHECK(shmb_codec_decode(c, SHMB_REQUEST, "xyz", 3, &want) == SHMB_INVALID &&
+          strstr(shmb_codec_error(c), "rank"));
     CHECK(shmb_codec_decode(c, SHMB_REQUEST, "xy", 2, &want) == SHMB_OK && want == SHMB_FLOAT32);
     shmb_codec_free(c);
     return 0;

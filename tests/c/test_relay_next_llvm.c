@@ -2,8 +2,9 @@
  * first has written its last lines and left and the next has asked. */
 #include "pipes.h"
 
-static const char header[] = "{\"features\":[{\"name\":\"x\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
-                             "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{\"context\":\"\"}\n";
+static const char header[] =
+    "{\"features\":[{\"name\":\"x\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
+    "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{\"context\":\"\"}\n";
 
 static int from, to;
 
@@ -41,7 +42,8 @@ int main(void) {
     bridge_open(&s.bridge, "relay-llvm", small_plan, SHMB_WAIT_BLOCK);
     pipes_make(&s.pipes, "");
     CHECK((s.relay = shmb_relay_new()));
-    CHECK(!shmb_relay_add(s.relay, s.pipes.path, "llvm", "", 0, bridge_connect(&s.bridge, "wait=block")));
+    CHECK(!shmb_relay_add(s.relay, s.pipes.path, "llvm", "", 0,
+                          bridge_connect(&s.bridge, "wait=block")));
     for (int looks = 0; looks < 2; looks++)
         for (int i = 0; i < 3; i++) {
             compiler_begins(&s.pipes);

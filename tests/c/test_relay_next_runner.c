@@ -22,7 +22,9 @@ static void client_send(const struct client *c, const char *text, size_t bytes) 
     CHECK(write(c->to, frame, bytes) == (ssize_t)bytes);
 }
 
-static void client_ask(const struct client *c, const char *text) { client_send(c, text, 8 + strlen(text)); }
+static void client_ask(const struct client *c, const char *text) {
+    client_send(c, text, 8 + strlen(text));
+}
 
 static void client_expect(const struct client *c, const char *text) {
     char frame[64];
@@ -37,7 +39,8 @@ static void client_die(const struct client *c) {
     close(c->to);
 }
 
-static void converse(struct relayed *s, const struct client *c, const char *text, const char *expected) {
+static void converse(struct relayed *s, const struct client *c, const char *text,
+                     const char *expected) {
     client_ask(c, text);
     relayed_answer(s, relayed_receive(s, PATIENCE_MS));
     client_expect(c, expected);

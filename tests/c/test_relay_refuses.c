@@ -2,7 +2,11 @@
 #include "pipes.h"
 
 static void expect_failure(int from, shmb_status status) {
-    struct { uint64_t length; uint8_t status; char text[512]; } reply;
+    struct {
+        uint64_t length;
+        uint8_t status;
+        char text[512];
+    } reply;
     pipes_await(from, POLLIN);
     ssize_t n = read(from, &reply, sizeof reply);
     CHECK(n > 9 && reply.length == (frame_failed | (uint64_t)(n - 8)) && reply.status == status);

@@ -45,7 +45,8 @@ static int64_t receive_until(struct relayed *s, void *(*end)(void *)) {
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, end, s->relay) == 0);
     int64_t key;
-    while ((key = shmb_relay_receive(s->relay, s->bridge.host, INT64_MAX)) == -SHMB_TIMEOUT) continue;
+    while ((key = shmb_relay_receive(s->relay, s->bridge.host, INT64_MAX)) == -SHMB_TIMEOUT)
+        continue;
     pthread_join(thread, NULL);
     return key;
 }
@@ -57,7 +58,8 @@ int main(void) {
     relayed_open(&s, "relay-threads");
     for (int i = 0; i < LINES; i++) {
         pipes_make(&more[i], "");
-        CHECK(!shmb_relay_add(s.relay, more[i].path, "frames", "bytes", 1 << 20, bridge_connect(&s.bridge, "wait=block")));
+        CHECK(!shmb_relay_add(s.relay, more[i].path, "frames", "bytes", 1 << 20,
+                              bridge_connect(&s.bridge, "wait=block")));
         CHECK(pthread_create(&askers[i], NULL, ask, &more[i]) == 0);
     }
     for (int i = 0; i < LINES * ROUNDS; i++) {

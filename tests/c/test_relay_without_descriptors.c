@@ -13,7 +13,8 @@ static int64_t cpu_ns(void) {
 
 static void leaves_while_there_are_none(struct relayed *s, const void *bytes, size_t size) {
     struct rlimit most, none;
-    int in = open(pipes_name(&s->pipes, "in"), O_RDONLY | O_NONBLOCK), out = open(pipes_name(&s->pipes, "out"), O_WRONLY);
+    int in = open(pipes_name(&s->pipes, "in"), O_RDONLY | O_NONBLOCK),
+        out = open(pipes_name(&s->pipes, "out"), O_WRONLY);
     CHECK(in >= 0 && write(out, bytes, size) == (ssize_t)size && relayed_receive(s, 20) == -1);
     CHECK(getrlimit(RLIMIT_NOFILE, &most) == 0);
     none = most;
@@ -22,7 +23,8 @@ static void leaves_while_there_are_none(struct relayed *s, const void *bytes, si
     close(out);
     int64_t used = cpu_ns(), since = clock_ns();
     CHECK(relayed_receive(s, 250) == -1);
-    CHECK(cpu_ns() - used < (clock_ns() - since) / 4); /* a loop that does not sleep uses all of it */
+    CHECK(cpu_ns() - used <
+          (clock_ns() - since) / 4); /* a loop that does not sleep uses all of it */
     CHECK(setrlimit(RLIMIT_NOFILE, &most) == 0);
     close(in);
     CHECK(relayed_receive(s, 20) == -1); /* a turn of the host, in which it hangs up no more */

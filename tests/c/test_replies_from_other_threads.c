@@ -7,7 +7,8 @@ static struct bridge b;
 static int queue[2]; /* a pipe of keys */
 
 static void *reply(void *unused) {
-    for (int64_t key; read(queue[0], &key, sizeof key) == sizeof key && key >= 0;) bridge_answer(&b, key);
+    for (int64_t key; read(queue[0], &key, sizeof key) == sizeof key && key >= 0;)
+        bridge_answer(&b, key);
     return unused;
 }
 

@@ -21,7 +21,8 @@ int main(void) {
         pid_t pid = runner_process(b.name, i % 2 == 0);
         int64_t key = -1;
         if (i % 2 == 0) key = bridge_receive(&b);
-        else while (shmb_host_attached(b.host) == 0) shmb_host_receive(b.host, 10000000);
+        else
+            while (shmb_host_attached(b.host) == 0) shmb_host_receive(b.host, 10000000);
         CHECK(shmb_host_attached(b.host) == 1);
         process_kill(pid);
         while (shmb_host_attached(b.host)) shmb_host_receive(b.host, 100000000);
@@ -29,7 +30,9 @@ int main(void) {
         shmb_runner *r = bridge_connect(&b, ""); /* the only channel there is */
         shmb_set_i64(r, "x", 5);
         CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
-        if (i < 3) shmb_close(r); /* and now one that claims before the host has seen that the last is gone */
+        if (i < 3)
+            shmb_close(
+                r); /* and now one that claims before the host has seen that the last is gone */
         else {
             shmb_set_i64(r, "x", 1);
             key = bridge_ask(&b, r, SHMB_ANY);

@@ -15,13 +15,14 @@ static void requests_are_those_published(void) {
     shmb_codec_clear(c);
     codec_put(c, "x", SHMB_INT64, 0, NULL, &(int64_t){1234567890});
     expect_bytes(c, SHMB_REQUEST, scalar, sizeof scalar - 1);
-    static const char several[] =
-        REQUEST(X("uint8_t", "1") ",{\"name\":\"s\\\"\\n\",\"type\":\"uint8_t\",\"port\":6020,\"shape\":[2]},{\"name\":"
-                                  "\"e\",\"type\":\"float\",\"port\":6020,"
-                                  "\"shape\":[2,0]},{\"name\":\"d\",\"type\":\"double\",\"port\":6020,\"shape\":[1,1]}",
-                "\x01"
-                "ab"
-                "\0\0\0\0\0\0\xf8\x3f");
+    static const char several[] = REQUEST(
+        X("uint8_t",
+          "1") ",{\"name\":\"s\\\"\\n\",\"type\":\"uint8_t\",\"port\":6020,\"shape\":[2]},{\"name\":"
+               "\"e\",\"type\":\"float\",\"port\":6020,"
+               "\"shape\":[2,0]},{\"name\":\"d\",\"type\":\"double\",\"port\":6020,\"shape\":[1,1]}",
+        "\x01"
+        "ab"
+        "\0\0\0\0\0\0\xf8\x3f");
     shmb_codec_clear(c);
     codec_put(c, "x", SHMB_BOOL, 0, NULL, &(uint8_t){1});
     codec_put_texts(c, "s\"\n", -1, (const char *[]){"ab"});
@@ -33,25 +34,27 @@ static void requests_are_those_published(void) {
 }
 
 static void a_request_is_read_whatever_its_keys_order(void) {
-    static const char bytes[] = "{\"later\":[{},null],\"features\":[{\"shape\":[2,1],\"z\":\"\\\"}\",\"type\":\"int16_"
-                                "t\",\"name\":\"\\u00e9\",\"port\":0},"
-                                "{\"name\":\"none\",\"type\":\"double\",\"shape\":[0,9223372036854775807]},"
-                                "{\"name\":\"u\",\"type\":\"uint64_t\",\"port\":-1,\"shape\":[]}]}"
-                                "\n\x01\0\x02\0\xff\xff\xff\xff\xff\xff\xff\xff\n";
+    static const char bytes[] =
+        "{\"later\":[{},null],\"features\":[{\"shape\":[2,1],\"z\":\"\\\"}\",\"type\":\"int16_"
+        "t\",\"name\":\"\\u00e9\",\"port\":0},"
+        "{\"name\":\"none\",\"type\":\"double\",\"shape\":[0,9223372036854775807]},"
+        "{\"name\":\"u\",\"type\":\"uint64_t\",\"port\":-1,\"shape\":[]}]}"
+        "\n\x01\0\x02\0\xff\xff\xff\xff\xff\xff\xff\xff\n";
     CHECK_CODEC(d, codec_decode(d, SHMB_REQUEST, bytes, sizeof bytes - 1, SHMB_ANY), SHMB_OK);
     const shmb_tensor *t = codec_field(d, 0);
-    CHECK(strcmp(t->name, "\xc3\xa9") == 0 && t->dtype == SHMB_INT16 && t->rank == 2 && t->dims[0] == 2 &&
-          t->dims[1] == 1);
+    CHECK(strcmp(t->name, "\xc3\xa9") == 0 && t->dtype == SHMB_INT16 && t->rank == 2 &&
+          t->dims[0] == 2 && t->dims[1] == 1);
     CHECK(((const int16_t *)t->data)[0] == 1 && ((const int16_t *)t->data)[1] == 2);
     CHECK(codec_field(d, 1)->size == 0 && codec_field(d, 1)->dims[1] == INT64_MAX);
     CHECK(codec_field(d, 2)->rank == 0 && *(const uint64_t *)codec_field(d, 2)->data == UINT64_MAX);
 }
 
-static void expect_advice(shmb_dtype want, const void *bytes, size_t size, int64_t count, const void *values) {
+static void expect_advice(shmb_dtype want, const void *bytes, size_t size, int64_t count,
+                          const void *values) {
     CHECK_CODEC(d, codec_decode(d, SHMB_ADVICE, bytes, size, want), SHMB_OK);
     const shmb_tensor *t = codec_field(d, 0);
-    CHECK(strcmp(t->name, "advice") == 0 && t->dtype == want && t->kind == SHMB_TENSOR && t->rank == 1 &&
-          t->size == count);
+    CHECK(strcmp(t->name, "advice") == 0 && t->dtype == want && t->kind == SHMB_TENSOR &&
+          t->rank == 1 && t->size == count);
     CHECK(!count || memcmp(t->data, values, (size_t)count * shmb_dtype_size(want)) == 0);
 }
 
@@ -78,7 +81,8 @@ static void advice_is_raw_elements(void) {
 static void advice_that_cannot_be_is_refused(void) {
     CHECK_CODEC(d, codec_decode(d, SHMB_ADVICE, "1234", 4, SHMB_ANY), SHMB_MISMATCH);
     CHECK(
-        strstr(shmb_codec_error(d), "bitstream carries no dtype: ask with shmb_evaluate_as, or evaluate(..., dtype=)"));
+        strstr(shmb_codec_error(d),
+               "bitstream carries no dtype: ask with shmb_evaluate_as, or evaluate(..., dtype=)"));
     CHECK_CODEC(d, codec_decode(d, SHMB_ADVICE, "1234", 4, SHMB_INT64), SHMB_MISMATCH);
     CHECK_CODEC(d, codec_decode(d, SHMB_ADVICE, "123", 3, SHMB_BOOL), SHMB_MISMATCH);
     CHECK_CODEC(d, codec_decode(d, SHMB_ADVICE, "\2", 1, SHMB_BOOL), SHMB_INEXACT);
@@ -143,8 +147,9 @@ static void malformed_requests_are_corrupt(void) {
         REQUEST(X("int64_t", "2305843009213693952"), ""),
         REQUEST(X("int8_t", "4294967296,4294967296"), ""),
         REQUEST(
-            X("int8_t", "9223372036854775807") ",{\"name\":\"y\",\"type\":\"int8_t\",\"shape\":[9223372036854775807]},"
-                                               "{\"name\":\"z\",\"type\":\"int8_t\",\"shape\":[9223372036854775807]}",
+            X("int8_t",
+              "9223372036854775807") ",{\"name\":\"y\",\"type\":\"int8_t\",\"shape\":[9223372036854775807]},"
+                                     "{\"name\":\"z\",\"type\":\"int8_t\",\"shape\":[9223372036854775807]}",
             ""),
         REQUEST(X("int8_t", "1") "," X("int8_t", "1"), "12"),
         REQUEST("{\"name\":\"x\",\"type\":\"int8_t\"}", "1"),

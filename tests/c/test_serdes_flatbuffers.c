@@ -18,10 +18,11 @@ static void expect(size_t at, const void *bytes, size_t size) {
 }
 
 static void a_frame_is_as_drawn(void) {
-    static const uint8_t header[64] = {28, 0, 0, 0, 'S',        'H',         'M', 'B', 6,  0, 8, 0, 4,   0, 12, 0,
-                                       12, 0, 4, 0, 8,          0,           9,   0,   10, 0, 0, 0, 20,  0, 0,  0,
-                                       4,  0, 0, 0, 1,          0,           0,   0,   4,  0, 0, 0, 30,  0, 0,  0,
-                                       8,  0, 0, 0, SHMB_INT64, SHMB_TENSOR, 1,   0,   1,  0, 0, 0, 'x', 0, 0,  0};
+    static const uint8_t header[64] = {
+        28, 0, 0, 0, 'S',        'H',         'M', 'B', 6,  0, 8, 0, 4,   0, 12, 0,
+        12, 0, 4, 0, 8,          0,           9,   0,   10, 0, 0, 0, 20,  0, 0,  0,
+        4,  0, 0, 0, 1,          0,           0,   0,   4,  0, 0, 0, 30,  0, 0,  0,
+        8,  0, 0, 0, SHMB_INT64, SHMB_TENSOR, 1,   0,   1,  0, 0, 0, 'x', 0, 0,  0};
     codec_put(c, "x", SHMB_INT64, 1, (int64_t[]){2}, (int64_t[]){3, -1});
     encode(SHMB_REQUEST, SHMB_FLOAT32);
     CHECK(frame_size == 128 + 16);
@@ -68,8 +69,10 @@ static void lie(size_t at, const void *bytes, size_t size) {
 static void lies_about_sizes_and_offsets_are_corrupt(void) {
     uint32_t header;
     memcpy(&header, frame + 4, 4);
-    size_t dims = 8 + (header + 7) / 8 * 8, body = (dims + 8 * 8 + 63) / 64 * 64; /* dims: 2 + 1 + 2 + 3 */
-    static const int64_t sizes[] = {-1, INT64_MIN, INT64_MAX, INT64_MAX / 8, (int64_t)1 << 40, 1000};
+    size_t dims = 8 + (header + 7) / 8 * 8,
+           body = (dims + 8 * 8 + 63) / 64 * 64; /* dims: 2 + 1 + 2 + 3 */
+    static const int64_t sizes[] = {-1,  INT64_MIN, INT64_MAX, INT64_MAX / 8, (int64_t)1 << 40,
+                                    1000};
     for (size_t i = 0; i < 8; i++)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) lie(dims + 8 * i, &sizes[k], 8);
     for (size_t i = 0; i < 3; i++) { /* the offsets of "l", third in the body */

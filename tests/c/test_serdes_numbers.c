@@ -44,16 +44,19 @@ static void ties_are_decided_by_the_last_digit(void) {
     char text[3000];
     for (int i = 0; i < 2000; i++) {
         double d = fabs(random_double()), next = nextafter(d, INFINITY);
-        if (i % 4 == 0) d = (double)(random_bits() % 1000) * DBL_TRUE_MIN, next = nextafter(d, INFINITY);
+        if (i % 4 == 0)
+            d = (double)(random_bits() % 1000) * DBL_TRUE_MIN, next = nextafter(d, INFINITY);
         if (next - next != 0) continue;
         long double middle = ((long double)d + (long double)next) / 2;
-        int size = snprintf(text, sizeof text, "%.1400Lf", middle); /* every digit there is, of what is not too large */
+        int size = snprintf(text, sizeof text, "%.1400Lf",
+                            middle); /* every digit there is, of what is not too large */
         expect_read(text, strtod(text, NULL), strtof(text, NULL));
         text[size - 1] = '1';
         expect_read(text, strtod(text, NULL), strtof(text, NULL));
     }
     expect_read("9007199254740993", 9007199254740992, 9007199254740992);
-    expect_read("9007199254740993.00000000000000000000000000000000001", 9007199254740994, 9007199254740992);
+    expect_read("9007199254740993.00000000000000000000000000000000001", 9007199254740994,
+                9007199254740992);
     expect_read("0.00000000000000000000000000000000000000000000000000000000001e59", 1, 1);
     expect_read("-0e99999999999999999999999999999", -0.0, -0.0f);
     expect_read("1e-99999999999999999999999999999", 0, 0);
@@ -84,7 +87,8 @@ static void what_is_written_is_read_back(void) {
 }
 
 static void a_locale_changes_nothing(void) {
-    static const char *const locales[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "ps_AF.UTF-8", "ar_SA.UTF-8", "de_DE"};
+    static const char *const locales[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "ps_AF.UTF-8",
+                                          "ar_SA.UTF-8", "de_DE"};
     struct error e = {0};
     struct bytes bytes = {0};
     shmb_sink sink = {.bytes = &bytes, .error = &e};

@@ -18,7 +18,8 @@ static void set_element(shmb_dtype dtype, int64_t i, void *out) {
 }
 
 static void fill(shmb_dtype dtype, void *to, int64_t count) {
-    for (int64_t i = 0; i < count; i++) set_element(dtype, i, (char *)to + (size_t)i * shmb_dtype_size(dtype));
+    for (int64_t i = 0; i < count; i++)
+        set_element(dtype, i, (char *)to + (size_t)i * shmb_dtype_size(dtype));
 }
 
 /* Encodes what c holds, its only field, and decodes it into d as its own dtype. */
@@ -26,7 +27,8 @@ static void expect_back(shmb_side side, shmb_dtype want, shmb_dtype wish) {
     const void *bytes;
     size_t size;
     CHECK_CODEC(c, shmb_codec_encode(c, side, want, &bytes, &size), SHMB_OK);
-    CHECK_CODEC(d, codec_decode(d, side, bytes, size, side == SHMB_ADVICE ? wish : SHMB_ANY), SHMB_OK);
+    CHECK_CODEC(d, codec_decode(d, side, bytes, size, side == SHMB_ADVICE ? wish : SHMB_ANY),
+                SHMB_OK);
     const shmb_tensor *sent = codec_field(c, 0), *back = codec_field(d, 0);
     if (!json || side == SHMB_REQUEST)
         CHECK(side == SHMB_ADVICE && bitstream ? strcmp(back->name, "advice") == 0
@@ -39,12 +41,15 @@ static void expect_back(shmb_side side, shmb_dtype want, shmb_dtype wish) {
     expect_equal(&flat, back);
 }
 
-static bool has_form(shmb_dtype dtype) { return !bitstream || (dtype != SHMB_FLOAT16 && dtype != SHMB_BFLOAT16); }
+static bool has_form(shmb_dtype dtype) {
+    return !bitstream || (dtype != SHMB_FLOAT16 && dtype != SHMB_BFLOAT16);
+}
 
 /* JSON knows one type of integers and one of floats: an advice that is wanted as its dtype has it, a request does not.
  */
 static bool keeps_dtype(shmb_dtype dtype, shmb_side side) {
-    return !json || side == SHMB_ADVICE || dtype == SHMB_INT64 || dtype == SHMB_FLOAT64 || dtype == SHMB_BOOL;
+    return !json || side == SHMB_ADVICE || dtype == SHMB_INT64 || dtype == SHMB_FLOAT64 ||
+           dtype == SHMB_BOOL;
 }
 
 static void every_dtype_of_every_rank(void) {
@@ -53,9 +58,12 @@ static void every_dtype_of_every_rank(void) {
             for (int side = SHMB_REQUEST; side <= SHMB_ADVICE; side++) {
                 int64_t dims[SHMB_MAX_RANK], count = 1;
                 for (int i = 0; i < rank; i++) count *= dims[i] = 2 + i % 2;
-                if (!has_form((shmb_dtype)dtype) || !keeps_dtype((shmb_dtype)dtype, (shmb_side)side)) continue;
+                if (!has_form((shmb_dtype)dtype) ||
+                    !keeps_dtype((shmb_dtype)dtype, (shmb_side)side))
+                    continue;
                 shmb_codec_clear(c);
-                fill((shmb_dtype)dtype, shmb_codec_add(c, "x", (shmb_dtype)dtype, SHMB_TENSOR, rank, dims, NULL),
+                fill((shmb_dtype)dtype,
+                     shmb_codec_add(c, "x", (shmb_dtype)dtype, SHMB_TENSOR, rank, dims, NULL),
                      count);
                 expect_back((shmb_side)side, (shmb_dtype)dtype, (shmb_dtype)dtype);
             }
@@ -65,7 +73,8 @@ static void all_halves_and_many_floats(void) {
     for (int dtype = SHMB_FLOAT16; dtype <= SHMB_BFLOAT16; dtype++) {
         if (!has_form((shmb_dtype)dtype)) continue;
         shmb_codec_clear(c);
-        fill((shmb_dtype)dtype, shmb_codec_add(c, "x", (shmb_dtype)dtype, SHMB_TENSOR, 1, (int64_t[]){65536}, NULL),
+        fill((shmb_dtype)dtype,
+             shmb_codec_add(c, "x", (shmb_dtype)dtype, SHMB_TENSOR, 1, (int64_t[]){65536}, NULL),
              65536);
         expect_back(SHMB_ADVICE, (shmb_dtype)dtype, (shmb_dtype)dtype);
     }
@@ -75,10 +84,12 @@ static void empty_tensors(void) {
     static const struct {
         int32_t rank;
         int64_t dims[3];
-    } shapes[] = {{1, {0}}, {2, {3, 0}}, {3, {3, 2, 0}}, {2, {0, 5}}, {3, {3, 0, 2}}, {3, {0, 0, INT64_MAX}}};
+    } shapes[] = {{1, {0}},    {2, {3, 0}},    {3, {3, 2, 0}},
+                  {2, {0, 5}}, {3, {3, 0, 2}}, {3, {0, 0, INT64_MAX}}};
     for (int i = 0; i < (json ? 3 : 6); i++) { /* JSON cannot say the sizes behind a 0 */
         shmb_codec_clear(c);
-        CHECK(shmb_codec_add(c, "x", SHMB_FLOAT64, SHMB_TENSOR, shapes[i].rank, shapes[i].dims, NULL));
+        CHECK(shmb_codec_add(c, "x", SHMB_FLOAT64, SHMB_TENSOR, shapes[i].rank, shapes[i].dims,
+                             NULL));
         expect_back(SHMB_REQUEST, SHMB_ANY, SHMB_ANY);
         expect_back(SHMB_ADVICE, SHMB_FLOAT64, SHMB_FLOAT64);
     }
@@ -92,7 +103,8 @@ static void strings(void) {
         expect_back(SHMB_REQUEST, SHMB_ANY, SHMB_UINT8);
         expect_back(SHMB_ADVICE, SHMB_ANY, SHMB_UINT8);
     }
-    for (int count = json; !bitstream && count <= 4; count++) { /* JSON's [] is no list of strings */
+    for (int count = json; !bitstream && count <= 4;
+         count++) { /* JSON's [] is no list of strings */
         shmb_codec_clear(c);
         codec_put_texts(c, "l", count, texts);
         expect_back(SHMB_REQUEST, SHMB_ANY, SHMB_ANY);
@@ -110,7 +122,8 @@ static void ragged_lists(void) {
                 int64_t count = 3;
                 for (int i = 2; i <= rank; i++) count *= dims[i];
                 shmb_codec_clear(c);
-                fill((shmb_dtype)dtype, shmb_codec_add(c, "r", (shmb_dtype)dtype, SHMB_RAGGED, rank, dims, &offsets),
+                fill((shmb_dtype)dtype,
+                     shmb_codec_add(c, "r", (shmb_dtype)dtype, SHMB_RAGGED, rank, dims, &offsets),
                      count);
                 memcpy(offsets, (int64_t[]){0, 0, 2, 3}, 32);
                 expect_back((shmb_side)side, (shmb_dtype)dtype, (shmb_dtype)dtype);

@@ -17,12 +17,15 @@ int main(void) {
         memset(long_text, 'a' + i % 26, sizeof long_text);
         shmb_set_string(r, "echo", long_text, length);
         shmb_set_string(r, "to the zero", "gr\xc3\xbc\xc3\x9f", -1);
-        shmb_set_strings(r, "texts", 3, (const char *const[]){"one", "", long_text}, (const int64_t[]){3, 0, length});
-        shmb_set_strings(r, "zeros", 2, (const char *const[]){"a\0b", "\0"}, (const int64_t[]){3, 1});
+        shmb_set_strings(r, "texts", 3, (const char *const[]){"one", "", long_text},
+                         (const int64_t[]){3, 0, length});
+        shmb_set_strings(r, "zeros", 2, (const char *const[]){"a\0b", "\0"},
+                         (const int64_t[]){3, 1});
         shmb_tensor t;
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
         CHECK_STATUS(r, shmb_advice(r, "echo", &t), SHMB_OK);
-        CHECK(t.kind == SHMB_STRING && t.dtype == SHMB_UINT8 && t.rank == 1 && t.size == length && t.dims[0] == length);
+        CHECK(t.kind == SHMB_STRING && t.dtype == SHMB_UINT8 && t.rank == 1 && t.size == length &&
+              t.dims[0] == length);
         CHECK(memcmp(t.data, long_text, (size_t)length) == 0);
         CHECK_STATUS(r, shmb_advice(r, "to the zero", &t), SHMB_OK);
         CHECK(t.size == 6 && memcmp(t.data, "gr\xc3\xbc\xc3\x9f", 6) == 0);

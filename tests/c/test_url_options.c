@@ -2,8 +2,8 @@
 #include "bridge.h"
 #include "runner.h"
 
-static void good(const char *url, const char *scheme_expected, const char *where_expected, double connect,
-                 double deadline, shmb_wait wait) {
+static void good(const char *url, const char *scheme_expected, const char *where_expected,
+                 double connect, double deadline, shmb_wait wait) {
     struct url parts;
     shmb_options o = {.size = sizeof o};
     struct error e = {0};
@@ -16,7 +16,8 @@ static void bad(const char *url, const char *message) {
     shmb_runner *r;
     CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_INVALID);
     if (!strstr(shmb_error_message(r), message)) {
-        fprintf(stderr, "%s: expected \"…%s…\", found \"%s\"\n", url, message, shmb_error_message(r));
+        fprintf(stderr, "%s: expected \"…%s…\", found \"%s\"\n", url, message,
+                shmb_error_message(r));
         exit(1);
     }
     shmb_close(r);
@@ -27,7 +28,8 @@ int main(void) {
     good("shm://x", "shm", "x", 0, 0, 0);
     good("x?connect_timeout=2", "shm", "x", 2, 0, 0);
     good("pipe:///a/b?deadline=0.5s", "pipe", "/a/b", 0, 0.5, 0);
-    good("shm://x?connect_timeout=500ms&deadline=250us&wait=spin", "shm", "x", 0.5, 0.00025, SHMB_WAIT_SPIN);
+    good("shm://x?connect_timeout=500ms&deadline=250us&wait=spin", "shm", "x", 0.5, 0.00025,
+         SHMB_WAIT_SPIN);
     good("shm://x?wait=block&wait=adaptive", "shm", "x", 0, 0, SHMB_WAIT_ADAPTIVE);
     good("shm://x?connect_timeout=0", "shm", "x", -1, 0, 0); /* do not wait */
     good("shm://x?&", "shm", "x", 0, 0, 0);
@@ -38,7 +40,8 @@ int main(void) {
     struct error e = {0};
     CHECK(url_split("pipe://a?serdes=json&connect_timeout=1&x=1", &parts, &all, &e) == SHMB_OK);
     CHECK(strcmp(url_take(&parts, "serdes"), "json") == 0 && !url_take(&parts, "serdes"));
-    CHECK(url_done(&parts, "serdes, ", &e) == SHMB_INVALID && strstr(e.message, "\"x\"") && strstr(e.message, "serdes"));
+    CHECK(url_done(&parts, "serdes, ", &e) == SHMB_INVALID && strstr(e.message, "\"x\"") &&
+          strstr(e.message, "serdes"));
 
     bad("shm://x?connect_timeout", "connect_timeout=");
     bad("shm://x?connect_timeout=", "expected seconds");

@@ -43,7 +43,8 @@ static void exchange(shmb_wait host, shmb_wait runner, bool posts) {
 
 int main(void) {
     for (shmb_wait host = SHMB_WAIT_DEFAULT; host <= SHMB_WAIT_BLOCK; host++)
-        for (shmb_wait runner = SHMB_WAIT_DEFAULT; runner <= SHMB_WAIT_BLOCK; runner++) exchange(host, runner, false);
+        for (shmb_wait runner = SHMB_WAIT_DEFAULT; runner <= SHMB_WAIT_BLOCK; runner++)
+            exchange(host, runner, false);
     exchange(SHMB_WAIT_BLOCK, SHMB_WAIT_BLOCK, true);
     exchange(SHMB_WAIT_DEFAULT, SHMB_WAIT_DEFAULT, true);
     return 0;

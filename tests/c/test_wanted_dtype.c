@@ -15,13 +15,16 @@ static void ask(shmb_dtype want, bool is_float, double value, shmb_status expect
     CHECK_STATUS(r, replied, expected);
     CHECK_STATUS(r, bridge_result(r), expected);
     if (expected) {
-        CHECK(strstr(shmb_error_message(r), "not exactly") && strstr(shmb_host_error(b.host, key), "not exactly"));
+        CHECK(strstr(shmb_error_message(r), "not exactly") &&
+              strstr(shmb_host_error(b.host, key), "not exactly"));
         return;
     }
     CHECK_STATUS(r, shmb_advice(r, NULL, &t), SHMB_OK);
-    CHECK(t.size == 1 && (want == SHMB_ANY ? t.dtype == (is_float ? SHMB_FLOAT64 : SHMB_INT64) : t.dtype == want));
+    CHECK(t.size == 1 &&
+          (want == SHMB_ANY ? t.dtype == (is_float ? SHMB_FLOAT64 : SHMB_INT64) : t.dtype == want));
     uint8_t bytes[8];
-    CHECK(shmb_convert_f64(value, t.dtype, bytes) && memcmp(bytes, t.data, shmb_dtype_size(t.dtype)) == 0);
+    CHECK(shmb_convert_f64(value, t.dtype, bytes) &&
+          memcmp(bytes, t.data, shmb_dtype_size(t.dtype)) == 0);
 }
 
 int main(void) {
@@ -43,8 +46,9 @@ int main(void) {
     float f;
     double d;
     int32_t i;
-    for (int k = 0; k < 2;
-         k++) { /* a reply of another dtype or size is a MISMATCH, and the runner's variable is untouched */
+    for (
+        int k = 0; k < 2;
+        k++) { /* a reply of another dtype or size is a MISMATCH, and the runner's variable is untouched */
         f = -3;
         shmb_set_i64(r, "echo", 1);
         int64_t key = bridge_ask(&b, r, SHMB_FLOAT32);

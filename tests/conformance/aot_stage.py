@@ -42,7 +42,9 @@ class AotStage(OnnxStage):
         if how:
             self.absent("a compiled function neither fails nor stops")
         if any(
-            array.dtype.name == "bfloat16" for array in [*inputs, *(outputs or {}).values()] if hasattr(array, "dtype")
+            array.dtype.name == "bfloat16"
+            for array in [*inputs, *(outputs or {}).values()]
+            if hasattr(array, "dtype")
         ):
             self.absent("C has __bf16 since gcc 13 and clang 17 alone")
         return super()._file(inputs, outputs)

@@ -29,7 +29,9 @@ def case(name, *args):
 
 def family(name, several):
     """One case for each of several, by name: a dict of arguments."""
-    return lambda function: [case(f"{name}-{each}", value)(function) for each, value in several.items()] and function
+    return lambda function: (
+        [case(f"{name}-{each}", value)(function) for each, value in several.items()] and function
+    )
 
 
 def echoes(w, value):
@@ -83,7 +85,10 @@ def rank(w, rank):
     echoes(w, np.asarray(np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape) / 4))
 
 
-@family("empty", {"x".join(map(str, shape)): shape for shape in ((0,), (0, 3), (2, 0), (2, 0, 3), (0,) * 8)})
+@family(
+    "empty",
+    {"x".join(map(str, shape)): shape for shape in ((0,), (0, 3), (2, 0), (2, 0, 3), (0,) * 8)},
+)
 def empty(w, shape):
     echoes(w, np.zeros(shape, np.int32))
 
@@ -136,7 +141,12 @@ def echo(w):
 
 @case("echo-of-all")
 def echo_of_all(w):
-    features = {"x": np.array([1.5, 2.5]), "name": "main", "names": ["a", "b"], "rows": ragged(np.int64, [1, 2])}
+    features = {
+        "x": np.array([1.5, 2.5]),
+        "name": "main",
+        "names": ["a", "b"],
+        "rows": ragged(np.int64, [1, 2]),
+    }
     w.model = dict
     w.gave(w.ask(features), features)
 
@@ -165,7 +175,12 @@ def floats_special(w, dtype):
 @family("floats-tiny", {"float32": np.float32, "float64": np.float64})
 def floats_tiny(w, dtype):
     ends = np.finfo(dtype)
-    echoes(w, np.array([ends.smallest_subnormal, ends.tiny, ends.max, ends.min, ends.eps, 1 + ends.eps], dtype))
+    echoes(
+        w,
+        np.array(
+            [ends.smallest_subnormal, ends.tiny, ends.max, ends.min, ends.eps, 1 + ends.eps], dtype
+        ),
+    )
 
 
 TEXTS = {
@@ -207,7 +222,9 @@ def strings_advice(w, texts):
 
 
 def ragged(dtype, lengths, *width):
-    values = np.arange(sum(lengths) * int(np.prod(width, dtype=int))).reshape(-1, *width).astype(dtype)
+    values = (
+        np.arange(sum(lengths) * int(np.prod(width, dtype=int))).reshape(-1, *width).astype(dtype)
+    )
     return Ragged(values, np.cumsum([0, *lengths]))
 
 
@@ -240,12 +257,24 @@ def ragged_advice(w, rows):
 
 @case("many-tensors")
 def many_tensors(w):
-    sends(w, {f"feature_{i}": np.arange(i % 9 + 1, dtype=(np.int64, np.float64)[i % 2]) for i in range(200)})
+    sends(
+        w,
+        {
+            f"feature_{i}": np.arange(i % 9 + 1, dtype=(np.int64, np.float64)[i % 2])
+            for i in range(200)
+        },
+    )
 
 
 @case("many-tensors-advice")
 def many_tensors_advice(w):
-    gets(w, {f"advice_{i}": np.arange(i % 9 + 2, dtype=(np.int64, np.float64)[i % 2]) for i in range(200)})
+    gets(
+        w,
+        {
+            f"advice_{i}": np.arange(i % 9 + 2, dtype=(np.int64, np.float64)[i % 2])
+            for i in range(200)
+        },
+    )
 
 
 @case("order-of-features")
@@ -262,13 +291,31 @@ def order_of_advice(w):
 @case("every-kind-request")
 def every_kind_request(w):
     vector, rows = np.array([1.5, -2.5]), ragged(np.int64, [1, 2])
-    sends(w, {"vector": vector, "name": "main", "names": ["a", "b"], "rows": rows, "n": np.array([3], np.int64)})
+    sends(
+        w,
+        {
+            "vector": vector,
+            "name": "main",
+            "names": ["a", "b"],
+            "rows": rows,
+            "n": np.array([3], np.int64),
+        },
+    )
 
 
 @case("every-kind-advice")
 def every_kind_advice(w):
     vector, rows = np.array([1.5, -2.5]), ragged(np.int64, [1, 2])
-    gets(w, {"vector": vector, "name": "main", "names": ["a", "b"], "rows": rows, "n": np.array([3, 4], np.int64)})
+    gets(
+        w,
+        {
+            "vector": vector,
+            "name": "main",
+            "names": ["a", "b"],
+            "rows": rows,
+            "n": np.array([3, 4], np.int64),
+        },
+    )
 
 
 @case("name-twice")
@@ -290,7 +337,10 @@ def no_features(w):
 @case("replies-longer-and-shorter")
 def replies_longer_and_shorter(w):
     for asked, answered in ((1, 5000), (5000, 1), (3, 4), (4, 3), (1, 0), (100, 100)):
-        features, advice = {"x": np.arange(asked, dtype=np.float64)}, np.arange(answered, dtype=np.float64)
+        features, advice = (
+            {"x": np.arange(asked, dtype=np.float64)},
+            np.arange(answered, dtype=np.float64),
+        )
         w.model = lambda request, advice=advice: advice
         found = w.ask(features, np.float64)
         w.saw(features)
@@ -393,7 +443,12 @@ def wanted_one_of_several_fields(w):
     w.works()
 
 
-SCALARS = {"i64": (np.int64, -(2**63)), "i32": (np.int32, -7), "f32": (np.float32, 0.25), "f64": (np.float64, 0.1)}
+SCALARS = {
+    "i64": (np.int64, -(2**63)),
+    "i32": (np.int32, -7),
+    "f32": (np.float32, 0.25),
+    "f64": (np.float64, 0.1),
+}
 
 
 @family("evaluate", {how: (how, *rest) for how, rest in SCALARS.items()})

@@ -33,7 +33,10 @@ EVERY = ("c", "cpp", "python", "c+python")
 RUNNERS = {
     "shm": Kind("shm://{name}", host={"channels": 2}, languages=EVERY),
     "recovering": Kind(
-        "shm://{name}?retries=2&backoff=0.01", "shm://{name}", host={"channels": 2}, languages=("c", "python")
+        "shm://{name}?retries=2&backoff=0.01",
+        "shm://{name}",
+        host={"channels": 2},
+        languages=("c", "python"),
     ),
     "pipe": Kind(
         "pipe://{folder}/{name}?serdes={serdes}",
@@ -41,8 +44,12 @@ RUNNERS = {
         languages=EVERY,
     ),
     "onnx": Kind("onnx://{folder}/{name}.onnx", stage="OnnxStage", needs=("onnx", "onnxruntime")),
-    "tflite": Kind("tflite://{folder}/{name}.tflite", stage="TfliteStage", needs=("ai_edge_litert",)),
-    "python": Kind("python://proxy:Proxy?host={name}", "shm://{name}", stage="PythonStage", embeds=True),
+    "tflite": Kind(
+        "tflite://{folder}/{name}.tflite", stage="TfliteStage", needs=("ai_edge_litert",)
+    ),
+    "python": Kind(
+        "python://proxy:Proxy?host={name}", "shm://{name}", stage="PythonStage", embeds=True
+    ),
     "aot": Kind("aot://{folder}/{name}.so", stage="AotStage", needs=("onnx", "emx_onnx_cgen")),
     "grpc": Kind("grpc://127.0.0.1:{port}?message_bytes=80000000", needs=("grpc",), embeds=True),
     "worker": Kind(
@@ -52,7 +59,10 @@ RUNNERS = {
         embeds=True,
     ),
     "relay": Kind(
-        "shm://{name}", "grpc://unix:{folder}/{name}?message_bytes=80000000", stage="RelayStage", needs=("grpc",)
+        "shm://{name}",
+        "grpc://unix:{folder}/{name}?message_bytes=80000000",
+        stage="RelayStage",
+        needs=("grpc",),
     ),
 }
 
@@ -110,7 +120,11 @@ class Cannot:
 
     @property
     def instead(self):
-        forms = [f"{side} as {form}" for side, form in (("request", self.request), ("advice", self.advice)) if form]
+        forms = [
+            f"{side} as {form}"
+            for side, form in (("request", self.request), ("advice", self.advice))
+            if form
+        ]
         return f"error {self.error}" if self.error else ", ".join(forms)
 
 

@@ -22,7 +22,8 @@ static std::string text() {
 }
 
 // Calls f with a value of the C++ type of a dtype; false for what C++ has no type for.
-template <class F> static bool with_type(int64_t dtype, F f) {
+template <class F>
+static bool with_type(int64_t dtype, F f) {
     switch (dtype) {
     case SHMB_BOOL: f(bool{}); return true;
     case SHMB_INT8: f(int8_t{}); return true;
@@ -41,7 +42,9 @@ template <class F> static bool with_type(int64_t dtype, F f) {
 
 // ---- Fill: a number or a vector by populate, more dims by feature<T> ----
 
-template <class T> static void fill(const char *name, span<const int64_t> dims, const std::vector<unsigned char> &raw) {
+template <class T>
+static void fill(const char *name, span<const int64_t> dims,
+                 const std::vector<unsigned char> &raw) {
     if (dims.size() == 0) {
         T value;
         std::memcpy(&value, raw.data(), sizeof value);
@@ -64,7 +67,9 @@ static void feature() {
     span<const int64_t> dims(sizes, static_cast<size_t>(read_dims(sizes)));
     auto raw = bytes();
     bool typed = with_type(dtype, [&](auto zero) { fill<decltype(zero)>(name, dims, raw); });
-    if (!typed) shmb_set(runner.get(), name, dtype, static_cast<int32_t>(dims.size()), dims.data(), raw.data());
+    if (!typed)
+        shmb_set(runner.get(), name, dtype, static_cast<int32_t>(dims.size()), dims.data(),
+                 raw.data());
 }
 
 static void strings() {
@@ -74,7 +79,9 @@ static void strings() {
     runner.populate({{name, texts}});
 }
 
-template <class Item> static void fill_rows(const char *name, span<const int64_t> lengths, const std::vector<unsigned char> &raw) {
+template <class Item>
+static void fill_rows(const char *name, span<const int64_t> lengths,
+                      const std::vector<unsigned char> &raw) {
     std::vector<std::vector<Item>> rows;
     const unsigned char *at = raw.data();
     for (int64_t n : lengths) {
@@ -104,13 +111,15 @@ static void ragged() {
         }
     });
     if (filled) return;
-    void *to = shmb_feature_ragged(runner.get(), name, dtype, static_cast<int64_t>(lengths.size()), lengths.data(), rank, sizes + 1);
+    void *to = shmb_feature_ragged(runner.get(), name, dtype, static_cast<int64_t>(lengths.size()),
+                                   lengths.data(), rank, sizes + 1);
     if (!raw.empty()) std::memcpy(to, raw.data(), raw.size());
 }
 
 // ---- Read: each field as the C++ type of its kind and dtype ----
 
-template <class T> static T get(const char *name) {
+template <class T>
+static T get(const char *name) {
     auto found = runner.advice<T>(name);
     if (!found) exit(4);
     return *std::move(found);
@@ -125,7 +134,8 @@ static void print_texts(const char *name) {
     hex(all.data(), all.size());
 }
 
-template <class T> static void print_rows(const char *name, size_t width) {
+template <class T>
+static void print_rows(const char *name, size_t width) {
     auto rows = get<std::vector<span<const T>>>(name);
     std::vector<T> all;
     printf(" 0");
@@ -145,7 +155,8 @@ static void print_field(const shmb_tensor &t) {
     for (int32_t i = 1; i < t.rank; i++) width *= static_cast<size_t>(t.dims[i + list]);
     if (t.kind == SHMB_STRINGS) return print_texts(t.name);
     if (t.kind == SHMB_RAGGED) {
-        if (!with_type(t.dtype, [&](auto zero) { print_rows<decltype(zero)>(t.name, width); })) exit(7);
+        if (!with_type(t.dtype, [&](auto zero) { print_rows<decltype(zero)>(t.name, width); }))
+            exit(7);
         return;
     }
     printf(" ");
@@ -160,7 +171,8 @@ static void print_field(const shmb_tensor &t) {
     if (!typed) hex(t.data, static_cast<size_t>(t.size) * shmb_dtype_size(t.dtype));
 }
 
-template <class T> static bool failed(const shmbridge::result<T> &result) {
+template <class T>
+static bool failed(const shmbridge::result<T> &result) {
     if (!result) printf("%d %s", result.status(), result.message());
     return !result;
 }
@@ -190,7 +202,8 @@ static void evaluate(int64_t dtype) {
     }
 }
 
-template <class T> static void scalar(const char *format) {
+template <class T>
+static void scalar(const char *format) {
     auto advice = runner.evaluate<T>();
     if (!failed(advice)) printf(format, *advice);
 }

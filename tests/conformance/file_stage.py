@@ -65,7 +65,9 @@ class FileStage(Stage):
 
     def interrupt(self):
         if self.combination.language == "python":
-            self.absent("Python handles Ctrl-C when the model has answered, which this one never does")
+            self.absent(
+                "Python handles Ctrl-C when the model has answered, which this one never does"
+            )
         super().interrupt()
 
     # ---- Ask ----
@@ -122,7 +124,9 @@ class FileStage(Stage):
             if isinstance(value, (str, list, Ragged)):
                 self.absent("a model's outputs are tensors")
             same = [feature for feature, given in features.items() if given is value]
-            outputs[name + SAW if name in features else name] = same[0] if same else np.asarray(value)
+            outputs[name + SAW if name in features else name] = (
+                same[0] if same else np.asarray(value)
+            )
         return self._file(inputs, outputs)
 
     def _file(self, inputs, outputs=None, **how):
@@ -158,6 +162,9 @@ class Busy:
 
     def wait(self, seconds):
         until = time.monotonic() + seconds
-        while self._ticks() - self.before < 0.05 * os.sysconf("SC_CLK_TCK") and time.monotonic() < until:
+        while (
+            self._ticks() - self.before < 0.05 * os.sysconf("SC_CLK_TCK")
+            and time.monotonic() < until
+        ):
             time.sleep(0.01)
         return time.monotonic() < until

@@ -19,7 +19,11 @@ def shape_1(value, sent):
 
 def uint8(value, sent):
     """Bools as 0 and 1, text as its bytes."""
-    values = np.frombuffer(wire.from_text(value), np.uint8) if isinstance(value, str) else value.astype(np.uint8)
+    values = (
+        np.frombuffer(wire.from_text(value), np.uint8)
+        if isinstance(value, str)
+        else value.astype(np.uint8)
+    )
     return shape_1(values, sent)
 
 
@@ -27,7 +31,9 @@ def bits_of_the_model(value, sent):
     """What the model sent, read as if it were what was wanted."""
     if isinstance(sent, str):
         return np.frombuffer(wire.from_text(sent), value.dtype)
-    return np.frombuffer((sent.astype(np.int32) if sent.dtype == bool else sent).tobytes(), value.dtype)
+    return np.frombuffer(
+        (sent.astype(np.int32) if sent.dtype == bool else sent).tobytes(), value.dtype
+    )
 
 
 def cut_at_0(value, sent):
@@ -54,7 +60,11 @@ def JSON(value, sent):
 
 
 def _without_numbers(value):
-    shape = (len(value), *([0] if len(value) else [])) if isinstance(value, (list, Ragged)) else value.shape
+    shape = (
+        (len(value), *([0] if len(value) else []))
+        if isinstance(value, (list, Ragged))
+        else value.shape
+    )
     return cut_at_0(np.empty(shape), None)
 
 

@@ -20,9 +20,17 @@ def onnx_model(inputs, outputs, endless=False, raises=False):
         else:
             spec = next(spec for spec in inputs if spec.name == value)
             ports.append(port(name, spec.dtype, spec.shape))
-        nodes.append(helper.make_node("Identity", [value if isinstance(value, str) else f"{name}_is"], [name]))
+        nodes.append(
+            helper.make_node(
+                "Identity", [value if isinstance(value, str) else f"{name}_is"], [name]
+            )
+        )
     if endless:
-        constants += [constant("most", np.array(2**62)), constant("true", np.array(True)), constant("one", np.array(1))]
+        constants += [
+            constant("most", np.array(2**62)),
+            constant("true", np.array(True)),
+            constant("one", np.array(1)),
+        ]
         nodes.append(helper.make_node("Loop", ["most", "true", "one"], ["advice"], body=add_one()))
         ports.append(port("advice", np.dtype(np.int64), ()))
     if raises:
@@ -31,7 +39,11 @@ def onnx_model(inputs, outputs, endless=False, raises=False):
         nodes.append(helper.make_node("Gather", ["values", "index"], ["advice"]))
         ports.append(port("advice", np.dtype(np.int64), (1,)))
     graph = helper.make_graph(
-        nodes, "conformance", [port(spec.name, spec.dtype, spec.shape) for spec in inputs], ports, constants
+        nodes,
+        "conformance",
+        [port(spec.name, spec.dtype, spec.shape) for spec in inputs],
+        ports,
+        constants,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -39,9 +51,16 @@ def onnx_model(inputs, outputs, endless=False, raises=False):
 def add_one():
     """A loop's body."""
     return helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["go_on"]), helper.make_node("Add", ["sum", "one"], ["more"])],
+        [
+            helper.make_node("Identity", ["go"], ["go_on"]),
+            helper.make_node("Add", ["sum", "one"], ["more"]),
+        ],
         "body",
-        [port("turn", np.dtype(np.int64), ()), port("go", np.dtype(bool), ()), port("sum", np.dtype(np.int64), ())],
+        [
+            port("turn", np.dtype(np.int64), ()),
+            port("go", np.dtype(bool), ()),
+            port("sum", np.dtype(np.int64), ()),
+        ],
         [port("go_on", np.dtype(bool), ()), port("more", np.dtype(np.int64), ())],
     )
 
@@ -55,4 +74,8 @@ def constant(name, value):
 
 
 def onnx_dtype(dtype):
-    return TensorProto.BFLOAT16 if dtype.name == "bfloat16" else helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return (
+        TensorProto.BFLOAT16
+        if dtype.name == "bfloat16"
+        else helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    )

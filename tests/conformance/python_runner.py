@@ -32,7 +32,9 @@ class Script:
 
     def feature(self, name, dtype, rank, *rest):
         shape = tuple(map(int, rest[: int(rank)]))
-        self.features[name] = np.frombuffer(wire.to_bytes(rest[-1]), wire.DTYPES[int(dtype)]).reshape(shape)
+        self.features[name] = np.frombuffer(
+            wire.to_bytes(rest[-1]), wire.DTYPES[int(dtype)]
+        ).reshape(shape)
 
     def string(self, name, data):
         self.features[name] = wire.to_text(wire.to_bytes(data))
@@ -51,7 +53,12 @@ class Script:
     def evaluate(self, dtype):
         features, self.features = self.features, {}
         self.runner.evaluate(features, dtype=wire.DTYPES[int(dtype)] if int(dtype) else None)
-        return "".join(["0", *(f" | {self.printed(name, value)}" for name, value in self.runner.advice.items())])
+        return "".join(
+            [
+                "0",
+                *(f" | {self.printed(name, value)}" for name, value in self.runner.advice.items()),
+            ]
+        )
 
     def scalar(self, how):
         features, self.features = self.features, {}

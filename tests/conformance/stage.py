@@ -18,7 +18,9 @@ from conftest import SHM, Process, ScriptedRunner
 from shmbridge import Host, ShmbridgeError, segment
 from shmbridge._native import ffi
 
-STATUS = {code: name.removeprefix("SHMB_") for code, name in ffi.typeof("shmb_status").elements.items()}
+STATUS = {
+    code: name.removeprefix("SHMB_") for code, name in ffi.typeof("shmb_status").elements.items()
+}
 HERE = Path(__file__).parent
 ROOM = 2 << 20  # bytes of one message, unless a case wants more
 DROP = object()  # what a model returns to leave a request unanswered
@@ -61,7 +63,12 @@ class Stage:
 
     def __init__(self, combination, command, folder, new_name):
         self.kind = RUNNERS[combination.runner]
-        self.combination, self.command, self.folder, self.new_name = combination, command, folder, new_name
+        self.combination, self.command, self.folder, self.new_name = (
+            combination,
+            command,
+            folder,
+            new_name,
+        )
         self.spill = folder / "spilled"
         self.host = self.thread = self.runner = self.next = self.opened = None
         self.away = False  # the host is the case's own
@@ -87,7 +94,9 @@ class Stage:
         url = url or self.url
         for near, far in self.far.items():
             if url.startswith(near):
-                return with_options(far, **dict(part.split("=") for part in url[len(near) + 1 :].split("&") if part))
+                return with_options(
+                    far, **dict(part.split("=") for part in url[len(near) + 1 :].split("&") if part)
+                )
         return url
 
     def begin(self, entry):
@@ -115,7 +124,10 @@ class Stage:
             self.open(self.url)
 
     def start_host(self, **room):
-        self.host = Host(self.host_url(), **{"request_bytes": ROOM, "advice_bytes": ROOM, **self.kind.host, **room})
+        self.host = Host(
+            self.host_url(),
+            **{"request_bytes": ROOM, "advice_bytes": ROOM, **self.kind.host, **room},
+        )
         self.thread = threading.Thread(target=self._serve, args=(self.host,), daemon=True)
         self.thread.start()
 
@@ -154,7 +166,9 @@ class Stage:
         """Has the runner open a URL."""
         if self.runner is None:
             self.runner = self.next or self._new_runner()
-            self.next = self._new_runner()  # for the case that kills this one; it starts while there is other work
+            self.next = (
+                self._new_runner()
+            )  # for the case that kills this one; it starts while there is other work
             self.runner.do("spill", self.spill)
         self.opened = None
         status, _, message = self.runner.do("open", url).partition(" ")
@@ -180,7 +194,10 @@ class Stage:
     @contextlib.contextmanager
     def python(self, code, *args):
         """A Python program beside the test, killed at the end of the with block."""
-        process, Stage.warm = Stage.warm or Process(WARM, (), cwd=self.folder), Process(WARM, (), cwd=self.folder)
+        process, Stage.warm = (
+            Stage.warm or Process(WARM, (), cwd=self.folder),
+            Process(WARM, (), cwd=self.folder),
+        )
         with process:
             process.say(repr((textwrap.dedent(code), *args)))
             try:
@@ -188,7 +205,10 @@ class Stage:
             finally:
                 process.kill()
                 process.wait()
-                for path in [*SHM.glob(f"shmb.*-{process.pid}-*"), *SHM.glob(f"shmb.test-{os.getpid()}-*")]:  # a killed host's
+                for path in [
+                    *SHM.glob(f"shmb.*-{process.pid}-*"),
+                    *SHM.glob(f"shmb.test-{os.getpid()}-*"),
+                ]:  # a killed host's
                     segment.remove_dead(path.name.partition(".")[2])
 
     @contextlib.contextmanager
@@ -266,7 +286,9 @@ class Stage:
 
     def saw(self, features):
         """The host's model got these features, in this order, and no others."""
-        assert list(self.seen) == list(features), f"the model saw {list(self.seen)}, expected {list(features)}"
+        assert list(self.seen) == list(features), (
+            f"the model saw {list(self.seen)}, expected {list(features)}"
+        )
         for name, value in features.items():
             self._compare("request", self.request_form, name, self.seen[name], value, value)
 
@@ -277,7 +299,9 @@ class Stage:
             found, advice = {"advice": next(iter(found.values()))}, {"advice": advice}
         assert list(found) == list(advice), f"the runner got {list(found)}, expected {list(advice)}"
         for name, value in advice.items():
-            sent = self.sent[name] if isinstance(self.sent, dict) and name in self.sent else self.sent
+            sent = (
+                self.sent[name] if isinstance(self.sent, dict) and name in self.sent else self.sent
+            )
             self._compare("advice", self.advice_form, name, found[name], value, sent)
 
     def _compare(self, side, form, name, found, expected, sent):
@@ -288,7 +312,9 @@ class Stage:
             self.changed.add(side)
             return
         wanted = f", as {form.__name__} {forms.show(other)}" if form else ""
-        raise AssertionError(f'{side} "{name}": expected {forms.show(expected)}{wanted}, found {forms.show(found)}')
+        raise AssertionError(
+            f'{side} "{name}": expected {forms.show(expected)}{wanted}, found {forms.show(found)}'
+        )
 
     def refuses(self, features, want):
         """The advice has no exact counterpart as that dtype, so there is none; unless cannot.toml names a form."""
@@ -299,7 +325,9 @@ class Stage:
                 raise
             assert failure.message
             return
-        assert self.advice_form, f"expected {forms.show(self.sent)} to be refused as {np.dtype(want)}, found {found}"
+        assert self.advice_form, (
+            f"expected {forms.show(self.sent)} to be refused as {np.dtype(want)}, found {found}"
+        )
         other = self.advice_form(np.empty(np.shape(self.sent), want), self.sent)
         assert wire.same(*found.values(), other), f"expected {forms.show(other)}, found {found}"
         self.changed.add("advice")
@@ -317,7 +345,9 @@ class Stage:
                 raise
             assert failure.message, f"{failure.status} came without a message"
             missing = [text for text in texts if text.casefold() not in failure.message.casefold()]
-            assert not missing, f"{failure.status} says {failure.message!r}, expected it to mention {missing}"
+            assert not missing, (
+                f"{failure.status} says {failure.message!r}, expected it to mention {missing}"
+            )
         else:
             assert self.error == "none", f"expected {status}, found an answer"
             self.changed.add("error")

@@ -23,7 +23,9 @@ class Table:
             cells = [self.cell(runner, serdes, language) for language in LANGUAGES]
             write("".join(f"{word:<16}" for word in (runner, serdes, *cells)).rstrip())
         for entry, count in self.excuses.items():
-            write(f"{count:4} {entry.where:<24} {', '.join(entry.cases)}: {entry.instead}: {entry.reason}")
+            write(
+                f"{count:4} {entry.where:<24} {', '.join(entry.cases)}: {entry.instead}: {entry.reason}"
+            )
 
     def cell(self, runner, serdes, language):
         counts = self.counts.get((runner, serdes, language))

@@ -43,9 +43,13 @@ def table(request):
 def stage(request, commands, new_name, tmp_path_factory):
     kind = RUNNERS[request.param.runner]
     for package in kind.needs:
-        pytest.importorskip(package, reason=f"{request.param.runner}:// needs the package {package}")
+        pytest.importorskip(
+            package, reason=f"{request.param.runner}:// needs the package {package}"
+        )
     make = getattr(importlib.import_module(STAGES[kind.stage]), kind.stage)
-    stage = make(request.param, commands(request.param.language), tmp_path_factory.mktemp("stage"), new_name)
+    stage = make(
+        request.param, commands(request.param.language), tmp_path_factory.mktemp("stage"), new_name
+    )
     if kind.embeds and request.param.language != "python":
         stage.environment["SHMBRIDGE_PYTHON_LIBRARY"] = str(request.getfixturevalue("embedding"))
     yield stage
@@ -80,7 +84,11 @@ def attempt(stage, name, entry):
         return "cannot"
     if entry is None:
         return "passed"
-    stale = [what for what in ("error", "request", "advice") if getattr(entry, what) and what not in stage.changed]
+    stale = [
+        what
+        for what in ("error", "request", "advice")
+        if getattr(entry, what) and what not in stage.changed
+    ]
     assert entry.sometimes or not stale, (
         f"cannot.toml says {entry.instead!r} of {stage.combination} ({entry.reason}), but it can: take that out"
     )

@@ -49,7 +49,9 @@ def test_a_question_that_was_interrupted_anywhere_leaves_no_trace(kind, new_name
                     break
                 except KeyboardInterrupt:
                     pass
-                assert runner.evaluate({"x": np.array([step])}).tolist() == [step], f"interrupted at step {step}"
+                assert runner.evaluate({"x": np.array([step])}).tolist() == [step], (
+                    f"interrupted at step {step}"
+                )
         host.close()
         thread.join(HANGS)
     assert 20 < step < 999 and not thread.is_alive()

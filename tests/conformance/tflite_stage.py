@@ -12,13 +12,21 @@ class TfliteStage(FileStage):
         specs = {spec.name: spec for spec in inputs}
         given = {}
         for name, value in outputs.items():
-            like, source = (specs[value], taken[value]) if isinstance(value, str) else (value, graph.constant(value))
+            like, source = (
+                (specs[value], taken[value])
+                if isinstance(value, str)
+                else (value, graph.constant(value))
+            )
             given[name] = graph.tensor(name, like.dtype.name, like.shape)
-            graph.operator("RESHAPE", [source, graph.constant(np.array(like.shape, np.int32))], [given[name]])
+            graph.operator(
+                "RESHAPE", [source, graph.constant(np.array(like.shape, np.int32))], [given[name]]
+            )
         if endless:
             one, zero = graph.constant(np.array(1)), np.array(0)
             given["advice"] = graph.tensor("advice", "int64", ())
-            graph.operator("WHILE", [one], [given["advice"]], condSubgraphIndex=1, bodySubgraphIndex=2)
+            graph.operator(
+                "WHILE", [one], [given["advice"]], condSubgraphIndex=1, bodySubgraphIndex=2
+            )
             for operator, result in (("GREATER", "bool"), ("MAXIMUM", "int64")):
                 turn = Graph(of=graph)
                 before, after = turn.tensor("before", "int64", ()), turn.tensor("after", result, ())

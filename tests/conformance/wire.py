@@ -9,7 +9,11 @@ from shmbridge import Ragged
 from shmbridge._native import ffi
 
 TENSOR, STRING, STRINGS, RAGGED = sorted(ffi.typeof("shmb_kind").elements)
-NAMES = {code: name.removeprefix("SHMB_").lower() for code, name in ffi.typeof("shmb_dtype").elements.items() if code}
+NAMES = {
+    code: name.removeprefix("SHMB_").lower()
+    for code, name in ffi.typeof("shmb_dtype").elements.items()
+    if code
+}
 DTYPES = {code: np.dtype(getattr(ml_dtypes, name, name)) for code, name in NAMES.items()}
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 SPILL = 1 << 16  # bytes; more than that travel in a file
@@ -80,8 +84,12 @@ def printed(name, value, spill):
     if isinstance(value, Ragged):
         values, ends = value.values, " ".join(map(str, value.offsets))
         shape = " ".join(map(str, (values.ndim, len(value), *values.shape)))
-        return f"{name} {CODES[values.dtype]} {RAGGED} {shape} {ends} {to_word(flat(values), spill)}"
-    return f"{name} {CODES[value.dtype]} {TENSOR} {sizes(value.shape)} {to_word(flat(value), spill)}"
+        return (
+            f"{name} {CODES[values.dtype]} {RAGGED} {shape} {ends} {to_word(flat(values), spill)}"
+        )
+    return (
+        f"{name} {CODES[value.dtype]} {TENSOR} {sizes(value.shape)} {to_word(flat(value), spill)}"
+    )
 
 
 def parsed(line):
@@ -132,4 +140,7 @@ def same(found, expected):
             and found.shape == expected.shape
             and np.array_equal(flat(found), flat(expected))
         )
-    return any(isinstance(found, kind) and isinstance(expected, kind) for kind in (str, list)) and found == expected
+    return (
+        any(isinstance(found, kind) and isinstance(expected, kind) for kind in (str, list))
+        and found == expected
+    )

@@ -36,7 +36,8 @@ static void *ask(void *argument) {
     const int64_t dims[] = {8};
     shmb_runner *r;
     pthread_barrier_wait(&begin);
-    if (shmb_open(url, NULL, &r)) return fprintf(stderr, "%s\n", shmb_error_message(r)), exit(1), NULL;
+    if (shmb_open(url, NULL, &r))
+        return fprintf(stderr, "%s\n", shmb_error_message(r)), exit(1), NULL;
     if (number == 0) harass(r);
     if (number == 1) shmb_set_deadline(r, 10);
     float *bound = number % 2 ? shmb_bind(r, "x", SHMB_FLOAT32, 1, dims) : NULL;
@@ -47,7 +48,8 @@ static void *ask(void *argument) {
         shmb_status status = shmb_evaluate_i64(r, &advice);
         if (number == 0 && status == SHMB_INTERRUPTED) continue;
         if (status || advice != (number + i) % 8) {
-            fprintf(stderr, "thread %d, question %d: %d %s, %lld\n", number, i, (int)status, shmb_error_message(r), (long long)advice);
+            fprintf(stderr, "thread %d, question %d: %d %s, %lld\n", number, i, (int)status,
+                    shmb_error_message(r), (long long)advice);
             exit(1);
         }
     }

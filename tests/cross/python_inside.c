@@ -50,7 +50,8 @@ static void *ask_often(void *number) {
     float x = (float)*(int *)number;
     pthread_barrier_wait(&together);
     CHECK(r, shmb_open(thread_url, NULL, &r) == SHMB_OK);
-    for (int i = 0; i < 200; i++) CHECK(r, evaluate(r, x, &advice) == SHMB_OK && advice == 2 * (double)x);
+    for (int i = 0; i < 200; i++)
+        CHECK(r, evaluate(r, x, &advice) == SHMB_OK && advice == 2 * (double)x);
     shmb_close(r);
     return NULL;
 }
@@ -60,7 +61,8 @@ static int threads(const char *url, int count) {
     int number[64];
     thread_url = url;
     pthread_barrier_init(&together, NULL, (unsigned)count);
-    for (int i = 0; i < count; i++) number[i] = i, pthread_create(&thread[i], NULL, ask_often, &number[i]);
+    for (int i = 0; i < count; i++)
+        number[i] = i, pthread_create(&thread[i], NULL, ask_often, &number[i]);
     for (int i = 0; i < count; i++) pthread_join(thread[i], NULL);
     return 0;
 }
@@ -145,7 +147,8 @@ static int untouched(const char *url) {
     for (int i = 1; i < SIGNALS; i++) sigaction(i, NULL, &before[i]);
     ask(url);
     for (int i = 1; i < SIGNALS; i++)
-        if (sigaction(i, NULL, &after) == 0 && after.sa_handler != before[i].sa_handler) return printf("signal %d is another's\n", i), 1;
+        if (sigaction(i, NULL, &after) == 0 && after.sa_handler != before[i].sa_handler)
+            return printf("signal %d is another's\n", i), 1;
     return strcmp(setlocale(LC_ALL, NULL), "C") || getenv("LC_CTYPE");
 }
 

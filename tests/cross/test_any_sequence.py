@@ -23,8 +23,16 @@ import shmbridge
 from shmbridge import Host, connect
 
 ECHO, KEEP, KEEP_PART, DROP, FAIL, LATE, LARGE = range(7)
-DTYPES = [np.dtype(d) for d in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")]
-STATUS = {14: "TooLargeError", 17: "ModelError", 18: "DroppedError", 12: "DeadlineError", 1: "InvalidError"}
+DTYPES = [
+    np.dtype(d) for d in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+]
+STATUS = {
+    14: "TooLargeError",
+    17: "ModelError",
+    18: "DroppedError",
+    12: "DeadlineError",
+    1: "InvalidError",
+}
 serials = itertools.count(1)
 
 
@@ -34,7 +42,10 @@ class EchoHost:
     def __init__(self, name):
         self.host = Host(name, channels=3, slots=4, request_bytes=1 << 13, advice_bytes=1 << 13)
         self.given_up = 0  # the last serial number
-        self.kept, self.late = [], []  # pairs of an array and its copy; requests to be answered too late
+        self.kept, self.late = (
+            [],
+            [],
+        )  # pairs of an array and its copy; requests to be answered too late
         self.thread = threading.Thread(target=self.loop)
         self.thread.start()
 
@@ -107,7 +118,9 @@ class CRunner:
             else:
                 array = np.asarray(value)
                 code = DTYPES.index(array.dtype) + 1
-                self.runner.do("feature", name, code, array.ndim, *array.shape, array.tobytes().hex() or "-")
+                self.runner.do(
+                    "feature", name, code, array.ndim, *array.shape, array.tobytes().hex() or "-"
+                )
         status, _, rest = self.runner.do("evaluate", 0).partition(" ")
         if status != "0":
             return STATUS[int(status)], rest
@@ -119,7 +132,9 @@ class CRunner:
         data = b"" if words[-1] == "-" else bytes.fromhex(words[-1])
         if kind == 1:
             return name, data.decode()
-        return name, np.frombuffer(data, DTYPES[code - 1]).reshape([int(n) for n in words[4 : 4 + rank]])
+        return name, np.frombuffer(data, DTYPES[code - 1]).reshape(
+            [int(n) for n in words[4 : 4 + rank]]
+        )
 
     def close(self):
         self.runner.do("close")
@@ -138,7 +153,10 @@ def layouts(draw):
             dtype = draw(st.sampled_from(DTYPES))
             shape = draw(st.lists(st.integers(0, 4), max_size=3))
             features[name] = draw(st.integers(0, 1)) * np.ones(shape, dtype)
-    return {name: value if isinstance(value, str) else np.asarray(value) for name, value in features.items()}
+    return {
+        name: value if isinstance(value, str) else np.asarray(value)
+        for name, value in features.items()
+    }
 
 
 def machine(name, start_c):
@@ -175,7 +193,9 @@ def machine(name, start_c):
                 if isinstance(value, str):
                     assert found[key] == value
                 else:
-                    assert np.asarray(found[key]).shape == np.asarray(value).shape and np.array_equal(found[key], value)
+                    assert np.asarray(found[key]).shape == np.asarray(
+                        value
+                    ).shape and np.array_equal(found[key], value)
 
         @rule(runner=runners, do=st.sampled_from([DROP, FAIL, LARGE]))
         def get_an_error(self, runner, do):
@@ -211,7 +231,11 @@ def machine(name, start_c):
             self.echo = EchoHost(name)
             self.echo.kept = self.kept_before
             for runner in self.open:
-                again = PythonRunner(name) if isinstance(runner, PythonRunner) else CRunner(name, start_c)
+                again = (
+                    PythonRunner(name)
+                    if isinstance(runner, PythonRunner)
+                    else CRunner(name, start_c)
+                )
                 runner.__dict__.update(again.__dict__)
 
         @invariant()
@@ -234,6 +258,9 @@ def test_any_sequence_of_operations(name, c_runner, torture):
     run_state_machine_as_test(
         machine(name, c_runner),
         settings=settings(
-            max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

@@ -13,7 +13,22 @@ from shmbridge import tensor
 from shmbridge._native import lib
 
 DTYPES = [
-    np.dtype(d) for d in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ml_dtypes.bfloat16)
+    np.dtype(d)
+    for d in (
+        "?",
+        "i1",
+        "i2",
+        "i4",
+        "i8",
+        "u1",
+        "u2",
+        "u4",
+        "u8",
+        "f2",
+        "f4",
+        "f8",
+        ml_dtypes.bfloat16,
+    )
 ]
 TENSOR, STRING, STRINGS, RAGGED = range(4)
 many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -26,7 +41,8 @@ def host(new_name):
 
         def model(request):
             host.seen = {
-                name: np.copy(value) if isinstance(value, np.ndarray) else value for name, value in request.items()
+                name: np.copy(value) if isinstance(value, np.ndarray) else value
+                for name, value in request.items()
             }
             return dict(request)
 
@@ -59,7 +75,9 @@ def arrays(draw, min_rank=0):
     dtype = DTYPES[code - 1]
     shape = tuple(draw(st.lists(st.integers(0, 3), min_size=min_rank, max_size=8)))
     size = int(np.prod(shape, dtype=int)) * dtype.itemsize
-    data = np.frombuffer(draw(st.binary(min_size=min(size, 64), max_size=64)) * (size // 8 + 1), np.uint8)[:size]
+    data = np.frombuffer(
+        draw(st.binary(min_size=min(size, 64), max_size=64)) * (size // 8 + 1), np.uint8
+    )[:size]
     return code, (data & 1 if dtype.kind == "b" else data).view(dtype).reshape(shape)
 
 
@@ -74,7 +92,11 @@ def test_tensors_of_c_come_back_as_they_were(host, runner, fields):
     assert runner.do("evaluate", 0) == expected
     for i, (_, array) in enumerate(fields):
         seen = host.seen[f"f{i}"]
-        assert (seen.dtype, seen.shape, seen.tobytes()) == (array.dtype, array.shape, array.tobytes())
+        assert (seen.dtype, seen.shape, seen.tobytes()) == (
+            array.dtype,
+            array.shape,
+            array.tobytes(),
+        )
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -105,7 +127,10 @@ def test_rows_of_c_come_back_as_they_were(host, runner, field, lengths):
     data = hexadecimal(values.tobytes())
     runner.do("ragged", "rows", code, len(lengths), *lengths, values.ndim, dims, data)
     offsets = " ".join(str(n) for n in np.cumsum([0, *lengths]))
-    assert runner.do("evaluate", 0) == f"0 | rows {code} {RAGGED} {values.ndim} {len(lengths)} {dims} {offsets} {data}"
+    assert (
+        runner.do("evaluate", 0)
+        == f"0 | rows {code} {RAGGED} {values.ndim} {len(lengths)} {dims} {offsets} {data}"
+    )
     assert [len(row) for row in host.seen["rows"]] == lengths
 
 
@@ -153,7 +178,10 @@ def test_advice_is_converted_where_that_is_exact(ask):
     assert ask(np.float16(4), "i32") == ("0 4", "sent")
     assert ask(True, "i64") == ("0 1", "sent")
     assert ask(np.array([[1.0]]), "i32") == ("0 1", "sent")
-    assert ask(np.array([1, 2], "i8"), "float32") == ("0 | advice 11 0 1 2 0000803f00000040", "sent")
+    assert ask(np.array([1, 2], "i8"), "float32") == (
+        "0 | advice 11 0 1 2 0000803f00000040",
+        "sent",
+    )
     assert ask([1.0, 0.0], "bool") == ("0 | advice 1 0 1 2 0100", "sent")
     assert ask(1.5, "bfloat16") == ("0 | advice 13 0 0 c03f", "sent")
     assert ask(np.array([1.5]), "bfloat16") == ("0 | advice 13 0 1 1 c03f", "sent")
@@ -216,14 +244,25 @@ def test_the_host_says_exact_when_and_only_when_both_ways_give_the_same(data):
     from shmbridge._native import ffi
 
     code = data.draw(st.sampled_from([lib.SHMB_INT64, lib.SHMB_FLOAT64]))
-    edges = [s * (2**p + d) for p in (0, 7, 8, 11, 15, 16, 24, 31, 32, 53, 62, 63) for d in (-1, 0, 1) for s in (1, -1)]
+    edges = [
+        s * (2**p + d)
+        for p in (0, 7, 8, 11, 15, 16, 24, 31, 32, 53, 62, 63)
+        for d in (-1, 0, 1)
+        for s in (1, -1)
+    ]
     if code == lib.SHMB_INT64:
         value = data.draw(
-            st.integers(-(2**63), 2**63 - 1) | st.sampled_from([e for e in edges if -(2**63) <= e < 2**63])
+            st.integers(-(2**63), 2**63 - 1)
+            | st.sampled_from([e for e in edges if -(2**63) <= e < 2**63])
         )
         convert, dtype = lib.shmb_convert_i64, np.int64
     else:
-        value = data.draw(st.floats() | st.sampled_from(edges).map(float) | st.floats(width=16) | st.floats(width=32))
+        value = data.draw(
+            st.floats()
+            | st.sampled_from(edges).map(float)
+            | st.floats(width=16)
+            | st.floats(width=32)
+        )
         convert, dtype = lib.shmb_convert_f64, np.float64
     want = data.draw(st.integers(1, 13))
     out = ffi.new("uint8_t[8]")

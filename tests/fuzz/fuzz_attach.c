@@ -14,13 +14,15 @@ enum { LARGEST = 1 << 24, FIRST = 9 };
 /* The bytes begin as the superblock of a geometry that they choose; what follows changes single bytes, and the size. */
 static uint64_t start(const uint8_t *data, uint8_t *file) {
     struct superblock b;
-    struct geometry g = {.channels = data[0] % 8, .slots = 1u << data[1] % 6,
+    struct geometry g = {.channels = data[0] % 8,
+                         .slots = 1u << data[1] % 6,
                          .meta_bytes = {64 * (uint64_t)data[2], 64 * (uint64_t)data[3]},
                          .body_bytes = {64 * (uint64_t)data[4], 64 * (uint64_t)data[5]}};
     if (!segment_plan(&g, &b))
         b = (struct superblock){.magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION, .size = 4096};
     memcpy(file, &b, sizeof b);
-    uint64_t size = b.size + (data[6] & 1 ? (uint64_t)data[7] * 64 : 0) - (data[6] & 2 ? data[8] : 0);
+    uint64_t size =
+        b.size + (data[6] & 1 ? (uint64_t)data[7] * 64 : 0) - (data[6] & 2 ? data[8] : 0);
     return size < LARGEST ? size : LARGEST;
 }
 
@@ -52,10 +54,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     shmb_segment_info info;
     static shmb_channel_info channels[MAX_CHANNELS];
     if (size < FIRST) return -1;
-    if (fd < 0 && ((fd = memfd_create("segment", MFD_CLOEXEC)) < 0 || fchmod(fd, 0600) != 0)) abort();
+    if (fd < 0 && ((fd = memfd_create("segment", MFD_CLOEXEC)) < 0 || fchmod(fd, 0600) != 0))
+        abort();
     uint64_t bytes = start(data, file);
     for (size_t i = FIRST; i + 1 < size; i += 2) file[data[i] % sizeof file] = data[i + 1];
-    if (ftruncate(fd, (off_t)bytes) != 0 || pwrite(fd, file, bytes < sizeof file ? bytes : sizeof file, 0) < 0) abort();
+    if (ftruncate(fd, (off_t)bytes) != 0 ||
+        pwrite(fd, file, bytes < sizeof file ? bytes : sizeof file, 0) < 0)
+        abort();
     struct segment s;
     struct error e = {0};
     if (segment_read(fd, "fuzz", &s, &e)) {

@@ -22,8 +22,8 @@ static uint64_t next(int bytes) {
 }
 /* A number that is likely to be at an edge. */
 static int64_t edge(void) {
-    static const int64_t edges[] = {0,   1,    2,    3,       4,         7,         8,         32, 64,
-                                    512, 1024, 4096, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN, -1};
+    static const int64_t edges[] = {
+        0, 1, 2, 3, 4, 7, 8, 32, 64, 512, 1024, 4096, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN, -1};
     uint8_t n = next8();
     return n < sizeof edges / sizeof *edges ? edges[n] : n < 0xf0 ? n - 17 : (int64_t)next(8);
 }
@@ -31,13 +31,18 @@ static int64_t edge(void) {
 static void setup(void) {
     char path[NAME_ROOM];
     struct error e = {0};
-    shmb_plan plan = {.channels = 1, .slots = 2, .header_bytes = 512, .request_bytes = 4096, .advice_bytes = 1024};
+    shmb_plan plan = {.channels = 1,
+                      .slots = 2,
+                      .header_bytes = 512,
+                      .request_bytes = 4096,
+                      .advice_bytes = 1024};
     bridge_open(&b, "fuzz", plan, SHMB_WAIT_SPIN);
     r = bridge_connect(&b, "wait=spin");
     shmb_segment_name(b.name, NULL, path);
     CHECK(segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
     bridge_unlink(&b);
-    generation = ((struct shm *)r->kind_state)->generation; /* the runner's lock keeps the channel claimed for good */
+    generation = ((struct shm *)r->kind_state)
+                     ->generation; /* the runner's lock keeps the channel claimed for good */
 }
 
 /* ---- What a liar writes ---- */
@@ -65,7 +70,8 @@ static uint32_t write_meta(struct lane *l, uint32_t slot) {
     uint32_t size = (uint32_t)header_write(fields, count, header, sizeof header);
     memcpy(meta, header, size);
     int64_t *to = (int64_t *)(meta + (kind & 0x40 ? 0 : (size + 7) / 8 * 8));
-    for (uint32_t i = 0; i < dims && (uint8_t *)(to + i + 1) <= meta + l->meta_bytes; i++) to[i] = edge();
+    for (uint32_t i = 0; i < dims && (uint8_t *)(to + i + 1) <= meta + l->meta_bytes; i++)
+        to[i] = edge();
     return size;
 }
 
@@ -86,7 +92,8 @@ static void write_descriptor(struct lane *l, uint64_t position, uint64_t sequenc
                            .flags = next8() & (flags & 0x10 ? 0xff : ALL_FLAGS),
                            .code = next8() % 24,
                            .text = (uint16_t)next(2)};
-    uint32_t size = d.flags & (NEW | DIMS) && d.slot < l->count ? write_meta(l, d.slot) : (uint32_t)next(4);
+    uint32_t size =
+        d.flags & (NEW | DIMS) && d.slot < l->count ? write_meta(l, d.slot) : (uint32_t)next(4);
     if (d.slot < l->count) write_body(l, d.slot);
     for (int i = 0; i < INLINE_BYTES; i++) d.data[i] = (uint8_t)(size * (uint32_t)i);
     memcpy(d.data, &size, sizeof size);
@@ -115,10 +122,13 @@ static void reply(int64_t key, uint8_t how) {
     switch (how % 5) {
     case 0: shmb_host_reply_i64(b.host, key, keep, edge()); break;
     case 1: shmb_host_reply_f64(b.host, key, keep, (double)edge() / 2); break;
-    case 2: shmb_host_reply_error(b.host, key, keep, SHMB_MODEL, (const char *)raw.base, next(1)); break;
+    case 2:
+        shmb_host_reply_error(b.host, key, keep, SHMB_MODEL, (const char *)raw.base, next(1));
+        break;
     case 3:
         if (shmb_host_reply_begin(b.host, key)) break;
-        shmb_host_reply_add(b.host, key, how & 8 ? "a" : "b", SHMB_INT32, SHMB_TENSOR, how >> 6, dims, NULL);
+        shmb_host_reply_add(b.host, key, how & 8 ? "a" : "b", SHMB_INT32, SHMB_TENSOR, how >> 6,
+                            dims, NULL);
         shmb_host_reply_add(b.host, key, "c", SHMB_UINT8, SHMB_STRING, 1, dims, NULL);
         shmb_host_reply_send(b.host, key, keep);
         break;
@@ -138,17 +148,21 @@ static void fuzz_runner_side(void) {
     while (at < end) {
         uint8_t op = next8();
         switch (op % 8) {
-        case 0: case 1: case 2: write_descriptor(&l, position, next8(), 0); /* fallthrough */
+        case 0:
+        case 1:
+        case 2: write_descriptor(&l, position, next8(), 0); /* fallthrough */
         case 3: {
             int64_t key = shmb_host_receive(b.host, 0);
             if (key < 0) break;
             position++;
             keys[count++ % KEYS] = key;
             CHECK((m = shmb_host_message(b.host, key)) && m->body_bytes <= l.body_bytes);
-            for (int64_t i = 0; i < m->count; i++) read_tensor(&m->tensors[i], m->body, l.body_bytes);
+            for (int64_t i = 0; i < m->count; i++)
+                read_tensor(&m->tensors[i], m->body, l.body_bytes);
             break;
         }
-        case 4: case 5: reply(keys[op >> 3 & (KEYS - 1)], next8()); break;
+        case 4:
+        case 5: reply(keys[op >> 3 & (KEYS - 1)], next8()); break;
         case 6:
             if (op & 8) atomic_store(&line->claim, (uint64_t)++generation << 8 | (op >> 4 & 3));
             else atomic_store(&line->claim, next(8));
@@ -188,7 +202,9 @@ static void fill(uint8_t how) {
     if (how & 1) shmb_set_i64(r, "x", 1);
     if (how & 2) shmb_set_strings(r, "texts", 2, (const char *const[]){"a", "bc"}, NULL);
     if (how & 4) shmb_feature_f32(r, "v", how);
-    if (how & 8) shmb_feature_ragged(r, "l", SHMB_INT8, 2, (const int64_t[]){1, how}, 2, (const int64_t[]){3});
+    if (how & 8)
+        shmb_feature_ragged(r, "l", SHMB_INT8, 2, (const int64_t[]){1, how}, 2,
+                            (const int64_t[]){3});
 }
 
 static void read_advice(struct shm *s) {

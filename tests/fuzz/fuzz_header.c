@@ -28,7 +28,8 @@ static void check_round_trip(const struct layout *layout) {
     struct layout *again = header_read(bytes, size, &why);
     check(again && !why && again->count == layout->count && again->dims == layout->dims);
     free(bytes); /* the layout keeps nothing of it */
-    for (uint32_t i = 0; i < layout->count; i++) check(field_equal(&again->fields[i], &layout->fields[i]));
+    for (uint32_t i = 0; i < layout->count; i++)
+        check(field_equal(&again->fields[i], &layout->fields[i]));
     header_free(again);
 }
 
@@ -42,7 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint32_t dims = 0;
     for (uint32_t i = 0; i < layout->count; i++) {
         const struct field *f = &layout->fields[i];
-        check(field_valid(f->dtype, f->kind, f->rank) && strlen(f->name) == f->name_bytes && f->name_bytes > 0);
+        check(field_valid(f->dtype, f->kind, f->rank) && strlen(f->name) == f->name_bytes &&
+              f->name_bytes > 0);
         dims += field_dims(f);
     }
     check(dims == layout->dims);

@@ -26,30 +26,39 @@ static void check(bool holds) {
     if (!holds) abort();
 }
 
-static shmb_status policy_open(void *context, const char *where, const shmb_options *options, void **state, shmb_sink *failure) {
+static shmb_status policy_open(void *context, const char *where, const shmb_options *options,
+                               void **state, shmb_sink *failure) {
     (void)context, (void)where, (void)options, (void)failure;
     *state = NULL;
     return SHMB_OK;
 }
 
-static shmb_status policy_evaluate(void *state, const shmb_tensor *features, int64_t count, shmb_dtype want, double deadline, shmb_sink *advice) {
+static shmb_status policy_evaluate(void *state, const shmb_tensor *features, int64_t count,
+                                   shmb_dtype want, double deadline, shmb_sink *advice) {
     (void)state, (void)deadline;
     for (int64_t i = 0; i < count; i++)
-        for (size_t k = 0, n = (size_t)features[i].size * shmb_dtype_size(features[i].dtype); k < n; k++) seen += ((const uint8_t *)features[i].data)[k];
+        for (size_t k = 0, n = (size_t)features[i].size * shmb_dtype_size(features[i].dtype); k < n;
+             k++)
+            seen += ((const uint8_t *)features[i].data)[k];
     const shmb_tensor *decision = &features[count - 1];
     ranking = decision->size == 8 && memcmp(decision->data, "priority", 8) == 0;
-    if (mood % 8 == 0) return shmb_sink_fail(advice, mood / 8 + 1 > SHMB_NO_MEMORY ? SHMB_MODEL : (shmb_status)(mood / 8 + 1), "mood");
+    if (mood % 8 == 0)
+        return shmb_sink_fail(
+            advice, mood / 8 + 1 > SHMB_NO_MEMORY ? SHMB_MODEL : (shmb_status)(mood / 8 + 1),
+            "mood");
     shmb_dtype dtype = mood % 8 == 1 ? SHMB_INT32 : want;
     int64_t dims = mood % 8 == 2 ? 2 : 1;
     void *to = shmb_sink_field(advice, "advice", dtype, SHMB_TENSOR, mood % 8 != 3, &dims, NULL);
     if (!to) return SHMB_NO_MEMORY;
-    memset(to, mood % 8 == 4 ? 0xff : 0, (mood % 8 == 3 ? 1 : (size_t)dims) * shmb_dtype_size(dtype));
+    memset(to, mood % 8 == 4 ? 0xff : 0,
+           (mood % 8 == 3 ? 1 : (size_t)dims) * shmb_dtype_size(dtype));
     if (mood % 8 > 4) memcpy(to, &mood, 1);
     return SHMB_OK;
 }
 
 static shmb_runner *open_runner(void) {
-    static const shmb_runner_kind kind = {.size = sizeof kind, .scheme = "policy", .open = policy_open, .evaluate = policy_evaluate};
+    static const shmb_runner_kind kind = {
+        .size = sizeof kind, .scheme = "policy", .open = policy_open, .evaluate = policy_evaluate};
     shmb_runner *r = NULL;
     check(shmb_register_runner(&kind) == SHMB_OK && shmb_open("policy://", NULL, &r) == SHMB_OK);
     return r;
@@ -59,7 +68,8 @@ static shmb_runner *open_runner(void) {
 static void check_answer(const struct bytes *answer, shmb_dtype want) {
     float priority = 0;
     check(want != SHMB_ANY && (answer->size % shmb_dtype_size(want)) == 0);
-    if (ranking && want == SHMB_FLOAT32 && answer->size == sizeof priority) memcpy(&priority, answer->data, sizeof priority);
+    if (ranking && want == SHMB_FLOAT32 && answer->size == sizeof priority)
+        memcpy(&priority, answer->data, sizeof priority);
     check(isfinite(priority));
 }
 
@@ -68,7 +78,8 @@ static bool says(void *state, shmb_runner *r, const uint8_t *bytes, size_t size,
     struct bytes answer = {0};
     struct error e = {0};
     int got = MORE;
-    for (size_t at = 0, used; at < size && (got == MORE || got == ASK || got == GIVEN); at += used) {
+    for (size_t at = 0, used; at < size && (got == MORE || got == ASK || got == GIVEN);
+         at += used) {
         size_t n = size - at < piece ? size - at : piece;
         shmb_dtype want = SHMB_ANY;
         uint8_t *exact = malloc(n);
@@ -79,8 +90,11 @@ static bool says(void *state, shmb_runner *r, const uint8_t *bytes, size_t size,
         check(used <= n && (got != MORE || used == n));
         answer.size = 0;
         ranking = false;
-        if (got == ASK) check(llvm_protocol.answer(state, r, r ? shmb_evaluate_as(r, want) : SHMB_NO_HOST, &answer) == SHMB_OK);
-        if (got == GIVEN) check(llvm_protocol.answer(state, NULL, SHMB_DROPPED, &answer) == SHMB_OK);
+        if (got == ASK)
+            check(llvm_protocol.answer(state, r, r ? shmb_evaluate_as(r, want) : SHMB_NO_HOST,
+                                       &answer) == SHMB_OK);
+        if (got == GIVEN)
+            check(llvm_protocol.answer(state, NULL, SHMB_DROPPED, &answer) == SHMB_OK);
         if (got == ASK || got == GIVEN) check_answer(&answer, want);
     }
     bytes_free(&answer);

@@ -52,18 +52,21 @@ static void add_field(shmb_codec *to, const shmb_tensor *t) {
     if (t->size) memcpy(at, t->data, (size_t)t->size * shmb_dtype_size(t->dtype));
 }
 
-static void check_equal(const shmb_tensor *a, const shmb_tensor *b, bool same_name, bool same_rank) {
+static void check_equal(const shmb_tensor *a, const shmb_tensor *b, bool same_name,
+                        bool same_rank) {
     check(!same_name || strcmp(a->name, b->name) == 0);
-    check(a->dtype == b->dtype && a->kind == b->kind && a->size == b->size && (!a->offsets) == (!b->offsets));
+    check(a->dtype == b->dtype && a->kind == b->kind && a->size == b->size &&
+          (!a->offsets) == (!b->offsets));
     check(same_rank ? a->rank == b->rank : b->rank == 1 && b->dims[0] == 1);
     size_t dims = (size_t)a->rank + (a->offsets != NULL);
     if (dims) check(memcmp(a->dims, b->dims, dims * sizeof *a->dims) == 0);
-    if (a->offsets) check(memcmp(a->offsets, b->offsets, ((size_t)a->dims[0] + 1) * sizeof *a->offsets) == 0);
+    if (a->offsets)
+        check(memcmp(a->offsets, b->offsets, ((size_t)a->dims[0] + 1) * sizeof *a->offsets) == 0);
     if (a->size) check(memcmp(a->data, b->data, (size_t)a->size * shmb_dtype_size(a->dtype)) == 0);
 }
 
-static void check_round_trip(int which, shmb_side side, const shmb_tensor *fields, int64_t count, shmb_dtype want,
-                             shmb_codec *encoder, shmb_codec *again) {
+static void check_round_trip(int which, shmb_side side, const shmb_tensor *fields, int64_t count,
+                             shmb_dtype want, shmb_codec *encoder, shmb_codec *again) {
     const void *bytes;
     size_t size;
     int64_t same;
@@ -76,7 +79,8 @@ static void check_round_trip(int which, shmb_side side, const shmb_tensor *field
     const shmb_tensor *others = shmb_codec_fields(again, &same);
     check(same == count);
     for (int64_t i = 0; i < count; i++)
-        check_equal(&fields[i], &others[i], side == SHMB_REQUEST || count > 1 || which == FLATBUFFERS,
+        check_equal(&fields[i], &others[i],
+                    side == SHMB_REQUEST || count > 1 || which == FLATBUFFERS,
                     which != BITSTREAM || fields[i].rank);
 }
 

@@ -26,7 +26,11 @@ WAITS = ("block", "adaptive", "spin")
 
 def _compiler() -> str:
     for name in (os.environ.get("CC", ""), "cc", "gcc", "clang", "clang-22", "clang-19"):
-        if name and subprocess.run(["sh", "-c", f"command -v {name}"], capture_output=True).returncode == 0:
+        if (
+            name
+            and subprocess.run(["sh", "-c", f"command -v {name}"], capture_output=True).returncode
+            == 0
+        ):
             return name
     pytest.skip("no C compiler")
 
@@ -37,9 +41,22 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("victims")
     for victim in ("victim_runner", "victim_host"):
         subprocess.run(
-            [_compiler(), "-std=c11", "-O1", "-D_GNU_SOURCE", "-DSHMB_STEPS", '-DSHMB_VERSION_TEXT="test"', "-pthread"]
+            [
+                _compiler(),
+                "-std=c11",
+                "-O1",
+                "-D_GNU_SOURCE",
+                "-DSHMB_STEPS",
+                '-DSHMB_VERSION_TEXT="test"',
+                "-pthread",
+            ]
             + [f"-I{ROOT}/cdef/include", f"-I{ROOT}/cdef/src", f"-I{ROOT}/tests/c"]
-            + [f"{ROOT}/tests/kill/{victim}.c", *map(str, sorted(ROOT.glob("cdef/src/*.c"))), "-o", f"{out}/{victim}"],
+            + [
+                f"{ROOT}/tests/kill/{victim}.c",
+                *map(str, sorted(ROOT.glob("cdef/src/*.c"))),
+                "-o",
+                f"{out}/{victim}",
+            ],
             check=True,
         )
     return out
@@ -52,7 +69,9 @@ def _step_environment(step: int, number: int = signal.SIGKILL) -> dict[str, str]
 class Host:
     """A victim_host process, perhaps one that dies before a store."""
 
-    def __init__(self, build: Path, name: str, wait: str, step: int = 0, number: int = signal.SIGKILL) -> None:
+    def __init__(
+        self, build: Path, name: str, wait: str, step: int = 0, number: int = signal.SIGKILL
+    ) -> None:
         self.process = subprocess.Popen(
             [build / "victim_host", name, wait],
             env=_step_environment(step, number),
@@ -117,7 +136,9 @@ def _left(name: str) -> set[str]:
     """The names below /dev/shm of the bridges that begin with `name`, and of their semaphores."""
     found: set[str] = set()
     for path in SHM.glob(f"shmb.{name}*"):
-        session = path.name.rpartition("~")[2] if "~" in path.name else path.read_bytes()[24:40].hex()
+        session = (
+            path.name.rpartition("~")[2] if "~" in path.name else path.read_bytes()[24:40].hex()
+        )
         found |= {path.name, *(p.name for p in SHM.glob(f"sem.shmb-{session}-*"))}
     return found
 
@@ -142,7 +163,9 @@ def _seeds(request: pytest.FixtureRequest) -> list[int]:
     return list(range(30)) if request.config.getoption("--torture") else [0]
 
 
-def test_runner_killed_at_each_store(build: Path, name: str, request: pytest.FixtureRequest) -> None:
+def test_runner_killed_at_each_store(
+    build: Path, name: str, request: pytest.FixtureRequest
+) -> None:
     """The host notices within the time allowed, kept bytes stay, and the next runner has the only channel."""
     latencies: list[float] = []
     most = killed = 0
@@ -206,7 +229,10 @@ def test_host_killed_at_each_store(build: Path, name: str, request: pytest.Fixtu
                 host.process.kill()
                 host.died()
                 continue
-            assert status in (NO_HOST, HOST_GONE)  # NO_HOST: it was connecting, and waited for another
+            assert status in (
+                NO_HOST,
+                HOST_GONE,
+            )  # NO_HOST: it was connecting, and waited for another
             assert host.died()
             killed += 1
             assert at - died < PATIENCE
@@ -216,7 +242,9 @@ def test_host_killed_at_each_store(build: Path, name: str, request: pytest.Fixtu
         assert host.serving()
         assert _result(_runner(build, name, query))[0] == 0
         host.end()
-    for path in SHM.glob(f"shmb.{name}*"):  # what a host left that died before its segment had its name
+    for path in SHM.glob(
+        f"shmb.{name}*"
+    ):  # what a host left that died before its segment had its name
         assert "~" in path.name
     _summary("host killed", most, killed, latencies)
 

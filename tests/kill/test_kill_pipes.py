@@ -57,7 +57,12 @@ class Serving(threading.Thread):
 
     def __init__(self, host):
         super().__init__(daemon=True)
-        self.host, self.asked, self.let_go, self.late = host, threading.Event(), threading.Event(), []
+        self.host, self.asked, self.let_go, self.late = (
+            host,
+            threading.Event(),
+            threading.Event(),
+            [],
+        )
         self.reads = threading.Event()
         self.start()
 
@@ -78,7 +83,9 @@ class Serving(threading.Thread):
 
 @pytest.mark.parametrize("language", ["c", "python"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_runner_killed_at_each_step_makes_room_for_the_next(url, python, c_runner, step, language):
+def test_a_runner_killed_at_each_step_makes_room_for_the_next(
+    url, python, c_runner, step, language
+):
     with Host(url) as host:
         serving = Serving(host)
         if step != "in its frame":
@@ -111,7 +118,13 @@ def start_c(c_runner, url, step):
         return runner
     runner = c_runner(url)
     if step in ("asking", "answered"):
-        runner.do("feature", "x", 5, 0, (-1 if step == "asking" else 1).to_bytes(8, "little", signed=True).hex())
+        runner.do(
+            "feature",
+            "x",
+            5,
+            0,
+            (-1 if step == "asking" else 1).to_bytes(8, "little", signed=True).hex(),
+        )
         runner.ask("evaluate", 0)
     if step == "answered":
         assert runner.answer().startswith("0")
@@ -171,7 +184,9 @@ HOST = """
 
 
 @pytest.mark.parametrize("language", ["c", "python"])
-@pytest.mark.parametrize("step", ["half made", "before it reads", "idle", "asked", "answered", "in a frame"])
+@pytest.mark.parametrize(
+    "step", ["half made", "before it reads", "idle", "asked", "answered", "in a frame"]
+)
 def test_a_host_killed_at_each_step_is_gone_at_once_and_the_next_takes_over(
     url, python, c_runner, tmp_path, step, language
 ):
@@ -183,7 +198,9 @@ def test_a_host_killed_at_each_step_is_gone_at_once_and_the_next_takes_over(
         assert ask(1) == 2
     asking = None
     if step in ("before it reads", "asked", "in a frame"):
-        asking = threading.Thread(target=lambda: outcome.append(ask(None if step == "in a frame" else -1)), daemon=True)
+        asking = threading.Thread(
+            target=lambda: outcome.append(ask(None if step == "in a frame" else -1)), daemon=True
+        )
         if step == "in a frame":
             os.kill(victim.pid, 19)  # it reads no more
         asking.start()

@@ -172,7 +172,8 @@ def survive_in_c(runner, name):
 def percentiles(values):
     values = sorted(values) or [0.0]
     return ", ".join(
-        f"{p} %: {values[min(len(values) - 1, len(values) * p // 100)] * 1e3:.1f} ms" for p in (50, 90, 99, 100)
+        f"{p} %: {values[min(len(values) - 1, len(values) * p // 100)] * 1e3:.1f} ms"
+        for p in (50, 90, 99, 100)
     )
 
 

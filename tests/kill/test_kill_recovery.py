@@ -19,7 +19,9 @@ SOME = 40  # of the steps, but with --torture
 
 
 def _steps(request: pytest.FixtureRequest, steps: int) -> list[int]:
-    return random.sample(range(1, steps + 1), steps if request.config.getoption("--torture") else min(SOME, steps))
+    return random.sample(
+        range(1, steps + 1), steps if request.config.getoption("--torture") else min(SOME, steps)
+    )
 
 
 def _dies_first(watch: int, runner: subprocess.Popen[str]) -> bool:
@@ -72,7 +74,9 @@ def test_a_host_killed_at_each_store_and_started_again_loses_no_evaluate(
         host.end()
     assert recovered
     print(f"\n{recovered} hosts killed and started again under a runner")
-    for path in SHM.glob(f"shmb.{name}*"):  # what a host left that died before its segment had its name
+    for path in SHM.glob(
+        f"shmb.{name}*"
+    ):  # what a host left that died before its segment had its name
         assert "~" in path.name
 
 

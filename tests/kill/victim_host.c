@@ -22,7 +22,8 @@ static void keep(struct bridge *b, struct kept *k, int64_t key) {
         shmb_host_release(b->host, k->key);
         k->key = -1;
     }
-    if (k->key >= 0 || key >> 15 & 1 || strcmp(m->tensors[0].name, "x") != 0 || m->tensors[0].dtype != SHMB_INT64)
+    if (k->key >= 0 || key >> 15 & 1 || strcmp(m->tensors[0].name, "x") != 0 ||
+        m->tensors[0].dtype != SHMB_INT64)
         return;
     *k = (struct kept){.key = key, .at = m->body, .bytes = m->body_bytes};
     memcpy(k->copy, m->body, m->body_bytes);
@@ -52,8 +53,14 @@ int main(int argc, char **argv) {
     static struct kept kept = {.key = -1};
     struct bridge b;
     CHECK(argc == 3);
-    shmb_wait wait = *argv[2] == 's' ? SHMB_WAIT_SPIN : *argv[2] == 'b' ? SHMB_WAIT_BLOCK : SHMB_WAIT_ADAPTIVE;
-    shmb_plan plan = {.channels = 1, .slots = 2, .header_bytes = 1024, .request_bytes = 65536, .advice_bytes = 4096};
+    shmb_wait wait = *argv[2] == 's'   ? SHMB_WAIT_SPIN
+                     : *argv[2] == 'b' ? SHMB_WAIT_BLOCK
+                                       : SHMB_WAIT_ADAPTIVE;
+    shmb_plan plan = {.channels = 1,
+                      .slots = 2,
+                      .header_bytes = 1024,
+                      .request_bytes = 65536,
+                      .advice_bytes = 4096};
     bridge_open(&b, argv[1], plan, wait);
     take_over(&b, argv[1]);
     printf("serving\n");

@@ -38,7 +38,8 @@ static int converse(shmb_runner *r) {
         shmb_set_i64(r, "echo", i);
         shmb_set_string(r, "s", texts[2 * i], -1);
         shmb_set_strings(r, "texts", 3 - i, texts, NULL);
-        memset(shmb_feature_ragged(r, "rows", SHMB_INT8, 2, (const int64_t[]){2, i}, 1, NULL), 1, (size_t)(2 + i));
+        memset(shmb_feature_ragged(r, "rows", SHMB_INT8, 2, (const int64_t[]){2, i}, 1, NULL), 1,
+               (size_t)(2 + i));
         status = echo(r, i);
     }
     if (!status) { /* the model's errors, short and long */
@@ -70,7 +71,9 @@ int main(int argc, char **argv) {
         shmb_runner *r;
         status = (int)shmb_open(url, NULL, &r);
         if (!status) status = bound ? converse_bound(r) : converse(r);
-        if (status) printf("result %d %" PRId64 " %ld %s\n", status, clock_ns(), shmb_steps(), shmb_error_message(r));
+        if (status)
+            printf("result %d %" PRId64 " %ld %s\n", status, clock_ns(), shmb_steps(),
+                   shmb_error_message(r));
         shmb_close(r);
     }
     if (!status) printf("result 0 %" PRId64 " %ld\n", clock_ns(), shmb_steps());

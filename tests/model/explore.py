@@ -8,7 +8,9 @@ from typing import TypeVar
 State = TypeVar("State", bound=Hashable)
 
 
-def explore(start: State, steps: Callable[[State], Iterable[State]]) -> tuple[set[State], set[State]]:
+def explore(
+    start: State, steps: Callable[[State], Iterable[State]]
+) -> tuple[set[State], set[State]]:
     """All states reachable from `start`, and those of them without a step onwards (the ends)."""
     seen, ends, todo = {start}, set(), [start]
     while todo:

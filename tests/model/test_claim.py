@@ -61,7 +61,9 @@ def claim(s: State, i: int, bump: bool) -> Iterator[State]:
             c._replace(at="publish", generation=s.claim[0] + (1 if bump or not s.claim[0] else 0)),
         )
     elif c.at == "publish":
-        yield put(s._replace(claim=(g, CLAIMED), published=(*s.published, i)), i, c._replace(at="wait"))
+        yield put(
+            s._replace(claim=(g, CLAIMED), published=(*s.published, i)), i, c._replace(at="wait")
+        )
     elif c.at == "wait" and s.ready == g:
         yield put(s, i, c._replace(at="fill"))
     elif c.at == "fill" and c.sent < 2:
@@ -83,13 +85,20 @@ def host(s: State) -> Iterator[State]:
     if h.at == "look" and s.claim != h.seen:
         generation, state = s.claim
         after = h._replace(seen=s.claim, active=False)
-        yield s._replace(host=after._replace(at="reset", generation=generation) if state == CLAIMED else after)
+        yield s._replace(
+            host=after._replace(at="reset", generation=generation) if state == CLAIMED else after
+        )
     if h.at == "reset":
         ring = (s.ring[0]._replace(stamp=0), s.ring[1]._replace(stamp=0))
         yield s._replace(ring=ring, host=h._replace(at="ready", position=0))
     if h.at == "ready":
         yield s._replace(ready=h.generation, host=h._replace(at="look", active=True))
-    if h.at == "look" and h.active and h.position < 2 and s.ring[h.position].stamp == h.position + 1:
+    if (
+        h.at == "look"
+        and h.active
+        and h.position < 2
+        and s.ring[h.position].stamp == h.position + 1
+    ):
         d = s.ring[h.position]
         wrong = s.wrong
         if d.generation != h.generation:
@@ -108,7 +117,10 @@ def owner_of(s: State, generation: int) -> int:
 def faults(bump: bool) -> set[str]:
     """What goes wrong in any of the reachable states."""
     seen, ends = explore(
-        State(), lambda s: [] if s.wrong else [*host(s), *(t for i in range(CLAIMERS) for t in claim(s, i, bump))]
+        State(),
+        lambda s: (
+            [] if s.wrong else [*host(s), *(t for i in range(CLAIMERS) for t in claim(s, i, bump))]
+        ),
     )
     found = {s.wrong for s in seen if s.wrong}
     for s in seen:
@@ -118,7 +130,11 @@ def faults(bump: bool) -> set[str]:
         if any(s.lock != i for i in owners):
             found.add("one owns the channel without its lock")
         for i in owners:
-            stamps = [d.stamp for d in s.ring if d.author == i and d.generation == s.claimers[i].generation]
+            stamps = [
+                d.stamp
+                for d in s.ring
+                if d.author == i and d.generation == s.claimers[i].generation
+            ]
             if sum(stamp > 0 for stamp in stamps) < s.claimers[i].sent:
                 found.add("a message was wiped out after READY")
     if any(not s.wrong and any(c.at != "gone" for c in s.claimers) for s in ends):
@@ -130,6 +146,8 @@ def test_no_two_runners_own_a_channel_and_no_dead_claim_is_heard() -> None:
     assert faults(bump=True) == set()
 
 
-@pytest.mark.parametrize("fault", ["a message was wiped out after READY", "a dead claim's descriptor was accepted"])
+@pytest.mark.parametrize(
+    "fault", ["a message was wiped out after READY", "a dead claim's descriptor was accepted"]
+)
 def test_without_a_new_generation_for_each_claim_it_goes_wrong(fault: str) -> None:
     assert fault in faults(bump=False)

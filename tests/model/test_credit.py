@@ -59,7 +59,9 @@ def runner(s: State) -> Iterator[State]:
             if s.host.ours >> slot & 1 or slot in [m.slot for m in s.requests]:
                 wrong = "the runner wrote to the host's slot"
             message = Message(r.asked + 1, slot, r.advice)
-            after = r._replace(free=r.free & ~(1 << slot), waiting=r.asked + 1, asked=r.asked + 1, advice=0)
+            after = r._replace(
+                free=r.free & ~(1 << slot), waiting=r.asked + 1, asked=r.asked + 1, advice=0
+            )
             yield s._replace(runner=after, requests=(*s.requests, message), wrong=wrong)
     if r.waiting:  # the deadline passes
         yield s._replace(runner=r._replace(waiting=0))
@@ -86,7 +88,9 @@ def host(s: State, copies_last: bool) -> Iterator[State]:
             open=(*h.open, (m.sequence, m.slot)),
         )
         yield s._replace(
-            host=after, requests=s.requests[1:], wrong="a reply slot came back twice" if h.free & m.returns else ""
+            host=after,
+            requests=s.requests[1:],
+            wrong="a reply slot came back twice" if h.free & m.returns else "",
         )
     for sequence, slot in h.open:
         others = tuple(q for q in h.open if q != (sequence, slot))
@@ -95,11 +99,19 @@ def host(s: State, copies_last: bool) -> Iterator[State]:
             held = h.held if keep else h.held & ~(1 << slot)
             returns = h.ours & ~held & ~busy
             wrong = (
-                "a reply was overwritten" if len(s.replies) == SLOTS else "" if h.free else "the host has no reply slot"
+                "a reply was overwritten"
+                if len(s.replies) == SLOTS
+                else ""
+                if h.free
+                else "the host has no reply slot"
             )
             out = slots(h.free)[0] if h.free else 0
-            after = h._replace(ours=h.ours & ~returns, held=held, open=others, free=h.free & ~(1 << out))
-            yield s._replace(host=after, replies=(*s.replies, Message(sequence, out, returns)), wrong=wrong)
+            after = h._replace(
+                ours=h.ours & ~returns, held=held, open=others, free=h.free & ~(1 << out)
+            )
+            yield s._replace(
+                host=after, replies=(*s.replies, Message(sequence, out, returns)), wrong=wrong
+            )
     for slot in slots(h.held):  # the last view of it dies
         if slot not in [q[1] for q in h.open]:
             yield s._replace(host=h._replace(held=h.held & ~(1 << slot)))

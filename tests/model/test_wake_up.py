@@ -40,7 +40,9 @@ def waker(s: State, fence: bool) -> Iterator[State]:
     """ring_push and waiter_wake: stamp, fence, read the flag, post if it is raised."""
     at, sent = s.waker
     if at == "stamp" and sent < MESSAGES:
-        yield s._replace(waker=("flag", sent + 1), waker_stores=(*s.waker_stores, ("stamp", sent + 1)))
+        yield s._replace(
+            waker=("flag", sent + 1), waker_stores=(*s.waker_stores, ("stamp", sent + 1))
+        )
     elif at == "flag" and not (fence and s.waker_stores):
         yield s._replace(waker=("post" if load("asleep", s.asleep, ()) else "stamp", sent))
     elif at == "post":
@@ -55,7 +57,9 @@ def sleeper(s: State, fence: bool) -> Iterator[State]:
         if news:
             yield s._replace(sleeper=("look", taken + 1))
         else:
-            yield s._replace(sleeper=("look again", taken), sleeper_stores=(*s.sleeper_stores, ("asleep", 1)))
+            yield s._replace(
+                sleeper=("look again", taken), sleeper_stores=(*s.sleeper_stores, ("asleep", 1))
+            )
     elif at == "look again" and not (fence and s.sleeper_stores):
         yield s._replace(sleeper=("lower" if news else "sleep", taken))
     elif at == "sleep" and s.bell:
@@ -66,7 +70,9 @@ def sleeper(s: State, fence: bool) -> Iterator[State]:
 
 def lost(waker_fence: bool, sleeper_fence: bool) -> set[State]:
     """The ends in which someone sleeps though all messages were sent."""
-    _, ends = explore(State(), lambda s: [*drained(s), *waker(s, waker_fence), *sleeper(s, sleeper_fence)])
+    _, ends = explore(
+        State(), lambda s: [*drained(s), *waker(s, waker_fence), *sleeper(s, sleeper_fence)]
+    )
     assert ends
     return {s for s in ends if s.sleeper[1] < MESSAGES}
 

@@ -61,8 +61,12 @@ def check(headers):
     text = OURS.read_text()
     ours = text[text.index("/* LiteRT's structs. */") : text.index("#define MEMBER")]
     dtypes = re.findall(r"\[(\d+)\] = SHMB_(\w+)", text)
-    names = {name: name.title().replace("Uint", "UInt").replace("Bfloat", "BFloat") for _, name in dtypes}
-    elements = "".join(f"static_assert(kLiteRtElementType{names[name]} == {number});\n" for number, name in dtypes)
+    names = {
+        name: name.title().replace("Uint", "UInt").replace("Bfloat", "BFloat") for _, name in dtypes
+    }
+    elements = "".join(
+        f"static_assert(kLiteRtElementType{names[name]} == {number});\n" for number, name in dtypes
+    )
     with tempfile.TemporaryDirectory() as made:
         config = Path(made, "litert", "build_common", "build_config.h")  # LiteRT's build makes it
         config.parent.mkdir(parents=True)
@@ -79,7 +83,9 @@ def check(headers):
             made,
             "-",
         ]
-        return subprocess.run(command, input=CHECK.replace("\nOURS\n", f"\n{ours}\n") + elements, text=True).returncode
+        return subprocess.run(
+            command, input=CHECK.replace("\nOURS\n", f"\n{ours}\n") + elements, text=True
+        ).returncode
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ def theirs(header):
     begin = text.index("struct OrtApi {")
     body = text[begin : text.index("\n};", begin)]
     found = []
-    for match in re.finditer(r"ORT_API2_STATUS\(\s*(\w+)(,?)|ORT_CLASS_RELEASE\((\w+)\)|\*\s*(\w+)\s*\)\s*\(", body):
+    for match in re.finditer(
+        r"ORT_API2_STATUS\(\s*(\w+)(,?)|ORT_CLASS_RELEASE\((\w+)\)|\*\s*(\w+)\s*\)\s*\(", body
+    ):
         status, more, release, plain_name = match.groups()
         if status:
             found.append((status, parameters(body[match.end() :]) if more else 0))
@@ -67,7 +69,9 @@ def differences(header):
     for name, position, count in table:
         found = official[position] if position < len(official) else ("nothing", 0)
         if found != (name, count):
-            wrong.append(f"{position}: expected {found[0]} with {found[1]} parameters, found {name} with {count}")
+            wrong.append(
+                f"{position}: expected {found[0]} with {found[1]} parameters, found {name} with {count}"
+            )
     for name, number in numbers.items():
         if name in known and known[name] != number:
             wrong.append(f"element type {name}: expected {known[name]}, found {number}")

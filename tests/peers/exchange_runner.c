@@ -21,13 +21,17 @@ static double element(const shmb_tensor *t, int64_t i) {
 
 static void expect(shmb_dtype dtype, int64_t count, const double *expected) {
     shmb_tensor t;
-    if (shmb_evaluate_as(r, dtype) || shmb_advice(r, NULL, &t)) fprintf(stderr, "%s\n", shmb_error_message(r)), exit(3);
-    if (t.size != count) fprintf(stderr, "expected %d elements, found %d\n", (int)count, (int)t.size), exit(4);
+    if (shmb_evaluate_as(r, dtype) || shmb_advice(r, NULL, &t))
+        fprintf(stderr, "%s\n", shmb_error_message(r)), exit(3);
+    if (t.size != count)
+        fprintf(stderr, "expected %d elements, found %d\n", (int)count, (int)t.size), exit(4);
     for (int64_t i = 0; i < count; i++)
-        if (!(fabs(element(&t, i) - expected[i]) <= 1e-5)) fprintf(stderr, "expected %.17g, found %.17g\n", expected[i], element(&t, i)), exit(5);
+        if (!(fabs(element(&t, i) - expected[i]) <= 1e-5))
+            fprintf(stderr, "expected %.17g, found %.17g\n", expected[i], element(&t, i)), exit(5);
 }
 
-#define LIST(...) (const double[]){__VA_ARGS__}
+#define LIST(...)                                                                                  \
+    (const double[]) { __VA_ARGS__ }
 #define SET(dtype, rank, ...) shmb_set(r, "x", dtype, rank, (const int64_t[]){3}, __VA_ARGS__)
 
 int main(int argc, char **argv) {

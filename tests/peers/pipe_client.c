@@ -44,18 +44,26 @@ static size_t put(char type, double value, int64_t whole, char *to) {
     int32_t i = (int32_t)whole;
     int8_t c = (int8_t)whole;
     float f = (float)value;
-    const void *from = type == 'c' || type == 'b' ? (void *)&c : type == 'i' ? (void *)&i : type == 'l' ? (void *)&whole : type == 'f' ? (void *)&f : (void *)&value;
+    const void *from = type == 'c' || type == 'b' ? (void *)&c
+                       : type == 'i'              ? (void *)&i
+                       : type == 'l'              ? (void *)&whole
+                       : type == 'f'              ? (void *)&f
+                                                  : (void *)&value;
     size_t size = type == 'c' || type == 'b' ? 1 : type == 'i' || type == 'f' ? 4 : 8;
     memcpy(to, from, size);
     return size;
 }
 
 static size_t request(char type, int count, const double *x, int64_t whole, char *out) {
-    static const char *const names[] = {['c'] = "int8_t", ['b'] = "uint8_t", ['i'] = "int32_t", ['l'] = "int64_t", ['f'] = "float", ['d'] = "double"};
+    static const char *const names[] = {['c'] = "int8_t",  ['b'] = "uint8_t", ['i'] = "int32_t",
+                                        ['l'] = "int64_t", ['f'] = "float",   ['d'] = "double"};
     char *at = out;
     if (!json) {
-        at += sprintf(at, "{\"features\":[{\"name\":\"x\",\"type\":\"%s\",\"port\":6020,\"shape\":[%d]}]}\n", names[(int)type], count);
-        for (int i = 0; i < count; i++) at += put(type, x ? x[i] : 0, x ? (int64_t)x[i] : whole, at);
+        at += sprintf(
+            at, "{\"features\":[{\"name\":\"x\",\"type\":\"%s\",\"port\":6020,\"shape\":[%d]}]}\n",
+            names[(int)type], count);
+        for (int i = 0; i < count; i++)
+            at += put(type, x ? x[i] : 0, x ? (int64_t)x[i] : whole, at);
         *at++ = '\n';
         return (size_t)(at - out);
     }
@@ -93,7 +101,8 @@ static double get(char type, const char **at) {
     }
 }
 
-static void exchange(char type, int count, const double *x, int64_t whole, int expected_count, const double *expected) {
+static void exchange(char type, int count, const double *x, int64_t whole, int expected_count,
+                     const double *expected) {
     static char bytes[32 * MOST];
     send_frame(bytes, request(type, count, x, whole, bytes));
     size_t size = receive_frame(bytes, sizeof bytes - 1);
@@ -105,12 +114,15 @@ static void exchange(char type, int count, const double *x, int64_t whole, int e
     }
     for (int i = 0; i < expected_count; i++) {
         double found = get(type, &at);
-        if (!(fabs(found - expected[i]) <= 1e-5)) fprintf(stderr, "%c: expected %.17g, found %.17g\n", type, expected[i], found), exit(6);
+        if (!(fabs(found - expected[i]) <= 1e-5))
+            fprintf(stderr, "%c: expected %.17g, found %.17g\n", type, expected[i], found), exit(6);
     }
-    if (json ? strspn(at, "]} ") != strlen(at) : at != bytes + size) fprintf(stderr, "%c: bytes are left\n", type), exit(7);
+    if (json ? strspn(at, "]} ") != strlen(at) : at != bytes + size)
+        fprintf(stderr, "%c: bytes are left\n", type), exit(7);
 }
 
-#define LIST(...) (const double[]){__VA_ARGS__}
+#define LIST(...)                                                                                  \
+    (const double[]) { __VA_ARGS__ }
 
 static void large(void) {
     static double x[MOST];

@@ -15,7 +15,15 @@ import numpy as np
 import pytest
 
 import shmbridge
-from shmbridge import DeadlineError, Host, HostGoneError, ModelError, TensorSpec, UnsupportedError, connect
+from shmbridge import (
+    DeadlineError,
+    Host,
+    HostGoneError,
+    ModelError,
+    TensorSpec,
+    UnsupportedError,
+    connect,
+)
 
 PEERS = Path(__file__).parent
 LARGE = 400_000
@@ -32,14 +40,22 @@ EXCHANGES = [
     (np.array([11, 22, 33], np.int32), np.int32, [12, 23, 34]),
     (np.array([123456780, 222, 333]), np.int64, [ctypes.c_long(123456780 + i) for i in range(3)]),
     (np.array([11.1, 22.2, 33.3], np.float32), np.float32, [1.11, 2.22, -3.33, 0.0]),
-    (np.array([-1.1, -2.2, -3.3]), np.float64, list(map(ctypes.c_double, (1.1234567891234567, -1.12345678912345671)))),
+    (
+        np.array([-1.1, -2.2, -3.3]),
+        np.float64,
+        list(map(ctypes.c_double, (1.1234567891234567, -1.12345678912345671))),
+    ),
     (np.array([((i - 20) / 100) ** 2 for i in range(100)], np.float32), np.int32, 20),
 ]
 
 
 def plain(reply):
     """A reply as numbers."""
-    return [plain(each) for each in reply] if isinstance(reply, list) else getattr(reply, "value", reply)
+    return (
+        [plain(each) for each in reply]
+        if isinstance(reply, list)
+        else getattr(reply, "value", reply)
+    )
 
 
 class TheirHost(threading.Thread):
@@ -66,7 +82,9 @@ class TheirHost(threading.Thread):
         self.interface.close_pipes()
         assert len(self.asked) == len(EXCHANGES)
         for (sent, _, _), found in zip(EXCHANGES, self.asked, strict=True):
-            assert np.allclose(np.ravel(found).astype(float), np.ravel(sent).astype(float), rtol=0, atol=1e-5)
+            assert np.allclose(
+                np.ravel(found).astype(float), np.ravel(sent).astype(float), rtol=0, atol=1e-5
+            )
 
 
 @pytest.fixture(params=["bitstream", "json"])
@@ -131,10 +149,14 @@ def typed(request):
 @pytest.fixture
 def client(c_program):
     program = c_program(PEERS / "pipe_client.c")
-    return lambda *args: subprocess.run([program, *map(str, args)], capture_output=True, text=True, timeout=60)
+    return lambda *args: subprocess.run(
+        [program, *map(str, args)], capture_output=True, text=True, timeout=60
+    )
 
 
-def test_our_host_answers_a_client_written_from_the_description(serdes, tmp_path, client, in_thread):
+def test_our_host_answers_a_client_written_from_the_description(
+    serdes, tmp_path, client, in_thread
+):
     url = f"pipe://{tmp_path}/p?serdes={serdes}"
     with Host(url, request_bytes=8 * LARGE + 4096, advice_bytes=8 * LARGE + 4096) as host:
         serving = in_thread(host.serve, typed)
@@ -154,7 +176,9 @@ def test_a_client_that_wants_an_int_gets_one_by_spec(tmp_path, in_thread):
             open(tmp_path / "p.out", "wb", buffering=0) as requests,
         ):
             body = (
-                b'{"features":[{"name":"x","type":"int32_t","port":6020,"shape":[1]}]}\n' + bytes([11, 0, 0, 0]) + b"\n"
+                b'{"features":[{"name":"x","type":"int32_t","port":6020,"shape":[1]}]}\n'
+                + bytes([11, 0, 0, 0])
+                + b"\n"
             )
             requests.write(len(body).to_bytes(8, "little") + body)
             assert replies.read(12) == bytes([4, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0])
@@ -249,7 +273,9 @@ def test_a_second_episode_is_as_good_as_the_first(tmp_path, in_thread):
             serving.result()
 
 
-@pytest.mark.parametrize("value", [np.int64(5), np.float32(2.5), np.arange(6).reshape(2, 3), np.ones(3, np.float32)])
+@pytest.mark.parametrize(
+    "value", [np.int64(5), np.float32(2.5), np.arange(6).reshape(2, 3), np.ones(3, np.float32)]
+)
 def test_numpy_values_are_replies(pair, their_bytes, value):
     assert np.array_equal(np.ravel(pair(lambda request: value, dtype=value.dtype)), np.ravel(value))
     with pytest.raises(TypeError):
@@ -295,7 +321,9 @@ def test_theirs_has_no_negative_index():
 
 def without_grpc(code):
     code = "import sys; sys.modules['grpc'] = None\n" + textwrap.dedent(code)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd="/")
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd="/"
+    )
 
 
 def test_no_grpc_is_needed(tmp_path):

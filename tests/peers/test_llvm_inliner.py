@@ -87,7 +87,18 @@ int k(int x) { return large(x + 1) * large(x); }
 def zstd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """zstd.c, all of it in one file, and zstd.h, as PyPI's zstandard ships them."""
     folder = tmp_path_factory.mktemp("zstd")
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", str(folder)]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--no-deps",
+        "--no-binary",
+        ":all:",
+        "-d",
+        str(folder),
+    ]
     if subprocess.run([*pip, "zstandard==0.25.0"], check=False).returncode != 0:
         pytest.skip("pip cannot download the sdist of zstandard, the program to compile")
     with tarfile.open(next(folder.glob("*.tar.gz"))) as sdist:
@@ -109,7 +120,9 @@ class Compiler:
     def compile(self, out: Path, log: Path | None = None) -> str:
         """With the plugin. Returns what it wrote to stderr."""
         command = self.command(out, f"-fpass-plugin={self.plugin}")
-        done = subprocess.run(command, check=False, env=environment(log), stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            command, check=False, env=environment(log), stderr=subprocess.PIPE, text=True
+        )
         assert done.returncode == 0, done.stderr
         return done.stderr
 
@@ -123,7 +136,9 @@ class Compiler:
 
 
 @pytest.fixture(scope="module", params=[22, 19], ids=["llvm22", "llvm19"])
-def compiler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, zstd: Path) -> Compiler:
+def compiler(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, zstd: Path
+) -> Compiler:
     version: int = request.param
     for tool in (f"clang-{version}", f"opt-{version}", f"llvm-config-{version}", "cmake", "c++"):
         if not shutil.which(tool):
@@ -152,7 +167,11 @@ def output(*command: str) -> str:
 
 
 def environment(log: Path | None) -> dict[str, str]:
-    return os.environ | {"SHMBRIDGE_URL": f"shm://{NAME}"} | ({"SHMBRIDGE_INLINER_LOG": str(log)} if log else {})
+    return (
+        os.environ
+        | {"SHMBRIDGE_URL": f"shm://{NAME}"}
+        | ({"SHMBRIDGE_INLINER_LOG": str(log)} if log else {})
+    )
 
 
 @contextmanager
@@ -162,7 +181,9 @@ def serving(folder: Path, kill_at: int = 0, raise_at: int = 0) -> Iterator[Path]
     log = folder / "host.log"
     serve = [SHMBRIDGE, "serve", NAME, "--python", "judge:model", "--log", str(log)]
     path = {"PYTHONPATH": str(INLINER), "PYTHONUNBUFFERED": "1"}
-    host = subprocess.Popen(serve, cwd=folder, env=os.environ | path, stdout=subprocess.PIPE, text=True)
+    host = subprocess.Popen(
+        serve, cwd=folder, env=os.environ | path, stdout=subprocess.PIPE, text=True
+    )
     assert host.stdout is not None
     with host.stdout:
         assert NAME in host.stdout.readline()
@@ -175,17 +196,25 @@ def serving(folder: Path, kill_at: int = 0, raise_at: int = 0) -> Iterator[Path]
 def decisions(log: Path) -> list[dict[str, dict[str, Any]]]:
     """The features and advice of each, without the host's time stamps and without the failures."""
     entries = [json.loads(line) for line in log.read_text().splitlines()]
-    return [{key: entry[key] for key in ("features", "advice")} for entry in entries if "advice" in entry]
+    return [
+        {key: entry[key] for key in ("features", "advice")}
+        for entry in entries
+        if "advice" in entry
+    ]
 
 
 def counted(stderr: str) -> tuple[int, int]:
     """From the only warning: how many call sites took the default advice, of how many."""
-    counts = re.findall(r"shmbridge: warning: (\d+) of (\d+) call sites took LLVM's default advice", stderr)
+    counts = re.findall(
+        r"shmbridge: warning: (\d+) of (\d+) call sites took LLVM's default advice", stderr
+    )
     assert len(counts) == 1, stderr
     return int(counts[0][0]), int(counts[0][1])
 
 
-def test_policy_changes_the_object_and_both_logs_agree(compiler: Compiler, plain: Path, tmp_path: Path) -> None:
+def test_policy_changes_the_object_and_both_logs_agree(
+    compiler: Compiler, plain: Path, tmp_path: Path
+) -> None:
     out, log = tmp_path / "zstd.o", tmp_path / "compiler.log"
     with serving(tmp_path) as answered:
         assert compiler.compile(out, log) == ""
@@ -206,7 +235,9 @@ def test_one_host_serves_several_compilers_at_once(compiler: Compiler, tmp_path:
     logs = [out.with_suffix(".log") for out in outs]
     with serving(tmp_path) as answered:
         running = [
-            subprocess.Popen(compiler.command(out, f"-fpass-plugin={compiler.plugin}"), env=environment(log))
+            subprocess.Popen(
+                compiler.command(out, f"-fpass-plugin={compiler.plugin}"), env=environment(log)
+            )
             for out, log in zip(outs, logs, strict=True)
         ]
         assert [process.wait() for process in running] == [0, 0]
@@ -216,14 +247,18 @@ def test_one_host_serves_several_compilers_at_once(compiler: Compiler, tmp_path:
     assert Counter(map(str, decisions(answered))) == Counter(map(str, 2 * asked))
 
 
-def test_without_a_host_the_object_is_the_plain_one(compiler: Compiler, plain: Path, tmp_path: Path) -> None:
+def test_without_a_host_the_object_is_the_plain_one(
+    compiler: Compiler, plain: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "zstd.o"
     defaulted, sites = counted(compiler.compile(out))
     assert defaulted == sites > 5000
     assert out.read_bytes() == plain.read_bytes()
 
 
-def test_host_killed_in_mid_compilation_leaves_the_rest_to_the_default(compiler: Compiler, tmp_path: Path) -> None:
+def test_host_killed_in_mid_compilation_leaves_the_rest_to_the_default(
+    compiler: Compiler, tmp_path: Path
+) -> None:
     out, log = tmp_path / "zstd.o", tmp_path / "compiler.log"
     with serving(tmp_path, kill_at=1001) as answered:
         defaulted, sites = counted(compiler.compile(out, log))
@@ -236,7 +271,10 @@ def test_host_killed_in_mid_compilation_leaves_the_rest_to_the_default(compiler:
 def test_model_that_raises_loses_only_that_site(compiler: Compiler, tmp_path: Path) -> None:
     source, log = tmp_path / "small.c", tmp_path / "compiler.log"
     source.write_text(
-        "".join(f"static int f{i}(int x) {{ return x; }} int g{i}(int x) {{ return f{i}(x); }}" for i in range(9))
+        "".join(
+            f"static int f{i}(int x) {{ return x; }} int g{i}(int x) {{ return f{i}(x); }}"
+            for i in range(9)
+        )
     )
     with serving(tmp_path, raise_at=3) as answered:
         stderr = replace(compiler, source=source).compile(tmp_path / "small.o", log)
@@ -248,7 +286,9 @@ def test_model_that_raises_loses_only_that_site(compiler: Compiler, tmp_path: Pa
 
 def test_opt_asks_too(compiler: Compiler, tmp_path: Path) -> None:
     bitcode, out, log = tmp_path / "zstd.bc", tmp_path / "out.bc", tmp_path / "opt.log"
-    subprocess.run(compiler.command(bitcode, "-emit-llvm", "-Xclang", "-disable-llvm-passes"), check=True)
+    subprocess.run(
+        compiler.command(bitcode, "-emit-llvm", "-Xclang", "-disable-llvm-passes"), check=True
+    )
     opt = [f"opt-{compiler.version}", f"-load-pass-plugin={compiler.plugin}", "-passes=default<Oz>"]
     with serving(tmp_path) as answered:
         subprocess.run([*opt, bitcode, "-o", out], env=environment(log), check=True)
@@ -276,10 +316,16 @@ def running(*command: str) -> Iterator[None]:
     assert process.wait() == 0
 
 
-def test_model_decides_the_same_wherever_a_url_puts_it(compiler: Compiler, tmp_path: Path, embedding: Path) -> None:
+def test_model_decides_the_same_wherever_a_url_puts_it(
+    compiler: Compiler, tmp_path: Path, embedding: Path
+) -> None:
     for package in ("onnx", "onnxruntime", "emx_onnx_cgen", "grpc"):
         pytest.importorskip(package, reason="pip install 'shmbridge[bench]'")
-    source, model, library = tmp_path / "small.c", tmp_path / "inliner.onnx", tmp_path / "inliner.so"
+    source, model, library = (
+        tmp_path / "small.c",
+        tmp_path / "inliner.onnx",
+        tmp_path / "inliner.so",
+    )
     source.write_text(SMALL)
     subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
     subprocess.run([SHMBRIDGE, "compile", model, "-o", library], check=True)
@@ -293,7 +339,9 @@ def test_model_decides_the_same_wherever_a_url_puts_it(compiler: Compiler, tmp_p
     ]
     out, command = (
         tmp_path / "small.o",
-        replace(compiler, source=source).command(tmp_path / "small.o", f"-fpass-plugin={compiler.plugin}"),
+        replace(compiler, source=source).command(
+            tmp_path / "small.o", f"-fpass-plugin={compiler.plugin}"
+        ),
     )
     with (
         running("serve", NAME, "--onnx", str(model)),
@@ -302,12 +350,17 @@ def test_model_decides_the_same_wherever_a_url_puts_it(compiler: Compiler, tmp_p
     ):
         for url in urls:
             log = tmp_path / f"{len(found)}.log"
-            env = environment(log) | {"SHMBRIDGE_URL": url, "SHMBRIDGE_PYTHON_LIBRARY": str(embedding)}
+            env = environment(log) | {
+                "SHMBRIDGE_URL": url,
+                "SHMBRIDGE_PYTHON_LIBRARY": str(embedding),
+            }
             done = subprocess.run(command, check=True, env=env, stderr=subprocess.PIPE, text=True)
             assert done.stderr == ""
             found[url] = out.read_bytes(), decisions(log)
     objects, asked = zip(*found.values(), strict=True)
     assert objects[1:] == objects[:-1]
-    values = [[(decision["features"], *decision["advice"].values()) for decision in one] for one in asked]
+    values = [
+        [(decision["features"], *decision["advice"].values()) for decision in one] for one in asked
+    ]
     assert values[1:] == values[:-1]
     assert {advice for _, advice in values[0]} == {0, 1}

@@ -63,7 +63,9 @@ class Machines:
         try:
             for name in self.names:
                 ip("netns", "add", name)
-            here, there = ([end, "netns", name] for end, name in zip(self.ends, self.names, strict=True))
+            here, there = (
+                [end, "netns", name] for end, name in zip(self.ends, self.names, strict=True)
+            )
             ip("link", "add", *here, "type", "veth", "peer", "name", *there)
             for i, (name, end) in enumerate(zip(self.names, self.ends, strict=True), 1):
                 ip("-n", name, "address", "add", f"10.231.7.{i}/24", "dev", end)
@@ -86,18 +88,24 @@ class Machines:
 
     def start(self, side, *command):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
-        self.started.append(subprocess.Popen(["ip", "netns", "exec", self.names[side], *map(str, command)], **pipes))
+        self.started.append(
+            subprocess.Popen(["ip", "netns", "exec", self.names[side], *map(str, command)], **pipes)
+        )
         return self.started[-1]  # which has become the command itself
 
     def trainer(self):
-        process = self.start(0, sys.executable, "-P", "-c", textwrap.dedent(MODEL), f"grpc://{self.address}")
+        process = self.start(
+            0, sys.executable, "-P", "-c", textwrap.dedent(MODEL), f"grpc://{self.address}"
+        )
         assert process.stdout.readline().strip() == f"grpc://{self.address}"
         return process
 
     def relay(self, name):
         command = [sys.executable, "-P", "-m", "shmbridge.cli", "relay", f"shm://{name}"]
         process = self.start(1, *command, f"grpc://{self.address}?keepalive=1")
-        assert process.stdout.readline().startswith(f"relaying shm://{name} to grpc://{self.address}")
+        assert process.stdout.readline().startswith(
+            f"relaying shm://{name} to grpc://{self.address}"
+        )
         return process
 
 

@@ -30,7 +30,11 @@ int main(int argc, char **argv) { for (int i = 1; i < argc; i++) puts(argv[i]); 
 @pytest.fixture
 def preloaded(tmp_path):
     """An environment in which programs inherit the library and a channel's paths; its "SHMBRIDGE_LLVM_REPORT" is not there."""
-    ours = {"LLVM_BASE": tmp_path / "none", "URL": "nobody?connect_timeout=0", "LLVM_REPORT": tmp_path / "report"}
+    ours = {
+        "LLVM_BASE": tmp_path / "none",
+        "URL": "nobody?connect_timeout=0",
+        "LLVM_REPORT": tmp_path / "report",
+    }
     variables = {f"SHMBRIDGE_{key}": str(value) for key, value in ours.items()}
     return os.environ | variables | {"LD_PRELOAD": str(_config.preload())}
 
@@ -41,9 +45,21 @@ def test_object_is_the_one_over_pipes(compiler, tmp_path):
     policy = "inlines" if used.kind == "opt" else "advise"
     made, said, out = [], [], tmp_path / "out.o"
     for transport in ([], ["--pipes"]):
-        command = [SHMBRIDGE, "run", "-v", "--llvm", MAKES[used.kind], "--host", f"policy:{policy}", *transport, "--"]
+        command = [
+            SHMBRIDGE,
+            "run",
+            "-v",
+            "--llvm",
+            MAKES[used.kind],
+            "--host",
+            f"policy:{policy}",
+            *transport,
+            "--",
+        ]
         run = [*command, *used.command(out)]
-        done = subprocess.run(run, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, timeout=120)
+        done = subprocess.run(
+            run, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, timeout=120
+        )
         assert done.returncode == 0, done.stderr
         made.append(out.read_bytes())
         said.append(done.stderr)
@@ -57,8 +73,14 @@ def test_environment_alone_is_enough(preloaded, serve, name, tmp_path):
     needs("clang-22")
     used = compiler_of("clang-22", tmp_path)
     base = f"{preloaded['SHMBRIDGE_LLVM_BASE']}.priority"
-    flags = ["regalloc-enable-priority-advisor=release", f"regalloc-priority-interactive-channel-base={base}"]
-    command = [*used.command(tmp_path / "out.o"), *(word for flag in flags for word in ("-mllvm", f"-{flag}"))]
+    flags = [
+        "regalloc-enable-priority-advisor=release",
+        f"regalloc-priority-interactive-channel-base={base}",
+    ]
+    command = [
+        *used.command(tmp_path / "out.o"),
+        *(word for flag in flags for word in ("-mllvm", f"-{flag}")),
+    ]
     report, asked = tmp_path / "report", []
 
     def model(request):
@@ -83,7 +105,15 @@ def test_make_shell_compiler_and_linker_inherit_it_unharmed(preloaded, jobs, tmp
         folder.mkdir()
         (folder / "Makefile").write_text(MAKEFILE)
         (folder / "program.c").write_text(PROGRAM)
-        done = subprocess.run(["make", f"-j{jobs}"], cwd=folder, env=variables, stdout=-1, stderr=-1, text=True, timeout=60)
+        done = subprocess.run(
+            ["make", f"-j{jobs}"],
+            cwd=folder,
+            env=variables,
+            stdout=-1,
+            stderr=-1,
+            text=True,
+            timeout=60,
+        )
         made.append((done.returncode, done.stdout, done.stderr, (folder / "program").read_bytes()))
     assert made[0] == made[1]
     assert made[0][0] == 0
@@ -112,5 +142,7 @@ def test_python_and_its_children_inherit_it_unharmed(preloaded, tmp_path):
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     """
     program = "\n".join(line[8:] for line in code.splitlines())
-    done = subprocess.run([sys.executable, "-c", program], env=preloaded, stdout=-1, stderr=-1, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=preloaded, stdout=-1, stderr=-1, text=True, timeout=60
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")

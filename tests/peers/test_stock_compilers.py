@@ -35,7 +35,9 @@ pytestmark = pytest.mark.slow
 def needs(*tools):
     for tool in tools:
         if not shutil.which(tool) or (tool == "rustc" and llvm_of_rustc() < 19):
-            pytest.skip(f"no {tool} (Debian: clang-22 llvm-22 clang-19 llvm-19; rustc with LLVM 19 or later: rustup)")
+            pytest.skip(
+                f"no {tool} (Debian: clang-22 llvm-22 clang-19 llvm-19; rustc with LLVM 19 or later: rustup)"
+            )
 
 
 def llvm_of_rustc():
@@ -66,18 +68,40 @@ def shmbridge_run(transport, tmp_path):
         log = tmp_path / "questions"
         log.unlink(missing_ok=True)
         host = ["--host", f"policy:{policy}"] if policy else []
-        started = [SHMBRIDGE, "run", "-v", "--llvm", decisions, *host, *transport, *options, "--", *map(str, command)]
+        started = [
+            SHMBRIDGE,
+            "run",
+            "-v",
+            "--llvm",
+            decisions,
+            *host,
+            *transport,
+            *options,
+            "--",
+            *map(str, command),
+        ]
         done = subprocess.run(
-            started, env=environment(tmp_path), cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=120
+            started,
+            env=environment(tmp_path),
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
         )
         found = re.search(
-            r"^shmbridge: (\d+) of (\d+) decisions took the default advice.*\n", done.stderr, re.MULTILINE
+            r"^shmbridge: (\d+) of (\d+) decisions took the default advice.*\n",
+            done.stderr,
+            re.MULTILINE,
         )
         assert found, done.stderr
-        lines = [line.rsplit(" ", 2) for line in log.read_text().splitlines()] if log.exists() else []
+        lines = (
+            [line.rsplit(" ", 2) for line in log.read_text().splitlines()] if log.exists() else []
+        )
         questions = Counter(tuple(" ".join(line).split(" ")) for line in lines)
         rest = done.stderr.replace(found[0], "")
-        return Outcome(done.returncode, rest, questions, asked=int(found[2]), defaulted=int(found[1]))
+        return Outcome(
+            done.returncode, rest, questions, asked=int(found[2]), defaulted=int(found[1])
+        )
 
     return go
 
@@ -110,18 +134,32 @@ class Compiler:
     folder: Path
 
     def command(self, out):
-        inputs = {"clang": SOURCES / "numbers.c", "opt": self.folder / "raw.bc", "llc": self.folder / "optimised.bc"}
+        inputs = {
+            "clang": SOURCES / "numbers.c",
+            "opt": self.folder / "raw.bc",
+            "llc": self.folder / "optimised.bc",
+        }
         return {
             "clang": [f"clang{self.version}", "-O2", "-c", inputs["clang"], "-o", out],
             "opt": [f"opt{self.version}", inputs["opt"], "-o", out],
-            "llc": [f"llc{self.version}", "-filetype=obj", "-relocation-model=pic", inputs["llc"], "-o", out],
+            "llc": [
+                f"llc{self.version}",
+                "-filetype=obj",
+                "-relocation-model=pic",
+                inputs["llc"],
+                "-o",
+                out,
+            ],
             "rustc": ["rustc", "-O", "-Ccodegen-units=1", SOURCES / "numbers.rs", "-o", out],
         }[self.kind]
 
     def prepare(self):
         clang = [f"clang{self.version}", "-O2", "-emit-llvm", "-c", SOURCES / "numbers.c"]
         if self.kind == "opt":
-            subprocess.run([*clang, "-Xclang", "-disable-llvm-passes", "-o", self.folder / "raw.bc"], check=True)
+            subprocess.run(
+                [*clang, "-Xclang", "-disable-llvm-passes", "-o", self.folder / "raw.bc"],
+                check=True,
+            )
         if self.kind == "llc":
             subprocess.run([*clang, "-o", self.folder / "optimised.bc"], check=True)
 
@@ -140,7 +178,9 @@ class Compiler:
             object_file = out.with_suffix(".bc") if bitcode else out
             if bitcode:
                 shutil.copy(out, object_file)
-            subprocess.run([f"clang{self.version}", SOURCES / "main.c", object_file, "-o", program], check=True)
+            subprocess.run(
+                [f"clang{self.version}", SOURCES / "main.c", object_file, "-o", program], check=True
+            )
         return subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
@@ -156,7 +196,9 @@ NAMES = ["clang-22", "clang-19", "opt-22", "opt-19", "llc-22", "llc-19", "rustc"
 CASES = [
     (name, decisions)
     for name in NAMES
-    for decisions in dict.fromkeys([*MAKES[name.partition("-")[0]].split(","), MAKES[name.partition("-")[0]]])
+    for decisions in dict.fromkeys(
+        [*MAKES[name.partition("-")[0]].split(","), MAKES[name.partition("-")[0]]]
+    )
 ]
 
 
@@ -164,13 +206,19 @@ CASES = [
 def test_policy_changes_what_is_made(compiler, decisions, shmbridge_run, tmp_path):
     used = compiler_of(compiler, tmp_path)
     plain, out = used.plain(tmp_path / "plain.o"), tmp_path / "out.o"
-    policy = "inlines" if used.kind == "opt" else "advise"  # by itself it would inline nothing of this file
+    policy = (
+        "inlines" if used.kind == "opt" else "advise"
+    )  # by itself it would inline nothing of this file
     outcome = shmbridge_run(decisions, policy, *used.command(out))
     assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
     wanted = decisions.split(",")
-    assert {decision for decision, _, _ in outcome.questions} == {ADVICE[decision] for decision in wanted}
+    assert {decision for decision, _, _ in outcome.questions} == {
+        ADVICE[decision] for decision in wanted
+    }
     assert outcome.asked == outcome.questions.total() > 0
-    assert {int(count) for _, _, count in outcome.questions} == {FEATURES[decision] + 2 for decision in wanted}
+    assert {int(count) for _, _, count in outcome.questions} == {
+        FEATURES[decision] + 2 for decision in wanted
+    }
     assert out.read_bytes() != plain.read_bytes()
     assert used.says(out) == used.says(plain)
 
@@ -208,7 +256,9 @@ def test_rustc_with_many_codegen_units_asks(shmbridge_run, tmp_path):
     used = compiler_of("rustc", tmp_path)
     plain, out = used.plain(tmp_path / "plain"), tmp_path / "out"
     command = ["rustc", "-O", "-Ccodegen-units=16", SOURCES / "numbers.rs", "-o", out]
-    outcome = shmbridge_run(ALL, "advise", *command)  # from threads, or with pipes from one after all
+    outcome = shmbridge_run(
+        ALL, "advise", *command
+    )  # from threads, or with pipes from one after all
     assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
     assert outcome.asked == outcome.questions.total() > 0
     assert used.says(out) == used.says(plain)
@@ -256,7 +306,9 @@ def clang(version, tmp_path):
 
 @pytest.mark.parametrize("version", [22, 19])
 @pytest.mark.parametrize("policy", ["throws", "wild", "silly"])
-def test_policy_that_advises_nothing_of_use_is_replaced_each_time(policy, version, shmbridge_run, tmp_path):
+def test_policy_that_advises_nothing_of_use_is_replaced_each_time(
+    policy, version, shmbridge_run, tmp_path
+):
     outcome = shmbridge_run(ALL, policy, *clang(version, tmp_path))
     assert (outcome.status, outcome.stderr) == (0, "")
     assert outcome.asked == outcome.defaulted > 100
@@ -273,15 +325,21 @@ def test_eviction_that_the_mask_forbids_is_replaced(version, shmbridge_run, tmp_
 
 @pytest.mark.parametrize("version", [22, 19])
 @pytest.mark.parametrize("policy", ["hangs", "killed"])
-def test_policy_that_hangs_or_is_killed_leaves_the_rest_to_the_default(policy, version, shmbridge_run, tmp_path):
-    outcome = shmbridge_run("priority", policy, *clang(version, tmp_path), options=["--deadline", "0.3"])
+def test_policy_that_hangs_or_is_killed_leaves_the_rest_to_the_default(
+    policy, version, shmbridge_run, tmp_path
+):
+    outcome = shmbridge_run(
+        "priority", policy, *clang(version, tmp_path), options=["--deadline", "0.3"]
+    )
     assert (outcome.status, outcome.stderr) == (0, "")
     assert outcome.asked - outcome.defaulted == 19
     expect_right_object(version, tmp_path)
 
 
 def test_host_that_is_not_there_leaves_all_to_the_default(shmbridge_run, tmp_path):
-    outcome = shmbridge_run(ALL, None, *clang(22, tmp_path), options=["--connect", "nobody-is-here?connect_timeout=0"])
+    outcome = shmbridge_run(
+        ALL, None, *clang(22, tmp_path), options=["--connect", "nobody-is-here?connect_timeout=0"]
+    )
     assert outcome.status == 0
     assert outcome.asked == outcome.defaulted > 0
     expect_right_object(22, tmp_path)
@@ -291,7 +349,9 @@ def test_user_chooses_the_default(shmbridge_run, tmp_path):
     made = {}
     for value in "01":
         assert (
-            shmbridge_run("inline", "throws", *clang(22, tmp_path), options=["--default", f"inline={value}"]).status
+            shmbridge_run(
+                "inline", "throws", *clang(22, tmp_path), options=["--default", f"inline={value}"]
+            ).status
             == 0
         )
         made[value] = (tmp_path / "out.o").read_bytes()
@@ -301,29 +361,41 @@ def test_user_chooses_the_default(shmbridge_run, tmp_path):
 
 def test_llvm_22_tells_its_own_choice(shmbridge_run, tmp_path):
     command = clang(22, tmp_path)
-    assert shmbridge_run("inline", "opposite", *command, options=["--include-default"]).defaulted == 0
+    assert (
+        shmbridge_run("inline", "opposite", *command, options=["--include-default"]).defaulted == 0
+    )
     opposite = (tmp_path / "out.o").read_bytes()
     assert shmbridge_run("inline", "throws", *command, options=["--include-default"]).defaulted > 0
     assert opposite != (tmp_path / "out.o").read_bytes()
 
 
-def test_what_was_asked_and_advised_is_recorded_and_makes_the_same_object_again(shmbridge_run, serve, name, tmp_path):
+def test_what_was_asked_and_advised_is_recorded_and_makes_the_same_object_again(
+    shmbridge_run, serve, name, tmp_path
+):
     log, out = tmp_path / "log", tmp_path / "out.o"
     outcome = shmbridge_run(ALL, "advise", *clang(22, tmp_path), options=["--record", log])
     assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
     logs = [TrainingLog(path) for path in sorted(tmp_path.glob("log*"))]
     assert sum(len(list(log)) for log in logs) == outcome.asked
     assert {log.layout.decision for log in logs} == set(ADVICE.values())
-    advice = {log.layout.decision: iter([next(iter(record.advice.values())) for record in log]) for log in logs}
+    advice = {
+        log.layout.decision: iter([next(iter(record.advice.values())) for record in log])
+        for log in logs
+    }
     made = out.read_bytes()
     with serve(lambda request: next(advice[request["decision"]])):
-        assert shmbridge_run(ALL, None, *clang(22, tmp_path), options=["--connect", name]).defaulted == 0
+        assert (
+            shmbridge_run(ALL, None, *clang(22, tmp_path), options=["--connect", name]).defaulted
+            == 0
+        )
     assert out.read_bytes() == made
 
 
 def test_running_host_is_used(shmbridge_run, serve, name, tmp_path):
     with serve(lambda request: 0, channels=4):
-        outcome = shmbridge_run("inline,priority", None, *clang(22, tmp_path), options=["--connect", name])
+        outcome = shmbridge_run(
+            "inline,priority", None, *clang(22, tmp_path), options=["--connect", name]
+        )
     assert (outcome.status, outcome.defaulted) == (0, 0)
     assert outcome.asked > 0
 
@@ -352,7 +424,18 @@ def wait_until(true):
 def stuck(transport, tmp_path):
     """A run whose policy hangs for good; the supervisor, and all processes that it has."""
     needs("clang-22")
-    command = [SHMBRIDGE, "run", "--llvm", "priority", "--host", "policy:hangs", "--deadline", "0", *transport, "--"]
+    command = [
+        SHMBRIDGE,
+        "run",
+        "--llvm",
+        "priority",
+        "--host",
+        "policy:hangs",
+        "--deadline",
+        "0",
+        *transport,
+        "--",
+    ]
     link = [
         "clang-22",
         "-O2",
@@ -362,7 +445,11 @@ def stuck(transport, tmp_path):
         tmp_path / "out",
     ]  # in processes of its own
     running = subprocess.Popen([*command, *link], env=environment(tmp_path), start_new_session=True)
-    wait_until(lambda: any("-cc1" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children(running.pid)))
+    wait_until(
+        lambda: any(
+            "-cc1" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children(running.pid)
+        )
+    )
     processes = children(running.pid)
     yield running, processes
     running.kill()
@@ -407,12 +494,18 @@ def test_make_with_several_jobs_makes_a_program_that_works(transport, tmp_path):
     sources = [*(CORE / "src").glob("*.c"), CORE.parent / "tests" / "c" / "test_llvm_questions.c"]
     objects = " ".join(source.with_suffix(".o").name for source in sources)
     (tmp_path / "Makefile").write_text(MAKEFILE.format(core=CORE, objects=objects))
-    launcher = " ".join([SHMBRIDGE, "run", "--llvm", ALL, "--host", "policy:advise", *transport, "--", "clang-22"])
+    launcher = " ".join(
+        [SHMBRIDGE, "run", "--llvm", ALL, "--host", "policy:advise", *transport, "--", "clang-22"]
+    )
     make = ["make", "-j4", f"CC={launcher}"]
-    done = subprocess.run(make, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
+    done = subprocess.run(
+        make, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
     subprocess.run([tmp_path / "program"], check=True)
-    asked = Counter(line.split(" ")[0] for line in (tmp_path / "questions").read_text().splitlines())
+    asked = Counter(
+        line.split(" ")[0] for line in (tmp_path / "questions").read_text().splitlines()
+    )
     assert asked.keys() == set(ADVICE.values())
 
 
@@ -459,10 +552,19 @@ def test_host_serves_one_pair_after_another(version, llvm_host, tmp_path):
 
     def model(request):
         asked[request["decision"]] += 1
-        return 0 if request["decision"] != "index_to_evict" else int(request["mask"][0].nonzero()[0][0])
+        return (
+            0
+            if request["decision"] != "index_to_evict"
+            else int(request["mask"][0].nonzero()[0][0])
+        )
 
     host = llvm_host(model)
-    for decision in ("inline", "priority", "evict", "inline"):  # the same pair for all of them, one after another
+    for decision in (
+        "inline",
+        "priority",
+        "evict",
+        "inline",
+    ):  # the same pair for all of them, one after another
         assert compile_at(host, version, decision, folder=tmp_path).wait(60) == 0
         expect_right_object(version, tmp_path)
     assert asked.keys() == set(ADVICE.values())

@@ -10,11 +10,20 @@ def save(path, nodes, inputs, outputs, initializers=None):
     """Writes a model; inputs and outputs: (name, element type, dims) or a ValueInfoProto. Returns its path as text."""
 
     def declared(ports):
-        return [helper.make_tensor_value_info(*port) if isinstance(port, tuple) else port for port in ports]
+        return [
+            helper.make_tensor_value_info(*port) if isinstance(port, tuple) else port
+            for port in ports
+        ]
 
-    constants = [numpy_helper.from_array(np.asarray(a), name) for name, a in (initializers or {}).items()]
+    constants = [
+        numpy_helper.from_array(np.asarray(a), name) for name, a in (initializers or {}).items()
+    ]
     graph = helper.make_graph(nodes, "test", declared(inputs), declared(outputs), constants)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("test.ops", 1)]
+    opsets = [
+        helper.make_opsetid("", 17),
+        helper.make_opsetid("ai.onnx.ml", 3),
+        helper.make_opsetid("test.ops", 1),
+    ]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     return str(path)
 
@@ -27,7 +36,9 @@ def node(op, inputs, outputs, **attributes):
 def two_minus(path, length=8):
     """advice = argmax(2 - x)."""
     nodes = [node("Sub", "two x", "y"), node("ArgMax", "y", "advice", axis=0, keepdims=0)]
-    return save(path, nodes, [("x", T.FLOAT, [length])], [("advice", T.INT64, [])], {"two": np.float32(2)})
+    return save(
+        path, nodes, [("x", T.FLOAT, [length])], [("advice", T.INT64, [])], {"two": np.float32(2)}
+    )
 
 
 def perceptron(path, features=30, seed=0):
@@ -36,26 +47,43 @@ def perceptron(path, features=30, seed=0):
     nodes = [node("Gemm", "x w b", "h"), node("Relu", "h", "r"), node("Gemm", "r v c", "advice")]
     sizes = {"w": (features, 16), "b": (16,), "v": (16, 1), "c": (1,)}
     weights = {name: random.normal(size=size).astype(np.float32) for name, size in sizes.items()}
-    return save(path, nodes, [("x", T.FLOAT, ["batch", features])], [("advice", T.FLOAT, ["batch", 1])], weights)
+    return save(
+        path,
+        nodes,
+        [("x", T.FLOAT, ["batch", features])],
+        [("advice", T.FLOAT, ["batch", 1])],
+        weights,
+    )
 
 
 def identity(path, element, dims):
     """advice = x, whatever that is."""
-    return save(path, [node("Identity", "x", "advice")], [("x", element, dims)], [("advice", element, dims)])
+    return save(
+        path, [node("Identity", "x", "advice")], [("x", element, dims)], [("advice", element, dims)]
+    )
 
 
 def loop(path):
     """advice = x after as many multiplications by a matrix as "turns", an int64, says."""
     body = helper.make_graph(
-        [node("Identity", "on", "still"), node("MatMul", "at unit", "product"), node("Identity", "product", "next")],
+        [
+            node("Identity", "on", "still"),
+            node("MatMul", "at unit", "product"),
+            node("Identity", "product", "next"),
+        ],
         "body",
         [
             helper.make_tensor_value_info("turn", T.INT64, []),
             helper.make_tensor_value_info("on", T.BOOL, []),
             helper.make_tensor_value_info("at", T.FLOAT, [64, 64]),
         ],
-        [helper.make_tensor_value_info("still", T.BOOL, []), helper.make_tensor_value_info("next", T.FLOAT, [64, 64])],
+        [
+            helper.make_tensor_value_info("still", T.BOOL, []),
+            helper.make_tensor_value_info("next", T.FLOAT, [64, 64]),
+        ],
     )
     nodes = [helper.make_node("Loop", ["turns", "", "x"], ["advice"], body=body)]
     inputs = [("turns", T.INT64, []), ("x", T.FLOAT, [64, 64])]
-    return save(path, nodes, inputs, [("advice", T.FLOAT, [64, 64])], {"unit": np.eye(64, dtype=np.float32)})
+    return save(
+        path, nodes, inputs, [("advice", T.FLOAT, [64, 64])], {"unit": np.eye(64, dtype=np.float32)}
+    )

@@ -20,7 +20,9 @@ def runners(host):
     opened = []
 
     def open_runners(n):
-        threads = [threading.Thread(target=lambda: opened.append(connect(host.url))) for _ in range(n)]
+        threads = [
+            threading.Thread(target=lambda: opened.append(connect(host.url))) for _ in range(n)
+        ]
         for thread in threads:
             thread.start()
         while host.runners < n:
@@ -43,7 +45,10 @@ def test_a_batch_ends_once_every_attached_runner_has_asked(host, runners, in_thr
     """max_wait is a day: the test would not live to see it."""
     several = runners(3)
     for k in range(3):
-        asking = [in_thread(runner.evaluate, {"x": np.full(4, 10 * k + i)}) for i, runner in enumerate(several)]
+        asking = [
+            in_thread(runner.evaluate, {"x": np.full(4, 10 * k + i)})
+            for i, runner in enumerate(several)
+        ]
         batch = next(host.batches(max_size=8, max_wait=86400))
         assert batch.size == 3 and batch["x"].shape == (3, 4) and batch["x"].dtype == np.int64
         batch.reply(batch["x"].sum(axis=1))
@@ -54,7 +59,10 @@ def test_batches_again_and_again(host, runners, in_thread):
     several = runners(4)
 
     def ask(k):
-        return [several[k].evaluate({"x": np.full(3, 1000 * k + i), "s": f"{k} {i}"}) for i in range(100)]
+        return [
+            several[k].evaluate({"x": np.full(3, 1000 * k + i), "s": f"{k} {i}"})
+            for i in range(100)
+        ]
 
     asking = [in_thread(ask, k) for k in range(4)]
     sizes = []
@@ -62,7 +70,11 @@ def test_batches_again_and_again(host, runners, in_thread):
     for batch in host.batches(max_size=8, max_wait=5e-3):
         sizes.append(batch.size)
         x = batch["x"]
-        assert x.shape == (batch.size, 3) and len(batch["s"]) == batch.size and list(batch) == ["x", "s"]
+        assert (
+            x.shape == (batch.size, 3)
+            and len(batch["s"]) == batch.size
+            and list(batch) == ["x", "s"]
+        )
         assert np.array_equal(batch.gather("x"), x) and batch.gather("x").flags.c_contiguous
         batch.reply(value=x[:, 0], text=[f"<{s}>" for s in batch["s"]])
         answered += batch.size
@@ -75,15 +87,25 @@ def test_batches_again_and_again(host, runners, in_thread):
 
 def take(host, runners, in_thread, features, **options):
     """One batch of these features, one runner each: (batch, calls in the batch's order)."""
-    asking = [in_thread(runner.evaluate, f) for runner, f in zip(runners(len(features)), features, strict=True)]
+    asking = [
+        in_thread(runner.evaluate, f)
+        for runner, f in zip(runners(len(features)), features, strict=True)
+    ]
     batch = next(host.batches(max_wait=60, **options))
     return batch, asking
 
 
 def test_rows_that_lie_evenly_are_one_strided_array_in_shared_memory(host, runners, in_thread):
-    batch, asking = take(host, runners, in_thread, [{"x": np.full((2, 3), i, "f4")} for i in range(3)])
+    batch, asking = take(
+        host, runners, in_thread, [{"x": np.full((2, 3), i, "f4")} for i in range(3)]
+    )
     x = batch["x"]
-    assert x.shape == (3, 2, 3) and in_segment(host, x) and not x.flags.c_contiguous and x is batch["x"]
+    assert (
+        x.shape == (3, 2, 3)
+        and in_segment(host, x)
+        and not x.flags.c_contiguous
+        and x is batch["x"]
+    )
     assert sorted(x[:, 0, 0].tolist()) == [0, 1, 2]
     copy = x.copy()
     batch.reply([0, 0, 0])
@@ -91,7 +113,9 @@ def test_rows_that_lie_evenly_are_one_strided_array_in_shared_memory(host, runne
         call.result()
     del batch
     later = {"x": np.full((2, 3), 9, "f4")}
-    asking = [in_thread(lambda r=runner: [r.evaluate(later) for _ in range(3)]) for runner in runners(0)]
+    asking = [
+        in_thread(lambda r=runner: [r.evaluate(later) for _ in range(3)]) for runner in runners(0)
+    ]
     answered = 0
     for batch in host.batches():
         batch.reply([1] * batch.size)
@@ -123,7 +147,11 @@ def test_rows_that_do_not_lie_evenly_are_gathered(host, runners, in_thread):
     del request
     asking = [in_thread(runner.evaluate, {"x": [i, i]}) for i, runner in enumerate(several)]
     batch = next(host.batches(max_wait=60))
-    assert not in_segment(host, batch["x"]) and sorted(batch["x"].tolist()) == [[0, 0], [1, 1], [2, 2]]
+    assert not in_segment(host, batch["x"]) and sorted(batch["x"].tolist()) == [
+        [0, 0],
+        [1, 1],
+        [2, 2],
+    ]
     batch.reply(batch["x"])
     assert [call.result().tolist() for call in asking] == [[i, i] for i in range(3)]
     assert kept[0].tolist() == [0, 0]
@@ -132,7 +160,10 @@ def test_rows_that_do_not_lie_evenly_are_gathered(host, runners, in_thread):
 def test_a_batch_holds_requests_of_one_signature_and_others_wait(host, runners, in_thread):
     several = runners(5)
     shapes = [(2,), (3,), (2,), (3,), (2, 1)]
-    asking = [in_thread(runner.evaluate, {"x": np.zeros(shape)}) for runner, shape in zip(several, shapes, strict=True)]
+    asking = [
+        in_thread(runner.evaluate, {"x": np.zeros(shape)})
+        for runner, shape in zip(several, shapes, strict=True)
+    ]
     seen = []
     for batch in host.batches(max_wait=0.2):
         assert all(request.signature == batch.requests[0].signature for request in batch.requests)
@@ -263,7 +294,9 @@ def test_serve_in_batches_answers_and_survives_the_models_errors(serve, in_threa
         with connect(host.url) as runner:
             for i in range(30):
                 try:
-                    outcomes.append(runner.evaluate({"x": np.full(2, i)}).tolist() == [2 * i, 2 * i])
+                    outcomes.append(
+                        runner.evaluate({"x": np.full(2, i)}).tolist() == [2 * i, 2 * i]
+                    )
                 except ModelError as error:
                     outcomes.append(str(error))
         return outcomes
@@ -271,7 +304,10 @@ def test_serve_in_batches_answers_and_survives_the_models_errors(serve, in_threa
     with serve(model, max_batch=4, max_wait=1e-3) as host:
         for call in [in_thread(ask, k) for k in range(3)]:
             outcomes = call.result()
-            assert outcomes[3] == "ValueError: three" and set(outcomes) <= {True, "ValueError: three"}
+            assert outcomes[3] == "ValueError: three" and set(outcomes) <= {
+                True,
+                "ValueError: three",
+            }
 
 
 def test_a_batchs_repr_shows_what_it_holds(host, runners, in_thread):

@@ -66,10 +66,14 @@ def name() -> Iterator[str]:
     assert not Path("/dev/shm", f"shmb.{bridge}").exists()
 
 
-def run(*arguments: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: object, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     command = [*SHMBRIDGE, *map(str, arguments)]
     env = {**os.environ, **environment}
-    return subprocess.run(command, cwd=cwd or "/", env=env, text=True, capture_output=True, check=False, timeout=120)
+    return subprocess.run(
+        command, cwd=cwd or "/", env=env, text=True, capture_output=True, check=False, timeout=120
+    )
 
 
 def refused(status: int, *arguments: object, cwd: Path | None = None) -> str:
@@ -89,7 +93,9 @@ class Serving:
     def __init__(self, *arguments: object, cwd: Path) -> None:
         small = ("--channels", "4", "--request-bytes", "64K")
         command = [*SHMBRIDGE, "serve", *small, *map(str, arguments)]
-        self.process = subprocess.Popen(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(
+            command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         assert self.process.stdout
         self.said = ""
         while "Python" not in self.said:  # the last line of the introduction
@@ -130,7 +136,9 @@ def onnx_file(path: Path, first: object = "batch", outputs: int = 1, dtype: str 
     two = onnx.helper.make_tensor("two", kind, [], [2])
     nodes = [make("MatMul", ["x", "w"], ["y"]), make("Mul", ["x", "two"], ["double"])][:outputs]
     results = [info("y", kind, [first]), info("double", kind, [first, 3])][:outputs]
-    graph = onnx.helper.make_graph(nodes, "g", [info("x", kind, [first, 3])], results, [weights, two])
+    graph = onnx.helper.make_graph(
+        nodes, "g", [info("x", kind, [first, 3])], results, [weights, two]
+    )
     opset = [onnx.helper.make_opsetid("", 17)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
     return path
@@ -186,7 +194,10 @@ def test_config_prints_one_line_for_each_option() -> None:
 
 def test_config_alone_prints_everything() -> None:
     said = run("config").stdout
-    assert all(f"{what}:" in said for what in ("cflags", "libs", "cmakedir", "pkgconfigdir", "prefix", "examples", "version"))
+    assert all(
+        f"{what}:" in said
+        for what in ("cflags", "libs", "cmakedir", "pkgconfigdir", "prefix", "examples", "version")
+    )
 
 
 # ---- serve --python ----
@@ -206,7 +217,11 @@ def test_serve_answers_with_a_python_function(serve: Callable[..., Serving], nam
 def test_serve_gives_several_advices_by_name(serve: Callable[..., Serving], name: str) -> None:
     serve(name, "--python", "models:several")
     advice = evaluate(name, x=X)
-    assert advice["first"] == 1 and advice["all"].tolist() == [2, 4, 6] and advice["all"].dtype == np.float32
+    assert (
+        advice["first"] == 1
+        and advice["all"].tolist() == [2, 4, 6]
+        and advice["all"].dtype == np.float32
+    )
 
 
 def test_serve_batches_runners(serve: Callable[..., Serving], name: str) -> None:
@@ -220,7 +235,9 @@ def test_serve_pads_every_batch(serve: Callable[..., Serving], name: str) -> Non
     assert [a["rows"] for a in together(name, [{"x": X}, {"x": X}])] == [4, 4]
 
 
-@pytest.mark.parametrize("model, error", [("broken", "ValueError: no advice for you"), ("large", "advice")])
+@pytest.mark.parametrize(
+    "model, error", [("broken", "ValueError: no advice for you"), ("large", "advice")]
+)
 def test_serve_tells_the_runner_and_the_terminal_of_errors(
     serve: Callable[..., Serving], name: str, model: str, error: str
 ) -> None:
@@ -234,7 +251,9 @@ def test_serve_tells_the_runner_and_the_terminal_of_errors(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_serve_leaves_nothing_when_a_signal_ends_it(serve: Callable[..., Serving], name: str, number: int) -> None:
+def test_serve_leaves_nothing_when_a_signal_ends_it(
+    serve: Callable[..., Serving], name: str, number: int
+) -> None:
     serving = serve(name, "--python", "models:total")
     (info,) = [bridge for bridge in shmbridge.segment.bridges() if bridge.name == name]
     with shmbridge.connect(name) as runner:
@@ -245,14 +264,18 @@ def test_serve_leaves_nothing_when_a_signal_ends_it(serve: Callable[..., Serving
     assert not [file for file in os.listdir("/dev/shm") if info.session in file or name in file]
 
 
-def test_serve_ends_after_the_question_under_way_has_its_answer(serve: Callable[..., Serving], name: str) -> None:
+def test_serve_ends_after_the_question_under_way_has_its_answer(
+    serve: Callable[..., Serving], name: str
+) -> None:
     serving = serve(name, "--python", "models:slow")
     threading.Timer(0.5, serving.process.terminate).start()
     assert evaluate(name, x=X) == 7
     assert "1 requests, 0 errors" in serving.end()
 
 
-def test_a_second_signal_ends_serve_at_once(serve: Callable[..., Serving], name: str, where: Path) -> None:
+def test_a_second_signal_ends_serve_at_once(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
     (where / "stuck.py").write_text("import time\ndef model(request):\n    time.sleep(1000)\n")
     serving = serve(name, "--python", "stuck:model")
     for seconds in (0.5, 1):
@@ -269,7 +292,19 @@ def test_serve_ends_when_idle(serve: Callable[..., Serving], name: str) -> None:
 
 
 def test_serve_takes_sizes_with_letters(serve: Callable[..., Serving], name: str) -> None:
-    serve(name, "--python", "models:total", "--request-bytes", "128K", "--advice-bytes", 4096, "--slots", 4, "--wait", "block")
+    serve(
+        name,
+        "--python",
+        "models:total",
+        "--request-bytes",
+        "128K",
+        "--advice-bytes",
+        4096,
+        "--slots",
+        4,
+        "--wait",
+        "block",
+    )
     (info,) = [bridge for bridge in shmbridge.segment.bridges() if bridge.name == name]
     assert (info.request_bytes, info.advice_bytes) == (128 << 10, 4096)
     assert evaluate(name, x=X) == 6.0
@@ -298,7 +333,9 @@ def test_serve_refuses_what_makes_no_sense(where: Path, arguments: list[str], me
     (["n", "--onnx", "models.py"], "expected a model that ONNX Runtime can load"),
     (["n", "--python", "models:total", "--request-bytes", "900G"], "/dev/shm"),
 ])  # fmt: skip
-def test_serve_says_in_one_line_why_it_cannot(where: Path, arguments: list[str], message: str) -> None:
+def test_serve_says_in_one_line_why_it_cannot(
+    where: Path, arguments: list[str], message: str
+) -> None:
     if "--onnx" in arguments:
         pytest.importorskip("onnxruntime")
     assert message in refused(1, "serve", *arguments, cwd=where)
@@ -310,19 +347,27 @@ def test_serve_names_the_line_of_a_module_that_fails(where: Path) -> None:
     assert "ZeroDivisionError" in said and "bad.py:3" in said
 
 
-def test_serve_refuses_the_name_of_a_live_host(serve: Callable[..., Serving], name: str, where: Path) -> None:
+def test_serve_refuses_the_name_of_a_live_host(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
     serving = serve(name, "--python", "models:total")
-    assert f"process {serving.process.pid}" in refused(1, "serve", name, "--python", "models:total", cwd=where)
+    assert f"process {serving.process.pid}" in refused(
+        1, "serve", name, "--python", "models:total", cwd=where
+    )
     assert evaluate(name, x=X) == 6.0
 
 
 # ---- serve --log ----
 
 
-def test_the_log_has_a_line_for_each_decision(serve: Callable[..., Serving], name: str, where: Path) -> None:
+def test_the_log_has_a_line_for_each_decision(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
     serving = serve(name, "--python", "models:several", "--log", "log.jsonl")
     before = time.time()
-    evaluate(name, x=X, function="main", nan=np.float32("nan"), names=["a", "b"], rows=[[1], [2, 3]])
+    evaluate(
+        name, x=X, function="main", nan=np.float32("nan"), names=["a", "b"], rows=[[1], [2, 3]]
+    )
     evaluate(name, x=np.zeros(1000, np.float32))
     serving.end()
     first, second = map(json.loads, (where / "log.jsonl").read_text().splitlines())
@@ -334,24 +379,41 @@ def test_the_log_has_a_line_for_each_decision(serve: Callable[..., Serving], nam
     assert (digest["dtype"], digest["shape"], len(digest["sha256"])) == ("float32", [1000], 64)
 
 
-def test_the_log_has_errors_and_splits_batches(serve: Callable[..., Serving], name: str, where: Path) -> None:
+def test_the_log_has_errors_and_splits_batches(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
     serve(name, "--python", "models:broken", "--log", "log.jsonl")
     with pytest.raises(shmbridge.ModelError):
         evaluate(name, x=X)
     other = f"{name}-batch"
-    serving = serve(other, "--python", "models:totals", "--max-batch", 2, "--max-wait", 0.5, "--log", "batch.jsonl")
+    serving = serve(
+        other,
+        "--python",
+        "models:totals",
+        "--max-batch",
+        2,
+        "--max-wait",
+        0.5,
+        "--log",
+        "batch.jsonl",
+    )
     together(other, [{"x": X}, {"x": X + 1}])
     serving.end()
     (failed,) = map(json.loads, (where / "log.jsonl").read_text().splitlines())
     assert failed["error"] == "ValueError: no advice for you" and "advice" not in failed
     rows = list(map(json.loads, (where / "batch.jsonl").read_text().splitlines()))
-    assert sorted((row["features"]["x"][0], row["advice"]["advice"]) for row in rows) == [(1, 6), (2, 9)]
+    assert sorted((row["features"]["x"][0], row["advice"]["advice"]) for row in rows) == [
+        (1, 6),
+        (2, 9),
+    ]
 
 
 # ---- serve --onnx ----
 
 
-def test_onnx_takes_a_request_without_the_batch_dim(serve: Callable[..., Serving], name: str, where: Path) -> None:
+def test_onnx_takes_a_request_without_the_batch_dim(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
     serving = serve(name, "--onnx", onnx_file(where / "m.onnx"))
     assert evaluate(name, x=X) == 321.0
     assert evaluate(name, x=X[None]).tolist() == [321.0]
@@ -359,19 +421,25 @@ def test_onnx_takes_a_request_without_the_batch_dim(serve: Callable[..., Serving
     assert "x: float32[?, 3]" in serving.end()
 
 
-def test_onnx_takes_a_first_dim_of_one(serve: Callable[..., Serving], name: str, where: Path) -> None:
+def test_onnx_takes_a_first_dim_of_one(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
     serve(name, "--onnx", onnx_file(where / "m.onnx", first=1), "--threads", 2)
     assert evaluate(name, x=X) == 321.0
     assert evaluate(name, x=X[None]).tolist() == [321.0]
 
 
-def test_onnx_gives_several_outputs_by_name(serve: Callable[..., Serving], name: str, where: Path) -> None:
+def test_onnx_gives_several_outputs_by_name(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
     serve(name, "--onnx", onnx_file(where / "m.onnx", outputs=2))
     advice = evaluate(name, x=X)
     assert advice["y"] == 321.0 and advice["double"].tolist() == [2, 4, 6]
 
 
-def test_onnx_leaves_other_features_alone(serve: Callable[..., Serving], name: str, where: Path) -> None:
+def test_onnx_leaves_other_features_alone(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
     serve(name, "--onnx", onnx_file(where / "m.onnx"))
     assert evaluate(name, x=X, function="main") == 321.0
 
@@ -386,7 +454,9 @@ def test_onnx_shows_both_sides_of_a_mismatch(
     serve: Callable[..., Serving], name: str, where: Path, features: dict[str, Any], found: str
 ) -> None:
     serve(name, "--onnx", onnx_file(where / "m.onnx"))
-    with pytest.raises(shmbridge.ShmbridgeError, match=rf"expects x: float32\[\?, 3\]; found {found}"):
+    with pytest.raises(
+        shmbridge.ShmbridgeError, match=rf"expects x: float32\[\?, 3\]; found {found}"
+    ):
         evaluate(name, **features)
     assert evaluate(name, x=X) == 321.0
 
@@ -402,21 +472,29 @@ def test_padded_numbers_do_not_depend_on_the_company(
     serve: Callable[..., Serving], name: str, where: Path
 ) -> None:
     serve(name, "--onnx", onnx_file(where / "m.onnx", first=4), "--pad-to", 4, "--max-wait", 0.2)
-    questions = [{"x": np.random.default_rng(i).normal(size=3).astype(np.float32)} for i in range(4)]
+    questions = [
+        {"x": np.random.default_rng(i).normal(size=3).astype(np.float32)} for i in range(4)
+    ]
     alone = [evaluate(name, **question) for question in questions]
     assert together(name, questions) == alone
     assert together(name, questions[:2]) == alone[:2]
 
 
 def test_onnx_of_a_fixed_batch_must_be_padded_to_it(where: Path) -> None:
-    said = refused(1, "serve", "n", "--onnx", onnx_file(where / "m.onnx", first=4), "--max-batch", 2)
+    said = refused(
+        1, "serve", "n", "--onnx", onnx_file(where / "m.onnx", first=4), "--max-batch", 2
+    )
     assert "takes no batches of up to 2" in said and "--pad-to 4" in said
 
 
 def test_without_onnx_runtime_serve_says_what_to_install(where: Path) -> None:
     (where / "onnxruntime.py").write_text("raise ImportError('not installed')\n")
     done = run("serve", "n", "--onnx", "models.py", cwd=where, PYTHONPATH=str(where))
-    assert done.returncode == 1 and "pip install 'shmbridge[onnx]'" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 1
+        and "pip install 'shmbridge[onnx]'" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 # ---- ls, gc ----
@@ -427,10 +505,26 @@ def test_ls_shows_bridges_channels_and_rates(serve: Callable[..., Serving], name
     with shmbridge.connect(name) as runner:
         runner.evaluate({"x": X})
         said = run("ls", "--interval", 0.1).stdout
-        assert f"shm://{name}" in said and "alive" in said and "1 of 4" in said and "channel 0" in said
-        (shown,) = [b for b in json.loads(run("ls", "--json", "--interval", 0.1).stdout) if b["name"] == name]
-    assert (shown["alive"], shown["pid"], shown["served"], shown["rate"]) == (True, serving.process.pid, 1, 0)
-    assert [channel["state"] for channel in shown["channels"]] == ["attached", "free", "free", "free"]
+        assert (
+            f"shm://{name}" in said and "alive" in said and "1 of 4" in said and "channel 0" in said
+        )
+        (shown,) = [
+            b
+            for b in json.loads(run("ls", "--json", "--interval", 0.1).stdout)
+            if b["name"] == name
+        ]
+    assert (shown["alive"], shown["pid"], shown["served"], shown["rate"]) == (
+        True,
+        serving.process.pid,
+        1,
+        0,
+    )
+    assert [channel["state"] for channel in shown["channels"]] == [
+        "attached",
+        "free",
+        "free",
+        "free",
+    ]
     assert shown["channels"][0]["pid"] == os.getpid()
 
 
@@ -445,7 +539,9 @@ def test_ls_measures_the_rate(serve: Callable[..., Serving], name: str) -> None:
 
     asking = threading.Thread(target=ask)
     asking.start()
-    (shown,) = [b for b in json.loads(run("ls", "--json", "--interval", 0.5).stdout) if b["name"] == name]
+    (shown,) = [
+        b for b in json.loads(run("ls", "--json", "--interval", 0.5).stdout) if b["name"] == name
+    ]
     done.set()
     asking.join()
     assert shown["rate"] > 0 and shown["channels"][0]["rate"] > 0
@@ -454,7 +550,9 @@ def test_ls_measures_the_rate(serve: Callable[..., Serving], name: str) -> None:
 def test_ls_watch_goes_on_until_ctrl_c(serve: Callable[..., Serving], name: str) -> None:
     serve(name, "--python", "models:total")
     watch = [*SHMBRIDGE, "ls", "--watch", "--json", "--interval", "0.1"]
-    process = subprocess.Popen(watch, cwd="/", text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        watch, cwd="/", text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdout
     assert all(name in process.stdout.readline() for _ in range(3))
     process.send_signal(signal.SIGINT)
@@ -462,7 +560,9 @@ def test_ls_watch_goes_on_until_ctrl_c(serve: Callable[..., Serving], name: str)
     assert process.returncode == 0
 
 
-def test_gc_removes_what_a_killed_host_left_and_says_what(serve: Callable[..., Serving], name: str) -> None:
+def test_gc_removes_what_a_killed_host_left_and_says_what(
+    serve: Callable[..., Serving], name: str
+) -> None:
     serving = serve(name, "--python", "models:total")
     living = serve(f"{name}-living", "--python", "models:total")
     serving.process.kill()
@@ -471,7 +571,9 @@ def test_gc_removes_what_a_killed_host_left_and_says_what(serve: Callable[..., S
     assert not shown["alive"]
     said = run("gc").stdout
     assert f"removed /dev/shm/shmb.{name}: bridge {name}\n" in said
-    assert not [file for file in os.listdir("/dev/shm") if name == file[5:] or shown["session"] in file]
+    assert not [
+        file for file in os.listdir("/dev/shm") if name == file[5:] or shown["session"] in file
+    ]
     assert evaluate(f"{name}-living", x=X) == 6.0
     living.end()
 
@@ -504,13 +606,26 @@ def test_demo_runs_to_the_end() -> None:
     done = run("demo", "--no-llvm")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "answered by the model, 0 by the heuristic" in done.stdout
-    assert all(word in done.stdout for word in ("A toy", "p50", "p99", "ratio", "shared memory", "named pipes", "What to type next"))
+    assert all(
+        word in done.stdout
+        for word in (
+            "A toy",
+            "p50",
+            "p99",
+            "ratio",
+            "shared memory",
+            "named pipes",
+            "What to type next",
+        )
+    )
 
 
 def test_demo_without_a_compiler_asks_from_python(tmp_path: Path) -> None:
     done = run("demo", "--no-llvm", PATH=str(tmp_path), CC="")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "No C compiler" in done.stdout and "inline" in done.stdout and "named pipes" in done.stdout
+    assert (
+        "No C compiler" in done.stdout and "inline" in done.stdout and "named pipes" in done.stdout
+    )
 
 
 def test_demo_without_onnx_runtime_computes_with_numpy(tmp_path: Path) -> None:
@@ -530,7 +645,9 @@ def test_demo_has_clang_compile_with_the_models_advice() -> None:
 
 
 def test_demo_leaves_nothing_when_it_is_ended() -> None:
-    process = subprocess.Popen([*SHMBRIDGE, "demo", "--no-llvm"], text=True, stdout=subprocess.PIPE, cwd="/")
+    process = subprocess.Popen(
+        [*SHMBRIDGE, "demo", "--no-llvm"], text=True, stdout=subprocess.PIPE, cwd="/"
+    )
     assert process.stdout
     while "serve" not in process.stdout.readline():
         pass

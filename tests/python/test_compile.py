@@ -47,7 +47,10 @@ def quick():
             return run(job, *command, env=env)
         if job.verbose:
             job.say(" ".join(map(str, command)))
-        with pytest.MonkeyPatch.context() as there, contextlib.redirect_stdout(io.StringIO()) as said:
+        with (
+            pytest.MonkeyPatch.context() as there,
+            contextlib.redirect_stdout(io.StringIO()) as said,
+        ):
             there.chdir(job.folder)
             if cli.main(list(map(str, command[3:]))):
                 raise CompileError(said.getvalue())
@@ -67,14 +70,18 @@ def compile(*words, code=0):
 
 
 def expected(model, **features):
-    return runtime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(None, features)
+    return runtime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(
+        None, features
+    )
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """A folder with perceptron.onnx and perceptron.so, compiled once."""
     folder = tmp_path_factory.mktemp("models")
-    said = compile(onnx_models.perceptron(folder / "perceptron.onnx"), "-o", folder / "perceptron.so")
+    said = compile(
+        onnx_models.perceptron(folder / "perceptron.onnx"), "-o", folder / "perceptron.so"
+    )
     assert "checked: differs from ONNX Runtime by" in said or "checked: exactly" in said
     return folder
 
@@ -84,7 +91,12 @@ def test_open_sizes_and_a_missing_leading_one(models):
     with shmbridge.connect(f"aot://{models}/perceptron.so") as runner:
         for batch in (1, 3, 50, 2, 1):
             x = rng.normal(size=(batch, 30)).astype(np.float32)
-            np.testing.assert_allclose(runner.evaluate({"x": x}), expected(models / "perceptron.onnx", x=x)[0], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                runner.evaluate({"x": x}),
+                expected(models / "perceptron.onnx", x=x)[0],
+                rtol=1e-4,
+                atol=1e-5,
+            )
         one = runner.evaluate({"x": x[0]})
         assert one.shape == (1,)
         with pytest.raises(MismatchError, match=r"float32\[\?,30\], found float32\[1,31\]"):
@@ -94,7 +106,20 @@ def test_open_sizes_and_a_missing_leading_one(models):
         assert runner.evaluate({"x": x[0]}) == one
 
 
-DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+DTYPES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+]
 
 
 def test_every_dtype_and_scalars_in_one_model(tmp_path):
@@ -107,16 +132,24 @@ def test_every_dtype_and_scalars_in_one_model(tmp_path):
             nodes.append(node("Identity", name, f"{name}:out"))
             inputs.append((name, element, shape))
             outputs.append((f"{name}:out", element, shape))
-    compile(onnx_models.save(tmp_path / "all.onnx", nodes, inputs, outputs), "-o", tmp_path / "all.so")
+    compile(
+        onnx_models.save(tmp_path / "all.onnx", nodes, inputs, outputs), "-o", tmp_path / "all.so"
+    )
     rng = np.random.default_rng(2)
-    features = {name: (rng.normal(size=shape) * 50).astype(name.split("/")[0]) for name, _, shape in inputs}
+    features = {
+        name: (rng.normal(size=shape) * 50).astype(name.split("/")[0]) for name, _, shape in inputs
+    }
     with shmbridge.connect(f"aot://{tmp_path}/all.so") as runner:
         runner.evaluate(features)
         for name, value in features.items():
             found = np.asarray(runner.advice[f"{name}:out"])
             assert found.shape == value.shape and np.array_equal(found, value)
     shown = compile("--show", tmp_path / "all.so")
-    assert "from all.onnx, by emx-onnx-cgen" in shown and "input  int16/2: int16[2,3]" in shown and "output bool/0:out: bool[]" in shown
+    assert (
+        "from all.onnx, by emx-onnx-cgen" in shown
+        and "input  int16/2: int16[2,3]" in shown
+        and "output bool/0:out: bool[]" in shown
+    )
 
 
 def test_from_c_and_cpp(models, c_runner, c_program, tmp_path):
@@ -139,7 +172,9 @@ int main(int, char **words) {
 }
 """)
     program = c_program(source)
-    done = subprocess.run([program, f"aot://{models}/perceptron.so"], stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        [program, f"aot://{models}/perceptron.so"], stdout=subprocess.PIPE, check=True
+    )
     assert float(done.stdout) == pytest.approx(right, rel=1e-4)
 
 
@@ -160,7 +195,12 @@ def test_weights_in_a_file_change_without_compiling(tmp_path):
     other = onnx_models.perceptron(tmp_path / "other.onnx", features=31)
     compile(other, "--weights", tmp_path / "o")
     (tmp_path / "short").write_bytes((tmp_path / "w").read_bytes()[:-1])
-    for file, why in (("o", "another model's"), ("short", "another size"), ("first.onnx", "another kind"), ("gone", "No such file")):
+    for file, why in (
+        ("o", "another model's"),
+        ("short", "another size"),
+        ("first.onnx", "another kind"),
+        ("gone", "No such file"),
+    ):
         with pytest.raises(InvalidError, match=f"weights=.*{file}.*{why}"):
             shmbridge.connect(f"aot://{tmp_path}/m.so?weights={tmp_path}/{file}")
     with pytest.raises(InvalidError, match="say weights=FILE in the URL"):
@@ -175,9 +215,19 @@ def test_weights_given_to_a_model_that_has_them(models):
 def test_large_weights_inside(tmp_path):
     """They lie in the library as bytes, not as C: the compiler would take minutes."""
     weights = np.random.default_rng(3).normal(size=(400, 500)).astype(np.float32)
-    model = onnx_models.save(tmp_path / "big.onnx", [node("MatMul", "x w", "y")], [("x", T.FLOAT, [1, 400])], [("y", T.FLOAT, [1, 500])], {"w": weights})
+    model = onnx_models.save(
+        tmp_path / "big.onnx",
+        [node("MatMul", "x w", "y")],
+        [("x", T.FLOAT, [1, 400])],
+        [("y", T.FLOAT, [1, 500])],
+        {"w": weights},
+    )
     compile(model, "-o", tmp_path / "big.so", "--keep", tmp_path / "kept")
-    assert (tmp_path / "big.so").stat().st_size > weights.nbytes > 10 * (tmp_path / "kept" / "model.c").stat().st_size
+    assert (
+        (tmp_path / "big.so").stat().st_size
+        > weights.nbytes
+        > 10 * (tmp_path / "kept" / "model.c").stat().st_size
+    )
     x = np.ones((1, 400), np.float32)
     with shmbridge.connect(f"aot://{tmp_path}/big.so") as runner:
         assert np.allclose(runner.evaluate({"x": x}), x @ weights, rtol=1e-3, atol=1e-3)
@@ -185,11 +235,35 @@ def test_large_weights_inside(tmp_path):
 
 def test_threads_at_once(tmp_path):
     """The generated code keeps a sequence in static memory: each thread must have its own."""
-    nodes = [node("Neg", "x", "n"), node("SequenceConstruct", "x n", "pair"), node("SequenceAt", "pair one", "all"), node("MatMul", "all w", "y")]
+    nodes = [
+        node("Neg", "x", "n"),
+        node("SequenceConstruct", "x n", "pair"),
+        node("SequenceAt", "pair one", "all"),
+        node("MatMul", "all w", "y"),
+    ]
     rng = np.random.default_rng(4)
-    model = onnx_models.save(tmp_path / "m.onnx", nodes, [("x", T.FLOAT, [32, 500])], [("y", T.FLOAT, [32, 3])], {"one": np.int64(1), "w": rng.normal(size=(500, 3)).astype(np.float32)})
-    words = [sys.executable, "-P", "-m", "shmbridge.cli", "compile", model, "-o", tmp_path / "m.so", "--keep", tmp_path / "kept"]
-    subprocess.run(words, check=True)  # with the generator in a process of its own, as users have it
+    model = onnx_models.save(
+        tmp_path / "m.onnx",
+        nodes,
+        [("x", T.FLOAT, [32, 500])],
+        [("y", T.FLOAT, [32, 3])],
+        {"one": np.int64(1), "w": rng.normal(size=(500, 3)).astype(np.float32)},
+    )
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "shmbridge.cli",
+        "compile",
+        model,
+        "-o",
+        tmp_path / "m.so",
+        "--keep",
+        tmp_path / "kept",
+    ]
+    subprocess.run(
+        words, check=True
+    )  # with the generator in a process of its own, as users have it
     assert "  static _Thread_local " in (tmp_path / "kept" / "model.c").read_text()
     xs = [rng.normal(size=(32, 500)).astype(np.float32) for _ in range(6)]
     right, wrong = [expected(model, x=x)[0] for x in xs], []
@@ -197,7 +271,9 @@ def test_threads_at_once(tmp_path):
     def ask(index):
         with shmbridge.connect(f"aot://{tmp_path}/m.so") as runner:
             for _ in range(200):
-                if not np.allclose(runner.evaluate({"x": xs[index]}), right[index], rtol=1e-3, atol=1e-2):
+                if not np.allclose(
+                    runner.evaluate({"x": xs[index]}), right[index], rtol=1e-3, atol=1e-2
+                ):
                     wrong.append(index)
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
@@ -211,9 +287,15 @@ def test_threads_at_once(tmp_path):
 def test_two_agents(models, tmp_path):
     model = onnx_models.two_minus(tmp_path / "two.onnx", 30)
     compile(model, "-o", tmp_path / "two.so")
-    with shmbridge.connect(f"aot://?agent.a={models}/perceptron.so&agent.b={tmp_path}/two.so") as runner:
+    with shmbridge.connect(
+        f"aot://?agent.a={models}/perceptron.so&agent.b={tmp_path}/two.so"
+    ) as runner:
         x = np.arange(30, dtype=np.float32)
-        assert np.allclose(runner.evaluate({"x": x, "agent": "a"}), expected(models / "perceptron.onnx", x=x[None])[0], rtol=1e-4)
+        assert np.allclose(
+            runner.evaluate({"x": x, "agent": "a"}),
+            expected(models / "perceptron.onnx", x=x[None])[0],
+            rtol=1e-4,
+        )
         assert runner.evaluate({"x": x, "agent": "b"}) == 0
         with pytest.raises(MismatchError, match="agents: a, b"):
             runner.evaluate({"x": x, "agent": "c"})
@@ -221,7 +303,9 @@ def test_two_agents(models, tmp_path):
 
 def test_sizes_given(tmp_path):
     nodes = [node("ArgMax", "x", "y", axis=1, keepdims=0)]
-    model = onnx_models.save(tmp_path / "m.onnx", nodes, [("x", T.FLOAT, ["n", "k"])], [("y", T.INT64, ["n"])])
+    model = onnx_models.save(
+        tmp_path / "m.onnx", nodes, [("x", T.FLOAT, ["n", "k"])], [("y", T.INT64, ["n"])]
+    )
     said = compile(model, "-o", tmp_path / "m.so", code=1)
     assert "use onnx://" in said and "--dim NAME=SIZE" in said and not (tmp_path / "m.so").exists()
     compile(model, "-o", tmp_path / "m.so", "--dim", "n=2", "--dim", "k=5")
@@ -231,14 +315,26 @@ def test_sizes_given(tmp_path):
 
 def test_what_cannot_be_compiled(tmp_path):
     def words(name, nodes, inputs, outputs, *more):
-        return compile(onnx_models.save(tmp_path / name, nodes, inputs, outputs), "-o", tmp_path / "m.so", *more, code=1)
+        return compile(
+            onnx_models.save(tmp_path / name, nodes, inputs, outputs),
+            "-o",
+            tmp_path / "m.so",
+            *more,
+            code=1,
+        )
 
-    assert "use onnx://" in words("a.onnx", [node("NonZero", "x", "y")], [("x", T.FLOAT, [9])], [("y", T.INT64, [1, "k"])])
-    assert "use onnx://" in words("b.onnx", [node("Identity", "x", "y")], [("x", T.STRING, [9])], [("y", T.STRING, [9])])
+    assert "use onnx://" in words(
+        "a.onnx", [node("NonZero", "x", "y")], [("x", T.FLOAT, [9])], [("y", T.INT64, [1, "k"])]
+    )
+    assert "use onnx://" in words(
+        "b.onnx", [node("Identity", "x", "y")], [("x", T.STRING, [9])], [("y", T.STRING, [9])]
+    )
     (tmp_path / "c.onnx").write_bytes(b"no model")
     assert "Error" in compile(tmp_path / "c.onnx", "-o", tmp_path / "m.so", code=1)
     (tmp_path / "d.bin").write_bytes(b"")
-    assert "say --from onnx|tensorflow|torch" in compile(tmp_path / "d.bin", "-o", tmp_path / "m.so", code=1)
+    assert "say --from onnx|tensorflow|torch" in compile(
+        tmp_path / "d.bin", "-o", tmp_path / "m.so", code=1
+    )
     assert "expected -o FILE" in compile(tmp_path / "c.onnx", code=2)
     assert "made by shmbridge compile" in compile("--show", tmp_path / "c.onnx", code=1)
     assert not (tmp_path / "m.so").exists()
@@ -250,21 +346,34 @@ def test_where_the_result_cannot_go_is_said_before_anything_is_compiled(tmp_path
     assert "expected a folder" in compile(model, "-o", tmp_path / "none" / "m.so", code=1)
     assert "expected a folder" in compile(model, "--weights", tmp_path / "none" / "m.bin", code=1)
     assert "would be overwritten" in compile(model, "-o", model, code=1)
-    assert "would be overwritten" in compile(model, "-o", tmp_path / "m.so", "--weights", model, code=1)
-    assert "different files" in compile(model, "-o", tmp_path / "m.so", "--weights", tmp_path / "m.so", code=1)
+    assert "would be overwritten" in compile(
+        model, "-o", tmp_path / "m.so", "--weights", model, code=1
+    )
+    assert "different files" in compile(
+        model, "-o", tmp_path / "m.so", "--weights", tmp_path / "m.so", code=1
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"] and model.read_bytes() == before
 
 
 def test_an_option_that_is_for_other_models_is_refused(tmp_path):
     model = onnx_models.two_minus(tmp_path / "m.onnx")
-    assert "--signature is for SavedModels" in compile(model, "-o", tmp_path / "m.so", "--signature", "s", code=2)
+    assert "--signature is for SavedModels" in compile(
+        model, "-o", tmp_path / "m.so", "--signature", "s", code=2
+    )
     (tmp_path / "m.pt2").write_bytes(b"")
-    assert "--dim is for" in compile(tmp_path / "m.pt2", "-o", tmp_path / "m.so", "--dim", "n=2", code=2)
+    assert "--dim is for" in compile(
+        tmp_path / "m.pt2", "-o", tmp_path / "m.so", "--dim", "n=2", code=2
+    )
 
 
 def test_a_model_too_large_to_be_asked_is_not_checked(tmp_path):
     n = 1 << 21
-    model = onnx_models.save(tmp_path / "m.onnx", [node("ReduceMax", "x", "y", keepdims=0)], [("x", T.FLOAT, [n, n])], [("y", T.FLOAT, [])])
+    model = onnx_models.save(
+        tmp_path / "m.onnx",
+        [node("ReduceMax", "x", "y", keepdims=0)],
+        [("x", T.FLOAT, [n, n])],
+        [("y", T.FLOAT, [])],
+    )
     assert "not checked: " in compile(model, "-o", tmp_path / "m.so")
 
 
@@ -309,13 +418,17 @@ def test_a_model_that_differs_is_not_kept(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing(number, tmp_path):
-    (tmp_path / "cc").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid && mv {tmp_path}/pid {tmp_path}/started\nexec sleep 60\n")
+    (tmp_path / "cc").write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/pid && mv {tmp_path}/pid {tmp_path}/started\nexec sleep 60\n"
+    )
     (tmp_path / "cc").chmod(0o755)
     (tmp_path / "tmp").mkdir()
     model = onnx_models.two_minus(tmp_path / "m.onnx")
     words = [sys.executable, "-P", "-m", "shmbridge.cli", "compile", model, "-o", tmp_path / "m.so"]
     where = {**os.environ, "CC": str(tmp_path / "cc"), "TMPDIR": str(tmp_path / "tmp")}
-    with subprocess.Popen(words, env=where, start_new_session=True, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        words, env=where, start_new_session=True, stderr=subprocess.PIPE
+    ) as process:
         until = time.monotonic() + 60
         while not (tmp_path / "started").exists() and time.monotonic() < until:
             time.sleep(0.02)
@@ -330,13 +443,32 @@ def test_the_model_by_hand(tmp_path):
     """examples/c/model.c, as its comment says to build it."""
     library = tmp_path / "model.so"
     source = _config.examples() / "c" / "model.c"
-    words = ["cc", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-shared", "-fPIC", str(source), *_config.cflags().split(), "-o", str(library)]
+    words = [
+        "cc",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        str(source),
+        *_config.cflags().split(),
+        "-o",
+        str(library),
+    ]
     subprocess.run(words, check=True)
     features = np.zeros(16, np.float32)
     features[1] = 10
     (tmp_path / "limit").write_text("12\n")
-    with shmbridge.connect(f"aot://{library}") as plain, shmbridge.connect(f"aot://{library}?weights={tmp_path}/limit") as other:
-        assert (plain.evaluate({"features": features, "function": "f"}), other.evaluate({"features": features})) == (0, 1)
+    with (
+        shmbridge.connect(f"aot://{library}") as plain,
+        shmbridge.connect(f"aot://{library}?weights={tmp_path}/limit") as other,
+    ):
+        assert (
+            plain.evaluate({"features": features, "function": "f"}),
+            other.evaluate({"features": features}),
+        ) == (0, 1)
     with pytest.raises(InvalidError, match="expected a file with a number"):
         shmbridge.connect(f"aot://{library}?weights={library}")
     assert compile("--show", library) == "input  features: float32[16]\noutput inline: int64[]\n"
@@ -347,10 +479,22 @@ def test_files_that_are_no_model(tmp_path, monkeypatch):
     library = Path(ctypes.util.find_library("m") or "libm.so.6").name
     text = tmp_path / "text.so"
     text.write_text("no library")
-    system = next(Path(line.split()[-1]) for line in Path("/proc/self/maps").read_text().splitlines() if "libc.so" in line or "libc-" in line)
+    system = next(
+        Path(line.split()[-1])
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "libc.so" in line or "libc-" in line
+    )
     foreign = bytearray(system.read_bytes())
-    foreign[18:20] = b"\x2a\x00" if foreign[18:20] != b"\x2a\x00" else b"\x3e\x00"  # e_machine: a SuperH
+    foreign[18:20] = (
+        b"\x2a\x00" if foreign[18:20] != b"\x2a\x00" else b"\x3e\x00"
+    )  # e_machine: a SuperH
     (tmp_path / "foreign.so").write_bytes(foreign)
-    for name, why in (("gone.so", "No such file"), (library, "No such file"), ("text.so", "ELF header|too short"), ("foreign.so", "expected a library for this processor"), (str(system), "exports shmb_model_entry")):
+    for name, why in (
+        ("gone.so", "No such file"),
+        (library, "No such file"),
+        ("text.so", "ELF header|too short"),
+        ("foreign.so", "expected a library for this processor"),
+        (str(system), "exports shmb_model_entry"),
+    ):
         with pytest.raises(InvalidError, match=why):
             shmbridge.connect(f"aot://{name}")

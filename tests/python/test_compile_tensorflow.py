@@ -24,17 +24,29 @@ def saved(tmp_path_factory):
             self.w = tf.Variable(random.normal(size=(60, 200)).astype(np.float32))
             self.v = tf.Variable(random.normal(size=(200, 64)).astype(np.float32))
 
-        @tf.function(input_signature=[tf.TensorSpec([None, 60], tf.float32, name="x"), tf.TensorSpec([3], tf.int64, name="n")])
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None, 60], tf.float32, name="x"),
+                tf.TensorSpec([3], tf.int64, name="n"),
+            ]
+        )
         def score(self, x, n):
             y = tf.nn.softmax(tf.nn.relu(x @ self.w) @ self.v)
-            return {"y": y, "best": tf.argmax(y, 1), "n/double": 2 * n, "turned": tf.matmul(y, y, transpose_b=True)}
+            return {
+                "y": y,
+                "best": tf.argmax(y, 1),
+                "n/double": 2 * n,
+                "turned": tf.matmul(y, y, transpose_b=True),
+            }
 
         @tf.function(input_signature=[tf.TensorSpec([9], tf.float32, name="x")])
         def ordered(self, x):
             return {"y": tf.sort(x)}
 
     model, folder = Model(), tmp_path_factory.mktemp("saved")
-    tf.saved_model.save(model, str(folder), signatures={"serving_default": model.score, "ordered": model.ordered})
+    tf.saved_model.save(
+        model, str(folder), signatures={"serving_default": model.score, "ordered": model.ordered}
+    )
     return folder
 
 
@@ -44,7 +56,11 @@ def test_a_saved_model(saved, tmp_path):
     said = compile(saved, "-o", library, "--dim", "x:0=40")
     assert "checked: differs from TensorFlow by" in said
     shown = compile("--show", library)
-    assert "by XLA of TensorFlow" in shown and "input  x: float32[40,60]" in shown and "output n/double: int64[3]" in shown
+    assert (
+        "by XLA of TensorFlow" in shown
+        and "input  x: float32[40,60]" in shown
+        and "output n/double: int64[3]" in shown
+    )
     loaded = tf.saved_model.load(str(saved)).signatures["serving_default"]
     x, n = np.random.default_rng(1).normal(size=(40, 60)).astype(np.float32), np.arange(3)
     right = loaded(x=tf.constant(x), n=tf.constant(n))
@@ -55,15 +71,21 @@ def test_a_saved_model(saved, tmp_path):
                 np.testing.assert_allclose(value, right[name].numpy(), rtol=1e-3, atol=1e-5)
     with pytest.raises(InvalidError, match="weights are inside"):
         shmbridge.connect(f"aot://{library}?weights=x")
-    needed = subprocess.run(["readelf", "-d", library], stdout=subprocess.PIPE, text=True, check=True).stdout
+    needed = subprocess.run(
+        ["readelf", "-d", library], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
     assert "tensorflow" not in needed and "absl" not in needed
 
 
 def test_what_cannot_be_compiled(saved, tmp_path):
     library = tmp_path / "m.so"
-    assert "sort_lib of XLA's runtime" in compile(saved, "-o", library, "--signature", "ordered", code=1)
+    assert "sort_lib of XLA's runtime" in compile(
+        saved, "-o", library, "--signature", "ordered", code=1
+    )
     assert "expected one of" in compile(saved, "-o", library, "--signature", "none", code=1)
-    assert "leave --weights out" in compile(saved, "-o", library, "--weights", tmp_path / "w", code=1)
+    assert "leave --weights out" in compile(
+        saved, "-o", library, "--weights", tmp_path / "w", code=1
+    )
     assert os.listdir(tmp_path) == []
 
 

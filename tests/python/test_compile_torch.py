@@ -25,12 +25,20 @@ def test_an_export(tmp_path):
     torch.manual_seed(0)
     model = Model().eval()
     batch = torch.export.Dim("batch", min=2, max=64)
-    program = torch.export.export(model, (torch.zeros(3, 30), torch.zeros(5, dtype=torch.int16)), dynamic_shapes={"x": {0: batch}, "n": None})
+    program = torch.export.export(
+        model,
+        (torch.zeros(3, 30), torch.zeros(5, dtype=torch.int16)),
+        dynamic_shapes={"x": {0: batch}, "n": None},
+    )
     torch.export.save(program, tmp_path / "m.pt2")
     said = compile(tmp_path / "m.pt2", "-o", tmp_path / "m.so")
     assert "PyTorch" in said
     shown = compile("--show", tmp_path / "m.so")
-    assert "input  x: float32[?,30]" in shown and "output turned: float32[4,?]" in shown and "output n: int16[5]" in shown
+    assert (
+        "input  x: float32[?,30]" in shown
+        and "output turned: float32[4,?]" in shown
+        and "output n: int16[5]" in shown
+    )
     with shmbridge.connect(f"aot://{tmp_path}/m.so") as runner:
         for size in (2, 9, 64, 3):
             x, n = torch.randn(size, 30), torch.arange(5, dtype=torch.int16)
@@ -46,4 +54,6 @@ def test_an_export(tmp_path):
 
 def test_a_file_that_is_no_export(tmp_path):
     (tmp_path / "m.pt2").write_bytes(b"junk")
-    assert "expected what torch.export.save writes" in compile(tmp_path / "m.pt2", "-o", tmp_path / "m.so", code=1)
+    assert "expected what torch.export.save writes" in compile(
+        tmp_path / "m.pt2", "-o", tmp_path / "m.so", code=1
+    )

@@ -92,7 +92,8 @@ def url(tmp_path):
     """url("double"): that function of MODEL."""
     (tmp_path / "its_model.py").write_text(MODEL)
     return lambda function, **options: (
-        f"python://its_model:{function}?path={tmp_path}" + "".join(f"&{k}={v}" for k, v in options.items())
+        f"python://its_model:{function}?path={tmp_path}"
+        + "".join(f"&{k}={v}" for k, v in options.items())
     )
 
 
@@ -108,7 +109,12 @@ def run(request, programs, embedding):
     def run(*words, status=0, **environment):
         environment = {"SHMBRIDGE_PYTHON_LIBRARY": str(embedding), **environment}
         done = subprocess.run(
-            [programs[request.param], *words], env=environment, cwd="/", capture_output=True, text=True, timeout=60
+            [programs[request.param], *words],
+            env=environment,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
         return done
@@ -163,13 +169,22 @@ def test_signals_and_locale_stay_the_programs(run, url):
 
 @pytest.mark.parametrize("way", ["by its URL", "linked"])
 def test_a_plugin_that_was_loaded_locally_has_numpy(way, programs, embedding, url, tmp_path):
-    libs = [embedding, f"-Wl,-rpath,{embedding.parent}"] if way == "linked" else shlex.split(_config.libs())
+    libs = (
+        [embedding, f"-Wl,-rpath,{embedding.parent}"]
+        if way == "linked"
+        else shlex.split(_config.libs())
+    )
     flags = ["-shared", "-fPIC", "-D_GNU_SOURCE", "-pthread", *shlex.split(_config.cflags())]
     subprocess.run(["cc", *flags, SOURCE, "-o", tmp_path / "plugin.so", *libs], check=True)
     (tmp_path / "host.c").write_text(LOADER)
     subprocess.run(["cc", tmp_path / "host.c", "-o", tmp_path / "host", "-ldl"], check=True)
     environment = {"SHMBRIDGE_PYTHON_LIBRARY": str(embedding)}
-    subprocess.run([tmp_path / "host", tmp_path / "plugin.so", url("double")], env=environment, check=True, timeout=60)
+    subprocess.run(
+        [tmp_path / "host", tmp_path / "plugin.so", url("double")],
+        env=environment,
+        check=True,
+        timeout=60,
+    )
 
 
 LOADER = """
@@ -183,7 +198,9 @@ int main(int count, char **words) {
 """
 
 
-def test_a_plugin_of_a_python_program_uses_the_python_that_runs(python, embedding, url, monkeypatch):
+def test_a_plugin_of_a_python_program_uses_the_python_that_runs(
+    python, embedding, url, monkeypatch
+):
     monkeypatch.setenv("SHMBRIDGE_PYTHON_LIBRARY", str(embedding))
     program = python(
         """
@@ -206,7 +223,9 @@ def test_a_plugin_of_a_python_program_uses_the_python_that_runs(python, embeddin
 
 def test_it_exports_what_is_declared_and_nothing_else(embedding):
     def exported(library):
-        listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            ["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True
+        )
         return {line.split()[-1].partition("@")[0] for line in listed.stdout.splitlines()}
 
     assert exported(embedding) == exported(_config.prefix() / "lib" / "libshmbridge.so")
@@ -220,9 +239,15 @@ def open_errors(runners, embedding):
     """open_errors(url, library, **environment): what both programs' opens say."""
 
     def opened(way, url, library, environment):
-        program = ScriptedRunner(runners[way], env={"SHMBRIDGE_PYTHON_LIBRARY": str(library), **environment}, stderr=-3)
+        program = ScriptedRunner(
+            runners[way], env={"SHMBRIDGE_PYTHON_LIBRARY": str(library), **environment}, stderr=-3
+        )
         with program:
-            answers = program.do("open", url), program.do("feature x 11 1 2 0000803f00000040"), program.do("i64")
+            answers = (
+                program.do("open", url),
+                program.do("feature x 11 1 2 0000803f00000040"),
+                program.do("i64"),
+            )
             program.stdin.close()
             assert program.wait(20) == 0
         assert answers[0] == answers[2], answers  # the open's error is the evaluate's
@@ -231,7 +256,11 @@ def open_errors(runners, embedding):
     def both(url, library=embedding, linked=True, **environment):
         found = [opened("by its URL", url, library, environment)]
         if linked:
-            found.append(opened("linked", url, library, {**environment, "LD_LIBRARY_PATH": str(library.parent)}))
+            found.append(
+                opened(
+                    "linked", url, library, {**environment, "LD_LIBRARY_PATH": str(library.parent)}
+                )
+            )
         return found
 
     return both
@@ -248,34 +277,51 @@ def test_a_wrong_home_is_an_error(open_errors, url):
 
 def test_a_python_without_the_package_is_an_error(open_errors, url, tmp_path):
     venv.create(tmp_path / "empty")
-    library = build(tmp_path / "libshmbridge-python.so", executable=str(tmp_path / "empty" / "bin" / "python"))
+    library = build(
+        tmp_path / "libshmbridge-python.so", executable=str(tmp_path / "empty" / "bin" / "python")
+    )
     (answer,) = open_errors(url("double"), library, linked=False)
-    assert unsupported(answer) and f"{tmp_path}/empty/bin/python started, but: No module named" in answer, answer
+    assert (
+        unsupported(answer)
+        and f"{tmp_path}/empty/bin/python started, but: No module named" in answer
+    ), answer
 
 
 def test_a_library_for_another_version_is_an_error(open_errors, url, tmp_path):
     library = build(tmp_path / "libshmbridge-python.so", version="9.9.9")
     (answer,) = open_errors(url("double"), library, linked=False)
-    assert unsupported(answer) and "is of version 9.9.9" in answer and "shmbridge embed" in answer, answer
+    assert (
+        unsupported(answer) and "is of version 9.9.9" in answer and "shmbridge embed" in answer
+    ), answer
     code = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).shmb_open(b'x', None, ctypes.byref(ctypes.c_void_p())))"
-    program = subprocess.run([sys.executable, "-c", code, library], stdout=subprocess.PIPE, text=True)
+    program = subprocess.run(
+        [sys.executable, "-c", code, library], stdout=subprocess.PIPE, text=True
+    )
     assert program.stdout == f"{UnsupportedError.status}\n"
 
 
 def test_a_library_that_is_not_there_is_an_error_that_says_how_to_have_it(open_errors, tmp_path):
     (answer,) = open_errors("pigeon://coop", tmp_path / "none.so", linked=False)
-    assert unsupported(answer) and 'no runner for "pigeon://"' in answer and "shmbridge embed" in answer, answer
+    assert (
+        unsupported(answer)
+        and 'no runner for "pigeon://"' in answer
+        and "shmbridge embed" in answer
+    ), answer
     assert f"{tmp_path}/none.so" in answer, answer
 
 
 def test_the_library_itself_in_its_place_is_an_error(open_errors, url):
-    (answer,) = open_errors(url("double"), _config.prefix() / "lib" / "libshmbridge.so", linked=False)
+    (answer,) = open_errors(
+        url("double"), _config.prefix() / "lib" / "libshmbridge.so", linked=False
+    )
     assert unsupported(answer) and "shmbridge embed" in answer, answer
 
 
 def test_a_scheme_that_python_lacks_too_is_an_error(open_errors):
     for answer in open_errors("pigeon://coop"):
-        assert unsupported(answer) and 'no runner for "pigeon://"' in answer and "python://" in answer, answer
+        assert (
+            unsupported(answer) and 'no runner for "pigeon://"' in answer and "python://" in answer
+        ), answer
 
 
 @pytest.mark.parametrize("place", ["its_model:nothing", "its_model", "no_such_module:f", ":f"])
@@ -304,7 +350,9 @@ def test_what_is_no_advice_is_an_error(c_runner, url, function, says):
 def test_a_model_that_hangs_is_left_at_the_deadline(c_runner, url):
     runner = c_runner(url("hangs", deadline=0.05))
     for _ in range(2):
-        assert ask(runner).startswith(f"{DeadlineError.status} no advice within the deadline of 0.05 s")
+        assert ask(runner).startswith(
+            f"{DeadlineError.status} no advice within the deadline of 0.05 s"
+        )
 
 
 def test_a_late_answer_is_dropped(c_runner, url, tmp_path):
@@ -370,13 +418,16 @@ def test_ctrl_c_is_the_programs(programs, embedding, url):
 
 
 @pytest.mark.parametrize(
-    "test", ["failed_open_accepts_every_call", "null_runner", "plugin_runner_ends", "register_runner"]
+    "test",
+    ["failed_open_accepts_every_call", "null_runner", "plugin_runner_ends", "register_runner"],
 )
 def test_a_test_of_the_c_library_passes_with_this_one(test, embedding, tmp_path):
     internal = [f"-I{_config.prefix() / 'src'}", f"-I{TESTS / 'c'}"]
     flags = ["-D_GNU_SOURCE", "-pthread", *shlex.split(_config.cflags()), *internal]
     libs = [embedding, f"-Wl,-rpath,{embedding.parent}", "-lm"]
-    subprocess.run(["cc", *flags, TESTS / "c" / f"test_{test}.c", "-o", tmp_path / test, *libs], check=True)
+    subprocess.run(
+        ["cc", *flags, TESTS / "c" / f"test_{test}.c", "-o", tmp_path / test, *libs], check=True
+    )
     subprocess.run([tmp_path / test], check=True, timeout=60)
 
 
@@ -396,7 +447,9 @@ def test_the_command_says_where_it_is(tmp_path):
 
 def test_a_place_that_is_not_writable_is_an_error(tmp_path):
     done = embed("-o", tmp_path / "none" / "library.so")
-    assert done.returncode == 1 and "-o FILE" in done.stderr and len(done.stderr.splitlines()) == 1, done
+    assert (
+        done.returncode == 1 and "-o FILE" in done.stderr and len(done.stderr.splitlines()) == 1
+    ), done
 
 
 def test_a_compiler_that_is_not_there_is_an_error(monkeypatch):
@@ -406,7 +459,9 @@ def test_a_compiler_that_is_not_there_is_an_error(monkeypatch):
 
 
 def test_a_python_without_shared_library_or_headers_is_an_error(monkeypatch):
-    monkeypatch.setattr(sysconfig, "get_config_var", {"INCLUDEPY": sysconfig.get_config_var("INCLUDEPY")}.get)
+    monkeypatch.setattr(
+        sysconfig, "get_config_var", {"INCLUDEPY": sysconfig.get_config_var("INCLUDEPY")}.get
+    )
     with pytest.raises(UnsupportedError, match="no shared library"):
         build()
     monkeypatch.setattr(sysconfig, "get_config_var", {"INCLUDEPY": "/nowhere"}.get)

@@ -97,7 +97,9 @@ def test_every_call_on_an_inherited_handle_says_what_to_do(bridge, shm_files):
 
     def asks():
         for _ in range(2):
-            with pytest.raises(ForkedError, match="inherited through fork: open another in the child"):
+            with pytest.raises(
+                ForkedError, match="inherited through fork: open another in the child"
+            ):
                 runner.evaluate({"x": 1})
         runner.close()
         return True
@@ -106,7 +108,9 @@ def test_every_call_on_an_inherited_handle_says_what_to_do(bridge, shm_files):
     assert len(shm_files()) == 18
 
 
-@pytest.mark.parametrize("how", ["nothing", "close", "del", "gc", "exit", "sys.exit", "with", "kill"])
+@pytest.mark.parametrize(
+    "how", ["nothing", "close", "del", "gc", "exit", "sys.exit", "with", "kill"]
+)
 def test_however_a_child_ends_nothing_is_removed(bridge, shm_files, how):
     host, runner, request, asking = bridge
     array = request["x"]
@@ -183,13 +187,17 @@ ENDS = """
 
 
 @pytest.mark.parametrize("how", ["shutdown", "os._exit", "multiprocessing", "a pool"])
-def test_a_childs_whole_interpreter_ends_and_nothing_is_removed(name, python, tmp_path, how, shm_files):
+def test_a_childs_whole_interpreter_ends_and_nothing_is_removed(
+    name, python, tmp_path, how, shm_files
+):
     """And the parent, which never closes its host, leaves nothing when it ends."""
     import textwrap
 
     script = tmp_path / "ends.py"
     script.write_text(textwrap.dedent(ENDS))
-    done = subprocess.run([sys.executable, script, name, how], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, script, name, how], capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stdout) == (0, "18\ndone\n"), done.stderr
     assert not shm_files()
 

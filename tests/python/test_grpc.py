@@ -113,7 +113,9 @@ def joined(request, serving):
                 return host, stack.enter_context(connect(host.url + query))
             address = f"grpc://127.0.0.1:{free_port()}"
             host = serving(model, f"{address}?role=client", **options)
-            return host, stack.enter_context(connect(f"{address}?role=server{query.replace('?', '&')}"))
+            return host, stack.enter_context(
+                connect(f"{address}?role=server{query.replace('?', '&')}")
+            )
 
         yield join
 
@@ -130,7 +132,9 @@ def same(found, sent):
     if isinstance(sent, Ragged):
         return same(found.values, sent.values) and list(found.offsets) == list(sent.offsets)
     if isinstance(sent, np.ndarray):
-        return found.dtype == sent.dtype and found.shape == sent.shape and bool(np.all(found == sent))
+        return (
+            found.dtype == sent.dtype and found.shape == sent.shape and bool(np.all(found == sent))
+        )
     return found == sent
 
 
@@ -196,7 +200,11 @@ def test_a_question_that_is_let_go_is_dropped(in_thread):
 
 
 def test_the_hosts_specs_are_kept(serving):
-    host = serving(lambda request: 1, features=[TensorSpec("x", np.float32, (2,))], advice=[TensorSpec("a", np.int32)])
+    host = serving(
+        lambda request: 1,
+        features=[TensorSpec("x", np.float32, (2,))],
+        advice=[TensorSpec("a", np.int32)],
+    )
     with connect(host.url) as runner, pytest.raises(MismatchError, match="expects x"):
         runner.evaluate({"x": 1})
 
@@ -243,14 +251,19 @@ def test_many_compilers_share_one_port(serving, in_thread):
             return [runner.evaluate({"x": i * 100 + k}) for k in range(20)]
 
     calls = [in_thread(ask, i) for i in range(8)]
-    assert [call.result() for call in calls] == [[i * 100 + k + 1 for k in range(20)] for i in range(8)]
+    assert [call.result() for call in calls] == [
+        [i * 100 + k + 1 for k in range(20)] for i in range(8)
+    ]
     until(lambda: host.runners == 0)
 
 
 def test_a_trainer_calls_several_compilers(serving):
     ports = [free_port() for _ in range(3)]
     urls = [f"grpc://127.0.0.1:{port}?role=server" for port in ports]
-    host = serving(lambda request: request["x"] * 2, f"grpc://{','.join(f'127.0.0.1:{port}' for port in ports)}?role=client")
+    host = serving(
+        lambda request: request["x"] * 2,
+        f"grpc://{','.join(f'127.0.0.1:{port}' for port in ports)}?role=client",
+    )
     with connect(urls[0]) as a, connect(urls[2]) as c:
         until(lambda: host.runners == 2)
         assert a.evaluate({"x": 1}) == 2 and c.evaluate({"x": 3}) == 6
@@ -283,7 +296,9 @@ def test_when_all_channels_are_taken_a_runner_is_told_so(serving):
 
 
 def test_what_is_too_large_is_named_with_its_limit(joined):
-    _, runner = joined(lambda request: np.zeros(int(request["n"])), request_bytes=4096, advice_bytes=4096)
+    _, runner = joined(
+        lambda request: np.zeros(int(request["n"])), request_bytes=4096, advice_bytes=4096
+    )
     with pytest.raises(TooLargeError, match="request_bytes"):
         runner.evaluate({"x": np.zeros(5000)})
     with pytest.raises(TooLargeError, match="advice_bytes"):
@@ -556,7 +571,9 @@ def test_training_goes_on_when_the_trainer_is_killed_and_another_calls(python):
 @pytest.mark.parametrize("role", ["host serves", "compiler serves"])
 def test_with_retries_a_question_outlives_its_host(role, python, in_thread):
     url = f"grpc://127.0.0.1:{free_port()}"
-    host, runner = (url, url) if role == "host serves" else (f"{url}?role=client", f"{url}?role=server")
+    host, runner = (
+        (url, url) if role == "host serves" else (f"{url}?role=client", f"{url}?role=server")
+    )
     first = python(SERVE, host)
     assert first.line() == host
 
@@ -661,11 +678,33 @@ def certificates(tmp_path_factory):
 
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     for name in ("ca", "other"):
-        openssl("req", "-x509", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+        openssl(
+            "req",
+            "-x509",
+            *key,
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.pem",
+        )
     (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
     for name in ("server", "client"):
-        openssl("req", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
+        openssl(
+            "req", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr"
+        )
+        signed = [
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            "names",
+        ]
         openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
     return folder
 
@@ -686,7 +725,9 @@ def test_tls_lets_in_who_trusts_the_server(serving, certificates):
 
 
 def test_mutual_tls_lets_in_whom_the_server_trusts(serving, certificates):
-    host = serving(lambda request: 1, f"{ANY}?{pair(certificates, 'server')}&ca={certificates}/ca.pem")
+    host = serving(
+        lambda request: 1, f"{ANY}?{pair(certificates, 'server')}&ca={certificates}/ca.pem"
+    )
     trusting = f"{host.url}?ca={certificates}/ca.pem"
     with connect(f"{trusting}&{pair(certificates, 'client')}") as runner:
         assert runner.evaluate({"x": 1}) == 1
@@ -733,7 +774,9 @@ def tuner(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuner")
     (folder / "tuner.proto").write_text(textwrap.dedent(USER))
     try:
-        subprocess.run(["protoc", f"-I{folder}", f"--python_out={folder}", "tuner.proto"], check=True)
+        subprocess.run(
+            ["protoc", f"-I{folder}", f"--python_out={folder}", "tuner.proto"], check=True
+        )
     except FileNotFoundError:
         pytest.skip("needs protoc")
     sys.path.insert(0, str(folder))
@@ -795,14 +838,19 @@ def test_a_users_program_without_shmbridge_asks_and_answers(serving, tuner, in_t
         assert decide(tuner.Observation(costs=[1, 2], function="f"), timeout=10).unroll == 4
         with pytest.raises(grpc.RpcError) as caught:
             decide(tuner.Observation(function="fail"), timeout=10)
-        assert caught.value.code() == grpc.StatusCode.UNKNOWN and caught.value.details() == "ValueError: naïve"
+        assert (
+            caught.value.code() == grpc.StatusCode.UNKNOWN
+            and caught.value.details() == "ValueError: naïve"
+        )
 
     address = f"127.0.0.1:{free_port()}"
 
     def train():
         with grpc.insecure_channel(address) as channel:
             ask = channel.unary_unary(
-                "/tuner.Worker/getObservation", tuner.Decision.SerializeToString, tuner.Observation.FromString
+                "/tuner.Worker/getObservation",
+                tuner.Decision.SerializeToString,
+                tuner.Observation.FromString,
             )
             seen = ask(tuner.Decision(), timeout=20, wait_for_ready=True)
             with contextlib.suppress(grpc.RpcError):

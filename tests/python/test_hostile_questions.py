@@ -13,7 +13,9 @@ from shmbridge import tensor
 from shmbridge._native import ffi, lib
 
 
-def asked(host: shmbridge.Host, features: dict[str, object], errors: list[Exception]) -> threading.Thread:
+def asked(
+    host: shmbridge.Host, features: dict[str, object], errors: list[Exception]
+) -> threading.Thread:
     """A runner in a thread that asks once."""
 
     def ask() -> None:
@@ -33,7 +35,10 @@ def test_a_list_cannot_be_read_once_its_runner_has_gone(name):
         errors: list[Exception] = []
 
         def give_up() -> None:
-            with shmbridge.connect(host.url, deadline=0.05) as runner, pytest.raises(shmbridge.DeadlineError):
+            with (
+                shmbridge.connect(host.url, deadline=0.05) as runner,
+                pytest.raises(shmbridge.DeadlineError),
+            ):
                 runner.evaluate({"rows": [[1, 2], [3]], "x": np.arange(3)})
 
         thread = threading.Thread(target=give_up)
@@ -53,7 +58,11 @@ def test_a_list_cannot_be_read_once_its_runner_has_gone(name):
 
 def test_a_dtype_that_this_python_lacks_is_an_error_of_the_one_who_reads_it(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    monkeypatch.setattr(tensor, "DTYPE_OF_CODE", {k: v for k, v in tensor.DTYPE_OF_CODE.items() if k != lib.SHMB_BFLOAT16})
+    monkeypatch.setattr(
+        tensor,
+        "DTYPE_OF_CODE",
+        {k: v for k, v in tensor.DTYPE_OF_CODE.items() if k != lib.SHMB_BFLOAT16},
+    )
     with shmbridge.Host(name) as host:
         texts: list[str] = []
 
@@ -79,7 +88,9 @@ class Unprintable(Exception):
         raise RuntimeError("no text")
 
 
-@pytest.mark.parametrize("error", [OSError("model-\udcff.onnx"), Unprintable()], ids=["lone surrogate", "unprintable"])
+@pytest.mark.parametrize(
+    "error", [OSError("model-\udcff.onnx"), Unprintable()], ids=["lone surrogate", "unprintable"]
+)
 def test_any_error_of_a_model_reaches_the_runner(name, error):
     def model(_request: object) -> int:
         raise error
@@ -121,7 +132,8 @@ def test_a_second_reply_on_a_channel_does_not_spoil_one_that_is_being_built(name
             assert lib.shmb_host_reply_begin(host._h, current._key) == 0
             assert lib.shmb_host_reply_i64(host._h, late._key, False, 7) == lib.SHMB_INVALID
             tensor.write_field(
-                lambda *a: lib.shmb_host_reply_add(host._h, current._key, *a), tensor.as_field("advice", np.arange(3))
+                lambda *a: lib.shmb_host_reply_add(host._h, current._key, *a),
+                tensor.as_field("advice", np.arange(3)),
             )
             assert lib.shmb_host_reply_send(host._h, current._key, False) == 0
         current._open = False

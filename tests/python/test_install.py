@@ -16,7 +16,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CDEF = ROOT / "cdef"
-VERSION = ".".join(re.findall(r"SHMB_VERSION_\w+ = (\d+)", (CDEF / "include/shmbridge.cdef").read_text()))
+VERSION = ".".join(
+    re.findall(r"SHMB_VERSION_\w+ = (\d+)", (CDEF / "include/shmbridge.cdef").read_text())
+)
 PROGRAM = """
 #include <shmbridge.h>
 #include <stdio.h>
@@ -29,7 +31,9 @@ pytestmark = pytest.mark.slow
 def run(*command: str | Path, check: bool = True, **environment: str) -> str:
     """What the command prints, errors included; fails with that text when the command fails."""
     env = {**os.environ, **environment}
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     assert not check or done.returncode == 0, f"{shlex.join(map(str, command))}:\n{done.stdout}"
     return done.stdout
 
@@ -124,7 +128,10 @@ def test_the_wheel_holds_the_c_library_and_no_links(wheel: Path) -> None:
         names = set(archive.namelist())
     wanted = ["py.typed", "include/shmbridge.h", "include/shmbridge.hpp", "include/shmbridge.cdef"]
     wanted += ["lib/libshmbridge.a", "lib/libshmbridge.so", "lib/pkgconfig/shmbridge.pc"]
-    wanted += [f"lib/cmake/shmbridge/shmbridge-{part}.cmake" for part in ("config", "config-version", "targets")]
+    wanted += [
+        f"lib/cmake/shmbridge/shmbridge-{part}.cmake"
+        for part in ("config", "config-version", "targets")
+    ]
     assert {f"shmbridge/{name}" for name in wanted} <= names
     assert not [name for name in names if not name.startswith(("shmbridge/", "shmbridge-"))]
     libraries = {name for name in names if ".so" in name and not name.endswith(".abi3.so")}
@@ -142,10 +149,14 @@ def test_auditwheel_passes_a_policy_no_newer_than_this_glibc(wheel: Path, tmp_pa
     (repaired,) = tmp_path.glob("*.whl")
     assert "manylinux" in repaired.name
     with zipfile.ZipFile(repaired) as archive:
-        assert not [name for name in archive.namelist() if ".libs/" in name], "a library from outside had to be added"
+        assert not [name for name in archive.namelist() if ".libs/" in name], (
+            "a library from outside had to be added"
+        )
 
 
-def test_the_shared_library_exports_the_declared_functions_and_nothing_else(installed: Path) -> None:
+def test_the_shared_library_exports_the_declared_functions_and_nothing_else(
+    installed: Path,
+) -> None:
     assert exported(installed / "shmbridge/lib/libshmbridge.so") == declared()
 
 
@@ -161,21 +172,27 @@ def test_the_library_runs_no_code_when_it_is_loaded(prefix: Path) -> None:
 
 
 def test_the_extensions_export_their_initialisers_alone(installed: Path) -> None:
-    extensions = {file.name.partition(".")[0]: file for file in (installed / "shmbridge").glob("*.so")}
+    extensions = {
+        file.name.partition(".")[0]: file for file in (installed / "shmbridge").glob("*.so")
+    }
     assert "_native" in extensions
     for name, file in extensions.items():
         assert exported(file) == {f"PyInit_{name}"}
 
 
 def test_config_flags_build_a_program_that_starts(installed: Path, program: Path) -> None:
-    cflags, libs = (run(installed / "bin/shmbridge", "config", what, PYTHONPATH=str(installed))
-                    for what in ("--cflags", "--libs"))
+    cflags, libs = (
+        run(installed / "bin/shmbridge", "config", what, PYTHONPATH=str(installed))
+        for what in ("--cflags", "--libs")
+    )
     assert with_flags(program, cflags, libs) == VERSION
 
 
 def test_config_is_right_in_an_editable_install(editable: Path, program: Path) -> None:
-    cflags, libs, cmakedir, prefix = (run(editable / "shmbridge", "config", what).strip()
-                                      for what in ("--cflags", "--libs", "--cmakedir", "--prefix"))
+    cflags, libs, cmakedir, prefix = (
+        run(editable / "shmbridge", "config", what).strip()
+        for what in ("--cflags", "--libs", "--cmakedir", "--prefix")
+    )
     assert Path(prefix, "include/shmbridge.h").is_file()
     assert Path(cmakedir, "shmbridge-config.cmake").is_file()
     assert str(editable.parent) in prefix
@@ -194,9 +211,19 @@ def test_pkg_config_flags_build_a_program_that_starts(installed: Path, program: 
 
 @pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
 def test_find_package_finds_the_wheels_library(installed: Path, program: Path, target: str) -> None:
-    cmakedir = run(installed / "bin/shmbridge", "config", "--cmakedir", PYTHONPATH=str(installed)).strip()
+    cmakedir = run(
+        installed / "bin/shmbridge", "config", "--cmakedir", PYTHONPATH=str(installed)
+    ).strip()
     minor = VERSION.rpartition(".")[0]
-    assert with_cmake(program, f"find_package(shmbridge {minor} REQUIRED)", target, f"-Dshmbridge_DIR={cmakedir}") == VERSION
+    assert (
+        with_cmake(
+            program,
+            f"find_package(shmbridge {minor} REQUIRED)",
+            target,
+            f"-Dshmbridge_DIR={cmakedir}",
+        )
+        == VERSION
+    )
 
 
 @pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
@@ -204,16 +231,28 @@ def test_find_package_finds_a_library_whose_prefix_has_moved(
     prefix: Path, program: Path, tmp_path: Path, target: str
 ) -> None:
     shutil.copytree(prefix, tmp_path / "moved")
-    found = with_cmake(program, "find_package(shmbridge REQUIRED)", target, f"-DCMAKE_PREFIX_PATH={tmp_path / 'moved'}")
+    found = with_cmake(
+        program,
+        "find_package(shmbridge REQUIRED)",
+        target,
+        f"-DCMAKE_PREFIX_PATH={tmp_path / 'moved'}",
+    )
     assert found == VERSION
     cache = (tmp_path / "build/CMakeCache.txt").read_text()
     assert f"shmbridge_DIR:PATH={tmp_path / 'moved'}" in cache
-    assert not [file for file in prefix.rglob("*.[cp]*") if str(prefix) in file.read_text(errors="ignore")]
+    assert not [
+        file for file in prefix.rglob("*.[cp]*") if str(prefix) in file.read_text(errors="ignore")
+    ]
 
 
 def test_find_package_refuses_another_version(prefix: Path, program: Path) -> None:
     with pytest.raises(AssertionError, match="shmbridge"):
-        with_cmake(program, "find_package(shmbridge 99 REQUIRED)", "shmbridge::static", f"-DCMAKE_PREFIX_PATH={prefix}")
+        with_cmake(
+            program,
+            "find_package(shmbridge 99 REQUIRED)",
+            "shmbridge::static",
+            f"-DCMAKE_PREFIX_PATH={prefix}",
+        )
 
 
 @pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
@@ -221,13 +260,28 @@ def test_add_subdirectory_takes_the_sources(program: Path, target: str) -> None:
     assert with_cmake(program, f'add_subdirectory("{CDEF}" shmbridge)', target) == VERSION
 
 
-@pytest.mark.parametrize("options, message", [
-    (["-DCMAKE_SYSTEM_NAME=FreeBSD"], "needs Linux"),
-    (["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=riscv64"], "this is riscv64"),
-    (["-DSKBUILD=2", "-DPython_INCLUDE_DIR=/nonexistent"], "python3-dev"),
-], ids=["not Linux", "another architecture", "no Python.h"])
-def test_where_it_cannot_be_built_cmake_says_why(tmp_path: Path, options: list[str], message: str) -> None:
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["-DCMAKE_SYSTEM_NAME=FreeBSD"], "needs Linux"),
+        (["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=riscv64"], "this is riscv64"),
+        (["-DSKBUILD=2", "-DPython_INCLUDE_DIR=/nonexistent"], "python3-dev"),
+    ],
+    ids=["not Linux", "another architecture", "no Python.h"],
+)
+def test_where_it_cannot_be_built_cmake_says_why(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
     needs("cmake")
-    said = run("cmake", "-S", CDEF, "-B", tmp_path, f"-DPython_EXECUTABLE={sys.executable}", *options, check=False)
+    said = run(
+        "cmake",
+        "-S",
+        CDEF,
+        "-B",
+        tmp_path,
+        f"-DPython_EXECUTABLE={sys.executable}",
+        *options,
+        check=False,
+    )
     assert message in " ".join(said.split())
     assert "Configuring incomplete" in said

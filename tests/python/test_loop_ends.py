@@ -260,7 +260,10 @@ def test_without_a_host_connecting_ends_at_its_timeout_and_says_what_to_do(name)
 def test_the_urls_connect_timeout_wins(name):
     for timeout in ("0.1", "100ms", "0.1s", "1000us"):
         with pytest.raises(NoHostError):
-            connect(f"shm://{name}?wait=block&connect_timeout={timeout}&deadline=1", connect_timeout=1000)
+            connect(
+                f"shm://{name}?wait=block&connect_timeout={timeout}&deadline=1",
+                connect_timeout=1000,
+            )
 
 
 def test_the_urls_deadline_wins(name, in_thread):
@@ -326,7 +329,10 @@ def test_the_host_may_start_later(name, in_thread):
 
 
 def test_a_host_that_does_not_take_runners_in_is_told_apart_from_none(name):
-    with Host(name), pytest.raises(DeadlineError, match="lives but did not accept this runner in time"):
+    with (
+        Host(name),
+        pytest.raises(DeadlineError, match="lives but did not accept this runner in time"),
+    ):
         connect(name, connect_timeout=0.1)
 
 

@@ -55,17 +55,35 @@ def shm_path(name):
 
 @pytest.mark.parametrize(
     "bad",
-    ["", "a b", "a/b", ".a", "..", "ä", "a\n", "a~b", "x" * 101, "shm://", "shm://a?wait=spin", "a\0b"],
+    [
+        "",
+        "a b",
+        "a/b",
+        ".a",
+        "..",
+        "ä",
+        "a\n",
+        "a~b",
+        "x" * 101,
+        "shm://",
+        "shm://a?wait=spin",
+        "a\0b",
+    ],
 )
 def test_a_name_that_is_none_is_an_error(bad):
-    with pytest.raises(InvalidError, match="is no name of a bridge: expected shm://NAME or NAME of 1 to 100"):
+    with pytest.raises(
+        InvalidError, match="is no name of a bridge: expected shm://NAME or NAME of 1 to 100"
+    ):
         Host(bad)
 
 
 def test_a_long_name_of_every_allowed_character(new_name):
     name = (new_name() + "_A.z-09" + "x" * 100)[:100]
     with Host(f"shm://{name}") as host:
-        assert host.name == name and [info.name for info in shmbridge.segment.bridges()].count(name) == 1
+        assert (
+            host.name == name
+            and [info.name for info in shmbridge.segment.bridges()].count(name) == 1
+        )
     assert not shm_path(name).exists()
 
 
@@ -93,7 +111,10 @@ def test_sizes_that_make_no_sense_are_an_error_and_leave_nothing(name, options, 
 
 @pytest.mark.parametrize(
     "options",
-    [{"channels": 1, "slots": 32}, {"channels": 256, "request_bytes": 1, "advice_bytes": 1, "header_bytes": 1 << 10}],
+    [
+        {"channels": 1, "slots": 32},
+        {"channels": 256, "request_bytes": 1, "advice_bytes": 1, "header_bytes": 1 << 10},
+    ],
 )
 def test_the_largest_and_smallest_sizes_work(serve, options):
     with serve(lambda request: 1, **options) as host, connect(host.url) as runner:
@@ -115,7 +136,8 @@ def test_a_live_hosts_name_is_in_use(name):
     with Host(name) as host:
         for _ in range(3):
             with pytest.raises(
-                InUseError, match=rf'a live host \(process {os.getpid()}\) is named "{name}" already: close it'
+                InUseError,
+                match=rf'a live host \(process {os.getpid()}\) is named "{name}" already: close it',
             ):
                 Host(name)
         assert shm_path(name).exists() and not host._closed
@@ -166,7 +188,9 @@ def test_of_two_hosts_that_race_for_a_dead_ones_name_one_wins(name, dead_host, p
 
 def test_gc_never_hurts_a_host_that_is_being_made(name, python):
     """One process collects all the time, the other makes hosts, whose predecessors were killed half of the time."""
-    collector = python("import shmbridge.segment\nprint('ready', flush=True)\nwhile True: shmbridge.segment.gc()")
+    collector = python(
+        "import shmbridge.segment\nprint('ready', flush=True)\nwhile True: shmbridge.segment.gc()"
+    )
     assert collector.line() == "ready"
     maker = """
         import os, signal, sys, shmbridge
@@ -195,7 +219,12 @@ def test_bridges_shows_the_living_and_the_dead(name, dead_host, in_thread):
     assert mine() == []
     with Host(name, channels=3) as host:
         (info,) = mine()
-        assert info.alive and info.pid == os.getpid() and info.request_bytes == 1 << 20 and info.advice_bytes == 1 << 16
+        assert (
+            info.alive
+            and info.pid == os.getpid()
+            and info.request_bytes == 1 << 20
+            and info.advice_bytes == 1 << 16
+        )
         assert info.size == shm_path(name).stat().st_size and len(info.session) == 32
         assert [(c.state, c.pid, c.served) for c in info.channels] == [("free", 0, 0)] * 3
         connecting = in_thread(connect, name)
@@ -380,7 +409,8 @@ def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files)
     assert host.line() == "made"
     for _ in range(2):
         with pytest.raises(
-            NotPermittedError, match="belongs to user 65534, expected 0: run host and runner as one user"
+            NotPermittedError,
+            match="belongs to user 65534, expected 0: run host and runner as one user",
         ):
             connect(name, connect_timeout=1000)
         with pytest.raises((InUseError, NotPermittedError)):
@@ -390,7 +420,9 @@ def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files)
             host.say()  # dies
             host.wait()
     outsider = python(
-        "import sys, shmbridge\n" + other + "print(sorted(f for f in shmbridge.segment.gc() if sys.argv[1] in f))",
+        "import sys, shmbridge\n"
+        + other
+        + "print(sorted(f for f in shmbridge.segment.gc() if sys.argv[1] in f))",
         name,
         cwd="/",
     )
@@ -423,7 +455,9 @@ def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing
     flags = ["-m"] if os.geteuid() == 0 else ["-Urm"]
     if (
         unshare is None
-        or subprocess.run([unshare, *flags, "mount", "-t", "tmpfs", "none", "/dev/shm"], capture_output=True).returncode
+        or subprocess.run(
+            [unshare, *flags, "mount", "-t", "tmpfs", "none", "/dev/shm"], capture_output=True
+        ).returncode
     ):
         pytest.skip("this user may not mount a small /dev/shm")
     code = """
@@ -445,7 +479,18 @@ def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing
     """
     mount = 'mount -t tmpfs -o size=1m,nr_inodes=70 none /dev/shm && exec "$@"'
     done = subprocess.run(
-        [unshare, *flags, "sh", "-c", mount, "sh", sys.executable, "-c", textwrap.dedent(code), name],
+        [
+            unshare,
+            *flags,
+            "sh",
+            "-c",
+            mount,
+            "sh",
+            sys.executable,
+            "-c",
+            textwrap.dedent(code),
+            name,
+        ],
         capture_output=True,
         text=True,
         cwd="/",
@@ -476,7 +521,9 @@ def test_a_host_without_descriptors_says_so_and_leaves_nothing(name, python, shm
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_runners_of_a_host_that_was_restarted_get_its_end_and_new_ones_connect(name, python, c_runner, number):
+def test_runners_of_a_host_that_was_restarted_get_its_end_and_new_ones_connect(
+    name, python, c_runner, number
+):
     code = """
         import sys, shmbridge
         with shmbridge.Host(sys.argv[1]) as host:
@@ -493,7 +540,11 @@ def test_runners_of_a_host_that_was_restarted_get_its_end_and_new_ones_connect(n
     old.wait()
     new = python(code, name, 2)
     assert new.line() == "made"
-    error, status = (shmbridge.HostGoneError, "9 ") if number == signal.SIGKILL else (shmbridge.ClosedError, "11 ")
+    error, status = (
+        (shmbridge.HostGoneError, "9 ")
+        if number == signal.SIGKILL
+        else (shmbridge.ClosedError, "11 ")
+    )
     for runner in runners:
         for _ in range(2):
             with pytest.raises(error):

@@ -45,14 +45,22 @@ def path(tmp_path):
 def reference(path, features):
     """What ONNX Runtime's own Python API says: all outputs by name."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return dict(zip([output.name for output in session.get_outputs()], session.run(None, features), strict=True))
+    return dict(
+        zip(
+            [output.name for output in session.get_outputs()],
+            session.run(None, features),
+            strict=True,
+        )
+    )
 
 
 def same(found, expected):
     found = found if isinstance(found, dict) else {next(iter(expected)): found}
     assert list(found) == list(expected)
     for name, value in expected.items():
-        array = np.asarray(found[name], value.dtype if not value.shape else None)  # of rank 0 is a Python number
+        array = np.asarray(
+            found[name], value.dtype if not value.shape else None
+        )  # of rank 0 is a Python number
         assert array.dtype == value.dtype and array.shape == value.shape
         assert np.array_equal(array, value)
 
@@ -107,19 +115,31 @@ def test_a_feature_without_the_leading_dim_gives_advice_without_it(path):
     file = models.perceptron(path)
     x = np.linspace(-1, 1, 30, dtype=np.float32)
     with connect(f"onnx://{file}") as runner:
-        assert np.array_equal(runner.evaluate({"x": x}), reference(file, {"x": x[None]})["advice"][0])
+        assert np.array_equal(
+            runner.evaluate({"x": x}), reference(file, {"x": x[None]})["advice"][0]
+        )
         same(runner.evaluate({"x": x[None]}), reference(file, {"x": x[None]}))
 
 
 def test_advice_whose_size_depends_on_the_features(path):
-    file = save(path, [node("NonZero", "x", "advice")], [("x", T.FLOAT, [8])], [("advice", T.INT64, [1, "found"])])
+    file = save(
+        path,
+        [node("NonZero", "x", "advice")],
+        [("x", T.FLOAT, [8])],
+        [("advice", T.INT64, [1, "found"])],
+    )
     with connect(f"onnx://{file}") as runner:
         for x in (X, X - 3, X * 0, X, X, X - 3, X * 0):
             same(runner.evaluate({"x": x}), reference(file, {"x": x}))
 
 
 def test_advice_of_another_size_than_the_model_declares(path):
-    file = save(path, [node("Concat", "x x", "advice", axis=0)], [("x", T.FLOAT, ["n"])], [("advice", T.FLOAT, ["n"])])
+    file = save(
+        path,
+        [node("Concat", "x x", "advice", axis=0)],
+        [("x", T.FLOAT, ["n"])],
+        [("advice", T.FLOAT, ["n"])],
+    )
     with connect(f"onnx://{file}") as runner:
         for x in (X, X, X[:3], X):
             assert np.array_equal(runner.evaluate({"x": x}), np.concatenate([x, x]))
@@ -128,7 +148,11 @@ def test_advice_of_another_size_than_the_model_declares(path):
 def test_an_output_that_is_an_input_and_one_that_is_a_constant(path):
     file = save(
         path,
-        [node("Identity", "x", "same"), node("Identity", "two", "constant"), node("Add", "x two", "sum")],
+        [
+            node("Identity", "x", "same"),
+            node("Identity", "two", "constant"),
+            node("Add", "x two", "sum"),
+        ],
         [("x", T.FLOAT, [8])],
         [("same", T.FLOAT, [8]), ("constant", T.FLOAT, []), ("sum", T.FLOAT, [8])],
         {"two": np.float32(2)},
@@ -257,7 +281,9 @@ def test_files_that_are_no_models(tmp_path):
 
 def test_a_model_that_fails_says_why_and_goes_on(path):
     nodes = [node("Gather", "table x", "advice")]
-    file = save(path, nodes, [("x", T.INT64, [1])], [("advice", T.INT64, [1])], {"table": np.arange(5)})
+    file = save(
+        path, nodes, [("x", T.INT64, [1])], [("advice", T.INT64, [1])], {"table": np.arange(5)}
+    )
     with connect(f"onnx://{file}") as runner:
         for _ in range(2):
             assert runner.evaluate({"x": np.array([3])}) == [3]
@@ -301,7 +327,13 @@ def answers(program, url, **environment):
     """What scripted_runner.c answers to an open of the url and a question, with that environment alone."""
     lines = f"open {url}\nfeature x 11 1 8 {X.tobytes().hex()}\ni64\n"
     ended = subprocess.run(
-        [program], input=lines, env=environment, capture_output=True, text=True, timeout=60, check=True
+        [program],
+        input=lines,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return ended.stdout.splitlines()
 
@@ -325,7 +357,9 @@ def lonely_runner(scripted_runner, tmp_path):
     )
 
 
-def test_c_finds_the_library_by_environment_or_url_and_else_says_where_it_looked(path, lonely_runner, tmp_path):
+def test_c_finds_the_library_by_environment_or_url_and_else_says_where_it_looked(
+    path, lonely_runner, tmp_path
+):
     url = f"onnx://{models.two_minus(path)}"
     assert lonely_runner(url, SHMBRIDGE_ONNXRUNTIME=str(LIBRARY))[2] == "0 0"
     assert lonely_runner(f"{url}?library={LIBRARY}")[2] == "0 0"
@@ -348,14 +382,18 @@ def test_c_finds_the_library_by_environment_or_url_and_else_says_where_it_looked
 def test_in_python_the_environment_goes_before_the_package(path):
     code = f"import shmbridge; shmbridge.connect('onnx://{models.two_minus(path)}')"
     environment = os.environ | {"SHMBRIDGE_ONNXRUNTIME": "/nowhere.so"}
-    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment)
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment
+    )
     assert "looked at /nowhere.so" in ended.stderr
 
 
 def test_python_does_not_import_onnxruntime(path):
     code = f"import sys, shmbridge; shmbridge.connect('onnx://{models.two_minus(path)}'); print('onnxruntime' in sys.modules)"
     assert (
-        subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+        ).stdout
         == "False\n"
     )
 

@@ -33,7 +33,10 @@ def custom_ops(tmp_path_factory):
         pytest.skip("no C compiler")
     library = tmp_path_factory.mktemp("ops") / "libcustom.so"
     flags = [*shlex.split(_config.cflags()), f"-I{CROSS.parents[1]}/cdef/src"]
-    subprocess.run([compiler, *flags, "-shared", "-fPIC", CROSS / "onnx_custom_ops.c", "-o", library], check=True)
+    subprocess.run(
+        [compiler, *flags, "-shared", "-fPIC", CROSS / "onnx_custom_ops.c", "-o", library],
+        check=True,
+    )
     return library
 
 
@@ -47,7 +50,9 @@ def loads(tmp_path, monkeypatch):
     return lambda: len(file.read_bytes())
 
 
-def test_one_session_for_all_runners_of_a_file_as_long_as_one_is_open(tmp_path, custom_ops, loads, in_thread):
+def test_one_session_for_all_runners_of_a_file_as_long_as_one_is_open(
+    tmp_path, custom_ops, loads, in_thread
+):
     file = models.two_minus(tmp_path / "model.onnx")
     url, together = f"onnx://{file}?custom_ops={custom_ops}", threading.Barrier(8)
 
@@ -92,7 +97,9 @@ def test_custom_operators_that_refuse_say_why(tmp_path, custom_ops, monkeypatch)
 def test_eight_compiler_threads_on_one_session(tmp_path, c_program):
     program = c_program(CROSS / "onnx_threads.c")
     file = models.two_minus(tmp_path / "model.onnx")
-    ended = subprocess.run([program, f"onnx://{file}", "8", "2000"], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(
+        [program, f"onnx://{file}", "8", "2000"], capture_output=True, text=True, timeout=120
+    )
     assert (ended.returncode, ended.stdout) == (0, "ok\n"), ended.stderr
 
 
@@ -110,7 +117,9 @@ def test_a_deadline_ends_a_run_and_the_next_one_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize("options", ["", "?retries=1"])
-def test_an_interrupt_from_a_signal_handler_ends_a_run_and_the_next_one_is_whole(options, tmp_path, c_runner):
+def test_an_interrupt_from_a_signal_handler_ends_a_run_and_the_next_one_is_whole(
+    options, tmp_path, c_runner
+):
     runner = c_runner(f"onnx://{models.loop(tmp_path / 'model.onnx')}{options}")
     short = tmp_path / "x"
     short.write_bytes(UNIT.tobytes())
@@ -133,7 +142,9 @@ def busy(pid):
     """Returns when that process has computed for a while."""
 
     def ticks():
-        return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+        return sum(
+            map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+        )
 
     before, until = ticks(), time.monotonic() + 60
     while ticks() < before + 5:

@@ -94,7 +94,9 @@ def test_a_live_hosts_pipes_are_in_use(url, tmp_path):
 
 
 def test_a_dead_hosts_pipes_are_taken_over(url, python, tmp_path):
-    host = python("import shmbridge, sys; host = shmbridge.Host(sys.argv[1]); print('up'); input()", url)
+    host = python(
+        "import shmbridge, sys; host = shmbridge.Host(sys.argv[1]); print('up'); input()", url
+    )
     assert host.line() == "up"
     host.kill()
     host.wait()
@@ -214,9 +216,19 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path):
 def test_values_of_all_kinds_go_both_ways(url, serving, echo):
     serving(echo)
     with connect(url, deadline=20) as runner:
-        sent = {"x": np.arange(6.0).reshape(2, 3), "s": "text", "l": ["a", ""], "n": 2**63 - 1, "r": [[1], [2, 3]]}
+        sent = {
+            "x": np.arange(6.0).reshape(2, 3),
+            "s": "text",
+            "l": ["a", ""],
+            "n": 2**63 - 1,
+            "r": [[1], [2, 3]],
+        }
         advice = runner.evaluate(sent)
-        assert np.array_equal(advice["x"], sent["x"]) and advice["s"] == "text" and advice["l"] == ["a", ""]
+        assert (
+            np.array_equal(advice["x"], sent["x"])
+            and advice["s"] == "text"
+            and advice["l"] == ["a", ""]
+        )
         assert advice["n"] == 2**63 - 1 and [row.tolist() for row in advice["r"]] == [[1], [2, 3]]
 
 
@@ -387,7 +399,13 @@ def test_a_childs_copy_does_not_hide_the_parents_death(url, python):
 
 def test_the_command_line_tells_the_flags_for_llvms_pipes(tmp_path):
     (tmp_path / "policy.py").write_text("def advise(features):\n    return 0\n")
-    command = [sys.executable, "-m", "shmbridge.cli", "serve", f"llvm://{tmp_path}/p?decisions=evict"]
+    command = [
+        sys.executable,
+        "-m",
+        "shmbridge.cli",
+        "serve",
+        f"llvm://{tmp_path}/p?decisions=evict",
+    ]
     done = subprocess.run(
         [*command, "--python", "policy:advise", "--until-idle", "0"],
         cwd=tmp_path,
@@ -400,13 +418,17 @@ def test_the_command_line_tells_the_flags_for_llvms_pipes(tmp_path):
 
 
 def test_the_command_line_serves_pipes(url, tmp_path):
-    (tmp_path / "policy.py").write_text("def advise(features):\n    return int(features['x']) + 1\n")
+    (tmp_path / "policy.py").write_text(
+        "def advise(features):\n    return int(features['x']) + 1\n"
+    )
     command = [sys.executable, "-m", "shmbridge.cli", "serve", url, "--python", "policy:advise"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as serve:
         assert url in serve.stdout.readline()
         with connect(url, deadline=20) as runner:
             assert runner.evaluate({"x": 41}) == 42
-        said = [serve.stdout.readline() for _ in range(2)]  # how to connect, for a shell too, on a line each
+        said = [
+            serve.stdout.readline() for _ in range(2)
+        ]  # how to connect, for a shell too, on a line each
         assert f"SHMBRIDGE_URL={shlex.quote(url)}" in said[0] and "connect(" in said[1]
         serve.send_signal(signal.SIGINT)
         out, _ = serve.communicate(timeout=20)

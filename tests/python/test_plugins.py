@@ -176,7 +176,11 @@ def test_strings_and_lists_go_through_a_plug_in_as_they_are():
     }
     with shmbridge.connect("toy://echo") as runner:
         found = runner.evaluate(sent)
-        assert list(found) == list(sent) and found["text"] == sent["text"] and found["texts"] == sent["texts"]
+        assert (
+            list(found) == list(sent)
+            and found["text"] == sent["text"]
+            and found["texts"] == sent["texts"]
+        )
         assert [row.tolist() for row in found["rows"]] == [row.tolist() for row in sent["rows"]]
         assert found["none"] == [] and isinstance(found["none"], shmbridge.Texts)
 
@@ -214,7 +218,11 @@ def test_advice_is_converted_to_the_wanted_dtype_or_refused():
         ("late for good", DeadlineError, "it takes too long"),
         ("no tensor", InvalidError, '"the culprit": expected'),
         ("unprintable", ModelError, "Unprintable"),
-        ("no such thing", ModelError, "AttributeError: 'Kind' object has no attribute 'no_such_thing'"),
+        (
+            "no such thing",
+            ModelError,
+            "AttributeError: 'Kind' object has no attribute 'no_such_thing'",
+        ),
     ],
 )
 def test_what_a_plug_in_raises_is_the_error_and_the_runner_goes_on(where, error, says):
@@ -229,7 +237,10 @@ def test_a_long_text_is_cut_and_zeros_in_it_are_shown():
     with shmbridge.connect(f"toy://raises?why={'é' * 1000}") as runner:
         with pytest.raises(ModelError) as caught:
             runner.evaluate({})
-        assert str(caught.value).startswith("ValueError: ééé") and len(str(caught.value).encode()) < 520
+        assert (
+            str(caught.value).startswith("ValueError: ééé")
+            and len(str(caught.value).encode()) < 520
+        )
 
 
 def test_an_interrupt_ends_a_plug_in_that_looks_and_not_the_next_question(toy):
@@ -300,7 +311,11 @@ def test_no_plug_in_of_that_scheme_is_unsupported():
 
 @pytest.mark.parametrize(
     ("scheme", "says"),
-    [("toymissing", "AttributeError"), ("toybroken", "a_module_that_nobody_has"), ("toyint", "RunnerKind, found [")],
+    [
+        ("toymissing", "AttributeError"),
+        ("toybroken", "a_module_that_nobody_has"),
+        ("toyint", "RunnerKind, found ["),
+    ],
 )
 def test_a_plug_in_that_does_not_load_says_why(scheme, says):
     with pytest.raises(UnsupportedError, match=scheme) as caught:
@@ -311,7 +326,9 @@ def test_a_plug_in_that_does_not_load_says_why(scheme, says):
 def test_plug_ins_are_listed(installed):
     assert {"toy", "toybroken"} <= set(plugins.names("runners"))
     assert "protobuf" in plugins.names("serdes")
-    with pytest.raises(UnsupportedError, match="no runners plug-in is called 'nothing': expected one of .*toy"):
+    with pytest.raises(
+        UnsupportedError, match="no runners plug-in is called 'nothing': expected one of .*toy"
+    ):
         plugins.find("runners", "nothing")
 
 

@@ -57,7 +57,9 @@ def model(tmp_path, monkeypatch):
     (tmp_path / "a_model.py").write_text(MODEL)
 
     def url(place, **options):
-        return f"python://a_model:{place}?path={tmp_path}" + "".join(f"&{k}={v}" for k, v in options.items())
+        return f"python://a_model:{place}?path={tmp_path}" + "".join(
+            f"&{k}={v}" for k, v in options.items()
+        )
 
     yield url
     sys.modules.pop("a_model", None)
@@ -83,13 +85,18 @@ def test_options_are_keyword_arguments_of_the_function(model):
     with connect(model("times", factor=5)) as runner:
         assert runner.evaluate({"x": 4}) == 20
     for options in {}, {"faktor": 5}:
-        with pytest.raises(InvalidError, match="keyword arguments.*factor|keyword arguments.*faktor"):
+        with pytest.raises(
+            InvalidError, match="keyword arguments.*factor|keyword arguments.*faktor"
+        ):
             connect(model("times", **options)).close()
 
 
 def test_a_class_makes_an_object_for_each_runner_and_is_closed(model):
     with connect(model("Policy", weights=3)) as first, connect(model("Policy")) as second:
-        assert [first.evaluate({"x": 4}) for _ in range(2)] == [{"advice": 12, "asked": 1}, {"advice": 12, "asked": 2}]
+        assert [first.evaluate({"x": 4}) for _ in range(2)] == [
+            {"advice": 12, "asked": 1},
+            {"advice": 12, "asked": 2},
+        ]
         assert second.evaluate({"x": 4}) == {"advice": 4, "asked": 1}
     assert its("closed") == [1, 2]
     with pytest.raises(InvalidError, match="keyword arguments"):
@@ -133,7 +140,10 @@ def test_the_current_directory_is_searched_only_where_it_is_named(model, tmp_pat
 
 
 def test_a_models_errors_keep_their_status_and_text(model):
-    with connect(model("mismatch")) as runner, pytest.raises(MismatchError, match="no such feature"):
+    with (
+        connect(model("mismatch")) as runner,
+        pytest.raises(MismatchError, match="no such feature"),
+    ):
         runner.evaluate({"x": 1})
     with connect(model("double")) as runner, pytest.raises(ModelError, match="KeyError: 'x'"):
         runner.evaluate({"y": 1})
@@ -182,7 +192,9 @@ def test_ctrl_c_ends_a_question(model, options):
     try:
         with connect(model("waits", **options)) as runner:
             main = threading.main_thread().ident
-            stop = threading.Thread(target=lambda: its("entered").wait() and signal.pthread_kill(main, signal.SIGINT))
+            stop = threading.Thread(
+                target=lambda: its("entered").wait() and signal.pthread_kill(main, signal.SIGINT)
+            )
             stop.start()
             with pytest.raises(KeyboardInterrupt):
                 runner.evaluate({"x": 1})

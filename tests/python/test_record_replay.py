@@ -32,7 +32,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tap(name: str, new_name: Callable[[], str], path: Path, in_thread: Any) -> Iterator[Callable[..., Any]]:
+def tap(
+    name: str, new_name: Callable[[], str], path: Path, in_thread: Any
+) -> Iterator[Callable[..., Any]]:
     """tap(**options): a tap of the bridge `name`, serving in a thread; its log is at `path`."""
     with contextlib.ExitStack() as stack:
 
@@ -55,7 +57,10 @@ def records(path: Path) -> list[tuple[dict[str, Any], Any]]:
 
 
 def test_a_tap_passes_on_and_records(serve: Any, tap: Any, path: Path) -> None:
-    with serve(lambda request: float(request["x"].sum())), shmbridge.connect(tap().host.url) as runner:
+    with (
+        serve(lambda request: float(request["x"].sum())),
+        shmbridge.connect(tap().host.url) as runner,
+    ):
         for i in range(3):
             assert runner.evaluate({"x": X * i, "context": "main"}) == 7 * i
     found = records(path)
@@ -96,7 +101,11 @@ def test_wanted_dtypes_reach_the_host(serve: Any, tap: Any, path: Path) -> None:
         assert runner.evaluate({"x": X}, dtype=np.float32) == 3
         assert runner.evaluate({"x": X}) == 3
     assert wanted == [np.float32, None]
-    assert [advice.dtype for log in (path, path.with_name(f"{path.name}.2")) for _, advice in records(log)] == [
+    assert [
+        advice.dtype
+        for log in (path, path.with_name(f"{path.name}.2"))
+        for _, advice in records(log)
+    ] == [
         np.float32,
         np.int64,
     ]
@@ -119,14 +128,18 @@ def test_errors_pass_with_their_status(serve: Any, tap: Any, path: Path) -> None
     assert not path.read_bytes()
 
 
-def test_a_target_that_is_not_there_is_an_error_at_once(name: str, new_name: Any, path: Path) -> None:
+def test_a_target_that_is_not_there_is_an_error_at_once(
+    name: str, new_name: Any, path: Path
+) -> None:
     with LogWriter(path) as log, pytest.raises(shmbridge.NoHostError):
         Tap(f"{name}?connect_timeout=0.01", new_name(), log=log)
 
 
 def test_runners_do_not_wait_for_each_other(name: str, tap: Any, in_thread: Any) -> None:
     with shmbridge.Host(name) as host:
-        claims = in_thread(host.receive, 20)  # answers the tap's first runner, then takes a question
+        claims = in_thread(
+            host.receive, 20
+        )  # answers the tap's first runner, then takes a question
         url = tap().host.url
 
         def ask(value: int) -> Any:
@@ -140,7 +153,9 @@ def test_runners_do_not_wait_for_each_other(name: str, tap: Any, in_thread: Any)
         assert [call.result() for call in asked] == [10, 20]
 
 
-def test_many_runners_get_their_own_advice_and_are_recorded(serve: Any, tap: Any, in_thread: Any, path: Path) -> None:
+def test_many_runners_get_their_own_advice_and_are_recorded(
+    serve: Any, tap: Any, in_thread: Any, path: Path
+) -> None:
     url = None
 
     def ask(first: int) -> None:
@@ -152,10 +167,14 @@ def test_many_runners_get_their_own_advice_and_are_recorded(serve: Any, tap: Any
         url = tap().host.url
         for call in [in_thread(ask, 100 * n) for n in range(8)]:
             call.result()
-    assert sorted((int(q["i"]), -int(advice)) for q, advice in records(path)) == [(i, i) for i in range(800)]
+    assert sorted((int(q["i"]), -int(advice)) for q, advice in records(path)) == [
+        (i, i) for i in range(800)
+    ]
 
 
-def test_runners_that_give_up_again_and_again_get_no_advice_of_another_question(serve: Any, tap: Any) -> None:
+def test_runners_that_give_up_again_and_again_get_no_advice_of_another_question(
+    serve: Any, tap: Any
+) -> None:
     def model(request: Any) -> int:
         time.sleep(0.003 * (int(request["i"]) % 3))
         return -int(request["i"])
@@ -172,11 +191,16 @@ def test_runners_that_give_up_again_and_again_get_no_advice_of_another_question(
     assert given_up
 
 
-def test_a_runner_that_is_killed_disturbs_no_other(name: str, tap: Any, in_thread: Any, python: Any) -> None:
+def test_a_runner_that_is_killed_disturbs_no_other(
+    name: str, tap: Any, in_thread: Any, python: Any
+) -> None:
     with shmbridge.Host(name) as host:
         claims = in_thread(host.receive, 20)
         tapped = tap()
-        doomed = python("import sys, shmbridge\nshmbridge.connect(sys.argv[1]).evaluate({'x': 1})", tapped.host.url)
+        doomed = python(
+            "import sys, shmbridge\nshmbridge.connect(sys.argv[1]).evaluate({'x': 1})",
+            tapped.host.url,
+        )
         orphan = claims.result()
         doomed.kill()
         doomed.wait()
@@ -189,7 +213,9 @@ def test_a_runner_that_is_killed_disturbs_no_other(name: str, tap: Any, in_threa
         orphan.reply(11)
 
 
-def test_a_question_that_was_given_up_is_given_up_at_the_target(name: str, tap: Any, in_thread: Any) -> None:
+def test_a_question_that_was_given_up_is_given_up_at_the_target(
+    name: str, tap: Any, in_thread: Any
+) -> None:
     with shmbridge.Host(name) as host:
         claims = in_thread(host.receive, 20)
         url = tap().host.url
@@ -209,7 +235,9 @@ def test_a_question_that_was_given_up_is_given_up_at_the_target(name: str, tap: 
         assert asked.result() == 22
 
 
-def test_the_targets_deadline_is_an_error_of_the_question(name: str, tap: Any, in_thread: Any) -> None:
+def test_the_targets_deadline_is_an_error_of_the_question(
+    name: str, tap: Any, in_thread: Any
+) -> None:
     with shmbridge.Host(name) as host:
         claims = in_thread(host.receive, 20)
         with shmbridge.connect(tap(f"{name}?deadline=0.1").host.url) as runner:
@@ -258,7 +286,11 @@ def test_when_the_target_dies_its_runners_are_told_and_later_ones_find_the_next(
 
 def test_what_cannot_be_recorded_is_passed_on(serve: Any, tap: Any) -> None:
     tapping = pytest.warns(UserWarning, match="not recorded")
-    with serve(lambda request: "inline"), shmbridge.connect((tapped := tap()).host.url) as runner, tapping:
+    with (
+        serve(lambda request: "inline"),
+        shmbridge.connect((tapped := tap()).host.url) as runner,
+        tapping,
+    ):
         assert runner.evaluate({"x": X}) == "inline"
     assert (tapped.log.recorded, tapped.log.left_out) == (0, 1)
 
@@ -288,13 +320,20 @@ def test_what_clang_asks_is_recorded_and_replayed(
         with LogWriter(path) as log, Tap(name, f"llvm://{tmp_path}/tap", log=log) as tapped:
             in_thread(tapped.serve)
             flags = tapped.host.flags(clang, "priority")  # type: ignore[attr-defined]
-            subprocess.run([clang, "-O1", "-c", source, "-o", tmp_path / "two.o", *flags], check=True, timeout=60)
+            subprocess.run(
+                [clang, "-O1", "-c", source, "-o", tmp_path / "two.o", *flags],
+                check=True,
+                timeout=60,
+            )
         found = list(TrainingLog(path))
         assert {record.context for record in found} == {"first", "second"}
         assert all(
-            record.layout.decision == "priority" and record.advice["priority"].dtype == np.float32 for record in found
+            record.layout.decision == "priority" and record.advice["priority"].dtype == np.float32
+            for record in found
         )
-        assert all(record.advice["priority"] == record.features["li_size"].sum() for record in found)
+        assert all(
+            record.advice["priority"] == record.features["li_size"].sum() for record in found
+        )
         done = run("replay", path, name, "--check")
     assert done.returncode == 0, done.stdout
     assert f"the same advice for {len(found)}," in done.stdout
@@ -311,12 +350,18 @@ def test_compilers_may_come_through_pipes(
         with Tap(name, listen, log=log) as tapped:
             serving = in_thread(tapped.serve)
             with shmbridge.connect(listen) as runner:
-                assert [runner.evaluate({"x": X * i}, dtype=np.float64) for i in range(3)] == [0, 7, 14]
+                assert [runner.evaluate({"x": X * i}, dtype=np.float64) for i in range(3)] == [
+                    0,
+                    7,
+                    14,
+                ]
         serving.result()
     assert [advice.item() for _, advice in records(path)] == [0, 7, 14]
 
 
-def test_the_target_may_be_behind_pipes(tmp_path: Path, tap: Any, path: Path, in_thread: Any, python: Any) -> None:
+def test_the_target_may_be_behind_pipes(
+    tmp_path: Path, tap: Any, path: Path, in_thread: Any, python: Any
+) -> None:
     target = f"pipe://{tmp_path}/model?serdes=json"
     host = python(
         """
@@ -373,7 +418,11 @@ class Command(subprocess.Popen[str]):
 
     def __init__(self, ready: str, *arguments: object, cwd: Path) -> None:
         super().__init__(
-            [*SHMBRIDGE, *map(str, arguments)], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [*SHMBRIDGE, *map(str, arguments)],
+            cwd=cwd,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         self.said = ""
         assert self.stdout
@@ -431,12 +480,16 @@ TOTALS = [({"x": X * i}, 7.0 * i) for i in range(4)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_record_until_a_signal(command: Any, serving: Any, name: str, new_name: Any, path: Path, number: int) -> None:
+def test_record_until_a_signal(
+    command: Any, serving: Any, name: str, new_name: Any, path: Path, number: int
+) -> None:
     serving("total")
     listen = new_name()
     recording = command("recording", "record", f"shm://{name}", f"shm://{listen}", path)
     with shmbridge.connect(listen) as runner:
-        assert [runner.evaluate(question) for question, _ in TOTALS] == [advice for _, advice in TOTALS]
+        assert [runner.evaluate(question) for question, _ in TOTALS] == [
+            advice for _, advice in TOTALS
+        ]
         assert f"4 recorded, 0 left out, 0 errors passed on: {path}" in recording.end(number)
         with pytest.raises(shmbridge.ClosedError):
             runner.evaluate({"x": X})
@@ -503,8 +556,15 @@ def test_replay_plays_a_log_of_clangs(serving: Any, name: str, path: Path) -> No
     def spec(feature: str, kind: str) -> dict[str, Any]:
         return {"name": feature, "type": kind, "port": 0, "shape": [1]}
 
-    features = [spec("callees", "int64_t"), spec("hot", "float"), spec("inlining_decision", "int64_t")]
-    lines = [json.dumps({"features": features, "score": spec("reward", "float")}).encode(), b'{"context":"default"}']
+    features = [
+        spec("callees", "int64_t"),
+        spec("hot", "float"),
+        spec("inlining_decision", "int64_t"),
+    ]
+    lines = [
+        json.dumps({"features": features, "score": spec("reward", "float")}).encode(),
+        b'{"context":"default"}',
+    ]
     for i, (callees, advice) in enumerate([(5, 0), (6, 1), (4, 1), (7, 1)]):
         lines += [b'{"observation":%d}' % i, struct.pack("=qfq", callees, 0.5, advice)]
         lines += [b'{"outcome":%d}' % i, struct.pack("=f", 0)]
@@ -542,7 +602,9 @@ def test_replay_needs_a_log_and_a_host(name: str, path: Path) -> None:
     assert done.returncode == 1 and name in done.stderr
 
 
-def test_replay_compares_what_record_kept_of_every_dtype(serve: Any, name: str, tap: Any, path: Path) -> None:
+def test_replay_compares_what_record_kept_of_every_dtype(
+    serve: Any, name: str, tap: Any, path: Path
+) -> None:
     """Advice of every dtype and of several fields, NaN included."""
     advice = [
         np.float32(0.1),
@@ -552,7 +614,10 @@ def test_replay_compares_what_record_kept_of_every_dtype(serve: Any, name: str, 
         -1,
         {"a": 1, "b": np.zeros(2)},
     ]
-    with serve(lambda request: advice[int(request["i"])]), shmbridge.connect((tapped := tap()).host.url) as runner:
+    with (
+        serve(lambda request: advice[int(request["i"])]),
+        shmbridge.connect((tapped := tap()).host.url) as runner,
+    ):
         for i in range(len(advice)):
             runner.evaluate({"i": i})
         done = run("replay", *tapped.log.paths, name, "--check")

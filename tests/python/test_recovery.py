@@ -107,7 +107,9 @@ def recovering(c_program):
 
 @pytest.mark.parametrize("way", ["c", "c++", "python", "url"])
 @pytest.mark.parametrize(("plan", "retries", "backoff", "default", "expected"), TABLE)
-def test_one_table_in_every_language(name, in_thread, recovering, way, plan, retries, backoff, default, expected):
+def test_one_table_in_every_language(
+    name, in_thread, recovering, way, plan, retries, backoff, default, expected
+):
     hosts = Hosts(name, plan, in_thread) if plan else None
     url = f"{name}?connect_timeout={10 if plan else 0}"
     if way == "python":
@@ -115,10 +117,14 @@ def test_one_table_in_every_language(name, in_thread, recovering, way, plan, ret
     else:
         options = [str(retries), str(backoff), "-" if default is None else default]
         if way == "url":
-            url += f"&retries={retries}&backoff={backoff}" + (f"&default_advice={default}" if default else "")
+            url += f"&retries={retries}&backoff={backoff}" + (
+                f"&default_advice={default}" if default else ""
+            )
             options = ["0", "0", "-"]
         command = [recovering, "c" if way == "url" else way, url, *options]
-        found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+        found = subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=60
+        ).stdout.strip()
         found = found if found.startswith("0") else f"E{found}"
     if hosts:
         hosts.end()
@@ -130,7 +136,11 @@ def test_one_table_in_every_language(name, in_thread, recovering, way, plan, ret
 
 def test_the_default_is_said_once_and_counted(name, capfd):
     with connect(name, connect_timeout=-1, default_advice=3) as runner:
-        assert [runner.evaluate({"x": np.ones(5, np.float32), "s": "text"}) for _ in range(3)] == [3, 3, 3]
+        assert [runner.evaluate({"x": np.ones(5, np.float32), "s": "text"}) for _ in range(3)] == [
+            3,
+            3,
+            3,
+        ]
         assert runner.evaluate({}, dtype=np.float32) == 3 and runner.advice == {"advice": 3}
         assert runner.defaulted == 4
     assert runner.defaulted == 0
@@ -140,7 +150,8 @@ def test_the_default_is_said_once_and_counted(name, capfd):
 
 
 @pytest.mark.parametrize(
-    "value", [0, -1, 1.5, 1e-7, 1e16, 2**64 - 1, True, np.int8(-3), np.float32(0.1), np.uint64(2**63)]
+    "value",
+    [0, -1, 1.5, 1e-7, 1e16, 2**64 - 1, True, np.int8(-3), np.float32(0.1), np.uint64(2**63)],
 )
 def test_numbers_that_may_be_defaults(name, value):
     with connect(name, connect_timeout=-1, default_advice=value) as runner:
@@ -149,13 +160,17 @@ def test_numbers_that_may_be_defaults(name, value):
         assert isinstance(found, float if isinstance(value, (float, np.floating)) else int)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**64, -(2**63) - 1, "1", 1j, [1], np.ones(2)])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), 2**64, -(2**63) - 1, "1", 1j, [1], np.ones(2)]
+)
 def test_what_may_be_no_default(name, value):
     with pytest.raises(InvalidError, match="default_advice"):
         connect(name, connect_timeout=-1, default_advice=value)
 
 
-@pytest.mark.parametrize("options", [{"retries": -1}, {"retries": 2**31}, {"backoff": -1}, {"backoff": float("nan")}])
+@pytest.mark.parametrize(
+    "options", [{"retries": -1}, {"retries": 2**31}, {"backoff": -1}, {"backoff": float("nan")}]
+)
 def test_options_that_make_no_sense(name, options):
     with pytest.raises(InvalidError, match=next(iter(options))):
         connect(name, connect_timeout=-1, **options)
@@ -172,7 +187,9 @@ def test_a_default_waits_for_a_host_as_long_as_it_may(name, in_thread):
 
 
 def test_the_environments_url_has_the_same_words(name, monkeypatch):
-    monkeypatch.setenv("SHMBRIDGE_URL", f"{name}?connect_timeout=0&retries=1&backoff=1ms&default_advice=2.5")
+    monkeypatch.setenv(
+        "SHMBRIDGE_URL", f"{name}?connect_timeout=0&retries=1&backoff=1ms&default_advice=2.5"
+    )
     with connect() as runner:
         assert runner.evaluate({"x": 1}) == 2.5
     with connect(default_advice=7, retries=0) as runner:  # and what it says wins
@@ -188,7 +205,11 @@ def test_a_models_error_gives_the_default_and_an_inexact_one_does_not_hide_it(se
         with pytest.raises(InexactError, match=r"0\.5"):
             runner.evaluate({"x": 1}, dtype=np.int64)
         assert runner.defaulted == 1
-    with serve(model), connect(name, retries=3) as runner, pytest.raises(ModelError, match="no idea"):
+    with (
+        serve(model),
+        connect(name, retries=3) as runner,
+        pytest.raises(ModelError, match="no idea"),
+    ):
         runner.evaluate({"x": 1})
 
 
@@ -257,7 +278,14 @@ def opened(flaky):
 
 
 def test_a_python_runner_kind_is_opened_anew(flaky, opened):
-    flaky.plan = [HostGoneError("gone"), None, NoHostError("away"), ClosedError("shut"), None, ModelError("wrong")]
+    flaky.plan = [
+        HostGoneError("gone"),
+        None,
+        NoHostError("away"),
+        ClosedError("shut"),
+        None,
+        ModelError("wrong"),
+    ]
     with connect("flaky://x", retries=2, backoff=1e-3) as runner:
         assert [runner.evaluate({"x": x}) for x in (1, 2)] == [2, 3]
         assert opened == [True, True, True, False]
@@ -276,7 +304,9 @@ def test_ctrl_c_within_a_python_runner_kind_is_no_reason_to_retry(flaky, opened)
 
 
 def test_a_python_runner_kind_that_does_not_open_gives_the_default(flaky, opened):
-    with connect("flaky://nowhere", connect_timeout=-1, retries=1, backoff=1e-3, default_advice=4) as runner:
+    with connect(
+        "flaky://nowhere", connect_timeout=-1, retries=1, backoff=1e-3, default_advice=4
+    ) as runner:
         assert runner.evaluate({"x": 1}) == 4 and runner.defaulted == 1
     with pytest.raises(NoHostError, match="nobody is there"):
         connect("flaky://nowhere", connect_timeout=-1, retries=1)

@@ -12,7 +12,16 @@ import time
 import numpy as np
 import pytest
 
-from shmbridge import Host, HostGoneError, ModelError, NoHostError, ShmbridgeError, _config, connect, segment
+from shmbridge import (
+    Host,
+    HostGoneError,
+    ModelError,
+    NoHostError,
+    ShmbridgeError,
+    _config,
+    connect,
+    segment,
+)
 from shmbridge.tap import Tap
 
 X = np.arange(8, dtype=np.float32)[::-1].copy()
@@ -87,7 +96,9 @@ def target(tmp_path, serving, name):
         return serving("grpc://127.0.0.1:0")
 
     def python():
-        (tmp_path / "relayed_model.py").write_text("import numpy\ndef advise(f): return int(numpy.argmax(2 - f['x']))\n")
+        (tmp_path / "relayed_model.py").write_text(
+            "import numpy\ndef advise(f): return int(numpy.argmax(2 - f['x']))\n"
+        )
         return f"python://relayed_model:advise?path={tmp_path}"
 
     def onnx():
@@ -159,9 +170,21 @@ def test_any_host_is_joined_to_any_runner(host, runner, target, relay, tmp_path,
         behind = target(runner)
     except ShmbridgeError as error:
         pytest.skip(str(error))
-    tap = relay(here, behind, **({"channels": 2} if runner in ("python", "onnx", "aot") and host in ("shm", "grpc") else {}))
+    tap = relay(
+        here,
+        behind,
+        **(
+            {"channels": 2}
+            if runner in ("python", "onnx", "aot") and host in ("shm", "grpc")
+            else {}
+        ),
+    )
     with connect(there or tap.host.url) as asking:
-        assert [asking.evaluate({"x": np.roll(X, i)}, dtype=np.int64) for i in range(3)] == [7, 0, 1]
+        assert [asking.evaluate({"x": np.roll(X, i)}, dtype=np.int64) for i in range(3)] == [
+            7,
+            0,
+            1,
+        ]
     assert (tap.asked, tap.errors) == (3, 0)
 
 
@@ -177,7 +200,9 @@ def test_errors_pass_with_their_status(runner, target, relay, new_name):
 
 def test_two_relays_in_a_row_carry_scalars_as_they_are(serving, relay, name, new_name):
     pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
-    serving(name, lambda request: {"a": np.float32(request["x"]), "b": np.bool_(True), "c": np.int8(-1)})
+    serving(
+        name, lambda request: {"a": np.float32(request["x"]), "b": np.bool_(True), "c": np.int8(-1)}
+    )
     far = relay("grpc://127.0.0.1:0", name)
     near = relay(f"shm://{new_name()}", far.host.url)
     with connect(near.host.url) as asking:
@@ -197,7 +222,11 @@ def command():
     started = []
 
     def start(*words):
-        started.append(subprocess.Popen([*RELAY, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        started.append(
+            subprocess.Popen(
+                [*RELAY, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        )
         return started[-1], started[-1].stdout.readline().strip()
 
     yield start
@@ -207,7 +236,9 @@ def command():
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_what_it_joins_and_ends_by_a_signal_with_a_summary(end, serving, name, new_name, command):
+def test_it_says_what_it_joins_and_ends_by_a_signal_with_a_summary(
+    end, serving, name, new_name, command
+):
     serving(name)
     here = f"shm://{new_name()}"
     process, line = command(here, name, "--channels", "2")
@@ -217,7 +248,10 @@ def test_it_says_what_it_joins_and_ends_by_a_signal_with_a_summary(end, serving,
         with pytest.raises(ModelError):
             asking.evaluate({"fail": 1})
     process.send_signal(end)
-    assert process.communicate(timeout=20)[0] == "2 questions passed on, 1 of them answered with an error\n"
+    assert (
+        process.communicate(timeout=20)[0]
+        == "2 questions passed on, 1 of them answered with an error\n"
+    )
     assert process.returncode == 0
 
 
@@ -236,7 +270,12 @@ def test_a_signal_ends_it_also_while_the_model_computes(python, name, new_name, 
     here = f"shm://{new_name()}"
     process, _ = command(here, model.line())
     asking = subprocess.Popen(
-        [sys.executable, "-P", "-c", f"import shmbridge; shmbridge.connect({here!r}).evaluate({{'x': 1}})"],
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            f"import shmbridge; shmbridge.connect({here!r}).evaluate({{'x': 1}})",
+        ],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -248,7 +287,10 @@ def test_a_signal_ends_it_also_while_the_model_computes(python, name, new_name, 
 
 def test_a_target_that_is_not_there_is_an_error_after_its_connect_timeout(new_name, name):
     done = subprocess.run(
-        [*RELAY, f"shm://{new_name()}", f"shm://{name}?connect_timeout=0.1"], capture_output=True, text=True, timeout=60
+        [*RELAY, f"shm://{new_name()}", f"shm://{name}?connect_timeout=0.1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 1 and "no host" in done.stderr
 
@@ -284,7 +326,9 @@ def test_it_outlives_the_target_and_finds_it_again(kind, python, name, new_name,
         second.wait()
 
 
-def test_with_retries_compilers_only_wait_while_the_target_is_away(python, name, new_name, relay, in_thread):
+def test_with_retries_compilers_only_wait_while_the_target_is_away(
+    python, name, new_name, relay, in_thread
+):
     url = f"shm://{name}"
     first = python(SERVE, url)
     assert first.line() == url

@@ -156,20 +156,31 @@ def test_an_exception_of_the_model_reaches_a_c_runner_with_its_text(serve, c_run
         for _ in range(3):
             runner.do("feature", "x", 5, 0, bytes(8).hex())
             answer = runner.do("i64")
-            assert answer.startswith("17 RuntimeError: the model is out of sorts") and "éééé" in answer
+            assert (
+                answer.startswith("17 RuntimeError: the model is out of sorts") and "éééé" in answer
+            )
 
 
 def test_a_failed_request_tells_the_runner_why(host, in_thread):
-    for error, text in [("short", "^short$"), (ValueError("seven"), "^ValueError: seven$"), ("x" * 100_000, "^x{100}")]:
+    for error, text in [
+        ("short", "^short$"),
+        (ValueError("seven"), "^ValueError: seven$"),
+        ("x" * 100_000, "^x{100}"),
+    ]:
         asking = evaluating(in_thread, host, {"x": 1})
         assert host.receive(timeout=30).fail(error)
         with pytest.raises(ModelError, match=text):
             asking.result()
 
 
-@pytest.mark.parametrize("advice", [None, object(), [1, "a"], 2**64, {"a": None}, {}, 1j, "\ud800"], ids=ascii)
+@pytest.mark.parametrize(
+    "advice", [None, object(), [1, "a"], 2**64, {"a": None}, {}, 1j, "\ud800"], ids=ascii
+)
 def test_what_the_model_returns_must_be_advice(serve, advice):
-    with serve(lambda request: advice if request["bad"] else 7) as host, connect(host.url) as runner:
+    with (
+        serve(lambda request: advice if request["bad"] else 7) as host,
+        connect(host.url) as runner,
+    ):
         with pytest.raises(ModelError, match="InvalidError"):
             runner.evaluate({"bad": True})
         assert runner.evaluate({"bad": False}) == 7
@@ -194,14 +205,21 @@ def test_after_advice_that_is_none_the_request_stays_open(host, in_thread):
 
 
 def test_features_that_do_not_fit_are_the_runners_error_and_the_next_request_works(serve, echo):
-    with serve(echo, request_bytes=1 << 12, advice_bytes=1 << 12) as host, connect(host.url) as runner:
+    with (
+        serve(echo, request_bytes=1 << 12, advice_bytes=1 << 12) as host,
+        connect(host.url) as runner,
+    ):
         for _ in range(3):
-            with pytest.raises(TooLargeError, match='"x" ends at byte 8000 .* room for 4096.*request_bytes'):
+            with pytest.raises(
+                TooLargeError, match='"x" ends at byte 8000 .* room for 4096.*request_bytes'
+            ):
                 runner.evaluate({"x": np.zeros(1000)})
             assert runner.evaluate({"x": np.zeros(512)}).tolist() == [0] * 512
 
 
-def test_advice_that_does_not_fit_is_an_error_on_both_sides_and_the_next_request_works(host, in_thread):
+def test_advice_that_does_not_fit_is_an_error_on_both_sides_and_the_next_request_works(
+    host, in_thread
+):
     for _ in range(3):
         asking = evaluating(in_thread, host, {"x": 1})
         with pytest.raises(TooLargeError, match="advice_bytes"):
@@ -248,18 +266,32 @@ def test_features_other_than_expected_are_an_error_that_shows_both(serve):
             {"x": [[1], [2, 3]], "n": 1},
             {},
         ]:
-            with pytest.raises(MismatchError, match=r"expects x: float32\[3, \?\], n: int64\[\]; the runner sent "):
+            with pytest.raises(
+                MismatchError, match=r"expects x: float32\[3, \?\], n: int64\[\]; the runner sent "
+            ):
                 runner.evaluate(bad)
             assert runner.evaluate(good) == 1
         assert runner.evaluate(dict(reversed(good.items()))) == 1
-        with pytest.raises(MismatchError, match=r"the runner sent x: float64\[3, 5\], n: int64\[\]"):
+        with pytest.raises(
+            MismatchError, match=r"the runner sent x: float64\[3, 5\], n: int64\[\]"
+        ):
             runner.evaluate({"x": np.ones((3, 5)), "n": 1})
 
 
 def test_advice_other_than_promised_is_an_error_on_both_sides_that_shows_both(name, in_thread):
     with Host(name, advice=[TensorSpec("a", np.int32, (2,))]) as host:
-        for bad in [{"a": 1}, {"b": [1, 2]}, {"a": [1, 2], "b": 1}, {"a": [1.5, 2]}, {"a": [1, 2, 3]}, {"a": "ab"}]:
-            bad = {key: np.asarray(value) if isinstance(value, list) else value for key, value in bad.items()}
+        for bad in [
+            {"a": 1},
+            {"b": [1, 2]},
+            {"a": [1, 2], "b": 1},
+            {"a": [1.5, 2]},
+            {"a": [1, 2, 3]},
+            {"a": "ab"},
+        ]:
+            bad = {
+                key: np.asarray(value) if isinstance(value, list) else value
+                for key, value in bad.items()
+            }
             asking = evaluating(in_thread, host, {"x": 1})
             with pytest.raises(MismatchError, match=r"expected advice a: int32\[2\]; found "):
                 host.receive(timeout=30).reply(**bad)
@@ -478,7 +510,9 @@ def test_every_error_is_an_error_of_shmbridge_and_of_pythons_own_kind():
     from shmbridge import errors
 
     codes = {cls.status for cls in errors.BY_STATUS.values()}
-    assert codes == set(range(1, 22)) and all(issubclass(cls, ShmbridgeError) for cls in errors.BY_STATUS.values())
+    assert codes == set(range(1, 22)) and all(
+        issubclass(cls, ShmbridgeError) for cls in errors.BY_STATUS.values()
+    )
     assert issubclass(DeadlineError, TimeoutError) and issubclass(InvalidError, ValueError)
 
 

@@ -51,7 +51,9 @@ class Reference:
 
 def test_the_generator_is_splitmix64():
     random = Random(1234567)  # figures of the reference implementation, shifted
-    assert [int(random() * 2**53) for _ in range(3)] == [n >> 11 for n in (6457827717110365317, 3203168211198807973, 9817491932198370423)]
+    assert [int(random() * 2**53) for _ in range(3)] == [
+        n >> 11 for n in (6457827717110365317, 3203168211198807973, 9817491932198370423)
+    ]
     for seed in (0, -1, 2**64 - 1, 2**70 + 3):
         random, reference = Random(seed), Reference(seed)
         assert [random() for _ in range(50)] == [reference() for _ in range(50)]
@@ -72,7 +74,13 @@ def test_argmax_tells_neighbours_apart_that_no_double_does(dtype):
 def test_argmax_of_every_dtype():
     import ml_dtypes
 
-    dtypes = ["bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)), "float16", "float32", "float64"]
+    dtypes = [
+        "bool",
+        *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)),
+        "float16",
+        "float32",
+        "float64",
+    ]
     for dtype in [*dtypes, ml_dtypes.bfloat16]:
         assert choose(np.array([0, 1, 0, 1]).astype(dtype)) == 1
         assert choose(np.array([0, 1, 0]).astype(dtype), "probabilities", Random(5)) == 1
@@ -99,16 +107,26 @@ def test_sampling_probabilities_takes_each_by_its_share(values, seed):
 
 def test_frequencies_are_the_probabilities():
     random, shares = Random(7), np.array([0.5, 0.0, 0.25, 0.25])
-    found = np.bincount([choose(shares, "probabilities", random) for _ in range(4000)], minlength=4) / 4000
+    found = (
+        np.bincount([choose(shares, "probabilities", random) for _ in range(4000)], minlength=4)
+        / 4000
+    )
     assert np.abs(found - shares).max() < 0.03 and found[1] == 0
-    found = np.bincount([choose(np.log(shares + 1e-300), "logits", random) for _ in range(4000)], minlength=4) / 4000
+    found = (
+        np.bincount(
+            [choose(np.log(shares + 1e-300), "logits", random) for _ in range(4000)], minlength=4
+        )
+        / 4000
+    )
     assert np.abs(found - shares).max() < 0.03
 
 
 def test_masked_logits_are_never_chosen():
     masked = np.array([-math.inf, 3, -math.inf, 1000, -math.inf])
     assert {choose(masked, "logits", Random(seed)) for seed in range(50)} == {3}
-    assert {choose(np.array([math.inf, 0, math.inf]), "logits", Random(seed)) for seed in range(50)} == {0, 2}
+    assert {
+        choose(np.array([math.inf, 0, math.inf]), "logits", Random(seed)) for seed in range(50)
+    } == {0, 2}
     assert choose(np.array([-math.inf, -math.inf])) == 0
 
 
@@ -193,7 +211,11 @@ def test_a_policy_sees_the_observations_alone(serve, name):
         agent, corridor = Agent(runner), Corridor()
         for _ in range(2):
             drive(corridor, agent)
-            assert (agent.steps, round(agent.reward, 2), corridor.actions) == (4, 0.96, [1, 1, 1, 1])
+            assert (agent.steps, round(agent.reward, 2), corridor.actions) == (
+                4,
+                0.96,
+                [1, 1, 1, 1],
+            )
     assert seen == [{"cell", "function"}] * 8  # and no report
 
 
@@ -201,7 +223,9 @@ def test_a_learner_gets_rewards_and_the_end(serve, name):
     seen = []
 
     def trainer(request):
-        seen.append({key: value for key, value in request.items() if key not in ("cell", "function")})
+        seen.append(
+            {key: value for key, value in request.items() if key not in ("cell", "function")}
+        )
         return {"learner": 1}
 
     with serve(trainer), connect(name) as runner:
@@ -211,9 +235,15 @@ def test_a_learner_gets_rewards_and_the_end(serve, name):
     assert [r["step"] for r in seen[1:5]] == [1, 2, 3, 4]
     assert [round(float(r["reward"]), 2) for r in seen[1:5]] == [-0.01, -0.01, -0.01, 0.99]
     assert [bool(r["done"]) for r in seen[1:5]] == [False, False, False, True]
-    assert not any(r["truncated"] for r in seen[1:5]) and all(r["agent"] == "walker" for r in seen[1:5])
+    assert not any(r["truncated"] for r in seen[1:5]) and all(
+        r["agent"] == "walker" for r in seen[1:5]
+    )
     assert seen[5] == {} and len(seen) == 7
-    assert (bool(seen[6]["done"]), bool(seen[6]["truncated"]), int(seen[6]["step"])) == (False, True, 1)
+    assert (bool(seen[6]["done"]), bool(seen[6]["truncated"]), int(seen[6]["step"])) == (
+        False,
+        True,
+        1,
+    )
 
 
 def test_raw_advice_is_the_environments_to_read(serve, name):
@@ -270,7 +300,9 @@ def test_several_agents_share_a_runner(serve, name):
     seen = []
 
     def trainer(request):
-        seen.append((request["agent"], int(request.get("turn", -1)), bool(request.get("done", False))))
+        seen.append(
+            (request["agent"], int(request.get("turn", -1)), bool(request.get("done", False)))
+        )
         return {"learner": 10 * len(seen)}
 
     with serve(trainer), connect(name) as runner:
@@ -285,12 +317,20 @@ def test_several_agents_with_runners_of_their_own(serve, name):
     seen = []
 
     def trainer(request):
-        seen.append((request["agent"], float(request.get("reward", -1)), bool(request.get("done", False))))
+        seen.append(
+            (request["agent"], float(request.get("reward", -1)), bool(request.get("done", False)))
+        )
         return {"learner": 1}
 
     with serve(trainer), connect(name) as a, connect(name) as b, connect(name) as c:
         drive(Tag(), [Agent(a, "red"), Agent(b, "green"), Agent(c, "blue")])
-    assert seen[:5] == [("red", -1, False), ("green", -1, False), ("red", 1, False), ("blue", -1, False), ("green", 1, False)]
+    assert seen[:5] == [
+        ("red", -1, False),
+        ("green", -1, False),
+        ("red", 1, False),
+        ("blue", -1, False),
+        ("green", 1, False),
+    ]
     assert sorted(seen[5:]) == [("blue", 1, True), ("green", 1, True), ("red", 1, True)]
 
 
@@ -363,7 +403,9 @@ def test_a_host_that_goes_leaves_the_heuristic(serve, name):
         with serve(right):
             runner = stack.enter_context(connect(name))
         drive(patient := Patient(), Agent(runner))
-        assert patient.actions == [1] * 4 and {type(error) for error in patient.errors} == {ClosedError}
+        assert patient.actions == [1] * 4 and {type(error) for error in patient.errors} == {
+            ClosedError
+        }
         with pytest.raises(ClosedError):
             drive(Corridor(), Agent(runner))
 
@@ -392,7 +434,9 @@ def walk(in_thread, name):
                 for _ in range(episodes):
                     try:
                         drive(corridor, [Agent(runner, agent) for agent in agents], max_steps)
-                        done.append(list(getattr(corridor, "actions", getattr(corridor, "log", ()))))
+                        done.append(
+                            list(getattr(corridor, "actions", getattr(corridor, "log", ())))
+                        )
                     except Exception as error:
                         done.append(error)
             return done
@@ -406,7 +450,10 @@ def test_gymnasiums_methods(name, walk):
     env = CompilerEnv(name, actions=2, timeout=BOUND)
     compiler = walk(Corridor(), episodes=2)
     observation, info = env.reset()
-    assert observation["cell"].tolist() == [1, 0, 0, 0, 0] and info == {"function": "main", "step": 0}
+    assert observation["cell"].tolist() == [1, 0, 0, 0, 0] and info == {
+        "function": "main",
+        "step": 0,
+    }
     turns = [env.step(action) for action in (1, np.int64(0), 1, np.array(1), 1, 1)]
     assert [turn[0]["cell"].argmax() for turn in turns] == [1, 0, 1, 2, 3, 4]
     assert [round(turn[1], 2) for turn in turns] == [-0.01] * 5 + [0.99]
@@ -459,7 +506,10 @@ def test_what_is_no_action_ends_the_episode(name, walk):
     with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
         compiler = walk(Corridor(), episodes=2)
         env.reset()
-        assert env.step(0.5)[2:4] == (False, True)  # the compiler could not choose, and said that it ends
+        assert env.step(0.5)[2:4] == (
+            False,
+            True,
+        )  # the compiler could not choose, and said that it ends
         env.reset()
         with pytest.raises(InvalidError, match="found object"):
             env.step(object())
@@ -467,7 +517,11 @@ def test_what_is_no_action_ends_the_episode(name, walk):
             turn = env.step(1)  # it still waits
         assert turn[2]
         first, second = compiler.result()
-        assert isinstance(first, MismatchError) and "a single float" in str(first) and second == [1] * 4
+        assert (
+            isinstance(first, MismatchError)
+            and "a single float" in str(first)
+            and second == [1] * 4
+        )
 
 
 def test_an_action_that_is_too_large_ends_the_episode(name, walk):
@@ -505,9 +559,14 @@ def test_agents_with_models_of_their_own_behind_one_url(tmp_path):
         turn = helper.make_tensor_value_info("turn", onnx.TensorProto.FLOAT, [3])
         out = helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, [3])
         constant = helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [weight])
-        graph = helper.make_graph([helper.make_node("Mul", ["turn", "w"], ["out"])], color, [turn], [out], [constant])
+        graph = helper.make_graph(
+            [helper.make_node("Mul", ["turn", "w"], ["out"])], color, [turn], [out], [constant]
+        )
         files.append(f"agent.{color}={tmp_path}/{color}.onnx")
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / f"{color}.onnx")
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
+            tmp_path / f"{color}.onnx",
+        )
 
     class Colors(Tag):
         def reset(self):
@@ -604,7 +663,14 @@ drive(Endless(), Agent(shmbridge.connect(sys.argv[1], connect_timeout=20)))
 
 @pytest.mark.parametrize("asking", [True, False], ids=["while it asks", "while it computes"])
 def test_a_killed_compiler_truncates_and_the_next_one_begins(name, python, walk, asking):
-    code = DYING if asking else DYING.replace("step(self, action): ", "step(self, action): import time; print('in', flush=True); time.sleep(60);")
+    code = (
+        DYING
+        if asking
+        else DYING.replace(
+            "step(self, action): ",
+            "step(self, action): import time; print('in', flush=True); time.sleep(60);",
+        )
+    )
     with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
         victim = python(code, name)
         env.reset()
@@ -642,7 +708,9 @@ def test_closing_the_trainer_leaves_the_compiler_its_heuristic(name, walk):
     env.reset()
     env.step(0)
     env.close()
-    assert compiler.result() == [[0, 1, 1, 1, 1]] and isinstance(patient.errors[0], (ClosedError, ModelError))
+    assert compiler.result() == [[0, 1, 1, 1, 1]] and isinstance(
+        patient.errors[0], (ClosedError, ModelError)
+    )
 
 
 TRAINER = """
@@ -707,7 +775,9 @@ def test_a_trainer_refuses_an_episode_that_began_without_it(name, in_thread):
 
 
 def test_gymnasium_takes_it(name, walk):
-    gymnasium = pytest.importorskip("gymnasium", reason="the trainer's methods are checked by their own package")
+    gymnasium = pytest.importorskip(
+        "gymnasium", reason="the trainer's methods are checked by their own package"
+    )
     env = CompilerEnv(name, actions=2, timeout=BOUND)
     compiler = walk(Corridor(), episodes=2)
     adapted = gymnasium.wrappers.RecordEpisodeStatistics(as_gymnasium(env))
@@ -723,7 +793,9 @@ def test_gymnasium_takes_it(name, walk):
 
 
 def test_gymnasium_is_not_imported_unasked(python):
-    process = python("import sys, shmbridge.trainer, shmbridge.rl; print('gymnasium' in sys.modules)")
+    process = python(
+        "import sys, shmbridge.trainer, shmbridge.rl; print('gymnasium' in sys.modules)"
+    )
     assert process.end() == (0, "False")
 
 
@@ -732,13 +804,32 @@ def test_gymnasium_is_not_imported_unasked(python):
 def test_equal_seeds_give_equal_actions(seed, how):
     shares = np.linspace(0, 1, 7, dtype=np.float32)
     a, b = Random(seed), Random(seed)
-    assert [choose(shares, how, a) for _ in range(20)] == [choose(shares, how, b) for _ in range(20)]
+    assert [choose(shares, how, a) for _ in range(20)] == [
+        choose(shares, how, b) for _ in range(20)
+    ]
 
 
 @pytest.mark.parametrize("words, why", [(["abc"], "'abc'"), (["5"], "onnx")])
 def test_the_example_trainer_says_what_is_wrong_before_it_trains(words, why, tmp_path, new_name):
-    (tmp_path / "onnx.py").write_text("" if words == ["abc"] else "raise ImportError('no onnx here')")
+    (tmp_path / "onnx.py").write_text(
+        "" if words == ["abc"] else "raise ImportError('no onnx here')"
+    )
     trainer = _config.examples() / "python" / "trainer.py"
-    command = [sys.executable, "-P", str(trainer), f"shm://{new_name()}", str(tmp_path / "policy.onnx"), *words]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and why in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    command = [
+        sys.executable,
+        "-P",
+        str(trainer),
+        f"shm://{new_name()}",
+        str(tmp_path / "policy.onnx"),
+        *words,
+    ]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1 and why in done.stderr and len(done.stderr.splitlines()) == 1, (
+        done.stderr
+    )

@@ -55,10 +55,30 @@ def start(transport, tmp_path):
     """start(*command, policy=..., options=()): a run under way, whose policy is that Python code with a function advise."""
     started = []
 
-    def begin(*command, policy="def advise(request): return 0", options=("--host", "my_policy:advise"), **more):
+    def begin(
+        *command,
+        policy="def advise(request): return 0",
+        options=("--host", "my_policy:advise"),
+        **more,
+    ):
         (tmp_path / "my_policy.py").write_text(textwrap.dedent(policy))
-        words = [SHMBRIDGE, "run", "--llvm", "inline", *options, *transport, "--", *map(str, command)]
-        more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True, **more}
+        words = [
+            SHMBRIDGE,
+            "run",
+            "--llvm",
+            "inline",
+            *options,
+            *transport,
+            "--",
+            *map(str, command),
+        ]
+        more = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "stdin": subprocess.DEVNULL,
+            "text": True,
+            **more,
+        }
         started.append(subprocess.Popen(words, cwd=tmp_path, **more))
         return started[-1]
 
@@ -80,7 +100,11 @@ def ended(process, text=None):
 
 def test_exit_status_output_and_input_are_the_compilers(start, compiler):
     program = compiler('cat; echo "to stderr" >&2; exit 42')
-    assert ended(start(program, stdin=subprocess.PIPE), "to stdin\n") == (42, "to stdin\n", "to stderr\n")
+    assert ended(start(program, stdin=subprocess.PIPE), "to stdin\n") == (
+        42,
+        "to stdin\n",
+        "to stderr\n",
+    )
 
 
 def test_arguments_follow_the_flags_as_they_are(start, compiler, tmp_path):
@@ -97,7 +121,11 @@ def test_arguments_follow_the_flags_as_they_are(start, compiler, tmp_path):
 def test_descriptors_that_were_inherited_stay_open(start, compiler):
     read, write = os.pipe()
     try:
-        assert ended(start(compiler(f"echo hello > /proc/self/fd/{write}"), pass_fds=[write])) == (0, "", "")
+        assert ended(start(compiler(f"echo hello > /proc/self/fd/{write}"), pass_fds=[write])) == (
+            0,
+            "",
+            "",
+        )
         assert os.read(read, 10) == b"hello\n"
     finally:
         os.close(read)
@@ -141,7 +169,9 @@ def test_nothing_is_asked(start, compiler):
         ("", "has no attribute 'advise'"),
     ],
 )
-def test_policy_that_cannot_be_loaded_ends_the_run_before_the_compiler_starts(policy, why, start, compiler, tmp_path):
+def test_policy_that_cannot_be_loaded_ends_the_run_before_the_compiler_starts(
+    policy, why, start, compiler, tmp_path
+):
     status, out, err = ended(start(compiler("touch started"), policy=policy))
     assert (status, out) == (1, "")
     assert why in err
@@ -158,11 +188,21 @@ def test_unknown_compiler_is_told_what_to_do(start, compiler):
     assert status == 1
     assert "--flags-for" in err
     assert (
-        ended(start(compiler("exit 3", name="mycc"), options=["--flags-for", "llc", "--host", "my_policy:advise"]))[0]
+        ended(
+            start(
+                compiler("exit 3", name="mycc"),
+                options=["--flags-for", "llc", "--host", "my_policy:advise"],
+            )
+        )[0]
         == 1
     )  # no inlining
     assert (
-        ended(start(compiler("exit 3", name="mycc"), options=["--flags-for", "opt", "--host", "my_policy:advise"]))[0]
+        ended(
+            start(
+                compiler("exit 3", name="mycc"),
+                options=["--flags-for", "opt", "--host", "my_policy:advise"],
+            )
+        )[0]
         == 3
     )
 
@@ -209,7 +249,11 @@ def test_compiler_that_a_signal_ends_takes_the_run_with_it(number, start, compil
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_are_the_compilers(number, start, compiler):
-    process = start(compiler(f"trap 'echo caught; exit 9' {int(number)}; echo ready; while :; do sleep 0.01; done"))
+    process = start(
+        compiler(
+            f"trap 'echo caught; exit 9' {int(number)}; echo ready; while :; do sleep 0.01; done"
+        )
+    )
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
     assert ended(process)[:2] == (9, "caught\n")
@@ -271,7 +315,9 @@ def test_compilers_are_known_by_name(name, kind):
     assert llvm.kind_of(name) == kind
 
 
-@pytest.mark.parametrize("name", ["make", "gcc", "clang-format", "", "clang-", "optician", "clippy-driver"])
+@pytest.mark.parametrize(
+    "name", ["make", "gcc", "clang-format", "", "clang-", "optician", "clippy-driver"]
+)
 def test_others_are_not(name):
     with pytest.raises(InvalidError, match="--flags-for"):
         llvm.kind_of(name)
@@ -284,8 +330,18 @@ def test_flags_stand_where_each_compiler_wants_them():
     assert llvm.with_flags(["llc", "x"], "llc", bases) == ["llc", *plain, "x"]
     joined = "-Cllvm-args=" + " ".join(plain)
     assert llvm.with_flags(["rustc", "x"], "rustc", bases, pipes=False) == ["rustc", "x", joined]
-    assert llvm.with_flags(["rustc", "x"], "rustc", bases) == ["rustc", "x", joined, "-Ccodegen-units=1"]
-    assert llvm.with_flags(["clang", "-cc1", "x"], "clang", bases) == ["clang", "-cc1", *behind, "x"]
+    assert llvm.with_flags(["rustc", "x"], "rustc", bases) == [
+        "rustc",
+        "x",
+        joined,
+        "-Ccodegen-units=1",
+    ]
+    assert llvm.with_flags(["clang", "-cc1", "x"], "clang", bases) == [
+        "clang",
+        "-cc1",
+        *behind,
+        "x",
+    ]
     assert llvm.with_flags(["clang", "-cc1as", "x"], "clang", bases) == ["clang", "-cc1as", "x"]
     assert llvm.with_flags(["clang"], "clang", bases) == [
         "clang",
@@ -303,8 +359,12 @@ def test_opt_gets_an_inliner_unless_it_is_told_its_passes(passes):
 
 
 def test_compilers_own_choice_can_be_told_since_llvm_22():
-    assert llvm.INCLUDE_DEFAULT in llvm.with_flags(["clang-22"], "clang", {"inline": "/b"}, include_default=True)
-    assert llvm.INCLUDE_DEFAULT not in llvm.with_flags(["clang-22"], "clang", {"evict": "/b"}, include_default=True)
+    assert llvm.INCLUDE_DEFAULT in llvm.with_flags(
+        ["clang-22"], "clang", {"inline": "/b"}, include_default=True
+    )
+    assert llvm.INCLUDE_DEFAULT not in llvm.with_flags(
+        ["clang-22"], "clang", {"evict": "/b"}, include_default=True
+    )
     with pytest.raises(InvalidError, match="LLVM 22"):
         llvm.with_flags(["clang-19"], "clang", {"inline": "/b"}, include_default=True)
 
@@ -316,13 +376,25 @@ def test_only_what_a_compiler_decides_is_asked():
         llvm.asked_of("llc", ["inline"])
 
 
-@pytest.mark.parametrize("default", ["inline=1", "evict=32", "evict=0", "priority=-0.5", "priority=1e3"])
+@pytest.mark.parametrize(
+    "default", ["inline=1", "evict=32", "evict=0", "priority=-0.5", "priority=1e3"]
+)
 def test_defaults_that_may_be(default):
     llvm.check_default(*default.split("="))
 
 
 @pytest.mark.parametrize(
-    "default", ["inline=-1", "inline=", "evict=33", "evict=0.5", "priority=nan", "priority=1e999", "x=0", "inline=1 "]
+    "default",
+    [
+        "inline=-1",
+        "inline=",
+        "evict=33",
+        "evict=0.5",
+        "priority=nan",
+        "priority=1e999",
+        "x=0",
+        "inline=1 ",
+    ],
 )
 def test_defaults_that_may_not(default):
     with pytest.raises(InvalidError, match="expected"):
@@ -334,7 +406,10 @@ def test_defaults_that_may_not(default):
     [
         ("b", "shm://b?connect_timeout=1.0&deadline=0.500000000"),
         ("b?deadline=2", "shm://b?deadline=2&connect_timeout=1.0"),
-        ("shm://b?connect_timeout=3&wait=spin", "shm://b?connect_timeout=3&wait=spin&deadline=0.500000000"),
+        (
+            "shm://b?connect_timeout=3&wait=spin",
+            "shm://b?connect_timeout=3&wait=spin&deadline=0.500000000",
+        ),
     ],
 )
 def test_what_a_url_says_wins(name, url):
@@ -342,5 +417,12 @@ def test_what_a_url_says_wins(name, url):
 
 
 def test_summary_tells_why_for_each_decision():
-    counts = [Count("inline", 5, 0), Count("evict", 7, 2, "it\nhangs"), Count("evict", 1, 1, "other")]
-    assert summary(counts) == ("shmbridge: 3 of 13 decisions took the default advice (3 of 8 evict: it hangs)", 3)
+    counts = [
+        Count("inline", 5, 0),
+        Count("evict", 7, 2, "it\nhangs"),
+        Count("evict", 1, 1, "other"),
+    ]
+    assert summary(counts) == (
+        "shmbridge: 3 of 13 decisions took the default advice (3 of 8 evict: it hangs)",
+        3,
+    )

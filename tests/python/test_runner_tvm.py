@@ -18,7 +18,10 @@ X = np.random.default_rng(0).normal(size=(1, 20)).astype(np.float32)
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory):
     """The distribution in a directory of its own, with the metadata that pip makes of its pyproject.toml."""
-    where, project = tmp_path_factory.mktemp("site-packages"), (EXAMPLE / "pyproject.toml").read_text()
+    where, project = (
+        tmp_path_factory.mktemp("site-packages"),
+        (EXAMPLE / "pyproject.toml").read_text(),
+    )
     (where / "shmbridge_tvm.py").write_text((EXAMPLE / "shmbridge_tvm.py").read_text())
     info = where / "shmbridge_tvm-0.1.0.dist-info"
     info.mkdir()
@@ -35,14 +38,20 @@ def onnx_file(tmp_path_factory):
     """y = 2 - x; best: the index of the greatest y."""
     import onnx
 
-    nodes = [helper.make_node("Sub", ["two", "x"], ["y"]), helper.make_node("ArgMax", ["y"], ["best"], axis=1, keepdims=0)]
+    nodes = [
+        helper.make_node("Sub", ["two", "x"], ["y"]),
+        helper.make_node("ArgMax", ["y"], ["best"], axis=1, keepdims=0),
+    ]
     ports = {
-        name: helper.make_tensor_value_info(name, *what) for name, what in {"x": (1, [1, 20]), "y": (1, [1, 20]), "best": (7, [1])}.items()
+        name: helper.make_tensor_value_info(name, *what)
+        for name, what in {"x": (1, [1, 20]), "y": (1, [1, 20]), "best": (7, [1])}.items()
     }
     two = helper.make_tensor("two", 1, [], [2.0])
     graph = helper.make_graph(nodes, "g", [ports["x"]], [ports["y"], ports["best"]], [two])
     path = tmp_path_factory.mktemp("tvm") / "model.onnx"
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path)
+    onnx.save(
+        helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path
+    )
     return path
 
 
@@ -73,20 +82,30 @@ def test_what_does_not_fit_is_refused_and_the_next_request_served(model):
             ({"z": X}, "no tensor"),
             ({"x": "text"}, "no tensor"),
         ]:
-            with pytest.raises(MismatchError, match=rf'"x": the model expects float32\[1, 20\], found {found}'):
+            with pytest.raises(
+                MismatchError, match=rf'"x": the model expects float32\[1, 20\], found {found}'
+            ):
                 runner.evaluate(wrong)
             assert np.array_equal(runner.evaluate({"x": X})["y"], 2 - X)
 
 
 def test_what_does_not_open_says_why(model, tmp_path):
-    with pytest.raises(InvalidError, match="expected a model that TVM has compiled, found no file '.*nowhere.so'"):
+    with pytest.raises(
+        InvalidError, match="expected a model that TVM has compiled, found no file '.*nowhere.so'"
+    ):
         connect(f"tvm://{tmp_path}/nowhere.so")
     with pytest.raises(InvalidError, match="unexpected keyword argument 'speed'"):
         connect(f"tvm://{model}?speed=9")
 
 
 def test_c_reaches_it_through_the_python_in_its_process(model, installed, c_runner, embedding):
-    environment = {**os.environ, "SHMBRIDGE_PYTHON_LIBRARY": str(embedding), "PYTHONPATH": str(installed)}
+    environment = {
+        **os.environ,
+        "SHMBRIDGE_PYTHON_LIBRARY": str(embedding),
+        "PYTHONPATH": str(installed),
+    }
     runner = c_runner(f"tvm://{model}", env=environment)
     runner.do("feature", "x", 11, 2, 1, 20, X.tobytes().hex())
-    assert runner.do("evaluate", 0).startswith(f"0 | y 11 0 2 1 20 {(2 - X).tobytes().hex()} | best 5 0 1 1 ")
+    assert runner.do("evaluate", 0).startswith(
+        f"0 | y 11 0 2 1 20 {(2 - X).tobytes().hex()} | best 5 0 1 1 "
+    )

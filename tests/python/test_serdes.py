@@ -41,7 +41,9 @@ def ragged(draw, **options):
 
 
 numbers = st.one_of(st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats())
-values = st.one_of(arrays(max_rank=4), numbers, texts, st.lists(texts, max_size=4).map(Texts), ragged())
+values = st.one_of(
+    arrays(max_rank=4), numbers, texts, st.lists(texts, max_size=4).map(Texts), ragged()
+)
 messages = st.dictionaries(names, values, max_size=5)
 
 
@@ -99,7 +101,9 @@ def _made(name, caller):
     return Toy() if name == "toy" else serdes.find(name)
 
 
-@pytest.fixture(scope="module", params=["toy-C", "toy-Python", "protobuf-C", "protobuf-Python", "flatbuffers-C"])
+@pytest.fixture(
+    scope="module", params=["toy-C", "toy-Python", "protobuf-C", "protobuf-Python", "flatbuffers-C"]
+)
 def lossless(request):
     return _made(*request.param.split("-"))
 
@@ -121,7 +125,10 @@ def test_advice_comes_back_as_it_was(lossless, message):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_dtype_and_rank_comes_back(lossless, dtype):
     for rank in range(9):
-        sent = {"x": np.arange(2**rank).reshape((2,) * rank).astype(dtype), "none": np.zeros((0,) * rank, dtype)}
+        sent = {
+            "x": np.arange(2**rank).reshape((2,) * rank).astype(dtype),
+            "none": np.zeros((0,) * rank, dtype),
+        }
         assert identical(lossless.decode(lossless.encode(sent)), sent)
 
 
@@ -160,7 +167,10 @@ def check_survives(some, data):
 
 
 @many
-@given(st.sampled_from(["bitstream", "json", "flatbuffers", "bytes", "protobuf"]), st.binary(max_size=200))
+@given(
+    st.sampled_from(["bitstream", "json", "flatbuffers", "bytes", "protobuf"]),
+    st.binary(max_size=200),
+)
 def test_any_bytes_are_a_message_or_an_error(name, data):
     check_survives(serdes.find(name), data)
 
@@ -279,7 +289,9 @@ def test_what_is_no_message_is_refused(failing, decoded, says):
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("encoded", [bytearray(b"abc"), memoryview(b"abc"), memoryview(b"a-b-c-")[::2]])
+@pytest.mark.parametrize(
+    "encoded", [bytearray(b"abc"), memoryview(b"abc"), memoryview(b"a-b-c-")[::2]]
+)
 def test_any_buffer_is_bytes(failing, encoded):
     made, seen = failing
     made.encoded = encoded
@@ -339,15 +351,25 @@ def test_a_thread_of_c_may_call_a_serdes_in_python(tmp_path):
         ]
 
     (tmp_path / "thread.c").write_text(THREAD)
-    subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "thread.c", "-o", "thread.so"], cwd=tmp_path, check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-pthread", "thread.c", "-o", "thread.so"],
+        cwd=tmp_path,
+        check=True,
+    )
     codec = ffi.gc(lib.shmb_codec_new(b"toy"), lib.shmb_codec_free)
     for i in range(20):
         lib.shmb_codec_clear(codec)
-        tensor.write_field(lambda *a: lib.shmb_codec_add(codec, *a), tensor.as_field("x", np.arange(i)))
-        call = Call(
-            int(ffi.cast("uintptr_t", ffi.addressof(lib, "shmb_codec_encode"))), int(ffi.cast("uintptr_t", codec))
+        tensor.write_field(
+            lambda *a: lib.shmb_codec_add(codec, *a), tensor.as_field("x", np.arange(i))
         )
-        assert ctypes.CDLL(tmp_path / "thread.so").call_in_thread(ctypes.byref(call)) == 0 and call.status == 0
+        call = Call(
+            int(ffi.cast("uintptr_t", ffi.addressof(lib, "shmb_codec_encode"))),
+            int(ffi.cast("uintptr_t", codec)),
+        )
+        assert (
+            ctypes.CDLL(tmp_path / "thread.so").call_in_thread(ctypes.byref(call)) == 0
+            and call.status == 0
+        )
         data = ctypes.string_at(call.bytes, call.size)
         assert Toy().decode(data)["x"].tolist() == list(range(i))
 
@@ -359,14 +381,19 @@ def test_serdes_are_found_by_name():
     assert {"bitstream", "bytes", "flatbuffers", "json", "protobuf"} <= set(serdes.names())
     for name in serdes.names():
         assert isinstance(serdes.find(name), SerDes)
-    with pytest.raises(UnsupportedError, match="no SerDes is called 'nothing': expected one of bitstream, .*protobuf"):
+    with pytest.raises(
+        UnsupportedError,
+        match="no SerDes is called 'nothing': expected one of bitstream, .*protobuf",
+    ):
         serdes.find("nothing")
 
 
 def test_options_that_a_serdes_does_not_have_are_refused():
     with pytest.raises(InvalidError, match="'json' takes no options, found indent"):
         serdes.find("json", indent="2")
-    with pytest.raises(InvalidError, match="'protobuf' has no option colour: expected advice, request"):
+    with pytest.raises(
+        InvalidError, match="'protobuf' has no option colour: expected advice, request"
+    ):
         serdes.find("protobuf", colour="red")
 
 
@@ -392,7 +419,10 @@ def test_a_url_is_made_what_the_core_understands():
         "pipe:///x?a",
     ]:
         assert shmbridge.plugins.resolve(url) == url
-    assert shmbridge.plugins.resolve("pipe:///x?serdes=protobuf&connect_timeout=1") == "pipe:///x?serdes=protobuf&connect_timeout=1"
+    assert (
+        shmbridge.plugins.resolve("pipe:///x?serdes=protobuf&connect_timeout=1")
+        == "pipe:///x?serdes=protobuf&connect_timeout=1"
+    )
     message = "shmbridge.generated.bridge_pb2:DType"
     with pytest.raises(InvalidError, match="message class"):
         shmbridge.plugins.resolve(f"pipe:///x?serdes=protobuf&request={message}")
@@ -420,4 +450,8 @@ def test_a_missing_protobuf_says_what_to_install(python, tmp_path):
         except Exception as error: print(type(error).__name__, error)
     """
     status, said = python(code, env={"PYTHONPATH": str(tmp_path)}).end()
-    assert status == 0 and said.startswith("UnsupportedError") and "pip install shmbridge[protobuf]" in said, said
+    assert (
+        status == 0
+        and said.startswith("UnsupportedError")
+        and "pip install shmbridge[protobuf]" in said
+    ), said

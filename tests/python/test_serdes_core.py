@@ -45,26 +45,41 @@ def test_pythons_json_reads_a_request(message):
             assert found[name] == value
         elif isinstance(value, Ragged):
             assert len(found[name]) == len(value)
-            assert same_numbers([number for row in found[name] for number in flat_list(row)], field.values.ravel())
+            assert same_numbers(
+                [number for row in found[name] for number in flat_list(row)], field.values.ravel()
+            )
         else:
-            assert np.shape(found[name])[: field.values.ndim] == field.values.shape[: np.ndim(found[name])]
+            assert (
+                np.shape(found[name])[: field.values.ndim]
+                == field.values.shape[: np.ndim(found[name])]
+            )
             assert same_numbers(found[name], field.values)
 
 
 def flat_list(value):
-    return [number for item in value for number in flat_list(item)] if isinstance(value, list) else [value]
+    return (
+        [number for item in value for number in flat_list(item)]
+        if isinstance(value, list)
+        else [value]
+    )
 
 
 def same_numbers(found, values):
     """The same where rounded to the values' dtype; NaN is NaN."""
     with np.errstate(all="ignore"):
-        back = np.array(found, object).astype(values.dtype) if np.size(found) else np.zeros(values.shape, values.dtype)
+        back = (
+            np.array(found, object).astype(values.dtype)
+            if np.size(found)
+            else np.zeros(values.shape, values.dtype)
+        )
     return bool(np.all((back == values) | ((back != back) & (values != values))))
 
 
 # Anything that Python's json writes of lists, numbers and text.
 leaves = st.one_of(st.booleans(), st.integers(-(2**65), 2**65), st.floats(), texts, st.none())
-alike = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.floats(), texts)
+alike = st.one_of(
+    st.booleans(), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.floats(), texts
+)
 nested = st.one_of(
     st.recursive(leaves, lambda inner: st.lists(inner, max_size=3), max_leaves=8),
     alike.flatmap(lambda leaf: st.lists(st.lists(st.just(leaf), max_size=3), max_size=3)),
@@ -96,7 +111,9 @@ def test_what_python_writes_is_read_as_the_same_tensor_or_both_refuse(value):
         assert '"x"' in str(error)
         assert expected is None, (value, str(error))
         return
-    if expected is None and flat_list(value):  # whole numbers beside decimals: many writers print 0.0 as 0
+    if expected is None and flat_list(
+        value
+    ):  # whole numbers beside decimals: many writers print 0.0 as 0
         values = tensor.as_field("x", found["x"]).values
         assert {type(leaf) for leaf in flat_list(value)} == {int, float} and values.dtype == float
         assert np.array_equal(values.ravel(), flat_list(value), equal_nan=True)
@@ -105,9 +122,13 @@ def test_what_python_writes_is_read_as_the_same_tensor_or_both_refuse(value):
         return  # lists of nothing of unequal depth
     field = tensor.as_field("x", found["x"])
     assert (field.code, field.kind, field.dims) == (expected.code, expected.kind, expected.dims)
-    assert np.array_equal(field.values, expected.values, equal_nan=expected.values.dtype.kind == "f")
+    assert np.array_equal(
+        field.values, expected.values, equal_nan=expected.values.dtype.kind == "f"
+    )
     assert (
-        np.array_equal(np.signbit(field.values.astype(float)), np.signbit(expected.values.astype(float)))
+        np.array_equal(
+            np.signbit(field.values.astype(float)), np.signbit(expected.values.astype(float))
+        )
         or np.isnan(expected.values.astype(float)).any()
     )
 
@@ -145,7 +166,9 @@ def test_numbers_that_are_not_finite_are_kept_by_json():
     data = js.encode({"x": np.array([np.nan, np.inf, -np.inf, -0.0])})
     assert json.loads(data)["x"][1:3] == [np.inf, -np.inf]
     found = js.decode(data)["x"]
-    assert np.isnan(found[0]) and found[1:].tolist() == [np.inf, -np.inf, 0] and np.signbit(found[3])
+    assert (
+        np.isnan(found[0]) and found[1:].tolist() == [np.inf, -np.inf, 0] and np.signbit(found[3])
+    )
 
 
 def test_advice_in_json_is_what_ml_compiler_bridge_says():
@@ -191,15 +214,25 @@ def read_bitstream(data):
     for spec in head["features"]:
         code, count = TYPES[spec["type"]], int(np.prod(spec["shape"], dtype=int))
         size = struct.calcsize(f"={count}{code}")
-        found[spec["name"]] = spec["type"], spec["shape"], struct.unpack(f"={count}{code}", rest[:size])
+        found[spec["name"]] = (
+            spec["type"],
+            spec["shape"],
+            struct.unpack(f"={count}{code}", rest[:size]),
+        )
         rest = rest[size:]
     assert rest == b"\n"
     return found
 
 
 def write_bitstream(fields):
-    specs = [{"name": name, "type": kind, "port": 6020, "shape": shape} for name, (kind, shape, _) in fields.items()]
-    body = b"".join(struct.pack(f"={len(numbers)}{TYPES[kind]}", *numbers) for kind, shape, numbers in fields.values())
+    specs = [
+        {"name": name, "type": kind, "port": 6020, "shape": shape}
+        for name, (kind, shape, _) in fields.items()
+    ]
+    body = b"".join(
+        struct.pack(f"={len(numbers)}{TYPES[kind]}", *numbers)
+        for kind, shape, numbers in fields.values()
+    )
     return json.dumps({"features": specs}).encode() + b"\n" + body + b"\n"
 
 
@@ -212,18 +245,28 @@ def test_a_bitstream_is_read_and_written_as_described(message):
         native = array.astype(array.dtype.newbyteorder("="))
         kind, shape, sent = found[name]
         assert kind == NAMES[native.dtype] and shape == (list(array.shape) or [1])
-        assert np.array_equal(np.array(sent, native.dtype), native.ravel(), equal_nan=native.dtype.kind == "f")
+        assert np.array_equal(
+            np.array(sent, native.dtype), native.ravel(), equal_nan=native.dtype.kind == "f"
+        )
     vectors = {
-        name: np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).reshape(array.shape or (1,))
+        name: np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).reshape(
+            array.shape or (1,)
+        )
         for name, array in message.items()
     }
     assert identical(bits.decode(bits.encode(message)), vectors)
-    finite = {name: part for name, part in found.items() if not any(number != number for number in part[2])}
+    finite = {
+        name: part
+        for name, part in found.items()
+        if not any(number != number for number in part[2])
+    }
     assert identical(bits.decode(write_bitstream(finite)), {name: vectors[name] for name in finite})
 
 
 def test_compilerinterfaces_reader_reads_a_bitstream():
-    package = importlib.util.find_spec("compilerinterface")  # whose import needs gRPC, which the reader does not
+    package = importlib.util.find_spec(
+        "compilerinterface"
+    )  # whose import needs gRPC, which the reader does not
     if package is None or not package.submodule_search_locations:
         pytest.skip("no compilerinterface: pip install --no-deps compilerinterface==0.0.2")
     spec = importlib.util.spec_from_file_location(
@@ -231,7 +274,12 @@ def test_compilerinterfaces_reader_reads_a_bitstream():
     )
     reader = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reader)
-    sent = {"a": np.arange(5, dtype="f4"), "b": np.int64(2**40), "c": np.array([[1, 2], [3, 4]], "i4"), "flag": True}
+    sent = {
+        "a": np.arange(5, dtype="f4"),
+        "b": np.int64(2**40),
+        "c": np.array([[1, 2], [3, 4]], "i4"),
+        "flag": True,
+    }
     _, _, features, _ = next(reader.read_stream2(io.BufferedReader(io.BytesIO(bits.encode(sent)))))
     found = {value.spec().name: [value[i] for i in range(len(value))] for value in features}
     assert found == {"a": [0, 1, 2, 3, 4], "b": [2**40], "c": [1, 2, 3, 4], "flag": [1]}
@@ -299,8 +347,16 @@ def test_a_flatbuffers_frame_has_the_header_that_python_reads(message):
 def test_bytes_are_one_vector_as_it_is():
     frame = np.frombuffer(b"a\0b", np.uint8)
     assert raw.encode({"frame": frame}) == b"a\0b" == raw.encode_advice({"anything": frame})
-    assert raw.decode(b"a\0b")["frame"].tobytes() == b"a\0b" and raw.decode(b"")["frame"].shape == (0,)
-    for wrong in ({}, {"x": frame, "y": frame}, {"x": "text"}, {"x": np.zeros(3)}, {"x": np.uint8(1)}):
+    assert raw.decode(b"a\0b")["frame"].tobytes() == b"a\0b" and raw.decode(b"")["frame"].shape == (
+        0,
+    )
+    for wrong in (
+        {},
+        {"x": frame, "y": frame},
+        {"x": "text"},
+        {"x": np.zeros(3)},
+        {"x": np.uint8(1)},
+    ):
         with pytest.raises(MismatchError):
             raw.encode(wrong)
 
@@ -317,7 +373,8 @@ def test_mutated_and_truncated_bytes_are_a_message_or_an_error(some, message, da
         at = data.draw(st.integers(0, len(sent)))
         sent[at : at + data.draw(st.integers(0, 9))] = data.draw(
             st.one_of(
-                st.binary(max_size=4), st.sampled_from([b"[", b"]", b"{", b",", b"9" * 9, b"1e999", b"-", b"NaN"])
+                st.binary(max_size=4),
+                st.sampled_from([b"[", b"]", b"{", b",", b"9" * 9, b"1e999", b"-", b"NaN"]),
             )
         )
     check_survives(some, bytes(sent))

@@ -24,7 +24,9 @@ def answer(program, tmp_path):
         os.mkfifo(f"{name}.in")
         os.mkfifo(f"{name}.out")
         command = [program, f"pipe://{name}?serdes=csv&connect_timeout=20&deadline=20"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
             with open(f"{name}.in", "wb", buffering=0) as to, open(f"{name}.out", "rb") as back:
                 (size,) = struct.unpack("=Q", back.read(8))
                 asked = back.read(size)

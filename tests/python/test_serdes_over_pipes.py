@@ -79,7 +79,10 @@ def test_every_kind_of_value_goes_through_protobuf(talk, echo):
             found = runner.evaluate(sent)
             assert list(found) == list(sent) and found["scalar"] == 7 and found["text"] == "é"
             assert found["x"].dtype == np.float32 and found["x"].tolist() == sent["x"].tolist()
-            assert found["texts"] == ["a", ""] and [row.tolist() for row in found["rows"]] == [[0], [1, 2]]
+            assert found["texts"] == ["a", ""] and [row.tolist() for row in found["rows"]] == [
+                [0],
+                [1, 2],
+            ]
             assert isinstance(found["none"], shmbridge.Texts)
 
 
@@ -93,7 +96,10 @@ def test_the_wanted_dtype_goes_through_protobuf(talk):
 
 def test_the_users_own_messages_go_through_pipes(talk):
     module = __name__
-    with talk(f"protobuf&request={module}:Everything&advice={module}:One", lambda request: int(request["i64"]) + 1) as runner:
+    with talk(
+        f"protobuf&request={module}:Everything&advice={module}:One",
+        lambda request: int(request["i64"]) + 1,
+    ) as runner:
         assert runner.evaluate({"i64": 2**40, "many_s": ["a"]}) == 2**40 + 1
         with pytest.raises(InexactError, match='"i32"'):
             runner.evaluate({"i32": 2**31})
@@ -102,7 +108,10 @@ def test_the_users_own_messages_go_through_pipes(talk):
 
 def test_an_advice_that_the_users_message_cannot_hold_is_an_error_on_both_sides(talk):
     module = __name__
-    options, says = f"protobuf&request={module}:Everything&advice={module}:One", '"decision": expected int64, found a str'
+    options, says = (
+        f"protobuf&request={module}:Everything&advice={module}:One",
+        '"decision": expected int64, found a str',
+    )
     with talk(options, lambda request: "text") as runner, pytest.raises(ShmbridgeError, match=says):
         runner.evaluate({"i64": 1})
 
@@ -115,8 +124,12 @@ def test_a_model_that_fails_is_a_model_error_whatever_the_serdes(talk):
         runner.evaluate({"x": 1})
 
 
-@pytest.mark.parametrize("method", ["encode_request", "decode_request", "encode_advice", "decode_advice"])
-def test_what_a_serdes_raises_reaches_the_runner_and_the_next_question_is_answered(talk, method, monkeypatch, capfd):
+@pytest.mark.parametrize(
+    "method", ["encode_request", "decode_request", "encode_advice", "decode_advice"]
+)
+def test_what_a_serdes_raises_reaches_the_runner_and_the_next_question_is_answered(
+    talk, method, monkeypatch, capfd
+):
     with talk("picky", lambda request: request["x"].upper()) as runner:
         assert runner.evaluate({"x": "a"}) == "A"
         monkeypatch.setattr(Picky, "errors", {method: LookupError("no such thing")})
@@ -152,5 +165,8 @@ def test_ctrl_c_in_a_hosts_serdes_ends_its_loop(tmp_path, method, monkeypatch, i
 
 def test_each_set_of_options_is_a_serdes_of_its_own():
     module = __name__
-    names = {plugins.resolve(f"pipe:///p?serdes=protobuf{options}") for options in ("", f"&request={module}:One", f"&advice={module}:One")}
+    names = {
+        plugins.resolve(f"pipe:///p?serdes=protobuf{options}")
+        for options in ("", f"&request={module}:One", f"&advice={module}:One")
+    }
     assert len(names) == 3 and all(serdes.resolve(name) == name for name in names)

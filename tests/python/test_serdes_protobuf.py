@@ -53,7 +53,12 @@ def test_a_message_is_what_the_schema_says():
         struct.pack("<2h", 1, 2),
     )
     assert (s.name, s.dtype, s.kind, s.data) == ("s", schema.UINT8, schema.STRING, "é".encode())
-    assert (t.name, t.dtype, t.kind, list(t.strings)) == ("t", schema.UINT8, schema.STRINGS, [b"a", b""])
+    assert (t.name, t.dtype, t.kind, list(t.strings)) == (
+        "t",
+        schema.UINT8,
+        schema.STRINGS,
+        [b"a", b""],
+    )
     assert (r.kind, list(r.dims), list(r.offsets), r.data) == (
         schema.RAGGED,
         [3],
@@ -64,7 +69,11 @@ def test_a_message_is_what_the_schema_says():
 
 def test_what_others_write_is_read():
     field = schema.Field(
-        name="x", dtype=schema.FLOAT64, kind=schema.TENSOR, dims=[2], data=struct.pack("<2d", 0.1, -0.0)
+        name="x",
+        dtype=schema.FLOAT64,
+        kind=schema.TENSOR,
+        dims=[2],
+        data=struct.pack("<2d", 0.1, -0.0),
     )
     found = own.decode(schema.Message(fields=[field]).SerializeToString())
     assert found["x"].tolist() == [0.1, 0.0] and np.signbit(found["x"][1])
@@ -107,7 +116,10 @@ FIELD = {"name": "x", "dtype": schema.FLOAT32, "dims": [2], "data": b"\0" * 8}
         ({"kind": schema.RAGGED}, "offsets"),
         ({"kind": schema.RAGGED, "offsets": [0, 3]}, "offsets"),
         ({"kind": schema.RAGGED, "offsets": [0, -1, 2]}, "offsets"),
-        ({"kind": schema.RAGGED, "offsets": [0, 2], "dims": [], "data": b"\0" * 4}, "dims of a ragged list"),
+        (
+            {"kind": schema.RAGGED, "offsets": [0, 2], "dims": [], "data": b"\0" * 4},
+            "dims of a ragged list",
+        ),
         ({"name": ""}, "name"),
         ({"name": "a\0"}, "name"),
     ],
@@ -207,7 +219,10 @@ def make_classes():
                 field.oneof_index = oneof[0]
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"toy.{name}")) for name in PROTO}
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"toy.{name}"))
+        for name in PROTO
+    }
 
 
 classes = make_classes()
@@ -223,8 +238,17 @@ FULL = {
 
 def test_a_users_message_holds_the_features_and_gives_them_back():
     message = classes["Everything"].FromString(everything.encode(FULL))
-    assert message.i64 == -(2**63) and message.u64 == 2**64 - 1 and message.many_i64[:] == [2**63 - 1, 2**31]
-    assert message.f == np.float32(0.1) and message.d == float("inf") and message.s == "é" and message.raw == b"\0\xff"
+    assert (
+        message.i64 == -(2**63)
+        and message.u64 == 2**64 - 1
+        and message.many_i64[:] == [2**63 - 1, 2**31]
+    )
+    assert (
+        message.f == np.float32(0.1)
+        and message.d == float("inf")
+        and message.s == "é"
+        and message.raw == b"\0\xff"
+    )
     assert message.inner.a == 7 and list(message.inner.names) == ["x"] and message.colour == 1
     found = everything.decode(message.SerializeToString())
     assert list(found) == list(FULL)
@@ -236,14 +260,25 @@ def test_a_users_message_holds_the_features_and_gives_them_back():
 
 def test_what_is_unset_is_its_default_except_where_the_message_tells():
     found = everything.decode(b"")
-    assert found["i32"] == 0 and found["s"] == "" and found["many_f"].shape == (0,) and found["many_s"] == []
+    assert (
+        found["i32"] == 0
+        and found["s"] == ""
+        and found["many_f"].shape == (0,)
+        and found["many_s"] == []
+    )
     assert "inner.a" not in found
     assert everything.decode(everything.encode({"inner.a": 0}))["inner.a"] == 0
 
 
 def test_empty_lists_are_no_tensor_of_float64():
-    found = everything.decode(everything.encode({"many_s": [], "many_i64": [], "many_f": np.empty(0, "f4")}))
-    assert found["many_s"] == [] and found["many_i64"].dtype == np.int64 and found["many_f"].dtype == np.float32
+    found = everything.decode(
+        everything.encode({"many_s": [], "many_i64": [], "many_f": np.empty(0, "f4")})
+    )
+    assert (
+        found["many_s"] == []
+        and found["many_i64"].dtype == np.int64
+        and found["many_f"].dtype == np.float32
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,28 +323,42 @@ def test_what_a_users_message_cannot_hold_is_an_error_that_names_the_field(name,
 
 
 def test_integers_may_become_other_numbers_where_that_is_exact():
-    found = everything.decode(everything.encode({"f": 3, "d": 2**53, "i32": np.uint8(200), "u64": 5, "colour": 7}))
-    assert (found["f"], found["d"], found["i32"], found["u64"], found["colour"]) == (3, 2.0**53, 200, 5, 7)
+    found = everything.decode(
+        everything.encode({"f": 3, "d": 2**53, "i32": np.uint8(200), "u64": 5, "colour": 7})
+    )
+    assert (found["f"], found["d"], found["i32"], found["u64"], found["colour"]) == (
+        3,
+        2.0**53,
+        200,
+        5,
+        7,
+    )
 
 
 def test_of_a_oneof_only_one_may_be_set():
     either = UserMessage(classes["Either"])
     assert either.values(either.of({"right": 5})) == {"right": 5}
-    assert either.values(either.of({"deep.a": 5, "deep.names": ["x"]})) == {"deep.a": 5, "deep.names": ["x"]}
+    assert either.values(either.of({"deep.a": 5, "deep.names": ["x"]})) == {
+        "deep.a": 5,
+        "deep.names": ["x"],
+    }
     for second in ("left", "deep.a"):
         with pytest.raises(MismatchError, match=f'"{second}": the message has "right" already'):
             either.of({"right": 5, second: 6})
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("Lists", "toy.Lists.inner is"), ("Itself", "within itself"), ("Blobs", "toy.Blobs.raw")]
+    ("name", "says"),
+    [("Lists", "toy.Lists.inner is"), ("Itself", "within itself"), ("Blobs", "toy.Blobs.raw")],
 )
 def test_a_class_that_no_tensors_can_hold_is_refused(name, says):
     with pytest.raises(InvalidError, match=says):
         serdes.find("protobuf", request=f"{__name__}:{name}")
 
 
-@pytest.mark.parametrize("name", ["nomodule:X", f"{__name__}:Nothing", "nocolon", f"{__name__}:FULL", "", "os:path"])
+@pytest.mark.parametrize(
+    "name", ["nomodule:X", f"{__name__}:Nothing", "nocolon", f"{__name__}:FULL", "", "os:path"]
+)
 def test_what_names_no_message_class_is_refused(name):
     if name:
         with pytest.raises(InvalidError, match="expected"):
@@ -318,11 +367,15 @@ def test_what_names_no_message_class_is_refused(name):
 
 def test_a_nameless_advice_is_the_only_field_of_its_message():
     assert classes["One"].FromString(everything.encode_advice({"advice": 5})).decision == 5
-    assert everything.decode_advice(classes["One"](decision=5).SerializeToString(), None) == {"decision": 5}
+    assert everything.decode_advice(classes["One"](decision=5).SerializeToString(), None) == {
+        "decision": 5
+    }
     with pytest.raises(InexactError, match='"decision"'):
         everything.encode_advice({"advice": 2**63})
     many_fields = serdes.find("protobuf", advice=f"{__name__}:Everything")
-    with pytest.raises(MismatchError, match='"advice": toy.Everything has no such field; expected i32, '):
+    with pytest.raises(
+        MismatchError, match='"advice": toy.Everything has no such field; expected i32, '
+    ):
         many_fields.encode_advice({"advice": 5})
 
 
@@ -332,19 +385,28 @@ def test_a_urls_classes_become_part_of_the_serdes_name():
         f"pipe:///p?connect_timeout=1&request={module}:Everything&serdes=protobuf&wait=spin&advice={module}:One"
     )
     name = f"protobuf(advice:{module}:One,request:{module}:Everything)"
-    assert url == f"pipe:///p?serdes={name}&connect_timeout=1&wait=spin" and plugins.resolve(url) == url
+    assert (
+        url == f"pipe:///p?serdes={name}&connect_timeout=1&wait=spin"
+        and plugins.resolve(url) == url
+    )
     seen = Core(name)
     assert seen.encode({"i32": 5}) == classes["Everything"](i32=5).SerializeToString()
-    assert seen.decode_advice(classes["One"](decision=5).SerializeToString(), np.dtype("f4")) == {"decision": 5}
+    assert seen.decode_advice(classes["One"](decision=5).SerializeToString(), np.dtype("f4")) == {
+        "decision": 5
+    }
     with pytest.raises(InexactError):
         seen.encode({"f": 0.1})
 
 
 def test_a_missing_required_field_is_named():
-    file = descriptor_pb2.FileDescriptorProto(name="toy2_test.proto", package="toy2", syntax="proto2")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="toy2_test.proto", package="toy2", syntax="proto2"
+    )
     message = file.message_type.add(name="Must")
     for number, name in enumerate("ab", 1):
-        message.field.add(name=name, number=number, type=descriptor_pb2.FieldDescriptorProto.TYPE_INT64, label=2)
+        message.field.add(
+            name=name, number=number, type=descriptor_pb2.FieldDescriptorProto.TYPE_INT64, label=2
+        )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     globals()["Must"] = message_factory.GetMessageClass(pool.FindMessageTypeByName("toy2.Must"))

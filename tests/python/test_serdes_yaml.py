@@ -20,7 +20,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples/yaml_serdes"
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory):
     """The distribution in a directory of its own, with the metadata that pip makes of its pyproject.toml."""
-    where, project = tmp_path_factory.mktemp("site-packages"), (EXAMPLE / "pyproject.toml").read_text()
+    where, project = (
+        tmp_path_factory.mktemp("site-packages"),
+        (EXAMPLE / "pyproject.toml").read_text(),
+    )
     (where / "shmbridge_yaml.py").write_text((EXAMPLE / "shmbridge_yaml.py").read_text())
     info = where / "shmbridge_yaml-0.1.0.dist-info"
     info.mkdir()
@@ -40,8 +43,14 @@ def yaml(request):
 def test_it_is_found_by_its_entry_point():
     assert "yaml" in serdes.names() and type(serdes.find("yaml")).__name__ == "Yaml"
     assert plugins.resolve("pipe:///p?serdes=yaml") == "pipe:///p?serdes=yaml"
-    assert plugins.resolve("pipe:///p?indent=4&serdes=yaml&connect_timeout=1") == "pipe:///p?serdes=yaml(indent:4)&connect_timeout=1"
-    assert Core("yaml(indent:4)").encode({"x": [1]}) == b"x:\n    dtype: int64\n    shape: [1]\n    values: [1]\n"
+    assert (
+        plugins.resolve("pipe:///p?indent=4&serdes=yaml&connect_timeout=1")
+        == "pipe:///p?serdes=yaml(indent:4)&connect_timeout=1"
+    )
+    assert (
+        Core("yaml(indent:4)").encode({"x": [1]})
+        == b"x:\n    dtype: int64\n    shape: [1]\n    values: [1]\n"
+    )
 
 
 @many
@@ -49,7 +58,9 @@ def test_it_is_found_by_its_entry_point():
 @example({"no": "yes", "~": "null", "1": "1e3", "x": np.float64(-0.0)})
 def test_a_message_comes_back_as_it_was(yaml, message):
     message = {
-        name: value for name, value in message.items() if tensor.as_field(name, value).values.dtype.name != "bfloat16"
+        name: value
+        for name, value in message.items()
+        if tensor.as_field(name, value).values.dtype.name != "bfloat16"
     }
     with np.errstate(invalid="ignore"):
         found = yaml.decode(yaml.encode(message))
@@ -70,11 +81,18 @@ def test_it_is_what_the_module_says():
         .replace("  a ragged list: [4, 5] and [6]", "")
         .encode()
     )
-    assert found["callee"] == "main" and found["blocks"] == ["entry", "exit"] and isinstance(found["blocks"], Texts)
+    assert (
+        found["callee"] == "main"
+        and found["blocks"] == ["entry", "exit"]
+        and isinstance(found["blocks"], Texts)
+    )
     assert found["costs"].dtype == np.float32 and np.array_equal(
         found["costs"], [[1, 2.5], [np.inf, np.nan]], equal_nan=True
     )
-    assert isinstance(found["users"], Ragged) and [row.tolist() for row in found["users"]] == [[4, 5], [6]]
+    assert isinstance(found["users"], Ragged) and [row.tolist() for row in found["users"]] == [
+        [4, 5],
+        [6],
+    ]
 
 
 def test_what_yaml_cannot_hold_is_refused(yaml):
@@ -106,11 +124,23 @@ def test_what_is_no_message_is_an_error(yaml, text):
 @given(st.text(max_size=100) | st.binary(max_size=100))
 def test_any_text_is_a_message_or_an_error(data):
     check_survives(
-        Core(serdes.ensure("yaml")), data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+        Core(serdes.ensure("yaml")),
+        data if isinstance(data, bytes) else data.encode(errors="surrogatepass"),
     )
 
 
 def test_the_readmes_command_works(python, installed):
     command = re.search(r"python -c '(.*)'", (EXAMPLE / "README.md").read_text())[1]
-    status, said = python(f"import sys; sys.path.insert(0, sys.argv[1]); {command}", installed).end()
-    assert status == 0 and said.split() == ["x:", "dtype:", "int64", "shape:", "[2]", "values:", "[0,", "1]"]
+    status, said = python(
+        f"import sys; sys.path.insert(0, sys.argv[1]); {command}", installed
+    ).end()
+    assert status == 0 and said.split() == [
+        "x:",
+        "dtype:",
+        "int64",
+        "shape:",
+        "[2]",
+        "values:",
+        "[0,",
+        "1]",
+    ]

@@ -10,7 +10,9 @@ import pytest
 import shmbridge
 from shmbridge import DeadlineError, InvalidError, MismatchError, ModelError, plugins
 
-interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT (pip install 'shmbridge[tflite]') is not there")
+interpreter = pytest.importorskip(
+    "ai_edge_litert.interpreter", reason="LiteRT (pip install 'shmbridge[tflite]') is not there"
+)
 import tflite_models as models  # noqa: E402
 
 X = np.array([[4, -1, 7, 0.5]], np.float32)
@@ -40,7 +42,11 @@ def expected(file, **features):
     """What the wheel's Interpreter gives, by the names of the signature's outputs."""
     run = interpreter.Interpreter(str(file), num_threads=1)
     for detail in run.get_input_details():
-        value = next(v for name, v in features.items() if f"_{name}:" in detail["name"] or name == detail["name"])
+        value = next(
+            v
+            for name, v in features.items()
+            if f"_{name}:" in detail["name"] or name == detail["name"]
+        )
         run.resize_tensor_input(detail["index"], value.shape)
     return run.get_signature_runner()(**features)
 
@@ -52,7 +58,11 @@ def test_python_gets_what_the_interpreter_gives(mlp, kernels):
         advice = runner.evaluate({"features": x})
         assert advice.dtype == np.float32 and advice.shape == (1, 2)
         wanted = expected(mlp, features=x)["score"]
-        assert np.array_equal(advice, wanted) if kernels == "xnnpack" else np.allclose(advice, wanted, rtol=1e-4)
+        assert (
+            np.array_equal(advice, wanted)
+            if kernels == "xnnpack"
+            else np.allclose(advice, wanted, rtol=1e-4)
+        )
 
 
 def test_c_gets_what_the_interpreter_gives(any_size, c_runner):
@@ -78,7 +88,12 @@ int main(int, char **argv) {
 
 def test_cpp_gets_what_the_interpreter_gives(any_size, c_program, tmp_path):
     (tmp_path / "ask.cpp").write_text(CPP)
-    said = subprocess.run([c_program(tmp_path / "ask.cpp"), url(any_size)], stdout=subprocess.PIPE, text=True, check=True)
+    said = subprocess.run(
+        [c_program(tmp_path / "ask.cpp"), url(any_size)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     assert said.stdout.split() == [str(expected(any_size, x=X)["best"][0])]
 
 
@@ -87,7 +102,9 @@ def test_features_have_the_names_of_the_signature_and_else_of_the_tensors(any_si
     with shmbridge.connect(url(bare)) as runner:
         runner.evaluate({"serving_default_x:0": X})
         assert list(runner.advice) == ["StatefulPartitionedCall:0", "StatefulPartitionedCall:1"]
-        with pytest.raises(MismatchError, match=r'expects "serving_default_x:0", float32\[1,4\]; found x'):
+        with pytest.raises(
+            MismatchError, match=r'expects "serving_default_x:0", float32\[1,4\]; found x'
+        ):
             runner.evaluate({"x": X})
     with shmbridge.connect(url(any_size)) as runner:
         runner.evaluate({"unused": "text", "x": X})
@@ -126,8 +143,12 @@ def test_bound_memory_is_what_the_model_reads(any_size, c_runner):
 def test_agents_are_models_side_by_side(any_size, mlp):
     with shmbridge.connect(url("", agent__invert=any_size, agent__score=mlp)) as runner:
         assert np.array_equal(runner.evaluate({"agent": "invert", "x": X})["y"], 2 - X)
-        assert runner.evaluate({"agent": "score", "features": np.ones(300, np.float32)}).shape == (2,)
-        with pytest.raises(MismatchError, match='"agent" says "other": expected one of the URL\'s agents'):
+        assert runner.evaluate({"agent": "score", "features": np.ones(300, np.float32)}).shape == (
+            2,
+        )
+        with pytest.raises(
+            MismatchError, match='"agent" says "other": expected one of the URL\'s agents'
+        ):
             runner.evaluate({"agent": "other", "x": X})
 
 
@@ -154,7 +175,23 @@ def test_the_wanted_dtype_is_given_where_it_is_exact(mlp, folder):
         assert runner.evaluate({"x": X[0]}, dtype=np.float32) == 2.0
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool", "uint16", "uint32", "uint64", "float16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        "float64",
+        "int8",
+        "uint8",
+        "int16",
+        "int32",
+        "int64",
+        "bool",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+    ],
+)
 def test_every_dtype_goes_in_and_out(folder, dtype):
     g = models.Graph()
     x, y = g.tensor("x", dtype, [3]), g.tensor("y", dtype, [3, 1])
@@ -168,8 +205,15 @@ def test_every_dtype_goes_in_and_out(folder, dtype):
 def test_a_file_that_is_no_model_is_an_error(folder, mlp):
     for name, content, says in [
         ("empty", b"", "cannot be read: the file is empty"),
-        ("text", b"no model " * 100, "expected a TFLite model, found something else, or part of one"),
-        *[(f"part{n}", mlp.read_bytes()[:n], "expected a TFLite model") for n in [10, 100, 1000, 40_000]],
+        (
+            "text",
+            b"no model " * 100,
+            "expected a TFLite model, found something else, or part of one",
+        ),
+        *[
+            (f"part{n}", mlp.read_bytes()[:n], "expected a TFLite model")
+            for n in [10, 100, 1000, 40_000]
+        ],
     ]:
         file = folder / f"{name}.tflite"
         file.write_bytes(content)
@@ -190,9 +234,15 @@ def test_a_model_that_cannot_run_is_an_error(folder):
 
 def test_a_failing_model_says_what_litert_says_and_goes_on(folder):
     g = models.Graph()
-    x, i, y = g.tensor("x", "float32", [4]), g.tensor("i", "int32", [1]), g.tensor("y", "float32", [1])
+    x, i, y = (
+        g.tensor("x", "float32", [4]),
+        g.tensor("i", "int32", [1]),
+        g.tensor("y", "float32", [1]),
+    )
     g.operator("GATHER", [x, i], [y])
-    with shmbridge.connect(url(g.write(folder / "gather.tflite", {"x": x, "i": i}, {"y": y}))) as runner:
+    with shmbridge.connect(
+        url(g.write(folder / "gather.tflite", {"x": x, "i": i}, {"y": y}))
+    ) as runner:
         with pytest.raises(ModelError, match="gather index out of bounds"):
             runner.evaluate({"x": X[0], "i": np.array([9], np.int32)})
         assert runner.evaluate({"x": X[0], "i": np.array([2], np.int32)}) == [7]
@@ -215,8 +265,14 @@ def test_a_deadline_ends_the_model_between_two_operators(folder):
         ({"threads": "two"}, "threads=two: expected a number"),
         ({"kernels": "fast"}, "kernels=fast: expected xnnpack or builtin"),
         ({"signature": "train"}, 'has no signature "train": expected one of serving_default'),
-        ({"library": "/nowhere.so"}, "LiteRT does not load: install ai-edge-litert 2.2 .*looked at /nowhere.so"),
-        ({"speed": 9}, 'unknown option "speed" in the URL: expected threads, kernels, signature, library, agent.NAME, connect'),
+        (
+            {"library": "/nowhere.so"},
+            "LiteRT does not load: install ai-edge-litert 2.2 .*looked at /nowhere.so",
+        ),
+        (
+            {"speed": 9},
+            'unknown option "speed" in the URL: expected threads, kernels, signature, library, agent.NAME, connect',
+        ),
     ],
 )
 def test_wrong_options_are_errors(any_size, options, says):
@@ -225,8 +281,13 @@ def test_wrong_options_are_errors(any_size, options, says):
 
 
 def test_a_library_that_is_another_is_an_error(any_size):
-    with pytest.raises(InvalidError, match="ai-edge-litert 2.2 or later: expected a library that exports kLiteRtRuntimeBuiltin"):
-        shmbridge.connect(url(any_size, library=plugins.__file__.replace("plugins.py", "lib/libshmbridge.so")))
+    with pytest.raises(
+        InvalidError,
+        match="ai-edge-litert 2.2 or later: expected a library that exports kLiteRtRuntimeBuiltin",
+    ):
+        shmbridge.connect(
+            url(any_size, library=plugins.__file__.replace("plugins.py", "lib/libshmbridge.so"))
+        )
 
 
 def test_threads_with_a_runner_each_share_a_file(mlp):

@@ -24,10 +24,14 @@ from shmbridge.training_log import LAYOUTS, LINE_BYTES, LogWriter, TrainingLog, 
 
 FORMATS = {"float": "f", "double": "d"}
 FORMATS |= {f"int{bits}_t": code for bits, code in ((8, "b"), (16, "h"), (32, "i"), (64, "q"))}
-FORMATS |= {f"u{name}": code.upper() for name, code in list(FORMATS.items()) if name.startswith("int")}
+FORMATS |= {
+    f"u{name}": code.upper() for name, code in list(FORMATS.items()) if name.startswith("int")
+}
 
 
-def read_plainly(path: Path) -> tuple[dict[str, Any], list[tuple[Any, int, list[tuple[Any, ...]], Any]]]:
+def read_plainly(
+    path: Path,
+) -> tuple[dict[str, Any], list[tuple[Any, int, list[tuple[Any, ...]], Any]]]:
     """(header, [(context, observation, values of each feature, values of the score), …])"""
     data = path.read_bytes()
     at = 0
@@ -80,7 +84,10 @@ def write(path: Path, *records: tuple[dict[str, Any], Any], **options: Any) -> l
     return log.paths
 
 
-QUESTION = {"size": np.array([7], np.int64), "weights": np.array([[1.5, -2], [0, np.inf]], np.float32)}
+QUESTION = {
+    "size": np.array([7], np.int64),
+    "weights": np.array([[1.5, -2], [0, np.inf]], np.float32),
+}
 
 
 def test_the_advice_is_the_last_feature_for_readers_of_llvms_format(path: Path) -> None:
@@ -117,15 +124,25 @@ def test_the_bytes_are_llvms(path: Path) -> None:
 def test_compilerinterfaces_reader_reads_it(path: Path) -> None:
     reader = pytest.importorskip("compilerinterface.log_reader", exc_type=ImportError)
     write(path, (QUESTION, 3), (QUESTION, 4))
-    found = [[list(value) for value in features] for _, _, features, _ in reader.read_stream(str(path))]
+    found = [
+        [list(value) for value in features] for _, _, features, _ in reader.read_stream(str(path))
+    ]
     assert found == [[[7], [1.5, -2, 0, float("inf")], [advice]] for advice in (3, 4)]
 
 
 def test_contexts_are_lines_and_count_their_own_observations(path: Path) -> None:
     x = np.zeros(1)
-    write(path, *[({"x": x, "context": name}, i) for i, name in enumerate(["f", "f", "g", "f", ""])])
+    write(
+        path, *[({"x": x, "context": name}, i) for i, name in enumerate(["f", "f", "g", "f", ""])]
+    )
     _, records = read_plainly(path)
-    assert [(context, number) for context, number, *_ in records] == [("f", 0), ("f", 1), ("g", 0), ("f", 2), ("", 0)]
+    assert [(context, number) for context, number, *_ in records] == [
+        ("f", 0),
+        ("f", 1),
+        ("g", 0),
+        ("f", 2),
+        ("", 0),
+    ]
     assert path.read_bytes().count(b'{"context"') == 4
     assert [(r.context, r.observation, int(r.advice["advice"])) for r in TrainingLog(path)] == [
         ("f", 0, 0), ("f", 1, 1), ("g", 0, 2), ("f", 2, 3), ("", 0, 4),
@@ -136,7 +153,12 @@ def test_a_decision_names_the_advice_and_comes_back(path: Path) -> None:
     question = {"x": np.zeros(1), "context": "f", "decision": "index_to_evict"}
     write(path, (question, 3))
     header, _ = read_plainly(path)
-    assert header["features"][-1]["name"] == header["advice"]["name"] == header["decision"] == "index_to_evict"
+    assert (
+        header["features"][-1]["name"]
+        == header["advice"]["name"]
+        == header["decision"]
+        == "index_to_evict"
+    )
     (record,) = TrainingLog(path)
     assert record.question == question
     assert dict(record.advice) == {"index_to_evict": 3}
@@ -180,9 +202,16 @@ def test_dtypes_that_llvm_lacks_are_unsigned_integers_to_it(path: Path, dtype: s
 
 def test_each_layout_has_its_file(path: Path) -> None:
     one, two = {"x": np.zeros(1)}, {"x": np.zeros(2)}
-    paths = write(path, (one, 1), (two, 2), (one, 3), ({"x": np.zeros(1), "context": ""}, 4), (one, 5.0))
+    paths = write(
+        path, (one, 1), (two, 2), (one, 3), ({"x": np.zeros(1), "context": ""}, 4), (one, 5.0)
+    )
     assert paths == [path, *(path.with_name(f"{path.name}.{n}") for n in (2, 3, 4))]
-    assert [[r.advice["advice"].item() for r in TrainingLog(p)] for p in paths] == [[1, 3], [2], [4], [5.0]]
+    assert [[r.advice["advice"].item() for r in TrainingLog(p)] for p in paths] == [
+        [1, 3],
+        [2],
+        [4],
+        [5.0],
+    ]
 
 
 def test_files_that_exist_are_left_alone(path: Path) -> None:
@@ -204,7 +233,13 @@ def test_a_file_that_cannot_be_made_is_an_error_at_once(tmp_path: Path) -> None:
 
 def test_texts_and_lists_are_left_out_with_one_warning_each(path: Path) -> None:
     said: list[str] = []
-    question = {"x": np.zeros(1), "function": "f", "names": ["a", "b"], "rows": [[1], [2, 3]], "context": np.zeros(1)}
+    question = {
+        "x": np.zeros(1),
+        "function": "f",
+        "names": ["a", "b"],
+        "rows": [[1], [2, 3]],
+        "context": np.zeros(1),
+    }
     with LogWriter(path, warn=said.append) as log:
         for _ in range(3):
             log.write(question, 1)
@@ -233,7 +268,13 @@ def test_what_cannot_be_recorded_is_told(path: Path) -> None:
     log.close()
     log.close()
     log.record(QUESTION, 1)
-    whys = ["expected advice, found none", "fit a line", "fit a line", '"advice": expected a number', "is closed"]
+    whys = [
+        "expected advice, found none",
+        "fit a line",
+        "fit a line",
+        '"advice": expected a number',
+        "is closed",
+    ]
     assert all(why in text for why, text in zip(whys, said, strict=True))
     assert not path.exists() and log.left_out == 5
 
@@ -248,12 +289,17 @@ def test_layouts_without_end_are_left_out(path: Path) -> None:
 
 def test_a_full_disk_leaves_whole_records(path: Path) -> None:
     resource = pytest.importorskip("resource")
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before, handler = (
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+    )
     said: list[str] = []
     with LogWriter(path, warn=said.append) as log:
         log.record({"x": np.zeros(100)}, 1)
         try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1200, before[1]))  # the next record does not fit
+            resource.setrlimit(
+                resource.RLIMIT_FSIZE, (1200, before[1])
+            )  # the next record does not fit
             log.record({"x": np.ones(100)}, 2)
             log.record({"x": np.ones(100)}, 2)
         finally:
@@ -294,7 +340,10 @@ def test_a_log_of_clangs_has_its_advice_last(path: Path) -> None:
     assert first.question.keys() == {"callees", "w", "context", "decision"}
     assert (first.context, first.question["decision"]) == ("default", "inlining_decision")
     assert first.features["w"].tolist() == [[0.5, 1.5]] and first.features["w"].dtype == np.float32
-    assert [dict(r.advice) for r in (first, second)] == [{"inlining_decision": 1}, {"inlining_decision": 0}]
+    assert [dict(r.advice) for r in (first, second)] == [
+        {"inlining_decision": 1},
+        {"inlining_decision": 0},
+    ]
     assert first.score is not None and first.score.tolist() == [-12]
     assert first.layout.want == np.int64
 
@@ -315,13 +364,18 @@ def test_what_llvm_writes_to_a_channel_has_no_advice(path: Path) -> None:
 def test_logs_in_a_row_are_one(path: Path) -> None:
     first, second = write(path, ({"x": np.zeros(1), "context": "f"}, 1), ({"y": np.zeros(2)}, 2))
     path.write_bytes(first.read_bytes() + second.read_bytes())
-    assert [(r.context, r.question.keys()) for r in TrainingLog(path)] == [("f", {"x", "context"}), (None, {"y"})]
+    assert [(r.context, r.question.keys()) for r in TrainingLog(path)] == [
+        ("f", {"x", "context"}),
+        (None, {"y"}),
+    ]
 
 
 def test_arrays_are_views_of_what_was_read(path: Path) -> None:
     path.write_bytes(LLVMS)
     record = next(iter(TrainingLog(path)))
-    assert all(array.base is not None and not array.flags.writeable for array in record.features.values())
+    assert all(
+        array.base is not None and not array.flags.writeable for array in record.features.values()
+    )
 
 
 def test_a_log_is_read_as_it_is_asked_for(path: Path) -> None:
@@ -375,7 +429,10 @@ def test_what_is_no_log_is_refused(path: Path, text: str, why: str) -> None:
         (b'{"outcome":2}\n', "expected an observation"),
         (b'{"context":2}\n', "expected an observation"),
         (b'{"observation":2}\n' + bytes(25), "instead of the newline"),
-        (b'{"observation":2}\n' + bytes(24) + b'\n{"outcome":1}\n', "the score of the observation before"),
+        (
+            b'{"observation":2}\n' + bytes(24) + b'\n{"outcome":1}\n',
+            "the score of the observation before",
+        ),
     ],
 )
 def test_what_follows_is_checked(path: Path, tail: bytes, why: str) -> None:
@@ -396,7 +453,12 @@ def test_a_log_that_is_cut_anywhere_gives_what_was_whole(path: Path) -> None:
     path.write_bytes(LLVMS)
     whole = [r.features["callees"].item() for r in TrainingLog(path)]
     header = LLVMS.index(b"\n") + 1
-    ends = {header, LLVMS.index(b'{"observation":0}'), LLVMS.index(b'{"observation":1}'), len(LLVMS)}
+    ends = {
+        header,
+        LLVMS.index(b'{"observation":0}'),
+        LLVMS.index(b'{"observation":1}'),
+        len(LLVMS),
+    }
     for cut in range(len(LLVMS) + 1):
         path.write_bytes(LLVMS[:cut])
         if cut < header:
@@ -431,19 +493,38 @@ def test_a_writer_that_is_killed_loses_at_most_the_last_record(path: Path, pytho
 
 
 DTYPES = st.sampled_from(
-    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    ]
 )
 ARRAYS = DTYPES.flatmap(
-    lambda dtype: npst.arrays(dtype, npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3))
+    lambda dtype: npst.arrays(
+        dtype, npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)
+    )
 )
-NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=5)
+NAMES = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=5
+)
 RECORDS = st.tuples(
     st.dictionaries(NAMES, ARRAYS, max_size=4),
     st.one_of(st.none(), st.text(max_size=8)),
     st.dictionaries(NAMES, ARRAYS, min_size=1, max_size=2),
     st.one_of(st.none(), ARRAYS),
 )
-quickly = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+quickly = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 fresh = itertools.count()
 
 
@@ -453,7 +534,11 @@ def test_what_is_written_is_read(tmp_path: Path, records: list[Any]) -> None:
     path = tmp_path / f"log{next(fresh)}-"
     with LogWriter(path, warn=pytest.fail) as log:
         for i, (features, context, advice, reward) in enumerate(records):
-            question = {**features, "#": np.int64(i), **({} if context is None else {"context": context})}
+            question = {
+                **features,
+                "#": np.int64(i),
+                **({} if context is None else {"context": context}),
+            }
             log.write(question, advice, reward=reward)
     found = {int(r.features["#"]): r for file in log.paths for r in TrainingLog(file)}
     assert len(found) == log.recorded == len(records)
@@ -467,15 +552,21 @@ def test_what_is_written_is_read(tmp_path: Path, records: list[Any]) -> None:
                 assert value.dtype == other[name].dtype and value.shape == other[name].shape
                 assert value.tobytes() == other[name].tobytes()
         assert (record.score is None) == (reward is None)
-        assert reward is None or (record.score is not None and record.score.tobytes() == reward.tobytes())
+        assert reward is None or (
+            record.score is not None and record.score.tobytes() == reward.tobytes()
+        )
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, len(LLVMS) - 1), st.integers(0, 255)), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(st.integers(0, len(LLVMS) - 1), st.integers(0, 255)), min_size=1, max_size=6
+    ),
     st.binary(max_size=20),
 )
 @quickly
-def test_mutated_logs_are_read_or_refused(tmp_path: Path, changes: list[tuple[int, int]], tail: bytes) -> None:
+def test_mutated_logs_are_read_or_refused(
+    tmp_path: Path, changes: list[tuple[int, int]], tail: bytes
+) -> None:
     data = bytearray(LLVMS)
     for at, value in changes:
         data[at] = value

@@ -12,7 +12,22 @@ import shmbridge
 from shmbridge import InvalidError, Ragged, TensorSpec
 
 DTYPES = [
-    np.dtype(d) for d in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ml_dtypes.bfloat16)
+    np.dtype(d)
+    for d in (
+        "?",
+        "i1",
+        "i2",
+        "i4",
+        "i8",
+        "u1",
+        "u2",
+        "u4",
+        "u8",
+        "f2",
+        "f4",
+        "f8",
+        ml_dtypes.bfloat16,
+    )
 ]
 many = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -35,9 +50,15 @@ def arrays(draw, dtypes=DTYPES, min_rank=0, max_rank=8):
     dtype = draw(st.sampled_from(dtypes))
     shape = tuple(draw(st.lists(st.integers(0, 3), min_size=min_rank, max_size=max_rank)))
     size = int(np.prod(shape, dtype=int)) * dtype.itemsize
-    data = np.frombuffer(draw(st.binary(min_size=min(size, 64), max_size=64)) * (size // 8 + 1), np.uint8)[:size]
+    data = np.frombuffer(
+        draw(st.binary(min_size=min(size, 64), max_size=64)) * (size // 8 + 1), np.uint8
+    )[:size]
     array = (data & 1 if dtype.kind == "b" else data).view(dtype).reshape(shape)
-    how = draw(st.sampled_from(["plain", "big-endian", "reversed", "transposed", "every second", "read-only"]))
+    how = draw(
+        st.sampled_from(
+            ["plain", "big-endian", "reversed", "transposed", "every second", "read-only"]
+        )
+    )
     if how == "big-endian" and dtype.name != "bfloat16":
         array = array.astype(dtype.newbyteorder(">"))
     elif how == "reversed":
@@ -59,7 +80,9 @@ def same(found, sent):
         assert not isinstance(found, np.ndarray)
         found = np.array(found, dtype)
         assert np.array_equal(
-            found.astype(float), native.astype(float), equal_nan=dtype.kind == "f" or dtype.name == "bfloat16"
+            found.astype(float),
+            native.astype(float),
+            equal_nan=dtype.kind == "f" or dtype.name == "bfloat16",
         )
         return True
     assert isinstance(found, np.ndarray) and found.flags.c_contiguous and found.flags.writeable
@@ -68,7 +91,9 @@ def same(found, sent):
     return True
 
 
-names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
+names = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12
+)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
@@ -116,7 +141,8 @@ def test_rows_of_unequal_length_come_back_as_they_were(runner, data):
 
 
 @pytest.mark.parametrize(
-    "value", [True, False, 0, -1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 0.0, -2.5, float("inf"), 1e300]
+    "value",
+    [True, False, 0, -1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 0.0, -2.5, float("inf"), 1e300],
 )
 def test_a_python_number_comes_back_equal_and_of_the_same_type(runner, value):
     found = runner.evaluate({"x": value})
@@ -150,7 +176,11 @@ def test_lists_of_unequal_length_are_ragged(runner):
     assert [row.tolist() for row in found] == [[1, 2], [], [3]]
     assert [row.tolist() for row in found[1:]] == [[], [3]] and found[-1].tolist() == [3]
     found = runner.evaluate({"x": [[[1, 0]], [], [[2**64 - 1, 3], [4, 5]]]})
-    assert [row.tolist() for row in found] == [[[1, 0]], [], [[2**64 - 1, 3], [4, 5]]] and found.values.dtype == np.uint64
+    assert [row.tolist() for row in found] == [
+        [[1, 0]],
+        [],
+        [[2**64 - 1, 3], [4, 5]],
+    ] and found.values.dtype == np.uint64
     found = runner.evaluate({"x": [np.ones((2, 3), "f4"), np.zeros((0, 3), "f4")]})
     assert [row.shape for row in found] == [(2, 3), (0, 3)] and found.values.dtype == np.float32
 
@@ -217,7 +247,9 @@ def test_anything_with_dlpack_is_a_tensor(runner):
         (Ragged(np.ones(3), np.array([], int)), "offsets"),
     ],
 )
-def test_what_is_no_tensor_is_an_error_that_names_it_and_leaves_the_runner_good(runner, value, says):
+def test_what_is_no_tensor_is_an_error_that_names_it_and_leaves_the_runner_good(
+    runner, value, says
+):
     with pytest.raises(InvalidError) as caught:
         runner.evaluate({"first": 1, "the culprit": value})
     assert says in str(caught.value) and "the culprit" in str(caught.value)

@@ -78,9 +78,9 @@ def test_whatever_derives_from_an_array_keeps_its_bytes(lane, derive):
     assert in_segment(host, array)
     kept = derive(array)
     copy = array.copy()
-    watcher = np.frombuffer(host._memory, np.uint8)[array.__array_interface__["data"][0] - host._base :][
-        : array.nbytes
-    ].copy
+    watcher = np.frombuffer(host._memory, np.uint8)[
+        array.__array_interface__["data"][0] - host._base :
+    ][: array.nbytes].copy
     del array
     request.reply(0)
     call.result()
@@ -259,8 +259,15 @@ def test_after_the_reply_a_request_says_no_and_its_arrays_stay(lane):
 def test_a_request_is_a_mapping(lane):
     _, ask = lane()
     request, call = ask(3, n=1)
-    assert len(request) == 3 and list(request) == ["x", "s", "n"] and "x" in request and "y" not in request
-    assert request.get("y", 5) == 5 and dict(request)["s"] == "text 3" and request["x"] is request["x"]
+    assert (
+        len(request) == 3
+        and list(request) == ["x", "s", "n"]
+        and "x" in request
+        and "y" not in request
+    )
+    assert (
+        request.get("y", 5) == 5 and dict(request)["s"] == "text 3" and request["x"] is request["x"]
+    )
     assert request.signature == "x: int64[1000], s: str, n: int64[]"
     with pytest.raises(KeyError, match="'y'; there are: x: int64"):
         request["y"]

@@ -30,129 +30,132 @@ namespace {
 // One line of JSON per answered decision, in $SHMBRIDGE_INLINER_LOG, like those of `shmbridge serve --log`.
 class DecisionLog {
 public:
-  DecisionLog() {
-    const char *Path = std::getenv("SHMBRIDGE_INLINER_LOG");
-    if (!Path)
-      return;
-    std::error_code Error;
-    Out.emplace(Path, Error, sys::fs::OF_Append);
-    Out->SetUnbuffered(); // one write per line: several compilers may append to one file
-    if (Error) {
-      WithColor::warning(errs(), "shmbridge") << "no decision log: " << Path << ": " << Error.message() << '\n';
-      Out.reset();
+    DecisionLog() {
+        const char *Path = std::getenv("SHMBRIDGE_INLINER_LOG");
+        if (!Path) return;
+        std::error_code Error;
+        Out.emplace(Path, Error, sys::fs::OF_Append);
+        Out->SetUnbuffered(); // one write per line: several compilers may append to one file
+        if (Error) {
+            WithColor::warning(errs(), "shmbridge")
+                << "no decision log: " << Path << ": " << Error.message() << '\n';
+            Out.reset();
+        }
     }
-  }
 
-  void append(const std::vector<TensorSpec> &Specs, const MLModelRunner &Features, int64_t Advice) {
-    if (!Out)
-      return;
-    SmallString<2048> Line;
-    raw_svector_ostream Text(Line);
-    Text << "{\"features\": {";
-    for (size_t I = 0; I < Specs.size(); ++I)
-      if (Specs[I].isElementType<int64_t>())
-        Text << (I ? ", \"" : "\"") << Specs[I].name() << "\": [" << *Features.getTensor<int64_t>(I) << ']';
-    Text << "}, \"advice\": {\"advice\": " << Advice << "}}\n";
-    *Out << Line;
-  }
+    void append(const std::vector<TensorSpec> &Specs, const MLModelRunner &Features,
+                int64_t Advice) {
+        if (!Out) return;
+        SmallString<2048> Line;
+        raw_svector_ostream Text(Line);
+        Text << "{\"features\": {";
+        for (size_t I = 0; I < Specs.size(); ++I)
+            if (Specs[I].isElementType<int64_t>())
+                Text << (I ? ", \"" : "\"") << Specs[I].name() << "\": ["
+                     << *Features.getTensor<int64_t>(I) << ']';
+        Text << "}, \"advice\": {\"advice\": " << Advice << "}}\n";
+        *Out << Line;
+    }
 
 private:
-  std::optional<raw_fd_ostream> Out;
+    std::optional<raw_fd_ostream> Out;
 };
 
 // The model, as LLVM sees it. Its tensors are bound: LLVM writes each feature where the host reads it.
 class BridgeRunner final : public MLModelRunner {
 public:
-  // The call site that is being decided, and what the default inliner would do there.
-  CallBase *Site = nullptr;
+    // The call site that is being decided, and what the default inliner would do there.
+    CallBase *Site = nullptr;
 
-  BridgeRunner(LLVMContext &Ctx, const std::vector<TensorSpec> &Specs, InlineAdvisor &Default)
-      : MLModelRunner(Ctx, Kind::Interactive, Specs.size()), Specs(Specs), Default(Default) {
-    open();
-    for (size_t I = 0; I < Specs.size(); ++I) {
-      const TensorSpec &Spec = Specs[I];
-      shmb_dtype Type = Spec.isElementType<int64_t>() ? SHMB_INT64 : SHMB_FLOAT32; // the inliner has no others
-      void *Tensor = shmb_bind(Bridge, Spec.name().c_str(), Type, Spec.shape().size(), Spec.shape().data());
-      setUpBufferForTensor(I, Spec, Tensor);
+    BridgeRunner(LLVMContext &Ctx, const std::vector<TensorSpec> &Specs, InlineAdvisor &Default)
+        : MLModelRunner(Ctx, Kind::Interactive, Specs.size()), Specs(Specs), Default(Default) {
+        open();
+        for (size_t I = 0; I < Specs.size(); ++I) {
+            const TensorSpec &Spec = Specs[I];
+            shmb_dtype Type = Spec.isElementType<int64_t>()
+                                  ? SHMB_INT64
+                                  : SHMB_FLOAT32; // the inliner has no others
+            void *Tensor = shmb_bind(Bridge, Spec.name().c_str(), Type, Spec.shape().size(),
+                                     Spec.shape().data());
+            setUpBufferForTensor(I, Spec, Tensor);
+        }
     }
-  }
 
-  ~BridgeRunner() override {
-    if (Defaulted)
-      WithColor::warning(errs(), "shmbridge") << Defaulted << " of " << Answered + Defaulted
-                                              << " call sites took LLVM's default advice: " << Why << '\n';
-    shmb_close(Bridge);
-  }
+    ~BridgeRunner() override {
+        if (Defaulted)
+            WithColor::warning(errs(), "shmbridge")
+                << Defaulted << " of " << Answered + Defaulted
+                << " call sites took LLVM's default advice: " << Why << '\n';
+        shmb_close(Bridge);
+    }
 
-  // Is there a host that may answer the next request?
-  bool live() const { return Live; }
+    // Is there a host that may answer the next request?
+    bool live() const { return Live; }
 
-  std::unique_ptr<InlineAdvice> defaultAdvice(CallBase &CB) {
-    ++Defaulted;
-    return Default.getAdvice(CB);
-  }
+    std::unique_ptr<InlineAdvice> defaultAdvice(CallBase &CB) {
+        ++Defaulted;
+        return Default.getAdvice(CB);
+    }
 
 private:
-  // Opens $SHMBRIDGE_URL, or shm://inliner. A compiler waits a second for its host ("?connect_timeout=" in the URL says
-  // otherwise); once a host was missing, the later advisors of this process do not wait again.
-  void open() {
-    static std::atomic<double> Patience = 1.0;
-    shmb_options Options = {};
-    Options.size = sizeof Options;
-    Options.connect_timeout = Patience;
-    shmb_status Status = shmb_open(std::getenv("SHMBRIDGE_URL") ? nullptr : "shm://inliner", &Options, &Bridge);
-    if (Status == SHMB_NO_HOST)
-      Patience = -1.0;
-    if (Status != SHMB_OK)
-      fail(Status);
-  }
-
-  void fail(shmb_status Status) {
-    if (Why.empty())
-      Why = shmb_error_message(Bridge);
-    // The host is well if it was only the model that had no advice for this site.
-    Live = Status == SHMB_MODEL || Status == SHMB_DROPPED || Status == SHMB_INEXACT;
-  }
-
-  void *evaluateUntyped() override {
-    shmb_status Status = shmb_evaluate_i64(Bridge, &Advice);
-    if (Status == SHMB_OK) {
-      ++Answered;
-      Log.append(Specs, *this, Advice);
-    } else {
-      fail(Status);
-      std::unique_ptr<InlineAdvice> Instead = defaultAdvice(*Site);
-      Advice = Instead->isInliningRecommended();
-      Instead->recordUnattemptedInlining(); // it was only asked for its opinion
+    // Opens $SHMBRIDGE_URL, or shm://inliner. A compiler waits a second for its host ("?connect_timeout=" in the URL says
+    // otherwise); once a host was missing, the later advisors of this process do not wait again.
+    void open() {
+        static std::atomic<double> Patience = 1.0;
+        shmb_options Options = {};
+        Options.size = sizeof Options;
+        Options.connect_timeout = Patience;
+        shmb_status Status =
+            shmb_open(std::getenv("SHMBRIDGE_URL") ? nullptr : "shm://inliner", &Options, &Bridge);
+        if (Status == SHMB_NO_HOST) Patience = -1.0;
+        if (Status != SHMB_OK) fail(Status);
     }
-    return &Advice;
-  }
 
-  const std::vector<TensorSpec> Specs;
-  InlineAdvisor &Default;
-  shmb_runner *Bridge = nullptr;
-  bool Live = true;
-  int64_t Advice = 0;
-  uint64_t Answered = 0;
-  uint64_t Defaulted = 0;
-  std::string Why;
-  DecisionLog Log;
+    void fail(shmb_status Status) {
+        if (Why.empty()) Why = shmb_error_message(Bridge);
+        // The host is well if it was only the model that had no advice for this site.
+        Live = Status == SHMB_MODEL || Status == SHMB_DROPPED || Status == SHMB_INEXACT;
+    }
+
+    void *evaluateUntyped() override {
+        shmb_status Status = shmb_evaluate_i64(Bridge, &Advice);
+        if (Status == SHMB_OK) {
+            ++Answered;
+            Log.append(Specs, *this, Advice);
+        } else {
+            fail(Status);
+            std::unique_ptr<InlineAdvice> Instead = defaultAdvice(*Site);
+            Advice = Instead->isInliningRecommended();
+            Instead->recordUnattemptedInlining(); // it was only asked for its opinion
+        }
+        return &Advice;
+    }
+
+    const std::vector<TensorSpec> Specs;
+    InlineAdvisor &Default;
+    shmb_runner *Bridge = nullptr;
+    bool Live = true;
+    int64_t Advice = 0;
+    uint64_t Answered = 0;
+    uint64_t Defaulted = 0;
+    std::string Why;
+    DecisionLog Log;
 };
 
 // The default inliner lives as long as the advisor whose runner refers to it: a base, to be made before the other.
 struct Fallback {
-  DefaultInlineAdvisor Default;
+    DefaultInlineAdvisor Default;
 };
 
 #if LLVM_VERSION_MAJOR >= 22
 auto makeRunner(Module &M, InlineAdvisor &Default) {
-  return [&](const std::vector<TensorSpec> &Specs) {
-    return std::make_unique<BridgeRunner>(M.getContext(), Specs, Default);
-  };
+    return [&](const std::vector<TensorSpec> &Specs) {
+        return std::make_unique<BridgeRunner>(M.getContext(), Specs, Default);
+    };
 }
 #else
 auto makeRunner(Module &M, InlineAdvisor &Default) {
-  return std::make_unique<BridgeRunner>(M.getContext(), FeatureMap, Default);
+    return std::make_unique<BridgeRunner>(M.getContext(), FeatureMap, Default);
 }
 #endif
 
@@ -160,51 +163,52 @@ auto makeRunner(Module &M, InlineAdvisor &Default) {
 // for it would count functions that it did not see inlined.
 class BridgeAdvisor final : Fallback, public MLInlineAdvisor {
 public:
-  BridgeAdvisor(Module &M, ModuleAnalysisManager &MAM, FunctionAnalysisManager &FAM, InlineParams Params,
-                InlineContext IC)
-      : Fallback{{M, FAM, Params, IC}},
-        MLInlineAdvisor(M, MAM, makeRunner(M, Default), [](CallBase &) { return false; }) {}
+    BridgeAdvisor(Module &M, ModuleAnalysisManager &MAM, FunctionAnalysisManager &FAM,
+                  InlineParams Params, InlineContext IC)
+        : Fallback{{M, FAM, Params, IC}},
+          MLInlineAdvisor(M, MAM, makeRunner(M, Default), [](CallBase &) { return false; }) {}
 
 private:
-  BridgeRunner &runner() { return static_cast<BridgeRunner &>(*ModelRunner); }
+    BridgeRunner &runner() { return static_cast<BridgeRunner &>(*ModelRunner); }
 
-  std::unique_ptr<InlineAdvice> getAdviceImpl(CallBase &CB) override {
-    return runner().live() ? MLInlineAdvisor::getAdviceImpl(CB) : runner().defaultAdvice(CB);
-  }
-  std::unique_ptr<MLInlineAdvice> getAdviceFromModel(CallBase &CB, OptimizationRemarkEmitter &ORE) override {
-    runner().Site = &CB;
-    return MLInlineAdvisor::getAdviceFromModel(CB, ORE);
-  }
-  std::unique_ptr<InlineAdvice> getMandatoryAdvice(CallBase &CB, bool Advice) override {
-    return runner().live() ? MLInlineAdvisor::getMandatoryAdvice(CB, Advice)
-                           : InlineAdvisor::getMandatoryAdvice(CB, Advice);
-  }
-  void onPassEntry(LazyCallGraph::SCC *SCC) override {
-    if (runner().live())
-      MLInlineAdvisor::onPassEntry(SCC);
-  }
-  void onPassExit(LazyCallGraph::SCC *SCC) override {
-    if (runner().live())
-      MLInlineAdvisor::onPassExit(SCC);
-  }
+    std::unique_ptr<InlineAdvice> getAdviceImpl(CallBase &CB) override {
+        return runner().live() ? MLInlineAdvisor::getAdviceImpl(CB) : runner().defaultAdvice(CB);
+    }
+    std::unique_ptr<MLInlineAdvice> getAdviceFromModel(CallBase &CB,
+                                                       OptimizationRemarkEmitter &ORE) override {
+        runner().Site = &CB;
+        return MLInlineAdvisor::getAdviceFromModel(CB, ORE);
+    }
+    std::unique_ptr<InlineAdvice> getMandatoryAdvice(CallBase &CB, bool Advice) override {
+        return runner().live() ? MLInlineAdvisor::getMandatoryAdvice(CB, Advice)
+                               : InlineAdvisor::getMandatoryAdvice(CB, Advice);
+    }
+    void onPassEntry(LazyCallGraph::SCC *SCC) override {
+        if (runner().live()) MLInlineAdvisor::onPassEntry(SCC);
+    }
+    void onPassExit(LazyCallGraph::SCC *SCC) override {
+        if (runner().live()) MLInlineAdvisor::onPassExit(SCC);
+    }
 };
 
 // The factory is a plain function that LLVM does not tell the module analyses; each thread compiles one module at once.
 thread_local ModuleAnalysisManager *ModuleAnalyses;
 
-InlineAdvisor *makeAdvisor(Module &M, FunctionAnalysisManager &FAM, InlineParams Params, InlineContext IC) {
-  return new BridgeAdvisor(M, *ModuleAnalyses, FAM, Params, IC);
+InlineAdvisor *makeAdvisor(Module &M, FunctionAnalysisManager &FAM, InlineParams Params,
+                           InlineContext IC) {
+    return new BridgeAdvisor(M, *ModuleAnalyses, FAM, Params, IC);
 }
 
 void registerAdvisor(PassBuilder &PB) {
-  PB.registerAnalysisRegistrationCallback([](ModuleAnalysisManager &MAM) {
-    ModuleAnalyses = &MAM;
-    MAM.registerPass([] { return PluginInlineAdvisorAnalysis(makeAdvisor); });
-  });
+    PB.registerAnalysisRegistrationCallback([](ModuleAnalysisManager &MAM) {
+        ModuleAnalyses = &MAM;
+        MAM.registerPass([] { return PluginInlineAdvisorAnalysis(makeAdvisor); });
+    });
 }
 
 } // namespace
 
-extern "C" LLVM_ATTRIBUTE_WEAK __attribute__((visibility("default"))) PassPluginLibraryInfo llvmGetPassPluginInfo() {
-  return {LLVM_PLUGIN_API_VERSION, "shmbridge-inliner", LLVM_VERSION_STRING, registerAdvisor};
+extern "C" LLVM_ATTRIBUTE_WEAK __attribute__((visibility("default"))) PassPluginLibraryInfo
+llvmGetPassPluginInfo() {
+    return {LLVM_PLUGIN_API_VERSION, "shmbridge-inliner", LLVM_VERSION_STRING, registerAdvisor};
 }

@@ -35,7 +35,9 @@ def throws(request):
 
 def wild(request):
     """What no compiler would survive."""
-    return {"inlining_decision": -1, "index_to_evict": 33, "priority": float("nan")}[request["decision"]]
+    return {"inlining_decision": -1, "index_to_evict": 33, "priority": float("nan")}[
+        request["decision"]
+    ]
 
 
 def masked(request):
