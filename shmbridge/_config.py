@@ -1,22 +1,23 @@
 """Where the C library lies, for those who build against it: what `shmbridge config` prints."""
 
 import shlex
-from importlib.util import find_spec
 from pathlib import Path
+
+from shmbridge import _native
 
 
 def prefix() -> Path:
     """The directory that holds include/ and lib/.
 
     It is the extension's: beside the package's Python files in a wheel, elsewhere in an editable install.
-    Raises FileNotFoundError where the package was not built.
     """
-    spec = find_spec("shmbridge._native")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError(
-            "expected the built extension shmbridge._native, found none: run pip install on shmbridge"
-        )
-    return Path(spec.origin).parent
+    return Path(_native.__file__).parent
+
+
+def headers() -> list[Path]:
+    """The C API's headers, in an order in which they can be read one after another."""
+    include = prefix() / "include"
+    return [include / "shmbridge.h", *sorted(include.glob("shmbridge/*.h"))]
 
 
 def cflags() -> str:
@@ -30,19 +31,15 @@ def libs() -> str:
     return shlex.join([f"-L{lib}", f"-Wl,-rpath,{lib}", "-lshmbridge"])
 
 
-def cmakedir() -> Path:
-    """The directory of shmbridge-config.cmake: `cmake -Dshmbridge_DIR=…`."""
-    return prefix() / "lib" / "cmake" / "shmbridge"
-
-
-def pkgconfigdir() -> Path:
-    """The directory of shmbridge.pc: `PKG_CONFIG_PATH=…`."""
-    return prefix() / "lib" / "pkgconfig"
-
-
 def examples() -> Path:
     """The directory of the example compilers' sources, examples/ of the source tree."""
     return prefix() / "examples"
+
+
+def library() -> Path:
+    """The C library itself, to load. Beside it, libshmbridge.so is a script that linkers read, as a wheel holds no links."""
+    (file,) = (prefix() / "lib").glob("libshmbridge.so.*")
+    return file
 
 
 def preload() -> Path:

@@ -1,26 +1,16 @@
-"""What both ends of grpc:// share: the URL's options, credentials and limits, what goes over the wire, and what became of it.
-
-grpc://HOST:PORT or grpc://unix:/PATH, with options:
-  role        who serves: "server" or "client". A host serves unless told, and a runner calls; both the other way round is training,
-              in which the compiler serves and the trainer calls. A host with role=client takes several addresses, with commas between
-  cert, key   files (PEM): this side's certificate chain and its key
-  ca          file (PEM): whom this side trusts. A server with it lets only those in that have a certificate of theirs
-  tls         1: a client trusts whom the system trusts
-  name        what the server's certificate must say, where that is not the address
-  message_bytes   of the largest message that is taken in; 64 MiB
-  keepalive   seconds without a word after which the other side is asked whether it lives, and again until its answer; 5 (0: never)
-  service, messages   the user's own package.Service/Method, of one request and one response, and the Python module of its messages
-"""
+"""What both ends of grpc:// share: credentials and limits, what goes over the wire, and
+what became of it."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import re
 import threading
 from concurrent.futures import Executor, Future
-from typing import Any, NamedTuple, NoReturn
+from queue import SimpleQueue
+from typing import Any, NoReturn
 
+from shmbridge._grpc_options import Options
 from shmbridge._native import lib
 from shmbridge.errors import (
     BY_STATUS,
@@ -56,7 +46,6 @@ SERVICE = "shmbridge.Bridge"
 READY = ("shmb-ready", "1")  # initial metadata of a stream whose other side is there
 STATUS = "shmb-status"  # metadata: a shmb_status
 TEXT = "shmb-text-bin"  # metadata: its text, where the call has no other place for it
-DOUBT = 5.0  # seconds without a word after which the other side is asked whether it lives
 CODES = {  # how other people's clients learn of a failure
     lib.SHMB_BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
     lib.SHMB_TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -80,63 +69,6 @@ ERRORS: dict[Any, type[ShmbridgeError]] = {  # what other people's servers say
     grpc.StatusCode.DATA_LOSS: CorruptError,
     grpc.StatusCode.INTERNAL: CorruptError,
 }
-
-
-class Options(NamedTuple):
-    """The URL's, as above."""
-
-    role: str
-    cert: str = ""
-    key: str = ""
-    ca: str = ""
-    tls: str = ""
-    name: str = ""
-    message_bytes: int = 64 << 20
-    keepalive: float = DOUBT
-    service: str = ""
-    messages: str = ""
-
-
-def options_of(given: dict[str, str], role: str) -> Options:
-    """Checked; role: unless told. Errors: InvalidError."""
-    found: dict[str, Any] = {"role": role, **given}
-    unknown = found.keys() - set(Options._fields)
-    if unknown:
-        raise InvalidError(
-            f"grpc:// has no option {', '.join(sorted(unknown))}: expected {', '.join(Options._fields)}"
-        )
-    if found["role"] not in ("server", "client"):
-        raise InvalidError(f"role={found['role']}: expected server or client")
-    for name, kind in (("message_bytes", int), ("keepalive", float)):
-        try:
-            if name in found:
-                found[name] = kind(found[name])
-        except ValueError:
-            raise InvalidError(f"{name}={found[name]}: expected a number") from None
-    made = Options(**found)
-    if bool(made.cert) != bool(made.key) or (
-        made.role == "server" and (made.ca or made.tls) and not made.cert
-    ):
-        raise InvalidError(
-            "TLS needs both cert=FILE and key=FILE, the certificate chain and its key, on the side that serves"
-        )
-    if made.message_bytes < 1:
-        raise InvalidError(f"message_bytes={made.message_bytes}: expected 1 or more")
-    return made
-
-
-def split(url: str, role: str) -> tuple[str, Options]:
-    """What stands in a host's URL: the address, and the options."""
-    where, _, query = url.partition("://")[2].partition("?")
-    return where, options_of(
-        dict(part.partition("=")[::2] for part in query.split("&") if part), role
-    )
-
-
-def is_address(text: str) -> bool:
-    """HOST:PORT or unix:/PATH? gRPC itself takes port 443 where there is none, and what is left of a number that is too large."""
-    found = re.fullmatch(r"unix:.+|.+:([0-9]{1,5})", text)
-    return found is not None and int(found[1] or 0) < 1 << 16
 
 
 class Method:
@@ -225,19 +157,34 @@ def channel(address: str, options: Options) -> Any:
 
 
 class _Threads(Executor):
-    """A thread for each call. Those of a ThreadPoolExecutor would keep a program from its end for as long as a stream is open."""
+    """As many threads as there are calls at once. Those of a ThreadPoolExecutor would keep a program from its end for as long as a
+    stream is open."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Any] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
 
     def submit(self, function: Any, /, *args: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
+        self._work.put((future, function, args, named))
+        if not self._idle.acquire(blocking=False):
+            threading.Thread(target=self._run, daemon=True).start()
+        return future
 
-        def run() -> None:
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            future, function, args, named = work
             try:
                 future.set_result(function(*args, **named))
             except BaseException as error:
                 future.set_exception(error)
+            del work, future, function, args, named  # they would live until the next call
+            self._idle.release()
+        self._work.put(None)  # for the next thread
 
-        threading.Thread(target=run, daemon=True).start()
-        return future
+    def shutdown(self, wait: bool = True, **_: Any) -> None:
+        """Threads end once they have nothing to do."""
+        self._work.put(None)
 
 
 class Server:
@@ -252,20 +199,17 @@ class Server:
             if method.user
             else grpc.stream_stream_rpc_method_handler
         )
-        handler = make(behavior)
-
-        class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
-            def service(self, details: Any) -> Any:
-                return handler if details.method == method.path else None
-
+        service, _, name = method.path[1:].rpartition("/")
+        handler = grpc.method_handlers_generic_handler(service, {name: make(behavior)})
+        self._threads = _Threads()
         self._server = grpc.server(
-            _Threads(), options=[*_arguments(options), ("grpc.so_reuseport", 0)]
+            self._threads, options=[*_arguments(options), ("grpc.so_reuseport", 0)]
         )
         alive = health.HealthServicer()
-        for service in ("", method.path[1:].rpartition("/")[0]):
-            alive.set(service, health_pb2.HealthCheckResponse.SERVING)
+        for each in ("", service):
+            alive.set(each, health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(alive, self._server)
-        self._server.add_generic_rpc_handlers((Handler(),))
+        self._server.add_generic_rpc_handlers((handler,))
         self.address = address
         if address.startswith("unix:"):
             _refuse_live(address[5:])
@@ -288,6 +232,7 @@ class Server:
     def stop(self) -> None:
         """Lets what is under way say why it ends, for a moment, and ends the rest."""
         self._server.stop(0.5).wait(2)
+        self._threads.shutdown()
 
 
 def _refuse_live(path: str) -> None:

@@ -1,17 +1,20 @@
 """Reinforcement learning with the environment inside the compiler: what a pass is, and who acts in it, over any runner. The same
-as in C (shmbridge.h, "Environments") and C++ (shmbridge_rl.hpp). The other side is shmbridge.trainer.
+as in C (shmbridge/environment.h) and C++ (shmbridge_rl.hpp). The other side is shmbridge.trainer.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from shmbridge import tensor
+from shmbridge import _tensor
 from shmbridge._native import ffi, lib
+from shmbridge._runner import Runner
 from shmbridge.errors import (
     InterruptedCallError,
     InvalidError,
@@ -20,7 +23,6 @@ from shmbridge.errors import (
     TooLargeError,
     raise_status,
 )
-from shmbridge.runner import Runner
 
 CHOICES = {
     "argmax": lib.SHMB_ARGMAX,
@@ -31,7 +33,11 @@ CHOICES = {
 
 
 class Random:
-    """SplitMix64, the generator of C and C++: the same numbers for the same seed, on every machine. seed: any integer."""
+    """SplitMix64, the generator of C and C++: the same numbers for the same seed, on every machine.
+
+    Args:
+        seed: Any integer.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self._state = ffi.new("uint64_t *", seed % (1 << 64))
@@ -42,10 +48,19 @@ class Random:
 
 
 def choose(advice: Any, how: str = "argmax", random: Random | None = None) -> int:
-    """An action out of numbers (what `Runner.evaluate` takes as a tensor), by C's shmb_choose. how: "argmax" (of equal ones the first),
-    or an index at random by "logits" or by "probabilities", which takes a number of `random` each. A single integer is an action
-    already. Errors: MismatchError (nothing to choose from), ModelError (NaN, no distribution), InvalidError."""
-    field = tensor.as_field("advice", advice)
+    """An action out of numbers. The same in C, C++ and Python, on every machine.
+
+    Args:
+        advice: What `Runner.evaluate` takes as a tensor. A single integer is an action already.
+        how: "argmax" (of equal ones the first), or an index at random by "logits" or by "probabilities".
+        random: The generator, of which a sample takes one number.
+
+    Raises:
+        MismatchError: There is nothing to choose from.
+        ModelError: There is a NaN, or no distribution.
+        InvalidError: There is no such choice.
+    """
+    field = _tensor.as_field("advice", advice)
     t, why, action = ffi.new("shmb_tensor *"), ffi.new("const char **"), ffi.new("int64_t *")
     data = ffi.from_buffer(field.values.reshape(-1).view(np.uint8))
     t.dtype, t.kind, t.rank, t.size, t.data = (
@@ -74,8 +89,14 @@ def _code(how: str) -> int:
 
 @dataclass
 class Action:
-    """What an agent does. agent: its name; index: the choice, 0 with "raw"; advice: what it was made from, a
-    dict where that are several fields, None where there is none."""
+    """What an agent does.
+
+    Attributes:
+        agent: The agent's name.
+        index: The choice; 0 with "raw".
+        advice: What the choice was made from: a dict where that are several fields, None where there is none.
+        runner: Whom the agent asked.
+    """
 
     agent: str
     index: int
@@ -86,8 +107,17 @@ class Action:
 class Agent:
     """Who acts: asks its runner, which several may share, and chooses.
 
-    choice: "argmax", "raw", or at random by "logits" or "probabilities", from this seed; advice: the field to choose from, where
-    there are several. steps, reward: of the last episode, its actions and the sum of its rewards."""
+    Args:
+        runner: Whom it asks.
+        name: The agent's name, where there are several.
+        choice: "argmax", "raw" (the environment reads the advice itself), or at random by "logits" or "probabilities".
+        seed: Of the random numbers.
+        advice: The field to choose from, where the advice has several.
+
+    Attributes:
+        steps: Actions of the last episode.
+        reward: The sum of its rewards.
+    """
 
     def __init__(
         self,
@@ -103,7 +133,14 @@ class Agent:
         self.steps, self.reward = 0, 0.0
 
     def act(self, action: Action) -> int | None:
-        """Asked before the choice, with the advice in `action`: the action's index, or None to leave it to the choice."""
+        """Asked before the choice. Override it to choose yourself.
+
+        Args:
+            action: The action so far, with the advice.
+
+        Returns:
+            The action's index, or None to leave it to the choice.
+        """
 
     def _decide(self, fields: Mapping[str, Any]) -> Action:
         advice: Any = dict(fields)
@@ -124,38 +161,71 @@ class Agent:
 
 
 class Environment:
-    """A pass. Observations are features by name, as `Runner.evaluate` takes them; the names "agent", "reward", "done", "truncated" and
-    "step" are taken."""
+    """A pass. Observations are features by name, as `Runner.evaluate` takes them; the names "agent", "reward", "reward.NAME", "done",
+    "truncated" and "step" are taken."""
 
     _done = False
     _drive: _Episode | None = None
 
     def reset(self) -> Mapping[str, Any] | None:
-        """Begins: the first observation, or None and `set_done`."""
+        """Begins an episode.
+
+        Returns:
+            The first observation. None after `set_done`.
+        """
         raise NotImplementedError
 
     def step(self, action: Action) -> Mapping[str, Any] | None:
-        """Does what the action says: the next observation, or None."""
+        """Does what the action says.
+
+        Args:
+            action: What the agent chose.
+
+        Returns:
+            The next observation. None where there is none.
+        """
         raise NotImplementedError
 
     def on_error(self, error: ShmbridgeError) -> int | None:
-        """There is no action: the index of the compiler's own heuristic to go on with, or None to end the episode with this error."""
+        """Called where asking gave no action. Override it to go on with the compiler's own heuristic.
+
+        Args:
+            error: Why there is none.
+
+        Returns:
+            The heuristic's index, or None to end the episode with this error.
+        """
 
     def set_done(self) -> None:
         """The episode is over."""
         self._done = True
 
     def next_agent(self, name: str) -> None:
-        """Says whose turn is next; else it is who acted. Errors: InvalidError."""
+        """Says whose turn is next. Without it the agent that acted goes on.
+
+        Args:
+            name: The agent's name.
+
+        Raises:
+            InvalidError: There is no such agent, or no episode is under way.
+        """
         episode = self._running()
         episode.next = episode.find(name)
 
     def add_reward(self, reward: float, agent: str | None = None) -> None:
-        """Rewards an agent, None: who acted; several rewards add up. Errors: InvalidError."""
+        """Rewards an agent. Several rewards add up.
+
+        Args:
+            reward: How much.
+            agent: The agent's name. None: the one that acted.
+
+        Raises:
+            InvalidError: There is no such agent, or no episode is under way.
+        """
         episode = self._running()
         rewarded = episode.actor if agent is None else episode.find(agent)
         rewarded.reward += reward
-        episode.unsaid[rewarded.runner] = episode.unsaid.get(rewarded.runner, 0.0) + reward
+        episode.unsaid[rewarded.name] = episode.unsaid.get(rewarded.name, 0.0) + reward
 
     def _running(self) -> _Episode:
         if self._drive is None:
@@ -177,7 +247,7 @@ class _Episode:
             )
         self.actor = self.next = agents[0]
         self.learners: set[Runner] = set()
-        self.unsaid: dict[Runner, float] = {}
+        self.unsaid: dict[str, float] = {}  # by agent
         self.steps = 0
 
     def find(self, name: str) -> Agent:
@@ -194,8 +264,14 @@ class _Episode:
         features = dict(observation or {})
         own: dict[str, Any] = {"agent": agent.name} if agent.name else {}
         if agent.runner in self.learners:
-            reward = float(self.unsaid.get(agent.runner, 0.0))
-            own.update(reward=reward, done=done, truncated=truncated, step=self.steps)
+            sharing = [each for each in self.agents.values() if each.runner is agent.runner]
+            rewards = {each.name: float(self.unsaid.get(each.name, 0.0)) for each in sharing}
+            own["reward"] = reduce(
+                operator.add, rewards.values()
+            )  # as in C; Python's sum rounds otherwise
+            if len(sharing) > 1:
+                own |= {f"reward.{name}": reward for name, reward in rewards.items()}
+            own.update(done=done, truncated=truncated, step=self.steps)
         taken = features.keys() & own.keys()
         if taken:
             raise InvalidError(
@@ -206,7 +282,9 @@ class _Episode:
     def ask(self, observation: Mapping[str, Any] | None) -> Action:
         self.actor = agent = self.next
         agent.runner.evaluate(self.request(observation, agent, False, False))
-        self.unsaid.pop(agent.runner, None)
+        for each in self.agents.values():
+            if each.runner is agent.runner:
+                self.unsaid.pop(each.name, None)
         if "learner" in agent.runner.advice:
             self.learners.add(agent.runner)
         return agent._decide(agent.runner.advice)
@@ -250,10 +328,18 @@ class _Episode:
 def drive(
     environment: Environment, agents: Agent | Sequence[Agent], max_steps: int | None = None
 ) -> None:
-    """Runs an episode until it is done, or max_steps actions (None: any number) are over. agents[0] begins.
+    """Runs an episode until it is done.
 
-    Errors: what reset, step, act and on_error raise, and what evaluate and choose do unless on_error has an action. A trainer is told of
-    the end all the same."""
+    A trainer is told of the end in any case.
+
+    Args:
+        environment: The pass.
+        agents: Who acts; the first one begins.
+        max_steps: The episode ends after so many actions. None: any number.
+
+    Raises:
+        Exception: What reset, step, act and on_error raise, and what evaluate and `choose` do unless on_error has an action.
+    """
     episode = _Episode(environment, [agents] if isinstance(agents, Agent) else agents)
     for agent in episode.agents.values():
         agent.steps, agent.reward = 0, 0.0

@@ -8,15 +8,14 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
-import textwrap
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from support.processes import SHM, Process, ScriptedRunner
 
-SHM = Path("/dev/shm")
 CROSS = Path(__file__).parent / "cross"
 numbers = itertools.count()
 
@@ -70,12 +69,36 @@ def no_orphans():
     _expect_none(lambda: orphans() - before)
 
 
-def _expect_none(left):
-    until = time.monotonic() + 2  # processes that were killed just now
+def _expect_none(left, seconds=2):
+    until = time.monotonic() + seconds  # processes that were killed just now
     while left() and time.monotonic() < until:
         gc.collect()
         time.sleep(0.02)
     assert left() == set()
+
+
+@pytest.fixture
+def nothing_is_left():
+    """No file or bridge of `shmbridge run`."""
+
+    def files():
+        return {
+            *Path(tempfile.gettempdir()).glob("shmbridge-*"),
+            *Path("/dev/shm").glob("shmb.run-*"),
+        }
+
+    before = files()
+    yield
+    _expect_none(lambda: files() - before, 20)
+
+
+@pytest.fixture
+def no_bridges():
+    """What killed hosts leave is removed at the end, as `shmbridge gc` does."""
+    yield
+    from shmbridge import _segment
+
+    _segment.gc()
 
 
 @pytest.fixture
@@ -171,33 +194,6 @@ def in_thread():
         call.join(10)
 
 
-class Process(subprocess.Popen):
-    """A Python program beside the test, spoken to by lines."""
-
-    def __init__(self, code, args, python=sys.executable, **options):
-        options = {
-            "stdin": subprocess.PIPE,
-            "stdout": subprocess.PIPE,
-            "text": True,
-            "bufsize": 1,
-            **options,
-        }
-        super().__init__([python, "-c", textwrap.dedent(code), *map(str, args)], **options)
-
-    def line(self):
-        """The next line it prints; "" when it has ended."""
-        return self.stdout.readline().strip()
-
-    def say(self, text="go"):
-        self.stdin.write(f"{text}\n")
-        self.stdin.flush()
-
-    def end(self):
-        """Waits for its end: (exit status, the rest of what it printed)."""
-        out, _ = self.communicate(timeout=60)
-        return self.returncode, out.strip()
-
-
 @pytest.fixture
 def python(tmp_path):
     """python(code, *args): starts a Process, which is killed when the test ends."""
@@ -214,28 +210,6 @@ def python(tmp_path):
         process.communicate()
 
 
-class ScriptedRunner(subprocess.Popen):
-    """tests/cross/scripted_runner.c, or another that reads its lines: each call is a line to it and its line back."""
-
-    def __init__(self, *command, **options):
-        super().__init__(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
-        )
-
-    def do(self, *words):
-        self.ask(*words)
-        return self.answer()
-
-    def ask(self, *words):
-        self.stdin.write(" ".join(map(str, words)) + "\n")
-        self.stdin.flush()
-
-    def answer(self):
-        line = self.stdout.readline()
-        assert line, f"the runner died: {self.wait()}"
-        return line.strip()
-
-
 COMPILERS = {
     ".c": (("cc", "gcc", "clang"), "-std=c11"),
     ".cpp": (("c++", "g++", "clang++"), "-std=c++17"),
@@ -246,7 +220,7 @@ COMPILERS = {
 def embedding(tmp_path_factory):
     """libshmbridge-python.so for this Python, built; C programs are linked to it, or find it by $SHMBRIDGE_PYTHON_LIBRARY."""
     from shmbridge import UnsupportedError
-    from shmbridge.embedding.build import build
+    from shmbridge._embedding.build import build
 
     try:
         return build(tmp_path_factory.mktemp("embedding") / "libshmbridge-python.so")

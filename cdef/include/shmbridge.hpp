@@ -1,4 +1,5 @@
-/* shmbridge in C++17 and later: a thin, header-only skin over shmbridge.h, whose words and rules hold here too.
+/* shmbridge in C++17 and later: a thin, header-only skin over shmbridge.h, whose words and rules
+ * hold here too.
  *
  *     shmbridge::Runner r("shm://inliner");                       // may fail: then evaluate says so
  *     r.populate({{"features", x}, {"function", name}});          // copies; any mix of the types below
@@ -8,9 +9,10 @@
  *
  *     shmbridge::span<float> x = r.feature<float>("features", {10, 32}); // points into shared memory: write here
  *
- * Types. bool is bool; (u)intN_t is what it says; hence int is int32, long and long long are int64, size_t is uint64;
- * float is float32, double is float64; char, wherever it stands, is text. A literal has its C++ type: 5 is int32, 5.0
- * is float64: write int64_t{5} where the model wants int64.
+ * Types. bool is bool; (u)intN_t is what it says; hence int is int32, long and long long are int64,
+ * size_t is uint64; float is float32, double is float64; char, wherever it stands, is text. A
+ * literal has its C++ type: 5 is int32, 5.0 is float64: write int64_t{5} where the model wants
+ * int64.
  *   populate takes  a number; text (std::string, string_view, const char *, llvm::StringRef); a C array or std::array
  *                   of numbers, nested for more dims; and what has data() and size() (vector, span, llvm::ArrayRef), or
  *                   {...}: numbers or arrays make a tensor, texts a list of strings, ranges a ragged list.
@@ -19,14 +21,15 @@
  *                   ragged list's rows); and without a copy span<const T>, std::string_view and std::vector of these.
  *                   A tensor of more dims is read row-major; tensor() has its dims.
  *
- * Errors. Nothing here throws. Errors of opening and filling stick until evaluate returns them. evaluate and advice
- * give a result: true when there is a value, else with status() and message(). Whoever wants exceptions says value(),
- * which throws shmbridge::error and does not exist under -fno-exceptions. (Your containers may throw bad_alloc.)
- * Numbers, texts and spans cost no allocation here, neither filled nor read; lists of strings and ragged lists do.
+ * Errors. Nothing here throws. Errors of opening and filling stick until evaluate returns them.
+ * evaluate and advice give a result: true when there is a value, else with status() and message().
+ * Whoever wants exceptions says value(), which throws shmbridge::error and does not exist under
+ * -fno-exceptions. (Your containers may throw bad_alloc.) Numbers, texts and spans cost no
+ * allocation here, neither filled nor read; lists of strings and ragged lists do.
  *
- * Lifetime. What feature() returns is writable until the next evaluate; what a span or string_view of advice shows is
- * readable until the next evaluate, and both die with the Runner. Threads, signals and fork: as shmbridge.h says.
- */
+ * Lifetime. What feature() returns is writable until the next evaluate; what a span or string_view
+ * of advice shows is readable until the next evaluate, and both die with the Runner. Threads,
+ * signals and fork: as shmbridge.h says. */
 #ifndef SHMBRIDGE_HPP
 #define SHMBRIDGE_HPP
 
@@ -48,9 +51,13 @@
 
 namespace shmbridge {
 
-/* ---- Spans and dims ------------------------------------------------------------------------------------------ */
+/* ---- Spans and dims ------------------------------------------------------------------------------------------
+ */
 
-/* A pointer and a length: C++20's std::span, which it converts to, for C++17. Owns nothing. */
+/**
+ * A pointer and a length: C++20's std::span, which it converts to, for C++17. It owns nothing: what
+ * it shows lives as long as the one that gave it says.
+ */
 template <class T>
 class span {
 public:
@@ -59,17 +66,23 @@ public:
 
     constexpr span() = default;
     constexpr span(T *data, size_t size) : data_(data), size_(size) {}
-    /* Of an array or container with data() and size(). */
+    /* Of an array, or a container with data() and size(). */
     template <class C,
               class = std::enable_if_t<std::is_convertible_v<
                   std::remove_pointer_t<decltype(std::data(std::declval<C &>()))> (*)[], T (*)[]>>>
     constexpr span(C &&of) : data_(std::data(of)), size_(std::size(of)) {}
 
+    /** The first element. */
     constexpr T *data() const { return data_; }
+    /** How many elements. */
     constexpr size_t size() const { return size_; }
+    /** Are there none? */
     constexpr bool empty() const { return size_ == 0; }
+    /** For a range-based for. */
     constexpr T *begin() const { return data_; }
+    /** One behind the last element. */
     constexpr T *end() const { return data_ + size_; }
+    /** An element; not checked. */
     constexpr T &operator[](size_t i) const { return data_[i]; }
 
 private:
@@ -79,7 +92,7 @@ private:
 template <class C>
 span(C &&) -> span<std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>>;
 
-/* The sizes of a tensor: 300, {10, 32}, or {} for a single number. Takes integers of every type. */
+/** The sizes of a tensor: 300, {10, 32}, or {} for a single number. Made of integers of any type. */
 class dims {
 public:
     template <class... Integer, class = std::enable_if_t<(std::is_integral_v<Integer> && ...)>>
@@ -87,14 +100,16 @@ public:
         : sizes_{static_cast<int64_t>(size)...}, rank_(sizeof...(size)) {
         static_assert(sizeof...(size) <= SHMB_MAX_RANK, "a tensor has at most SHMB_MAX_RANK dims");
     }
-    /* Dims known only at run time; more than SHMB_MAX_RANK are SHMB_INVALID at evaluate. */
+    /** Dims known only at run time; more than SHMB_MAX_RANK are SHMB_INVALID at evaluate. */
     constexpr explicit dims(span<const int64_t> sizes) : rank_(static_cast<int32_t>(sizes.size())) {
         for (size_t i = 0; i < sizes.size() && i < SHMB_MAX_RANK; i++) sizes_[i] = sizes[i];
     }
 
+    /** The sizes: rank() of them, valid as long as this object lives. */
     constexpr const int64_t *data() const { return sizes_; }
+    /** How many sizes. */
     constexpr int32_t rank() const { return rank_; }
-    /* Elements of such a tensor; 0 where there cannot be one. */
+    /** Elements of such a tensor; 0 where there cannot be one. */
     constexpr size_t count() const {
         int64_t product = 1;
         if (rank_ > SHMB_MAX_RANK) return 0;
@@ -108,7 +123,8 @@ private:
     int32_t rank_;
 };
 
-/* ---- Types: how a C++ type is told to the model ---------------------------------------------------------------- */
+/* ---- Types: how a C++ type is told to the model ----------------------------------------------------------------
+ */
 
 namespace detail {
 
@@ -127,7 +143,7 @@ constexpr bool is_number =
 template <class T>
 constexpr shmb_dtype dtype_of() {
     static_assert(is_number<T>, "expected bool, a (u)intN_t, float or double");
-    constexpr int log2 = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
+    constexpr int log2 = (sizeof(T) > 1) + (sizeof(T) > 2) + (sizeof(T) > 4);
     if (std::is_same_v<T, bool>) return SHMB_BOOL;
     if (std::is_floating_point_v<T>) return sizeof(T) == 4 ? SHMB_FLOAT32 : SHMB_FLOAT64;
     return static_cast<shmb_dtype>((std::is_signed_v<T> ? SHMB_INT8 : SHMB_UINT8) + log2);
@@ -256,7 +272,10 @@ void set(shmb_runner *r, const char *name, const T &x) {
 
 } // namespace detail
 
-/* A name and a value, for the braces of populate only: it refers to what it was made from. */
+/**
+ * A name and a value of any type listed above, for the braces of Runner::populate only: it refers to
+ * what it was made from.
+ */
 class Feature {
 public:
     template <class T>
@@ -289,13 +308,15 @@ private:
     void (*set_)(const Feature &, shmb_runner *);
 };
 
-/* ---- Results --------------------------------------------------------------------------------------------------- */
+/* ---- Results ---------------------------------------------------------------------------------------------------
+ */
 
 #ifdef __cpp_exceptions
-/* What value() throws. */
+/** What value() throws. There is no such class under -fno-exceptions. */
 class error : public std::runtime_error {
 public:
     error(shmb_status status, const char *message) : std::runtime_error(message), status_(status) {}
+    /** Why; what() has the text. */
     shmb_status status() const noexcept { return status_; }
 
 private:
@@ -303,38 +324,49 @@ private:
 };
 #endif
 
-/* A value, or why there is none. With result<bool>, `if (result)` asks whether there is one and *result which it is. */
 template <class T = void>
 class result;
 
+/**
+ * Whether a call worked, which `if (r)` asks, or why it did not. It owns its text.
+ */
 template <>
 class [[nodiscard]] result<void> {
 public:
+    /** Copies the message: allocates for errors alone. */
     result(shmb_status status, const char *message) : status_(status), message_(message) {}
     explicit operator bool() const { return status_ == SHMB_OK; }
+    /** SHMB_OK, or why it did not work. */
     shmb_status status() const { return status_; }
-    /* "" without an error. The runner's: valid until the next call on it, or until it is moved. */
-    const char *message() const { return message_; }
+    /** What went wrong, in words; "" if nothing did. */
+    const char *message() const { return message_.c_str(); }
 #ifdef __cpp_exceptions
+    /** Nothing, or throws shmbridge::error. */
     void value() const {
-        if (status_ != SHMB_OK) throw error(status_, message_);
+        if (status_ != SHMB_OK) throw error(status_, message());
     }
 #endif
 
 private:
     shmb_status status_;
-    const char *message_;
+    std::string message_;
 };
 
+/**
+ * A value, or why there is none. With result<bool>, `if (r)` asks whether there is a value and `*r`
+ * which it is. A span or string_view in it is valid until the Runner's next evaluate.
+ */
 template <class T>
 class [[nodiscard]] result : public result<void> {
 public:
     result(shmb_status status, const char *message, T value = {})
         : result<void>(status, message), value_(std::move(value)) {}
-    /* The value; T{} when there is none. */
+    /** The value; T{} when there is none. */
     const T &operator*() const & { return value_; }
     T operator*() && { return std::move(value_); }
+    /** A member of the value. */
     const T *operator->() const { return &value_; }
+    /** The value, or this one instead. */
     template <class U>
     T value_or(U &&otherwise) const & {
         return *this ? value_ : static_cast<T>(std::forward<U>(otherwise));
@@ -344,7 +376,7 @@ public:
         return *this ? std::move(value_) : static_cast<T>(std::forward<U>(otherwise));
     }
 #ifdef __cpp_exceptions
-    /* The value, or throws shmbridge::error. */
+    /** The value, or throws shmbridge::error. */
     const T &value() const & { return result<void>::value(), value_; }
     T value() && { return result<void>::value(), std::move(value_); }
 #endif
@@ -353,7 +385,8 @@ private:
     T value_;
 };
 
-/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+/* ---- Reading -----------------------------------------------------------------------------------------------------
+ */
 
 namespace detail {
 
@@ -438,31 +471,55 @@ struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
 
 } // namespace detail
 
-/* ---- The runner -------------------------------------------------------------------------------------------------- */
+/* ---- The runner --------------------------------------------------------------------------------------------------
+ */
 
-/* shmb_options without its size. Zero is the default of each. */
+/** How to open a Runner: shmb_options without its size. Zero is the default of each. Texts are copied. */
 struct options {
-    double connect_timeout =
-        0; /* seconds to wait for a host and a free channel; default 10; negative: do not wait */
-    double deadline = 0; /* seconds for one evaluate; default: none */
+    /**
+     * Seconds to wait for a host that is not there; 0: do not. One that is there has a second at
+     * least.
+     */
+    double connect_timeout = 0;
+    /** Seconds for one evaluate; default: none. */
+    double deadline = 0;
+    /** How to wait for advice. */
     shmb_wait wait = SHMB_WAIT_DEFAULT;
-    int retries = 0; /* how many times one evaluate connects and asks anew when the host is gone */
-    double backoff =
-        0; /* seconds before the first retry; default 0.05, and twice as long each time */
-    const char *default_advice =
-        nullptr; /* a number, as "0" or "-1.5": the advice where nobody advises; counted by defaulted() */
+    /** How many times one evaluate connects and asks anew when the host is gone. */
+    int retries = 0;
+    /** Seconds before the first retry; default 0.05, and twice as long each time. */
+    double backoff = 0;
+    /** A number, as "0" or "-1.5": the advice where nobody advises; counted by defaulted(). */
+    const char *default_advice = nullptr;
+    /** Gets what is said of this runner; nullptr: stderr does. May not throw. */
+    void (*log)(void *context, const char *line) = nullptr;
+    /** The first argument of log; it must live as long as the Runner. */
+    void *log_context = nullptr;
+    /* what this runner is about, e.g. a source file's name: the host sees it */
+    const char *label = nullptr;
 };
 
-/* Owns a shmb_runner. Move-only; for one thread at a time. A failed, closed or moved-from one accepts every call. */
+/**
+ * Asks for advice. It owns a shmb_runner and all memory that it hands out; its destructor closes it.
+ * Move-only; for one thread at a time. `if (r)` asks whether it is open. A failed, closed or moved-from one accepts every call.
+ *
+ * What feature() returns is writable until the next evaluate. What a span or string_view of advice
+ * shows is readable until the next evaluate. Both die with the Runner.
+ */
 class Runner {
 public:
-    Runner() = default; /* closed */
-    /* As shmb_open; nullptr reads $SHMBRIDGE_URL. */
+    /** A closed one. */
+    Runner() = default;
+    /**
+     * Opens a URL, as shmb_open; nullptr reads $SHMBRIDGE_URL. Where that fails, evaluate says so.
+     */
     explicit Runner(const char *url, const options &with = {}) {
-        shmb_options o = {sizeof o,     with.connect_timeout, with.deadline,      with.wait,
-                          with.retries, with.backoff,         with.default_advice};
+        shmb_options o = {
+            sizeof o,     with.connect_timeout, with.deadline, with.wait,        with.retries,
+            with.backoff, with.default_advice,  with.log,      with.log_context, with.label};
         status_ = shmb_open(url, &o, &r_);
     }
+    /** The same. */
     explicit Runner(const std::string &url, const options &with = {}) : Runner(url.c_str(), with) {}
     Runner(Runner &&other) noexcept
         : r_(std::exchange(other.r_, nullptr)), status_(std::exchange(other.status_, SHMB_CLOSED)) {
@@ -476,71 +533,86 @@ public:
     }
     ~Runner() { shmb_close(r_); }
 
-    /* Did it open? Needs no check by who has a fallback for evaluate. */
+    /* Did it open? Whoever has a fallback for evaluate need not ask. */
     explicit operator bool() const { return status_ == SHMB_OK; }
-    /* Of opening. */
+    /** How opening went. */
     shmb_status status() const { return status_; }
-    /* Of the last failed call; "" when none failed. Valid until the next call. */
+    /** What the last failed call has to say; "" when none failed. Valid until the next call. */
     const char *message() const {
-        return *text_ ? text_ : r_ ? shmb_error_message(r_) : shmb_strerror(status_);
+        if (*text_) return text_;
+        return r_ ? shmb_error_message(r_) : shmb_strerror(status_);
     }
-    /* For the C API; still owned by the Runner. nullptr when closed. */
+    /** For the C API; still owned by the Runner. nullptr when closed. */
     shmb_runner *get() const { return r_; }
+    /** Gives the channel back. What it handed out is gone. */
     void close() {
         shmb_close(std::exchange(r_, nullptr));
         status_ = SHMB_CLOSED;
     }
 
-    /* Adds features by copying, in order: r.populate({{"features", x}, {"function", name}, {"depth", 3}}). */
+    /**
+     * Adds features by copying, in order: r.populate({{"features", x}, {"function", name},
+     * {"depth", 3}}).
+     */
     Runner &populate(std::initializer_list<Feature> features) {
         for (const Feature &f : features)
             if (r_) f.set_(f, r_);
         return *this;
     }
-    /* Adds a tensor and returns its memory, 64-byte aligned and uninitialised, to be written before evaluate. Empty
-     * only without memory, on a closed runner, or when there can be no such tensor. */
+    /**
+     * Adds a tensor and returns its memory, 64-byte aligned and uninitialised, to be written before
+     * evaluate. Empty only without memory, on a closed runner, or when there can be no such tensor.
+     */
     template <class T>
     span<T> feature(const char *name, const dims &shape) {
         if (!r_) return {};
         return room<T>(shmb_feature(r_, name, detail::dtype_of<T>(), shape.rank(), shape.data()),
                        shape);
     }
-    /* Binds a tensor for the runner's life, as shmb_bind: the same memory for every request. */
+    /** Binds a tensor for the runner's life, as shmb_bind: the same memory for every request. */
     template <class T>
     span<T> bind(const char *name, const dims &shape) {
         if (!r_) return {};
         return room<T>(shmb_bind(r_, name, detail::dtype_of<T>(), shape.rank(), shape.data()),
                        shape);
     }
-    /* Forgets what was filled since the last evaluate. */
+    /** Forgets what was filled since the last evaluate. */
     void discard() {
         if (r_) shmb_discard(r_);
     }
 
-    /* Sends the request and waits for advice, which advice() then reads by name. */
+    /** Sends the request and waits for advice, which advice() then reads by name. */
     result<> evaluate() { return outcome(ask(SHMB_ANY)); }
-    /* The same for a single advice: r.evaluate<int64_t>(), r.evaluate<shmbridge::span<const float>>(). The host
-     * converts to T's dtype where every value is exactly representable, else SHMB_INEXACT. */
+    /**
+     * The same for a single advice: r.evaluate<int64_t>(), r.evaluate<shmbridge::span<const
+     * float>>(). The host converts to T's dtype where every value is exactly representable, else
+     * SHMB_INEXACT.
+     */
     template <class T>
     result<T> evaluate() {
         shmb_status status = ask(detail::reader<T>::dtype);
         return status == SHMB_OK ? advice<T>(nullptr) : result<T>(status, message());
     }
 
-    /* Of the last advice, the tensor of that name (nullptr: the only one) as T, unconverted. Errors: SHMB_MISMATCH. */
+    /**
+     * Of the last advice, the field of that name (nullptr: the only one) as T. One number is
+     * converted as evaluate does, else the dtype must be T's. Errors: SHMB_MISMATCH, SHMB_INEXACT.
+     */
     template <class T>
     result<T> advice(const char *name) {
+        if constexpr (detail::is_number<T>) return number<T>(name);
         result<shmb_tensor> found = tensor(name);
         if (!found) return {found.status(), found.message()};
         T out{};
         if (detail::reader<T>::read(*found, out)) return {SHMB_OK, "", std::move(out)};
         return {mismatch(detail::reader<T>::what, detail::reader<T>::dtype, *found), text_};
     }
+    /** The same. */
     template <class T>
     result<T> advice(const std::string &name) {
         return advice<T>(name.c_str());
     }
-    /* The same as it lies in memory, with its dtype and dims. */
+    /** The same as it lies in memory, with its dtype and dims. */
     result<shmb_tensor> tensor(const char *name) {
         *text_ = 0;
         shmb_tensor t = {};
@@ -548,13 +620,33 @@ public:
         return {status, status == SHMB_OK ? "" : message(), t};
     }
 
-    /* Changes the deadline of later evaluates, in seconds; 0: none. */
+    /** Changes the deadline of later evaluates, in seconds; 0: none. */
     void set_deadline(double seconds) {
         if (r_) shmb_set_deadline(r_, seconds);
     }
-    /* How many evaluates took the default advice. */
+    /** How many evaluates took the default advice. */
     int64_t defaulted() const { return shmb_defaulted(r_); }
-    /* As shmb_interrupt: the only member for signal handlers and other threads. */
+    /** What it counts from its opening on; zeros when closed. */
+    shmb_stats stats() const {
+        shmb_stats s = {};
+        s.size = sizeof s;
+        shmb_runner_stats(r_, &s);
+        return s;
+    }
+    /**
+     * The features that the model expects, where the runner knows it; else empty. agent: which of
+     * the URL's; nullptr: the only one. The Runner owns names and dims.
+     */
+    std::vector<shmb_port> expected(const char *agent = nullptr) const {
+        std::vector<shmb_port> ports;
+        shmb_port p;
+        for (int64_t i = 0;
+             i < shmb_expected_count(r_, agent) && shmb_expected_at(r_, agent, i, &p) == SHMB_OK;
+             i++)
+            ports.push_back(p);
+        return ports;
+    }
+    /** As shmb_interrupt: the only member for signal handlers and other threads. */
     void interrupt() const {
         if (r_) shmb_interrupt(r_);
     }
@@ -563,6 +655,15 @@ private:
     template <class T>
     static span<T> room(void *at, const dims &shape) {
         return {static_cast<T *>(at), at ? shape.count() : 0};
+    }
+
+    template <class T>
+    result<T> number(const char *name) {
+        *text_ = 0;
+        T out{};
+        shmb_status status =
+            r_ ? shmb_advice_number(r_, name, detail::dtype_of<T>(), &out) : status_;
+        return {status, status == SHMB_OK ? "" : message(), out};
     }
 
     shmb_status ask(shmb_dtype dtype) {
@@ -576,10 +677,11 @@ private:
     shmb_status mismatch(const char *what, shmb_dtype dtype, const shmb_tensor &found) {
         static const char *const kinds[] = {"a tensor", "a string", "a list of strings",
                                             "a ragged list"};
-        std::snprintf(
-            text_, sizeof text_, "expected %s%s%s as advice, found \"%.60s\": %s of %lld %s", what,
-            dtype ? " of " : "", dtype ? shmb_dtype_name(dtype) : "", found.name, kinds[found.kind],
-            static_cast<long long>(found.size), shmb_dtype_name(found.dtype));
+        const char *of = dtype ? " of " : "", *name = dtype ? shmb_dtype_name(dtype) : "";
+        std::snprintf(text_, sizeof text_,
+                      "expected %s%s%s as advice, found \"%.60s\": %s of %lld %s", what, of, name,
+                      found.name, kinds[found.kind], static_cast<long long>(found.size),
+                      shmb_dtype_name(found.dtype));
         return SHMB_MISMATCH;
     }
 

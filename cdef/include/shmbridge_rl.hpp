@@ -1,4 +1,5 @@
-/* Reinforcement learning inside the compiler, in C++17 and later: the section "Environments" of shmbridge.h as classes.
+/* Reinforcement learning inside the compiler, in C++17 and later: shmbridge/environment.h as
+ * classes.
  *
  *     class Unroll : public shmbridge::Environment {
  *         void reset() override { observe(next_agent()); }              // fills a shmbridge::Runner, in place or by populate
@@ -13,12 +14,13 @@
  *     Unroll pass;
  *     if (auto episode = shmbridge::drive(pass, {&agent}, 1000); !episode) warn(episode.message());
  *
- * Nothing here throws. What reset, step, on_error and act throw ends the episode, which a trainer is told, and comes out of drive.
- */
+ * Nothing here throws. What reset, step, on_error and act throw ends the episode, which a trainer
+ * is told, and comes out of drive. */
 #ifndef SHMBRIDGE_RL_HPP
 #define SHMBRIDGE_RL_HPP
 
 #include "shmbridge.hpp"
+#include "shmbridge/environment.h"
 
 #ifdef __cpp_exceptions
 #include <exception>
@@ -26,25 +28,31 @@
 
 namespace shmbridge {
 
-/* What an agent does. */
+/** What an agent does. Valid during the callback that gets it. */
 struct Action {
-    std::string_view agent; /* whose; "": the nameless one's */
-    int64_t index;          /* the choice; 0 with SHMB_RAW */
-    shmb_tensor
-        advice;     /* what it was made from; data nullptr where that are several fields, or none */
-    Runner &runner; /* has all of the advice until it is asked again */
+    /** The agent's name; "": the nameless one's. */
+    std::string_view agent;
+    /** The choice; 0 with SHMB_RAW. */
+    int64_t index;
+    /** What the choice was made from; data is nullptr where that are several fields, or none. */
+    shmb_tensor advice;
+    /** Has all of the advice until it is asked again. */
+    Runner &runner;
 
-    /* The advice as Runner::advice gives it. */
+    /** The advice as Runner::advice gives it. */
     template <class T>
     result<T> as() const {
         return runner.advice<T>(advice.name);
     }
 };
 
-/* Who acts: asks its runner, which several may share, and chooses. Lives as long as its runner does. */
+/** Who acts: asks its runner, which several may share, and chooses. The runner must outlive it. */
 class Agent {
 public:
-    /* advice: the field to choose from, where there are several; "": the only one. */
+    /**
+     * choice: how the action comes of the advice. seed: of its random numbers. advice: the field to
+     * choose from, where there are several; "": the only one.
+     */
     explicit Agent(Runner &runner, std::string name = {}, shmb_choice choice = SHMB_ARGMAX,
                    uint64_t seed = 0, std::string advice = {})
         : runner_(runner), name_(std::move(name)), advice_(std::move(advice)) {
@@ -56,15 +64,18 @@ public:
     Agent(const Agent &) = delete;
     Agent &operator=(const Agent &) = delete;
 
-    /* Asked before the choice: sets action.index and returns true, or leaves it to the choice. */
+    /** Asked before the choice: sets action.index and returns true, or leaves it to the choice. */
     virtual bool act(Action &) { return false; }
 
+    /** The agent's name. */
     const std::string &name() const { return name_; }
+    /** Whom it asks. */
     Runner &runner() const { return runner_; }
-    /* Of the last episode: actions, and the sum of rewards. */
+    /** Actions of the last episode. */
     int64_t steps() const { return c_.steps; }
+    /** The sum of the last episode's rewards. */
     double reward() const { return c_.reward; }
-    /* The generator's next number of [0, 1), as shmb_random. */
+    /** The generator's next number of [0, 1), as shmb_random. */
     double random() { return shmb_random(&c_.random); }
 
 private:
@@ -74,25 +85,32 @@ private:
     shmb_agent c_ = {};
 };
 
-/* A pass. Its protected members are for the time of a callback. */
+/** A pass. Its protected members are for the time of a callback. */
 class Environment {
 public:
     virtual ~Environment() = default;
 
-    /* Begins: fills the first observation, or says that it is done. */
+    /** Begins: fills the first observation, or says that it is done. */
     virtual void reset() = 0;
-    /* Does what the action says, and fills the next observation, or says that it is done. */
+    /** Does what the action says, and fills the next observation, or says that it is done. */
     virtual void step(const Action &action) = 0;
-    /* There is no action: sets action.index and returns true to go on, with the compiler's heuristic. */
+    /**
+     * There is no action: sets action.index and returns true to go on, with the compiler's
+     * heuristic.
+     */
     virtual bool on_error(const result<> &, Action &) { return false; }
 
 protected:
+    /** The episode is over. */
     void set_done() { shmb_set_done(episode_); }
-    /* Ends the episode with an error. */
+    /** Ends the episode with an error. */
     void stop(shmb_status status) { stopped_ = status; }
-    /* Says whose turn is next; its runner, to fill. nullptr: who acted, at first the first, or who was named since. */
+    /**
+     * Says whose turn is next; its runner, to fill. nullptr: who acted, at first the first, or who
+     * was named since.
+     */
     inline Runner &next_agent(const char *name = nullptr);
-    /* Rewards an agent, nullptr: who acted; several rewards add up. */
+    /** Rewards an agent, nullptr: who acted; several rewards add up. */
     void add_reward(double reward, const char *agent = nullptr) {
         shmb_add_reward(episode_, agent, reward);
     }
@@ -212,11 +230,13 @@ inline Runner &Environment::next_agent(const char *name) {
     return driver_->runner_of(shmb_next_agent(episode_, name));
 }
 
-/* Runs an episode, as shmb_drive: until it is done, or max_steps actions (0: any number) are over. The message is the first agent's, until
- * its next episode. */
+/**
+ * Runs an episode, as shmb_drive: until it is done, or max_steps actions (0: any number) are over.
+ */
 inline result<> drive(Environment &environment, span<Agent *const> agents, int64_t max_steps = 0) {
     return Driver(environment, agents).run(max_steps);
 }
+/** The same: drive(pass, {&agent}). */
 inline result<> drive(Environment &environment, std::initializer_list<Agent *> agents,
                       int64_t max_steps = 0) {
     return drive(environment, span<Agent *const>(agents.begin(), agents.size()), max_steps);

@@ -1,9 +1,9 @@
-/* A toy compiler: for each function of a C file it asks a model whether to inline it, and falls back to a heuristic of
- * its own when there is no model to ask. What a real compiler needs of it is ask(), and the open and close in main().
+/* A toy compiler: for each function of a C file it asks a model whether to inline it, and falls
+ * back to a heuristic of its own when there is no model to ask. What a real compiler needs of it is
+ * ask(), and the open and close in main().
  *
  *     cc -O2 ask.c $(shmbridge config --cflags --libs) -o ask
- *     ./ask shm://demo 5000 file.c         (a host's URL, how many questions, whose functions)
- */
+ *     ./ask shm://demo 5000 file.c         (a host's URL, how many questions, whose functions) */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <stdbool.h>
@@ -42,8 +42,8 @@ static float count(const char *text, const char *pattern) {
 
 /* Shall this function be inlined? *us is the round trip. False when the heuristic had to answer. */
 static bool ask(shmb_runner *r, const struct function *f, int64_t *inline_it, double *us) {
-    float *features =
-        shmb_feature_f32(r, "features", FEATURES); /* in shared memory: the model reads it there */
+    /* in shared memory: the model reads it there */
+    float *features = shmb_feature_f32(r, "features", FEATURES);
     for (int i = 0; i < FEATURES; i++) features[i] = count(f->text, patterns[i]);
     float lines = features[0];
     shmb_set_string(r, "function", f->name, -1);
@@ -65,8 +65,8 @@ static char *read_file(const char *path) {
     return text;
 }
 
-/* Crude: a function begins with a letter that begins a line, has a "(" before its "{", and ends with a "}" that begins
- * a line. Cuts the text there. */
+/* Crude: a function begins with a letter that begins a line, has a "(" before its "{", and ends
+ * with a "}" that begins a line. Cuts the text there. */
 static int find_functions(char *text, struct function *out) {
     int n = 0;
     for (char *at = text, *next; at && *at && n < MAX_FUNCTIONS; at = next) {

@@ -1,8 +1,9 @@
-/* A SerDes of your own, in C: a line "name,1.5,2" for each vector of float64. What it must guarantee: ../yaml_serdes/README.md.
+/* A SerDes of your own, in C: a line "name,1.5,2" for each vector of float64. What it must
+ * guarantee: ../yaml_serdes/README.md.
  *
  *     cc csv_serdes.c $(shmbridge config --cflags --libs) -o csv && ./csv 'pipe:///tmp/advice?serdes=csv'
  */
-#include <shmbridge.h>
+#include <shmbridge/plugin.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

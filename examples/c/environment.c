@@ -1,14 +1,14 @@
-/* ../cpp/environment.cpp in C: a toy compiler's phase ordering as an environment, for ../python/trainer.py and what comes of it.
+/* ../cpp/environment.cpp in C: a toy compiler's phase ordering as an environment, for
+ * ../python/trainer.py and what comes of it.
  *
  *     cc -O2 environment.c $(shmbridge config --cflags --libs) -o environment
- *     ./environment shm://passes 800
- */
+ *     ./environment shm://passes 800 */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <shmbridge.h>
+#include <shmbridge/environment.h>
 
 enum pass { INLINE, FOLD, REMOVE_DEAD, STOP };
 static const char *const names[] = {"inline", "fold", "remove-dead", "stop"};
@@ -26,7 +26,8 @@ static void run(struct program *p, int64_t pass) {
     if (pass == REMOVE_DEAD && p->dead) p->instructions -= 8, p->dead = false;
 }
 
-/* "state": float32[8], 1 at the number whose bits say whether there are calls, constants and dead instructions. */
+/* "state": float32[8], 1 at the number whose bits say whether there are calls, constants and dead
+ * instructions. */
 static void observe(const struct program *p, shmb_runner *r) {
     float *state = shmb_feature_f32(r, "state", 8);
     for (int i = 0; i < 8; i++) state[i] = 0;
@@ -46,7 +47,10 @@ static shmb_status step(void *context, shmb_episode *e, const shmb_action *actio
     int before = p->instructions;
     run(p, pass);
     strcat(strcat(p->passes, *p->passes ? " " : ""), names[pass]);
-    if (pass == STOP) return shmb_set_done(e), SHMB_OK;
+    if (pass == STOP) {
+        shmb_set_done(e);
+        return SHMB_OK;
+    }
     shmb_add_reward(e, NULL, before - p->instructions - 0.5); /* a pass takes time */
     observe(p, shmb_next_agent(e, NULL));
     return SHMB_OK;
@@ -66,8 +70,8 @@ int main(int argc, char **argv) {
     uint64_t programs = argc > 2 ? strtoull(argv[2], NULL, 10) : 8;
     struct program program = {.instructions = 0};
     shmb_runner *runner;
-    shmb_open(argc > 1 ? argv[1] : NULL, NULL,
-              &runner); /* NULL: $SHMBRIDGE_URL; may fail: then on_error hears of it */
+    /* NULL: $SHMBRIDGE_URL; may fail: then on_error hears of it */
+    shmb_open(argc > 1 ? argv[1] : NULL, NULL, &runner);
     shmb_agent agent = {.size = sizeof agent, .runner = runner}, *agents[] = {&agent};
     if (argc > 3) agent.choice = SHMB_SAMPLE_LOGITS, agent.random = strtoull(argv[3], NULL, 10);
     shmb_environment environment = {.size = sizeof environment,

@@ -1,6 +1,7 @@
-/* A model by hand for aot://, which computes in the compiler's process: cc -O2 -shared -fPIC model.c $(shmbridge config --cflags) -o model.so
- * "Inline what has fewer than LIMIT statements"; LIMIT is 8, or what the file of the URL's option weights=FILE says. */
-#include <shmbridge.h>
+/* A model by hand for aot://, which computes in the compiler's process: cc -O2 -shared -fPIC
+ * model.c $(shmbridge config --cflags) -o model.so "Inline what has fewer than LIMIT statements";
+ * LIMIT is 8, or what the file of the URL's option weights=FILE says. */
+#include <shmbridge/model.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-/* examples/c/ask.c in C++: asks the same model about each function of the C source on standard input.
+/* examples/c/ask.c in C++: asks the same model about each function of the C source on standard
+ * input.
  *
  *     c++ -std=c++17 -O2 ask.cpp $(shmbridge config --cflags --libs) -o ask
- *     ./ask shm://demo < file.c
- */
+ *     ./ask shm://demo < file.c */
 #include <iostream>
 #include <iterator>
 

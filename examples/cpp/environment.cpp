@@ -1,10 +1,10 @@
-/* A toy compiler's phase ordering as an environment: which pass next, until "stop"? python/trainer.py teaches an agent, over shm://, and
- * what it has learnt then answers from a file, in this process: the URL alone changes.
+/* A toy compiler's phase ordering as an environment: which pass next, until "stop"?
+ * python/trainer.py teaches an agent, over shm://, and what it has learnt then answers from a file,
+ * in this process: the URL alone changes.
  *
  *     c++ -std=c++17 -O2 environment.cpp $(shmbridge config --cflags --libs) -o environment
  *     python ../python/trainer.py shm://passes policy.onnx & ./environment shm://passes 800
- *     ./environment onnx://policy.onnx 8
- */
+ *     ./environment onnx://policy.onnx 8 */
 #include <iostream>
 
 #include <shmbridge_rl.hpp>
@@ -50,7 +50,8 @@ public:
     }
 
 private:
-    /* "state": float32[8], 1 at the number whose bits say whether there are calls, constants and dead instructions. */
+    /* "state": float32[8], 1 at the number whose bits say whether there are calls, constants and
+     * dead instructions. */
     void observe() {
         shmbridge::span<float> state = next_agent().feature<float>("state", {8});
         for (float &x : state) x = 0;

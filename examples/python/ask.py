@@ -37,7 +37,7 @@ FUNCTION = re.compile(r"^\w[^\n(;{]*?(\w+)\([^;{]*\{.*?(?:^|[^\n])\}$", re.MULTI
 
 def main(url: str, path: str) -> None:
     """Prints the advice for each function, or the heuristic's where the model has none."""
-    with shmbridge.connect(url, connect_timeout=2) as runner:
+    with shmbridge.connect(url) as runner:
         for function in FUNCTION.finditer(Path(path).read_text()):
             name, text = function[1], function[0]
             features = np.array([text.count(pattern) for pattern in PATTERNS], np.float32)

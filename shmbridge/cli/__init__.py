@@ -13,11 +13,13 @@ from shmbridge.errors import ShmbridgeError
 MODULES = {
     "demo": "demo",
     "serve": "serve",
+    "stop": "stop",
     "run": "run",
     "record": "record",
     "replay": "replay",
     "relay": "relay",
     "ls": "list",
+    "inspect": "inspect",
     "gc": "list",
     "compile": "compile",
     "config": "config",
@@ -55,3 +57,8 @@ def main() -> None:
 
     Begin with: shmbridge demo
     """
+
+
+def program() -> None:
+    """The command, by whatever name it was started: cdef/launcher starts it as shmbridge-python."""
+    main(prog_name="shmbridge")

@@ -1,5 +1,5 @@
 """python -m shmbridge.cli: the command where no script of that name is on the PATH."""
 
-from shmbridge.cli import main
+from shmbridge.cli import program
 
-main(prog_name="shmbridge")
+program()

@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 from shmbridge._native import ffi, lib
-from shmbridge.cli.serve import handle
+from shmbridge.cli.option_types import EXISTING_FILE, FILE
+from shmbridge.cli.signals import handle
 
 SOURCES = ("onnx", "tensorflow", "torch")
 
@@ -65,8 +66,7 @@ def show(library: Path) -> None:
         ("input", model.input_count, model.inputs),
         ("output", model.output_count, model.outputs),
     ):
-        for i in range(count):
-            port = ports[i]
+        for port in (ports[i] for i in range(count)):
             dims = ",".join(
                 "?" if port.dims[k] < 0 else str(port.dims[k]) for k in range(port.rank)
             )
@@ -123,10 +123,10 @@ def install(made: Path, to: Path) -> None:
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="The library to make.",
 )
-@click.option("--weights", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+@click.option("--weights", metavar="FILE", type=FILE,
               help="Write the weights there, and not into the library: aot:///model.so?weights=FILE loads them, and a model that is "
                    "still in training changes FILE alone (say no -o then).")  # fmt: skip
 @click.option(
@@ -148,9 +148,10 @@ def install(made: Path, to: Path) -> None:
 @click.option(
     "--native", is_flag=True, help="For this machine's processor alone: faster, not portable."
 )
-@click.option(
-    "--no-check", is_flag=True, help="Do not compare the result with the model on random inputs."
-)
+@click.option("--check-inputs", metavar="FILE", type=EXISTING_FILE,
+              help="Compare the result with MODEL on these inputs, and not on random ones: numpy.savez(FILE, NAME=ARRAY, …), each array of "
+                   "its input's shape, or with one more dim in front for several questions.")  # fmt: skip
+@click.option("--no-check", is_flag=True, help="Do not compare the result with MODEL.")
 @click.option(
     "--keep",
     metavar="DIR",
@@ -166,20 +167,31 @@ def install(made: Path, to: Path) -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Print the commands that run.")
 def compile(
     model: Path, output: Path | None, weights: Path | None, source: str | None, sizes: tuple[tuple[str, int], ...], signature: str | None,
-    native: bool, no_check: bool, keep: Path | None, only_show: bool, verbose: bool,
+    native: bool, check_inputs: Path | None, no_check: bool, keep: Path | None, only_show: bool, verbose: bool,
 ) -> None:  # fmt: skip
     """Compile MODEL to a library that needs no runtime, for aot:// URLs.
 
     MODEL is an ONNX file, a TensorFlow SavedModel or a PyTorch export (torch.export.save). A compiler opens
     aot:///path/of/library.so in place of shm://NAME.
+
+    \b
+    The last lines say whether the library may be deployed, and what was tried:
+        exact              it gives what MODEL gives
+        within tolerance   float16 2e-2, bfloat16 5e-2, float32 2e-4, float64 1e-9 of the output's greatest value, or of 1
+        not checked        nobody knows: MODEL's runtime took none of the inputs
+    A library that differs is not written.
     """
-    from shmbridge.compile.check import check
-    from shmbridge.compile.toolchain import CompileError, Job
+    from shmbridge._compile.check import check, load_inputs
+    from shmbridge._compile.toolchain import CompileError, Job
 
     if only_show:
         return show(model)
     kind = source or source_of(model)
     refuse(model, kind, output, weights, sizes, signature)
+    if check_inputs and (no_check or not output):
+        raise click.UsageError(
+            "--check-inputs checks what -o makes: leave --no-check out, and say -o FILE"
+        )
     handle(
         signal.default_int_handler
     )  # the folder goes, and whoever works there, however this ends
@@ -195,11 +207,12 @@ def compile(
             verbose,
         )
         try:
-            built = import_module(f"shmbridge.compile.{kind}").build(job)
+            built = import_module(f"shmbridge._compile.{kind}").build(job)
             if output:
+                given = load_inputs(check_inputs, built.inputs) if check_inputs else ()
                 library = job.link(built)
                 if not no_check:
-                    click.echo(check(built, library))
+                    click.echo(check(built, library, given))
                 install(library, output)
         except CompileError as error:
             raise click.ClickException(str(error)) from error

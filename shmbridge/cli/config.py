@@ -11,8 +11,8 @@ from shmbridge import _config
 ANSWERS = {
     "cflags": (_config.cflags, "compiler flags"),
     "libs": (_config.libs, "linker flags, with an rpath: what links also starts"),
-    "cmakedir": (_config.cmakedir, "for cmake -Dshmbridge_DIR=…"),
-    "pkgconfigdir": (_config.pkgconfigdir, "for PKG_CONFIG_PATH=…"),
+    "cmakedir": (lambda: _config.prefix() / "lib/cmake/shmbridge", "for cmake -Dshmbridge_DIR=…"),
+    "pkgconfigdir": (lambda: _config.prefix() / "lib/pkgconfig", "for PKG_CONFIG_PATH=…"),
     "prefix": (_config.prefix, "the directory that holds include/ and lib/"),
     "embedding": (_config.embedding, "what `shmbridge embed` makes: Python inside C programs"),
     "examples": (_config.examples, "the directory of the example compilers' sources"),

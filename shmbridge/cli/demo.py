@@ -9,10 +9,8 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +18,6 @@ from tempfile import TemporaryDirectory
 import click
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -29,89 +26,12 @@ from shmbridge import _config
 from shmbridge.cli.console import console
 from shmbridge.demo import race
 from shmbridge.demo.model import PATTERNS, onnx_bytes
+from shmbridge.demo.stage import Stage, flags
 
 QUESTIONS = 2000
 MODEL, NOTHING = "shmbridge.demo.model:advise", "shmbridge.demo.model:nothing"
-SMALL = (
-    "--channels",
-    "4",
-    "--request-bytes",
-    "64K",
-)  # fits where /dev/shm is small, as in containers
 FUNCTION = re.compile(r"^\w[^\n(;{]*?(\w+)\([^;{]*\{\n.*?^\}", re.MULTILINE | re.DOTALL)
 LLVM = "22"
-
-
-class Stage:
-    """Where the demo runs its programs, and shows them.
-
-    name: what its bridges' names begin with. short: what to show of a command instead, as one would type it.
-    """
-
-    def __init__(self, out: Console, directory: Path) -> None:
-        self.out = out
-        self.directory = directory
-        self.name = f"demo-{os.getpid()}"
-        self.short = {
-            f"{directory}/": "",
-            shlex.join(_flags()): "$(shmbridge config --cflags --libs)",
-            str(_config.prefix()): "$(shmbridge config --prefix)",
-        }
-
-    def title(self, text: str) -> None:
-        """A new part."""
-        self.out.print()
-        self.out.print(f"[bold cyan]{escape(text)}[/]")
-
-    def say(self, text: str) -> None:
-        """A line in rich's markup."""
-        self.out.print(f"  {text}", soft_wrap=True)
-
-    def show(self, words: Sequence[str]) -> None:
-        """A command, as one would type it."""
-        line = shlex.join(words)
-        for long, short in self.short.items():
-            line = line.replace(long, short)
-        self.say(f"[green]$ {escape(line)}[/]")
-
-    def run(self, *command: object, cwd: Path | None = None, url: str = "") -> str:
-        """Runs a command after showing it; returns what it prints. ClickException with that when it fails."""
-        words = [str(word) for word in command]
-        self.show(words)
-        env = {**os.environ, **({"SHMBRIDGE_URL": url} if url else {})}
-        with self.out.status(Path(words[0]).name):
-            done = subprocess.run(
-                words, cwd=cwd or self.directory, env=env, text=True, check=False,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-        if done.returncode:
-            raise click.ClickException(
-                f"{words[0]} ended with {done.returncode}:\n{done.stdout.strip()}"
-            )
-        return done.stdout
-
-    @contextmanager
-    def serve(self, name: str, *options: object, cwd: Path | None = None) -> Iterator[str]:
-        """`shmbridge serve` in a process of its own, while the block runs. Gives the URL."""
-        words = ["serve", name, *map(str, options)]
-        self.show(["shmbridge", *words])
-        command = [sys.executable, "-m", "shmbridge.cli", *words, *SMALL, "--until-idle", "60"]
-        env = {
-            **os.environ,
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }  # nothing beside the installed policy.py
-        host = subprocess.Popen(
-            command, cwd=cwd or self.directory, env=env, text=True, stdout=subprocess.PIPE
-        )
-        assert host.stdout
-        try:
-            if not host.stdout.readline():
-                raise click.ClickException("the host did not start")  # and has said why
-            yield f"shm://{name}"
-        finally:
-            host.terminate()
-            host.stdout.read()
-            host.wait()
 
 
 def _onnx_runtime() -> str | None:
@@ -129,16 +49,12 @@ def _compiler() -> str | None:
 
 def _core() -> list[Path]:
     """The C sources of shmbridge itself, which the demo's compilers compile."""
-    return sorted((_config.prefix() / "src").glob("*.c"))
-
-
-def _flags() -> list[str]:
-    return shlex.split(f"{_config.cflags()} {_config.libs()}")
+    return sorted((_config.prefix() / "src").rglob("*.c"))
 
 
 def _ask_in_c(stage: Stage, compiler: str, url: str, source: Path) -> None:
     ask = _config.examples() / "c" / "ask.c"
-    stage.run(compiler, "-O2", ask, *_flags(), "-o", "ask")
+    stage.run(compiler, "-O2", ask, *flags(), "-o", "ask")
     shown = stage.run("./ask", url, QUESTIONS, source.name).splitlines()[
         :-1
     ]  # the last line is for programs
@@ -164,10 +80,10 @@ def _question(source: Path) -> npt.NDArray[np.float32]:
 
 def _race(
     stage: Stage, program: Path | None, url: str, model: str, question: npt.NDArray[np.float32]
-) -> race.Result:
+) -> tuple[npt.NDArray[np.float64], float]:
     with race.pipe_server(stage.directory, model) as pipes, stage.out.status("asking"):
         ask = partial(race.in_c, program) if program else race.in_python
-        return race.Result.of(ask(url, pipes, question))
+        return race.summary(ask(url, pipes, question))
 
 
 def _idle_cpus() -> float:
@@ -184,7 +100,7 @@ def _costs(
 ) -> None:
     program = stage.directory / "race" if compiler else None
     if compiler:
-        stage.run(compiler, "-O2", Path(race.__file__).with_name("race.c"), *_flags(), "-o", "race")
+        stage.run(compiler, "-O2", Path(race.__file__).with_name("race.c"), *flags(), "-o", "race")
     idle = _idle_cpus()
     results = {"with the model": _race(stage, program, url, model, question)}
     with stage.serve(f"{stage.name}-nothing", "--python", NOTHING) as nothing:
@@ -193,19 +109,9 @@ def _costs(
     table.add_column("round trip in µs")
     for title in ("", "p50", "p90", "p99", "ratio"):
         table.add_column(title, justify="right" if title else "left")
-    for name, result in results.items():
-        for way, row, ratio in (
-            ("shared memory", result.memory, "1"),
-            ("named pipes", result.pipes, f"{result.ratio:.1f}"),
-        ):
-            table.add_row(
-                name if ratio == "1" else "",
-                way,
-                f"{row.p50:.1f}",
-                f"{row.p90:.1f}",
-                f"{row.p99:.1f}",
-                ratio,
-            )
+    for name, ((memory, pipes), ratio) in results.items():
+        table.add_row(name, "shared memory", *(f"{value:.1f}" for value in memory), "1")
+        table.add_row("", "named pipes", *(f"{value:.1f}" for value in pipes), f"{ratio:.1f}")
     stage.out.print(table)
     stage.say(
         f"{question.nbytes} bytes to the same model in Python, {race.BLOCKS - race.WARM_UP} pairs of alternating blocks of "
@@ -254,13 +160,13 @@ def _real_compiler(stage: Stage) -> None:
         "-shared",
         "-fPIC",
         inliner / "inliner.cpp",
-        *_flags(),
+        *flags(),
         "-o",
         "inliner.so",
     )
     sizes = []
     compile_core = [f"clang-{LLVM}", "-Oz", "-std=c11", "-D_GNU_SOURCE", '-DSHMB_VERSION_TEXT="demo"',
-                    *shlex.split(_config.cflags())]  # fmt: skip
+                    *shlex.split(_config.cflags()), f"-I{_config.prefix() / 'src'}"]  # fmt: skip
     log = stage.directory / "decisions.jsonl"
     with stage.serve(
         f"{stage.name}-inliner", "--python", "policy:advise", "--log", log, cwd=inliner
@@ -307,11 +213,12 @@ def _next(stage: Stage, compiler: bool) -> None:
     stage.title("What to type next")
     ask = "$(shmbridge config --examples)/c/ask.c $(shmbridge config --cflags --libs) -o ask && ./ask shm://mine"
     for line in (
-        f"shmbridge serve mine --python {MODEL} &",
+        f"shmbridge serve mine --python {MODEL} --background",
         f"cc -O2 {ask}"
         if compiler
         else 'python -c \'import shmbridge; print(shmbridge.connect("mine").evaluate({"features": [1.0] * 16}))\'',
         "shmbridge ls",
+        "shmbridge stop mine",
         "shmbridge serve --help     # your own model: --python my_model:advise, or --onnx my_model.onnx",
         "shmbridge run --help       # an unmodified clang asks it: --llvm inline --host my_model:advise -- clang -O2 …",
     ):

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import click
 
-from shmbridge.cli.serve import handle
+from shmbridge.cli.option_types import FILE
+from shmbridge.cli.signals import handle
 
 
 @click.command()
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Where to write it; C programs then need SHMBRIDGE_PYTHON_LIBRARY=FILE.  [default: beside libshmbridge.so]",
 )
@@ -25,7 +26,7 @@ def embed(output: Path | None) -> None:
     process. A program may also be linked to it instead. Needs a C compiler ($CC, or cc), Python's headers and its shared library.
     Build it again after an update of Python or shmbridge.
     """
-    from shmbridge.embedding.build import build
+    from shmbridge._embedding.build import build
 
     handle(signal.default_int_handler)  # the folder it works in goes, however this ends
     click.echo(build(output))

@@ -12,9 +12,9 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from shmbridge import segment
+from shmbridge import _inspect, _segment
+from shmbridge._inspect import BridgeInfo, ChannelInfo
 from shmbridge.cli.console import console
-from shmbridge.segment import BridgeInfo, ChannelInfo
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Seen:
 
 def look(interval: float) -> list[Seen]:
     """Every bridge, seen twice, `interval` seconds apart."""
-    started, before = time.monotonic(), {bridge.session: bridge for bridge in segment.bridges()}
+    started, before = time.monotonic(), {bridge.session: bridge for bridge in _inspect.bridges()}
     if before:
         time.sleep(interval)
     elapsed = time.monotonic() - started
     return [
         Seen(bridge, _rates(before.get(bridge.session, bridge), bridge, elapsed))
-        for bridge in segment.bridges()
+        for bridge in _inspect.bridges()
     ]
 
 
@@ -121,18 +121,19 @@ def ls(interval: float, watch: bool, as_json: bool) -> None:
 
 
 @click.command()
-def gc() -> None:
-    """Remove what dead hosts left below /dev/shm, and say what.
+@click.argument("name", required=False)
+def gc(name: str | None) -> None:
+    """Remove what dead hosts left below /dev/shm, and say what: all of them, or those at shm://NAME.
 
-    Touches nothing that belongs to a live host or to another user.
+    Touches nothing that belongs to a live host or to another user. With NAME, a live host is an error.
     """
-    removed = segment.gc()
+    removed = _segment.gc(None if name is None else _segment.bridge_name(name))
     for file in removed:
-        match = segment.SEGMENT.fullmatch(file)
+        match = _segment.SEGMENT.fullmatch(file)
         what = f"bridge {match['name']}" if match else "a semaphore"
         click.echo(f"removed /dev/shm/{file}: {what}")
     click.echo(
         f"{len(removed)} files removed"
         if removed
-        else "nothing to remove: no dead host left anything"
+        else f"nothing to remove: no dead host{f' named {name}' if name else ''} left anything"
     )

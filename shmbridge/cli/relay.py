@@ -8,20 +8,34 @@ from typing import Any
 import click
 from rich.markup import escape
 
+from shmbridge._host import DEFAULTS
+from shmbridge._relay import Relay
+from shmbridge.cli.background import background_option, begin, how_to_end
 from shmbridge.cli.console import console
-from shmbridge.cli.serve import Bytes, handle
-from shmbridge.tap import Tap
+from shmbridge.cli.option_types import Bytes, in_letters
+from shmbridge.cli.signals import handle
 
 
 @click.command()
 @click.argument("host_url")
 @click.argument("runner_url")
 @click.option(
-    "--channels", type=click.IntRange(1, 256), help="Compilers at once.  [default: 16; 1 for pipes]"
+    "--channels",
+    type=click.IntRange(1, 256),
+    help=f"Compilers at once.  [default: {DEFAULTS['channels']}; 1 for pipes]",
 )
-@click.option("--request-bytes", type=Bytes(), help="Room for one request.  [default: 1M]")
-@click.option("--advice-bytes", type=Bytes(), help="Room for one advice.  [default: 64K]")
-def relay(host_url: str, runner_url: str, **options: Any) -> None:
+@click.option(
+    "--request-bytes",
+    type=Bytes(),
+    help=f"Room for one request.  [default: {in_letters(DEFAULTS['request_bytes'])}]",
+)
+@click.option(
+    "--advice-bytes",
+    type=Bytes(),
+    help=f"Room for one advice.  [default: {in_letters(DEFAULTS['advice_bytes'])}]",
+)
+@background_option
+def relay(host_url: str, runner_url: str, background: bool, **options: Any) -> None:
     """Answer compilers at HOST_URL with what RUNNER_URL advises, until Ctrl-C.
 
     So a compiler speaks shared memory alone, and the model is wherever a runner finds it, for one on another machine:
@@ -30,23 +44,26 @@ def relay(host_url: str, runner_url: str, **options: Any) -> None:
         shmbridge relay shm://inliner grpc://trainer:50051
         SHMBRIDGE_URL=shm://inliner clang …
 
-    Both may be URLs of any kind. RUNNER_URL must answer at the start, within its connect_timeout. When what is behind it dies, questions
+    Both may be URLs of any kind. RUNNER_URL must answer at the start, within its connect_timeout (10 s). When what is behind it dies, questions
     fail until it is there again; with retries=N in RUNNER_URL they wait for that. Errors go on as they are.
     """
     handle(signal.default_int_handler)
-    out = console()
+    answers = begin(host_url) if background else None
+    out, end = console(), escape(how_to_end(host_url, background))
     given = {name: value for name, value in options.items() if value is not None}
-    with Tap(runner_url, host_url, **given) as tap:
+    with Relay(runner_url, host_url, **given) as between:
         try:
             out.print(
-                f"relaying [bold green]{escape(tap.host.url)}[/] to [bold]{escape(runner_url)}[/] (Ctrl-C ends)",
+                f"relaying [bold green]{escape(between.host.url)}[/] to [bold]{escape(runner_url)}[/] ({end})",
                 soft_wrap=True,
             )
-            tap.serve()
+            if answers:
+                answers()
+            between.serve()
         except KeyboardInterrupt:
             pass
         handle(signal.SIG_IGN)  # it is ending: let it
     out.print(
-        f"{tap.asked} questions passed on, {tap.errors} of them answered with an error",
+        f"{between.asked} questions passed on, {between.errors} of them answered with an error",
         soft_wrap=True,
     )

@@ -12,9 +12,11 @@ import click
 import numpy as np
 from rich.markup import escape
 
+from shmbridge._relay import START
+from shmbridge._runner import Runner
 from shmbridge.cli.console import console
+from shmbridge.cli.option_types import EXISTING_FILE
 from shmbridge.errors import DroppedError, InexactError, MismatchError, ModelError, TooLargeError
-from shmbridge.runner import Runner
 from shmbridge.training_log import Record, TrainingLog
 
 SHOWN = 5  # different errors
@@ -37,11 +39,6 @@ class Comparison:
     largest: float = 0.0  # difference of two floats
     nanoseconds: list[int] = field(default_factory=list)  # of each question
     errors: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def agrees(self) -> bool:
-        """Was all advice the same, with no error?"""
-        return not self.different and not self.errors
 
     def ask(self, runner: Runner, record: Record) -> None:
         """Asks as the compiler did. Errors: those of evaluate that say more than that this question has no answer."""
@@ -109,7 +106,7 @@ class Comparison:
     metavar="LOG...",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
 )
 @click.argument("target")
 @click.option(
@@ -119,12 +116,12 @@ def replay(logs: tuple[Path, ...], target: str, check: bool) -> None:
     """Ask the host at TARGET all that LOG holds, in order, as the compiler did, and compare the advice.
 
     LOG is what shmbridge record or serve --record wrote (all of it: LOG LOG.2 …), or what clang's and opt's
-    -training-log=FILE wrote, where the last feature is the advice.
+    -training-log=FILE wrote, where the last feature is the advice. TARGET has 10 s to be there, or its connect_timeout.
     """
     out, comparison = console(), Comparison()
     opened = [TrainingLog(path) for path in logs]
     try:
-        with Runner(target) as runner:
+        with Runner(target, connect_timeout=START) as runner:
             for log in opened:
                 for record in log:
                     comparison.ask(runner, record)
@@ -135,5 +132,5 @@ def replay(logs: tuple[Path, ...], target: str, check: bool) -> None:
     for text, times in list(comparison.errors.items())[:SHOWN]:
         out.print(f"[red]{times} times:[/] {escape(text)}", soft_wrap=True)
     out.print(escape(comparison.summary()), soft_wrap=True)
-    if check and not comparison.agrees:
+    if check and (comparison.different or comparison.errors):
         raise SystemExit(1)

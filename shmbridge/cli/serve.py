@@ -2,66 +2,43 @@
 
 from __future__ import annotations
 
-import inspect
-import re
+import logging
 import shlex
 import signal
+import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
-from functools import partial
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from shmbridge.batch import Batch
+from shmbridge._batch import Batch
+from shmbridge._host import DEFAULTS, MAX_WAIT, Host
+from shmbridge._onnx import OnnxModel
+from shmbridge._options import WAITS
+from shmbridge._runner import connect
+from shmbridge._service import Model, Question, Service, logger
+from shmbridge.cli.background import background_option, begin, how_to_end
 from shmbridge.cli.console import console
-from shmbridge.cli.log import DecisionLog, entry
-from shmbridge.cli.model import Model, OnnxModel, Padded, load_python, named
-from shmbridge.errors import InvalidError
-from shmbridge.host import MAX_WAIT, WAITS, Host
+from shmbridge.cli.model import load_python
+from shmbridge.cli.option_types import EXISTING_FILE, FILE, Bytes
+from shmbridge.cli.signals import handle
+from shmbridge.errors import ShmbridgeError
 from shmbridge.hosts.llvm import LlvmHost
-from shmbridge.request import Request
-from shmbridge.training_log import LogWriter, recorded
-
-SHOWN_ERRORS = 5  # different ones
-DEFAULTS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(Host.__init__).parameters.items()
-}
 
 
-class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 8.4 has it without arguments
-    """A number of bytes, for one 65536, 64K or 1M."""
+class Counted(Service):
+    """A service that counts its questions, and that signals end."""
 
-    name = "bytes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch(r"(\d+)([KMG]?)", str(value))
-        if not match or not int(match[1]):
-            self.fail(
-                f"{value!r}: expected a number of bytes, for one 65536, 64K or 1M", param, ctx
-            )
-        return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
-
-
-class Service:
-    """Answers questions with a model and counts them."""
-
-    def __init__(self, model: Model, log: DecisionLog | None, out: Console) -> None:
-        self._model = model
-        self._log = log
-        self._out = out
-        self._errors_shown: set[str] = set()
+    def __init__(self, model: Model, **options: Any) -> None:
+        super().__init__(model, **options)
         self._answering = False
         self.stopping = False
         self.requests = 0
-        self.errors = 0
         self.began = self.ended = (
             0.0  # time.monotonic() of the first question and of the last answer
         )
@@ -72,52 +49,20 @@ class Service:
             raise KeyboardInterrupt
         self.stopping = True
 
-    def answer(self, question: Request | Batch) -> None:
-        """Replies with the model's advice, or with its error."""
+    def answer(self, question: Question) -> None:
+        """As `Service.answer`."""
         self._answering = True
-        self._answer(question)
+        self.began = self.began or time.monotonic()
+        self.requests += len(question) if isinstance(question, Batch) else 1
+        super().answer(question)
+        self.ended = time.monotonic()
         self._answering = False
 
-    def _answer(self, question: Request | Batch) -> None:
-        requests = question.requests if isinstance(question, Batch) else [question]
-        self.began = self.began or time.monotonic()
-        self.requests += len(requests)
-        features = [entry(request) for request in requests] if self._log else []
-        try:
-            advice = self._model(question)
-            if isinstance(advice, Mapping):
-                question.reply(**advice)
-            else:
-                question.reply(_plain(advice))
-        except Exception as error:
-            self._fail(question, error, features)
-        else:
-            for i, sent in enumerate(features):
-                values = named(advice)
-                row = (
-                    {name: rows[i] for name, rows in values.items()}
-                    if isinstance(question, Batch)
-                    else values
-                )
-                self._write(sent, len(requests), advice=entry(row))
+    def answered(self, requests: int) -> None:
+        """So many have been, by now, elsewhere."""
         self.ended = time.monotonic()
-
-    def _fail(self, question: Request | Batch, error: Exception, features: list[Any]) -> None:
-        with suppress(
-            InvalidError
-        ):  # answered already: what could not be sent was told to the runner
-            question.fail(error)
-        text = f"{type(error).__name__}: {error}"
-        self.errors += question.size if isinstance(question, Batch) else 1
-        for sent in features:
-            self._write(sent, len(features), error=text)
-        if text not in self._errors_shown and len(self._errors_shown) < SHOWN_ERRORS:
-            self._errors_shown.add(text)
-            self._out.print(f"[red]error, told to the runner:[/] {escape(text)}", soft_wrap=True)
-
-    def _write(self, features: Any, size: int, **outcome: Any) -> None:
-        assert self._log
-        self._log.write(features, **outcome, **({"batch": size} if size > 1 else {}))
+        self.began = self.began or self.ended
+        self.requests += requests
 
     def summary(self) -> str:
         """How many requests and errors, and how fast."""
@@ -126,21 +71,24 @@ class Service:
         return f"{self.requests} requests, {self.errors} errors{rate}"
 
 
-def _plain(advice: Any) -> Any:
-    """numpy's int64 and float64 scalars as Python's numbers: the same on the way, and quicker."""
-    scalar = isinstance(advice, (np.ndarray, np.generic)) and advice.ndim == 0
-    return advice.item() if scalar and advice.dtype in (np.int64, np.float64) else advice
+class Lines(logging.Formatter):
+    """A line for each record, without its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        return record.getMessage() + (" (-v shows where)" if record.exc_info else "")
 
 
-def handle(handler: Any) -> None:
-    """For all signals that may end the program: nothing may be left in /dev/shm."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, handler)
+def log_to_stdout(verbose: bool) -> None:
+    """What the model raises is shown there, with tracebacks if verbose."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter() if verbose else Lines())
+    logger.addHandler(handler)
 
 
-def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
+def _introduce(out: Console, host: Host, model: Model, what: str, given: str, end: str) -> None:
     out.print(
-        f"serving [bold]{escape(what)}[/] at [bold green]{escape(host.url)}[/] (Ctrl-C ends)",
+        f"serving [bold]{escape(what)}[/] at [bold green]{escape(host.url)}[/] ({escape(end)})",
         soft_wrap=True,
     )
     if isinstance(model, OnnxModel):
@@ -158,10 +106,27 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
             soft_wrap=True,
         )
         return
-    url, name = escape(host.url), escape(host.url.removeprefix("shm://"))
-    variable = f"SHMBRIDGE_URL={escape(shlex.quote(host.url))}"
+    full, before = host.url, ""
+    if host.url.startswith("grpc:"):
+        from shmbridge._grpc_options import client_query
+
+        query, before = client_query(given), "; before that, once: shmbridge embed"
+        if query is None:
+            out.print(
+                "  TLS     compilers add ?ca=FILE to this URL: the certificate of who signed this host's",
+                soft_wrap=True,
+            )
+            if "ca=" in given:
+                out.print(
+                    "          and &cert=FILE&key=FILE: one of their own, signed by whom this host trusts",
+                    soft_wrap=True,
+                )
+            return
+        full += query
+    url, name = escape(full), escape(full.removeprefix("shm://"))
+    variable = f"SHMBRIDGE_URL={escape(shlex.quote(full))}"
     out.print(
-        f'  C       shmb_open("{url}", NULL, &r), or shmb_open(NULL, …) with {variable}',
+        f'  C       shmb_open("{url}", NULL, &r), or shmb_open(NULL, …) with {variable}{before}',
         soft_wrap=True,
     )
     out.print(f'  Python  shmbridge.connect("{name}").evaluate({{…}})', soft_wrap=True)
@@ -172,14 +137,15 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
 @click.option(
     "--onnx",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="An ONNX model: its input names are the features'; its only output is called advice.",
 )
 @click.option(
     "--python",
     "function",
     metavar="MODULE:FUNCTION",
-    help="A function from a mapping of features to advice; the current directory is searched first.",
+    help="A function from a mapping of features to advice; the current directory is searched first. Or in a file: "
+    "/home/me/policy.py:advise.",
 )
 @click.option(
     "--max-batch",
@@ -205,14 +171,14 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
     "--log",
     "log_path",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="Append every decision, as a line of JSON: time, features, advice or error.",
 )
 @click.option(
     "--record",
     "record_path",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="Keep features and advice in LLVM's training log format, for training and for shmbridge replay.",
 )
 @click.option(
@@ -270,6 +236,13 @@ def _introduce(out: Console, host: Host, model: Model, what: str) -> None:
     show_default=True,
     help="Threads of ONNX Runtime.",
 )
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Show the traceback of what the model raises, once for each kind.",
+)
+@background_option
 def serve(
     name: str,
     onnx: Path | None,
@@ -282,6 +255,8 @@ def serve(
     slots: str,
     until_idle: float | None,
     threads: int,
+    verbose: bool,
+    background: bool,
     **options: Any,
 ) -> None:
     """Answer compilers with a model at shm://NAME, or at any URL that has a host, until Ctrl-C.
@@ -296,6 +271,8 @@ def serve(
             f"--max-batch {max_batch} --pad-to {pad_to}: expected batches no larger than what they are padded to"
         )
     handle(signal.default_int_handler)
+    answers = begin(name) if background else None
+    log_to_stdout(verbose)
     out, batch = console(), max_batch > 1 or pad_to is not None
     model: Model
     if onnx:
@@ -305,23 +282,31 @@ def serve(
     else:
         model = load_python(str(function))
     with ExitStack() as stack:
-        log = stack.enter_context(closing(DecisionLog(log_path))) if log_path else None
-        answer: Model = Padded(model, pad_to) if pad_to else model
-        if record_path:
-            warn = partial(out.print, style="yellow", markup=False, soft_wrap=True)
-            answer = recorded(answer, stack.enter_context(LogWriter(record_path, warn=warn)))
+        service = Counted(model, pad_to=pad_to, log=log_path, record=record_path)
+        stack.enter_context(service)
         chosen = {
             key: value for key, value in options.items() if value != DEFAULTS[key]
         }  # some hosts have no channels
         host = stack.enter_context(Host(name, slots=int(slots), until_idle=until_idle, **chosen))
-        service = Service(answer, log, out)
         try:
-            _introduce(out, host, model, onnx.name if onnx else str(function))
-            questions: Iterator[Request | Batch] = iter(
-                host.batches(max_batch, max_wait) if batch else host
+            _introduce(
+                out,
+                host,
+                model,
+                onnx.name if onnx else str(function),
+                name,
+                how_to_end(name, background),
             )
+            if answers:
+                answers()
             handle(service.interrupt)
-            for question in questions:
+            if onnx and not (batch or log_path or record_path):
+                with suppress(ShmbridgeError):  # then Python's answers all
+                    runner = stack.enter_context(
+                        connect(f"onnx://{onnx.resolve()}?threads={threads}")
+                    )
+                    host.answer_by(runner._r, service.answered)
+            for question in host.batches(max_batch, max_wait) if batch else host:
                 service.answer(question)
                 if service.stopping:
                     break

@@ -1,4 +1,4 @@
-"""What `shmbridge run` watches over: a policy in a process of its own, named pipes and their relay, and the compiler."""
+"""What `shmbridge run` watches over: a policy in a process of its own, and the compiler."""
 
 from __future__ import annotations
 
@@ -6,52 +6,39 @@ import atexit
 import contextlib
 import ctypes
 import os
+import re
 import resource
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shmbridge import segment
-from shmbridge._native import ffi, lib
-from shmbridge.errors import ShmbridgeError, raise_status
-from shmbridge.host import Host, Model
+from shmbridge import _segment
+from shmbridge.errors import ShmbridgeError
 
-# Room for what LLVM asks, its longest names included, from many threads at once: a tenth of Host's own.
-CHANNELS = 32
-REQUEST_BYTES, ADVICE_BYTES, HEADER_BYTES = 1 << 16, 1 << 12, 1 << 14
+if TYPE_CHECKING:
+    from shmbridge._host import Host
+    from shmbridge._service import Model
+    from shmbridge.training_log import LogWriter
+
+# Room for what LLVM asks: 41 features are 3 KB of names and types, the largest observation is 5 KB, and names of functions
+# in C++ can be as long again. With 8 channels it is 450 KB of /dev/shm, which containers have 64 MB of for all compilers at once.
+REQUEST_BYTES, ADVICE_BYTES, HEADER_BYTES = 3 << 12, 1 << 9, 5 << 10
 GRACE = 0.5  # seconds for a policy to end
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
-FOREVER_NS = 2**62
+SERVING = b"\n"  # what a policy says when it serves; else why it does not, in one write of TEXT_BYTES at most
+TEXT_BYTES = 4096
 
 
-@dataclass
-class Count:
-    """The decisions of one kind that compilers asked for, how many of them took a default, and why the first one did."""
-
-    decision: str
-    asked: int = 0
-    defaulted: int = 0
-    why: str = ""
-
-    def add(self, asked: int, defaulted: int, why: str) -> None:
-        """Counts another channel's."""
-        self.asked += asked
-        self.defaulted += defaulted
-        self.why = self.why or why
-
-
-def _fork(child: Callable[[], None]) -> int:
+def fork(child: Callable[[], None]) -> int:
     """The id of a process that runs `child` and nothing else: much quicker to have than another Python."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -62,24 +49,22 @@ def _fork(child: Callable[[], None]) -> int:
     try:
         child()
         status = 0
-    except click.ClickException as error:
-        error.show()
-    except (ShmbridgeError, OSError) as error:
-        click.ClickException(" ".join(str(error).split())).show()
     except KeyboardInterrupt:
         pass
-    except SystemExit as error:
-        print(error.code, file=sys.stderr)
+    except SystemExit as error:  # as Python itself would
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if status and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
         with contextlib.suppress(BaseException):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(status)
+        os._exit(status & 255)
 
 
-def _reap(pid: int, life: int) -> None:
+def reap(pid: int, life: int) -> None:
     """Tells a child that its time has come, and sees that it ends."""
     os.close(life)
     killer = threading.Timer(GRACE, os.kill, (pid, signal.SIGKILL))
@@ -93,162 +78,127 @@ def _reap(pid: int, life: int) -> None:
 # ---- The policy ----
 
 
-class Policy:
-    """A host in a process of its own, at `name`, which answers with the model that `load` gives there.
+def one_line(error: BaseException) -> str:
+    """What an exception says."""
+    text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    return " ".join(text.split()) or type(error).__name__
 
-    Raises SystemExit when it does not come to serve; it has then said why on stderr.
+
+def ending(ended: os.waitid_result | None) -> str:
+    """How the policy's process ended: by itself with a status, or by a signal."""
+    assert ended
+    number = ended.si_status
+    names = {signal.value: signal.name for signal in signal.Signals}
+    how = (
+        f"exit {number}"
+        if ended.si_code == os.CLD_EXITED
+        else names.get(number, f"signal {number}")
+    )
+    return f"the policy process ended ({how})"
+
+
+def in_words_of_run(text: str, name: str) -> str:
+    """What went wrong at the bridge `name`, for who knows `shmbridge run` and neither that name nor Host."""
+
+    def options(match: re.Match[str]) -> str:
+        keys = re.findall("(channels|request_bytes)=", match[0])
+        return f"({', '.join('--' + key.replace('_', '-') for key in keys)})"
+
+    text = re.sub(r"\((?:Host\([^)]*\)(?:, )?)+\)", options, text)
+    return re.sub(f'(?:the host of )?"{name}"(?:: the host)?', "the policy", text)
+
+
+class Policy:
+    """A host in a process of its own, at `name`, which answers with the model that `load` gives there, and records it in the log; room: Host's `channels` and
+    `request_bytes`.
+
+    Raises ShmbridgeError when it does not come to serve, and says why.
     """
 
-    def __init__(self, load: Callable[[], Model]) -> None:
+    def __init__(self, load: Callable[[], tuple[Model, LogWriter | None]], **room: Any) -> None:
         self.name = f"run-{os.getpid()}-{secrets.token_hex(4)}"
         ready, its_ready = os.pipe()
         its_life, self._life = os.pipe()
 
         def child() -> None:
             os.close(self._life)
-            self._serve(load, its_ready, its_life)
+            self._serve(load, room, its_ready, its_life)
 
-        self._pid = _fork(child)
+        self._pid = fork(child)
         os.close(its_ready)
         os.close(its_life)
         try:
-            began = os.read(ready, 1)
+            said = os.read(ready, TEXT_BYTES)
+            why = said.decode(errors="replace") or f"{ending(self._ended())} while it loaded"
         except BaseException:
             os.kill(self._pid, signal.SIGKILL)
             self.close()
             raise
         finally:
             os.close(ready)
-        if not began:
+        if said != SERVING:
             self.close()
-            raise SystemExit(1)
+            raise ShmbridgeError(in_words_of_run(why, self.name))
 
-    def _serve(self, load: Callable[[], Model], ready: int, life: int) -> None:
+    def _serve(
+        self,
+        load: Callable[[], tuple[Model, LogWriter | None]],
+        room: Mapping[str, Any],
+        ready: int,
+        life: int,
+    ) -> None:
         """In the child: serves until `life` ends. What the model prints goes to stderr: stdout is the compiler's."""
         hosts: list[Host] = []
 
         def end() -> None:
             os.read(life, 1)
-            threading.Timer(
-                GRACE, os._exit, (1,)
-            ).start()  # perhaps nobody is left to kill a model that hangs or loads
+            threading.Timer(GRACE, give_up).start()
             for host in hosts:
                 host.close()
+
+        def give_up() -> None:  # perhaps nobody is left to kill a model that hangs or loads
+            for host in hosts:  # nor to remove what it would leave
+                _segment.unlink_bridge(host.name, host._session, host._inode)
+            os._exit(1)
 
         os.dup2(2, 1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number in _heeded():
             signal.signal(number, signal.SIG_DFL)
         threading.Thread(target=end, daemon=True).start()
-        model = load()
+        try:
+            from shmbridge._host import Host
+
+            model, log = load()
+            host = Host(self.name, advice_bytes=ADVICE_BYTES, header_bytes=HEADER_BYTES, **room)
+        except Exception as error:
+            os.write(ready, one_line(error).encode()[:TEXT_BYTES])
+            return
         for number in FORWARDED:  # the supervisor's concern: the compiler may still want advice
             signal.signal(number, signal.SIG_IGN)
-        with Host(
-            self.name,
-            channels=CHANNELS,
-            request_bytes=REQUEST_BYTES,
-            advice_bytes=ADVICE_BYTES,
-            header_bytes=HEADER_BYTES,
-        ) as host:
+        with host:
             hosts.append(host)
-            os.write(ready, b"\n")
-            host.serve(model)
+            os.write(ready, SERVING)
+            host.serve(model, record=log)
         atexit._run_exitfuncs()
+
+    def explain(self, why: str) -> str:
+        """Why a question got no advice, in words of who chose the policy."""
+        of_bridge = self.name in why or why.startswith("the host ")
+        until = time.monotonic() + GRACE  # it may have closed its bridge and be about to end
+        while of_bridge and not self._ended(os.WNOHANG) and time.monotonic() < until:
+            time.sleep(0.01)
+        ended = self._ended(os.WNOHANG)
+        return ending(ended) if of_bridge and ended else in_words_of_run(why, self.name)
+
+    def _ended(self, how: int = 0) -> os.waitid_result | None:
+        """How its process ended; waits for that, unless told WNOHANG."""
+        return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | how)
 
     def close(self) -> None:
         """Ends it, and removes what it leaves below /dev/shm when it was killed."""
-        _reap(self._pid, self._life)
-        segment.remove_dead(self.name)
-
-
-# ---- Named pipes ----
-
-
-class Pipes:
-    """A folder with a pair of named pipes for each decision, and the relay between them and a host's runners.
-
-    A compiler whose pipe ends spins for ever: so, should this process be killed, a guard ends those that have a pipe open, and
-    removes the folder.
-    """
-
-    environment: Mapping[str, str] = {}  # nothing that a compiler must know
-
-    def __init__(self, decisions: Sequence[str], url: str, defaults: Mapping[str, str]) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="shmbridge-"))
-        self.decisions = decisions
-        its_life, life = os.pipe()
-
-        def child() -> None:
-            os.close(life)
-            _guard(self.folder, its_life)
-
-        self._guard, self._life = _fork(child), life
-        os.close(its_life)
-        self._relay = lib.shmb_relay_new()
-        self._thread: threading.Thread | None = None
-        try:
-            for decision in decisions:
-                self._add(decision, url, defaults.get(decision, ""))
-        except BaseException:
-            self.close()
-            raise
-        self._thread = threading.Thread(target=lib.shmb_relay_run, args=(self._relay, FOREVER_NS))
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # they are for the main thread
-        self._thread.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-    def _add(self, decision: str, url: str, default: str) -> None:
-        base = self.base(decision)
-        for end in (".in", ".out"):
-            os.mkfifo(base + end, 0o600)
-        out = ffi.new("shmb_runner **")
-        lib.shmb_open(url.encode(), ffi.NULL, out)  # one that fails says so at every question
-        status = lib.shmb_relay_add(
-            self._relay, base.encode(), b"llvm", default.encode(), 0, out[0]
-        )
-        if status:
-            raise_status(
-                status, ffi.string(lib.shmb_relay_error(self._relay)).decode(errors="replace")
-            )
-
-    def base(self, decision: str) -> str:
-        """The path of a decision's pipes, without .in and .out."""
-        return str(self.folder / decision)
-
-    def counts(self) -> list[Count]:
-        """What was asked so far."""
-        info, counts = ffi.new("shmb_line_info *"), []
-        for line, decision in enumerate(self.decisions):
-            lib.shmb_relay_info(self._relay, line, info)
-            why = ffi.string(info.why).decode(errors="replace") if info.status and info.why else ""
-            counts.append(Count(decision, info.asked, info.defaulted, why))
-        return counts
-
-    def stop(self) -> None:
-        """No compiler is left: ends the relay."""
-        if self._thread:
-            lib.shmb_relay_stop(self._relay)
-            self._thread.join()
-
-    def close(self) -> None:
-        """Stops, and removes the folder."""
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        _reap(self._guard, self._life)
-        lib.shmb_relay_free(self._relay)
-
-
-def _guard(folder: Path, life: int) -> None:
-    for number in FORWARDED:
-        signal.signal(number, signal.SIG_IGN)
-    os.read(life, 1)
-    if not folder.exists():
-        return
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if any(os.readlink(fd).startswith(f"{folder}/") for fd in (process / "fd").iterdir()):
-                os.kill(int(process.name), signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
+        reap(self._pid, self._life)
+        _segment.remove_dead(self.name)
 
 
 # ---- The compiler ----

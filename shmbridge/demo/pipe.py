@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from shmbridge.cli.model import Model, OnnxModel, load_python
+from shmbridge._onnx import OnnxModel
+from shmbridge.runners.python import load
 
 QUESTION_BYTES = 64  # float32[16], unframed; an answer is an int64
 
 
-def serve(questions: str, answers: str, model: Model) -> None:
+def serve(questions: str, answers: str, model: Callable[[Mapping[str, Any]], Any]) -> None:
     """Answers until the other side closes its end."""
     print("ready", flush=True)
     reading, writing = os.open(questions, os.O_RDONLY), os.open(answers, os.O_WRONLY)
@@ -31,5 +34,5 @@ if __name__ == "__main__":
     serve(
         sys.argv[1],
         sys.argv[2],
-        OnnxModel(Path(which)) if which.endswith(".onnx") else load_python(which),
+        OnnxModel(Path(which)) if which.endswith(".onnx") else load(which, os.getcwd()),
     )

@@ -1,8 +1,10 @@
-/* Times the same question through shared memory and through a pair of named pipes, in alternating blocks.
+/* Times the same question through shared memory and through a pair of named pipes, in alternating
+ * blocks.
  *
  *     race URL QUESTIONS-PIPE ANSWERS-PIPE BLOCKS QUESTIONS <question >times
  *
- * stdin: the question's bytes. stdout: every round trip in ns, as int64[BLOCKS][2][QUESTIONS], shared memory first. */
+ * stdin: the question's bytes. stdout: every round trip in ns, as int64[BLOCKS][2][QUESTIONS],
+ * shared memory first. */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
 #include <stdbool.h>

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import click
@@ -21,35 +21,13 @@ Times = npt.NDArray[np.int64]  # ns, [blocks, 2, questions]: shared memory first
 BLOCKS, QUESTIONS, WARM_UP = 21, 500, 1  # WARM_UP: blocks that do not count
 
 
-@dataclass(frozen=True)
-class Percentiles:
-    """Of single round trips, in us."""
-
-    p50: float
-    p90: float
-    p99: float
-
-    @classmethod
-    def of(cls, times: Times) -> Percentiles:
-        """times: ns, any shape."""
-        return cls(*(np.percentile(times, (50, 90, 99)) / 1e3).tolist())
-
-
-@dataclass(frozen=True)
-class Result:
-    """ratio: the pipes' median over shared memory's, block by block; the median of those."""
-
-    memory: Percentiles
-    pipes: Percentiles
-    ratio: float
-
-    @classmethod
-    def of(cls, times: Times) -> Result:
-        """Without the first blocks, which warm up."""
-        counted = times[WARM_UP:]
-        medians = np.median(counted, axis=2)
-        memory, pipes = Percentiles.of(counted[:, 0]), Percentiles.of(counted[:, 1])
-        return cls(memory, pipes, float(np.median(medians[:, 1] / medians[:, 0])))
+def summary(times: Times) -> tuple[npt.NDArray[np.float64], float]:
+    """Percentiles 50, 90 and 99 in us, a row for shared memory and one for the pipes; and how many times as long the pipes' median is
+    as shared memory's, block by block: the median of those. The first blocks, which warm up, do not count."""
+    counted = times[WARM_UP:]
+    medians = np.median(counted, axis=2)
+    percentiles = np.percentile(counted, (50, 90, 99), axis=(0, 2)).T / 1e3
+    return percentiles, float(np.median(medians[:, 1] / medians[:, 0]))
 
 
 @contextmanager
@@ -94,16 +72,14 @@ def in_python(url: str, pipes: tuple[Path, Path], question: npt.NDArray[np.float
     to, back = os.open(pipes[0], os.O_WRONLY), os.open(pipes[1], os.O_RDONLY)
     try:
         with shmbridge.connect(url) as runner:
-            for block in times:
-                for i in range(QUESTIONS):
-                    start = time.perf_counter_ns()
-                    runner.evaluate({"features": question})
-                    block[0, i] = time.perf_counter_ns() - start
-                for i in range(QUESTIONS):
-                    start = time.perf_counter_ns()
-                    os.write(to, question.tobytes())
-                    np.frombuffer(os.read(back, 8), np.int64)
-                    block[1, i] = time.perf_counter_ns() - start
+            ways = (
+                lambda: runner.evaluate({"features": question}),
+                lambda: (os.write(to, question.tobytes()), os.read(back, 8)),
+            )
+            for block, (way, ask), i in product(times, enumerate(ways), range(QUESTIONS)):
+                start = time.perf_counter_ns()
+                ask()
+                block[way, i] = time.perf_counter_ns() - start
     finally:
         os.close(to)
         os.close(back)

@@ -16,19 +16,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shmbridge import plugins
+from shmbridge import _plugins
+from shmbridge._host import Host
 from shmbridge._native import ffi, lib
-from shmbridge.errors import InUseError, InvalidError, NotPermittedError, raise_status
-from shmbridge.host import Host
-from shmbridge.request import Request
-from shmbridge.tensor import TensorSpec
+from shmbridge._options import Wait
+from shmbridge._request import Request
+from shmbridge.errors import InUseError, InvalidError, NotPermittedError, raise_status, undone_by
 
 
 class Line(NamedTuple):
     """A pair of pipes, PATH.in to the compiler and PATH.out from it, for one compiler after another."""
 
     path: str
-    protocol: str  # as shmb_relay_add knows it: "frames" or "llvm"
+    protocol: str  # as shmb_foreign_add knows it: "frames" or "llvm"
     detail: str  # its SerDes; its default advice
 
 
@@ -36,6 +36,7 @@ class RelayedRequest(Request):
     """A request whose reply goes to a pipe, at once."""
 
     __slots__ = ()
+    _host: Relayed
 
     def reply(self, *args: Any, **named: Any) -> bool:
         """As `Request.reply`."""
@@ -52,12 +53,12 @@ class RelayedRequest(Request):
 
     def _flush(self) -> None:
         if not self._host._closed:
-            lib.shmb_relay_flush(self._host._source[0])
+            lib.shmb_foreign_flush(self._host._source[0])
 
 
 def _receive(source: tuple[Any, Any], timeout_ns: int) -> int:
-    key = int(lib.shmb_relay_receive(*source, timeout_ns))
-    plugins.raise_carried()  # Ctrl-C while a SerDes of Python was at work
+    key = int(lib.shmb_foreign_receive(*source, timeout_ns))
+    _plugins.raise_carried()  # Ctrl-C while a SerDes of Python was at work
     return key
 
 
@@ -78,49 +79,41 @@ class Relayed(Host):
         lines: Sequence[Line],
         *,
         channels: int | None = None,
-        slots: int = 2,
-        request_bytes: int = 1 << 20,
-        advice_bytes: int = 1 << 16,
-        header_bytes: int = 1 << 15,
-        wait: str = "block",
-        features: Sequence[TensorSpec] | None = None,
-        advice: Sequence[TensorSpec] | None = None,
-        until_idle: float | None = None,
+        wait: Wait = "block",
+        **options: Any,
     ) -> None:
         self._closed = True
         if channels is not None or wait == "spin":
             raise InvalidError(
                 f"{url}: expected neither channels= nor wait='spin': pipes serve one compiler at a time, and are slept on"
             )
-        super().__init__(
-            f"{url.partition(':')[0]}-{os.getpid()}-{secrets.token_hex(4)}",
-            channels=len(lines),
-            slots=slots,
-            request_bytes=request_bytes,
-            advice_bytes=advice_bytes,
-            header_bytes=header_bytes,
-            wait="block",
-            features=features,
-            advice=advice,
-            until_idle=until_idle,
-        )
+        name = f"{url.partition(':')[0]}-{os.getpid()}-{secrets.token_hex(4)}"
+        super().__init__(name, channels=len(lines), wait="block", **options)
         self._url = url
         self._fifos: list[tuple[Path, int | None]] = []
-        self._relay = ffi.gc(lib.shmb_relay_new(), lib.shmb_relay_free)
-        self._receive, self._source = _receive, (self._relay, self._h)
-        try:
+        self._foreign = ffi.gc(lib.shmb_foreign_new(), lib.shmb_foreign_free)
+        self._receive, self._source = _receive, (self._foreign, self._h)
+        limit = (
+            8 * self._plan.request_bytes + self._plan.header_bytes
+        )  # text of numbers is longer than they are
+        with undone_by(self.close):
             for line in lines:
-                self._add(
-                    line, 8 * request_bytes + header_bytes
-                )  # text of numbers is longer than they are
-        except BaseException:
-            self.close()
-            raise
+                self._add(line, limit)
 
     @property
     def runners(self) -> int:
         """How many compilers are in conversation."""
-        return int(lib.shmb_relay_talking(self._relay))
+        return int(lib.shmb_foreign_talking(self._foreign))
+
+    @property
+    def defaulted(self) -> int:
+        """How many questions were answered with the default advice."""
+        return sum(self._info(line).defaulted for line in range(len(self._fifos) // 2))
+
+    def _info(self, line: int) -> Any:
+        info = ffi.new("shmb_conversation_info *")
+        lib.shmb_foreign_info(self._foreign, line, info)
+        return info
 
     def close(self) -> None:
         """Removes the pipes: compilers that talk through them see their end. Arrays that are kept stay valid. May be called
@@ -138,10 +131,10 @@ class Relayed(Host):
 
     def _hang_up(self) -> None:
         """Lets the pipes go."""
-        lib.shmb_relay_close(self._relay)
+        lib.shmb_foreign_close(self._foreign)
 
     def _add(self, line: Line, limit: int) -> None:
-        """Makes a line's pipes, or takes them over, and lets the relay have them."""
+        """Makes a line's pipes, or takes them over, and lets the core have them."""
         pair = [Path(f"{line.path}.{end}") for end in ("in", "out")]
         made: list[Path] = []
         try:
@@ -150,8 +143,8 @@ class Relayed(Host):
                     made.append(path)
             inodes = [_inode(path) for path in pair]
             words = (line.path.encode(), line.protocol.encode(), line.detail.encode())
-            status = lib.shmb_relay_add(self._relay, *words, limit, self._connect())
-            text = ffi.string(lib.shmb_relay_error(self._relay)).decode(errors="replace")
+            status = lib.shmb_foreign_add(self._foreign, *words, limit, self._connect())
+            text = self._why()
             gone = status == lib.SHMB_SYSTEM and text.endswith(os.strerror(errno.ENOENT))
             if gone or None in inodes or inodes != [_inode(path) for path in pair]:
                 raise InUseError(
@@ -168,9 +161,15 @@ class Relayed(Host):
             raise
         self._fifos += zip(pair, inodes, strict=True)
 
+    def _why(self) -> str:
+        return str(ffi.string(lib.shmb_foreign_error(self._foreign)).decode(errors="replace"))
+
     def _connect(self) -> Any:
         """A runner of the private bridge, which is accepted here while it waits for that in a thread."""
-        out, url = ffi.new("shmb_runner **"), f"shm://{self.name}?wait=block".encode()
+        out, url = (
+            ffi.new("shmb_runner **"),
+            f"shm://{self.name}?wait=block&connect_timeout=10".encode(),
+        )
         thread = threading.Thread(target=lib.shmb_open, args=(url, ffi.NULL, out), daemon=True)
         thread.start()
         while thread.is_alive():

@@ -1,5 +1,5 @@
 """Compilers on other machines: "grpc://HOST:PORT" serves them at one port; "grpc://H1:P1,H2:P2?role=client" calls those that
-serve themselves, which is how ML-Compiler-Bridge trains. `shmbridge._grpc` has the other options."""
+serve themselves, which is how ML-Compiler-Bridge trains. README.md has the other options."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import math
 import os
 import random
 import secrets
+import sys
 import threading
 import time
 import weakref
@@ -17,16 +18,19 @@ from typing import Any
 
 from shmbridge import _grpc
 from shmbridge._grpc import Method
+from shmbridge._grpc_options import Options, is_address, split
+from shmbridge._host import Host
 from shmbridge._native import lib
+from shmbridge._options import Wait
+from shmbridge._runner import Exact
 from shmbridge.errors import (
     BusyError,
     InterruptedCallError,
     InvalidError,
     RunnerGoneError,
     ShmbridgeError,
+    undone_by,
 )
-from shmbridge.host import Host
-from shmbridge.tap import Exact
 
 CLAIM = 0.1  # seconds that one try of a runner waits for a channel; it tries again
 QUEUE = 1.0  # seconds that a call of a user's method waits for another to end where all channels are taken
@@ -44,11 +48,17 @@ def _close_all() -> None:
         host.close()
 
 
+class _Channel(Exact):
+    """One of this process's own bridge: the compiler far away has its own patience."""
+
+    _gives_a_moment = False
+
+
 class _Stand:
     """A runner of the private bridge, which stands for one far away. Its questions may be given up by any thread."""
 
     def __init__(self, url: str, seconds: float) -> None:
-        self._runner = Exact(url, connect_timeout=seconds, wait="block")
+        self._runner = _Channel(url, connect_timeout=seconds, wait="block")
         self._lock = threading.Lock()
         self._asker: Any = None
         self._given_up = False
@@ -82,7 +92,7 @@ class _Stand:
         with self._lock:
             if self._asker is asker:
                 self._given_up = True
-                lib.shmb_interrupt(self._runner._r)
+                self._runner.interrupt()
 
     def close(self) -> None:
         self._runner.close()
@@ -91,28 +101,32 @@ class _Stand:
 class GrpcHost(Host):
     """A host whose compilers come through gRPC: a private bridge, with a runner for each of them.
 
-    channels: how many at once; with role=client as many as there are addresses. slots, request_bytes, advice_bytes, header_bytes,
-    features, advice, until_idle: as for shared memory. Port 0 chooses a free one: `url` tells. A runner that gives up or dies frees
-    its channel, and the model's answer is dropped. Errors: as Host's; InUseError where another server has the address,
-    InvalidError for options that make no sense, UnsupportedError without grpcio.
+    A runner that gives up or dies frees its channel, and the model's answer is dropped.
+
+    Args:
+        url: "grpc://HOST:PORT". Port 0 chooses a free one: the attribute `url` tells which.
+        channels: Runners at once. With role=client there are as many as addresses.
+        wait: As `Host`, for the private bridge.
+        options: As `Host`.
+
+    Raises:
+        InUseError: Another server has the address.
+        InvalidError: An option makes no sense.
+        UnsupportedError: The package grpcio is not installed.
     """
 
     def __init__(
-        self, url: str, *, channels: int | None = None, wait: str = "block", **options: Any
+        self, url: str, *, channels: int | None = None, wait: Wait = "block", **options: Any
     ) -> None:
-        self._closed = True
-        where, chosen = _grpc.split(url, "server")
+        self._closed, self._far = True, list[Any]()
+        where, chosen = split(url, "server")
         calls = chosen.role == "client"
         targets = [part for part in where.split(",") if part]
         if wait == "spin":
             raise InvalidError(
                 f"{url}: expected wait='block' or 'adaptive': threads of this process answer, which spinning would stop"
             )
-        if (
-            not targets
-            or not all(map(_grpc.is_address, targets))
-            or (len(targets) > 1 and not calls)
-        ):
+        if not targets or not all(map(is_address, targets)) or (len(targets) > 1 and not calls):
             raise InvalidError(
                 f"{url}: expected grpc://HOST:PORT or grpc://unix:/PATH, or several such with commas between and role=client"
             )
@@ -120,12 +134,11 @@ class GrpcHost(Host):
             raise InvalidError(
                 f"{url}: each address has one channel: leave channels={channels} out"
             )
-        channels = len(targets) if calls else channels or 16
-        super().__init__(
-            f"grpc-{os.getpid()}-{secrets.token_hex(4)}", channels=channels, wait="block", **options
-        )
-        self._url, self._far = url, list[Any]()
-        try:
+        if calls or channels is not None:
+            options["channels"] = len(targets) if calls else channels
+        super().__init__(f"grpc-{os.getpid()}-{secrets.token_hex(4)}", wait="block", **options)
+        self._url = url
+        with undone_by(self.close):
             if calls:
                 self._far = [_Call(self, target, chosen) for target in targets]
             else:
@@ -133,9 +146,11 @@ class GrpcHost(Host):
                 self._far = [served]
                 self._url = f"grpc://{served.server.address}"
             _open_hosts.add(self)
-        except BaseException:
-            self.close()
-            raise
+
+    @property
+    def runners(self) -> int:
+        """How many compilers are attached: with a service of the user's, how many of its calls are under way."""
+        return super().runners - int(sum(end.spare for end in self._far))
 
     def close(self) -> None:
         """Questions under way end with ClosedError, then the connections. May be called twice; in a forked child it does nothing."""
@@ -152,7 +167,7 @@ class GrpcHost(Host):
 class _Serving:
     """The server, whose threads each have a compiler."""
 
-    def __init__(self, host: GrpcHost, address: str, options: _grpc.Options) -> None:
+    def __init__(self, host: GrpcHost, address: str, options: Options) -> None:
         self._host, self._bridge = host, f"shm://{host.name}"
         self._method = Method("getAdvice", options)
         self._streams: dict[Any, _Stand] = {}
@@ -192,6 +207,11 @@ class _Serving:
         except ShmbridgeError as error:
             _grpc.refuse(context, error)
 
+    @property
+    def spare(self) -> int:
+        """How many runners of the bridge stand for nobody now."""
+        return self._spare.qsize()
+
     def _borrow(self) -> _Stand:
         with contextlib.suppress(Empty):
             return self._spare.get_nowait()
@@ -217,7 +237,9 @@ class _Serving:
 class _Call(threading.Thread):
     """Calls one worker, again and again, and answers what it asks."""
 
-    def __init__(self, host: GrpcHost, address: str, options: _grpc.Options) -> None:
+    spare = 0
+
+    def __init__(self, host: GrpcHost, address: str, options: Options) -> None:
         super().__init__(daemon=True)
         self._host, self._bridge, self._address = host, f"shm://{host.name}", address
         self._method = Method("getObservation", options)
@@ -271,20 +293,32 @@ class _Call(threading.Thread):
             call.cancel()
 
     def _user_calls(self) -> None:
-        """The first has no advice, and says that what an earlier trainer owed will not come."""
+        """The first has no advice, and says that what an earlier trainer owed will not come. Where there is none later, only a runner of ours
+        is told: any other compiler would take the empty message for an advice of zeros."""
         ask = self._channel.unary_unary(self._method.path)
         advice, metadata = b"", [(_grpc.STATUS, str(lib.SHMB_HOST_GONE))]
         while self._answered > -math.inf or not self._ended.is_set():
             call = self._begin(ask.future(advice, metadata=metadata, wait_for_ready=True))
-            data = call.result()
+            data, ours = call.result(), _grpc.READY in map(tuple, call.initial_metadata())
             stand = self._stand or self._enter()
             self._answered = math.inf
             try:
                 advice, metadata = stand.answer(self._method, data, self), []
             except ShmbridgeError as error:
+                if not ours:
+                    return self._give_up(error)
                 text: Any = str(error)[:500].encode(errors="replace")
                 advice, metadata = b"", [(_grpc.STATUS, str(error.status)), (_grpc.TEXT, text)]
             self._answered = time.monotonic()
+
+    def _give_up(self, error: ShmbridgeError) -> None:
+        self._ended.set()
+        if not self._host._closed:
+            print(
+                f"shmbridge: grpc://{self._address}: {error}: this compiler cannot be told of errors, so it is called no more: "
+                "let the model answer every request",
+                file=sys.stderr,
+            )
 
     def stop(self) -> None:
         self._ended.set()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge import llvm
+from shmbridge import _llvm
 from shmbridge._native import lib
 from shmbridge.errors import InvalidError
 from shmbridge.hosts import Line, Relayed, RelayedRequest
@@ -23,19 +23,25 @@ class LlvmRequest(RelayedRequest):
 
     def reply(self, *args: Any, **named: Any) -> bool:
         """As `Request.reply`."""
-        rounded = {name: llvm.rounded(value) for name, value in named.items()}
-        return super().reply(*map(llvm.rounded, args), **rounded)
+        rounded = {name: _llvm.rounded(value) for name, value in named.items()}
+        return super().reply(*map(_llvm.rounded, args), **rounded)
 
 
 class LlvmHost(Relayed):
-    """One pair of pipes, PATH.in and PATH.out, or with "llvm:///PATH?decisions=inline,evict,priority" one for each of these,
-    PATH.inline.in and so on; `flags` makes a compiler use them. Each serves one compiler after another.
+    """A host for an unmodified compiler of LLVM, over named pipes. Each pair serves one compiler after another.
 
-    defaults: what is advised where the model has nothing to say, by decision, as {"inline": 0}. linger: a compiler whose pipes
-    close spins for ever, so when the host closes, a thread gives compilers that are at work the default advice until they
-    have gone, for so many seconds at most.
+    The pipes are PATH.in and PATH.out. With "llvm:///PATH?decisions=inline,evict,priority" each of these decisions has a pair:
+    PATH.inline.in and so on. `flags` makes a compiler use them.
 
-    decisions: those of the URL, which have pipes each; empty for one pair of any.
+    Args:
+        url: "llvm:///PATH", with decisions= or without.
+        defaults: What is advised where the model has nothing to say, by decision, as {"inline": 0}.
+        linger: Seconds. A compiler whose pipes close spins for ever. So when the host closes, a thread gives the compilers at work
+            the default advice until they have gone, or for so long.
+        options: As `Host`.
+
+    Attributes:
+        decisions: The URL's, which have a pair each. Empty: one pair for any decision.
     """
 
     _request_type = LlvmRequest
@@ -52,14 +58,14 @@ class LlvmHost(Relayed):
         self._path, _, query = url.partition("://")[2].partition("?")
         chosen = dict(part.partition("=")[::2] for part in query.split("&") if part)
         names = chosen.pop("decisions", "")
-        self.decisions = llvm.asked_of("clang", names.split(",")) if names else []
+        self.decisions = _llvm.asked_of("clang", names.split(",")) if names else []
         if chosen or not self._path or "\0" in self._path:
             raise InvalidError(
                 f"{url!r}: expected llvm:///PATH, with no option but decisions=inline,evict,priority"
             )
         advice = {decision: str(value) for decision, value in (defaults or {}).items()}
         for decision, text in advice.items():
-            llvm.check_default(decision, text)
+            _llvm.check_default(decision, text)
             if decision not in self.decisions:
                 raise InvalidError(
                     f"{url!r}: a default for {decision} needs ?decisions={decision}, which tells its pipes apart"
@@ -75,10 +81,21 @@ class LlvmHost(Relayed):
         return f"{self._path}.{decision}" if self.decisions else self._path
 
     def flags(self, compiler: str, *decisions: str, include_default: bool = False) -> list[str]:
-        """The arguments that make a compiler ask here: flags("clang-22"). decisions: those to ask about, which must be one where
-        the URL names none; otherwise the URL's. Errors: InvalidError (no compiler that is known, or none of its decisions)."""
-        kind = llvm.kind_of(compiler)
-        made = llvm.asked_of(kind, decisions or self.decisions)
+        """The arguments that make a compiler ask here: flags("clang-22").
+
+        Args:
+            compiler: Its name or path.
+            decisions: What to ask about. None given: what the URL names. One, where the URL names none.
+            include_default: The inliner also tells what it would do itself (LLVM 22).
+
+        Raises:
+            InvalidError: The compiler is not known, or does not make these decisions.
+        """
+        kind = _llvm.kind_of(compiler)
+        ours = [
+            decision for decision in self.decisions if decision in _llvm.MAKES[kind]
+        ] or self.decisions
+        made = _llvm.asked_of(kind, decisions or ours)
         missing = [
             decision for decision in made if self.decisions and decision not in self.decisions
         ]
@@ -86,7 +103,7 @@ class LlvmHost(Relayed):
             raise InvalidError(
                 f"{self.url} has pipes for {', '.join(self.decisions) or 'one decision'}, not for {', '.join(missing or made)}"
             )
-        return llvm.flags(
+        return _llvm.flags(
             kind, {decision: self._pair(decision) for decision in made}, include_default
         )
 
@@ -105,12 +122,12 @@ class LlvmHost(Relayed):
     def _see_out(self) -> None:
         """The bridge is closed: its runners have nothing to say, and so what is asked gets the default."""
         until = time.monotonic() + self._linger
-        lib.shmb_relay_stop(self._relay)
+        lib.shmb_foreign_stop(self._foreign)
         while True:
-            lib.shmb_relay_run(self._relay, SLICE_NS)
+            lib.shmb_foreign_run(self._foreign, SLICE_NS)
             if not self.runners or time.monotonic() > until:
                 break
-        lib.shmb_relay_close(self._relay)
+        lib.shmb_foreign_close(self._foreign)
 
 
 PLUGIN = LlvmHost

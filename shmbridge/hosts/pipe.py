@@ -2,30 +2,133 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
 from typing import Any
 
-from shmbridge import serdes
-from shmbridge.errors import InvalidError
-from shmbridge.hosts import Line, Relayed
+import numpy as np
+
+from shmbridge import _dtype, _plugins, serdes
+from shmbridge._native import lib
+from shmbridge.errors import InvalidError, raise_status, undone_by
+from shmbridge.hosts import Line, Relayed, RelayedRequest
+
+_AS_C = {
+    int: np.dtype(np.int32),
+    float: np.dtype(np.float32),
+}  # as ML-Compiler-Bridge sends Python's numbers
+_PLAIN = (*_AS_C, list, tuple)
+
+
+class PipeRequest(RelayedRequest):
+    """One question. Where its reply goes to a compiler of ML-Compiler-Bridge's as a bitstream, plain Python numbers and lists of them
+    are what they are there: an int is an int32, a float the nearest float32. numpy's scalars and arrays keep their dtype."""
+
+    __slots__ = ()
+    _host: PipeHost
+
+    def reply(self, *args: Any, **named: Any) -> bool:
+        """As `Request.reply`.
+
+        Raises:
+            InvalidError: Also for a plain number that int32 or float32 has no room for.
+        """
+        plain = named or (args and isinstance(args[0], _PLAIN))  # numpy's values stay what they are
+        if plain and self._host._narrows():
+            args = tuple(narrowed("advice", value) for value in args)
+            named = {name: narrowed(name, value) for name, value in named.items()}
+        return super().reply(*args, **named)
 
 
 class PipeHost(Relayed):
-    """One pair of pipes, PATH.in and PATH.out, for one compiler after another. NAME: a SerDes, "bitstream" unless told.
+    """One pair of named pipes, PATH.in and PATH.out, for one compiler after another.
 
-    A compiler may want its advice in a certain dtype and, speaking bitstream, cannot say which: advice=[TensorSpec("advice",
-    numpy.int32)] converts whatever the model returns, and refuses what that dtype cannot hold exactly. What the model raises
-    reaches shmbridge's runners as ModelError; other clients see a frame whose length has its top bit set.
+    A compiler of ML-Compiler-Bridge's wants its advice in a certain dtype and, speaking bitstream, cannot say which: a model returns
+    an int for `evaluate<int>`, numpy.int64 for long, a float for float, numpy.float64 for double. Or
+    advice=[TensorSpec("advice", numpy.int64)] converts whatever the model returns, and refuses what that dtype cannot hold exactly.
+    Runners of shmbridge get what they would get over shared memory.
+
+    Without a default advice shmbridge's runners get an error where the model raises. Other clients get a frame whose length has
+    its top bit set, at which ML-Compiler-Bridge's abort.
+
+    Args:
+        url: "pipe:///PATH". ?serdes=NAME is a SerDes, "bitstream" unless told.
+        default_advice: A number, also as an option of the URL. It answers where the model raises, or the question or the advice
+            cannot be read, as if the model had returned it, with one line on stderr. `defaulted` counts.
+        options: As `Host`.
     """
 
-    def __init__(self, url: str, **options: Any) -> None:
+    _request_type = PipeRequest
+
+    def __init__(
+        self, url: str, *, default_advice: float | str | None = None, **options: Any
+    ) -> None:
+        self._closed = True
         where, _, query = serdes.resolve(url).partition("://")[2].partition("?")
         chosen = dict(part.partition("=")[::2] for part in query.split("&") if part)
-        name = chosen.pop("serdes", "bitstream")
+        self._serdes = chosen.pop("serdes", "bitstream")
+        default_advice = chosen.pop("default_advice", default_advice)
         if chosen or not where or "\0" in where:
             raise InvalidError(
-                f"{url!r}: expected pipe:///PATH, with no option but serdes=NAME and its own"
+                f"{url!r}: expected pipe:///PATH, with no option but default_advice=, serdes=NAME and its own"
             )
-        super().__init__(url, [Line(where, "frames", name)], **options)
+        super().__init__(url, [Line(where, "frames", self._serdes)], **options)
+        if default_advice is not None:
+            self._set_default(str(default_advice))
+
+    def _set_default(self, text: str) -> None:
+        with undone_by(self.close):
+            status = lib.shmb_foreign_set_default(
+                self._foreign, _plugins.c_text(text), self._default_dtype(text)
+            )
+            if status:
+                raise_status(status, self._why())
+
+    def _default_dtype(self, text: str) -> int:
+        """What the model's own advice of that number would be."""
+        specs = list((self._advice or {}).values())
+        if len(specs) > 1:
+            raise InvalidError(
+                f"{self.url}: default_advice= is one number, and the advice has {len(specs)} fields"
+            )
+        if specs:
+            return _dtype.code_of(specs[0].dtype, specs[0].name)
+        if self._serdes != "bitstream":
+            return int(lib.SHMB_ANY)
+        return int(lib.SHMB_FLOAT32 if set(text) & set(".eE") else lib.SHMB_INT32)
+
+    def _narrows(self) -> bool:
+        return self._serdes == "bitstream" and self._advice is None and not self._info(0).typed
+
+
+def narrowed(name: str, value: Any) -> Any:
+    """Plain Python numbers, alone or in lists, as C's int and float; all else as it is. Errors: InvalidError."""
+    leaves = list(_leaves(value))
+    kinds = {type(leaf) for leaf in leaves}
+    if kinds == {int, float}:  # a list of both is one of floats
+        kinds, leaves = {float}, [float(leaf) for leaf in leaves]
+    dtype = _AS_C.get(kinds.pop()) if len(kinds) == 1 else None
+    if dtype is None:
+        return value
+    try:
+        data = struct.pack(f"{len(leaves)}{dtype.char}", *leaves)
+        return np.frombuffer(data, dtype).reshape(np.shape(value))
+    except (OverflowError, struct.error):
+        wide = "numpy.int64" if dtype.kind == "i" else "numpy.float64"
+        raise InvalidError(
+            f'"{name}": a bitstream sends plain numbers as {dtype}, which has no room for {ascii(value)[:100]}: to a compiler that '
+            f"reads 8 bytes reply {wide}(...), or an array of that dtype"
+        ) from None
+    except ValueError:  # rows of unequal length, which have no form here
+        return value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 PLUGIN = PipeHost

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge import plugins, tensor
+from shmbridge import _plugins, _tensor
+from shmbridge._fields import as_wanted, dtype_of, values_of
 from shmbridge._native import ffi, lib
-from shmbridge.errors import UnsupportedError, raise_status
-from shmbridge.runners import RunnerKind
-from shmbridge.serdes._core import as_wanted, dtype_of, values_of
+from shmbridge.errors import UnsupportedError
+from shmbridge.runners._base import RunnerKind
 
 _kept: list[Any] = []  # what C points to, for ever
 _open_runners: dict[Any, RunnerKind] = {}  # by the handle that C has; each keeps its handle alive
@@ -26,7 +26,7 @@ def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
         _open_runners[handle] = runner
         return int(lib.SHMB_OK)
     except BaseException as error:
-        return plugins.failed(sink, error, lib.SHMB_INVALID)
+        return _plugins.failed(sink, error, lib.SHMB_INVALID)
 
 
 def _evaluate(state: Any, features: Any, count: int, want: int, deadline: float, sink: Any) -> int:
@@ -35,10 +35,10 @@ def _evaluate(state: Any, features: Any, count: int, want: int, deadline: float,
         runner._sink = sink
         advice = runner.evaluate(values_of(features, count), dtype_of(want), deadline or None)
         for field in as_wanted(advice if isinstance(advice, Mapping) else {"advice": advice}, want):
-            tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
+            _tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
         return int(lib.SHMB_OK)
     except BaseException as error:
-        return plugins.failed(sink, error, lib.SHMB_MODEL)
+        return _plugins.failed(sink, error, lib.SHMB_MODEL)
     finally:
         runner._sink = None
 
@@ -47,7 +47,7 @@ def _close(state: Any) -> None:
     try:
         _open_runners.pop(state).close()
     except BaseException as error:
-        plugins.carry(error)
+        _plugins.carry(error)
 
 
 ffi.def_extern("shmb_python_open", error=lib.SHMB_INVALID)(_open)
@@ -61,7 +61,7 @@ def register(scheme: str, kind: Any) -> None:
         raise UnsupportedError(
             f"the plug-in {scheme!r}: expected a subclass of shmbridge.runners.RunnerKind, found {kind!r}"
         )
-    text, handle = plugins.c_text(scheme), ffi.new_handle(kind)
+    text, handle = _plugins.c_text(scheme), ffi.new_handle(kind)
     struct = ffi.new(
         "shmb_runner_kind *",
         (
@@ -74,12 +74,6 @@ def register(scheme: str, kind: Any) -> None:
         ),
     )
     status = lib.shmb_register_runner(struct)
-    if status:
-        why = (
-            "the core's registry is full"
-            if status == lib.SHMB_NO_MEMORY
-            else "its name is taken or empty"
-        )
-        raise_status(status, f'the runner of "{scheme}://" cannot be registered: {why}')
+    _plugins.check_registered(status, f'the runner of "{scheme}://"')
     _kept.append((text, handle, struct))
-    plugins.python_schemes.add(scheme)
+    _plugins.python_schemes.add(scheme)

@@ -1,5 +1,5 @@
 """Models on other machines: "grpc://HOST:PORT" asks the host that serves there; with role=server this compiler serves, and a
-trainer calls it (`Host("grpc://…?role=client")`). `shmbridge._grpc` has the other options."""
+trainer calls it (`Host("grpc://…?role=client")`). README.md has the other options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from shmbridge import _grpc
-from shmbridge._grpc import Method, Options
+from shmbridge._grpc import Method
+from shmbridge._grpc_options import Options, is_address, options_of
 from shmbridge.errors import (
     BY_STATUS,
     BusyError,
@@ -25,10 +26,13 @@ from shmbridge.errors import (
     InvalidError,
     NoHostError,
     ShmbridgeError,
+    undone_by,
 )
-from shmbridge.runners import RunnerKind
+from shmbridge.runners._base import RunnerKind
 
-ATTEMPT = 1.0  # seconds for a connection where the caller does not want to wait
+ATTEMPT = (
+    1.0  # seconds for a connection, and for a free channel, where the caller does not want to wait
+)
 BUSY = 0.25  # seconds that a host takes to say that all channels are taken, or less
 LOOK = 0.1  # seconds between looks whether a user's trainer is there
 Take = Callable[[Any, float | None], Any]  # RunnerKind.take
@@ -49,8 +53,8 @@ class Grpc(RunnerKind):
     """UNAVAILABLE is HostGoneError, for good: who wants another connection opens another runner, or has the retries of the URL."""
 
     def __init__(self, where: str, **options: str) -> None:
-        chosen, self._process = _grpc.options_of(options, "client"), os.getpid()
-        if not _grpc.is_address(where) or "," in where:
+        chosen, self._process = options_of(options, "client"), os.getpid()
+        if not is_address(where) or "," in where:
             raise InvalidError(f"grpc://{where}: expected grpc://HOST:PORT or grpc://unix:/PATH")
         kind = _Served if chosen.role == "server" else _User if chosen.service else _Stream
         self._link: Any = kind(where, chosen, self.connect_timeout, self.take)
@@ -82,11 +86,8 @@ class _Stream:
         self._address, self.method, self._take = address, Method("getAdvice", options), take
         self._channel = _grpc.channel(address, options)
         self._call: Any = None
-        try:
+        with undone_by(self.close):
             self._open(seconds)
-        except BaseException:
-            self.close()
-            raise
 
     def _open(self, seconds: float) -> None:
         """A stream whose other end is there. Waits so long also where all channels are taken."""
@@ -96,8 +97,8 @@ class _Stream:
                 return self._try(end - time.monotonic(), seconds > 0)
             except (BusyError, DeadlineError):
                 left = end - time.monotonic()
-                if seconds <= 0 or left < BUSY:
-                    time.sleep(max(0, left if seconds > 0 else 0))
+                if left < BUSY:
+                    time.sleep(max(0, left))
                     raise
 
     def _try(self, seconds: float, wait: bool) -> None:
@@ -169,11 +170,8 @@ class _User:
         self._address, self.method, self._take = address, Method("getAdvice", options), take
         self._channel = _grpc.channel(address, options)
         self._call = self._channel.unary_unary(self.method.path)
-        try:
+        with undone_by(self.close):
             _grpc.wait_ready(self._channel, address, seconds if seconds > 0 else ATTEMPT)
-        except BaseException:
-            self.close()
-            raise
 
     def ask(self, data: bytes, deadline: float | None) -> bytes:
         call, done = self._call.future(data, timeout=deadline), SimpleQueue[Any]()
@@ -214,14 +212,11 @@ class _Served:
         behavior = self._user_call if self.method.user else self._stream
         self._server = _grpc.Server(address, options, self.method, behavior)
         seconds = seconds if seconds > 0 else ATTEMPT
-        try:
+        with undone_by(self.close):
             if not self._came.wait(seconds):
                 raise NoHostError(
                     f"no trainer has called grpc://{self._server.address} within {seconds:.3g} s"
                 )
-        except BaseException:
-            self.close()
-            raise
 
     def ask(self, data: bytes, deadline: float | None) -> bytes:
         question = self._asked = _Question(data)
@@ -256,6 +251,7 @@ class _Served:
         self._questions.put(None)
 
     def _user_call(self, data: bytes, context: Any) -> bytes:
+        context.send_initial_metadata((_grpc.READY,))  # who is told of errors
         metadata = dict(context.invocation_metadata())
         status, owed = _grpc.status_in(metadata), self._owed
         self._owed = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
 import os
 import sys
@@ -18,20 +18,62 @@ from typing import Any
 import numpy as np
 
 from shmbridge.errors import DeadlineError, InvalidError
-from shmbridge.runners import RunnerKind
+from shmbridge.runners._base import RunnerKind
 
 Function = Callable[[Mapping[str, Any]], Any]
 
 
-def load(place: str, path: str | None = None) -> Function:
-    """The function that "module:function" names. path: a directory that is searched first from now on. InvalidError: why not."""
-    module, colon, name = place.partition(":")
-    if not (module and colon and name):
-        raise InvalidError(f"{place}: expected MODULE:FUNCTION, for one my_model:advise")
-    if path is not None and (path := os.path.abspath(path)) not in sys.path:
-        sys.path.insert(0, path)
+def split(place: str) -> tuple[str, str]:
+    """Module, or file, and function of "module:function" and "/folder/file.py:function". InvalidError: it is neither."""
+    module, _, name = place.rpartition(":")
+    if not (module and name):
+        raise InvalidError(
+            f"{place}: expected MODULE:FUNCTION, for one my_model:advise, or FILE:FUNCTION, for one /home/me/my_model.py:advise"
+        )
+    return module, name
+
+
+def _is_file(module: str) -> bool:
+    return os.sep in module or module.endswith(".py")
+
+
+def _search(folder: str) -> None:
+    """From now on Python looks for modules there first."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def _import_file(path: str) -> Any:
+    """The module in a file, imported once, under the file's name unless another module has that. What it imports may lie beside it."""
+    folder, name = os.path.split(path)
+    for known in (stem := name.removesuffix(".py"), path):
+        if getattr(sys.modules.get(known), "__file__", None) == path:
+            return sys.modules[known]
+    _search(folder)
+    spec = importlib.util.spec_from_file_location(path if stem in sys.modules else stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("expected a file whose name ends in .py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
-        found: Any = importlib.import_module(module)
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
+    return module
+
+
+def load(place: str, path: str | None = None) -> Function:
+    """The function that "module:function" or "/folder/file.py:function" names. path: a directory that is searched first from now on.
+    InvalidError: why not."""
+    module, name = split(place)
+    if path is not None:
+        _search(path := os.path.abspath(path))
+    try:
+        found: Any = (
+            _import_file(os.path.abspath(module))
+            if _is_file(module)
+            else importlib.import_module(module)
+        )
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:
@@ -45,7 +87,12 @@ def load(place: str, path: str | None = None) -> Function:
             where = (
                 ": say where it lies, with path=DIR"
                 if path is None
-                else f" in {path}, nor where Python looks"
+                else f" in {path}, nor where Python looks; "
+            )
+            where += (
+                ""
+                if path is None
+                else f"a file is found from everywhere, for one /home/me/{module}.py:{name}"
             )
         raise InvalidError(f"{place}: {type(error).__name__}: {error}{where}") from error
     if not callable(found):
@@ -101,14 +148,16 @@ class Worker:
 
 
 class PythonRunner(RunnerKind):
-    """python://MODULE:FUNCTION?path=DIR: FUNCTION(features) returns the advice, as for `shmbridge serve --python`. DIR is searched
+    """python://MODULE:FUNCTION?path=DIR, or python:///FOLDER/FILE.py:FUNCTION: FUNCTION(features) returns the advice, as for `shmbridge serve --python`. DIR is searched
     first; the current directory only if it is said so (path=.). Other options are keyword arguments, as text. A class is made
     with them, one object for each runner, and then called; its `close`, if it has one, ends it. Runners of several threads call
     at the same time. With a deadline, calls happen in a thread of the runner's own: Python cannot be stopped, so a call that is
     late or interrupted goes on, and the next waits for its end."""
 
     def __init__(self, where: str, path: str | None = None, **options: str) -> None:
-        found: Any = load(where.lstrip("/"), path)
+        found: Any = load(
+            where if _is_file(split(where)[0].lstrip("/")) else where.lstrip("/"), path
+        )
         try:
             if isinstance(found, type):
                 found = found(**options)

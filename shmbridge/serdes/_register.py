@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmbridge import plugins, tensor
+from shmbridge import _plugins, _tensor
+from shmbridge._fields import as_wanted, bytes_of, code_of, dtype_of, values_of
 from shmbridge._native import ffi, lib
-from shmbridge.errors import raise_status
-from shmbridge.serdes import SerDes
-from shmbridge.serdes._core import as_wanted, bytes_of, code_of, dtype_of, values_of
+from shmbridge.serdes._base import SerDes
 
 _kept: list[Any] = []  # what C points to, for ever
 
@@ -30,7 +29,7 @@ def _encode(context: Any, side: int, fields: Any, count: int, want: int, sink: A
             ffi.memmove(to, data, len(data))
         return int(lib.SHMB_OK)  # the sink knows if there was no memory
     except BaseException as error:
-        return plugins.failed(sink, error, lib.SHMB_INVALID)
+        return _plugins.failed(sink, error, lib.SHMB_INVALID)
 
 
 def _decode(context: Any, side: int, data: Any, size: int, want: int, sink: Any) -> int:
@@ -44,10 +43,10 @@ def _decode(context: Any, side: int, data: Any, size: int, want: int, sink: Any)
             fields = as_wanted(values, lib.SHMB_ANY)
             lib.shmb_sink_want(sink, code_of(wanted))
         for field in fields:
-            tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
+            _tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
         return int(lib.SHMB_OK)
     except BaseException as error:
-        return plugins.failed(sink, error, lib.SHMB_CORRUPT)
+        return _plugins.failed(sink, error, lib.SHMB_CORRUPT)
 
 
 ffi.def_extern("shmb_python_encode", error=lib.SHMB_INVALID)(_encode)
@@ -56,17 +55,11 @@ ffi.def_extern("shmb_python_decode", error=lib.SHMB_INVALID)(_decode)
 
 def register(name: str, serdes: SerDes) -> None:
     """Makes it known to the C core for the life of the process. Errors: InUseError, NoMemoryError (the core's registry is full)."""
-    text, handle = plugins.c_text(name), ffi.new_handle(serdes)
+    text, handle = _plugins.c_text(name), ffi.new_handle(serdes)
     struct = ffi.new(
         "shmb_serdes *",
         (ffi.sizeof("shmb_serdes"), text, handle, lib.shmb_python_encode, lib.shmb_python_decode),
     )
     status = lib.shmb_register_serdes(struct)
-    if status:
-        why = (
-            "the core's registry is full"
-            if status == lib.SHMB_NO_MEMORY
-            else "its name is taken or empty"
-        )
-        raise_status(status, f"the SerDes {name!r} cannot be registered: {why}")
+    _plugins.check_registered(status, f"the SerDes {name!r}")
     _kept.append((text, handle, struct))

@@ -13,7 +13,7 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from shmbridge import tensor
+from shmbridge import _dtype, _tensor
 from shmbridge._native import lib
 from shmbridge.errors import InexactError, InvalidError, MismatchError
 
@@ -136,7 +136,7 @@ def _check_alone(name: str, holder: Any, field: Any) -> None:
 def _put(name: str, holder: Any, leaf: Leaf, value: Any) -> None:
     if leaf.repeated and isinstance(value, (list, tuple)) and not value:
         return
-    made, field = _python_value(name, leaf, tensor.as_field(name, value)), leaf.field.name
+    made, field = _python_value(name, leaf, _tensor.as_field(name, value)), leaf.field.name
     try:
         if leaf.repeated:
             getattr(holder, field).extend(made)
@@ -146,7 +146,7 @@ def _put(name: str, holder: Any, leaf: Leaf, value: Any) -> None:
         raise InvalidError(f'"{name}": expected {leaf}: {error}') from error
 
 
-def _python_value(name: str, leaf: Leaf, field: tensor.Field) -> Any:
+def _python_value(name: str, leaf: Leaf, field: _tensor.Field) -> Any:
     """What protobuf takes: the value of one field, exactly."""
     fits, values = (
         field.kind == lib.SHMB_TENSOR and field.values.ndim == leaf.repeated,
@@ -163,10 +163,10 @@ def _python_value(name: str, leaf: Leaf, field: tensor.Field) -> Any:
         values.dtype.kind in CATEGORIES[dtype.kind]
         or (dtype.kind == "f" and values.dtype.name == "bfloat16")
     ):
-        exact = tensor.exactly(field, tensor.code_of(dtype, name))
+        exact = _tensor.exactly(field, _dtype.code_of(dtype, name))
         if exact is None:
             raise InexactError(
-                f'"{name}": {_some(values)} of dtype {values.dtype} is not exactly a {dtype}, which the message has: convert it, e.g. with numpy.{dtype}'
+                f'"{name}": {_some(values)} of dtype {values.dtype} is not exactly representable as {dtype}, which the message has: convert it, e.g. with numpy.{dtype}'
             )
         return exact.values.tolist()
     found = {
@@ -177,15 +177,15 @@ def _python_value(name: str, leaf: Leaf, field: tensor.Field) -> Any:
     raise MismatchError(f'"{name}": expected {leaf}, found {found}')
 
 
-def _some(values: tensor.Array) -> str:
+def _some(values: _tensor.Array) -> str:
     return str(values) if values.size < 10 else "a value"
 
 
-def _texts(name: str, field: tensor.Field) -> Any:
+def _texts(name: str, field: _tensor.Field) -> Any:
     try:
         if field.offsets is None:
             return field.values.tobytes().decode()
-        texts = tensor.texts_of(field.values, field.offsets)
+        texts = _tensor.texts_of(field.values, field.offsets)
         return [text.encode().decode() for text in texts]
     except UnicodeError as error:
         raise InvalidError(f'"{name}": protobuf takes text in UTF-8 alone: {error}') from error
@@ -194,7 +194,7 @@ def _texts(name: str, field: tensor.Field) -> Any:
 def _value(leaf: Leaf, value: Any) -> Any:
     dtype = DTYPES.get(leaf.field.cpp_type)
     if leaf.field.type == FieldDescriptor.TYPE_STRING:
-        return tensor.Texts(value) if leaf.repeated else value
+        return _tensor.Texts(value) if leaf.repeated else value
     if dtype is None:
         return np.frombuffer(value, np.uint8)
     return np.array(value, dtype)[()]

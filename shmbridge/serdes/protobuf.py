@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import tensor
+from shmbridge import _tensor
+from shmbridge._fields import code_of, dtype_of
 from shmbridge._native import lib
 from shmbridge.errors import (
     CorruptError,
@@ -29,9 +30,8 @@ except ImportError as error:
     raise UnsupportedError(
         f"serdes=protobuf needs the package protobuf: pip install shmbridge[protobuf] ({error})"
     ) from error
-from shmbridge.generated import bridge_pb2
-from shmbridge.serdes import SerDes
-from shmbridge.serdes._core import code_of, dtype_of
+from shmbridge._generated import bridge_pb2
+from shmbridge.serdes._base import SerDes
 from shmbridge.serdes._user_message import UserMessage
 
 schema: Any = bridge_pb2  # its classes are made at run time
@@ -48,7 +48,7 @@ def parse(kind: Any, data: bytes) -> Any:
 
 
 def _write(name: str, value: Any) -> Any:
-    field = tensor.as_field(name, value)
+    field = _tensor.as_field(name, value)
     out = schema.Field(name=name, dtype=field.code, kind=field.kind)
     data = field.values.tobytes()
     if field.kind == lib.SHMB_STRINGS and field.offsets is not None:
@@ -63,7 +63,7 @@ def _write(name: str, value: Any) -> Any:
     return out
 
 
-def _array(field: Any) -> tensor.Array:
+def _array(field: Any) -> _tensor.Array:
     """The values of a tensor or ragged list: a view of the field's bytes, once their number is the right one."""
     dims = tuple(field.dims)
     if len(dims) > lib.SHMB_MAX_RANK or min(dims, default=0) < 0:
@@ -71,6 +71,10 @@ def _array(field: Any) -> tensor.Array:
     dtype = dtype_of(field.dtype)
     if dtype is None:
         raise InvalidError("expected a dtype, found ANY")
+    if math.prod(size or 1 for size in dims) * dtype.itemsize > 1 << 40:
+        raise InvalidError(
+            f"expected dims that make 1 TiB at most, zeros counted as ones, found {dims}"
+        )
     if math.prod(dims) * dtype.itemsize != len(field.data):
         raise InvalidError(
             f"a {dtype} of dims {dims} takes {math.prod(dims) * dtype.itemsize} bytes, found {len(field.data)}"
@@ -99,11 +103,11 @@ def _read(field: Any) -> Any:
     if field.kind == lib.SHMB_RAGGED:
         if not field.dims:
             raise InvalidError("expected the dims of a ragged list, found none")
-        return tensor.Ragged(_array(field), np.array(field.offsets, np.int64))
+        return _tensor.Ragged(_array(field), np.array(field.offsets, np.int64))
     if field.dtype != lib.SHMB_UINT8:
         raise InvalidError(f"expected text of dtype {lib.SHMB_UINT8}, found {field.dtype}")
     texts = [field.data] if field.kind == lib.SHMB_STRING else field.strings
-    found = tensor.Texts(text.decode(errors="surrogateescape") for text in texts)
+    found = _tensor.Texts(text.decode(errors="surrogateescape") for text in texts)
     return found[0] if field.kind == lib.SHMB_STRING else found
 
 
@@ -170,7 +174,7 @@ def _decode(user: UserMessage | None, data: bytes) -> tuple[dict[str, Any], np.d
             raise CorruptError(f'"{field.name}" comes twice in a protobuf message')
         try:
             values[field.name] = _read(field)
-            tensor.as_field(field.name, values[field.name])  # its name, and a list's offsets
+            _tensor.as_field(field.name, values[field.name])  # its name, and a list's offsets
         except ValueError as error:
             raise CorruptError(f'"{field.name}" of a protobuf message: {error}') from error
     try:

@@ -15,9 +15,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "attach.h"
-#include "host.h"
-#include "wait.h"
+#include "host/host.h"
+#include "runner/slices.h"
+#include "segment/attach.h"
+#include "segment/inspect.h"
+#include "segment/names.h"
+#include "segment/peer.h"
+#include "segment/wait.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -71,7 +75,7 @@ static inline void bridge_open_session(struct bridge *b, const char *name, shmb_
     char path[NAME_ROOM];
     snprintf(b->name, sizeof b->name, "%s-%d", name, (int)getpid());
     b->plan = plan;
-    session_text(session, b->session);
+    shmb_session_text(session, b->session);
     for (int i = -1; i < (int)plan.channels; i++) {
         shmb_semaphore_name(b->session, i, path);
         sem_t *bell = sem_open(path, O_CREAT | O_EXCL, 0600, 0);
@@ -90,8 +94,8 @@ static inline void bridge_open_session(struct bridge *b, const char *name, shmb_
     shmb_segment_name(b->name, NULL, path);
     snprintf(to, sizeof to, "/dev/shm%s", path);
 #ifdef THREAD_SANITIZER
-    pthread_mutex_lock(
-        &mappings_mutex); /* it does not know that rename orders what came before it */
+    /* it does not know that rename orders what came before it */
+    pthread_mutex_lock(&mappings_mutex);
     pthread_mutex_unlock(&mappings_mutex);
 #endif
     CHECK(rename(from, to) == 0);
@@ -134,8 +138,8 @@ static inline void bridge_echo(struct bridge *b, int64_t key) {
     shmb_host_reply_send(b->host, key, false);
 }
 
-/* Serves until closed: advice = the first feature's first element plus one, whatever its dtype; all of it when the
- * first feature is called "echo". */
+/* Serves until closed: advice = the first feature's first element plus one, whatever its dtype; all
+ * of it when the first feature is called "echo". */
 static inline void bridge_answer(struct bridge *b, int64_t key) {
     const shmb_message *m = shmb_host_message(b->host, key);
     const shmb_tensor *t = m && m->count ? &m->tensors[0] : NULL;
@@ -252,20 +256,26 @@ static inline bool bridge_clean(const char *name) {
     return true;
 }
 
-/* Forks a host that serves until it is killed; its bridge's name goes to name[64]. */
+/* Forks a host that serves until it is killed, and waits until it stands; its bridge's name goes to
+ * name[64]. */
 static inline pid_t host_process(const char *prefix, char *name, void (*serve)(struct bridge *)) {
+    int stands[2];
+    char byte = 0;
+    CHECK(pipe(stands) == 0);
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
         struct bridge b;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         bridge_open(&b, prefix, small_plan, SHMB_WAIT_DEFAULT);
+        CHECK(write(stands[1], &byte, 1) == 1 && close(stands[0]) == 0 && close(stands[1]) == 0);
         if (serve) serve(&b);
         else bridge_serve(&b);
         bridge_close(&b);
         _exit(0);
     }
     snprintf(name, 64, "%s-%d", prefix, (int)pid);
+    CHECK(close(stands[1]) == 0 && read(stands[0], &byte, 1) == 1 && close(stands[0]) == 0);
     return pid;
 }
 

@@ -1,5 +1,5 @@
-/* A host in a thread for the C++ tests, behind a C interface: bridge.h itself is C11. It replies with the request's own
- * features, except that the first one's name may ask for something else:
+/* A host in a thread for the C++ tests, behind a C interface: bridge.h itself is C11. It replies
+ * with the request's own features, except that the first one's name may ask for something else:
  *   "number"  an int64, given as one number in whatever dtype the runner wants
  *   "fail"    a string, as the model's error
  *   "slow"    no reply within the test's patience */

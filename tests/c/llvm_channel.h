@@ -1,5 +1,6 @@
-/* A compiler as LLVM's interactive channel knows it, by plain calls of the C library: it asks for priorities. The host
- * is bridge.h's: its advice is li_size + 1, the default is li_size. Link with the preloaded library. */
+/* A compiler as LLVM's interactive channel knows it, by plain calls of the C library: it asks for
+ * priorities. The host is bridge.h's: its advice is li_size + 1, the default is li_size. Link with
+ * the preloaded library. */
 #ifndef LLVM_CHANNEL_H
 #define LLVM_CHANNEL_H
 
@@ -61,7 +62,8 @@ static inline void llvm_close(const struct llvm_channel *c) {
     CHECK(close(c->in) == 0 && close(c->out) == 0);
 }
 
-/* A host of its own for this process, served by `serve` or as ever, that the next channels find; options: "" or "&…". */
+/* A host of its own for this process, served by `serve` or as ever, that the next channels find;
+ * options: "" or "&…". */
 static inline pid_t llvm_host(char *name, void (*serve)(struct bridge *), const char *options) {
     char url[256];
     pid_t host = host_process("preload", name, serve);

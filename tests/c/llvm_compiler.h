@@ -1,4 +1,5 @@
-/* What an LLVM compiler writes to its interactive channel, and a policy in this process, for the tests of llvm.c. */
+/* What an LLVM compiler writes to its interactive channel, and a policy in this process, for the
+ * tests of llvm.c. */
 #ifndef LLVM_COMPILER_H
 #define LLVM_COMPILER_H
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "protocol.h"
+#include "pipe/protocol.h"
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
@@ -21,9 +22,10 @@
     "{\"features\":[{\"name\":\"callee_users\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"    \
     "{\"name\":\"inlining_default\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"              \
     "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n"
-#define EVICTION_HEADER                                                                            \
+#define EVICTION_HEADER EVICTION_HEADER_OF("33")
+#define EVICTION_HEADER_OF(ranges)                                                                 \
     "{\"features\":[{\"name\":\"progress\",\"type\":\"float\",\"port\":0,\"shape\":[1]},"          \
-    "{\"name\":\"mask\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1,33]}],"                       \
+    "{\"name\":\"mask\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1," ranges "]}],"               \
     "\"advice\":{\"name\":\"index_to_evict\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n"
 #define PRIORITY_HEADER                                                                            \
     "{\"features\":[{\"name\":\"li_size\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"         \
@@ -103,31 +105,32 @@ static inline struct compiler compiler_start(const char *fallback) {
     struct compiler c = {0};
     CHECK(shmb_register_runner(&kind) == SHMB_OK);
     CHECK(shmb_open("policy://", NULL, &c.runner) == SHMB_OK);
-    CHECK((c.state = llvm_new(fallback, &c.error)));
+    CHECK((c.state = shmb_llvm_new(fallback, &c.error)));
     return c;
 }
 
 static inline void compiler_stop(struct compiler *c) {
     shmb_close(c->runner);
-    llvm_protocol.free(c->state);
-    bytes_free(&c->answer);
+    shmb_llvm_protocol.free(c->state);
+    shmb_bytes_free(&c->answer);
 }
 
-/* What comes of these bytes, given in pieces of `piece`: the last MORE or failure; every question is asked and answered. */
+/* What comes of these bytes, given in pieces of `piece`: the last MORE or failure; every question
+ * is asked and answered. */
 static inline int compiler_says(struct compiler *c, const void *bytes, size_t size, size_t piece) {
     const uint8_t *at = bytes, *end = at + size;
     int got = MORE;
     while (at < end && (got == MORE || got == ASK || got == GIVEN)) {
         size_t used, n = (size_t)(end - at) < piece ? (size_t)(end - at) : piece;
         shmb_dtype want = SHMB_ANY;
-        got = llvm_protocol.feed(c->state, at, n, &used, c->runner, &want, &c->error);
+        got = shmb_llvm_protocol.feed(c->state, at, n, &used, c->runner, &want, &c->error);
         CHECK(used <= n && (got != MORE || used == n));
         at += used;
         if (got == ASK)
-            CHECK(llvm_protocol.answer(c->state, c->runner, shmb_evaluate_as(c->runner, want),
-                                       &c->answer) == SHMB_OK);
+            CHECK(shmb_llvm_protocol.answer(c->state, c->runner, shmb_evaluate_as(c->runner, want),
+                                            &c->answer) == SHMB_OK);
         if (got == GIVEN)
-            CHECK(llvm_protocol.answer(c->state, NULL, SHMB_DROPPED, &c->answer) == SHMB_OK);
+            CHECK(shmb_llvm_protocol.answer(c->state, NULL, SHMB_DROPPED, &c->answer) == SHMB_OK);
     }
     return got;
 }
@@ -156,14 +159,21 @@ static inline int64_t compiler_inlines(struct compiler *c, int64_t users, int64_
     return answer_i64(c);
 }
 
-/* allowed: bit i for mask[i]. */
-static inline int64_t compiler_evicts(struct compiler *c, uint64_t allowed) {
-    unsigned char tensors[sizeof(float) + 33 * sizeof(int64_t)] = {0};
-    for (int i = 0; i < 33; i++)
+/* Of so many live ranges; allowed: bit i for mask[i]. */
+static inline int64_t compiler_evicts_of(struct compiler *c, int ranges, uint64_t allowed) {
+    size_t size = sizeof(float) + (size_t)ranges * sizeof(int64_t);
+    unsigned char *tensors = calloc(1, size);
+    CHECK(tensors);
+    for (int i = 0; i < ranges && i < 64; i++)
         memcpy(tensors + sizeof(float) + (size_t)i * sizeof(int64_t), &(int64_t){allowed >> i & 1},
                sizeof(int64_t));
-    compiler_observes(c, tensors, sizeof tensors);
+    compiler_observes(c, tensors, size);
+    free(tensors);
     return answer_i64(c);
+}
+
+static inline int64_t compiler_evicts(struct compiler *c, uint64_t allowed) {
+    return compiler_evicts_of(c, 33, allowed);
 }
 
 static inline float compiler_ranks(struct compiler *c, int64_t li_size) {
@@ -177,9 +187,9 @@ static inline float compiler_ranks(struct compiler *c, int64_t li_size) {
     return value;
 }
 
-static inline shmb_line_info compiler_info(const struct compiler *c) {
-    shmb_line_info info = {0};
-    llvm_protocol.info(c->state, &info);
+static inline shmb_conversation_info compiler_info(const struct compiler *c) {
+    shmb_conversation_info info = {0};
+    shmb_llvm_protocol.info(c->state, &info);
     return info;
 }
 

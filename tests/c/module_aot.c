@@ -1,10 +1,10 @@
-/* A model for test_aot.c. $AOT_CASE says what is wrong with it. run: the sum of x and of the weights' file's length, and x doubled, which
- * is as long as x is. */
+/* A model for test_aot.c. $AOT_CASE says what is wrong with it. run: the sum of x and of the
+ * weights' file's length, and x doubled, which is as long as x is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shmbridge.h"
+#include "shmbridge/model.h"
 
 struct state {
     float extra;

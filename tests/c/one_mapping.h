@@ -1,6 +1,6 @@
-/* Under ThreadSanitizer host and runner share one mapping of the segment: it sees who orders whom by addresses, so two
- * mappings of the same bytes would hide every race and invent others. Replaces the two files of the library that map by
- * copies of its own. */
+/* Under ThreadSanitizer host and runner share one mapping of the segment: it sees who orders whom
+ * by addresses, so two mappings of the same bytes would hide every race and invent others. Replaces
+ * the two files of the library that map by copies of its own. */
 #ifndef ONE_MAPPING_H
 #define ONE_MAPPING_H
 
@@ -52,8 +52,8 @@ static inline int unmap_once(void *base, size_t size) {
 
 #define mmap map_once
 #define munmap unmap_once
-#include "attach.c"
-#include "inspect.c"
+#include "segment/attach.c"
+#include "segment/inspect.c"
 #undef mmap
 #undef munmap
 

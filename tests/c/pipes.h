@@ -1,5 +1,5 @@
-/* Named pipes for the tests: a pair below a directory of its own, a host that does as the test says, and a relay whose
- * bridge is served in the same thread. */
+/* Named pipes for the tests: a pair below a directory of its own, a host that does as the test
+ * says, and compilers' conversations whose bridge is served in the same thread. */
 #ifndef PIPES_H
 #define PIPES_H
 
@@ -8,7 +8,8 @@
 #include <sys/file.h>
 
 #include "bridge.h"
-#include "frame.h"
+#include "pipe/foreign.h"
+#include "pipe/frame.h"
 
 enum { PATIENCE_MS = 5000 };
 
@@ -108,9 +109,9 @@ static inline void pipes_start(shmb_runner *r, const char *text) {
 /* What evaluate returns, within the test's patience. */
 static inline shmb_status pipes_result(shmb_runner *r) {
     int status = -1;
-    for (int64_t until = clock_ns() + (int64_t)PATIENCE_MS * 1000000; status == -1;) {
+    for (int64_t until = shmb_clock_ns() + (int64_t)PATIENCE_MS * 1000000; status == -1;) {
         status = shmb_runner_continue(r);
-        CHECK(clock_ns() < until);
+        CHECK(shmb_clock_ns() < until);
     }
     return (shmb_status)status;
 }
@@ -121,35 +122,35 @@ static inline void pipes_expect(shmb_runner *r, const char *text) {
     CHECK(t.size == (int64_t)strlen(text) && memcmp(t.data, text, strlen(text)) == 0);
 }
 
-/* ---- A relay in this thread ---- */
+/* ---- Compilers of a host in this thread ---- */
 
-struct relayed {
+struct compilers {
     struct bridge bridge;
     struct pipes pipes;
-    shmb_relay *relay;
+    shmb_foreign *foreign;
 };
 
-static inline void relayed_open(struct relayed *s, const char *name) {
+static inline void compilers_open(struct compilers *s, const char *name) {
     bridge_open(&s->bridge, name, small_plan, SHMB_WAIT_BLOCK);
     pipes_make(&s->pipes, "");
-    CHECK((s->relay = shmb_relay_new()));
-    shmb_status status = shmb_relay_add(s->relay, s->pipes.path, "frames", "bytes", 1 << 20,
-                                        bridge_connect(&s->bridge, "wait=block"));
-    if (status) fprintf(stderr, "%s\n", shmb_relay_error(s->relay));
+    CHECK((s->foreign = shmb_foreign_new()));
+    shmb_status status = shmb_foreign_add(s->foreign, s->pipes.path, "frames", "bytes", 1 << 20,
+                                          bridge_connect(&s->bridge, "wait=block"));
+    if (status) fprintf(stderr, "%s\n", shmb_foreign_error(s->foreign));
     CHECK(!status);
 }
 
-static inline void relayed_close(struct relayed *s) {
-    shmb_relay_free(s->relay);
+static inline void compilers_close(struct compilers *s) {
+    shmb_foreign_free(s->foreign);
     bridge_close(&s->bridge);
     pipes_remove(&s->pipes);
 }
 
 /* The next question's key; -1 when none comes within so long. */
-static inline int64_t relayed_receive(struct relayed *s, int milliseconds) {
-    for (int64_t until = clock_ns() + (int64_t)milliseconds * 1000000, left;
-         (left = until - clock_ns()) > 0;) {
-        int64_t key = shmb_relay_receive(s->relay, s->bridge.host, left);
+static inline int64_t compilers_receive(struct compilers *s, int milliseconds) {
+    for (int64_t until = shmb_clock_ns() + (int64_t)milliseconds * 1000000, left;
+         (left = until - shmb_clock_ns()) > 0;) {
+        int64_t key = shmb_foreign_receive(s->foreign, s->bridge.host, left);
         if (key >= 0) return key;
         CHECK(key == -SHMB_TIMEOUT || key == -SHMB_INTERRUPTED);
     }
@@ -157,7 +158,7 @@ static inline int64_t relayed_receive(struct relayed *s, int milliseconds) {
 }
 
 /* Answers a question with its own bytes and one more. */
-static inline void relayed_answer(struct relayed *s, int64_t key) {
+static inline void compilers_answer(struct compilers *s, int64_t key) {
     const shmb_message *m = shmb_host_message(s->bridge.host, key);
     CHECK(m && m->count == 1 && m->tensors[0].dtype == SHMB_UINT8);
     int64_t size = m->tensors[0].size + 1;
@@ -167,14 +168,14 @@ static inline void relayed_answer(struct relayed *s, int64_t key) {
     memcpy(to, m->tensors[0].data, (size_t)size - 1);
     to[size - 1] = '!';
     CHECK(shmb_host_reply_send(s->bridge.host, key, false) == SHMB_OK);
-    shmb_relay_flush(s->relay);
+    shmb_foreign_flush(s->foreign);
 }
 
 /* The host's turn, then what the runner has. */
-static inline shmb_status relayed_turn(struct relayed *s, shmb_runner *r) {
-    int64_t key = relayed_receive(s, PATIENCE_MS);
+static inline shmb_status compilers_turn(struct compilers *s, shmb_runner *r) {
+    int64_t key = compilers_receive(s, PATIENCE_MS);
     CHECK(key >= 0);
-    relayed_answer(s, key);
+    compilers_answer(s, key);
     return pipes_result(r);
 }
 

@@ -5,7 +5,8 @@
 #include <math.h>
 
 #include "bridge.h"
-#include "message.h"
+#include "message/message.h"
+#include "serdes/codec.h"
 
 #define CHECK_CODEC(c, call, expected)                                                             \
     do {                                                                                           \

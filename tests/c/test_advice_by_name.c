@@ -1,4 +1,5 @@
-/* Advice of several fields is read by name or index; what is not there is a MISMATCH that lists what is. */
+/* Advice of several fields is read by name or index; what is not there is a MISMATCH that lists
+ * what is. */
 #include "bridge.h"
 
 int main(void) {

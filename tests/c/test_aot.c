@@ -1,4 +1,5 @@
-/* aot:// loads a library, checks what it declares, and asks it; every fault of the library is an error that says what was expected. */
+/* aot:// loads a library, checks what it declares, and asks it; every fault of the library is an
+ * error that says what was expected. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -43,6 +44,15 @@ static void *many(void *context) {
 int main(void) {
     shmb_runner *r;
     assert(shmb_open("aot://" MODULE "?weights=12345", NULL, &r) == SHMB_OK);
+    shmb_port p;
+    assert(shmb_expected_count(r, NULL) == 1 && shmb_expected_at(r, NULL, 0, &p) == SHMB_OK);
+    assert(strcmp(p.name, "x") == 0 && p.dtype == SHMB_FLOAT32 && p.rank == 1 && p.dims[0] == -1);
+    assert(shmb_expected_at(r, NULL, 1, &p) == SHMB_INVALID &&
+           strstr(shmb_error_message(r), "the model expects 1"));
+    assert(shmb_expected_at(r, NULL, -1, &p) == SHMB_INVALID &&
+           shmb_expected_count(r, "nobody") == -1);
+    assert(shmb_expected_count(NULL, NULL) == -1 &&
+           shmb_expected_at(NULL, NULL, 0, &p) == SHMB_NO_MEMORY);
     for (int64_t n = 1; n < 300; n += 37) ask(r, n, 5);
     ask(r, 3, 5);
     *shmb_feature_f32(r, "x", 1) = -1; /* the model's own error, after which it goes on */

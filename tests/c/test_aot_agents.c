@@ -1,4 +1,5 @@
-/* Several models behind one runner: a question that no agent takes leaves nothing behind for the next one of the same layout. */
+/* Several models behind one runner: a question that no agent takes leaves nothing behind for the
+ * next one of the same layout. */
 #include <assert.h>
 #include <string.h>
 
@@ -24,6 +25,12 @@ static shmb_status ask(shmb_runner *r, const char *agent, int before, int64_t n)
 int main(void) {
     shmb_runner *r;
     assert(shmb_open("aot://?agent.one=" MODULE "&agent.two=" MODULE, NULL, &r) == SHMB_OK);
+    shmb_port p;
+    assert(shmb_expected_count(r, NULL) == -1 && shmb_expected_count(r, "two") == 1 &&
+           shmb_expected_count(r, "three") == -1);
+    assert(shmb_expected_at(r, "two", 0, &p) == SHMB_OK && strcmp(p.name, "x") == 0);
+    assert(shmb_expected_at(r, "three", 0, &p) == SHMB_INVALID &&
+           strstr(shmb_error_message(r), "agent three"));
     for (int round = 0; round < 3; round++) {
         for (int before = 2; before >= 0; before--) {
             assert(ask(r, "one", before, 3) == SHMB_OK && ask(r, "two", before, 3) == SHMB_OK);
@@ -32,8 +39,8 @@ int main(void) {
                    strstr(shmb_error_message(r), "one, two"));
             assert(ask(r, "one", other, 3) == SHMB_OK); /* found at other places */
             assert(ask(r, "who", other, 30) == SHMB_MISMATCH);
-            assert(ask(r, "one", other, 30) == SHMB_OK &&
-                   ask(r, "two", other, 30) == SHMB_OK); /* of other sizes */
+            /* of other sizes */
+            assert(ask(r, "one", other, 30) == SHMB_OK && ask(r, "two", other, 30) == SHMB_OK);
         }
     }
     shmb_close(r);

@@ -1,5 +1,5 @@
-/* What is no segment of ours is refused at attach with its own error: garbage, short, another version, mode or owner.
- */
+/* What is no segment of ours is refused at attach with its own error: garbage, short, another
+ * version, mode or owner. */
 #include "bridge.h"
 
 static char name[64], path[NAME_ROOM];
@@ -40,7 +40,7 @@ int main(void) {
     struct superblock good;
     struct geometry g = {
         .channels = 2, .slots = 2, .meta_bytes = {256, 256}, .body_bytes = {4096, 4096}};
-    CHECK(segment_plan(&g, &good) && good.size <= sizeof whole);
+    CHECK(shmb_segment_plan(&g, &good) && good.size <= sizeof whole);
     snprintf(name, sizeof name, "refused-%d", (int)getpid());
     shmb_segment_name(name, NULL, path);
 
@@ -57,7 +57,7 @@ int main(void) {
     expect(make(whole, good.size, 0644), SHMB_PERMISSION, "mode 644");
     expect(make(whole, good.size, 0660), SHMB_PERMISSION, "mode 660");
     expect(make(whole, good.size, 0600), SHMB_NO_HOST, "died"); /* right, but nobody's */
-    EXPECT_BLOCK(version, 2, SHMB_INCOMPATIBLE, "version 2");
+    EXPECT_BLOCK(version, 1, SHMB_INCOMPATIBLE, "version 1");
     EXPECT_BLOCK(features, 4, SHMB_INCOMPATIBLE, "features 4");
     EXPECT_BLOCK(channels, 0, SHMB_CORRUPT, "contradict");
     EXPECT_BLOCK(channels, 257, SHMB_CORRUPT, "contradict");

@@ -1,4 +1,4 @@
-/* A runner more than there are channels waits until its connect deadline, then says BUSY; one that leaves makes room.
+/* A runner more than there are channels waits a moment, then says BUSY; one that leaves makes room.
  */
 #include "bridge.h"
 
@@ -16,13 +16,8 @@ int main(void) {
     server_run(&s);
     shmb_runner *r[17];
     for (int i = 0; i < 16; i++) CHECK_STATUS(r[i], shmb_open(s.bridge.name, NULL, &r[i]), SHMB_OK);
-    char url[100];
-    snprintf(url, sizeof url, "shm://%s?connect_timeout=50ms", s.bridge.name);
-    CHECK_STATUS(r[16], shmb_open(url, NULL, &r[16]), SHMB_BUSY);
+    CHECK_STATUS(r[16], shmb_open(s.bridge.name, NULL, &r[16]), SHMB_BUSY);
     CHECK(strstr(shmb_error_message(r[16]), "16 channels"));
-    shmb_close(r[16]);
-    snprintf(url, sizeof url, "shm://%s?connect_timeout=0", s.bridge.name);
-    CHECK_STATUS(r[16], shmb_open(url, NULL, &r[16]), SHMB_BUSY);
     shmb_close(r[16]);
 
     pthread_t thread;

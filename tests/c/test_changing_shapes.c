@@ -10,8 +10,8 @@ int main(void) {
     struct segment s;
     struct error e = {0};
     int fd = shm_open(path, O_RDWR, 0);
-    CHECK(segment_read(fd, b.name, &s, &e));
-    const struct descriptor *ring = segment_lane(&s, 0, REQUEST).ring;
+    CHECK(shmb_segment_read(fd, b.name, &s, &e));
+    const struct descriptor *ring = shmb_segment_lane(&s, 0, REQUEST).ring;
     const int64_t shapes[][2] = {{3, 4}, {3, 4}, {4, 3}, {0, 7}, {1, 1}, {1, 1}, {40, 50}, {3, 4}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const int64_t *dims = shapes[i], size = dims[0] * dims[1];
@@ -26,7 +26,7 @@ int main(void) {
         int flags = i == 0 ? NEW : memcmp(dims, shapes[i - 1], sizeof *shapes) != 0 ? DIMS : 0;
         CHECK(ring[i & 1].flags == flags);
     }
-    segment_detach(&s);
+    shmb_segment_detach(&s);
     shmb_close(r);
     bridge_close(&b);
     return 0;

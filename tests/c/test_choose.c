@@ -1,7 +1,9 @@
-/* Actions out of advice: argmax and samples of every dtype, the same numbers for the same seed, and what is no distribution. */
+/* Actions out of advice: argmax and samples of every dtype, the same numbers for the same seed, and
+ * what is no distribution. */
 #include <math.h>
 
 #include "bridge.h"
+#include "shmbridge/environment.h"
 
 static shmb_tensor vector(shmb_dtype dtype, int64_t n, const void *data, int64_t *dims) {
     *dims = n;
@@ -42,8 +44,8 @@ int main(void) {
     for (int i = 0; i < 100; i++)
         CHECK(chosen(SHMB_FLOAT64, 5, logits, SHMB_SAMPLE_LOGITS, &random) ==
               chosen(SHMB_FLOAT64, 5, logits, SHMB_SAMPLE_LOGITS, &same));
-    CHECK(shmb_random(&zero) * 0x1p53 ==
-          (double)(0xe220a8397b1dcdaf >> 11)); /* SplitMix64's first of seed 0 */
+    /* SplitMix64's first of seed 0 */
+    CHECK(shmb_random(&zero) * 0x1p53 == (double)(0xe220a8397b1dcdaf >> 11));
     int64_t seen[3] = {0};
     for (int i = 0; i < 4000; i++)
         seen[chosen(SHMB_FLOAT32, 3, (float[]){1, 0, 3}, SHMB_SAMPLE_PROBABILITIES, &random)]++;
@@ -54,8 +56,8 @@ int main(void) {
                     SHMB_SAMPLE_LOGITS, &random)]++;
     CHECK(seen[0] > 900 && seen[0] < 1100 && !seen[1]);
 
-    CHECK(chosen(SHMB_INT32, 1, &(int32_t){-5}, SHMB_SAMPLE_LOGITS, &random) ==
-          -5); /* an action already */
+    /* an action already */
+    CHECK(chosen(SHMB_INT32, 1, &(int32_t){-5}, SHMB_SAMPLE_LOGITS, &random) == -5);
     CHECK(chosen(SHMB_FLOAT32, 1, &(float){7}, SHMB_ARGMAX, NULL) == 0);
     refused(SHMB_UINT64, 1, &(uint64_t){UINT64_MAX}, SHMB_ARGMAX, SHMB_MODEL);
     refused(SHMB_FLOAT32, 0, NULL, SHMB_ARGMAX, SHMB_MISMATCH);

@@ -1,10 +1,12 @@
-/* A number becomes another dtype exactly or not at all: every float16 and bfloat16, and every integer type's edges. */
+/* A number becomes another dtype exactly or not at all: every float16 and bfloat16, and every
+ * integer type's edges. */
 #include <float.h>
 #include <math.h>
 
 #include "bridge.h"
+#include "message/convert.h"
 
-static double half_value(uint32_t bits) {
+static double half_meaning(uint32_t bits) {
     int exponent = bits >> 10 & 31, fraction = bits & 1023;
     double v = exponent == 31 ? (fraction ? NAN : INFINITY)
                : exponent     ? ldexp(1024 + fraction, exponent - 25)
@@ -12,7 +14,7 @@ static double half_value(uint32_t bits) {
     return bits & 0x8000 ? -v : v;
 }
 
-static double bfloat_value(uint32_t bits) {
+static double bfloat_meaning(uint32_t bits) {
     int exponent = bits >> 7 & 255, fraction = bits & 127;
     double v = exponent == 255 ? (fraction ? NAN : INFINITY)
                : exponent      ? ldexp(128 + fraction, exponent - 134)
@@ -28,7 +30,8 @@ static void all_of(shmb_dtype dtype, double (*value)(uint32_t)) {
         if (isnan(v)) CHECK(isnan(value(out)));
         else CHECK(out == bits);
         if (!isfinite(v)) continue;
-        /* Its neighbours among doubles, and the middle between it and the next, are not of that dtype. */
+        /* Its neighbours among doubles, and the middle between it and the next, are not of that
+         * dtype. */
         CHECK(!shmb_convert_f64(nextafter(v, INFINITY), dtype, &out) &&
               !shmb_convert_f64(nextafter(v, -INFINITY), dtype, &out));
         double next = value(bits + 1);
@@ -84,8 +87,8 @@ static void integers_as_floats(void) {
 
 int main(void) {
     uint64_t out;
-    all_of(SHMB_FLOAT16, half_value);
-    all_of(SHMB_BFLOAT16, bfloat_value);
+    all_of(SHMB_FLOAT16, half_meaning);
+    all_of(SHMB_BFLOAT16, bfloat_meaning);
     integers(SHMB_BOOL, 0, 1);
     integers(SHMB_INT8, -128, 127);
     integers(SHMB_INT16, -32768, 32767);

@@ -1,6 +1,8 @@
-/* Environments and agents as classes: overridden, several, errors, and exceptions where there are some. */
+/* Environments and agents as classes: overridden, several, errors, and exceptions where there are
+ * some. */
 #include <cassert>
 
+#include "shmbridge/plugin.h"
 #include "shmbridge_rl.hpp"
 
 using namespace shmbridge;

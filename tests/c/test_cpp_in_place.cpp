@@ -1,4 +1,5 @@
-/* Features are written, and advice is read, where they lie in shared memory: without copies and without allocations. */
+/* Features are written, and advice is read, where they lie in shared memory: without copies and
+ * without allocations. */
 #include <algorithm>
 #include <cassert>
 #include <cstdlib>

@@ -1,4 +1,5 @@
-/* Whatever populate takes comes back through the host as it was, and evaluate gives it as each type that fits. */
+/* Whatever populate takes comes back through the host as it was, and evaluate gives it as each type
+ * that fits. */
 #include <cassert>
 #include <cstdio>
 #include <limits>
@@ -118,6 +119,10 @@ static void several(Runner &r) {
                .evaluate());
     assert(*r.advice<int>("n") == 5 && *r.advice<std::string>(name) == "five" &&
            *r.advice<bool>("more"));
+    /* converted, exactly */
+    assert(*r.advice<double>("n") == 5 && *r.advice<uint8_t>("n") == 5 &&
+           *r.advice<int64_t>("more") == 1);
+    assert(r.advice<bool>("n").status() == SHMB_INEXACT);
     auto x = r.advice<span<const double>>("x");
     assert(x && x->size() == 2 && (*x)[1] == 1.5);
     assert(r.advice<int>(nullptr).status() == SHMB_MISMATCH); /* there are four */

@@ -1,6 +1,7 @@
-/* A runner with a default advice goes on where nobody advises: it opens without a host, gives the number in the wanted dtype, counts,
- * says so once; the caller's own faults stay. */
+/* A runner with a default advice goes on where nobody advises: it opens without a host, gives the
+ * number in the wanted dtype, counts, says so once; the caller's own faults stay. */
 #include "bridge.h"
+#include "shmbridge/plugin.h"
 
 static int said, errors; /* a pipe's end: what the library writes to stderr; that stderr was */
 
@@ -21,7 +22,7 @@ static void tell(void) {
 
 static shmb_runner *with_default(const char *url, const char *advice, shmb_status expected) {
     shmb_runner *r;
-    shmb_options o = {.size = sizeof o, .connect_timeout = -1, .default_advice = advice};
+    shmb_options o = {.size = sizeof o, .default_advice = advice};
     CHECK_STATUS(r, shmb_open(url, &o, &r), expected);
     return r;
 }
@@ -146,8 +147,8 @@ static shmb_status next;
 static shmb_status open_any(void *context, const char *where, const shmb_options *options,
                             void **state, shmb_sink *failure) {
     (void)context, (void)state;
-    CHECK(options->retries == 0 && options->backoff == 0 &&
-          !options->default_advice); /* the library's own business */
+    /* the library's own business */
+    CHECK(options->retries == 0 && options->backoff == 0 && !options->default_advice);
     return *where ? shmb_sink_fail(failure, next, "did not open") : SHMB_OK;
 }
 
@@ -188,7 +189,8 @@ static void statuses(void) {
     hear();
 }
 
-/* A host that answers, fails, is slow, and goes: said once, and its own advice is taken again whenever there is some. */
+/* A host that answers, fails, is slow, and goes: said once, and its own advice is taken again
+ * whenever there is some. */
 static void with_a_host(void) {
     struct bridge b;
     int64_t advice = 0;

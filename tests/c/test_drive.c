@@ -1,7 +1,10 @@
-/* Episodes through C callbacks: who is asked with what, who hears of rewards and the end, and every way to end. */
+/* Episodes through C callbacks: who is asked with what, who hears of rewards and the end, and every
+ * way to end. */
 #include <stdarg.h>
 
 #include "bridge.h"
+#include "shmbridge/environment.h"
+#include "shmbridge/plugin.h"
 
 /* ---- A runner that answers as its URL says, and keeps what it was asked ---- */
 
@@ -103,6 +106,26 @@ static shmb_status step(void *context, shmb_episode *e, const shmb_action *actio
     return SHMB_OK;
 }
 
+static shmb_status fail_reset(void *context, shmb_episode *e) {
+    (void)context, (void)e;
+    return SHMB_BUSY;
+}
+
+/* An episode within another, which fails in its own way. */
+static shmb_status nested(void *context, shmb_episode *e, shmb_status status, const char *why,
+                          shmb_action *action) {
+    (void)context, (void)e, (void)action;
+    shmb_environment inner = {.size = sizeof inner, .reset = fail_reset, .step = step};
+    shmb_runner *r;
+    CHECK_STATUS(r, shmb_open("policy://", NULL, &r), SHMB_OK);
+    shmb_agent agent = {.size = sizeof agent, .runner = r};
+    const char *its;
+    CHECK(shmb_drive(&inner, (shmb_agent *[]){&agent}, 1, 0, &its) == SHMB_BUSY &&
+          strstr(its, "reset failed") && strcmp(why, "no idea") == 0);
+    shmb_close(r);
+    return status;
+}
+
 static shmb_status on_error(void *context, shmb_episode *e, shmb_status status, const char *why,
                             shmb_action *action) {
     struct count *c = context;
@@ -141,8 +164,8 @@ int main(void) {
     CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_OK && !*why && a.steps == 3 &&
           a.reward == 4.5 && c.last == 2);
     CHECK(logged("at=0 | at=1 | at=2 | "));
-    CHECK(shmb_drive(&environment, one, 1, 2, NULL) == SHMB_OK &&
-          a.steps == 2); /* bounded; what was filled is forgotten */
+    /* bounded; what was filled is forgotten */
+    CHECK(shmb_drive(&environment, one, 1, 2, NULL) == SHMB_OK && a.steps == 2);
     CHECK(shmb_drive(&environment, one, 1, 1, NULL) == SHMB_OK && logged("at=0 | at=1 | at=0 | "));
 
     /* a learner hears of rewards, and of the end */
@@ -166,8 +189,9 @@ int main(void) {
     b.runner = learner;
     CHECK(shmb_drive(&environment, both, 2, 0, NULL) == SHMB_OK && a.steps == 1 && b.steps == 2 &&
           a.reward == 1.5 && b.reward == 3);
-    CHECK(logged(
-        "at=0 agent=b | at=1 reward=1.5 step=1 | at=2 agent=b reward=1.5 step=2 | agent=b reward=1.5 done step=3 | "));
+    CHECK(logged("at=0 agent=b | at=1 reward=1.5 reward.=0 reward.b=1.5 step=1 | "
+                 "at=2 agent=b reward=1.5 reward.=1.5 reward.b=0 step=2 | "
+                 "agent=b reward=1.5 reward.=0 reward.b=1.5 done step=3 | "));
     b.runner = second;
     CHECK(shmb_drive(&environment, both, 2, 0, NULL) == SHMB_OK);
     CHECK(logged(
@@ -219,6 +243,19 @@ int main(void) {
     shmb_interrupt(model);
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_INTERRUPTED);
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK);
+
+    /* the text outlives the agents; an episode within another leaves the other's text alone */
+    {
+        shmb_agent short_lived = {.size = sizeof short_lived, .runner = fails};
+        CHECK(shmb_drive(&environment, (shmb_agent *[]){&short_lived}, 1, 0, &why) == SHMB_MODEL);
+        memset(&short_lived, 0, sizeof short_lived);
+    }
+    CHECK(strcmp(why, "no idea") == 0);
+    a.runner = fails;
+    environment.on_error = nested;
+    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MODEL && strcmp(why, "no idea") == 0);
+    a.runner = model;
+    environment.on_error = NULL;
 
     /* what makes no sense */
     CHECK(shmb_drive(NULL, one, 1, 0, NULL) == SHMB_INVALID &&

@@ -1,5 +1,5 @@
-/* The first error of filling sticks until evaluate returns it; until then all memory is private, and writing is safe.
- */
+/* The first error of filling sticks until evaluate returns it; until then all memory is private,
+ * and writing is safe. */
 #include "bridge.h"
 
 int main(void) {

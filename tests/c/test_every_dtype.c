@@ -22,6 +22,9 @@ int main(void) {
     }
     shmb_feature(r, "x", (shmb_dtype)14, 1, &(int64_t){1});
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+    CHECK(strstr(shmb_error_message(r), "14 is not a dtype"));
+    CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)99), SHMB_INVALID);
+    CHECK(strstr(shmb_error_message(r), "99 is not a dtype"));
     shmb_feature(r, "x", SHMB_ANY, 1, &(int64_t){1});
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
     shmb_close(r);

@@ -1,4 +1,5 @@
-/* A runner that could not be opened takes every call, keeps its memory private, and evaluates to the same error. */
+/* A runner that could not be opened takes every call, keeps its memory private, and evaluates to
+ * the same error. */
 #include "bridge.h"
 
 static void use(shmb_runner *r, shmb_status expected) {

@@ -1,4 +1,5 @@
-/* A forked child reads kept arrays, gets FORKED from every call, may close, and takes nothing from its parent. */
+/* A forked child reads kept arrays, gets FORKED from every call, may close, and takes nothing from
+ * its parent. */
 #include "bridge.h"
 
 static void child(shmb_runner *idle, shmb_runner *filling, shmb_runner *bound, int64_t *bound_x) {
@@ -12,8 +13,8 @@ static void child(shmb_runner *idle, shmb_runner *filling, shmb_runner *bound, i
         for (int k = 0; k < 3; k++) {
             if (k < 2) {
                 shmb_set_i64(all[k], "x", 1);
-                memset(shmb_feature_f32(all[k], "y", 100), 1,
-                       400); /* private memory: writing is safe */
+                /* private memory: writing is safe */
+                memset(shmb_feature_f32(all[k], "y", 100), 1, 400);
             }
             CHECK_STATUS(all[k], shmb_evaluate_i64(all[k], &advice), SHMB_FORKED);
             CHECK(strstr(shmb_error_message(all[k]), "fork"));

@@ -1,5 +1,5 @@
-/* A child of the host reads requests, can neither serve nor end the bridge, and does not keep a dead host alive;
- * neither does a runner's child keep its channel. */
+/* A child of the host reads requests, can neither serve nor end the bridge, and does not keep a
+ * dead host alive; neither does a runner's child keep its channel. */
 #include "bridge.h"
 
 /* Serves; its child lives on after its death. */

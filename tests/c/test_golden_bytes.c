@@ -1,4 +1,5 @@
-/* The segment's bytes are what docs/architecture.md draws: superblock, host line, claim, first request, its header. */
+/* The segment's bytes are what docs/protocol.md draws: superblock, host line, claim, first request,
+ * its header. */
 #include "bridge.h"
 
 static uint8_t *segment;
@@ -31,59 +32,64 @@ int main(void) {
     char path[NAME_ROOM];
     shmb_segment_name(b.name, NULL, path);
     int fd = shm_open(path, O_RDONLY, 0);
-    segment = mmap(NULL, 28672, PROT_READ, MAP_SHARED, fd, 0);
+    segment = mmap(NULL, 36864, PROT_READ, MAP_SHARED, fd, 0);
     CHECK(segment != MAP_FAILED);
 
-    EXPECT(0, 'H', 'M', 'B', 'R', 'D', 'G', '1', 0, 1, 0, 0, 0, 0, 0, 0,
-           0);                             /* magic, version, features */
-    EXPECT(16, 0, 0x70, 0, 0, 0, 0, 0, 0); /* 28672 bytes */
+    /* magic, version, features */
+    EXPECT(0, 'H', 'M', 'B', 'R', 'D', 'G', '1', 0, 2, 0, 0, 0, 0, 0, 0, 0);
+    EXPECT(16, 0, 0x90, 0, 0, 0, 0, 0, 0); /* 36864 bytes */
     expect(24, session, sizeof session);
-    EXPECT(40, 2, 0, 0, 0, 2, 0, 0, 0);                          /* channels, slots */
-    EXPECT(48, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0);  /* meta bytes, both ways */
+    EXPECT(40, 2, 0, 0, 0, 2, 0, 0, 0); /* channels, slots */
+    /* meta bytes, both ways */
+    EXPECT(48, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0);
     EXPECT(64, 0, 16, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0); /* body bytes */
-    EXPECT(80, 0, 2, 0, 0, 0, 0, 0, 0, 0x80, 2, 0, 0, 0, 0, 0,
-           0); /* channels from 512, each 640 long */
-    EXPECT(96, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 0, 0, 0, 0,
-           0);                           /* slots from 4096, 12288 a channel */
+    /* channels from 512, each 896 long */
+    EXPECT(80, 0, 2, 0, 0, 0, 0, 0, 0, 0x80, 3, 0, 0, 0, 0, 0, 0);
+    /* slots from 4096, 16384 a channel */
+    EXPECT(96, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0);
     EXPECT(256, 0, 0, 0, 0, 0, 0, 0, 0); /* awake, open */
     expect_pid(264);
 
-    shmb_runner *r = bridge_connect(&b, "wait=spin");
+    shmb_runner *r = bridge_connect(&b, "wait=spin&label=a.c");
     EXPECT(512, CLAIMED, 1, 0, 0, 0, 0, 0, 0); /* claim: generation 1 */
     expect_pid(512 + 20);
-    EXPECT(640, READY, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0,
-           0); /* ready: generation 1; both request slots are free */
+    EXPECT(640, 3, 0, 0, 0, 'a', '.', 'c', 0);
+    /* ready: generation 1; both request slots are free */
+    EXPECT(896, READY, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0);
 
     shmb_set_i64(r, "x", 0x0102030405060708);
     int64_t key = bridge_ask(&b, r, SHMB_INT64);
-    EXPECT(896, 1, 0, 0, 0, 0, 0, 0, 0, /* stamp */
-           1, 0, 0, 0, 0, 0, 0, 0,      /* sequence */
-           1, 0, 0, 0, 0, 0, 0, 0,      /* generation, no slots returned */
-           0, 0, 0, NEW,                /* layout 0, slot 0 */
-           SHMB_INT64, 0, 0, 0,         /* dtype wanted */
-           64, 0, 0, 0);                /* bytes of the header */
+    EXPECT(1152, 1, 0, 0, 0, 0, 0, 0, 0, /* stamp */
+           1, 0, 0, 0, 0, 0, 0, 0,       /* sequence */
+           1, 0, 0, 0, 0, 0, 0, 0,       /* generation, no slots returned */
+           0, 0, 0, NEW,                 /* layout 0, slot 0 */
+           SHMB_INT64, 0, 0, 0,          /* dtype wanted */
+           64, 0, 0, 0);                 /* bytes of the header */
     static const uint8_t header[64] = {
         28, 0, 0, 0, 'S',        'H',         'M', 'B', 6,  0, 8, 0, 4,   0, 12, 0,
         12, 0, 4, 0, 8,          0,           9,   0,   10, 0, 0, 0, 20,  0, 0,  0,
         4,  0, 0, 0, 1,          0,           0,   0,   4,  0, 0, 0, 30,  0, 0,  0,
         8,  0, 0, 0, SHMB_INT64, SHMB_TENSOR, 0,   0,   1,  0, 0, 0, 'x', 0, 0,  0};
     expect(4096, header, sizeof header);
+    /* the same for who looks from outside: version, bytes, dims, header */
+    EXPECT(4096 + 2 * (512 + 4096), 2, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0);
+    expect(4096 + 2 * (512 + 4096) + 64, header, sizeof header);
     EXPECT(4096 + 512, 8, 7, 6, 5, 4, 3, 2, 1);
 
     CHECK(shmb_host_reply_i64(b.host, key, false, 5) == SHMB_OK);
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
-    EXPECT(896 + 128, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0,
+    EXPECT(1152 + 128, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0,
            0, NEW);
-    EXPECT(4096 + 2 * (512 + 4096) + 512, 5, 0, 0, 0, 0, 0, 0,
-           0); /* a new layout's advice lies in the slot */
+    /* a new layout's advice lies in the slot */
+    EXPECT(4096 + 2 * (512 + 4096) + 64 + 512 + 512, 5, 0, 0, 0, 0, 0, 0, 0);
 
     shmb_set_i64(r, "x", 7);
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
-    EXPECT(896 + 64, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0,
+    EXPECT(1152 + 64, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0,
            0, 0);
-    EXPECT(896 + 128 + 64, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0,
+    EXPECT(1152 + 128 + 64, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0,
            0, 0, NO_SLOT, INLINE);
-    EXPECT(896 + 128 + 64 + 32, 8, 0, 0, 0, 0, 0, 0, 0);
+    EXPECT(1152 + 128 + 64 + 32, 8, 0, 0, 0, 0, 0, 0, 0);
 
     shmb_close(r);
     EXPECT(512, FREE, 1, 0, 0, 0, 0, 0, 0);

@@ -11,7 +11,8 @@ compile() { # compiler language header flags...
     command -v "$with" >/dev/null || return 0
     [ -f "$include/$header" ] || return 0
     # twice, because a header is included from many places
-    if printf '#include <%s>\n#include <%s>\nint main(void) { return 0; }\n' "$header" "$header" |
+    if printf '%s\n' "#include <$header>" "#include <$header>" '#if SHMB_VERSION < SHMB_VERSION_OF(0, 1, 0)' '#error' '#endif' \
+        'int main(void) { return 0; }' |
         "$with" -x "$language" -I"$include" $warnings "$@" -; then
         compiled=$((compiled + 1))
     else
@@ -23,14 +24,20 @@ compile() { # compiler language header flags...
 for version in "" -19 -22; do
     for standard in c99 c11 c17 c2x; do # c2x: C23's name in compilers older than it
         for compiler in gcc clang; do
-            compile $compiler$version c shmbridge.h -std=$standard
+            for header in shmbridge.h shmbridge/model.h shmbridge/environment.h shmbridge/plugin.h; do
+                compile $compiler$version c $header -std=$standard
+            done
         done
     done
     for standard in c++17 c++20 c++2b; do
         for compiler in g++ clang++; do
-            compile $compiler$version c++ shmbridge.h -std=$standard
-            compile $compiler$version c++ shmbridge.hpp -std=$standard
-            compile $compiler$version c++ shmbridge.hpp -std=$standard -fno-exceptions -fno-rtti
+            for header in shmbridge.h shmbridge/model.h shmbridge/environment.h shmbridge/plugin.h; do
+                compile $compiler$version c++ $header -std=$standard
+            done
+            for header in shmbridge.hpp shmbridge_rl.hpp; do
+                compile $compiler$version c++ $header -std=$standard
+                compile $compiler$version c++ $header -std=$standard -fno-exceptions -fno-rtti
+            done
         done
     done
 done

@@ -1,5 +1,5 @@
-/* A host that closes gives every runner CLOSED: waiting, idle or connecting; a reply that was sent before still counts.
- */
+/* A host that closes gives every runner CLOSED: waiting, idle or connecting; a reply that was sent
+ * before still counts. */
 #include "bridge.h"
 
 static void *evaluate(void *runner) {

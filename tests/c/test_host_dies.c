@@ -1,5 +1,5 @@
-/* A host that is killed gives its runners HOST_GONE, while they wait and later; the next host of that kind is reached.
- */
+/* A host that is killed gives its runners HOST_GONE, while they wait and later; the next host of
+ * that kind is reached. */
 #include "bridge.h"
 
 static void accept_only(struct bridge *b) {
@@ -26,8 +26,8 @@ static void wait_policy(const char *query) {
     shmb_close(r);
     shmb_close(other);
     snprintf(url, sizeof url, "shm://%s?connect_timeout=0", name);
-    CHECK_STATUS(r, shmb_open(url, NULL, &r),
-                 SHMB_NO_HOST); /* its segment is still there, but it is not */
+    /* its segment is still there, but it is not */
+    CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_NO_HOST);
     CHECK(strstr(shmb_error_message(r), "gc"));
     shmb_close(r);
     CHECK(bridge_clean(name));

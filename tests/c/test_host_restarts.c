@@ -1,5 +1,5 @@
-/* A host of the same name after a dead one: old runners learn of the death, new ones and reopened ones reach the new
- * host. */
+/* A host of the same name after a dead one: old runners learn of the death, new ones and reopened
+ * ones reach the new host. */
 #include "bridge.h"
 
 static char name[64];
@@ -21,12 +21,14 @@ static void expect(shmb_runner *r, shmb_status status) {
 }
 
 int main(void) {
-    char unused[64];
+    char unused[64], url[128];
     snprintf(name, sizeof name, "restarts-%d", (int)getpid());
+    /* the host takes its name when it runs already */
+    snprintf(url, sizeof url, "%s?connect_timeout=10", name);
     shmb_runner *old = NULL, *r;
     for (int i = 0; i < 4; i++) {
         pid_t host = host_process("restarting", unused, serve_as);
-        CHECK_STATUS(r, shmb_open(name, NULL, &r), SHMB_OK);
+        CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_OK);
         expect(r, SHMB_OK);
         if (old) expect(old, SHMB_HOST_GONE);
         shmb_close(old);

@@ -1,4 +1,5 @@
-/* shmb_interrupt, from another thread or a signal handler, ends a waiting evaluate, or else the next one. */
+/* shmb_interrupt, from another thread or a signal handler, ends a waiting evaluate, or else the
+ * next one. */
 #include "bridge.h"
 
 static shmb_runner *r;
@@ -32,8 +33,8 @@ static void wait_policy(struct server *s, const char *query) {
     for (int i = 0; i < 10; i++) {
         shmb_interrupt(r);
         shmb_set_i64(r, "x", 5);
-        CHECK_STATUS(r, shmb_evaluate_i64(r, &advice),
-                     SHMB_INTERRUPTED); /* also when the advice is quick */
+        /* also when the advice is quick */
+        CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_INTERRUPTED);
         shmb_set_i64(r, "x", 5);
         CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
         CHECK(advice == 6);

@@ -1,7 +1,6 @@
-/* A kept slot stays unchanged until it is released; the last free slot is handed out as a copy, so nobody starves. */
+/* A kept slot stays unchanged until it is released; the last free slot is handed out as a copy, so
+ * nobody starves. */
 #include "bridge.h"
-
-enum { COPY = 1 << 15 };
 
 static struct bridge b;
 static shmb_runner *r;
@@ -27,13 +26,13 @@ int main(void) {
     const int64_t *views[3];
     for (int i = 0; i < 3; i++) {
         kept[i] = ask(100 + i);
-        CHECK(!(kept[i] & COPY));
+        CHECK(!(kept[i] & SHMB_KEY_COPY));
         views[i] = shmb_host_message(b.host, kept[i])->tensors[0].data;
         reply(kept[i], true);
     }
     for (int i = 0; i < 10; i++) {
         int64_t key = ask(i);
-        CHECK(key & COPY);
+        CHECK(key & SHMB_KEY_COPY);
         reply(key, i % 2); /* keeping a copy changes nothing */
         for (int k = 0; k < 3; k++) CHECK(*views[k] == 100 + k);
     }
@@ -46,7 +45,7 @@ int main(void) {
         reply(key, false);
         CHECK(*views[0] == 100 && *views[2] == 102);
     }
-    CHECK(!(key & COPY));
+    CHECK(!(key & SHMB_KEY_COPY));
     shmb_close(r);
     r = bridge_connect(&b, ""); /* the next runner finds them held */
     for (int i = 0; i < 10; i++) {
@@ -58,7 +57,7 @@ int main(void) {
     for (int i = 0; i < 3; i++) reply(ask(i), false);
     for (int i = 0; i < 3; i++) {
         kept[i] = ask(200 + i);
-        CHECK(!(kept[i] & COPY)); /* all four are the runner's again */
+        CHECK(!(kept[i] & SHMB_KEY_COPY)); /* all four are the runner's again */
         reply(kept[i], true);
     }
     shmb_close(r);

@@ -1,5 +1,5 @@
-/* Several threads reply to one channel while its runner gives up question after question: each advice is its
- * question's. */
+/* Several threads reply to one channel while its runner gives up question after question: each
+ * advice is its question's. */
 #include "bridge.h"
 
 enum { WORKERS = 3, ASKS = 600 };

@@ -1,4 +1,5 @@
-/* A late reply that comes while the next request is filled does not touch the last advice, which is still readable. */
+/* A late reply that comes while the next request is filled does not touch the last advice, which is
+ * still readable. */
 #include "bridge.h"
 
 int main(void) {
@@ -15,8 +16,8 @@ int main(void) {
     CHECK(shmb_host_reply_i64(b.host, late[0], false, 1) == SHMB_OK);
     shmb_set_i64(r, "x", 2);
     int64_t key = bridge_ask(&b, r, SHMB_ANY);
-    CHECK(shmb_host_reply_i64(b.host, key, true, 20) ==
-          SHMB_OK); /* its slot stays, so the runner has none */
+    /* its slot stays, so the runner has none */
+    CHECK(shmb_host_reply_i64(b.host, key, true, 20) == SHMB_OK);
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
     CHECK(shmb_host_reply_error(b.host, late[1], true, SHMB_MODEL, "no", 2) == SHMB_OK);
     shmb_set_i64(r, "x", 3);
@@ -24,8 +25,8 @@ int main(void) {
     CHECK(shmb_advice_count(r) == 1);
     CHECK_STATUS(r, shmb_advice(r, NULL, &t), SHMB_OK);
     CHECK(*(const int64_t *)t.data == 20);
-    CHECK_STATUS(r, shmb_runner_start(r, SHMB_INT64),
-                 SHMB_OK); /* the late reply's slot takes the request */
+    /* the late reply's slot takes the request */
+    CHECK_STATUS(r, shmb_runner_start(r, SHMB_INT64), SHMB_OK);
     CHECK(shmb_runner_continue(r) == -1);
     bridge_answer(&b, bridge_receive(&b));
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);

@@ -1,4 +1,6 @@
-/* Bytes that LLVM does not send are a failure that says so; a compiler that dies in the midst of a line leaves nothing behind. */
+/* Lines that LLVM does not send are left out, and the next ones are read; a header that cannot be
+ * answered is a failure that says so; a compiler that dies in the midst of a line leaves nothing
+ * behind. */
 #include "llvm_compiler.h"
 
 static void expect_failure(const char *bytes, const char *why) {
@@ -13,42 +15,97 @@ static void expect_failure(const char *bytes, const char *why) {
     }
 }
 
-static void lines_without_end_are_refused(void) {
+static void expect_skipped(const char *bytes, uint64_t count) {
+    for (size_t piece = 1; piece < 3; piece++) {
+        struct compiler c = compiler_start("");
+        policy_advises(1);
+        compiler_line(&c, INLINING_HEADER);
+        CHECK(compiler_says(&c, bytes, strlen(bytes), piece == 2 ? SIZE_MAX : 1) == MORE);
+        CHECK(compiler_info(&c).skipped == count);
+        CHECK(compiler_inlines(&c, 1, 0) == 1 && compiler_info(&c).defaulted == 0);
+        compiler_stop(&c);
+    }
+}
+
+static void long_lines_are_skipped(void) {
     struct compiler c = compiler_start("");
     static char spaces[1 << 16];
     memset(spaces, ' ', sizeof spaces);
-    int got = MORE;
-    for (int i = 0; i < 20 && got == MORE; i++)
-        got = compiler_says(&c, spaces, sizeof spaces, SIZE_MAX);
-    CHECK(got == SHMB_CORRUPT);
+    policy_advises(1);
+    compiler_line(&c, INLINING_HEADER);
+    for (int i = 0; i < 40; i++) CHECK(compiler_says(&c, spaces, sizeof spaces, SIZE_MAX) == MORE);
+    compiler_line(&c, "\n");
+    CHECK(compiler_inlines(&c, 1, 0) == 1 && compiler_info(&c).skipped == 1);
     compiler_stop(&c);
+}
+
+static void tensors_of_another_length_get_the_default(void) {
+    struct compiler c = compiler_start("");
+    policy_advises(1);
+    compiler_line(&c, INLINING_HEADER "{\"observation\":0}\n0123456701234567x");
+    CHECK(answer_i64(&c) == 0 && policy.questions == 0);
+    CHECK(compiler_info(&c).defaulted == 1 && strstr(compiler_info(&c).why, "newline"));
+    compiler_line(&c, "yz\n");
+    CHECK(compiler_inlines(&c, 1, 0) == 1 && policy.questions == 1);
+    compiler_stop(&c);
+}
+
+/* A trainer's environment writes the reward behind each decision; its bytes may look like anything.
+ */
+static void outcomes_are_read(void) {
+    static const char header[] =
+        "{\"features\":[{\"name\":\"times_called\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
+        "\"score\":{\"name\":\"reward\",\"type\":\"float\",\"port\":0,\"shape\":[2]},"
+        "\"advice\":{\"name\":\"index\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n";
+    char all[4096];
+    size_t n = (size_t)sprintf(all, "%s", header);
+    for (int i = 0; i < 3; i++) {
+        n += (size_t)sprintf(
+            all + n, "{\"context\":\"c%d\"}\n{\"observation\":%d}\n12345678\n{\"outcome\":%d}\n", i,
+            i, i);
+        memcpy(all + n, "\n{\n\"\0\xff}\n\n", 9);
+        n += 9;
+    }
+    for (size_t piece = 1; piece <= n; piece++) {
+        struct compiler c = compiler_start("");
+        policy_advises(5);
+        compiler_says(&c, all, n, piece);
+        CHECK(policy.questions == 3 && c.answer.size == 3 * sizeof(int64_t));
+        CHECK(compiler_info(&c).skipped == 0 && compiler_info(&c).defaulted == 0 &&
+              strstr(policy.seen, "context='c2'"));
+        shmb_llvm_protocol.end(c.state);
+        compiler_stop(&c);
+    }
 }
 
 static void next_compiler_is_accepted(const char *before) {
     struct compiler c = compiler_start("");
     policy_advises(1);
     compiler_line(&c, before);
-    llvm_protocol.end(c.state);
+    shmb_llvm_protocol.end(c.state);
     compiler_line(&c, INLINING_HEADER);
     CHECK(compiler_inlines(&c, 1, 0) == 1);
     compiler_stop(&c);
 }
 
 int main(void) {
-    expect_failure("no JSON\n", "");
-    expect_failure("\n", "");
+    expect_skipped("no JSON\n", 1);
+    expect_skipped("\n", 1);
+    expect_skipped("{\"context\":7}\n", 1);
+    expect_skipped("{\"outcome\":0}\n{\"gossip\":[1]}\n", 0);
+    expect_skipped("{\"gossip\":1}\n\x01\x02\n\xff\n", 2);
     expect_failure("{\"observation\":0}\n", "before the header");
     expect_failure("{\"features\":[]}\n", "advice");
     expect_failure(
         "{\"features\":[{\"name\":\"x\",\"type\":\"int9_t\",\"port\":0,\"shape\":[1]}],\"advice\":{}}\n",
         "");
-    expect_failure("{\"context\":7}\n", "");
     expect_failure(
         "{\"features\":[{\"name\":\"x\",\"type\":\"int64_t\",\"port\":0,\"shape\":[4294967296]}],"
         "\"advice\":{\"name\":\"y\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n",
         "bytes");
-    expect_failure(INLINING_HEADER "{\"observation\":0}\n0123456701234567x", "newline");
-    lines_without_end_are_refused();
+    long_lines_are_skipped();
+    tensors_of_another_length_get_the_default();
+    outcomes_are_read();
     static const char *const unfinished[] = {"",
                                              "{",
                                              INLINING_HEADER,
@@ -59,9 +116,9 @@ int main(void) {
         next_compiler_is_accepted(unfinished[i]);
     struct compiler c = compiler_start("");
     compiler_line(&c, INLINING_HEADER "{\"observation\":0}\n0123");
-    CHECK(!llvm_protocol.end(c.state)); /* that was no place to end */
-    CHECK(llvm_protocol.answer(c.state, c.runner, SHMB_OK, &c.answer) ==
-          SHMB_INVALID); /* nothing was asked */
+    shmb_llvm_protocol.end(c.state); /* no place to end */
+    /* nothing was asked */
+    CHECK(shmb_llvm_protocol.answer(c.state, c.runner, SHMB_OK, &c.answer) == SHMB_INVALID);
     compiler_stop(&c);
     return 0;
 }

@@ -1,5 +1,7 @@
-/* A host whose replies lie gives its runner CORRUPT with the reason, for good, and nothing worse. */
+/* A host whose replies lie gives its runner CORRUPT with the reason, for good, and nothing worse.
+ */
 #include "bridge.h"
+#include "host/host_channel.h"
 
 static struct bridge b;
 static struct segment raw;
@@ -9,14 +11,15 @@ static void expect(struct descriptor d, const char *why) {
     shmb_runner *r = bridge_connect(&b, "");
     shmb_set_i64(r, "x", 1);
     int64_t key = bridge_ask(&b, r, SHMB_ANY);
-    uint32_t channel = (uint32_t)(key >> 5 & 255);
+    uint32_t channel = key_channel(key);
     bridge_answer(&b, key); /* layout 0 is advice of one int64 */
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
     shmb_set_i64(r, "x", 1);
     key = bridge_ask(&b, r, SHMB_ANY);
     if (!d.generation)
-        d.generation = (uint32_t)(atomic_load(&segment_runner_line(&raw, channel)->claim) >> 8);
-    struct lane lane = segment_lane(&raw, channel, REPLY);
+        d.generation =
+            (uint32_t)(atomic_load(&shmb_segment_runner_line(&raw, channel)->claim) >> 8);
+    struct lane lane = shmb_segment_lane(&raw, channel, REPLY);
     memset(lane_meta(&lane, 1), 0xff, 300);
     memcpy(&lane.ring[1].sequence, &d.sequence, sizeof d - offsetof(struct descriptor, sequence));
     atomic_store(&lane.ring[1].stamp, 2);
@@ -43,7 +46,7 @@ int main(void) {
     struct error e = {0};
     bridge_open(&b, "lying-host", small_plan, SHMB_WAIT_DEFAULT);
     shmb_segment_name(b.name, NULL, path);
-    CHECK(segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
+    CHECK(shmb_segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
     LIE("another claim", .generation = 99999);
     LIE("unknown flags", .flags = 64);
     LIE("slot that does not exist", .slot = 2);
@@ -59,7 +62,7 @@ int main(void) {
     LIE("returned slots", .returns = 0x80000000);
     LIE("header is longer", .flags = NEW, .data = {0, 0, 1, 0});
     LIE("", .flags = NEW, .data = {100, 0, 0, 0});
-    segment_detach(&raw);
+    shmb_segment_detach(&raw);
     bridge_close(&b);
     return 0;
 }

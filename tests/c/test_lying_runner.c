@@ -1,6 +1,8 @@
-/* A runner whose descriptors lie poisons its own channel with the reason, and no other; claimed anew it works again. */
+/* A runner whose descriptors lie poisons its own channel with the reason, and no other; claimed
+ * anew it works again. */
 #include "bridge.h"
-#include "header.h"
+#include "host/host_channel.h"
+#include "message/header.h"
 
 static struct bridge b;
 static struct segment raw;
@@ -15,15 +17,15 @@ static struct liar liar(void) {
     struct liar l = {.runner = bridge_connect(&b, "")};
     shmb_set_i64(l.runner, "x", 1);
     int64_t key = bridge_ask(&b, l.runner, SHMB_INT64);
-    l.channel = (uint32_t)(key >> 5 & 255);
+    l.channel = key_channel(key);
     bridge_answer(&b, key);
     CHECK_STATUS(l.runner, bridge_result(l.runner), SHMB_OK);
-    lane = segment_lane(&raw, l.channel, REQUEST);
+    lane = shmb_segment_lane(&raw, l.channel, REQUEST);
     return l;
 }
 
 static uint32_t generation_of(const struct liar *l) {
-    return (uint32_t)(atomic_load(&segment_runner_line(&raw, l->channel)->claim) >> 8);
+    return (uint32_t)(atomic_load(&shmb_segment_runner_line(&raw, l->channel)->claim) >> 8);
 }
 
 /* Sends d as the channel's second message; the host must refuse it and say why. */
@@ -62,19 +64,20 @@ static void lie_about_meta(struct liar *l, struct descriptor d) {
     struct field f[2] = {
         {.name = "a", .name_bytes = 1, .dtype = SHMB_INT64, .rank = 2},
         {.name = "b", .name_bytes = 1, .dtype = SHMB_UINT8, .kind = SHMB_STRINGS, .rank = 1}};
-    size = (uint32_t)header_write(f, 2, meta, 4096);
+    size = (uint32_t)shmb_header_write(f, 2, meta, 4096);
     int64_t *dims = (int64_t *)(meta + (size + 7) / 8 * 8);
     const int64_t lies[][4] = {
-        {-1, 1, 0, 0},        {INT64_MAX, INT64_MAX, 0, 0}, {1 << 20, 1 << 20, 0, 0}, {1, 1, -1, 0},
-        {1, 1, INT64_MAX, 0}, {1, 1, 0, INT64_MAX},         {1, 1, 1 << 20, 0}};
+        {-1, 1, 0, 0},      {INT64_MAX, INT64_MAX, 0, 0},   {1 << 20, 1 << 20, 0, 0},
+        {1, 1, -1, 0},      {1, 1, INT64_MAX, 0},           {1, 1, 0, INT64_MAX},
+        {1, 1, 1 << 20, 0}, {(int64_t)1 << 37 | 1, 0, 0, 0}};
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        memcpy(d.data, &(uint32_t){(uint32_t)header_write(f, 2, meta, 4096)}, 4);
+        memcpy(d.data, &(uint32_t){(uint32_t)shmb_header_write(f, 2, meta, 4096)}, 4);
         memcpy(dims, lies[i], sizeof lies[i]);
         expect(l, d, "its dims");
     }
     const int64_t offsets[][3] = {{1, 2, 3}, {0, 2, 4}, {0, 4, 3}, {0, -1, 3}, {0, INT64_MIN, 3}};
     for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++) {
-        memcpy(d.data, &(uint32_t){(uint32_t)header_write(f, 2, meta, 4096)}, 4);
+        memcpy(d.data, &(uint32_t){(uint32_t)shmb_header_write(f, 2, meta, 4096)}, 4);
         memcpy(dims, (const int64_t[]){1, 1, 2, 3}, 32);
         memcpy(lane_body(&lane, 0) + 64, offsets[i], sizeof offsets[i]);
         expect(l, d, "offsets fall");
@@ -86,7 +89,7 @@ int main(void) {
     struct error e = {0};
     bridge_open(&b, "liar", small_plan, SHMB_WAIT_DEFAULT);
     shmb_segment_name(b.name, NULL, path);
-    CHECK(segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
+    CHECK(shmb_segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
     shmb_runner *honest = bridge_connect(&b, "");
     struct liar l = liar();
 
@@ -120,7 +123,7 @@ int main(void) {
 
     shmb_close(l.runner);
     shmb_close(honest);
-    segment_detach(&raw);
+    shmb_segment_detach(&raw);
     bridge_close(&b);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* More layouts than ids: the least recently used gives way, and every message arrives under its own name. */
+/* More layouts than ids: the least recently used gives way, and every message arrives under its own
+ * name. */
 #include "bridge.h"
 
 enum { LAYOUTS = 3 * MAX_LAYOUTS + 1 };

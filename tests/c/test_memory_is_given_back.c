@@ -1,7 +1,9 @@
-/* Memory that one large request took is given back after a small one; those of one size keep theirs. */
+/* Memory that one large request took is given back after a small one; those of one size keep
+ * theirs. */
 #include <sys/mman.h>
 
 #include "bridge.h"
+#include "shmbridge/plugin.h"
 
 static shmb_status open_it(void *context, const char *where, const shmb_options *options,
                            void **state, shmb_sink *failure) {

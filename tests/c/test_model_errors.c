@@ -1,4 +1,5 @@
-/* A model's error reaches the runner with its code and text, short or long, and its text cut to what a slot holds. */
+/* A model's error reaches the runner with its code and text, short or long, and its text cut to
+ * what a slot holds. */
 #include "bridge.h"
 
 int main(void) {
@@ -14,8 +15,9 @@ int main(void) {
             int64_t key = bridge_ask(&b, r, SHMB_ANY);
             CHECK(shmb_host_reply_error(b.host, key, false, i % 2 ? SHMB_DROPPED : SHMB_MODEL, text,
                                         sizes[i]) == SHMB_OK);
+            /* once only */
             CHECK(shmb_host_reply_error(b.host, key, false, SHMB_MODEL, text, 1) ==
-                  SHMB_RUNNER_GONE); /* once only */
+                  SHMB_RUNNER_GONE);
             CHECK_STATUS(r, bridge_result(r), i % 2 ? SHMB_DROPPED : SHMB_MODEL);
             size_t found = strlen(shmb_error_message(r));
             CHECK(found == (sizes[i] < 511 ? sizes[i] : 511));
@@ -24,8 +26,8 @@ int main(void) {
             CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
         }
     shmb_set_i64(r, "x", 1);
-    int64_t key =
-        bridge_ask(&b, r, SHMB_ANY); /* a reply with an error in it is an error on both sides */
+    /* a reply with an error in it is an error on both sides */
+    int64_t key = bridge_ask(&b, r, SHMB_ANY);
     CHECK(shmb_host_reply_begin(b.host, key) == SHMB_OK);
     shmb_host_reply_add(b.host, key, "a", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL);
     shmb_host_reply_add(b.host, key, "a", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL);

@@ -1,6 +1,7 @@
-/* A dead runner's claim may say anything: the next one never takes the old READY, and the old reply, for its own. */
+/* A dead runner's claim may say anything: the next one never takes the old READY, and the old
+ * reply, for its own. */
 #include "bridge.h"
-#include "ring.h"
+#include "segment/ring.h"
 
 int main(void) {
     struct server server;
@@ -14,11 +15,11 @@ int main(void) {
 
     struct segment s;
     struct error e = {0};
-    CHECK(segment_attach(server.bridge.name, &s, &e) == SHMB_OK);
-    uint64_t ready = load_acquire(&segment_channel_line(&s, 0)->ready);
-    store_release(&segment_runner_line(&s, 0)->claim,
-                  ready - 256); /* so that one more is the generation of before */
-    segment_detach(&s);
+    CHECK(shmb_segment_attach(server.bridge.name, &s, &e) == SHMB_OK);
+    uint64_t ready = load_acquire(&shmb_segment_channel_line(&s, 0)->ready);
+    /* so that one more is the generation of before */
+    store_release(&shmb_segment_runner_line(&s, 0)->claim, ready - 256);
+    shmb_segment_detach(&s);
 
     CHECK_STATUS(r, shmb_open(server.bridge.name, NULL, &r), SHMB_OK);
     shmb_set_i64(r, "x", 1);

@@ -1,4 +1,5 @@
-/* Names that make no message are INVALID over pipes as in shared memory, whatever the SerDes: the host hears nothing, and the runner goes on. */
+/* Names that make no message are INVALID over pipes as in shared memory, whatever the SerDes: the
+ * host hears nothing, and the runner goes on. */
 #include "pipes.h"
 
 static void expect_invalid(shmb_runner *r, const char *why) {

@@ -1,26 +1,27 @@
-/* A forked child's copy of a pipe runner, and of a relay, says FORKED, may be closed, and keeps nothing open. */
+/* A forked child's copy of a pipe runner, and of a host of pipes, says FORKED, may be closed, and
+ * keeps nothing open. */
 #include "pipes.h"
 
-static void the_child(struct relayed *s, shmb_runner *r) {
+static void the_child(struct compilers *s, shmb_runner *r) {
     shmb_tensor t;
     CHECK_STATUS(r, shmb_advice(r, NULL, &t), SHMB_OK);
     pipes_expect(r, "1!");
     pipes_fill(r, "3");
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_FORKED);
-    CHECK(shmb_relay_receive(s->relay, s->bridge.host, 0) == -SHMB_FORKED);
-    shmb_relay_flush(s->relay);
-    shmb_relay_close(s->relay);
-    CHECK(shmb_relay_talking(s->relay) == 0);
+    CHECK(shmb_foreign_receive(s->foreign, s->bridge.host, 0) == -SHMB_FORKED);
+    shmb_foreign_flush(s->foreign);
+    shmb_foreign_close(s->foreign);
+    CHECK(shmb_foreign_talking(s->foreign) == 0);
     shmb_close(r);
-    shmb_relay_free(s->relay);
+    shmb_foreign_free(s->foreign);
 }
 
 int main(void) {
-    struct relayed s;
-    relayed_open(&s, "pipe-fork");
+    struct compilers s;
+    compilers_open(&s, "pipe-fork");
     shmb_runner *r = pipes_connect(&s.pipes);
     pipes_start(r, "1");
-    CHECK_STATUS(r, relayed_turn(&s, r), SHMB_OK);
+    CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
     int sync[2];
     CHECK(pipe2(sync, O_CLOEXEC) == 0);
     pid_t pid = fork();
@@ -31,16 +32,16 @@ int main(void) {
     }
     pipes_await(sync[0], POLLIN);
     pipes_start(r, "2"); /* the parent's is as it was */
-    CHECK_STATUS(r, relayed_turn(&s, r), SHMB_OK);
+    CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
     pipes_expect(r, "2!");
     shmb_close(r); /* ... and its end shows, though the child lives */
-    CHECK(relayed_receive(&s, 50) == -1 && shmb_relay_talking(s.relay) == 0);
+    CHECK(compilers_receive(&s, 50) == -1 && shmb_foreign_talking(s.foreign) == 0);
     r = pipes_connect(&s.pipes);
-    shmb_relay_close(s.relay);
+    shmb_foreign_close(s.foreign);
     pipes_fill(r, "4");
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_HOST_GONE);
     shmb_close(r);
     process_kill(pid);
-    relayed_close(&s);
+    compilers_close(&s);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* A host that dies is HOST_GONE for good, whatever was under way; no SIGPIPE reaches the process. */
+/* A host that dies is HOST_GONE for good, whatever was under way; no SIGPIPE reaches the process.
+ */
 #include "pipes.h"
 
 static int signals;

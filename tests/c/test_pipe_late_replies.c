@@ -1,4 +1,5 @@
-/* A question that was given up is owed a reply, which is dropped; until it has come the next question waits. */
+/* A question that was given up is owed a reply, which is dropped; until it has come the next
+ * question waits. */
 #include "pipes.h"
 
 static void after_a_deadline(struct pipes *p, shmb_runner *r) {

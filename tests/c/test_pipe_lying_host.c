@@ -1,4 +1,5 @@
-/* A reply that cannot be is CORRUPT for good, at once and without taking memory for what a length claims. */
+/* A reply that cannot be is CORRUPT for good, at once and without taking memory for what a length
+ * claims. */
 #include <sys/resource.h>
 
 #include "pipes.h"

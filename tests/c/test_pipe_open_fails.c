@@ -1,4 +1,5 @@
-/* What keeps a pipe runner from opening is told by its status: no pipes, nobody there, another runner, something else. */
+/* What keeps a pipe runner from opening is told by its status: no pipes, nobody there, another
+ * runner, something else. */
 #include "pipes.h"
 
 static shmb_status try_open(const char *format, const char *path, const char *expected) {

@@ -16,15 +16,15 @@ static void *ask_large(void *context) {
 }
 
 int main(void) {
-    struct relayed s;
-    relayed_open(&s, "pipe-round-trip");
+    struct compilers s;
+    compilers_open(&s, "pipe-round-trip");
     for (int i = 0; i < 3; i++) {
         shmb_runner *r = pipes_connect(&s.pipes);
         for (int k = 0; k < 20; k++) {
             pipes_start(r, k % 2 ? "question" : "");
-            CHECK_STATUS(r, relayed_turn(&s, r), SHMB_OK);
+            CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
             pipes_expect(r, k % 2 ? "question!" : "!");
-            CHECK(shmb_relay_talking(s.relay) == 1);
+            CHECK(shmb_foreign_talking(s.foreign) == 1);
         }
         shmb_close(r);
     }
@@ -32,23 +32,22 @@ int main(void) {
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, ask_large, r) == 0);
     for (int i = 0; i < 2; i++) {
-        int64_t key = relayed_receive(&s, PATIENCE_MS);
+        int64_t key = compilers_receive(&s, PATIENCE_MS);
         const shmb_message *m = shmb_host_message(s.bridge.host, key);
         if (m->tensors[0].size > 100) {
             shmb_host_reply_begin(s.bridge.host, key);
             shmb_host_reply_add(s.bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1,
                                 &m->tensors[0].size, NULL);
             CHECK(shmb_host_reply_send(s.bridge.host, key, false) == SHMB_TOO_LARGE);
-            shmb_relay_flush(s.relay);
-        } else relayed_answer(&s, key);
+            shmb_foreign_flush(s.foreign);
+        } else compilers_answer(&s, key);
     }
     pthread_join(thread, NULL);
     shmb_close(r);
-    CHECK(relayed_receive(&s, 200) == -1 && shmb_relay_talking(s.relay) == 0);
-    shmb_line_info info;
-    shmb_relay_info(s.relay, 0, &info);
-    CHECK(info.conversations == 4 && info.asked == 64 && info.status == SHMB_TOO_LARGE &&
-          *info.why);
-    relayed_close(&s);
+    CHECK(compilers_receive(&s, 200) == -1 && shmb_foreign_talking(s.foreign) == 0);
+    shmb_conversation_info info;
+    shmb_foreign_info(s.foreign, 0, &info);
+    CHECK(info.asked == 64 && info.status == SHMB_TOO_LARGE && *info.why);
+    compilers_close(&s);
     return 0;
 }

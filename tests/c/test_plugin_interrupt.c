@@ -1,5 +1,7 @@
-/* A registered runner that waits is ended by shmb_interrupt, from a thread and from a signal handler, and the next evaluate is not. */
+/* A registered runner that waits is ended by shmb_interrupt, from a thread and from a signal
+ * handler, and the next evaluate is not. */
 #include "bridge.h"
+#include "shmbridge/plugin.h"
 
 static shmb_runner *r;
 static bool waits;

@@ -1,5 +1,7 @@
-/* A registered runner's end is as any other's: HOST_GONE and its like are for good, and a forked child may only read and close. */
+/* A registered runner's end is as any other's: HOST_GONE and its like are for good, and a forked
+ * child may only read and close. */
 #include "bridge.h"
+#include "shmbridge/plugin.h"
 
 static int asked, returned;
 

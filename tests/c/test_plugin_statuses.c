@@ -1,5 +1,7 @@
-/* A plug-in may return any number: one that is no shmb_status, -1 above all, is an error like others, never a wait without end. */
+/* A plug-in may return any number: one that is no shmb_status, -1 above all, is an error like
+ * others, never a wait without end. */
 #include "pipes.h"
+#include "shmbridge/plugin.h"
 
 static int returned;
 

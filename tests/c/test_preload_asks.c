@@ -1,4 +1,5 @@
-/* A compiler's plain calls on a channel's paths become questions to a host; what it sees of the descriptors is a FIFO's. */
+/* A compiler's plain calls on a channel's paths become questions to a host; what it sees of the
+ * descriptors is a FIFO's. */
 #include "llvm_channel.h"
 
 static void looks_like_a_fifo(const struct llvm_channel *c) {

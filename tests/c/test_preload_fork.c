@@ -1,4 +1,5 @@
-/* A forked child's copies of channels give the default; what it closes stays open in the parent, also before exec. */
+/* A forked child's copies of channels give the default; what it closes stays open in the parent,
+ * also before exec. */
 #include <spawn.h>
 
 #include "llvm_channel.h"

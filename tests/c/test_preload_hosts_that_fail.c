@@ -1,4 +1,5 @@
-/* No host, one that is killed or hangs, a model that fails, a stream that is not LLVM's: each question gets advice. */
+/* No host, one that is killed or hangs, a model that fails, a stream that is not LLVM's: each
+ * question gets advice. */
 #include "llvm_channel.h"
 
 static void three_then_death(struct bridge *b) {

@@ -1,4 +1,5 @@
-/* What is no channel is untouched: files, pipes, stdio, and what once was a channel's, however it came free. */
+/* What is no channel is untouched: files, pipes, stdio, and what once was a channel's, however it
+ * came free. */
 #include <errno.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -46,7 +47,8 @@ static void by_ranges(void) {
     CHECK(write(c.out, "x", 1) < 0 && errno == EBADF);
 }
 
-/* More descriptors than a table would have room for, and than the host has channels: those get the default advice. */
+/* More descriptors than a table would have room for, and than the host has channels: those get the
+ * default advice. */
 static void many(void) {
     struct rlimit limit;
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);

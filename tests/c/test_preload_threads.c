@@ -1,4 +1,5 @@
-/* Threads that open channels of one name at once have a runner each; another thread may go on with a channel. */
+/* Threads that open channels of one name at once have a runner each; another thread may go on with
+ * a channel. */
 #include "llvm_channel.h"
 
 enum { THREADS = 4 };
@@ -19,7 +20,9 @@ static void *compile(void *context) {
 int main(int argc, char **argv) {
     (void)argc;
 #ifdef THREAD_SANITIZER
-    return 0; /* it stands between this program and the library, and takes the library's locks for part of a write */
+    /* it stands between this program and the library, and takes the library's locks for part of a
+     * write */
+    return 0;
 #endif
     llvm_environment(argv);
     char name[64];

@@ -1,4 +1,5 @@
-/* Whatever is wrong with a feature, the memory that filling it returns holds what its caller will write. */
+/* Whatever is wrong with a feature, the memory that filling it returns holds what its caller will
+ * write. */
 #include "bridge.h"
 
 int main(void) {

@@ -1,7 +1,8 @@
-/* While a runner pauses before a retry: an interrupt ends the evaluate, the next one tries at once; a forked child may only close; and
- * relays and others who go step by step are not kept waiting. */
+/* While a runner pauses before a retry: an interrupt ends the evaluate, the next one tries at once;
+ * a forked child may only close; and relays and others who go step by step are not kept waiting. */
 #include "bridge.h"
-#include "runner.h"
+#include "runner/runner.h"
+#include "shmbridge/plugin.h"
 
 static shmb_runner *r;
 static _Atomic int opens;
@@ -60,7 +61,7 @@ int main(void) {
     CHECK(advice == 3);
 
     CHECK_STATUS(r, shmb_runner_start(r, SHMB_INT64), SHMB_OK);
-    for (int i = 0; i < 100; i++) CHECK(runner_wait(r, 0) == PENDING); /* looks once */
+    for (int i = 0; i < 100; i++) CHECK(shmb_runner_wait(r, 0) == PENDING); /* looks once */
     pid_t child = fork();
     if (child == 0) {
         int status = (int)shmb_runner_continue(r) == SHMB_FORKED &&

@@ -1,11 +1,10 @@
-/* A host that is killed and started again in mid-run: with retries no evaluate of any thread is lost, and bound features stay where
- * they were. */
+/* A host that is killed and started again in mid-run: with retries no evaluate of any thread is
+ * lost, and bound features stay where they were. */
 #include "bridge.h"
 
 #ifdef THREAD_SANITIZER
-enum {
-    THREADS = 1
-}; /* it does not see the C library's own lock of what sem_open and sem_close share */
+/* it does not see the C library's own lock of what sem_open and sem_close share */
+enum { THREADS = 1 };
 #else
 enum { THREADS = 3 };
 #endif
@@ -26,7 +25,8 @@ static void serve_as(struct bridge *b) {
     bridge_serve(b);
 }
 
-/* A process that has a host running, and for each byte it reads kills that and starts another; ends with its input. */
+/* A process that has a host running, and for each byte it reads kills that and starts another; ends
+ * with its input. */
 static void supervise(int in) {
     char byte, unused[64], path[NAME_ROOM];
     for (bool more = true; more;) {
@@ -42,8 +42,8 @@ static void supervise(int in) {
             shmb_semaphore_name(info.session, k, path);
             sem_unlink(path);
         }
-        snprintf(unused, sizeof unused, "recovering-%d",
-                 (int)host); /* one that was killed before it had the name */
+        /* one that was killed before it had the name */
+        snprintf(unused, sizeof unused, "recovering-%d", (int)host);
         bridge_clean(unused);
     }
     bridge_clean(name);
@@ -54,6 +54,7 @@ static void *work(void *which) {
     bool binds = (uintptr_t)which == 1;
     shmb_runner *r;
     shmb_options o = {.size = sizeof o,
+                      .connect_timeout = 10,
                       .retries = 100000,
                       .backoff = 0.001,
                       .wait = (uintptr_t)which == 2 ? SHMB_WAIT_BLOCK : SHMB_WAIT_DEFAULT};

@@ -1,5 +1,6 @@
 /* What is tried anew, how often, and what is not: a registered kind counts. */
 #include "bridge.h"
+#include "shmbridge/plugin.h"
 
 enum { LONG = 100 };
 
@@ -94,7 +95,8 @@ static void each_status(void) {
     }
 }
 
-/* The retries used up, evaluates ask nobody, until it is time for a look; one that finds somebody has them all again. */
+/* The retries used up, evaluates ask nobody, until it is time for a look; one that finds somebody
+ * has them all again. */
 static void gives_up_for_a_while(void) {
     expect(NULL, SCRIPT(SHMB_CLOSED, SHMB_CLOSED));
     shmb_runner *r = with("retries=1&backoff=10ms", SHMB_OK);
@@ -167,8 +169,8 @@ static void bad_options(void) {
     }
     expect(NULL, NULL);
     shmb_close(with("retries=2147483647&backoff=1000000000000", SHMB_OK));
-    shmb_options old = {.size = offsetof(shmb_options, retries),
-                        .retries = -1}; /* an older caller's */
+    /* an older caller's */
+    shmb_options old = {.size = offsetof(shmb_options, retries), .retries = -1};
     shmb_runner *r;
     CHECK_STATUS(r, shmb_open("counting://here?own=1", &old, &r), SHMB_OK);
     shmb_close(r);

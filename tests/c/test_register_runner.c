@@ -1,14 +1,15 @@
-/* A runner kind that a program registers answers like any other: fields, errors, wanted dtypes, large and bound features. */
+/* A runner kind that a program registers answers like any other: fields, errors, wanted dtypes,
+ * large and bound features. */
 #include "bridge.h"
-#include "runner.h"
-#include "sink.h"
+#include "runner/runner.h"
+#include "serdes/sink.h"
 
 static int opened, closed;
 
 static shmb_status open_it(void *context, const char *where, const shmb_options *options,
                            void **state, shmb_sink *failure) {
     CHECK(strcmp(context, "the context") == 0);
-    CHECK(options->connect_timeout > 0 && options->size == sizeof *options);
+    CHECK(options->connect_timeout == 0 && options->size == sizeof *options);
     if (strcmp(where, "nowhere") == 0)
         return shmb_sink_fail(failure, SHMB_NO_HOST, "there is nothing at nowhere");
     if (strcmp(where, "mute") == 0) return SHMB_SYSTEM;
@@ -68,14 +69,12 @@ int main(void) {
     CHECK_STATUS(r, shmb_open("twice://mute", NULL, &r), SHMB_SYSTEM);
     shmb_close(r);
 
-    shmb_options short_ones = {
-        .size =
-            sizeof short_ones
-                .size}; /* an older caller's: the kind gets whole ones, with what the URL says */
+    /* an older caller's: the kind gets whole ones, with what the URL says */
+    shmb_options short_ones = {.size = sizeof short_ones.size};
     CHECK_STATUS(r, shmb_open("twice://file.bin?deadline=2.5&color=blue", &short_ones, &r),
                  SHMB_OK);
-    for (int64_t n = 1; n < 2000000;
-         n = n * 11 + 1) { /* beyond what is kept of the memory between messages */
+    /* beyond what is kept of the memory between messages */
+    for (int64_t n = 1; n < 2000000; n = n * 11 + 1) {
         int64_t *x = shmb_feature_i64(r, "x", n);
         for (int64_t i = 0; i < n; i++) x[i] = i + 1;
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);

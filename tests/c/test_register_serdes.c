@@ -1,6 +1,8 @@
-/* A SerDes that a program registers is found by its name; what it may be, and what it says when it fails. */
+/* A SerDes that a program registers is found by its name; what it may be, and what it says when it
+ * fails. */
 #include "bridge.h"
-#include "serdes.h"
+#include "serdes/codec.h"
+#include "serdes/serdes.h"
 
 static shmb_status encode(void *context, shmb_side side, const shmb_tensor *f, int64_t n,
                           shmb_dtype want, shmb_sink *bytes) {
@@ -16,8 +18,8 @@ static shmb_status decode(void *context, shmb_side side, const void *bytes, size
                           shmb_dtype want, shmb_sink *message) {
     (void)context, (void)side, (void)bytes, (void)want;
     shmb_sink_want(message, SHMB_FLOAT32);
-    shmb_sink_field(message, "size", SHMB_INT64, SHMB_TENSOR, size == 3 ? 99 : 0, NULL,
-                    NULL); /* a rank that cannot be fails by itself */
+    /* a rank that cannot be fails by itself */
+    shmb_sink_field(message, "size", SHMB_INT64, SHMB_TENSOR, size == 3 ? 99 : 0, NULL, NULL);
     return SHMB_OK;
 }
 
@@ -25,7 +27,7 @@ static const shmb_serdes mine = {
     .size = sizeof mine, .name = "mine", .context = "c", .encode = encode, .decode = decode};
 
 int main(void) {
-    CHECK(!serdes_find("mine") && !shmb_codec_new("mine"));
+    CHECK(!shmb_serdes_find("mine") && !shmb_codec_new("mine"));
     CHECK(shmb_register_serdes(&mine) == SHMB_OK && shmb_register_serdes(&mine) == SHMB_OK);
     shmb_serdes other = mine;
     CHECK(shmb_register_serdes(&other) == SHMB_IN_USE);
@@ -34,11 +36,12 @@ int main(void) {
     other.name = "";
     CHECK(shmb_register_serdes(&other) == SHMB_INVALID &&
           shmb_register_serdes(NULL) == SHMB_INVALID);
-    char names[128];
-    serdes_names(names, sizeof names);
-    CHECK(strstr(names, "bitstream, json") && strstr(names, "mine"));
-    serdes_names(names, 5);
-    CHECK(strcmp(names, "bits") == 0);
+    struct error e;
+    CHECK(!shmb_serdes_choose("none", &e) &&
+          strstr(e.message, "one of bitstream, json, flatbuffers, bytes, mine"));
+    char names[12] = "";
+    for (int i = 0; i < 3; i++) shmb_list_name(names, sizeof names, i == 1 ? "too long" : "json");
+    CHECK(strcmp(names, "json, json") == 0);
 
     const void *bytes;
     size_t size;

@@ -1,4 +1,5 @@
-/* A runner that is killed, asking or filling, frees its channel for the next; the host's reply to it is RUNNER_GONE. */
+/* A runner that is killed, asking or filling, frees its channel for the next; the host's reply to
+ * it is RUNNER_GONE. */
 #include "bridge.h"
 
 static pid_t runner_process(const char *name, bool asks) {
@@ -30,9 +31,8 @@ int main(void) {
         shmb_runner *r = bridge_connect(&b, ""); /* the only channel there is */
         shmb_set_i64(r, "x", 5);
         CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
-        if (i < 3)
-            shmb_close(
-                r); /* and now one that claims before the host has seen that the last is gone */
+        /* and now one that claims before the host has seen that the last is gone */
+        if (i < 3) shmb_close(r);
         else {
             shmb_set_i64(r, "x", 1);
             key = bridge_ask(&b, r, SHMB_ANY);

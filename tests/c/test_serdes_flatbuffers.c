@@ -1,5 +1,5 @@
-/* The native frame's bytes are what flatbuffers.c draws; a frame that is cut, stretched or lies about its sizes is
- * corrupt. */
+/* The native frame's bytes are what flatbuffers.c draws; a frame that is cut, stretched or lies
+ * about its sizes is corrupt. */
 #include "serdes_codec.h"
 
 static shmb_codec *c, *d;
@@ -69,8 +69,8 @@ static void lie(size_t at, const void *bytes, size_t size) {
 static void lies_about_sizes_and_offsets_are_corrupt(void) {
     uint32_t header;
     memcpy(&header, frame + 4, 4);
-    size_t dims = 8 + (header + 7) / 8 * 8,
-           body = (dims + 8 * 8 + 63) / 64 * 64; /* dims: 2 + 1 + 2 + 3 */
+    /* dims: 2 + 1 + 2 + 3 */
+    size_t dims = 8 + (header + 7) / 8 * 8, body = (dims + 8 * 8 + 63) / 64 * 64;
     static const int64_t sizes[] = {-1,  INT64_MIN, INT64_MAX, INT64_MAX / 8, (int64_t)1 << 40,
                                     1000};
     for (size_t i = 0; i < 8; i++)

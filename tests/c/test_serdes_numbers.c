@@ -1,12 +1,12 @@
-/* JSON's numbers: rounded once, as the C library does it in the C locale, in whatever locale the compiler runs; written
- * shortest and read back the same, bit by bit. */
+/* JSON's numbers: rounded once, as the C library does it in the C locale, in whatever locale the
+ * compiler runs; written shortest and read back the same, bit by bit. */
 #include <float.h>
 #include <locale.h>
 #include <math.h>
 
 #include "bridge.h"
-#include "json_reader.h"
-#include "json_writer.h"
+#include "serdes/json_reader.h"
+#include "serdes/json_writer.h"
 
 static uint64_t random_bits(void) {
     static uint64_t state = 88172645463325252u;
@@ -22,8 +22,8 @@ static double random_double(void) {
 }
 
 static void expect_read(const char *text, double d, float f) {
-    double read = json_double((const uint8_t *)text, strlen(text));
-    float narrow = json_float((const uint8_t *)text, strlen(text));
+    double read = shmb_json_double((const uint8_t *)text, strlen(text));
+    float narrow = shmb_json_float((const uint8_t *)text, strlen(text));
     if (memcmp(&read, &d, sizeof d) || memcmp(&narrow, &f, sizeof f))
         fprintf(stderr, "%s is read as %a, %a\n", text, read, (double)narrow);
     CHECK(memcmp(&read, &d, sizeof d) == 0 && memcmp(&narrow, &f, sizeof f) == 0);
@@ -48,8 +48,8 @@ static void ties_are_decided_by_the_last_digit(void) {
             d = (double)(random_bits() % 1000) * DBL_TRUE_MIN, next = nextafter(d, INFINITY);
         if (next - next != 0) continue;
         long double middle = ((long double)d + (long double)next) / 2;
-        int size = snprintf(text, sizeof text, "%.1400Lf",
-                            middle); /* every digit there is, of what is not too large */
+        /* every digit there is, of what is not too large */
+        int size = snprintf(text, sizeof text, "%.1400Lf", middle);
         expect_read(text, strtod(text, NULL), strtof(text, NULL));
         text[size - 1] = '1';
         expect_read(text, strtod(text, NULL), strtof(text, NULL));
@@ -77,13 +77,13 @@ static void what_is_written_is_read_back(void) {
         if (f - f != 0) f = FLT_TRUE_MIN * (float)(bits % 4096);
         if (i % 3 == 0) d = (double)f;
         bytes.size = 0;
-        json_put_double(&sink, d);
-        CHECK(json_double(bytes.data, bytes.size) == d);
+        shmb_json_put_double(&sink, d);
+        CHECK(shmb_json_double(bytes.data, bytes.size) == d);
         bytes.size = 0;
-        json_put_float(&sink, f);
-        CHECK(json_float(bytes.data, bytes.size) == f && bytes.size <= 16);
+        shmb_json_put_float(&sink, f);
+        CHECK(shmb_json_float(bytes.data, bytes.size) == f && bytes.size <= 16);
     }
-    bytes_free(&bytes);
+    shmb_bytes_free(&bytes);
 }
 
 static void a_locale_changes_nothing(void) {
@@ -95,14 +95,14 @@ static void a_locale_changes_nothing(void) {
     for (size_t i = 0; i < sizeof locales / sizeof *locales; i++) {
         if (!setlocale(LC_ALL, locales[i])) continue;
         bytes.size = 0;
-        json_put_double(&sink, -1234567.25);
+        shmb_json_put_double(&sink, -1234567.25);
         CHECK(bytes.size == 11 && memcmp(bytes.data, "-1234567.25", 11) == 0);
         expect_read("-1234567.25", -1234567.25, -1234567.25f);
         expect_read("0.30000000000000004441", 0.1 + 0.2, 0.3f);
         printf("%s: checked\n", locales[i]);
     }
     setlocale(LC_ALL, "C");
-    bytes_free(&bytes);
+    shmb_bytes_free(&bytes);
 }
 
 int main(void) {

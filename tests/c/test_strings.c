@@ -6,6 +6,24 @@ static void expect(const shmb_tensor *t, int64_t row, const char *text, int64_t 
     CHECK(memcmp((const char *)t->data + t->offsets[row], text, (size_t)bytes) == 0);
 }
 
+static void no_text(shmb_runner *r) {
+    shmb_set_string(r, "x", NULL, -1);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+    CHECK(strstr(shmb_error_message(r), "\"x\": expected a text, found NULL"));
+    shmb_set_strings(r, "x", 1, NULL, NULL);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+    shmb_set_strings(r, "x", 2, (const char *const[]){"a", NULL}, NULL);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+    CHECK(strstr(shmb_error_message(r), "\"x\": expected a text, found NULL"));
+    shmb_set_strings(r, "x", 2, (const char *const[]){"a", NULL}, (const int64_t[]){1, 1});
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+    shmb_set_string(r, "echo", NULL, 0); /* empty ones need none */
+    shmb_set_strings(r, "texts", 2, (const char *const[]){"a", NULL}, (const int64_t[]){1, 0});
+    shmb_set_strings(r, "none", 1, NULL, (const int64_t[]){0});
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+    CHECK(shmb_advice_count(r) == 3);
+}
+
 int main(void) {
     struct server server;
     server_start(&server, "strings", SHMB_WAIT_DEFAULT);
@@ -42,6 +60,7 @@ int main(void) {
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
     shmb_set_string(r, "x", NULL, 3);
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+    no_text(r);
     shmb_close(r);
     server_stop(&server);
     return 0;

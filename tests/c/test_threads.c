@@ -1,4 +1,5 @@
-/* Eight threads with a runner each, on one host: every one gets its own advice, while others come and go. */
+/* Eight threads with a runner each, on one host: every one gets its own advice, while others come
+ * and go. */
 #include "bridge.h"
 
 enum { THREADS = 8, ROUNDS = 5, ASKS = 300 };

@@ -1,4 +1,5 @@
-/* What does not fit its slot is TOO_LARGE, in bytes or in names, and the runner stays usable; what just fits, fits. */
+/* What does not fit its slot is TOO_LARGE, in bytes or in names, and the runner stays usable; what
+ * just fits, fits. */
 #include "bridge.h"
 
 static void expect_alive(shmb_runner *r) {

@@ -1,5 +1,5 @@
-/* A dtype that does not exist is the caller's mistake: the host never hears of it, and the runner goes on. A deadline too short to
- * count is one all the same. */
+/* A dtype that does not exist is the caller's mistake: the host never hears of it, and the runner
+ * goes on. A deadline too short to count is one all the same. */
 #include "bridge.h"
 
 int main(void) {

@@ -1,13 +1,13 @@
 /* What a URL may say, and the message for what it may not. */
 #include "bridge.h"
-#include "runner.h"
+#include "runner/runner.h"
 
 static void good(const char *url, const char *scheme_expected, const char *where_expected,
                  double connect, double deadline, shmb_wait wait) {
     struct url parts;
     shmb_options o = {.size = sizeof o};
     struct error e = {0};
-    CHECK(url_split(url, &parts, &o, &e) == SHMB_OK);
+    CHECK(shmb_url_split(url, &parts, &o, &e) == SHMB_OK);
     CHECK(strcmp(parts.scheme, scheme_expected) == 0 && strcmp(parts.where, where_expected) == 0);
     CHECK(o.connect_timeout == connect && o.deadline == deadline && o.wait == wait);
 }
@@ -31,16 +31,17 @@ int main(void) {
     good("shm://x?connect_timeout=500ms&deadline=250us&wait=spin", "shm", "x", 0.5, 0.00025,
          SHMB_WAIT_SPIN);
     good("shm://x?wait=block&wait=adaptive", "shm", "x", 0, 0, SHMB_WAIT_ADAPTIVE);
-    good("shm://x?connect_timeout=0", "shm", "x", -1, 0, 0); /* do not wait */
+    good("shm://x?connect_timeout=0", "shm", "x", 0, 0, 0); /* do not wait */
     good("shm://x?&", "shm", "x", 0, 0, 0);
     good("shm://x?deadline=.5", "shm", "x", 0, 0.5, 0);
 
     struct url parts;
     shmb_options all = {.size = sizeof all};
     struct error e = {0};
-    CHECK(url_split("pipe://a?serdes=json&connect_timeout=1&x=1", &parts, &all, &e) == SHMB_OK);
-    CHECK(strcmp(url_take(&parts, "serdes"), "json") == 0 && !url_take(&parts, "serdes"));
-    CHECK(url_done(&parts, "serdes, ", &e) == SHMB_INVALID && strstr(e.message, "\"x\"") &&
+    CHECK(shmb_url_split("pipe://a?serdes=json&connect_timeout=1&x=1", &parts, &all, &e) ==
+          SHMB_OK);
+    CHECK(strcmp(shmb_url_take(&parts, "serdes"), "json") == 0 && !shmb_url_take(&parts, "serdes"));
+    CHECK(shmb_url_done(&parts, "serdes, ", &e) == SHMB_INVALID && strstr(e.message, "\"x\"") &&
           strstr(e.message, "serdes"));
 
     bad("shm://x?connect_timeout", "connect_timeout=");

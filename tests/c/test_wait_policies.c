@@ -1,4 +1,5 @@
-/* Every way of waiting, on either side, brings every message through; posts too many on the semaphores are harmless. */
+/* Every way of waiting, on either side, brings every message through; posts too many on the
+ * semaphores are harmless. */
 #include "bridge.h"
 
 static _Atomic int stop;

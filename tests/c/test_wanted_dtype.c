@@ -1,5 +1,7 @@
-/* The host gives scalar advice as the dtype asked for where that is exact; else both sides get an error. */
+/* The host gives scalar advice as the dtype asked for where that is exact; else both sides get an
+ * error. */
 #include "bridge.h"
+#include "message/convert.h"
 
 static struct bridge b;
 static shmb_runner *r;
@@ -46,9 +48,10 @@ int main(void) {
     float f;
     double d;
     int32_t i;
-    for (
-        int k = 0; k < 2;
-        k++) { /* a reply of another dtype or size is a MISMATCH, and the runner's variable is untouched */
+    for (int k = 0; k < 2;
+         /* a reply of another dtype or size is a MISMATCH, and the runner's variable is untouched
+          */
+         k++) {
         f = -3;
         shmb_set_i64(r, "echo", 1);
         int64_t key = bridge_ask(&b, r, SHMB_FLOAT32);

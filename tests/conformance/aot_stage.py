@@ -13,8 +13,8 @@ from emx_onnx_cgen.codegen.c_emitter import CEmitter
 from onnx_stage import OnnxStage
 
 from shmbridge import UnsupportedError
-from shmbridge.compile import onnx
-from shmbridge.compile.toolchain import CompileError, Job
+from shmbridge._compile import onnx
+from shmbridge._compile.toolchain import CompileError, Job
 
 load_templates = functools.cache(functools.partial(CEmitter._load_templates, CEmitter(None)))
 

@@ -5,7 +5,7 @@ import threading
 
 from stage import ROOM, Stage
 
-from shmbridge.tap import Tap
+from shmbridge._relay import Relay
 
 
 class PythonStage(Stage):
@@ -25,7 +25,7 @@ class RelayStage(Stage):
             self.start_host()
         if self.relay is None:
             room = {"request_bytes": ROOM, "advice_bytes": ROOM, **self.room}
-            tap = Tap(self.host_url(), self.url, channels=2, **room)
+            tap = Relay(self.host_url(), self.url, channels=2, **room)
             self.relay = tap, threading.Thread(target=tap.serve, daemon=True)
             self.relay[1].start()
         super().ready()

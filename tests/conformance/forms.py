@@ -7,11 +7,6 @@ import wire
 from shmbridge import Ragged
 
 
-def vector(value, sent):
-    """A tensor as a vector: the shape is the reader's business."""
-    return np.reshape(value, -1)
-
-
 def shape_1(value, sent):
     """A single number as a vector of one."""
     return np.reshape(value, value.shape or 1)
@@ -25,15 +20,6 @@ def uint8(value, sent):
         else value.astype(np.uint8)
     )
     return shape_1(values, sent)
-
-
-def bits_of_the_model(value, sent):
-    """What the model sent, read as if it were what was wanted."""
-    if isinstance(sent, str):
-        return np.frombuffer(wire.from_text(sent), value.dtype)
-    return np.frombuffer(
-        (sent.astype(np.int32) if sent.dtype == bool else sent).tobytes(), value.dtype
-    )
 
 
 def cut_at_0(value, sent):
@@ -78,8 +64,7 @@ def _digits(values):
 
 
 FORMS = {
-    form.__name__.replace("_", " "): form
-    for form in (vector, shape_1, uint8, bits_of_the_model, cut_at_0, decimals, JSON)
+    form.__name__.replace("_", " "): form for form in (shape_1, uint8, cut_at_0, decimals, JSON)
 }
 
 

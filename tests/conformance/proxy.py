@@ -1,6 +1,6 @@
 """What python:// calls in the runner's process: asks the case's own model, in the test's."""
 
-from shmbridge.tap import Exact
+from shmbridge._runner import Exact
 
 
 class Proxy:

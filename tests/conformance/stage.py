@@ -13,9 +13,9 @@ import forms
 import numpy as np
 import wire
 from combinations import RUNNERS
-from conftest import SHM, Process, ScriptedRunner
+from support.processes import SHM, Process, ScriptedRunner
 
-from shmbridge import Host, ShmbridgeError, segment
+from shmbridge import Host, ShmbridgeError, _segment
 from shmbridge._native import ffi
 
 STATUS = {
@@ -209,7 +209,7 @@ class Stage:
                     *SHM.glob(f"shmb.*-{process.pid}-*"),
                     *SHM.glob(f"shmb.test-{os.getpid()}-*"),
                 ]:  # a killed host's
-                    segment.remove_dead(path.name.partition(".")[2])
+                    _segment.remove_dead(path.name.partition(".")[2])
 
     @contextlib.contextmanager
     def elsewhere(self, url, **room):

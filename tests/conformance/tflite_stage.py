@@ -2,7 +2,7 @@
 
 import numpy as np
 from file_stage import FileStage
-from tflite_models import Graph
+from support.tflite_models import Graph
 
 
 class TfliteStage(FileStage):

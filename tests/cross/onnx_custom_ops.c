@@ -1,9 +1,9 @@
-/* A library of custom operators without any, for tests: notes in the file $SHMBRIDGE_TEST_LOADS that a session is being made, and refuses
- * when $SHMBRIDGE_TEST_REFUSES is set. */
+/* A library of custom operators without any, for tests: notes in the file $SHMBRIDGE_TEST_LOADS
+ * that a session is being made, and refuses when $SHMBRIDGE_TEST_REFUSES is set. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "onnxruntime.h"
+#include "model/onnxruntime.h"
 
 typedef OrtStatus *(*CreateStatus)(int code, const char *text);
 

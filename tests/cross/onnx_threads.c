@@ -1,6 +1,6 @@
-/* Threads that open a runner each of one URL at the same moment, and ask: onnx_threads URL THREADS QUESTIONS. The model is argmax(2 - x) of
- * float32[8]. Half of the runners have their features bound; the first
- * is interrupted all the time, the second has a deadline. Prints "ok". */
+/* Threads that open a runner each of one URL at the same moment, and ask: onnx_threads URL THREADS
+ * QUESTIONS. The model is argmax(2 - x) of float32[8]. Half of the runners have their features
+ * bound; the first is interrupted all the time, the second has a deadline. Prints "ok". */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

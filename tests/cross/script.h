@@ -1,5 +1,6 @@
-/* What scripted runners in C and C++ read and print. Bytes are hexadecimal, "-" for none, or @PATH: that file's. What
- * they print goes to the file that `spill PATH` named where it is longer than SPILL bytes. */
+/* What scripted runners in C and C++ read and print. Bytes are hexadecimal, "-" for none, or @PATH:
+ * that file's. What they print goes to the file that `spill PATH` named where it is longer than
+ * SPILL bytes. */
 #ifndef SCRIPT_H
 #define SCRIPT_H
 

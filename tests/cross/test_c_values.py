@@ -2,34 +2,16 @@
 
 import threading
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.values import DTYPES
 
 import shmbridge
-from shmbridge import tensor
+from shmbridge import _tensor
 from shmbridge._native import lib
 
-DTYPES = [
-    np.dtype(d)
-    for d in (
-        "?",
-        "i1",
-        "i2",
-        "i4",
-        "i8",
-        "u1",
-        "u2",
-        "u4",
-        "u8",
-        "f2",
-        "f4",
-        "f8",
-        ml_dtypes.bfloat16,
-    )
-]
 TENSOR, STRING, STRINGS, RAGGED = range(4)
 many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -56,7 +38,7 @@ def host(new_name):
 
 @pytest.fixture(scope="module")
 def runner(host, scripted_runner):
-    from conftest import ScriptedRunner
+    from support.processes import ScriptedRunner
 
     runner = ScriptedRunner(scripted_runner)
     assert runner.do("open", host.url).startswith("0")
@@ -152,8 +134,7 @@ def ask(serve, c_runner):
 
     def model(request):
         try:
-            request.reply(answers[-1])
-            outcomes.append("sent")
+            outcomes.append("sent" if request.reply(answers[-1]) else "refused")
         except shmbridge.ShmbridgeError as error:
             outcomes.append(type(error).__name__)
 
@@ -213,16 +194,16 @@ def test_advice_is_converted_where_that_is_exact(ask):
     ],
     ids=repr,
 )
-def test_advice_that_is_not_exactly_the_wanted_is_an_error_on_both_sides(ask, advice, how):
+def test_advice_that_is_not_exactly_the_wanted_is_an_error_of_the_runner(ask, advice, how):
     answer, outcome = ask(advice, how)
-    assert answer.startswith("16 ") and "not exactly" in answer and outcome == "InexactError"
+    assert answer.startswith("16 ") and "not exactly" in answer and outcome == "refused"
     assert ask(7, "i64") == ("0 7", "sent")
 
 
 def test_text_is_not_converted(ask):
     for advice in ("text", ["a", "b"]):
         answer, outcome = ask(advice, "float32")
-        assert answer.startswith(("15 ", "16 ")) and outcome in ("InexactError", "MismatchError")
+        assert answer.startswith(("15 ", "16 ")) and outcome == "refused"
     assert ask("text", "uint8") == ("0 | advice 6 1 1 4 74657874", "sent")
 
 
@@ -233,8 +214,8 @@ def test_advice_of_several_elements_is_no_scalar(ask):
 
 @pytest.mark.parametrize("value", [-(2**63), 2**63 - 1, -65520, 65520])
 def test_an_integer_that_overflows_a_float_is_not_exact(value):
-    field = tensor.Field("x", lib.SHMB_INT64, lib.SHMB_TENSOR, np.array([1, value], np.int64))
-    assert tensor.exactly(field, lib.SHMB_FLOAT16) is None
+    field = _tensor.Field("x", lib.SHMB_INT64, lib.SHMB_TENSOR, np.array([1, value], np.int64))
+    assert _tensor.exactly(field, lib.SHMB_FLOAT16) is None
 
 
 @many
@@ -267,7 +248,9 @@ def test_the_host_says_exact_when_and_only_when_both_ways_give_the_same(data):
     want = data.draw(st.integers(1, 13))
     out = ffi.new("uint8_t[8]")
     exact = convert(value, want, out)
-    field = tensor.exactly(tensor.Field("x", code, lib.SHMB_TENSOR, np.array([value], dtype)), want)
+    field = _tensor.exactly(
+        _tensor.Field("x", code, lib.SHMB_TENSOR, np.array([value], dtype)), want
+    )
     assert (field is not None) == exact
     if exact and value == value:
         assert field.values.tobytes() == bytes(out)[: field.values.nbytes]

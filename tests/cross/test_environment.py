@@ -83,7 +83,10 @@ def policy(environment, new_name, tmp_path_factory):
         text=True,
     )
     try:
-        rewards = [reward for _, reward in run(environment("cpp"), f"shm://{name}", 800)[0]]
+        rewards = [
+            reward
+            for _, reward in run(environment("cpp"), f"shm://{name}?connect_timeout=30", 800)[0]
+        ]
         out, _ = trainer.communicate(timeout=60)
     finally:
         trainer.kill()

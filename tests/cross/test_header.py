@@ -16,10 +16,9 @@ import flatbuffers
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from shmbridge.generated import message
-from shmbridge.generated.message import DType, Kind
-from shmbridge.header import Field, decode, encode
+from support import message_generated as message
+from support.header import Field, decode, encode
+from support.message_generated import DType, Kind
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = ["-O1", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC", "-shared"]
@@ -71,17 +70,17 @@ class Codec:
                 for name, f in zip(names, fields, strict=True)
             ]
         )
-        size = self.library.header_write(array, len(fields), None, 0)
+        size = self.library.shmb_header_write(array, len(fields), None, 0)
         out = ctypes.create_string_buffer(b"\xff" * size, size)
-        assert self.library.header_write(array, len(fields), out, size - 1) == size
+        assert self.library.shmb_header_write(array, len(fields), out, size - 1) == size
         assert out.raw == b"\xff" * size, "wrote into too little room"
-        assert self.library.header_write(array, len(fields), out, size) == size
+        assert self.library.shmb_header_write(array, len(fields), out, size) == size
         return out.raw
 
     def read(self, data: bytes) -> list[Field]:
         """Raises ValueError with header_read's reason."""
         why = ctypes.c_char_p()
-        layout = self.library.header_read(data, len(data), ctypes.byref(why))
+        layout = self.library.shmb_header_read(data, len(data), ctypes.byref(why))
         if not layout:
             raise ValueError((why.value or b"").decode())
         try:
@@ -97,7 +96,7 @@ class Codec:
             )
             return fields
         finally:
-            self.library.header_free(layout)
+            self.library.shmb_header_free(layout)
 
 
 def flatc_folder() -> Path:
@@ -116,17 +115,12 @@ def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
 
     run(flatc / "bin" / "flatc", "--cpp", ROOT / "schemas" / "message.fbs")
     source = ROOT / "cdef" / "src"
-    include = f"-I{ROOT / 'cdef' / 'include'}"
-    run(
-        "cc",
-        "-std=c11",
-        *COMMAND_LINE,
-        include,
-        source / "header.c",
-        source / "message.c",
-        "-o",
-        "header.so",
-    )
+    include = (f"-I{ROOT / 'cdef' / 'include'}", f"-I{source}")
+    parts = [
+        source / name
+        for name in ("message/header.c", "message/message.c", "message/dtype.c", "base/error.c")
+    ]
+    run("cc", "-std=c11", "-D_GNU_SOURCE", *COMMAND_LINE, *include, *parts, "-o", "header.so")
     verifier = ROOT / "tests" / "cross" / "header_verify.cpp"
     run(
         "c++",
@@ -141,21 +135,21 @@ def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
     )
 
     library = ctypes.CDLL(str(out / "header.so"))
-    library.header_write.argtypes = [
+    library.shmb_header_write.argtypes = [
         ctypes.POINTER(CField),
         ctypes.c_uint32,
         ctypes.c_char_p,
         ctypes.c_size_t,
     ]
-    library.header_write.restype = ctypes.c_size_t
-    library.header_read.argtypes = [
+    library.shmb_header_write.restype = ctypes.c_size_t
+    library.shmb_header_read.argtypes = [
         ctypes.c_char_p,
         ctypes.c_size_t,
         ctypes.POINTER(ctypes.c_char_p),
     ]
-    library.header_read.restype = ctypes.POINTER(CLayout)
-    library.header_free.argtypes = [ctypes.POINTER(CLayout)]
-    library.header_free.restype = None
+    library.shmb_header_read.restype = ctypes.POINTER(CLayout)
+    library.shmb_header_free.argtypes = [ctypes.POINTER(CLayout)]
+    library.shmb_header_free.restype = None
     verify = ctypes.CDLL(str(out / "verify.so")).header_verify
     verify.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     verify.restype = ctypes.c_bool
@@ -479,8 +473,8 @@ def test_names_that_overlap_are_rejected_before_their_total_outgrows_the_header(
 def test_more_fields_than_the_verifier_allows_are_neither_written_nor_read(codec: Codec) -> None:
     field = CField(b"x", 1, DType.int8, Kind.tensor, 0)
     array = (CField * 1_000_000)(*[field] * 1_000_000)
-    assert codec.library.header_write(array, 999_999, None, 0) == 40 + 24 * 999_999
-    assert codec.library.header_write(array, 1_000_000, None, 0) == 0
+    assert codec.library.shmb_header_write(array, 999_999, None, 0) == 40 + 24 * 999_999
+    assert codec.library.shmb_header_write(array, 1_000_000, None, 0) == 0
     entries = 1_000_000
     data = bytearray(codec.write([Field("x", DType.int8)]))
     data[40:40] = bytes(4 * (entries - 1))
@@ -493,7 +487,7 @@ def test_more_fields_than_the_verifier_allows_are_neither_written_nor_read(codec
 
 def test_more_than_two_gigabytes_cannot_be_expressed(codec: Codec) -> None:
     array = (CField * 3)(*[CField(None, 2**30, DType.int8, 0, 0)] * 3)
-    assert codec.library.header_write(array, 3, None, 0) == 0
+    assert codec.library.shmb_header_write(array, 3, None, 0) == 0
 
 
 def test_encode_refuses_a_name_that_comes_twice() -> None:

@@ -6,19 +6,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "attach.h"
-#include "host.h"
+#include "host/host.h"
+#include "segment/attach.h"
+#include "segment/inspect.h"
 
 enum { LARGEST = 1 << 24, FIRST = 9 };
 
-/* The bytes begin as the superblock of a geometry that they choose; what follows changes single bytes, and the size. */
+/* The bytes begin as the superblock of a geometry that they choose; what follows changes single
+ * bytes, and the size. */
 static uint64_t start(const uint8_t *data, uint8_t *file) {
     struct superblock b;
     struct geometry g = {.channels = data[0] % 8,
                          .slots = 1u << data[1] % 6,
                          .meta_bytes = {64 * (uint64_t)data[2], 64 * (uint64_t)data[3]},
                          .body_bytes = {64 * (uint64_t)data[4], 64 * (uint64_t)data[5]}};
-    if (!segment_plan(&g, &b))
+    if (!shmb_segment_plan(&g, &b))
         b = (struct superblock){.magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION, .size = 4096};
     memcpy(file, &b, sizeof b);
     uint64_t size =
@@ -34,10 +36,10 @@ static void inside(const struct segment *s, const void *at, uint64_t bytes) {
 static void walk(const struct segment *s) {
     const struct superblock *b = &s->block;
     for (uint32_t c = 0; c < b->channels; c++) {
-        inside(s, segment_runner_line(s, c), sizeof(struct runner_line));
-        inside(s, segment_channel_line(s, c), sizeof(struct channel_line));
+        inside(s, shmb_segment_runner_line(s, c), sizeof(struct runner_line));
+        inside(s, shmb_segment_channel_line(s, c), sizeof(struct channel_line));
         for (int d = REQUEST; d <= REPLY; d++) {
-            struct lane l = segment_lane(s, c, d);
+            struct lane l = shmb_segment_lane(s, c, d);
             inside(s, l.ring, l.count * sizeof *l.ring);
             for (uint32_t i = 0; i < l.count; i++) {
                 inside(s, lane_meta(&l, i), l.meta_bytes);
@@ -63,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         abort();
     struct segment s;
     struct error e = {0};
-    if (segment_read(fd, "fuzz", &s, &e)) {
+    if (shmb_segment_read(fd, "fuzz", &s, &e)) {
         walk(&s);
         munmap(s.base, s.size);
         if (!shmb_inspect(fd, &info, channels)) abort();

@@ -1,10 +1,11 @@
-/* Whatever the other side writes into a channel, host and runner stay inside the segment and say what is wrong: first
- * byte even: the runner's side is fuzzed and the host reads; odd: the other way round. Nothing waits. */
+/* Whatever the other side writes into a channel, host and runner stay inside the segment and say
+ * what is wrong: first byte even: the runner's side is fuzzed and the host reads; odd: the other
+ * way round. Nothing waits. */
 #include "../c/bridge.h"
-#include "header.h"
-#include "peer.h"
-#include "ring.h"
-#include "shm.c" /* for struct shm: the runner is set back between inputs without being opened again */
+#include "message/header.h"
+#include "runner/shm.c" /* for struct shm: the runner is set back between inputs without being opened again */
+#include "segment/peer.h"
+#include "segment/ring.h"
 
 enum { KEYS = 8 };
 
@@ -39,15 +40,16 @@ static void setup(void) {
     bridge_open(&b, "fuzz", plan, SHMB_WAIT_SPIN);
     r = bridge_connect(&b, "wait=spin");
     shmb_segment_name(b.name, NULL, path);
-    CHECK(segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
+    CHECK(shmb_segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
     bridge_unlink(&b);
-    generation = ((struct shm *)r->kind_state)
-                     ->generation; /* the runner's lock keeps the channel claimed for good */
+    /* the runner's lock keeps the channel claimed for good */
+    generation = ((struct shm *)r->kind_state)->generation;
 }
 
 /* ---- What a liar writes ---- */
 
-/* A header of fields that the input chooses, and dims behind it; or just bytes. Returns the header's size. */
+/* A header of fields that the input chooses, and dims behind it; or just bytes. Returns the
+ * header's size. */
 static uint32_t write_meta(struct lane *l, uint32_t slot) {
     static char names[4][8];
     struct field fields[4];
@@ -67,7 +69,7 @@ static uint32_t write_meta(struct lane *l, uint32_t slot) {
         dims += field_dims(&fields[i]);
     }
     _Alignas(8) uint8_t header[512];
-    uint32_t size = (uint32_t)header_write(fields, count, header, sizeof header);
+    uint32_t size = (uint32_t)shmb_header_write(fields, count, header, sizeof header);
     memcpy(meta, header, size);
     int64_t *to = (int64_t *)(meta + (kind & 0x40 ? 0 : (size + 7) / 8 * 8));
     for (uint32_t i = 0; i < dims && (uint8_t *)(to + i + 1) <= meta + l->meta_bytes; i++)
@@ -102,7 +104,8 @@ static void write_descriptor(struct lane *l, uint64_t position, uint64_t sequenc
 
 static volatile uint8_t sum;
 
-/* Reads a tensor to its last byte, which must lie in the segment (or, advice only, in the descriptor's copy). */
+/* Reads a tensor to its last byte, which must lie in the segment (or, advice only, in the
+ * descriptor's copy). */
 static void read_tensor(const shmb_tensor *t, const uint8_t *base, size_t bytes) {
     size_t size = (size_t)t->size * shmb_dtype_size(t->dtype);
     const uint8_t *data = t->data;
@@ -137,8 +140,9 @@ static void reply(int64_t key, uint8_t how) {
 }
 
 static void fuzz_runner_side(void) {
-    struct runner_line *line = segment_runner_line(&raw, 0);
-    struct lane l = segment_lane(&raw, 0, REQUEST), replies = segment_lane(&raw, 0, REPLY);
+    struct runner_line *line = shmb_segment_runner_line(&raw, 0);
+    struct lane l = shmb_segment_lane(&raw, 0, REQUEST),
+                replies = shmb_segment_lane(&raw, 0, REPLY);
     const shmb_message *m;
     int64_t keys[KEYS] = {-1, -1, -1, -1, -1, -1, -1, -1};
     uint64_t position = 0;
@@ -192,10 +196,18 @@ static void set_back(struct shm *s, struct channel_line *line) {
     s->generation = ++generation;
     s->sequence = 0;
     s->unsent = false;
-    sender_start(&s->out, generation, 3);
-    receiver_start(&s->in, generation);
+    shmb_sender_start(&s->out, generation, 3);
+    shmb_receiver_start(&s->in, generation);
     atomic_store(&line->ready, (uint64_t)generation << 8 | READY);
     atomic_store(&s->host->closed, 0);
+}
+
+/* As after a sleep, which nothing here comes to: the words of waiting are the other side's, too. */
+static void learn_from(struct shm *s, struct channel_line *line) {
+    atomic_store(&line->posted, (uint64_t)edge());
+    shmb_waiter_learn(&s->waiter, atomic_load(&line->posted),
+                      next8() & 1 ? INT64_MAX : shmb_clock_ns());
+    CHECK(s->waiter.wake_cost >= 1000 && s->waiter.wake_cost <= 500 * 1000);
 }
 
 static void fill(uint8_t how) {
@@ -220,8 +232,8 @@ static void read_advice(struct shm *s) {
 
 static void fuzz_host_side(void) {
     struct shm *s = r->kind_state;
-    struct channel_line *line = segment_channel_line(&raw, 0);
-    struct lane l = segment_lane(&raw, 0, REPLY);
+    struct channel_line *line = shmb_segment_channel_line(&raw, 0);
+    struct lane l = shmb_segment_lane(&raw, 0, REPLY);
     set_back(s, line);
     uint64_t position = 0;
     while (at < end && !r->broken.status) {
@@ -237,6 +249,7 @@ static void fuzz_host_side(void) {
             for (int i = 0; i < 16; i++) line->reason[i] = (char)next8();
             atomic_store(&s->host->closed, next8() & 1);
         }
+        if (op & 0x80) learn_from(s, line);
         r->until = 0;
         int status = shmb_runner_continue(r);
         CHECK(status >= SHMB_OK && status <= SHMB_NO_MEMORY);

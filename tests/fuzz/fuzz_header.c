@@ -1,9 +1,10 @@
-/* libFuzzer: header_read on any bytes, and what it accepts written and read again.
- * clang -fsanitize=fuzzer,address,undefined -Icdef/include -Icdef/src tests/fuzz/fuzz_header.c cdef/src/{header,message}.c */
+/* libFuzzer: shmb_header_read on any bytes, and what it accepts written and read again. clang
+ * -fsanitize=fuzzer,address,undefined -Icdef/include -Icdef/src tests/fuzz/fuzz_header.c
+ * cdef/src/message/{header,message}.c */
 #include <stdlib.h>
 #include <string.h>
 
-#include "header.h"
+#include "message/header.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -20,35 +21,35 @@ static uint8_t *exact_copy(const uint8_t *data, size_t size) {
 
 /* Writes the layout and reads it again: the same fields. */
 static void check_round_trip(const struct layout *layout) {
-    size_t size = header_write(layout->fields, layout->count, NULL, 0);
+    size_t size = shmb_header_write(layout->fields, layout->count, NULL, 0);
     check(size >= 40);
     uint8_t *bytes = malloc(size);
-    check(bytes && header_write(layout->fields, layout->count, bytes, size) == size);
+    check(bytes && shmb_header_write(layout->fields, layout->count, bytes, size) == size);
     const char *why;
-    struct layout *again = header_read(bytes, size, &why);
+    struct layout *again = shmb_header_read(bytes, size, &why);
     check(again && !why && again->count == layout->count && again->dims == layout->dims);
     free(bytes); /* the layout keeps nothing of it */
     for (uint32_t i = 0; i < layout->count; i++)
-        check(field_equal(&again->fields[i], &layout->fields[i]));
-    header_free(again);
+        check(shmb_field_equal(&again->fields[i], &layout->fields[i]));
+    shmb_header_free(again);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *bytes = exact_copy(data, size);
     const char *why = NULL;
-    struct layout *layout = header_read(bytes, size, &why);
+    struct layout *layout = shmb_header_read(bytes, size, &why);
     free(bytes);
     check(!layout == (why != NULL));
     if (!layout) return 0;
     uint32_t dims = 0;
     for (uint32_t i = 0; i < layout->count; i++) {
         const struct field *f = &layout->fields[i];
-        check(field_valid(f->dtype, f->kind, f->rank) && strlen(f->name) == f->name_bytes &&
+        check(shmb_field_valid(f->dtype, f->kind, f->rank) && strlen(f->name) == f->name_bytes &&
               f->name_bytes > 0);
         dims += field_dims(f);
     }
     check(dims == layout->dims);
     check_round_trip(layout);
-    header_free(layout);
+    shmb_header_free(layout);
     return 0;
 }

@@ -1,22 +1,24 @@
-/* libFuzzer: a compiler that sends anything, and a policy that advises anything or fails. The first bytes say how the others are split
- * and what the policy does; "~" in the rest stands for a header, so that observations are met soon. */
+/* libFuzzer: a compiler that sends anything, and a policy that advises anything or fails. The first
+ * bytes say how the others are split and what the policy does; "~" in the rest stands for a header,
+ * so that observations are met soon. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "protocol.h"
+#include "pipe/protocol.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const headers[] = {
     "{\"features\":[{\"name\":\"inlining_default\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
     "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{\"observation\":0}\n",
-    "{\"features\":[{\"name\":\"mask\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1,33]}],"
+    "{\"features\":[{\"name\":\"mask\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1,70]}],"
     "\"advice\":{\"name\":\"index_to_evict\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{\"observation\":0}\n",
     "{\"features\":[{\"name\":\"li_size\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
     "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n{\"context\":\"f\"}\n{\"observation\":0}\n",
     "{\"features\":[{\"name\":\"x\",\"type\":\"uint8_t\",\"port\":0,\"shape\":[3]}],"
-    "\"advice\":{\"name\":\"y\",\"type\":\"double\",\"port\":0,\"shape\":[2]}}\n{\"observation\":0}\n"};
+    "\"score\":{\"name\":\"r\",\"type\":\"int16_t\",\"port\":0,\"shape\":[2]},"
+    "\"advice\":{\"name\":\"y\",\"type\":\"double\",\"port\":0,\"shape\":[2]}}\n{\"outcome\":0}\n1234\n{\"observation\":0}\n"};
 
 static uint8_t mood; /* what the policy does next */
 static uint64_t seen;
@@ -70,7 +72,7 @@ static void check_answer(const struct bytes *answer, shmb_dtype want) {
     check(want != SHMB_ANY && (answer->size % shmb_dtype_size(want)) == 0);
     if (ranking && want == SHMB_FLOAT32 && answer->size == sizeof priority)
         memcpy(&priority, answer->data, sizeof priority);
-    check(isfinite(priority));
+    check(priority >= 0 && priority < 4294967296.f);
 }
 
 /* False when the conversation has failed. */
@@ -85,19 +87,19 @@ static bool says(void *state, shmb_runner *r, const uint8_t *bytes, size_t size,
         uint8_t *exact = malloc(n);
         check(exact);
         memcpy(exact, bytes + at, n);
-        got = llvm_protocol.feed(state, exact, n, &used, r, &want, &e);
+        got = shmb_llvm_protocol.feed(state, exact, n, &used, r, &want, &e);
         free(exact); /* nothing of it is kept */
         check(used <= n && (got != MORE || used == n));
         answer.size = 0;
         ranking = false;
         if (got == ASK)
-            check(llvm_protocol.answer(state, r, r ? shmb_evaluate_as(r, want) : SHMB_NO_HOST,
-                                       &answer) == SHMB_OK);
+            check(shmb_llvm_protocol.answer(state, r, r ? shmb_evaluate_as(r, want) : SHMB_NO_HOST,
+                                            &answer) == SHMB_OK);
         if (got == GIVEN)
-            check(llvm_protocol.answer(state, NULL, SHMB_DROPPED, &answer) == SHMB_OK);
+            check(shmb_llvm_protocol.answer(state, NULL, SHMB_DROPPED, &answer) == SHMB_OK);
         if (got == ASK || got == GIVEN) check_answer(&answer, want);
     }
-    bytes_free(&answer);
+    shmb_bytes_free(&answer);
     check(got < 0 || (got == (int)e.status && *e.message));
     return got < 0;
 }
@@ -108,11 +110,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static shmb_runner *runner;
     if (!runner) runner = open_runner();
     struct error e;
-    void *state = llvm_new(fallbacks[data[0] % 4], &e);
+    void *state = shmb_llvm_new(fallbacks[data[0] % 4], &e);
     shmb_runner *r = data[0] & 4 ? NULL : runner;
     size_t piece = data[1] ? data[1] : SIZE_MAX;
     mood = data[2];
     check(state);
+    _Atomic int64_t left = 1;
+    if (data[0] & 8) shmb_llvm_limit(state, &left);
     bool well = true;
     for (size_t at = 3; at < size && well; at++) {
         const uint8_t *tilde = memchr(data + at, '~', size - at);
@@ -124,11 +128,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             mood ^= data[++at];
             well = says(state, r, (const uint8_t *)header, strlen(header), piece);
         }
-        if (mood & 128) llvm_protocol.end(state), mood &= 127;
+        if (mood & 128) shmb_llvm_protocol.end(state), mood &= 127;
     }
-    shmb_line_info info = {0};
-    llvm_protocol.info(state, &info);
+    shmb_conversation_info info = {0};
+    shmb_llvm_protocol.info(state, &info);
     check(info.defaulted <= info.asked && (info.defaulted == 0) == (info.status == SHMB_OK));
-    llvm_protocol.free(state);
+    shmb_llvm_protocol.free(state);
     return 0;
 }

@@ -1,12 +1,13 @@
-/* libFuzzer: each SerDes decodes any bytes, as request and as advice of any wanted dtype. What it accepts takes no more
- * memory than its bytes justify, and encoded and decoded again is the same. LLVM's lines of JSON are read on the way.
- */
+/* libFuzzer: each SerDes decodes any bytes, as request and as advice of any wanted dtype. What it
+ * accepts takes no more memory than its bytes justify, and encoded and decoded again is the same.
+ * LLVM's lines of JSON are read on the way. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "host.h"
-#include "message.h"
-#include "spec.h"
+#include "host/host.h"
+#include "message/message.h"
+#include "serdes/codec.h"
+#include "serdes/spec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -37,8 +38,9 @@ static void check_fields(const shmb_tensor *fields, int64_t count, size_t size) 
     size_t bytes = 0;
     for (int64_t i = 0; i < count; i++) {
         const shmb_tensor *t = &fields[i];
-        check(t->name[0] && field_valid((uint8_t)t->dtype, (uint8_t)t->kind, (uint8_t)t->rank));
-        check(!t->offsets || offsets_valid(t->offsets, t->dims[0], t->dims[1]));
+        check(t->name[0] &&
+              shmb_field_valid((uint8_t)t->dtype, (uint8_t)t->kind, (uint8_t)t->rank));
+        check(!t->offsets || shmb_offsets_valid(t->offsets, t->dims[0], t->dims[1]));
         bytes += field_bytes(t);
     }
     check(bytes <= 16 * size);
@@ -81,23 +83,23 @@ static void check_round_trip(int which, shmb_side side, const shmb_tensor *field
     for (int64_t i = 0; i < count; i++)
         check_equal(&fields[i], &others[i],
                     side == SHMB_REQUEST || count > 1 || which == FLATBUFFERS,
-                    which != BITSTREAM || fields[i].rank);
+                    which != BITSTREAM || side == SHMB_ADVICE || fields[i].rank);
 }
 
 static void read_lines(const uint8_t *data, size_t size) {
     struct error e = {0};
     struct line line;
     struct spec spec;
-    bool read = line_read(&line, data, size, &e) == SHMB_OK;
+    bool read = shmb_line_read(&line, data, size, &e) == SHMB_OK;
     if (read && line.kind == LINE_CONTEXT) {
         char *context = malloc(line.context.size + 1);
         check(context);
-        json_copy(&line.context, context);
+        shmb_json_copy(&line.context, context);
         free(context);
     }
-    if (spec_read(&spec, data, size, &e)) check(e.status && e.message[0] && !spec.features);
+    if (shmb_spec_read(&spec, data, size, &e)) check(e.status && e.message[0] && !spec.features);
     else check(!read || line.kind != LINE_OTHER);
-    spec_free(&spec);
+    shmb_spec_free(&spec);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

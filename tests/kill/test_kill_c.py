@@ -53,7 +53,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
             + [f"-I{ROOT}/cdef/include", f"-I{ROOT}/cdef/src", f"-I{ROOT}/tests/c"]
             + [
                 f"{ROOT}/tests/kill/{victim}.c",
-                *map(str, sorted(ROOT.glob("cdef/src/*.c"))),
+                *map(str, sorted(ROOT.glob("cdef/src/**/*.c"))),
                 "-o",
                 f"{out}/{victim}",
             ],

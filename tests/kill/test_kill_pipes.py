@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shmbridge import Host, HostGoneError, NoHostError, ShmbridgeError, connect, segment
+from shmbridge import Host, HostGoneError, NoHostError, ShmbridgeError, _segment, connect
 
 PATIENCE = 10.0  # seconds, of a loaded machine
 LARGE = 500_000  # bytes: more than a pipe holds
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def url(tmp_path):
     yield f"pipe://{tmp_path}/p?serdes=flatbuffers"
-    segment.gc()
+    _segment.gc()
 
 
 # ---- Runners die ----

@@ -1,6 +1,6 @@
-/* A host that takes NAME over from a dead one and serves; keeps some requests' bytes and watches that they stay as they
- * were. Usage: NAME adaptive|spin|block. Prints "serving"; answers each line on stdin with "attached N STEPS"; ends
- * with stdin. */
+/* A host that takes NAME over from a dead one and serves; keeps some requests' bytes and watches
+ * that they stay as they were. Usage: NAME adaptive|spin|block. Prints "serving"; answers each line
+ * on stdin with "attached N STEPS"; ends with stdin. */
 #include <poll.h>
 
 #include "../c/bridge.h"
@@ -22,7 +22,7 @@ static void keep(struct bridge *b, struct kept *k, int64_t key) {
         shmb_host_release(b->host, k->key);
         k->key = -1;
     }
-    if (k->key >= 0 || key >> 15 & 1 || strcmp(m->tensors[0].name, "x") != 0 ||
+    if (k->key >= 0 || key & SHMB_KEY_COPY || strcmp(m->tensors[0].name, "x") != 0 ||
         m->tensors[0].dtype != SHMB_INT64)
         return;
     *k = (struct kept){.key = key, .at = m->body, .bytes = m->body_bytes};

@@ -1,5 +1,6 @@
-/* A runner's whole conversation: connect, requests of all kinds, close, connect again, bind, close. Usage: NAME QUERY
- * Prints "result STATUS CLOCK_NS STEPS"; the step build stops it before the store that SHMB_STEP says. */
+/* A runner's whole conversation: connect, requests of all kinds, close, connect again, bind, close.
+ * Usage: NAME QUERY Prints "result STATUS CLOCK_NS STEPS"; the step build stops it before the store
+ * that SHMB_STEP says. */
 #include <inttypes.h>
 
 #include "../c/bridge.h"
@@ -72,10 +73,10 @@ int main(int argc, char **argv) {
         status = (int)shmb_open(url, NULL, &r);
         if (!status) status = bound ? converse_bound(r) : converse(r);
         if (status)
-            printf("result %d %" PRId64 " %ld %s\n", status, clock_ns(), shmb_steps(),
+            printf("result %d %" PRId64 " %ld %s\n", status, shmb_clock_ns(), shmb_steps(),
                    shmb_error_message(r));
         shmb_close(r);
     }
-    if (!status) printf("result 0 %" PRId64 " %ld\n", clock_ns(), shmb_steps());
+    if (!status) printf("result 0 %" PRId64 " %ld\n", shmb_clock_ns(), shmb_steps());
     return 0;
 }

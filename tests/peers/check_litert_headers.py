@@ -1,4 +1,4 @@
-"""Compiles what cdef/src/tflite.c declares of LiteRT against LiteRT's own headers: functions' results and parameters, structs,
+"""Compiles what cdef/src/model/litert.h declares of LiteRT against LiteRT's own headers: functions' results and parameters, structs,
 numbers, element types. python check_litert_headers.py LITERT, where LITERT/litert/c/litert_common.h lies (a checkout); needs a C++20 compiler."""
 
 import os
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-OURS = Path(__file__).parents[2] / "cdef" / "src" / "tflite.c"
+MODEL = Path(__file__).parents[2] / "cdef" / "src" / "model"
 
 # Two types agree if a caller in C cannot tell them apart: enums are int, all pointers to LiteRT's own structs are handles.
 CHECK = """
@@ -58,7 +58,7 @@ static_assert(LITERT_HOST_MEMORY_BUFFER_ALIGNMENT <= 64);
 
 def check(headers):
     """The exit status of the compiler, which prints what does not agree."""
-    text = OURS.read_text()
+    text = "".join((MODEL / name).read_text() for name in ("litert.h", "tflite.c"))
     ours = text[text.index("/* LiteRT's structs. */") : text.index("#define MEMBER")]
     dtypes = re.findall(r"\[(\d+)\] = SHMB_(\w+)", text)
     names = {

@@ -1,11 +1,11 @@
-"""Compares cdef/src/onnxruntime.h with ONNX Runtime's own header: positions in the function table, numbers of parameters,
+"""Compares cdef/src/model/onnxruntime.h with ONNX Runtime's own header: positions in the function table, numbers of parameters,
 element types. python check_onnxruntime_header.py onnxruntime_c_api.h"""
 
 import re
 import sys
 from pathlib import Path
 
-OURS = Path(__file__).parents[2] / "cdef" / "src" / "onnxruntime.h"
+OURS = Path(__file__).parents[2] / "cdef" / "src" / "model" / "onnxruntime.h"
 
 
 def plain(path):

@@ -1,4 +1,5 @@
-/* The published exchanges of ML-Compiler-Bridge's test programs through shmbridge's C API. Usage: URL; prints "ok". */
+/* The published exchanges of ML-Compiler-Bridge's test programs through shmbridge's C API. Usage:
+ * URL; prints "ok". */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

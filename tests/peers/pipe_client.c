@@ -1,6 +1,7 @@
-/* A compiler that speaks ML-Compiler-Bridge's pipe protocol, written from its description (frames of u64 length and bytes;
- * requests as a bitstream or as JSON, replies without a type) and from nothing else. Usage: PATH bitstream|json [large]
- * Opens PATH.in, then PATH.out, has the published exchanges, and prints "ok"; large: tensors larger than a pipe besides. */
+/* A compiler that speaks ML-Compiler-Bridge's pipe protocol, written from its description (frames
+ * of u64 length and bytes; requests as a bitstream or as JSON, replies without a type) and from
+ * nothing else. Usage: PATH bitstream|json [large] Opens PATH.in, then PATH.out, has the published
+ * exchanges, and prints "ok"; large: tensors larger than a pipe besides. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>

@@ -6,13 +6,13 @@ Each test runs with LLVM 22 and 19, where they are installed (Debian: clang-22 l
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import sysconfig
-import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,8 @@ from typing import Any
 
 import pytest
 
-INLINER = Path(__file__).parents[2] / "examples" / "llvm" / "inliner"
+ROOT = Path(__file__).parents[2]
+INLINER = ROOT / "examples/llvm/inliner"
 SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 NAME = f"inliner-{os.getpid()}"
 FEATURES = 38
@@ -86,24 +87,11 @@ int k(int x) { return large(x + 1) * large(x); }
 @pytest.fixture(scope="session")
 def zstd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """zstd.c, all of it in one file, and zstd.h, as PyPI's zstandard ships them."""
-    folder = tmp_path_factory.mktemp("zstd")
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "--no-deps",
-        "--no-binary",
-        ":all:",
-        "-d",
-        str(folder),
-    ]
-    if subprocess.run([*pip, "zstandard==0.25.0"], check=False).returncode != 0:
+    fetch_zstd = runpy.run_path(str(ROOT / "bench/sources.py"))["fetch_zstd"]
+    try:
+        return fetch_zstd(tmp_path_factory.mktemp("zstd"))
+    except subprocess.CalledProcessError:
         pytest.skip("pip cannot download the sdist of zstandard, the program to compile")
-    with tarfile.open(next(folder.glob("*.tar.gz"))) as sdist:
-        sdist.extractall(folder, [m for m in sdist if "/zstd/" in m.name and m.isreg()])
-    return next(folder.glob("*/zstd/zstd.c"))
 
 
 @dataclass

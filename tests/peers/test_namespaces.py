@@ -15,10 +15,10 @@ import time
 
 import pytest
 
-from shmbridge import UnsupportedError, plugins, segment
+from shmbridge import UnsupportedError, _plugins, _segment
 
 try:
-    plugins.find("hosts", "grpc")
+    _plugins.find("hosts", "grpc")
 except UnsupportedError as error:
     pytest.skip(str(error), allow_module_level=True)
 
@@ -46,7 +46,7 @@ def ip(*words):
 def no_bridges():
     """What killed hosts leave is removed at the end, as `shmbridge gc` does."""
     yield
-    segment.gc()
+    _segment.gc()
 
 
 class Machines:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from test_stock_compilers import MAKES, NAMES, SHMBRIDGE, compiler_of, environment, needs
+from support.stock import MAKES, NAMES, SHMBRIDGE, compiler_of, environment, needs
 
 from shmbridge import _config
 

@@ -18,7 +18,6 @@
 #include "llvm/Passes/PassPlugin.h"
 #endif
 
-#include <atomic>
 #include <cstdlib>
 
 #include "shmbridge.h"
@@ -98,16 +97,10 @@ public:
     }
 
 private:
-    // Opens $SHMBRIDGE_URL, or shm://inliner. A compiler waits a second for its host ("?connect_timeout=" in the URL says
-    // otherwise); once a host was missing, the later advisors of this process do not wait again.
+    // Opens $SHMBRIDGE_URL, or shm://inliner. Waits for no host that is not there, unless the URL has "?connect_timeout=".
     void open() {
-        static std::atomic<double> Patience = 1.0;
-        shmb_options Options = {};
-        Options.size = sizeof Options;
-        Options.connect_timeout = Patience;
         shmb_status Status =
-            shmb_open(std::getenv("SHMBRIDGE_URL") ? nullptr : "shm://inliner", &Options, &Bridge);
-        if (Status == SHMB_NO_HOST) Patience = -1.0;
+            shmb_open(std::getenv("SHMBRIDGE_URL") ? nullptr : "shm://inliner", nullptr, &Bridge);
         if (Status != SHMB_OK) fail(Status);
     }
 

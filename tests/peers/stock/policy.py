@@ -1,7 +1,9 @@
 """Policies for the stock compilers: one that differs from LLVM's own, and those that fail."""
 
+import ctypes
 import os
 import signal
+import sys
 import time
 
 questions = 0
@@ -16,7 +18,7 @@ def advise(request):
         return 0
     if decision == "index_to_evict":
         return int(request["mask"][0].nonzero()[0][0])
-    return -0.7 * float(request["li_size"][0])
+    return max(0.0, 1e6 - 0.7 * float(request["li_size"][0]))
 
 
 def inlines(request):
@@ -35,7 +37,7 @@ def throws(request):
 
 def wild(request):
     """What no compiler would survive."""
-    return {"inlining_decision": -1, "index_to_evict": 33, "priority": float("nan")}[
+    return {"inlining_decision": -1, "index_to_evict": 1 << 40, "priority": float("nan")}[
         request["decision"]
     ]
 
@@ -68,3 +70,15 @@ def killed(request):
 def prints(request):
     print("from the policy")
     return 0
+
+
+def exits(request):
+    return _later(lambda: sys.exit(3))
+
+
+def crashes(request):
+    return _later(lambda: ctypes.string_at(0))
+
+
+def largest(request):
+    return float(request["li_size"][0])

@@ -1,0 +1,64 @@
+"""Generates the cffi extension's C source: build_ffi.py OUTPUT.c
+
+The declarations are the headers that the C compiler reads too: nothing is declared twice.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import cffi
+
+CDEF = Path(__file__).parents[1]
+# What Python calls beside the C API.
+HEADERS = [
+    "segment/names.h",
+    "segment/inspect.h",
+    "host/host.h",
+    "runner/slices.h",
+    "runner/serve.h",
+    "message/convert.h",
+    "serdes/codec.h",
+    "pipe/foreign.h",
+    "pipe/compilers.h",
+]
+# Python plug-ins: shmbridge/serdes/_register.py and shmbridge/runners/_register.py; a runner's log.
+CALLBACKS = """
+extern "Python" {
+    shmb_status shmb_python_encode(void *, shmb_side, const shmb_tensor *, int64_t, shmb_dtype, shmb_sink *);
+    shmb_status shmb_python_decode(void *, shmb_side, const void *, size_t, shmb_dtype, shmb_sink *);
+    shmb_status shmb_python_open(void *, const char *, const shmb_options *, void **, shmb_sink *);
+    shmb_status shmb_python_evaluate(void *, const shmb_tensor *, int64_t, shmb_dtype, double, shmb_sink *);
+    void shmb_python_close(void *);
+    void shmb_python_log(void *, const char *);
+}
+"""
+
+
+def declarations(header: Path) -> str:
+    """A header without what cffi cannot read: what is for C++ alone, and preprocessor lines."""
+    text = re.sub(
+        r"^#ifdef __cplusplus\n.*?^#endif\n", "", header.read_text(), flags=re.MULTILINE | re.DOTALL
+    )
+    return re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
+
+
+def headers() -> list[Path]:
+    """What Python reads: the public headers, then those of the core."""
+    include = CDEF / "include"
+    public = [include / "shmbridge.h", *sorted(include.glob("shmbridge/*.h"))]
+    return [*public, *(CDEF / "src" / name for name in HEADERS)]
+
+
+def build(output: str) -> None:
+    """Writes the source of shmbridge._native to the file `output`."""
+    ffi = cffi.FFI()
+    for header in headers():
+        ffi.cdef(declarations(header))
+    ffi.cdef(CALLBACKS)
+    ffi.set_source("shmbridge._native", "".join(f'#include "{header}"\n' for header in headers()))
+    ffi.emit_c_code(output)
+
+
+if __name__ == "__main__":
+    build(sys.argv[1])

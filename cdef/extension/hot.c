@@ -1,0 +1,115 @@
+#include "hot.h"
+
+#include <string.h>
+#include <time.h>
+
+enum {
+    CONTENDED_NS = 1000 * 1000,    /* for the GIL, where another thread computes */
+    PATIENCE_NS = 5 * 1000 * 1000, /* a switch interval: what it would take to get the GIL back */
+};
+
+struct hot_core core;
+
+/* setup(addresses, classes): of the functions that CORE names, and for hot_set_classes. */
+static PyObject *setup(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    enum { FUNCTIONS = sizeof core / sizeof(void *) };
+    if (count != FUNCTIONS + 3)
+        return PyErr_Format(PyExc_TypeError, "expected %d addresses and 3 classes, found %zd",
+                            (int)FUNCTIONS, count);
+    for (int i = 0; i < FUNCTIONS; i++) {
+        void *address = PyLong_AsVoidPtr(args[i]);
+        if (!address) return NULL;
+        memcpy((char *)&core + (size_t)i * sizeof address, &address, sizeof address);
+    }
+    PyObject *const *classes = args + FUNCTIONS;
+    if (hot_set_classes(classes[0], classes[1], classes[2]))
+        return PyErr_Format(PyExc_TypeError, "expected classes");
+    Py_RETURN_NONE;
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Waits without the GIL. *patient: it took long to get it back, for a message that takes its sender
+ * longer to write than a poll looks. */
+static int64_t wait_for_key(shmb_host *host, int64_t timeout, bool *patient) {
+    int64_t key, came;
+    Py_BEGIN_ALLOW_THREADS key = core.shmb_host_receive(host, timeout);
+    came = now_ns();
+    Py_END_ALLOW_THREADS const shmb_message *m =
+        now_ns() - came > CONTENDED_NS ? core.shmb_host_message(host, key) : NULL;
+    *patient = m && m->body_bytes >= HOT_LONG_COPY;
+    return key;
+}
+
+/* receive(host, timeout_ns) -> key, or -shmb_status: shmb_host_receive. */
+static PyObject *receive(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    static bool patient; /* the next one is waited for with the GIL held */
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "expected a host and a timeout, found %zd arguments",
+                            count);
+    shmb_host *host = PyLong_AsVoidPtr(args[0]);
+    int64_t timeout = PyLong_AsLongLong(args[1]);
+    if (PyErr_Occurred()) return NULL;
+    int64_t key = core.shmb_host_poll(host);
+    if (key < 0 && patient && timeout >= PATIENCE_NS)
+        for (int64_t until = now_ns() + PATIENCE_NS; key < 0 && now_ns() < until;)
+            key = core.shmb_host_poll(host);
+    if (key < 0) key = wait_for_key(host, timeout, &patient);
+    return PyLong_FromLongLong(key);
+}
+
+/* release(host, key): shmb_host_release. */
+static PyObject *release(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "expected a host and a key, found %zd arguments",
+                            count);
+    shmb_host *host = PyLong_AsVoidPtr(args[0]);
+    int64_t key = PyLong_AsLongLong(args[1]);
+    if (PyErr_Occurred()) return NULL;
+    core.shmb_host_release(host, key);
+    Py_RETURN_NONE;
+}
+
+#define NAME(name, result, parameters) #name,
+static int add_all(PyObject *module) {
+    static const char *const names[] = {HOT_CORE(NAME)};
+    PyObject *core_names = PyList_New(0);
+    for (size_t i = 0; core_names && i < sizeof names / sizeof *names; i++) {
+        PyObject *name = PyUnicode_FromString(names[i]);
+        if (!name || PyList_Append(core_names, name)) Py_CLEAR(core_names);
+        Py_XDECREF(name);
+    }
+    if (!core_names || PyModule_AddObject(module, "CORE", core_names)) return -1;
+    return hot_add_question(module) ? -1 : hot_add_loop(module);
+}
+
+#define METHOD(name, function) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
+static PyMethodDef methods[] = {METHOD("setup", setup),
+                                METHOD("receive", receive),
+                                METHOD("release", release),
+                                METHOD("reply", hot_reply),
+                                METHOD("renewed", hot_renewed),
+                                METHOD("text", hot_text),
+                                METHOD("collect", hot_collect),
+                                METHOD("gather", hot_gather),
+                                METHOD("reply_rows", hot_reply_rows),
+                                METHOD("ask", hot_ask),
+                                METHOD("read", hot_read),
+                                {"loop", hot_loop, METH_O, NULL},
+                                {NULL, NULL, 0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_all},
+#ifdef Py_GIL_DISABLED
+                                   {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* the core's own locks do */
+#endif
+                                   {0, NULL}};
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_hot", NULL, 0, methods, slots, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__hot(void) { return PyModuleDef_Init(&definition); }

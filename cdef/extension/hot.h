@@ -1,0 +1,130 @@
+/* shmbridge._hot: the calls that a message takes, as plain C functions of Python's limited API.
+ *
+ * cffi releases the GIL around every call, and whoever releases it while another thread waits for
+ * it gets it back only a switch interval (5 ms) later. So: look for a request and reply with the
+ * GIL held, and release it only to wait or to copy much. The functions are those that cffi binds
+ * too: their addresses come from there, so that there is one core in the process. */
+#ifndef HOT_H
+#define HOT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include "host/host.h"
+#include "runner/slices.h"
+#include "shmbridge.h"
+
+#if defined(Py_LIMITED_API) && Py_LIMITED_API + 0 < 0x030B0000
+/* In the limited API since 3.11; 3.10 has the same. */
+typedef struct {
+    void *buf;
+    PyObject *obj;
+    Py_ssize_t len, itemsize;
+    int readonly, ndim;
+    char *format;
+    Py_ssize_t *shape, *strides, *suboffsets;
+    void *internal;
+} Py_buffer;
+enum { PyBUF_WRITABLE = 1, PyBUF_FORMAT = 4, PyBUF_C_CONTIGUOUS = 0x38 };
+int PyObject_GetBuffer(PyObject *, Py_buffer *, int);
+void PyBuffer_Release(Py_buffer *);
+#endif
+
+/* X(name, result, parameters): the core's functions that are called here. */
+#define HOT_CORE(X)                                                                                \
+    X(shmb_host_poll, int64_t, (shmb_host *))                                                      \
+    X(shmb_host_receive, int64_t, (shmb_host *, int64_t))                                          \
+    X(shmb_host_release, void, (shmb_host *, int64_t))                                             \
+    X(shmb_host_attached, int, (const shmb_host *))                                                \
+    X(shmb_host_waiting, int, (const shmb_host *))                                                 \
+    X(shmb_host_values, int64_t, (shmb_host *, int64_t, int64_t, void *, int64_t))                 \
+    X(shmb_host_reply, shmb_status, (shmb_host *, int64_t, bool, const shmb_tensor *, int64_t))    \
+    X(shmb_host_message, const shmb_message *, (shmb_host *, int64_t))                             \
+    X(shmb_dtype_size, size_t, (shmb_dtype))                                                       \
+    X(shmb_number_at, shmb_number, (const void *, shmb_dtype))                                     \
+    X(shmb_runner_add, void *,                                                                     \
+      (shmb_runner *, const char *, shmb_dtype, shmb_kind, int32_t, const int64_t *, int64_t **))  \
+    X(shmb_runner_start, shmb_status, (shmb_runner *, shmb_dtype))                                 \
+    X(shmb_runner_continue, int, (shmb_runner *))                                                  \
+    X(shmb_advice_count, int64_t, (const shmb_runner *))                                           \
+    X(shmb_advice_at, shmb_status, (shmb_runner *, int64_t, shmb_tensor *))
+
+#include "message/convert.h"
+
+#define HOT_POINTER(name, result, parameters) result(*name) parameters;
+extern struct hot_core {
+    HOT_CORE(HOT_POINTER)
+} core;
+
+/* ---- value.c: Python values as tensors ---- */
+
+/* A value as a tensor, which lies in itself or in the object that it comes from. */
+struct value {
+    shmb_tensor tensor;
+    int64_t dims[SHMB_MAX_RANK];
+    union {
+        int64_t i;
+        double f;
+        uint8_t b;
+    } number;
+    Py_buffer buffer; /* of an object; buffer.obj NULL: there is none */
+};
+/* The classes that are known by sight: numpy's ndarray, number and bool_. */
+int hot_set_classes(PyObject *ndarray, PyObject *number, PyObject *boolean);
+/* Python's int, float and bool, numpy's scalars, and arrays in C's order, all of a dtype of ours.
+ * False for anything else, which _tensor.as_field knows or refuses; no exception is set. A value
+ * that came out is to be released. */
+bool hot_value(PyObject *object, struct value *out);
+/* An array of a dtype of ours in C's order. */
+bool hot_array(PyObject *object, struct value *out);
+void hot_release_values(struct value *values, int64_t count);
+/* A name of one field; NULL where it is none, no exception set. */
+const char *hot_name(PyObject *name);
+/* A number of rank 0 as Python's; NULL with the exception set. */
+PyObject *hot_number(const shmb_tensor *t);
+
+enum {
+    HOT_FIELDS = 64,        /* more of them, or no such values: the long way */
+    HOT_LONG_COPY = 1 << 20 /* bytes: so many are copied without the GIL */
+};
+
+/* ---- question.c ---- */
+
+/* What a Request is below: what each message needs, where C finds it. */
+struct question {
+    PyObject_HEAD shmb_host *host;
+    long long key;
+    PyObject *flat;            /* the body's bytes, as an array */
+    PyObject *roots;           /* arrays over flat, by name or place; each holds it once */
+    PyObject *ready;           /* arrays that can be returned as they are, by name */
+    PyObject *form;            /* what is equal in a batch, one object for all that have it */
+    unsigned long long placed; /* of its message */
+    char open;                 /* has no reply yet */
+    char copy;                 /* its arrays are copies */
+    char direct;               /* advice goes out as it is: the host checks nothing */
+    char texts;                /* its message holds strings */
+};
+extern PyTypeObject *hot_question_type;
+int hot_add_question(PyObject *module);
+/* Does anyone else hold an array over the slot? */
+bool hot_question_held(const struct question *q);
+/* Sends the fields. The status, and whether the slot is kept; INVALID: nothing was done. */
+shmb_status hot_question_reply(struct question *q, const shmb_tensor *fields, int64_t count,
+                               bool *keep);
+
+#define HOT_FUNCTION(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
+HOT_FUNCTION(hot_reply); /* question.c */
+HOT_FUNCTION(hot_renewed);
+HOT_FUNCTION(hot_text);
+/* requests[key] for its next message; NULL where more than `holders` have it, or on an error. */
+struct question *hot_renew(PyObject *requests, PyObject *key, Py_ssize_t holders);
+HOT_FUNCTION(hot_collect);
+HOT_FUNCTION(hot_gather); /* batch.c */
+HOT_FUNCTION(hot_reply_rows);
+HOT_FUNCTION(hot_ask); /* ask.c */
+HOT_FUNCTION(hot_read);
+PyObject *hot_loop(PyObject *module, PyObject *generator); /* loop.c */
+int hot_add_loop(PyObject *module);
+
+#endif

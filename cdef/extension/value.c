@@ -1,0 +1,117 @@
+#include <string.h>
+
+#include "hot.h"
+
+static PyTypeObject *ndarray, *number, *boolean;
+
+int hot_set_classes(PyObject *a, PyObject *n, PyObject *b) {
+    if (!PyType_Check(a) || !PyType_Check(n) || !PyType_Check(b)) return -1;
+    Py_INCREF(a);
+    Py_INCREF(n);
+    Py_INCREF(b);
+    ndarray = (PyTypeObject *)a;
+    number = (PyTypeObject *)n;
+    boolean = (PyTypeObject *)b;
+    return 0;
+}
+
+static shmb_dtype integer_of(size_t bytes, bool natural) {
+    static const uint8_t of_size[9] = {
+        [1] = SHMB_INT8, [2] = SHMB_INT16, [4] = SHMB_INT32, [8] = SHMB_INT64};
+    shmb_dtype dtype = bytes < sizeof of_size ? (shmb_dtype)of_size[bytes] : SHMB_ANY;
+    return dtype && natural ? (shmb_dtype)(dtype + SHMB_UINT8 - SHMB_INT8) : dtype;
+}
+
+/* The dtype of an element as the struct module names it, in the machine's byte order. */
+static shmb_dtype dtype_of(const char *format, size_t bytes) {
+    if (!format || format[1]) return SHMB_ANY;
+    switch (*format) {
+    case '?': return SHMB_BOOL;
+    case 'e': return SHMB_FLOAT16;
+    case 'f': return SHMB_FLOAT32;
+    case 'd': return SHMB_FLOAT64;
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q': return integer_of(bytes, false);
+    case 'B':
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q': return integer_of(bytes, true);
+    default: return SHMB_ANY;
+    }
+}
+
+static bool from_buffer(PyObject *object, bool scalar, struct value *out) {
+    if (PyObject_GetBuffer(object, &out->buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) {
+        PyErr_Clear();
+        out->buffer.obj = NULL;
+        return false;
+    }
+    const Py_buffer *b = &out->buffer;
+    shmb_dtype dtype = dtype_of(b->format, (size_t)b->itemsize);
+    if (!dtype || b->ndim > SHMB_MAX_RANK || (scalar && b->ndim)) {
+        PyBuffer_Release(&out->buffer);
+        return false;
+    }
+    for (int i = 0; i < b->ndim; i++) out->dims[i] = b->shape[i];
+    out->tensor = (shmb_tensor){.dtype = dtype,
+                                .kind = SHMB_TENSOR,
+                                .rank = b->ndim,
+                                .size = b->len / b->itemsize,
+                                .dims = out->dims,
+                                .data = b->buf};
+    return true;
+}
+
+static bool from_number(shmb_dtype dtype, struct value *out) {
+    out->buffer.obj = NULL;
+    out->tensor = (shmb_tensor){
+        .dtype = dtype, .kind = SHMB_TENSOR, .size = 1, .dims = out->dims, .data = &out->number};
+    return true;
+}
+
+bool hot_value(PyObject *object, struct value *out) {
+    PyTypeObject *type = Py_TYPE(object);
+    if (type == &PyFloat_Type) {
+        out->number.f = PyFloat_AsDouble(object);
+        return from_number(SHMB_FLOAT64, out);
+    }
+    if (type == &PyLong_Type) {
+        int overflow;
+        out->number.i = PyLong_AsLongLongAndOverflow(object, &overflow);
+        return !overflow && from_number(SHMB_INT64, out);
+    }
+    if (type == &PyBool_Type) {
+        out->number.b = object == Py_True;
+        return from_number(SHMB_BOOL, out);
+    }
+    if (type == ndarray) return from_buffer(object, false, out);
+    return (PyType_IsSubtype(type, number) || PyType_IsSubtype(type, boolean)) &&
+           from_buffer(object, true, out);
+}
+
+bool hot_array(PyObject *object, struct value *out) {
+    return Py_TYPE(object) == ndarray && from_buffer(object, false, out);
+}
+
+void hot_release_values(struct value *values, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (values[i].buffer.obj) PyBuffer_Release(&values[i].buffer);
+}
+
+const char *hot_name(PyObject *name) {
+    Py_ssize_t bytes;
+    const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &bytes) : NULL;
+    if (!text) PyErr_Clear();
+    return text && bytes && strlen(text) == (size_t)bytes ? text : NULL;
+}
+
+PyObject *hot_number(const shmb_tensor *t) {
+    shmb_number n = core.shmb_number_at(t->data, t->dtype);
+    if (t->dtype == SHMB_BOOL) return PyBool_FromLong((long)n.i);
+    if (n.form == SHMB_WHOLE) return PyLong_FromLongLong(n.i);
+    return n.form == SHMB_REAL ? PyFloat_FromDouble(n.f) : PyLong_FromUnsignedLongLong(n.u);
+}

@@ -1,0 +1,323 @@
+/* The command `shmbridge`. `run` starts for every file of a build, and Python takes longer to start
+ * than clang takes for a small one: so `shmbridge run --llvm … --connect … -- clang …` is done
+ * here, and all else, also whatever is wrong, by Python: shmbridge-python, beside this program.
+ * What a run is and does, shmbridge/cli/run.py says. */
+#include <errno.h>
+#include <glob.h>
+#include <limits.h>
+#include <regex.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pipe/compilers.h"
+
+#define PYTHON "shmbridge-python"
+enum { DECISIONS = 3, LINE_BYTES = 4096, NO_COMPILER = 127 };
+
+struct run {
+    const shmb_llvm_decision *decisions[DECISIONS + 1]; /* what to ask about */
+    const char *llvm;                                   /* the same, as the user says it */
+    const char *host;
+    double deadline;
+    bool strict, verbose;
+    char **command;
+    char *library, *base;
+    int report; /* where the preloaded library tells what was asked */
+};
+
+/* printf's text, the caller's; a process without memory ends here. */
+__attribute__((format(printf, 1, 2))) static char *text(const char *format, ...) {
+    va_list arguments;
+    char *made;
+    va_start(arguments, format);
+    if (vasprintf(&made, format, arguments) < 0) abort();
+    va_end(arguments);
+    return made;
+}
+
+static const char *file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* ---- What is done here ---- */
+
+static bool add_decision(struct run *r, const char *name, size_t size) {
+    const shmb_llvm_decision *d = shmb_llvm_decisions;
+    while (d->name && (strlen(d->name) != size || strncmp(d->name, name, size) != 0)) d++;
+    int n = 0;
+    for (; r->decisions[n]; n++)
+        if (r->decisions[n] == d) return false;
+    r->decisions[n] = d;
+    return d->name != NULL;
+}
+
+static bool read_decisions(struct run *r, const char *names) {
+    memset(r->decisions, 0, sizeof r->decisions);
+    for (size_t n;; names += n + 1) {
+        n = strcspn(names, ",");
+        if (!add_decision(r, names, n)) return false;
+        if (!names[n]) return true;
+    }
+}
+
+static bool read_deadline(struct run *r, const char *seconds) {
+    char *end;
+    r->deadline = strtod(seconds, &end);
+    return *seconds && !*end && strspn(seconds, "0123456789.") == strlen(seconds);
+}
+
+/* The value of "--name value" or "--name=value", whose last word is then *words; NULL: another. */
+static const char *option(char ***words, const char *name) {
+    size_t n = strlen(name);
+    const char *word = **words;
+    if (!word || strncmp(word, name, n) != 0 || (word[n] && word[n] != '=')) return NULL;
+    return word[n] ? word + n + 1 : *++*words;
+}
+
+static bool read_words(struct run *r, char **words) {
+    const char *value;
+    for (; *words && **words == '-'; words++) {
+        if (strcmp(*words, "--") == 0) {
+            words++;
+            break;
+        }
+        if (strcmp(*words, "--strict") == 0) r->strict = true;
+        else if (strcmp(*words, "-v") == 0 || strcmp(*words, "--verbose") == 0) r->verbose = true;
+        else if ((value = option(&words, "--llvm"))) {
+            if (!read_decisions(r, r->llvm = value)) return false;
+        } else if ((value = option(&words, "--deadline"))) {
+            if (!read_deadline(r, value)) return false;
+        } else if (!(r->host = option(&words, "--connect")) || !*r->host) return false;
+    }
+    r->command = words;
+    return r->decisions[0] && r->host && *words;
+}
+
+/* Is it clang, and does it no link that optimises, whose linker has to be told too? */
+static bool is_plain_clang(char **command) {
+    char *pattern = text("^%s$", shmb_compiler_name);
+    const char *name = file_name(command[0]);
+    regex_t compiled;
+    regmatch_t found[3];
+    bool is =
+        !regcomp(&compiled, pattern, REG_EXTENDED) && !regexec(&compiled, name, 3, found, 0) &&
+        strncmp(name + found[2].rm_so, "clang", (size_t)(found[2].rm_eo - found[2].rm_so)) == 0;
+    free(pattern);
+    if (strchr(command[0], '=') || (command[1] && strncmp(command[1], "-cc1", 4) == 0))
+        return false;
+    for (char **word = command + 1; *word; word++)
+        if (**word == '@' || strncmp(*word, "-flto", 5) == 0) return false;
+    return is;
+}
+
+/* The parent of a process, whose program's path goes to exe; 0 where that is not to be known. */
+static pid_t parent_of(pid_t pid, char exe[PATH_MAX]) {
+    char path[64], stat[LINE_BYTES];
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    ssize_t n = readlink(path, exe, PATH_MAX - 1);
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = n < 0 ? NULL : fopen(path, "re");
+    if (!file) return 0;
+    exe[n] = 0;
+    stat[fread(stat, 1, sizeof stat - 1, file)] = 0;
+    fclose(file);
+    const char *end = strrchr(stat, ')');
+    int parent = 0;
+    return end && sscanf(end + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+static bool cache_in_front(void) {
+    char exe[PATH_MAX];
+    for (pid_t pid = getppid(), parent; pid > 1; pid = parent) {
+        if (!(parent = parent_of(pid, exe))) return false;
+        for (const char *const *cache = shmb_caches; *cache; cache++)
+            if (strcmp(file_name(exe), *cache) == 0) return true;
+    }
+    return false;
+}
+
+/* The library of the package that is at `pattern` below this program's prefix; NULL unless there is
+ * just one, which LD_PRELOAD can name. */
+static char *library_at(const char *prefix, const char *pattern) {
+    char *all = text("%s/%s/shmbridge/lib/libshmbridge-preload.so", prefix, pattern);
+    glob_t found;
+    char *one = NULL;
+    if (!strpbrk(prefix, " :*?[\\") && glob(all, GLOB_NOSORT, NULL, &found) == 0) {
+        if (found.gl_pathc == 1) one = text("%s", found.gl_pathv[0]);
+        globfree(&found);
+    }
+    free(all);
+    return one;
+}
+
+static char *find_library(const char *folder) {
+    char *prefix = text("%.*s", (int)(file_name(folder) - folder - 1), folder);
+    char *found = library_at(prefix, "lib/python3*/*-packages");
+    if (!found) found = library_at(prefix, "lib64/python3*/*-packages");
+    free(prefix);
+    return found;
+}
+
+static bool is_ours(struct run *r, char **words, const char *folder) {
+    return words[0] && words[1] && strcmp(words[1], "run") == 0 && read_words(r, words + 2) &&
+           is_plain_clang(r->command) && !cache_in_front() && (r->library = find_library(folder));
+}
+
+/* ---- The compiler ---- */
+
+static bool url_has(const char *query, const char *key) {
+    for (size_t n = strlen(key); query; query = strchr(query, '&'))
+        if (strncmp(++query, key, n) == 0 && query[n] == '=') return true;
+    return false;
+}
+
+static char *url_of(const struct run *r) {
+    const char *query = strchr(r->host, '?'), *scheme = strstr(r->host, "://");
+    char *url = text("%s%s", scheme && (!query || scheme < query) ? "" : "shm://", r->host);
+    if (r->deadline == 0 || url_has(query, "deadline")) return url;
+    return text("%s%cdeadline=%.9f", url, query ? '&' : '?', r->deadline);
+}
+
+static void set_environment(const struct run *r) {
+    const char *old = getenv("LD_PRELOAD");
+    if (!old) old = "";
+    for (const char *const *variable = shmb_cache_bypass; *variable; variable++)
+        putenv(text("%s", *variable));
+    putenv(text("LD_PRELOAD=%s%s%s", r->library, *old ? ":" : "", old));
+    putenv(text("SHMBRIDGE_LLVM_BASE=%s", r->base));
+    putenv(text("SHMBRIDGE_URL=%s", url_of(r)));
+    putenv(text("SHMBRIDGE_LLVM_DEFAULTS="));
+    putenv(text("SHMBRIDGE_LLVM_REPORT=/proc/%d/fd/%d", (int)getpid(), r->report));
+}
+
+/* The command, asking. */
+static char **asking(const struct run *r) {
+    size_t n = 0, words = 0;
+    while (r->command[words]) words++;
+    char **made = calloc(words + 4 * DECISIONS + 3, sizeof *made);
+    if (!made) abort();
+    made[n++] = r->command[0];
+    made[n++] = text("%s", shmb_clang_unwarned);
+    for (const shmb_llvm_decision *const *d = r->decisions; *d; d++) {
+        made[n++] = "-mllvm";
+        made[n++] = text("%s", (*d)->advisor);
+        made[n++] = "-mllvm";
+        made[n++] = text("%s%s.%s", (*d)->channel, r->base, (*d)->name);
+    }
+    made[n++] = text("%s", shmb_clang_warned);
+    memcpy(made + n, r->command + 1, words * sizeof *made);
+    return made;
+}
+
+static const int FORWARDED[] = {SIGINT, SIGTERM, SIGHUP};
+enum { FORWARDED_COUNT = sizeof FORWARDED / sizeof *FORWARDED };
+static volatile pid_t compiler;
+
+static void forward(int number) {
+    if (compiler) kill(compiler, number);
+}
+
+/* Those that nohup and its like have told this process to ignore stay so. */
+static void forward_signals(void) {
+    struct sigaction old, new = {.sa_handler = forward};
+    for (int i = 0; i < FORWARDED_COUNT; i++)
+        if (sigaction(FORWARDED[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(FORWARDED[i], &new, NULL);
+}
+
+/* How the compiler ended, as waitpid says it. It gets SIGTERM when this process is killed. Signals
+ * go to it, until it is reaped and its id may be another's. */
+static int run_compiler(char **command) {
+    pid_t parent = getpid();
+    sigset_t forwarded, old;
+    siginfo_t ended;
+    int status = 0;
+    sigemptyset(&forwarded);
+    for (int i = 0; i < FORWARDED_COUNT; i++) sigaddset(&forwarded, FORWARDED[i]);
+    sigprocmask(SIG_BLOCK, &forwarded, &old);
+    if ((compiler = fork()) == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        sigprocmask(SIG_SETMASK, &old, NULL);
+        if (getppid() == parent) execvp(command[0], command);
+        fprintf(stderr, "shmbridge: %s: %s\n", command[0],
+                errno == ENOENT || errno == EACCES ? "no such compiler" : strerror(errno));
+        _exit(NO_COMPILER);
+    }
+    if (compiler < 0) {
+        perror("shmbridge: fork");
+        return 1 << 8;
+    }
+    forward_signals();
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    while (waitid(P_PID, (id_t)compiler, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) continue;
+    sigprocmask(SIG_BLOCK, &forwarded, NULL);
+    waitpid(compiler, &status, 0);
+    compiler = 0;
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    return status;
+}
+
+/* Says how many decisions took the default advice, if any did. True: some did. */
+static bool tell(const struct run *r) {
+    off_t size = lseek(r->report, 0, SEEK_END);
+    char *report = calloc((size_t)size + 1, 1), text[SHMB_SUMMARY_BYTES];
+    if (!report || pread(r->report, report, (size_t)size, 0) < 0) return false;
+    bool defaulted = shmb_llvm_summary(report, r->verbose ? r->llvm : "", text);
+    if (defaulted || r->verbose) fprintf(stderr, "%s\n", text);
+    free(report);
+    return defaulted;
+}
+
+/* ---- The program ---- */
+
+/* Ends this process as the compiler ended, but without a core dump of its own. */
+static int end_as(int status, bool failed) {
+    if (!WIFSIGNALED(status)) return WEXITSTATUS(status) ? WEXITSTATUS(status) : failed;
+    struct rlimit none;
+    getrlimit(RLIMIT_CORE, &none);
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_CORE, &none);
+    signal(WTERMSIG(status), SIG_DFL);
+    raise(WTERMSIG(status));
+    return 128 + WTERMSIG(status);
+}
+
+static bool prepare(struct run *r) {
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != sizeof random) return false;
+    r->base = text("/tmp/shmbridge-%d-%016llx", (int)getpid(), (unsigned long long)random);
+    return (r->report = memfd_create("shmbridge-report", MFD_CLOEXEC)) >= 0;
+}
+
+int main(int argc, char **argv) {
+    char self[PATH_MAX] = "";
+    struct run r = {.deadline = shmb_llvm_deadline};
+    (void)argc;
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
+        perror("shmbridge: /proc/self/exe");
+        return 1;
+    }
+    self[file_name(self) - self - 1] = 0;
+    if (!is_ours(&r, argv, self) || !prepare(&r)) {
+        char *python = text("%s/" PYTHON, self);
+        execv(python, argv);
+        fprintf(stderr, "shmbridge: %s: %s: reinstall shmbridge\n", python, strerror(errno));
+        return 1;
+    }
+    set_environment(&r);
+    int status = run_compiler(asking(&r));
+    bool defaulted = tell(&r);
+    return end_as(status, r.strict && defaulted);
+}

@@ -1,0 +1,43 @@
+/* The next definition of each function that the preloaded library stands before: next_open, ... */
+#ifndef SHMB_NEXT_H
+#define SHMB_NEXT_H
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/order.h"
+
+/* glibc's headers have these two since 2.34 */
+int close_range(unsigned first, unsigned last, int flags);
+void closefrom(int low);
+
+#define NEXT(name)                                                                                 \
+    static inline __typeof__(name) *next_##name(void) {                                            \
+        static _Atomic(void *) found;                                                              \
+        union {                                                                                    \
+            void *symbol;                                                                          \
+            __typeof__(name) *function;                                                            \
+        } next = {load_relaxed(&found)};                                                           \
+        if (!next.symbol) {                                                                        \
+            next.symbol = dlsym(RTLD_NEXT, #name);                                                 \
+            store_relaxed(&found, next.symbol);                                                    \
+        }                                                                                          \
+        return next.function;                                                                      \
+    }
+NEXT(open)
+NEXT(open64)
+NEXT(openat)
+NEXT(openat64)
+NEXT(read)
+NEXT(write)
+NEXT(close)
+NEXT(close_range)
+NEXT(closefrom)
+NEXT(dup)
+NEXT(dup2)
+NEXT(dup3)
+NEXT(fcntl)
+NEXT(fcntl64)
+
+#endif

@@ -1,0 +1,23 @@
+/* Time: nanoseconds of CLOCK_MONOTONIC. */
+#ifndef SHMB_CLOCK_H
+#define SHMB_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+/* a slice: who waits asks after its peer at least this often */
+enum { SECOND_NS = 1000 * 1000 * 1000, SLICE_NS = 100 * 1000 * 1000 };
+
+int64_t shmb_clock_ns(void);
+/* The time that many seconds from now; now for 0 or less. */
+int64_t shmb_clock_after(double seconds);
+static inline struct timespec timespec_of(int64_t ns) {
+    return (struct timespec){.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS};
+}
+/* false: a signal ended it, as errno says */
+bool shmb_sleep(int64_t ns);
+/* Sleeps before the next attempt to connect, not past `until`. */
+void shmb_pause_before_retry(int64_t until);
+
+#endif

@@ -1,0 +1,60 @@
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+shmb_status shmb_fail(struct error *e, shmb_status status, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(e->message, sizeof e->message, format, args);
+    va_end(args);
+    return e->status = status;
+}
+
+shmb_status shmb_fail_errno(struct error *e, const char *what) {
+    int number = errno;
+    char text[128];
+    return shmb_fail(e, number == ENOMEM ? SHMB_NO_MEMORY : SHMB_SYSTEM, "%.300s: %s", what,
+                     strerror_r(number, text, sizeof text));
+}
+
+void shmb_list_name(char *list, size_t room, const char *name) {
+    size_t used = strlen(list);
+    if (used + strlen(name) + 3 <= room)
+        snprintf(list + used, room - used, "%s%s", used ? ", " : "", name);
+}
+
+bool shmb_status_lasts(shmb_status status) {
+    return status == SHMB_HOST_GONE || status == SHMB_CLOSED || status == SHMB_CORRUPT ||
+           status == SHMB_FORKED;
+}
+
+const char *shmb_strerror(shmb_status status) {
+    switch (status) {
+    case SHMB_OK: return "ok";
+    case SHMB_INVALID: return "invalid argument";
+    case SHMB_UNSUPPORTED: return "no runner of that scheme in this library";
+    case SHMB_NO_HOST: return "no live host of that name";
+    case SHMB_BUSY: return "every channel of the host is taken";
+    case SHMB_IN_USE: return "a live host has that name already";
+    case SHMB_INCOMPATIBLE: return "the other side speaks another version of the protocol";
+    case SHMB_PERMISSION: return "the segment belongs to someone else or is open to others";
+    case SHMB_CORRUPT: return "bytes that the protocol rules out";
+    case SHMB_HOST_GONE: return "the host died";
+    case SHMB_RUNNER_GONE: return "the runner died or left before the reply";
+    case SHMB_CLOSED: return "closed";
+    case SHMB_TIMEOUT: return "the deadline passed";
+    case SHMB_INTERRUPTED: return "interrupted";
+    case SHMB_TOO_LARGE: return "the message does not fit its slot";
+    case SHMB_MISMATCH: return "names, dtypes or shapes are not the expected ones";
+    case SHMB_INEXACT: return "a value has no exact counterpart in the wanted dtype";
+    case SHMB_MODEL: return "the model failed";
+    case SHMB_DROPPED: return "the host let the request go without a reply";
+    case SHMB_FORKED: return "the handle was inherited through fork: open another in the child";
+    case SHMB_SYSTEM: return "the operating system refused";
+    case SHMB_NO_MEMORY: return "out of memory";
+    }
+    return "unknown status";
+}

@@ -1,0 +1,51 @@
+/* Memory ordering, named: no other file spells an atomic load or store. Every store to the segment
+ * goes through here too, so that a test build (SHMB_STEPS) can stop before each of them. */
+#ifndef SHMB_ORDER_H
+#define SHMB_ORDER_H
+
+#include <stdatomic.h>
+#include <string.h>
+
+#ifdef SHMB_STEPS
+void shmb_step(void); /* steps.c: counts, and stops the process before the chosen store */
+#else
+#define shmb_step() ((void)0)
+#endif
+
+/* Plain bytes, ordered by the stamp or state that is released after them. */
+static inline void put(void *to, const void *from, size_t bytes) {
+    shmb_step();
+    memcpy(to, from, bytes);
+}
+
+/* Copies out of the segment; what is read afterwards is the copy, never the segment again. */
+static inline void take_copy(void *to, const void *from, size_t bytes) {
+    memcpy(to, from, bytes);
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+/* Between two looks of a spinning waiter. */
+static inline void cpu_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("yield");
+#endif
+}
+
+#define load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
+#define load_acquire(p) atomic_load_explicit((p), memory_order_acquire)
+/* Stores before this come before stores after it, in the eyes of who reads them the other way round
+ * with load_fence between: for a version that is odd while what it guards is written. */
+#define store_fence() atomic_thread_fence(memory_order_release)
+#define load_fence() atomic_thread_fence(memory_order_acquire)
+#define store_relaxed(p, v) (shmb_step(), atomic_store_explicit((p), (v), memory_order_relaxed))
+#define store_release(p, v) (shmb_step(), atomic_store_explicit((p), (v), memory_order_release))
+
+/* A stamp and a sleeper's flag are sequentially consistent: publish(stamp) then raised(flag) on the
+ * one side, publish(flag) then raised(stamp) on the other. Then at least one of the two sees the
+ * other, and no wake-up is lost (Dekker). */
+#define publish(p, v) (shmb_step(), atomic_store_explicit((p), (v), memory_order_seq_cst))
+#define raised(p) atomic_load_explicit((p), memory_order_seq_cst)
+
+#endif

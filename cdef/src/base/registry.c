@@ -1,0 +1,28 @@
+#include "base/registry.h"
+
+#include <string.h>
+
+#include "base/order.h"
+
+const void *shmb_registry_find(const struct registry *r, const char *name) {
+    for (int i = 0, n = load_acquire(&r->count); i < n; i++)
+        if (strcmp(r->entries[i].name, name) == 0) return r->entries[i].what;
+    return NULL;
+}
+
+static shmb_status add_locked(struct registry *r, const char *name, const void *what) {
+    const void *same = shmb_registry_find(r, name);
+    int n = load_relaxed(&r->count);
+    if (same) return same == what ? SHMB_OK : SHMB_IN_USE;
+    if (n == MOST_REGISTERED) return SHMB_NO_MEMORY;
+    r->entries[n] = (struct registered){name, what};
+    atomic_store(&r->count, n + 1);
+    return SHMB_OK;
+}
+
+shmb_status shmb_registry_add(struct registry *r, const char *name, const void *what) {
+    pthread_mutex_lock(&r->adding);
+    shmb_status status = add_locked(r, name, what);
+    pthread_mutex_unlock(&r->adding);
+    return status;
+}

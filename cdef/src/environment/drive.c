@@ -1,0 +1,247 @@
+/* Episodes: an environment's callbacks and agents' runners by turns. It calls the public API alone,
+ * as a loop of the user's own would, but for where its error's text stays: with the first agent's
+ * runner. */
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/runner.h"
+#include "shmbridge/environment.h"
+
+struct told {
+    double unsaid; /* the agent's reward that no request has said yet */
+    bool learner;  /* a trainer listens; with the first agent that has this runner */
+};
+
+struct shmb_episode {
+    const shmb_environment *environment;
+    shmb_agent *const *agents;
+    struct told *told; /* [count] */
+    int64_t count, actor, next, steps;
+    bool done;
+    shmb_status wrong; /* a callback said what cannot be */
+    char why[512];     /* the text of the last error */
+};
+
+__attribute__((format(printf, 3, 4))) static shmb_status refuse(shmb_episode *e, shmb_status status,
+                                                                const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(e->why, sizeof e->why, format, args);
+    va_end(args);
+    return status;
+}
+
+static const char *name_of(const shmb_agent *agent) { return agent->name ? agent->name : ""; }
+
+static struct told *told_by(const shmb_episode *e, const shmb_agent *agent) {
+    int64_t i = 0;
+    while (e->agents[i]->runner != agent->runner) i++;
+    return &e->told[i];
+}
+
+static int64_t drive_find(const shmb_episode *e, const char *name) {
+    int64_t i = 0;
+    while (i < e->count && strcmp(name_of(e->agents[i]), name) != 0) i++;
+    return i;
+}
+
+static int64_t find_named(shmb_episode *e, const char *name, int64_t otherwise) {
+    int64_t i = name ? drive_find(e, name) : otherwise;
+    if (i < e->count) return i;
+    if (!e->wrong)
+        e->wrong = refuse(
+            e, SHMB_INVALID,
+            "the environment names an agent \"%.100s\", which the driver was not given", name);
+    return otherwise;
+}
+
+/* ---- For the callbacks ---- */
+
+void shmb_set_done(shmb_episode *e) { e->done = true; }
+
+shmb_runner *shmb_next_agent(shmb_episode *e, const char *name) {
+    int64_t next = find_named(e, name, e->next);
+    shmb_runner *before = e->agents[e->next]->runner, *r = e->agents[next]->runner;
+    if (before != r) shmb_discard(before);
+    e->next = next;
+    return r;
+}
+
+void shmb_add_reward(shmb_episode *e, const char *agent, double reward) {
+    int64_t i = find_named(e, agent, e->actor);
+    e->agents[i]->reward += reward;
+    e->told[i].unsaid += reward;
+}
+
+/* ---- Ask ---- */
+
+/* The sum of its agents' rewards, and where they are several each one's own. */
+static void add_rewards(const shmb_episode *e, shmb_runner *r) {
+    int64_t sharing = 0;
+    double sum = 0;
+    for (int64_t i = 0; i < e->count; i++) {
+        if (e->agents[i]->runner != r) continue;
+        sharing++;
+        sum += e->told[i].unsaid;
+    }
+    shmb_set_f64(r, "reward", sum);
+    for (int64_t i = 0; sharing > 1 && i < e->count; i++) {
+        char name[256];
+        if (e->agents[i]->runner != r) continue;
+        snprintf(name, sizeof name, "reward.%s", name_of(e->agents[i]));
+        shmb_set_f64(r, name, e->told[i].unsaid);
+    }
+}
+
+/* Adds what a request has beside the observation. */
+static void add_own(const shmb_episode *e, const shmb_agent *agent, bool done, bool truncated) {
+    const struct told *told = told_by(e, agent);
+    shmb_runner *r = agent->runner;
+    if (*name_of(agent)) shmb_set_string(r, "agent", agent->name, -1);
+    if (!told->learner) return;
+    add_rewards(e, r);
+    shmb_set(r, "done", SHMB_BOOL, 0, NULL, &done);
+    shmb_set(r, "truncated", SHMB_BOOL, 0, NULL, &truncated);
+    shmb_set_i64(r, "step", e->steps);
+}
+
+/* Finds the field that the action is made of. */
+static shmb_status drive_read_advice(shmb_episode *e, const shmb_agent *agent, struct told *told,
+                                     shmb_action *action) {
+    shmb_runner *r = agent->runner;
+    int64_t count = shmb_advice_count(r);
+    shmb_tensor t;
+    for (int64_t i = 0; i < count && shmb_advice_at(r, i, &t) == SHMB_OK; i++) {
+        if (strcmp(t.name, "learner") == 0) told->learner = true;
+        if (count == 1 || (agent->advice && strcmp(t.name, agent->advice) == 0)) action->advice = t;
+    }
+    if (action->advice.name || (!agent->advice && agent->choice == SHMB_RAW)) return SHMB_OK;
+    return refuse(
+        e, SHMB_MISMATCH,
+        "agent \"%.60s\": expected advice %s%.60s, found %lld fields: shmb_agent.advice names one",
+        name_of(agent), agent->advice ? "called " : "of one field",
+        agent->advice ? agent->advice : "", (long long)count);
+}
+
+static shmb_status drive_ask(shmb_episode *e, shmb_action *action) {
+    shmb_agent *agent = e->agents[e->next];
+    struct told *told = told_by(e, agent);
+    shmb_runner *r = agent->runner;
+    const char *why = NULL;
+    e->actor = e->next;
+    *action = (shmb_action){.agent = agent->name, .runner = r};
+    add_own(e, agent, false, false);
+    shmb_status status = shmb_evaluate(r);
+    if (status) return refuse(e, status, "%s", shmb_error_message(r));
+    for (int64_t i = 0; i < e->count; i++)
+        if (e->agents[i]->runner == r) e->told[i].unsaid = 0;
+    if ((status = drive_read_advice(e, agent, told, action))) return status;
+    if ((agent->act && agent->act(agent->context, agent, action)) || agent->choice == SHMB_RAW)
+        return SHMB_OK;
+    status = shmb_choose(&action->advice, agent->choice, &agent->random, &action->index, &why);
+    return status ? refuse(e, status, "agent \"%.60s\", \"%.60s\": %s", name_of(agent),
+                           action->advice.name, why)
+                  : SHMB_OK;
+}
+
+/* ---- The episode ---- */
+
+/* The last word to a trainer; what it was to say of the observation is forgotten where that cannot
+ * be sent. */
+static void drive_report(const shmb_episode *e, const shmb_agent *agent, bool done, bool failed) {
+    const shmb_agent *actor = e->agents[e->actor];
+    for (int bare = failed; bare < 2; bare++) {
+        if (bare) shmb_discard(agent->runner);
+        add_own(e, actor->runner == agent->runner ? actor : agent, done, !done);
+        shmb_status status = shmb_evaluate(agent->runner);
+        if (status != SHMB_INVALID && status != SHMB_TOO_LARGE && status != SHMB_MISMATCH) return;
+    }
+}
+
+/* Why these can be no episode; NULL when they can. */
+static const char *check(const shmb_environment *environment, shmb_agent *const *agents,
+                         int64_t count) {
+    if (!environment || environment->size != sizeof *environment || !environment->reset ||
+        !environment->step)
+        return "expected an environment with its size, reset and step";
+    if (count < 1 || !agents) return "expected one agent or more, found none";
+    for (shmb_episode e = {.agents = agents}; e.count < count; e.count++) {
+        const shmb_agent *a = agents[e.count];
+        if (!a || a->size != sizeof *a) return "an agent's size is not sizeof(shmb_agent)";
+        if (!a->runner) return "an agent has no runner";
+        if ((unsigned)a->choice > SHMB_RAW) return "an agent's choice is no shmb_choice";
+        if (drive_find(&e, name_of(a)) < e.count) return "two agents have the same name, or none";
+    }
+    return NULL;
+}
+
+/* What a callback came to. */
+static shmb_status ended(shmb_episode *e, shmb_status status, const char *which) {
+    if (e->wrong) return e->wrong;
+    return status
+               ? refuse(e, status, "the environment's %s failed: %s", which, shmb_strerror(status))
+               : SHMB_OK;
+}
+
+/* Nobody advised: does the environment know what to do? */
+static shmb_status without_advice(shmb_episode *e, shmb_status status, shmb_action *action) {
+    const shmb_environment *environment = e->environment;
+    action->advice = (shmb_tensor){0};
+    action->index = 0;
+    if (!environment->on_error) return status;
+    shmb_status now = environment->on_error(environment->context, e, status, e->why, action);
+    return now == status && !e->wrong ? status : ended(e, now, "on_error");
+}
+
+static shmb_status drive_run(shmb_episode *e, int64_t max_steps, bool *interrupted) {
+    const shmb_environment *environment = e->environment;
+    shmb_status status = ended(e, environment->reset(environment->context, e), "reset");
+    while (!status && !e->done && (max_steps <= 0 || e->steps < max_steps)) {
+        shmb_action action;
+        status = drive_ask(e, &action);
+        *interrupted = status == SHMB_INTERRUPTED;
+        if (status) status = without_advice(e, status, &action);
+        if (status || e->done) break;
+        e->steps++;
+        e->agents[e->actor]->steps++;
+        status = ended(e, environment->step(environment->context, e, &action), "step");
+    }
+    return status;
+}
+
+/* Tells the trainers that listen how it ended, and forgets what was filled. */
+static void drive_leave(const shmb_episode *e, shmb_status status, bool interrupted) {
+    for (int64_t i = 0; i < e->count; i++) {
+        const shmb_agent *a = e->agents[i];
+        if (told_by(e, a) != &e->told[i]) continue;
+        if (e->told[i].learner && !(status && interrupted))
+            drive_report(e, a, e->done && !status, status != SHMB_OK);
+        else shmb_discard(a->runner);
+    }
+}
+
+static void drive_begin(shmb_agent *a) {
+    a->steps = 0;
+    a->reward = 0;
+    shmb_discard(a->runner);
+}
+
+shmb_status shmb_drive(const shmb_environment *environment, shmb_agent *const *agents,
+                       int64_t count, int64_t max_steps, const char **why) {
+    shmb_episode e = {.environment = environment, .agents = agents, .count = count};
+    bool interrupted = false;
+    const char *wrong = check(environment, agents, count);
+    if (why) *why = wrong ? wrong : "no memory for an episode";
+    if (wrong) return SHMB_INVALID;
+    if (!(e.told = calloc((size_t)count, sizeof *e.told))) return SHMB_NO_MEMORY;
+    for (int64_t i = 0; i < count; i++) drive_begin(agents[i]);
+    shmb_status status = drive_run(&e, max_steps, &interrupted);
+    drive_leave(&e, status, interrupted);
+    free(e.told);
+    if (status) shmb_fail(&agents[0]->runner->error, status, "%s", e.why);
+    if (why) *why = status ? shmb_error_message(agents[0]->runner) : "";
+    return status;
+}

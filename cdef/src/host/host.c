@@ -1,0 +1,381 @@
+#include "host/host.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/host_channel.h"
+#include "segment/attach.h"
+#include "segment/peer.h"
+#include "segment/ring.h"
+#include "segment/wait.h"
+
+enum {
+    /* about 100 us: a runner that sleeps needs as long to wake and ask again */
+    LOOKS_PER_POLL = 2000,
+    LOOKS_PER_CLAIMS = 64,      /* spinning looks between looks at the claims */
+    REQUESTS_PER_UPKEEP = 1024, /* a busy host looks after claims and the dead all the same */
+};
+
+struct shmb_host {
+    struct segment segment;
+    struct host_line *line;
+    sem_t *bell;
+    struct waiter waiter;
+    struct channel *channels;
+    uint32_t count;
+    uint16_t active[MAX_CHANNELS]; /* the ready channels, in order */
+    uint32_t active_count, next;   /* next: where the next look begins, to be fair */
+    uint32_t found;                /* by the last look */
+    uint32_t looks, requests;
+    int64_t upkeep; /* when the dead were last looked for */
+    _Atomic int woken;
+    _Atomic bool closed;
+    bool looping; /* somebody receives; the receiver's own */
+    struct error error;
+};
+
+/* ---- Life ---- */
+
+uint64_t shmb_plan_bytes(shmb_plan *plan) {
+    struct superblock b;
+    uint64_t mask = ALIGNMENT - 1;
+    if (plan->header_bytes > UINT32_MAX || plan->request_bytes > (uint64_t)1 << 40 ||
+        plan->advice_bytes > (uint64_t)1 << 40)
+        return 0;
+    plan->header_bytes = (plan->header_bytes + mask) & ~mask;
+    plan->request_bytes = (plan->request_bytes + mask) & ~mask;
+    plan->advice_bytes = (plan->advice_bytes + mask) & ~mask;
+    struct geometry g = {plan->channels,
+                         plan->slots,
+                         {plan->header_bytes, plan->header_bytes},
+                         {plan->request_bytes, plan->advice_bytes}};
+    return shmb_segment_plan(&g, &b) ? b.size : 0;
+}
+
+static shmb_status create(shmb_host *h, int fd, const shmb_plan *plan, const uint8_t *session) {
+    struct geometry g = {plan->channels,
+                         plan->slots,
+                         {plan->header_bytes, plan->header_bytes},
+                         {plan->request_bytes, plan->advice_bytes}};
+    struct superblock block;
+    if (!shmb_segment_plan(&g, &block))
+        return shmb_fail(&h->error, SHMB_INVALID, "no segment has %u channels of %u slots",
+                         plan->channels, plan->slots);
+    memcpy(block.session, session, SESSION_BYTES);
+    if (!(h->channels = calloc(plan->channels, sizeof *h->channels)))
+        return shmb_fail(&h->error, SHMB_NO_MEMORY, "no memory for %u channels", plan->channels);
+    if (shmb_segment_format(fd, &block, &h->segment, &h->error)) return h->error.status;
+    h->line = shmb_segment_host_line(&h->segment);
+    shmb_waiter_tell(&h->waiter, &h->line->place);
+    for (uint32_t i = 0; i < plan->channels; i++) {
+        shmb_channel_init(&h->channels[i], &h->segment, i, &h->error);
+        h->count = i + 1;
+        if (h->error.status) return h->error.status;
+    }
+    h->bell = shmb_segment_bell(&h->segment, -1, &h->error);
+    return h->error.status;
+}
+
+shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *session, shmb_wait wait,
+                             shmb_host **out) {
+    shmb_host *h = *out = calloc(1, sizeof *h);
+    if (!h) return SHMB_NO_MEMORY;
+    h->segment.fd = -1;
+    shmb_waiter_init(&h->waiter, wait);
+    if (create(h, fd, plan, session)) {
+        h->segment.fd = -1; /* still the caller's */
+        h->closed = true;
+    }
+    return h->error.status;
+}
+
+void shmb_host_close(shmb_host *h) {
+    if (h->closed) return;
+    h->closed = true;
+    if (h->segment.inherited.forked) return;
+    store_release(&h->line->closed, 1);
+    for (uint32_t i = 0; i < h->count; i++) sem_post(h->channels[i].bell);
+    shmb_segment_unlock(&h->segment);
+}
+
+void shmb_host_free(shmb_host *h) {
+    if (!h) return;
+    shmb_host_close(h);
+    for (uint32_t i = 0; i < h->count; i++) shmb_channel_free(&h->channels[i]);
+    free(h->channels);
+    if (h->bell) sem_close(h->bell);
+    shmb_segment_detach(&h->segment);
+    free(h);
+}
+
+const char *shmb_host_error(const shmb_host *h, int64_t key) {
+    if (!h) return shmb_strerror(SHMB_NO_MEMORY);
+    uint32_t channel = key_channel(key);
+    return key >= 0 && channel < h->count ? h->channels[channel].error.message : h->error.message;
+}
+
+void *shmb_host_memory(const shmb_host *h, uint64_t *size) {
+    *size = h->segment.size;
+    return h->segment.base;
+}
+
+bool shmb_host_forked(const shmb_host *h) { return h->segment.inherited.forked; }
+
+void shmb_host_wake(shmb_host *h) {
+    atomic_store(&h->woken, 1);
+    if (h->bell) sem_post(h->bell);
+}
+
+int shmb_host_attached(const shmb_host *h) { return (int)h->active_count; }
+
+int shmb_host_waiting(const shmb_host *h) {
+    int n = 0;
+    for (uint32_t i = 0; i < h->active_count; i++) n += h->channels[h->active[i]].open != 0;
+    return n;
+}
+
+/* ---- Upkeep: claims and the dead ---- */
+
+/* Out of line, so that what comes before it stays small enough to be inlined. */
+static __attribute__((noinline)) void list_active(shmb_host *h) {
+    h->active_count = 0;
+    for (uint32_t i = 0; i < h->count; i++)
+        if (h->channels[i].active) h->active[h->active_count++] = (uint16_t)i;
+    bool one = h->active_count == 1;
+    h->waiter.peer = one ? &h->channels[h->active[0]].runner->place : NULL;
+}
+
+static bool claims_changed(const shmb_host *h) {
+    for (uint32_t i = 0; i < h->count; i++)
+        if (load_relaxed(&h->channels[i].runner->claim) != h->channels[i].seen) return true;
+    return false;
+}
+
+static void upkeep(shmb_host *h) {
+    int64_t now = shmb_clock_ns();
+    bool look_for_dead = now - h->upkeep >= SLICE_NS / 2;
+    if (look_for_dead) h->upkeep = now;
+    for (uint32_t i = 0; i < h->count; i++) {
+        struct channel *c = &h->channels[i];
+        pthread_mutex_lock(&c->mutex);
+        shmb_channel_follow_claim(c);
+        if (look_for_dead && c->active &&
+            shmb_peer_look(h->segment.fd, CHANNEL_BYTE + (int)i) == PEER_DEAD)
+            shmb_channel_retire(c);
+        pthread_mutex_unlock(&c->mutex);
+    }
+    list_active(h);
+}
+
+/* A claim rings the bell, which a host that never sleeps would not hear. */
+static void upkeep_if_due(shmb_host *h) {
+    if (!h->looping) {
+        h->looping = true;
+        shmb_peer_take(h->segment.fd, LOOP_BYTE);
+    }
+    if (sem_trywait(h->bell) == 0 || ++h->requests % REQUESTS_PER_UPKEEP == 0) upkeep(h);
+}
+
+/* ---- Receive ---- */
+
+void shmb_host_rest(shmb_host *h) {
+    if (!h->looping || h->closed || h->segment.inherited.forked) return;
+    shmb_peer_unlock(h->segment.fd, LOOP_BYTE);
+    h->looping = false;
+}
+
+static bool look(void *context) {
+    shmb_host *h = context;
+    for (uint32_t k = 0, i = h->next; k < h->active_count; k++, i++) {
+        if (i >= h->active_count) i = 0;
+        if (!receiver_ready(&h->channels[h->active[i]].in)) continue;
+        h->found = h->active[i];
+        h->next = i + 1;
+        return true;
+    }
+    return false;
+}
+
+/* The same, and from time to time whether there is something else to do. */
+static bool look_wider(void *context) {
+    shmb_host *h = context;
+    h->found = MAX_CHANNELS;
+    return look(h) ||
+           (++h->looks % LOOKS_PER_CLAIMS == 0 && (load_relaxed(&h->woken) || claims_changed(h)));
+}
+
+static int64_t accept_found(shmb_host *h) {
+    struct channel *c = &h->channels[h->found];
+    pthread_mutex_lock(&c->mutex);
+    int64_t key = c->active ? shmb_channel_accept(c, h->found) : -1;
+    pthread_mutex_unlock(&c->mutex);
+    if (!c->active) list_active(h);
+    return key;
+}
+
+static int64_t receive_slowly(shmb_host *h, int64_t until) {
+    for (;;) {
+        if (load_relaxed(&h->woken) && atomic_exchange(&h->woken, 0))
+            return -(int64_t)SHMB_INTERRUPTED;
+        enum waited waited =
+            shmb_waiter_wait(&h->waiter, look_wider, h, &h->line->asleep, h->bell, until);
+        if (waited == NEWS && h->found < MAX_CHANNELS) {
+            if (h->waiter.slept)
+                shmb_waiter_learn(&h->waiter, load_relaxed(&h->channels[h->found].runner->posted),
+                                  shmb_clock_ns());
+            int64_t key = accept_found(h);
+            if (key >= 0) return key;
+        }
+        upkeep(h);
+        if (atomic_exchange(&h->woken, 0) || waited == SIGNALLED) return -(int64_t)SHMB_INTERRUPTED;
+        if (waited == SLICE_OVER || shmb_clock_ns() >= until)
+            return look(h) ? accept_found(h) : -(int64_t)SHMB_TIMEOUT;
+    }
+}
+
+int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns) {
+    if (h->segment.inherited.forked) return -(int64_t)SHMB_FORKED;
+    if (h->closed) return -(int64_t)SHMB_CLOSED;
+    upkeep_if_due(h);
+    if (look(h)) {
+        int64_t key = accept_found(h);
+        if (key >= 0) return key;
+    }
+    if (timeout_ns > SLICE_NS) timeout_ns = SLICE_NS;
+    int64_t key = receive_slowly(h, shmb_clock_ns() + (timeout_ns > 0 ? timeout_ns : 0));
+    return key == -1 ? -(int64_t)SHMB_TIMEOUT : key;
+}
+
+int64_t shmb_host_poll(shmb_host *h) {
+    if (h->segment.inherited.forked || h->closed) return -(int64_t)SHMB_TIMEOUT;
+    upkeep_if_due(h);
+    for (int i = 0, looks = 1; i < looks; i++) {
+        if (look(h)) {
+            shmb_waiter_news(&h->waiter);
+            int64_t key = accept_found(h);
+            return key >= 0 ? key : -(int64_t)SHMB_TIMEOUT;
+        }
+        if (i == 0 && shmb_waiter_spins(&h->waiter)) looks = LOOKS_PER_POLL;
+        cpu_pause();
+    }
+    return -(int64_t)SHMB_TIMEOUT;
+}
+
+/* ---- Reply ---- */
+
+/* The channel of a key, locked; NULL when the key cannot be. */
+static struct channel *host_enter(shmb_host *h, int64_t key) {
+    if (key < 0 || key_channel(key) >= h->count || h->closed || h->segment.inherited.forked)
+        return NULL;
+    struct channel *c = &h->channels[key_channel(key)];
+    pthread_mutex_lock(&c->mutex);
+    return c;
+}
+
+static shmb_status leave(struct channel *c, shmb_status status) {
+    pthread_mutex_unlock(&c->mutex);
+    return status;
+}
+
+static shmb_status refused(const shmb_host *h) {
+    if (h->segment.inherited.forked) return SHMB_FORKED;
+    return h->closed ? SHMB_CLOSED : SHMB_INVALID;
+}
+
+const shmb_message *shmb_host_message(shmb_host *h, int64_t key) {
+    if (key < 0 || key_channel(key) >= h->count) return NULL;
+    struct channel *c = &h->channels[key_channel(key)];
+    /* a thread that is no more may hold the mutex */
+    if (h->segment.inherited.forked) return shmb_channel_message(c, key);
+    pthread_mutex_lock(&c->mutex);
+    const shmb_message *m = shmb_channel_message(c, key);
+    pthread_mutex_unlock(&c->mutex);
+    return m;
+}
+
+int64_t shmb_host_values(shmb_host *h, int64_t key, int64_t index, void *out, int64_t room) {
+    struct channel *c = host_enter(h, key);
+    int64_t bytes = c ? shmb_channel_values(c, key, index, out, room) : -1;
+    if (c) pthread_mutex_unlock(&c->mutex);
+    return bytes;
+}
+
+bool shmb_host_offsets(shmb_host *h, int64_t key, int64_t index, int64_t *out) {
+    struct channel *c = host_enter(h, key);
+    bool there = c && shmb_channel_offsets(c, key, index, out);
+    if (c) pthread_mutex_unlock(&c->mutex);
+    return there;
+}
+
+bool shmb_host_runner(shmb_host *h, int64_t key, uint32_t *pid, char *label) {
+    struct channel *c = host_enter(h, key);
+    bool there = c && c->requests[key_slot(key)].key == key;
+    if (there) {
+        *pid = c->pid;
+        memcpy(label, c->label, sizeof c->label);
+    }
+    if (c) pthread_mutex_unlock(&c->mutex);
+    return there;
+}
+
+shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_tensor *fields,
+                            int64_t count) {
+    struct channel *c = host_enter(h, key);
+    return c ? leave(c, shmb_channel_reply(c, key, keep, fields, count)) : refused(h);
+}
+
+/* A number of 8 bytes. */
+static shmb_status reply_number(shmb_host *h, int64_t key, bool keep, shmb_dtype dtype,
+                                const void *value) {
+    struct channel *c = host_enter(h, key);
+    if (!c) return refused(h);
+    shmb_dtype want = shmb_channel_want(c, key);
+    if (want == SHMB_ANY || want == dtype)
+        return leave(c, shmb_channel_reply_scalar(c, key, keep, dtype, value));
+    shmb_tensor t = {.name = "advice", .dtype = dtype, .size = 1, .data = value};
+    return leave(c, shmb_channel_reply(c, key, keep, &t, 1));
+}
+
+shmb_status shmb_host_reply_i64(shmb_host *h, int64_t key, bool keep, int64_t value) {
+    return reply_number(h, key, keep, SHMB_INT64, &value);
+}
+
+shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double value) {
+    return reply_number(h, key, keep, SHMB_FLOAT64, &value);
+}
+
+shmb_status shmb_host_reply_begin(shmb_host *h, int64_t key) {
+    struct channel *c = host_enter(h, key);
+    return c ? leave(c, shmb_channel_reply_begin(c, key)) : refused(h);
+}
+
+void *shmb_host_reply_add(shmb_host *h, int64_t key, const char *name, shmb_dtype dtype,
+                          shmb_kind kind, int32_t rank, const int64_t *dims, int64_t **offsets) {
+    struct channel *c = host_enter(h, key);
+    if (!c) return NULL;
+    void *at = c->building == key
+                   ? shmb_builder_add(&c->reply, name, dtype, kind, rank, dims, offsets)
+                   : NULL;
+    pthread_mutex_unlock(&c->mutex);
+    return at;
+}
+
+shmb_status shmb_host_reply_send(shmb_host *h, int64_t key, bool keep) {
+    struct channel *c = host_enter(h, key);
+    return c ? leave(c, shmb_channel_reply_send(c, key, keep)) : refused(h);
+}
+
+shmb_status shmb_host_reply_error(shmb_host *h, int64_t key, bool keep, shmb_status status,
+                                  const char *text, size_t bytes) {
+    struct channel *c = host_enter(h, key);
+    return c ? leave(c, shmb_channel_reply_error(c, key, keep, status, text, bytes)) : refused(h);
+}
+
+void shmb_host_release(shmb_host *h, int64_t key) {
+    struct channel *c = host_enter(h, key);
+    if (!c) return;
+    shmb_channel_release(c, key);
+    pthread_mutex_unlock(&c->mutex);
+}

@@ -1,0 +1,99 @@
+/* The host's side of a bridge, for Python's Host, pipe/foreign.c and the C tests. The Python
+ * extension reads these declarations too. */
+#ifndef SHMB_HOST_H
+#define SHMB_HOST_H
+
+#include <stdbool.h>
+
+#include "shmbridge.h"
+
+/* Bytes of every slot, by direction; slots a power of two, 2 to 32; channels 1 to 256. */
+typedef struct shmb_plan {
+    uint32_t channels, slots;
+    uint64_t header_bytes, request_bytes, advice_bytes;
+} shmb_plan;
+/* Rounds *plan up to what can be; returns the segment's size in bytes, or 0 when it makes no sense.
+ */
+uint64_t shmb_plan_bytes(shmb_plan *plan);
+
+/* A host on fd: an empty file of shmb_plan_bytes bytes that nobody else knows yet, locked at byte
+ * 0, its semaphores made. Takes fd over unless it fails; *out is set on failure too, for its error,
+ * and must be freed. session: 16 bytes. One thread receives at a time; any thread may reply. */
+typedef struct shmb_host shmb_host;
+shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *session, shmb_wait wait,
+                             shmb_host **out);
+/* Says closed, wakes every runner, drops the lock. The mapping stays until shmb_host_free. */
+void shmb_host_close(shmb_host *h);
+void shmb_host_free(shmb_host *h);
+/* of the last failed call with that key; key < 0: create */
+const char *shmb_host_error(const shmb_host *h, int64_t key);
+/* the mapping, read-only in a forked child */
+void *shmb_host_memory(const shmb_host *h, uint64_t *size);
+bool shmb_host_forked(const shmb_host *h);
+/* the loop has ended: until the next receive, runners that wait in vain say so */
+void shmb_host_rest(shmb_host *h);
+/* makes a waiting receive return SHMB_INTERRUPTED; signal-safe */
+void shmb_host_wake(shmb_host *h);
+
+/* A request's key: version << 16 | copy << 15 | channel << 5 | slot. */
+enum {
+    SHMB_KEY_SLOT_BITS = 5,
+    SHMB_KEY_PLACE = 0x7fff, /* channel and slot, in the order of addresses */
+    /* what is read must be copied before the reply: the runner may write there at any time after it
+     */
+    SHMB_KEY_COPY = 0x8000
+};
+
+/* Waits up to timeout_ns (and at most a slice, 100 ms) for a request. Returns its key, or
+ * -shmb_status: -SHMB_TIMEOUT when none came, -SHMB_INTERRUPTED, -SHMB_CLOSED, -SHMB_FORKED. Equal
+ * keys mean equal slots, names, dtypes and dims, but for the lengths of strings; with equal `placed`
+ * also equal addresses. */
+int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns);
+/* The same without sleeping: looks for 100 microseconds or so where spinning pays, else once. */
+int64_t shmb_host_poll(shmb_host *h);
+int shmb_host_attached(const shmb_host *h); /* runners with a channel */
+int shmb_host_waiting(const shmb_host *h);  /* runners whose request has no reply yet */
+
+/* The request of a key: valid until its reply. NULL when that was sent or the runner has gone. */
+typedef struct shmb_message {
+    int64_t count;
+    const shmb_tensor *tensors;
+    const uint8_t *body;
+    size_t body_bytes;
+    shmb_dtype want;
+    uint32_t placed; /* another number: tensors and lists lie elsewhere */
+} shmb_message;
+const shmb_message *shmb_host_message(shmb_host *h, int64_t key);
+/* Copies offsets[rows + 1] of the list tensors[index]; false when stale. For any thread. */
+bool shmb_host_offsets(shmb_host *h, int64_t key, int64_t index, int64_t *out);
+
+/* Copies the bytes of the request's tensors[index] to out[room], also after the reply. Returns how
+ * many they are, of which none is copied where there is no room for all; -1: its slot holds another
+ * request. For any thread. */
+int64_t shmb_host_values(shmb_host *h, int64_t key, int64_t index, void *out, int64_t room);
+
+/* Who asked: what it says of itself. label: room for 256 bytes, ends with a zero. False when
+ * another has the channel by now. */
+bool shmb_host_runner(shmb_host *h, int64_t key, uint32_t *pid, char *label);
+
+/* Replies to a key. keep: views of the slot live on, so it does not go back until
+ * shmb_host_release. Errors: RUNNER_GONE (key is stale), INEXACT (both sides get it), CORRUPT,
+ * FORKED, CLOSED. */
+shmb_status shmb_host_reply_i64(shmb_host *h, int64_t key, bool keep, int64_t value);
+shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double value);
+/* The same with tensors that the caller has; one alone is converted to what the runner wants. Errors:
+ * also INVALID (no message, or another reply is being built), TOO_LARGE (both sides get it). */
+shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_tensor *fields,
+                            int64_t count);
+/* A reply in steps, for lists too: begin, add each (as shmb_feature: returns where to write; offsets of
+ * lists via *offsets), send. */
+shmb_status shmb_host_reply_begin(shmb_host *h, int64_t key);
+void *shmb_host_reply_add(shmb_host *h, int64_t key, const char *name, shmb_dtype dtype,
+                          shmb_kind kind, int32_t rank, const int64_t *dims, int64_t **offsets);
+shmb_status shmb_host_reply_send(shmb_host *h, int64_t key, bool keep);
+shmb_status shmb_host_reply_error(shmb_host *h, int64_t key, bool keep, shmb_status status,
+                                  const char *text, size_t bytes);
+/* The last view of a kept slot has died. */
+void shmb_host_release(shmb_host *h, int64_t key);
+
+#endif

@@ -1,0 +1,342 @@
+#include "host/host_channel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message/convert.h"
+#include "message/dtype.h"
+#include "segment/ring.h"
+#include "segment/wait.h"
+
+enum { NAME_SHOWN = 100 }; /* characters, in an error */
+
+void shmb_channel_init(struct channel *c, struct segment *segment, uint32_t index,
+                       struct error *e) {
+    pthread_mutex_init(&c->mutex, NULL);
+    c->segment = segment;
+    c->runner = shmb_segment_runner_line(segment, index);
+    c->said = shmb_segment_label(segment, index);
+    c->line = shmb_segment_channel_line(segment, index);
+    c->in.lane = shmb_segment_lane(segment, index, REQUEST);
+    c->out.lane = shmb_segment_lane(segment, index, REPLY);
+    c->reply.error = &c->reply_error;
+    c->reply.room_option = "advice_bytes";
+    c->building = -1;
+    c->bell = shmb_segment_bell(segment, (int)index, e);
+    for (int i = 0; i < MAX_SLOTS; i++) c->requests[i].key = -1;
+}
+
+void shmb_channel_free(struct channel *c) {
+    shmb_sender_free(&c->out);
+    shmb_receiver_free(&c->in);
+    shmb_builder_free(&c->reply);
+    for (int i = 0; i < MAX_SLOTS; i++) free((void *)c->requests[i].message.tensors);
+    if (c->bell) sem_close(c->bell);
+    pthread_mutex_destroy(&c->mutex);
+}
+
+/* ---- Claim and death ---- */
+
+void shmb_channel_retire(struct channel *c) {
+    c->active = false;
+    c->open = 0; /* `held` stays until the views' owner says that they are gone */
+}
+
+/* The old runner is dead (its lock was free to take), so nobody else writes here until READY. */
+static void reset(struct channel *c, uint32_t generation) {
+    uint32_t all = lane_all(&c->in.lane), free_slots = all & ~c->held;
+    for (uint32_t i = 0; i < c->in.lane.count; i++) {
+        store_relaxed(&c->in.lane.ring[i].stamp, 0);
+        store_relaxed(&c->out.lane.ring[i].stamp, 0);
+    }
+    shmb_receiver_start(&c->in, generation);
+    shmb_sender_start(&c->out, generation, lane_all(&c->out.lane));
+    c->in.ours = c->held;
+    c->active = true;
+    take_copy(&c->pid, &c->runner->pid, sizeof c->pid);
+    shmb_label_copy(c->said, c->label);
+    put(&c->line->free_slots, &free_slots, sizeof free_slots);
+    store_release(&c->line->ready, (uint64_t)generation << 8 | READY);
+    sem_post(c->bell);
+}
+
+void shmb_channel_follow_claim(struct channel *c) {
+    uint64_t claim = load_acquire(&c->runner->claim);
+    if (claim == c->seen || c->building >= 0) return;
+    c->seen = claim;
+    shmb_channel_retire(c);
+    if ((claim & 0xff) == CLAIMED) reset(c, (uint32_t)(claim >> 8));
+}
+
+/* The runner lied: it is told why, and heard no more until the channel is claimed anew. */
+static int64_t poison(struct channel *c, const char *why) {
+    char reason[REASON_BYTES];
+    uint32_t bytes = (uint32_t)snprintf(
+        reason, sizeof reason,
+        "the host refuses this channel, since a message broke the protocol: %s", why);
+    if (bytes >= sizeof reason) bytes = sizeof reason - 1;
+    put(c->line->reason, reason, bytes);
+    put(&c->line->reason_bytes, &bytes, sizeof bytes);
+    store_release(&c->line->ready, (uint64_t)c->in.generation << 8 | POISONED);
+    sem_post(c->bell);
+    shmb_channel_retire(c);
+    return -1;
+}
+
+/* ---- Accept ---- */
+
+/* Keeps what the message looks like, apart from the receiver's memory. */
+static bool keep_message(struct request *q, const struct incoming *in) {
+    const struct layout *l = in->of->layout;
+    shmb_tensor *tensors = shmb_layout_tensors(l, in->of->dims), in_receiver;
+    if (!tensors) return false;
+    for (uint32_t i = 0; i < l->count; i++) {
+        shmb_incoming_tensor(in, i, &in_receiver);
+        tensors[i].size = in_receiver.size;
+        tensors[i].offsets = in_receiver.offsets;
+        tensors[i].data = in_receiver.data;
+    }
+    free((void *)q->message.tensors);
+    q->message = (shmb_message){.count = l->count,
+                                .tensors = tensors,
+                                .body = in->body,
+                                .body_bytes = in->of->bytes,
+                                .placed = (uint32_t)in->of->placed};
+    q->version = in->of->version;
+    return true;
+}
+
+int64_t shmb_channel_accept(struct channel *c, uint32_t index) {
+    struct incoming in;
+    const char *why;
+    if (shmb_receiver_take(&c->in, &in, &why)) return poison(c, why);
+    const struct descriptor *d = &in.d;
+    if (!in.of || d->slot == NO_SLOT) return poison(c, "a request came without a slot");
+    if (!want_exists(d->code)) return poison(c, "it wants a dtype that does not exist");
+    if (!sender_returns(&c->out, d->returns))
+        return poison(c, "it returned slots that it did not have");
+    struct request *q = &c->requests[d->slot];
+    if (q->version != in.of->version && !keep_message(q, &in))
+        return poison(c, "the host is out of memory");
+    q->message.want = (shmb_dtype)d->code;
+    q->sequence = d->sequence;
+    /* The last slot never stays with the host: what is read from it is copied. */
+    uint32_t unheld = lane_all(&c->in.lane) & ~c->held;
+    bool copy = d->flags & BOUND || !(unheld & (unheld - 1));
+    c->open |= 1u << d->slot;
+    if (!copy) c->held |= 1u << d->slot;
+    return q->key = key_of(in.of->form, copy, index, d->slot);
+}
+
+const shmb_message *shmb_channel_message(const struct channel *c, int64_t key) {
+    const struct request *q = &c->requests[key_slot(key)];
+    return q->key == key && c->open >> key_slot(key) & 1 ? &q->message : NULL;
+}
+
+bool shmb_channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out) {
+    const shmb_message *m = shmb_channel_message(c, key);
+    if (!m || index < 0 || index >= m->count || !m->tensors[index].offsets) return false;
+    memcpy(out, m->tensors[index].offsets, ((size_t)m->tensors[index].dims[0] + 1) * sizeof *out);
+    return true;
+}
+
+int64_t shmb_channel_values(const struct channel *c, int64_t key, int64_t index, void *out,
+                            int64_t room) {
+    const struct request *q = &c->requests[key_slot(key)];
+    if (q->key != key || index < 0 || index >= q->message.count) return -1;
+    const shmb_tensor *t = &q->message.tensors[index];
+    int64_t bytes = t->size * (int64_t)shmb_dtype_size(t->dtype);
+    if (bytes && bytes <= room) take_copy(out, t->data, (size_t)bytes);
+    return bytes;
+}
+
+shmb_dtype shmb_channel_want(const struct channel *c, int64_t key) {
+    return c->requests[key_slot(key)].message.want;
+}
+
+/* ---- Reply ---- */
+
+void shmb_channel_release(struct channel *c, int64_t key) {
+    uint32_t bit = 1u << key_slot(key);
+    if (c->requests[key_slot(key)].key == key && !(c->open & bit)) c->held &= ~bit;
+}
+
+static shmb_status check_open(struct channel *c, int64_t key, bool keep) {
+    if (c->requests[key_slot(key)].key == key && c->open >> key_slot(key) & 1) return SHMB_OK;
+    if (!keep) shmb_channel_release(c, key);
+    return shmb_fail(&c->error, SHMB_RUNNER_GONE,
+                     "the runner died, left or was refused before this reply");
+}
+
+/* The envelope of a reply; the request's slot, and those whose views have died meanwhile, go back
+ * with it. */
+static struct envelope close_request(struct channel *c, int64_t key, bool keep) {
+    uint32_t bit = 1u << key_slot(key);
+    c->open &= ~bit;
+    if (!keep) c->held &= ~bit;
+    uint32_t returns = c->in.ours & ~c->held & ~c->open;
+    c->in.ours &= ~returns;
+    return (struct envelope){
+        .sequence = c->requests[key_slot(key)].sequence, .returns = returns, .may_inline = true};
+}
+
+static void sent(struct channel *c) {
+    store_relaxed(&c->line->served, ++c->served);
+    shmb_waiter_wake(&c->runner->asleep, c->bell, &c->line->posted);
+}
+
+/* The slot in which this key's reply was being built is free again; other replies could not take it
+ * meanwhile. */
+static bool end_building(struct channel *c, int64_t key) {
+    if (c->building != key) return false;
+    c->building = -1;
+    c->out.free |= 1u << c->reply_slot;
+    return true;
+}
+
+shmb_status shmb_channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_status status,
+                                     const char *text, size_t bytes) {
+    end_building(c, key);
+    shmb_status stale = check_open(c, key, keep);
+    if (stale) return stale;
+    struct envelope e = close_request(c, key, keep);
+    e.code = (uint8_t)status;
+    shmb_sender_fail(&c->out, sender_slot(&c->out), &e, text, bytes);
+    sent(c);
+    return SHMB_OK;
+}
+
+/* Sends what c->reply holds; what cannot be sent reaches the runner as an error. */
+static shmb_status send_reply(struct channel *c, struct envelope *e, int slot) {
+    shmb_status status = shmb_sender_send(&c->out, &c->reply, slot, e);
+    if (status) {
+        c->error = c->reply_error;
+        e->code = (uint8_t)status;
+        shmb_sender_fail(&c->out, slot, e, c->error.message, strlen(c->error.message));
+    }
+    shmb_builder_clear(&c->reply);
+    sent(c);
+    return status;
+}
+
+/* The slot for a reply. None free is a runner that keeps them all: it is refused, never waited for.
+ */
+static int reply_slot(struct channel *c, int64_t key) {
+    int slot = sender_slot(&c->out);
+    if (slot >= 0) return slot;
+    poison(c, "it gave no reply slot back");
+    check_open(c, key, false);
+    return -1;
+}
+
+/* The slot for the reply to a request that is open; -1: none, and c->error says why. */
+static inline __attribute__((always_inline)) int start_reply(struct channel *c, int64_t key,
+                                                             bool keep) {
+    c->error.status = SHMB_OK;
+    if (check_open(c, key, keep)) return -1;
+    if (c->building < 0) return reply_slot(c, key);
+    shmb_fail(&c->error, SHMB_INVALID,
+              "another reply is being built on this channel: send it first");
+    return -1;
+}
+
+/* Inlined twice: the way of most replies is one function. */
+static inline __attribute__((always_inline)) shmb_status send_scalar(struct channel *c, int64_t key,
+                                                                     bool keep, shmb_dtype dtype,
+                                                                     const uint8_t *value) {
+    int slot = start_reply(c, key, keep);
+    if (slot < 0) return c->error.status;
+    struct envelope e = close_request(c, key, keep);
+    if (shmb_sender_send_advice(&c->out, dtype, value, &e)) {
+        sent(c);
+        return SHMB_OK;
+    }
+    uint8_t body[8];
+    c->reply_error.status = SHMB_OK;
+    shmb_builder_start(&c->reply, body, sizeof body, sender_guess(&c->out));
+    void *at = shmb_builder_add(&c->reply, "advice", dtype, SHMB_TENSOR, 0, NULL, NULL);
+    memcpy(at, value, shmb_dtype_size(dtype));
+    return send_reply(c, &e, slot);
+}
+
+shmb_status shmb_channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype,
+                                      const uint8_t *value) {
+    return send_scalar(c, key, keep, dtype, value);
+}
+
+/* A number that its runner's dtype has no room for. */
+static shmb_status refuse_inexact(struct channel *c, int64_t key, bool keep, const shmb_tensor *t,
+                                  shmb_dtype want) {
+    char what[NAME_SHOWN + 64];
+    shmb_number n = shmb_number_at(t->data, t->dtype);
+    if (t->rank)
+        snprintf(what, sizeof what, "\"%.*s\" of dtype %s", NAME_SHOWN, t->name,
+                 shmb_dtype_name(t->dtype));
+    else if (n.form == SHMB_WHOLE) snprintf(what, sizeof what, "%lld", (long long)n.i);
+    else snprintf(what, sizeof what, "%.17g", n.f);
+    shmb_fail(&c->error, SHMB_INEXACT,
+              "the advice %s is not exactly representable as %s, which the runner asked for", what,
+              shmb_dtype_name(want));
+    shmb_status status = shmb_channel_reply_error(c, key, keep, SHMB_INEXACT, c->error.message,
+                                                  strlen(c->error.message));
+    return status ? status : SHMB_INEXACT;
+}
+
+/* Puts the fields into the slot; false when the only one cannot be as wanted. What else is wrong
+ * sticks in the builder, and sending it says so. */
+static bool build_reply(struct channel *c, int slot, const shmb_tensor *fields, int64_t count,
+                        shmb_dtype want) {
+    c->reply_error.status = SHMB_OK;
+    shmb_builder_start(&c->reply, lane_body(&c->out.lane, (uint32_t)slot), c->out.lane.body_bytes,
+                       sender_guess(&c->out));
+    for (int64_t i = 0; i < count; i++) {
+        const shmb_tensor *t = &fields[i];
+        shmb_dtype as = want == SHMB_ANY ? t->dtype : want;
+        void *at = shmb_builder_add(&c->reply, t->name, as, t->kind, t->rank, t->dims, NULL);
+        if (!at || c->reply_error.status) return true; /* send says why */
+        if (as != t->dtype && shmb_convert_tensor(t, as, at) >= 0) return false;
+        if (as == t->dtype && t->size) put(at, t->data, (size_t)t->size * shmb_dtype_size(as));
+    }
+    return true;
+}
+
+shmb_status shmb_channel_reply(struct channel *c, int64_t key, bool keep, const shmb_tensor *fields,
+                               int64_t count) {
+    shmb_dtype want = count == 1 ? shmb_channel_want(c, key) : SHMB_ANY;
+    if (count == 1 && !fields->rank && strcmp(fields->name, "advice") == 0) {
+        _Alignas(8) uint8_t value[8] = {0};
+        if (want == SHMB_ANY) want = fields->dtype;
+        if (want == fields->dtype) memcpy(value, fields->data, shmb_dtype_size(want));
+        else if (shmb_convert_tensor(fields, want, value) >= 0)
+            return refuse_inexact(c, key, keep, fields, want);
+        return send_scalar(c, key, keep, want, value);
+    }
+    int slot = start_reply(c, key, keep);
+    if (slot < 0) return c->error.status;
+    if (!build_reply(c, slot, fields, count, want)) {
+        shmb_builder_clear(&c->reply);
+        return refuse_inexact(c, key, keep, fields, want);
+    }
+    struct envelope e = close_request(c, key, keep);
+    return send_reply(c, &e, slot);
+}
+
+shmb_status shmb_channel_reply_begin(struct channel *c, int64_t key) {
+    if ((c->reply_slot = start_reply(c, key, true)) < 0) return c->error.status;
+    c->out.free &= ~(1u << c->reply_slot);
+    c->reply_error.status = SHMB_OK;
+    shmb_builder_start(&c->reply, lane_body(&c->out.lane, (uint32_t)c->reply_slot),
+                       c->out.lane.body_bytes, sender_guess(&c->out));
+    c->building = key;
+    return SHMB_OK;
+}
+
+shmb_status shmb_channel_reply_send(struct channel *c, int64_t key, bool keep) {
+    bool building = end_building(c, key);
+    /* also when the runner went while it was being built */
+    if (check_open(c, key, keep)) return c->error.status;
+    if (!building) return shmb_fail(&c->error, SHMB_INVALID, "no reply was begun");
+    struct envelope e = close_request(c, key, keep);
+    return send_reply(c, &e, c->reply_slot);
+}

@@ -1,0 +1,87 @@
+/* One channel as the host has it: whose claim it is, which requests are open, which slots views
+ * still hold. Its caller holds the mutex, except where it says otherwise. */
+#ifndef SHMB_HOST_CHANNEL_H
+#define SHMB_HOST_CHANNEL_H
+
+#include <assert.h>
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "host/host.h"
+#include "segment/attach.h"
+#include "segment/channel.h"
+
+enum { KEY_VERSION_AT = 16 };
+static_assert(MAX_SLOTS == 1 << SHMB_KEY_SLOT_BITS, "a key has room for any slot");
+static_assert(MAX_CHANNELS << SHMB_KEY_SLOT_BITS <= SHMB_KEY_PLACE,
+              "a key has room for any channel");
+
+static inline int64_t key_of(uint64_t version, bool copy, uint32_t channel, uint32_t slot) {
+    return (int64_t)(version << KEY_VERSION_AT | (uint64_t)copy * SHMB_KEY_COPY |
+                     channel << SHMB_KEY_SLOT_BITS | slot);
+}
+static inline uint32_t key_slot(int64_t key) { return key & (MAX_SLOTS - 1); }
+static inline uint32_t key_channel(int64_t key) {
+    return (key & SHMB_KEY_PLACE) >> SHMB_KEY_SLOT_BITS;
+}
+
+/* What a slot's request was, in private memory: later messages of the same layout do not change it.
+ */
+struct request {
+    int64_t key; /* -1: none yet */
+    uint64_t sequence, version;
+    shmb_message message;
+};
+
+struct channel {
+    pthread_mutex_t mutex;
+    struct segment *segment;
+    struct runner_line *runner;
+    const struct label *said;
+    struct channel_line *line;
+    sem_t *bell;
+    uint64_t seen; /* the claim word last followed */
+    bool active;   /* claimed, made ready, not poisoned, not known dead */
+    /* the key whose reply is being built in reply_slot, or -1; claims wait meanwhile */
+    int64_t building;
+    uint32_t open; /* slots with a request that has no reply yet */
+    uint32_t held; /* slots whose bytes must not change: open and not copied, or kept by views */
+    uint64_t versions, served;
+    struct receiver in;
+    struct sender out;
+    struct builder reply;
+    struct error reply_error; /* what stuck while building */
+    int reply_slot;
+    struct error error;
+    uint32_t pid; /* what the runner says of itself */
+    char label[LABEL_BYTES + 1];
+    struct request requests[MAX_SLOTS];
+};
+
+void shmb_channel_init(struct channel *c, struct segment *segment, uint32_t index, struct error *e);
+void shmb_channel_free(struct channel *c);
+/* A claim that was not there before: retires the old runner, resets the channel, says READY. */
+void shmb_channel_follow_claim(struct channel *c);
+/* The runner is gone: its open requests are no more. */
+void shmb_channel_retire(struct channel *c);
+/* Takes the request that is ready. Its key, or -1 when it lied and the channel is now poisoned. */
+int64_t shmb_channel_accept(struct channel *c, uint32_t index);
+const shmb_message *shmb_channel_message(const struct channel *c, int64_t key);
+/* Bytes of tensors[index], also of an answered request, copied where there is room for them; -1: the
+ * key is another request's. */
+int64_t shmb_channel_values(const struct channel *c, int64_t key, int64_t index, void *out,
+                            int64_t room);
+bool shmb_channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out);
+shmb_dtype shmb_channel_want(const struct channel *c, int64_t key);
+shmb_status shmb_channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype,
+                                      const uint8_t *value);
+/* A whole reply of tensors; one alone is converted to what the runner wants. */
+shmb_status shmb_channel_reply(struct channel *c, int64_t key, bool keep, const shmb_tensor *fields,
+                               int64_t count);
+shmb_status shmb_channel_reply_begin(struct channel *c, int64_t key);
+shmb_status shmb_channel_reply_send(struct channel *c, int64_t key, bool keep);
+shmb_status shmb_channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_status status,
+                                     const char *text, size_t bytes);
+void shmb_channel_release(struct channel *c, int64_t key);
+
+#endif

@@ -1,0 +1,266 @@
+/* One pair of pipes, and one compiler after another that converses through it. */
+#include "pipe/conversation.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runner/slices.h"
+#include "serdes/serdes.h"
+
+enum { PATIENCE_MS = 10, READS = 64 /* in a turn, so that others have theirs */ };
+
+/* ---- Open and close ---- */
+
+static void conversation_in_child(struct inherited *handle) {
+    struct conversation *c =
+        (struct conversation *)((char *)handle - offsetof(struct conversation, inherited));
+    shmb_fork_close(&c->stream.from);
+    shmb_fork_close(&c->stream.to);
+    shmb_fork_close(&c->locked);
+}
+
+/* Another open file of the same pipe: its name may mean another one by now. */
+static int open_again(int fd, int flags) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, flags | O_NONBLOCK | O_CLOEXEC);
+}
+
+static shmb_status open_pipe(const char *path, const char *conversation_end, int flags, int *fd,
+                             struct error *e) {
+    char name[4096];
+    struct stat st;
+    snprintf(name, sizeof name, "%s.%s", path, conversation_end);
+    *fd = open(name, flags | O_CLOEXEC);
+    if (*fd < 0) return shmb_fail_errno(e, name);
+    if (fstat(*fd, &st) == 0 && S_ISFIFO(st.st_mode)) return SHMB_OK;
+    return shmb_fail(e, SHMB_INVALID, "\"%.300s\" is in the way: expected a named pipe", name);
+}
+
+/* The compiler's end of PATH.in first: it may wait in open for a reader's counterpart, and does so
+ * in this order. */
+static shmb_status open_pipes(struct conversation *c, const char *path, struct error *e) {
+    if (open_pipe(path, "in", O_PATH, &c->place, e) ||
+        open_pipe(path, "out", O_RDONLY | O_NONBLOCK, &c->locked, e))
+        return e->status;
+    if (flock(c->locked, LOCK_EX | LOCK_NB))
+        return shmb_fail(
+            e, SHMB_IN_USE,
+            "a live host has the pipes \"%.300s\" already: close it, or choose another path", path);
+    c->stream.to = open_again(c->place, O_RDWR);
+    c->stream.from = open_again(c->locked, O_RDONLY);
+    return c->stream.to < 0 || c->stream.from < 0 ? shmb_fail_errno(e, "cannot open the pipes")
+                                                  : SHMB_OK;
+}
+
+/* What a compiler that is no more has left unread. */
+static void drain(const struct conversation *c) {
+    char bytes[4096];
+    while (c->stream.to >= 0 && read(c->stream.to, bytes, sizeof bytes) > 0) continue;
+}
+
+void shmb_conversation_close(struct conversation *c) {
+    shmb_fork_forget(&c->inherited);
+    shmb_stream_close(&c->stream);
+    shmb_fork_close(&c->locked);
+    shmb_fork_close(&c->place);
+}
+
+void shmb_conversation_free(struct conversation *c) {
+    shmb_conversation_close(c);
+    shmb_close(c->runner);
+    if (c->state) c->protocol->free(c->state);
+    free(c->path);
+    free(c);
+}
+
+static shmb_status make_protocol(struct conversation *c, const char *protocol, const char *detail,
+                                 size_t limit, struct error *e) {
+    if (strcmp(protocol, "frames") == 0) {
+        const shmb_serdes *serdes = shmb_serdes_choose(detail, e);
+        if (!serdes) return e->status;
+        c->protocol = &shmb_frames_protocol;
+        c->state = shmb_frames_new(serdes, limit);
+    } else if (strcmp(protocol, "llvm") == 0) {
+        c->protocol = &shmb_llvm_protocol;
+        c->state = shmb_llvm_new(detail, e);
+        if (c->state && c->foreign->limited) shmb_llvm_limit(c->state, &c->foreign->left);
+    } else
+        return shmb_fail(e, SHMB_INVALID, "protocol \"%.60s\": expected frames or llvm", protocol);
+    return c->state || e->status ? e->status
+                                 : shmb_fail(e, SHMB_NO_MEMORY, "no memory for a conversation");
+}
+
+shmb_status shmb_conversation_open(struct conversation *c, const char *path, const char *protocol,
+                                   const char *detail, size_t limit) {
+    struct error *e = &c->foreign->error;
+    char out[4096];
+    if (make_protocol(c, protocol, detail, limit, e)) return e->status;
+    if (!(c->path = strdup(path)))
+        return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a conversation");
+    shmb_fork_hold();
+    if (!open_pipes(c, path, e)) shmb_fork_watch(&c->inherited, conversation_in_child);
+    shmb_fork_let_go();
+    if (e->status) return e->status;
+    snprintf(out, sizeof out, "/proc/self/fd/%d", c->locked);
+    int events = c->foreign->events;
+    c->watch = events < 0 ? -1 : inotify_add_watch(events, out, IN_MODIFY | IN_CLOSE_WRITE);
+    drain(c);
+    return SHMB_OK;
+}
+
+/* ---- A conversation ends ---- */
+
+/* A pipe that had a writer says so for ever; a new open file of it begins anew. Without descriptors
+ * there is none, and nothing to poll, until a later turn gets one. */
+static void open_from_anew(struct conversation *c) {
+    shmb_fork_hold();
+    shmb_fork_close(&c->stream.from);
+    if (c->stream.to < 0) c->stream.to = open_again(c->place, O_RDWR);
+    if (c->stream.to >= 0) c->stream.from = open_again(c->locked, O_RDONLY);
+    shmb_fork_let_go();
+}
+
+/* Forgets it: its question, its answer, what it did not read, and the first `old` bytes of what was
+ * read. */
+static void conversation_end(struct conversation *c, size_t old) {
+    if (c->asking) shmb_runner_abandon(c->runner, SHMB_RUNNER_GONE);
+    else shmb_discard(c->runner);
+    c->protocol->end(c->state);
+    shmb_stream_take(&c->stream, old);
+    c->stream.out.size = c->stream.sent = 0;
+    drain(c);
+    open_from_anew(c);
+    c->talking = c->asking = c->deaf = c->ended = c->left = c->mixed = false;
+}
+
+/* It cannot go on. The compiler is told so if that can be: it sees an end of file until it has
+ * closed its own. */
+static void conversation_refuse(struct conversation *c) {
+    c->deaf = true;
+    if (!c->protocol->resumes) shmb_fork_close(&c->stream.to);
+}
+
+static int conversation_feed(struct conversation *c, shmb_dtype *want, struct error *e) {
+    size_t used = 0;
+    int result = c->protocol->feed(c->state, c->stream.in.data, c->stream.in.size, &used, c->runner,
+                                   want, e);
+    shmb_stream_take(&c->stream, used);
+    return result;
+}
+
+/* The compiler left, and the next one may be there already. Whose are the bytes behind the first
+ * `old` that were read? One that waits for its answer sends nothing, and one that has it has sent
+ * nothing unless the pipe is dirty. */
+static void follow_leaving(struct conversation *c, size_t old) {
+    enum flow flow = ENDED;
+    bool mixed = c->mixed && !c->asking;
+    if (mixed && c->protocol->resumes) {
+        c->left = c->mixed = false;
+        return;
+    }
+    size_t lost = c->stream.in.size - old;
+    if (mixed) shmb_stream_take(&c->stream, c->stream.in.size);
+    for (int i = 0; mixed && i < READS && (flow = shmb_stream_read(&c->stream)) == MOVED; i++) {
+        lost += c->stream.in.size;
+        shmb_stream_take(&c->stream, c->stream.in.size);
+    }
+    conversation_end(c, mixed ? 0 : old);
+    /* the next one's bytes are lost among the last one's */
+    if (mixed && lost && flow != ENDED) conversation_refuse(c);
+}
+
+/* ---- A conversation goes on ---- */
+
+void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_status status) {
+    c->asking = c->dirty = false;
+    if (c->protocol->answer(c->state, r, status, &c->stream.out)) conversation_refuse(c);
+}
+
+/* Has the question its answer? */
+static bool collect(struct conversation *c) {
+    int status = shmb_runner_wait(c->runner, 0);
+    if (status == PENDING) return false;
+    shmb_conversation_answer(c, c->runner, (shmb_status)status);
+    return true;
+}
+
+static void conversation_ask(struct conversation *c, shmb_dtype want) {
+    shmb_status status = c->runner ? shmb_runner_start(c->runner, want) : SHMB_NO_HOST;
+    if (status) shmb_conversation_answer(c, c->runner, status);
+    else c->asking = true;
+}
+
+static void conversation_give_up(struct conversation *c, const struct error *e) {
+    if (!c->protocol->resumes) {
+        if (c->runner) c->runner->error = *e;
+        shmb_conversation_answer(c, c->runner, e->status);
+        shmb_stream_write(&c->stream);
+    } else
+        fprintf(stderr,
+                "shmbridge: %s: %s: this compiler gets no answers, and waits for them: end it\n",
+                c->path, e->message);
+    conversation_refuse(c);
+}
+
+/* Is there a question (or an answer without one) in what has come? */
+static bool understand(struct conversation *c) {
+    shmb_dtype want = SHMB_ANY;
+    struct error e = {0};
+    if (c->deaf) shmb_stream_take(&c->stream, c->stream.in.size);
+    if (!c->stream.in.size) return false;
+    int result = conversation_feed(c, &want, &e);
+    if (result == ASK) conversation_ask(c, want);
+    else if (result == GIVEN) shmb_conversation_answer(c, NULL, SHMB_OK);
+    else if (result != MORE) conversation_give_up(c, &e);
+    return result == ASK || result == GIVEN;
+}
+
+/* Reads until there is a question: false when there is none yet. */
+static bool listen(struct conversation *c) {
+    for (int i = 0; !understand(c); i++) {
+        size_t old = c->stream.in.size;
+        enum flow flow = shmb_stream_read(&c->stream);
+        /* before the bytes are taken for this conversation's */
+        if (flow != STUCK) shmb_foreign_note(c->foreign);
+        if (c->left) follow_leaving(c, old);
+        else if (flow == STUCK) c->dirty = false;
+        else if (flow == UNABLE) conversation_refuse(c);
+        else if (flow == ENDED && (c->talking || c->ended || c->deaf)) conversation_end(c, old);
+        c->talking |= flow == MOVED || flow == STUCK;
+        if (flow != MOVED || i == READS) return false;
+    }
+    return true;
+}
+
+/* Slow readers get a moment: who replies may not come back to the pipes for long. */
+static bool say(struct conversation *c) {
+    if (c->stream.to < 0) c->stream.out.size = c->stream.sent = 0;
+    if (!c->stream.out.size) return true;
+    while (shmb_stream_write(&c->stream) != MOVED) {
+        struct pollfd to = {.fd = c->stream.to, .events = POLLOUT};
+        if (poll(&to, 1, PATIENCE_MS) <= 0) return false;
+    }
+    return true;
+}
+
+void shmb_conversation_turn(struct conversation *c) {
+    if (c->stream.from < 0 && c->locked >= 0) open_from_anew(c);
+    if (c->stream.from < 0) return;
+    if (c->left) follow_leaving(c, c->stream.in.size);
+    if (c->ended && (c->asking || c->stream.out.size)) conversation_end(c, c->stream.in.size);
+    if (c->asking && !collect(c)) return;
+    while (say(c) && listen(c) && !c->asking) continue; /* the model has just been asked */
+}
+
+void shmb_conversation_flush(struct conversation *c) {
+    if (c->asking && !c->left && collect(c)) say(c);
+}

@@ -1,0 +1,61 @@
+/* What a compiler says through a pair of named pipes, and the compilers behind it, one after
+ * another; and all such pairs of a host. */
+#ifndef SHMB_CONVERSATION_H
+#define SHMB_CONVERSATION_H
+
+#include <pthread.h>
+
+#include "pipe/foreign.h"
+#include "pipe/protocol.h"
+#include "pipe/stream.h"
+#include "process/fork.h"
+
+struct conversation {
+    struct shmb_foreign *foreign;
+    const struct protocol *protocol;
+    void *state;
+    shmb_runner *runner; /* may be NULL: no bridge */
+    struct stream stream;
+    int locked; /* reads PATH.out too: holds the lock and the pipe */
+    int place;  /* PATH.in, without being an end of it */
+    int watch;  /* of PATH.out, among the foreign's events */
+    bool talking, asking;
+    bool deaf;  /* a conversation that cannot go on: what still comes is dropped */
+    bool ended; /* nobody writes, and somebody did */
+    bool left;  /* the compiler has closed its end; the next may have opened it */
+    bool dirty; /* something was written that was perhaps not read */
+    bool mixed; /* ... before the compiler left */
+    char *path; /* for messages */
+    struct inherited inherited;
+};
+
+struct shmb_foreign {
+    pthread_mutex_t mutex;
+    struct conversation **conversations;
+    struct pollfd *ends; /* the bell, and two for each line */
+    int count;
+    int bell;   /* an eventfd */
+    int events; /* an inotify; -1: does without */
+    bool polling, closed, limited;
+    _Atomic int64_t left; /* decisions, if limited */
+    _Atomic int stopped;
+    struct error error;
+};
+
+/* Opens the pair at path, which exists, and the protocol's state. Errors: INVALID, IN_USE, SYSTEM,
+ * NO_MEMORY, in c->foreign->error. */
+shmb_status shmb_conversation_open(struct conversation *c, const char *path, const char *protocol,
+                                   const char *detail, size_t limit);
+void shmb_conversation_close(struct conversation *c); /* lets the pipes go */
+void shmb_conversation_free(struct conversation *c);
+/* All that can be done now: reads, asks, collects the answer and writes it. */
+void shmb_conversation_turn(struct conversation *c);
+/* The question's answer, if it is there, as far as the pipe takes it. */
+void shmb_conversation_flush(struct conversation *c);
+/* The question has ended so. */
+void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_status status);
+/* Notes in each conversation what has happened to its PATH.out: foreign.c's, since one inotify
+ * tells of all. */
+void shmb_foreign_note(shmb_foreign *foreign);
+
+#endif

@@ -1,0 +1,53 @@
+/* Named pipes of compilers that speak a foreign protocol, as runners of a bridge. The Python
+ * extension reads these declarations too. */
+#ifndef SHMB_FOREIGN_H
+#define SHMB_FOREIGN_H
+
+#include <stdint.h>
+
+#include "host/host.h"
+
+/* Compilers that speak a foreign protocol over named pipes are runners of a bridge. Each
+ * conversation has a pair of open pipes, `from` the compiler (read end) and `to` it (open for
+ * both), and its own runner of the bridge, which is closed with it. */
+typedef struct shmb_foreign shmb_foreign;
+shmb_foreign *shmb_foreign_new(void);
+void shmb_foreign_free(shmb_foreign *foreign);
+/* lets the pipes go, which compilers see; for any thread */
+void shmb_foreign_close(shmb_foreign *foreign);
+/* path: of the pair, PATH.in and PATH.out, which exist. Their lock is PATH.out's. protocol:
+ * "frames" (detail: its SerDes; limit: bytes of the longest frame) or "llvm" (detail: the default
+ * advice, "" for the built-in one). Takes the runner over, which may be NULL. Errors: INVALID,
+ * IN_USE, SYSTEM, NO_MEMORY. */
+shmb_status shmb_foreign_add(shmb_foreign *foreign, const char *path, const char *protocol,
+                             const char *detail, size_t limit, shmb_runner *runner);
+/* Frames: answers failures of the conversation that was added last with that number instead, as
+ * dtype `as` where the compiler wants none. Once for each. Errors: INVALID, INEXACT, NO_MEMORY. */
+shmb_status shmb_foreign_set_default(shmb_foreign *foreign, const char *text, shmb_dtype as);
+/* Compilers of LLVM whose pipes are added from here on ask about so many decisions, all together;
+ * the rest is LLVM's own. */
+void shmb_foreign_limit(shmb_foreign *foreign, int64_t decisions);
+/* What a conversation's protocol has counted since its pipes were added. */
+typedef struct shmb_conversation_info {
+    uint64_t asked, defaulted; /* defaulted: answered with the default advice */
+    uint64_t skipped;          /* llvm: lines that were not understood */
+    shmb_status status;        /* of the first failure since then; 0: none */
+    const char *why;           /* its text */
+    /* frames: the compiler that talks is a runner of ours, whose advice comes with its dtype */
+    bool typed;
+} shmb_conversation_info;
+void shmb_foreign_info(shmb_foreign *foreign, int index, shmb_conversation_info *out);
+const char *shmb_foreign_error(const shmb_foreign *foreign);
+int shmb_foreign_talking(shmb_foreign *foreign); /* compilers in conversation */
+/* As shmb_host_receive, of the bridge that the conversations' runners belong to, in this process:
+ * by turns in one thread, what the pipes bring becomes requests, and replies go back to the pipes.
+ */
+int64_t shmb_foreign_receive(shmb_foreign *foreign, shmb_host *h, int64_t timeout_ns);
+/* Sends the replies that are there; for any thread. */
+void shmb_foreign_flush(shmb_foreign *foreign);
+/* Moves bytes for a bridge of another process, waiting for its advice: until `stop` becomes true,
+ * at most timeout_ns. SHMB_TIMEOUT or SHMB_OK. */
+shmb_status shmb_foreign_run(shmb_foreign *foreign, int64_t timeout_ns);
+void shmb_foreign_stop(shmb_foreign *foreign); /* signal-safe: makes run and receive return */
+
+#endif

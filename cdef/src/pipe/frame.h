@@ -1,0 +1,33 @@
+/* ML-Compiler-Bridge's frames: u64 length, then so many bytes. A failure, which that protocol
+ * lacks, has the length's top bit set: then u8 shmb_status and a text follow. A reply with the bit
+ * below it tells its dtype: it is in FlatBuffers, whatever the SerDes, and goes only to who said in
+ * the question that it understands that. */
+#ifndef SHMB_FRAME_H
+#define SHMB_FRAME_H
+
+#include <string.h>
+
+#include "serdes/sink.h"
+
+enum { FRAME_HEAD = 8, LONGEST_FAILURE = 1 << 16 };
+static const uint64_t frame_failed = (uint64_t)1 << 63, frame_typed = (uint64_t)1 << 62;
+
+/* The length in front of a frame's bytes. */
+static inline uint64_t frame_length(const uint8_t *head) {
+    uint64_t length;
+    memcpy(&length, head, sizeof length);
+    return length;
+}
+
+/* Room for a frame's length behind what *out holds; frame_end writes it there. */
+static inline bool frame_begin(struct bytes *out, size_t *at) {
+    *at = out->size;
+    return shmb_bytes_add(out, FRAME_HEAD);
+}
+
+static inline void frame_end(struct bytes *out, size_t at, uint64_t flag) {
+    uint64_t length = (out->size - at - FRAME_HEAD) | flag;
+    memcpy(out->data + at, &length, sizeof length);
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* A foreign protocol as a state machine over bytes: what a compiler sends becomes a runner's
+ * request, the runner's advice the bytes that it gets back. Knows no files: conversation.c moves
+ * bytes from and to named pipes, the preloaded library from and to the compiler's own calls of
+ * write and read. One conversation at a time: from a compiler's first byte to its last. */
+#ifndef SHMB_PROTOCOL_H
+#define SHMB_PROTOCOL_H
+
+#include "pipe/foreign.h"
+#include "runner/runner.h"
+#include "serdes/sink.h"
+
+struct protocol {
+    /* Takes bytes that came; *used (at most size) is how many, and may be fewer also when it
+     * returns MORE. Fills r's request and returns ASK with *want when one is complete; MORE when it
+     * needs more bytes; else the failure's status with *e: then the conversation cannot go on. r
+     * may be NULL while no bridge is there: then nothing is filled. */
+    int (*feed)(void *state, const uint8_t *bytes, size_t size, size_t *used, shmb_runner *r,
+                shmb_dtype *want, struct error *e);
+    /* After ASK: the answer's bytes, from r's advice if status is SHMB_OK, else from its error.
+     * Errors: NO_MEMORY. */
+    shmb_status (*answer)(void *state, shmb_runner *r, shmb_status status, struct bytes *out);
+    /* The compiler has closed its end: forgets the conversation. */
+    void (*end)(void *state);
+    /* What was counted; out->why lives as long as the state. */
+    void (*info)(const void *state, shmb_conversation_info *out);
+    void (*free)(void *state);
+    /* Where a compiler's bytes begin shows in them, and it must not see the end of its pipe. Else a
+     * conversation that cannot go on gets a last answer and an end of file. */
+    bool resumes;
+};
+
+/* GIVEN: as ASK, but there is nothing to ask, since this conversation's runner has failed for good
+ * or too slowly before, enough was asked, or the question cannot be read: call answer at once, with
+ * r NULL and any status. Only llvm.c returns it. */
+enum { MORE = -1, ASK = -2, GIVEN = -3 };
+
+/* ML-Compiler-Bridge's frames, with that SerDes (frames.c). limit: bytes of the longest frame that
+ * is accepted. NULL: no memory. */
+extern const struct protocol shmb_frames_protocol;
+void *shmb_frames_new(const shmb_serdes *serdes, size_t limit);
+/* Once: failures are answered with that number, of dtype `as` where the compiler wants none. path:
+ * what the line on stderr begins with. Errors: INVALID, INEXACT, NO_MEMORY. */
+shmb_status shmb_frames_set_default(void *state, const char *text, shmb_dtype as, const char *path,
+                                    struct error *e);
+
+/* LLVM's interactive channel (llvm.c). fallback: what is advised when the runner has nothing to
+ * say, as text; "" for the decision's own. NULL: no memory, or *e says what is wrong with fallback.
+ */
+extern const struct protocol shmb_llvm_protocol;
+void *shmb_llvm_new(const char *fallback, struct error *e);
+/* Only *left more decisions are asked, of all states that share it; the others are LLVM's own,
+ * where it tells them, and count as not asked. `left` outlives the state, and may lie in memory
+ * that processes share. */
+void shmb_llvm_limit(void *state, _Atomic int64_t *left);
+
+#endif

@@ -1,0 +1,101 @@
+#include "process/watchdog.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "process/fork.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t sooner; /* something ends sooner than the thread will wake */
+static struct watched *all;
+static int64_t wakes; /* when the thread wakes by itself */
+static bool running;
+
+/* The thread is not in a fork's child, nor those whose calls it watched. */
+static void watchdog_in_child(struct inherited *handle) {
+    (void)handle;
+    mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    all = NULL;
+    running = false;
+}
+
+static void watchdog_prepare(void) {
+    static struct inherited handle;
+    static const char own_address;
+    Dl_info self;
+    /* a thread's code must stay */
+    if (dladdr(&own_address, &self))
+        dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    shmb_fork_hold();
+    shmb_fork_watch(&handle, watchdog_in_child);
+    shmb_fork_let_go();
+}
+
+/* Stops what is due; returns when the next one is. */
+static int64_t stop_due(void) {
+    int64_t next = INT64_MAX, now = shmb_clock_ns();
+    for (struct watched *w = all; w; w = w->next) {
+        if (w->until <= now) {
+            w->stop(w->context);
+            w->until = INT64_MAX;
+        }
+        if (w->until < next) next = w->until;
+    }
+    return next;
+}
+
+static void *watch(void *nothing) {
+    pthread_mutex_lock(&mutex);
+    for (;;) {
+        wakes = stop_due();
+        if (wakes == INT64_MAX) {
+            pthread_cond_wait(&sooner, &mutex);
+        } else {
+            struct timespec at = timespec_of(wakes);
+            pthread_cond_timedwait(&sooner, &mutex, &at);
+        }
+    }
+    return nothing;
+}
+
+/* With the mutex. */
+static bool watchdog_start(void) {
+    sigset_t every, before;
+    pthread_t thread;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&sooner, &monotonic);
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before); /* the program's signals are its own threads' */
+    running = pthread_create(&thread, NULL, watch, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (running) pthread_detach(thread);
+    return running;
+}
+
+bool shmb_watchdog_begin(struct watched *w) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watchdog_prepare);
+    pthread_mutex_lock(&mutex);
+    bool watched = running || watchdog_start();
+    if (watched) {
+        w->next = all;
+        w->link = &all;
+        if (all) all->link = &w->next;
+        all = w;
+        if (w->until < wakes) pthread_cond_signal(&sooner);
+    }
+    pthread_mutex_unlock(&mutex);
+    return watched;
+}
+
+void shmb_watchdog_end(struct watched *w) {
+    pthread_mutex_lock(&mutex);
+    *w->link = w->next;
+    if (w->next) w->next->link = w->link;
+    pthread_mutex_unlock(&mutex);
+}

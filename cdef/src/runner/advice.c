@@ -1,0 +1,135 @@
+/* Reading the advice that came. */
+#include <string.h>
+
+#include "message/convert.h"
+#include "message/dtype.h"
+#include "runner/default.h"
+#include "runner/runner.h"
+
+/* ---- One number ---- */
+
+/* Bytes alone are one number of 8 bytes where they could be two of 4, since one is asked for. */
+static void widen(const shmb_runner *r, shmb_tensor *t) {
+    if (!r->untyped || t->size != 2 || shmb_dtype_size(t->dtype) != 4) return;
+    t->dtype = t->dtype == SHMB_FLOAT32 ? SHMB_FLOAT64 : SHMB_INT64;
+    t->size = 1;
+}
+
+/* A field of the advice as one element of dtype. */
+static shmb_status read_number(shmb_runner *r, shmb_tensor t, shmb_dtype dtype, void *out) {
+    uint8_t exact[8];
+    const void *from = t.data;
+    widen(r, &t);
+    if (t.size != 1 || t.kind != SHMB_TENSOR)
+        return shmb_fail(&r->error, SHMB_MISMATCH,
+                         "expected advice of one element, found \"%.100s\" with %lld%s", t.name,
+                         (long long)t.size,
+                         t.kind == SHMB_STRING || t.kind == SHMB_STRINGS ? " bytes of text" : "");
+    if (t.dtype != dtype) {
+        from = exact;
+        if (!shmb_default_read_as(r, dtype, exact) && shmb_convert_tensor(&t, dtype, exact) >= 0)
+            return shmb_fail(
+                &r->error, SHMB_INEXACT,
+                "the advice \"%.100s\" of %s has no exact counterpart in %s: ask for %s", t.name,
+                shmb_dtype_name(t.dtype), shmb_dtype_name(dtype), shmb_dtype_name(t.dtype));
+    }
+    memcpy(out, from, shmb_dtype_size(dtype));
+    return SHMB_OK;
+}
+
+static shmb_status evaluate_scalar(shmb_runner *r, shmb_dtype dtype, void *out) {
+    shmb_tensor t;
+    shmb_status status = shmb_evaluate_as(r, dtype);
+    if (status) return status;
+    r->advice(r, 0, &t);
+    status = read_number(r, t, dtype, out);
+    if (!status) return SHMB_OK;
+    r->advice = NULL;
+    r->stats.failures[status]++;
+    return status;
+}
+
+shmb_status shmb_evaluate_i64(shmb_runner *r, int64_t *advice) {
+    return evaluate_scalar(r, SHMB_INT64, advice);
+}
+shmb_status shmb_evaluate_i32(shmb_runner *r, int32_t *advice) {
+    return evaluate_scalar(r, SHMB_INT32, advice);
+}
+shmb_status shmb_evaluate_f32(shmb_runner *r, float *advice) {
+    return evaluate_scalar(r, SHMB_FLOAT32, advice);
+}
+shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
+    return evaluate_scalar(r, SHMB_FLOAT64, advice);
+}
+
+/* ---- By index or name ---- */
+
+int64_t shmb_advice_count(const shmb_runner *r) { return r && r->advice ? r->advice_count : 0; }
+
+shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
+    if (!r) return SHMB_NO_MEMORY;
+    int64_t count = shmb_advice_count(r);
+    if (index < 0 || index >= count)
+        return shmb_fail(&r->error, SHMB_INVALID,
+                         "there is no advice %lld: the last evaluate gave %lld", (long long)index,
+                         (long long)count);
+    r->advice(r, (uint32_t)index, out);
+    return SHMB_OK;
+}
+
+shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {
+    if (!r) return SHMB_NO_MEMORY;
+    int64_t count = shmb_advice_count(r);
+    if (!name && count == 1) return shmb_advice_at(r, 0, out);
+    char names[256] = "";
+    for (int64_t i = 0; i < count; i++) {
+        shmb_tensor t;
+        r->advice(r, (uint32_t)i, &t);
+        if (name && strcmp(t.name, name) == 0) {
+            *out = t;
+            return SHMB_OK;
+        }
+        shmb_list_name(names, sizeof names, t.name);
+    }
+    if (!name) name = "(the only one)";
+    return shmb_fail(&r->error, SHMB_MISMATCH, "expected advice named \"%.100s\", found %lld: %s",
+                     name, (long long)count, count ? names : "none");
+}
+
+shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtype, void *advice) {
+    shmb_tensor t;
+    if (r && !shmb_dtype_size(dtype))
+        return shmb_fail(&r->error, SHMB_INVALID,
+                         "%d is not a dtype to read advice as: expected 1 (bool) to %d (%s)",
+                         (int)dtype, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
+    shmb_status status = shmb_advice(r, name, &t);
+    return status ? status : read_number(r, t, dtype, advice);
+}
+
+shmb_status shmb_advice_i64(shmb_runner *r, const char *name, int64_t *advice) {
+    return shmb_advice_number(r, name, SHMB_INT64, advice);
+}
+shmb_status shmb_advice_i32(shmb_runner *r, const char *name, int32_t *advice) {
+    return shmb_advice_number(r, name, SHMB_INT32, advice);
+}
+shmb_status shmb_advice_f32(shmb_runner *r, const char *name, float *advice) {
+    return shmb_advice_number(r, name, SHMB_FLOAT32, advice);
+}
+shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice) {
+    return shmb_advice_number(r, name, SHMB_FLOAT64, advice);
+}
+
+shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text,
+                               int64_t *bytes) {
+    shmb_tensor t;
+    shmb_status status = shmb_advice(r, name, &t);
+    if (status) return status;
+    if (t.kind != SHMB_STRING)
+        return shmb_fail(&r->error, SHMB_MISMATCH,
+                         "expected advice of one string, found \"%.100s\" with %lld %s", t.name,
+                         (long long)t.size,
+                         t.kind == SHMB_STRINGS ? "bytes of several" : shmb_dtype_name(t.dtype));
+    *text = t.data;
+    *bytes = t.size;
+    return SHMB_OK;
+}

@@ -1,0 +1,111 @@
+#include "runner/default.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message/convert.h"
+#include "message/dtype.h"
+#include "serdes/json_reader.h"
+
+struct default_advice {
+    shmb_tensor number, advice; /* as it was given; as it was wanted last */
+    union {
+        int64_t i;
+        uint64_t u;
+        double f;
+    } value, wanted;
+    char text[64], where[160];
+};
+
+static const int64_t no_dims[1];
+
+bool shmb_status_lacks_host(shmb_status status) {
+    return status == SHMB_NO_HOST || status == SHMB_BUSY || status == SHMB_HOST_GONE ||
+           status == SHMB_CLOSED || status == SHMB_CORRUPT;
+}
+
+/* A JSON number and nothing else, finite and, if whole, of at most 64 bits: read alike in every
+ * locale. */
+static bool read_number(struct default_advice *d, const char *text) {
+    static const shmb_dtype dtypes[] = {
+        [JSON_INT] = SHMB_INT64, [JSON_UINT] = SHMB_UINT64, [JSON_FLOAT] = SHMB_FLOAT64};
+    struct json j;
+    struct shmb_json_number n;
+    size_t size = strlen(text);
+    shmb_json_start(&j, text, size);
+    if (!shmb_json_number(&j, &n) || n.raw_size != size || size >= sizeof d->text ||
+        n.kind == JSON_HUGE || !isfinite(n.value))
+        return false;
+    if (n.kind == JSON_INT) d->value.i = n.i;
+    else if (n.kind == JSON_UINT) d->value.u = n.u;
+    else d->value.f = n.value;
+    d->number = (shmb_tensor){
+        .name = "advice", .size = 1, .dims = no_dims, .data = &d->value, .dtype = dtypes[n.kind]};
+    strcpy(d->text, text);
+    return true;
+}
+
+shmb_status shmb_default_open(struct default_advice **out, const char *text, const struct url *url,
+                              struct error *e) {
+    struct default_advice *d = *out = calloc(1, sizeof *d);
+    if (!d) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a runner");
+    snprintf(d->where, sizeof d->where, "%s://%s", url->scheme, url->where);
+    if (read_number(d, text)) return SHMB_OK;
+    return shmb_fail(e, SHMB_INVALID,
+                     "default_advice=%.60s: expected a finite number, e.g. 0, -1 or 1.5e3", text);
+}
+
+/* Float32 gets the number that is nearest to the text, as from JSON; all others exactly it. */
+const shmb_tensor *shmb_default_as(struct default_advice *d, shmb_dtype want) {
+    d->advice = d->number;
+    if (want == SHMB_ANY) return &d->advice;
+    d->advice.dtype = want;
+    d->advice.data = &d->wanted;
+    if (want != SHMB_FLOAT32 || d->number.dtype != SHMB_FLOAT64)
+        return shmb_convert_tensor(&d->number, want, &d->wanted) < 0 ? &d->advice : NULL;
+    float nearest = shmb_json_float((const uint8_t *)d->text, strlen(d->text));
+    memcpy(&d->wanted, &nearest, sizeof nearest);
+    return isfinite(nearest) ? &d->advice : NULL;
+}
+
+void shmb_default_say(const struct default_advice *d, const char *why,
+                      void (*log)(void *, const char *), void *context) {
+    char line[1024];
+    snprintf(line, sizeof line,
+             "shmbridge: %s: %s: going on with the default advice %s (counted, not said again)",
+             d->where, why, d->text);
+    if (log) log(context, line);
+    else fprintf(stderr, "%s\n", line);
+}
+
+static void default_read(shmb_runner *r, uint32_t index, shmb_tensor *out) {
+    (void)index;
+    *out = r->default_advice->advice;
+}
+
+bool shmb_default_read_as(shmb_runner *r, shmb_dtype dtype, void *out) {
+    if (r->advice != default_read) return false;
+    const shmb_tensor *t = shmb_default_as(r->default_advice, dtype);
+    if (t) memcpy(out, t->data, shmb_dtype_size(dtype));
+    shmb_default_as(r->default_advice, r->want); /* what else reads it, finds it as it was */
+    return t;
+}
+
+shmb_status shmb_default_take(shmb_runner *r, shmb_status failure) {
+    struct default_advice *d = r->default_advice;
+    bool nobody = shmb_status_lacks_host(failure) || failure == SHMB_TIMEOUT ||
+                  failure == SHMB_DROPPED || failure == SHMB_MODEL;
+    if (!nobody || !want_exists(r->want)) return failure;
+    if (!shmb_default_as(d, r->want))
+        return shmb_fail(
+            &r->error, SHMB_INEXACT,
+            "the default advice %s has no exact counterpart in %s: give one that has, or ask for another dtype",
+            d->text, shmb_dtype_name(r->want));
+    if (!r->stats.defaulted++) shmb_default_say(d, r->error.message, r->log, r->log_context);
+    r->advice_count = 1;
+    r->advice_dtype = d->advice.dtype;
+    r->advice = default_read;
+    return SHMB_OK;
+}

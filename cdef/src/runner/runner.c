@@ -1,0 +1,208 @@
+#include "runner/runner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/order.h"
+#include "message/dtype.h"
+#include "runner/default.h"
+#include "runner/slices.h"
+
+shmb_status shmb_runner_inherited(struct error *e) {
+    return shmb_fail(e, SHMB_FORKED,
+                     "this runner was inherited through fork: open another in the child");
+}
+
+shmb_runner *shmb_runner_new(void) {
+    static const volatile bool never;
+    shmb_runner *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->builder.error = &r->stuck;
+    r->forked = &never; /* what did not open */
+    return r;
+}
+
+static void forget_message(shmb_runner *r) {
+    r->stuck.status = SHMB_OK;
+    if (r->bound) return;
+    r->filling = false;
+    shmb_builder_clear(&r->builder);
+}
+
+void shmb_discard(shmb_runner *r) {
+    if (r) forget_message(r);
+}
+
+/* ---- Ask ---- */
+
+/* Out of the way of those that end well. */
+__attribute__((noinline, cold)) static shmb_status failed(shmb_runner *r, shmb_status status) {
+    r->advice = NULL;
+    r->stats.failures[(unsigned)status % SHMB_STATUSES]++;
+    if (r->broken.status) r->error = r->broken;
+    return r->default_advice ? shmb_default_take(r, status) : status;
+}
+
+static shmb_status runner_finish(shmb_runner *r, shmb_status status) {
+    if (status) status = failed(r, status);
+    forget_message(r);
+    return status;
+}
+
+static bool was_interrupted(shmb_runner *r) {
+    if (!load_relaxed(&r->interrupted) || !atomic_exchange(&r->interrupted, 0)) return false;
+    return shmb_fail(&r->error, SHMB_INTERRUPTED, "interrupted while waiting for advice");
+}
+
+shmb_status shmb_runner_check_names(shmb_runner *r) {
+    return shmb_names_check(r->builder.fields, r->builder.count, SHMB_INVALID, NO_MESSAGE,
+                            &r->error);
+}
+
+shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
+    if (!r) return SHMB_NO_MEMORY;
+    shmb_runner_begin(r);
+    r->advice = NULL;
+    r->asked = true;
+    r->stats.questions++;
+    r->want = want;
+    if (!want_exists(want) && !r->stuck.status)
+        shmb_fail(&r->stuck, SHMB_INVALID,
+                  "%d is not a dtype to have the advice as: expected 1 (bool) to %d (%s)",
+                  (int)want, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
+    r->until = r->deadline_ns ? shmb_clock_ns() + r->deadline_ns : INT64_MAX;
+    if (r->broken.status) return runner_finish(r, r->broken.status);
+    if (r->stuck.status) {
+        r->error = r->stuck;
+        return runner_finish(r, r->stuck.status);
+    }
+    if (was_interrupted(r)) return runner_finish(r, r->error.status);
+    shmb_status status = r->kind->start(r);
+    r->asking = !status;
+    return status ? runner_finish(r, status) : SHMB_OK;
+}
+
+void shmb_runner_abandon(shmb_runner *r, shmb_status status) {
+    if (r->asking) {
+        r->asking = false;
+        r->kind->abandon(r);
+        runner_finish(r, status);
+        return;
+    }
+    /* in Python, Ctrl-C may come before the question or right behind its answer */
+    r->advice = NULL;
+    forget_message(r);
+}
+
+/* The advice is one tensor or list of the wanted dtype, as asked. */
+static shmb_status check_wanted(shmb_runner *r) {
+    shmb_tensor t;
+    if (r->want == SHMB_ANY) return SHMB_OK;
+    if (r->advice_count != 1)
+        return shmb_fail(
+            &r->error, SHMB_MISMATCH,
+            "expected one advice of dtype %s, found %u fields: ask with shmb_evaluate and read them by name",
+            shmb_dtype_name(r->want), r->advice_count);
+    if (r->advice_dtype == r->want) return SHMB_OK;
+    r->kind->advice(r, 0, &t);
+    return shmb_fail(
+        &r->error, SHMB_MISMATCH, "expected advice of dtype %s, found \"%.100s\" of %s%s",
+        shmb_dtype_name(r->want), t.name,
+        t.kind == SHMB_STRING || t.kind == SHMB_STRINGS ? "text" : "dtype ",
+        t.kind == SHMB_STRING || t.kind == SHMB_STRINGS ? "" : shmb_dtype_name(t.dtype));
+}
+
+int shmb_runner_wait(shmb_runner *r, int64_t until) {
+    if (!r->asking) return SHMB_OK; /* the default advice was taken when it began */
+    if (until > r->until) until = r->until;
+    int status = *r->forked ? (int)shmb_runner_inherited(&r->error) : r->kind->proceed(r, until);
+    if (status == PENDING && was_interrupted(r)) {
+        r->kind->abandon(r);
+        status = SHMB_INTERRUPTED;
+    } else if (status == PENDING && r->until != INT64_MAX && shmb_clock_ns() >= r->until) {
+        r->kind->abandon(r);
+        const char *why = r->kind->why_late ? r->kind->why_late(r) : NULL;
+        status = shmb_fail(&r->error, SHMB_TIMEOUT, "no advice within the deadline of %g s: %s",
+                           (double)r->deadline_ns / 1e9,
+                           why ? why : "give the model more time, or take a default");
+    }
+    if (status == PENDING) return PENDING;
+    r->asking = false;
+    if (status == SHMB_OK) {
+        r->advice = r->kind->advice;
+        status = check_wanted(r);
+    }
+    return runner_finish(r, (shmb_status)status);
+}
+
+int shmb_runner_continue(shmb_runner *r) { return shmb_runner_wait(r, r->until); }
+
+shmb_status shmb_evaluate_as(shmb_runner *r, shmb_dtype dtype) {
+    int status = (int)shmb_runner_start(r, dtype);
+    if (status) return (shmb_status)status;
+    while ((status = shmb_runner_continue(r)) == PENDING) continue;
+    return (shmb_status)status;
+}
+
+shmb_status shmb_evaluate(shmb_runner *r) { return shmb_evaluate_as(r, SHMB_ANY); }
+
+void shmb_set_deadline(shmb_runner *r, double seconds) {
+    if (!r) return;
+    if (seconds >= 0) {
+        r->deadline_ns =
+            seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) + (seconds < 1e-9) : 0;
+        return;
+    }
+    shmb_runner_begin(r);
+    if (!r->stuck.status)
+        shmb_fail(&r->stuck, SHMB_INVALID, "a deadline of %g: expected seconds, 0 or more",
+                  seconds);
+}
+
+void shmb_interrupt(shmb_runner *r) {
+    if (!r) return;
+    atomic_store(&r->interrupted, 1);
+    if (r->kind && r->kind->interrupt) r->kind->interrupt(r);
+}
+
+/* ---- Count ---- */
+
+int64_t shmb_defaulted(const shmb_runner *r) { return r ? r->stats.defaulted : 0; }
+
+void shmb_runner_stats(const shmb_runner *r, shmb_stats *out) {
+    shmb_stats found = r ? r->stats : (shmb_stats){0};
+    /* an older caller's is shorter */
+    size_t size = out->size < sizeof found ? out->size : sizeof found;
+    found.size = out->size;
+    found.waited = r ? (double)r->waited_ns / 1e9 : 0;
+    memcpy(out, &found, size);
+}
+
+/* ---- What the model expects ---- */
+
+static int64_t runner_expected(const shmb_runner *r, const char *agent, int64_t index,
+                               shmb_port *out) {
+    return r && r->kind && r->kind->expected ? r->kind->expected(r, agent, index, out) : -1;
+}
+
+int64_t shmb_expected_count(const shmb_runner *r, const char *agent) {
+    return runner_expected(r, agent, -1, NULL);
+}
+
+shmb_status shmb_expected_at(shmb_runner *r, const char *agent, int64_t index, shmb_port *out) {
+    int64_t count = runner_expected(r, agent, index, out);
+    if (!r) return SHMB_NO_MEMORY;
+    if (index >= 0 && index < count) return SHMB_OK;
+    const char *as = agent ? ", as agent " : "";
+    if (!agent) agent = "";
+    if (count < 0)
+        return shmb_fail(&r->error, SHMB_INVALID,
+                         "this runner does not know what its model expects%s%.100s", as, agent);
+    return shmb_fail(&r->error, SHMB_INVALID, "there is no feature %lld: the model expects %lld",
+                     (long long)index, (long long)count);
+}
+
+const char *shmb_error_message(const shmb_runner *r) {
+    return r ? r->error.message : shmb_strerror(SHMB_NO_MEMORY);
+}

@@ -1,0 +1,103 @@
+/* A runner: what every kind has in common, and what a kind adds. A new kind is one file and one
+ * line in open.c, or a shmb_runner_kind that someone registers (plugin.c). */
+#ifndef SHMB_RUNNER_H
+#define SHMB_RUNNER_H
+
+#include "message/builder.h"
+#include "runner/url.h"
+
+struct runner_ops {
+    const char *scheme;
+    /* Connects to what stands behind "scheme://"; sets r->kind_state. On failure nothing is left
+     * behind. */
+    shmb_status (*open)(shmb_runner *r, struct url *url, const shmb_options *options);
+    /* Starts a message: gives r->builder its memory. */
+    void (*begin)(shmb_runner *r);
+    /* Sends the message, or gets ready to do so in proceed. */
+    shmb_status (*start)(shmb_runner *r);
+    /* Waits until `until` and at most a slice. SHMB_OK: the advice is there, r->advice_count fields
+     * of it, the first of r->advice_dtype; PENDING: not yet; else evaluate's error. */
+    int (*proceed)(shmb_runner *r, int64_t until);
+    /* A field of the advice that is there. */
+    void (*advice)(shmb_runner *r, uint32_t index, shmb_tensor *out);
+    /* Gives the question up: its reply will be dropped. */
+    void (*abandon)(shmb_runner *r);
+    void (*close)(shmb_runner *r);
+    /* Makes a start that computes in this process end soon; signal-safe, from any thread. May be
+     * NULL. */
+    void (*interrupt)(shmb_runner *r);
+    /* Why no advice came, where it can be told; else NULL. May be NULL. */
+    const char *(*why_late)(const shmb_runner *r);
+    /* How many features the agent's model expects, -1 if that is not known; one of them, if there
+     * is that index. May be NULL. */
+    int64_t (*expected)(const shmb_runner *r, const char *agent, int64_t index, shmb_port *out);
+};
+
+enum { PENDING = -1 };
+/* a host that is there has it at least to accept a runner: it may compute, or be about to enter its
+ * loop */
+enum { MOMENT_NS = 1000 * 1000 * 1000 };
+static inline double at_least_a_moment(double seconds) {
+    return seconds < MOMENT_NS / 1e9 ? MOMENT_NS / 1e9 : seconds;
+}
+
+struct shmb_runner {
+    const struct runner_ops *kind;
+    void *kind_state;
+    struct error error;  /* of the last failed call */
+    struct error stuck;  /* of filling: until evaluate returns it */
+    struct error broken; /* for good: every evaluate returns it */
+    struct builder builder;
+    bool filling, bound;
+    bool asked;                                   /* ever: it is too late to bind */
+    bool asking;                                  /* a question is under way */
+    const volatile bool *forked;                  /* has a fork made this a child's copy? */
+    struct default_advice *default_advice;        /* NULL: none (default.c) */
+    void (*log)(void *context, const char *line); /* NULL: stderr */
+    void *log_context;
+    shmb_stats stats;    /* but for waited: */
+    int64_t waited_ns;   /* by evaluates, as far as a clock saw */
+    int64_t deadline_ns; /* 0: none */
+    int64_t until;       /* of the evaluate in progress; before the first, of opening */
+    bool present;        /* somebody is there whom open could not reach, but may yet */
+    shmb_dtype want;
+    _Atomic int interrupted;
+    /* reads the advice that is there: the kind's or the default; NULL: none */
+    void (*advice)(shmb_runner *r, uint32_t index, shmb_tensor *out);
+    uint32_t advice_count;
+    /* of the first field: what is asked for each time costs no look at the tensor */
+    shmb_dtype advice_dtype;
+    bool untyped; /* the advice came as bytes alone: its dtype is what was wanted */
+};
+
+extern const struct runner_ops shmb_shm_runner, shmb_pipe_runner, shmb_onnx_runner, shmb_aot_runner,
+    shmb_tflite_runner;
+/* The kind for a scheme that nobody has: Python's, loaded into this process. */
+extern const struct runner_ops shmb_embedded_runner;
+/* The library's own kind of that scheme; NULL when there is none. */
+const struct runner_ops *shmb_kind_find(const char *scheme);
+/* The kind that serves what was registered for a scheme; NULL when nothing was. It lives as long as
+ * the process. */
+const struct runner_ops *shmb_plugin_find(const char *scheme);
+/* A runner without a kind; NULL when there is no memory. */
+shmb_runner *shmb_runner_new(void);
+/* Opens what the URL says, as it says, once; the options that every runner has are not the kind's
+ * business. Sets r->kind, or r->broken. */
+shmb_status shmb_runner_connect(shmb_runner *r, struct url *url, const shmb_options *options);
+/* For a kind's open: tries until it succeeds or fails for good, for `seconds` where nobody is
+ * there, and a moment at least where r->present says that somebody is. A try that waits for an
+ * answer does so until `until`. */
+shmb_status shmb_runner_try(shmb_runner *r, double seconds,
+                            shmb_status (*try)(shmb_runner *r, void *state, int64_t until),
+                            void *state);
+/* The failure of a runner whose r->forked is set. */
+shmb_status shmb_runner_inherited(struct error *e);
+/* Begins a message unless one is being filled: then r->builder has its memory. */
+void shmb_runner_begin(shmb_runner *r);
+/* SHMB_INVALID when the features' names make no message: for kinds without layouts, which find that
+ * themselves. */
+shmb_status shmb_runner_check_names(shmb_runner *r);
+/* shmb_runner_continue that waits until `until` (shmb_clock_ns) at most; 0: looks once. */
+int shmb_runner_wait(shmb_runner *r, int64_t until);
+
+#endif

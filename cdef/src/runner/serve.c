@@ -1,0 +1,39 @@
+#include "runner/serve.h"
+
+#include "base/order.h"
+#include "runner/slices.h"
+
+enum { REQUESTS_PER_LOOK = 4096, MAX_FIELDS = 64 };
+
+static void add_feature(shmb_runner *r, const shmb_tensor *t) {
+    int64_t *offsets = NULL;
+    void *to = shmb_runner_add(r, t->name, t->dtype, t->kind, t->rank, t->dims, &offsets);
+    if (t->offsets && offsets) put(offsets, t->offsets, ((size_t)t->dims[0] + 1) * sizeof *offsets);
+    if (to && t->size) put(to, t->data, (size_t)t->size * shmb_dtype_size(t->dtype));
+}
+
+/* False where the runner has no advice that can go out as it is; then nothing was sent. */
+static bool answer(shmb_host *h, shmb_runner *r, int64_t key) {
+    shmb_tensor fields[MAX_FIELDS];
+    const shmb_message *m = shmb_host_message(h, key);
+    if (!m) return true; /* its runner has gone */
+    for (int64_t i = 0; i < m->count; i++) add_feature(r, &m->tensors[i]);
+    if (shmb_evaluate_as(r, m->want)) return false;
+    int64_t count = shmb_advice_count(r);
+    if (count > MAX_FIELDS) return false;
+    for (int64_t i = 0; i < count; i++) {
+        if (shmb_advice_at(r, i, &fields[i])) return false;
+        if (fields[i].kind != SHMB_TENSOR) return false;
+    }
+    if (count == 1) fields->name = "advice";
+    shmb_host_reply(h, key, false, fields, count); /* what does not fit is told to the runner */
+    return true;
+}
+
+int64_t shmb_serve(shmb_host *h, shmb_runner *r, int64_t timeout_ns, int64_t *answered) {
+    for (*answered = 0; *answered < REQUESTS_PER_LOOK; ++*answered) {
+        int64_t key = shmb_host_receive(h, *answered ? 0 : timeout_ns);
+        if (key < 0 || !answer(h, r, key)) return key;
+    }
+    return -(int64_t)SHMB_TIMEOUT;
+}

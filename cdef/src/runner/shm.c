@@ -1,0 +1,347 @@
+/* The runner that speaks shared memory: "shm://NAME". docs/protocol.md numbers the steps. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runner/runner.h"
+#include "segment/attach.h"
+#include "segment/channel.h"
+#include "segment/names.h"
+#include "segment/peer.h"
+#include "segment/ring.h"
+#include "segment/wait.h"
+
+struct shm {
+    struct segment segment;
+    uint32_t channel, generation;
+    struct runner_line *mine;
+    struct channel_line *hosts;
+    struct host_line *host;
+    sem_t *bell, *host_bell;
+    struct waiter waiter;
+    struct sender out;
+    struct receiver in;
+    struct incoming advice;
+    uint64_t sequence;
+    int slot;       /* where the message is being built; -1: in spare, for want of a slot */
+    uint8_t *spare; /* private memory of a body's size */
+    bool unsent;    /* the message waits for a slot */
+    char name[NAME_BYTES + 1];
+    struct label label;
+};
+
+/* ---- Connect ---- */
+
+static void shm_release(struct shm *s) {
+    shmb_sender_free(&s->out);
+    shmb_receiver_free(&s->in);
+    if (s->bell) sem_close(s->bell);
+    if (s->host_bell) sem_close(s->host_bell);
+    shmb_segment_detach(&s->segment);
+    s->bell = s->host_bell = NULL;
+}
+
+#define NO_LOOP                                                                                    \
+    "its loop is not running: start it in that program (for request in host, or host.serve(model))"
+
+static bool is_ready(void *context) {
+    const struct shm *s = context;
+    return load_acquire(&s->hosts->ready) >> 8 == s->generation || load_acquire(&s->host->closed);
+}
+
+/* Locks a free channel. */
+static shmb_status claim(struct shm *s, struct error *e) {
+    uint32_t channels = s->segment.block.channels;
+    for (uint32_t i = 0; i < channels; i++) {
+        if (!shmb_peer_take(s->segment.fd, CHANNEL_BYTE + (int)i)) {
+            if (errno != EAGAIN) return shmb_peer_fail(e);
+            continue;
+        }
+        s->channel = i;
+        s->mine = shmb_segment_runner_line(&s->segment, i);
+        s->hosts = shmb_segment_channel_line(&s->segment, i);
+        /* After both words: a dead runner's claim may say anything, and an old READY must not be
+         * taken for ours. */
+        uint32_t claimed = (uint32_t)(load_acquire(&s->mine->claim) >> 8),
+                 ready = (uint32_t)(load_acquire(&s->hosts->ready) >> 8);
+        s->generation = (claimed > ready ? claimed : ready) + 1;
+        s->out.lane = shmb_segment_lane(&s->segment, i, REQUEST);
+        s->in.lane = shmb_segment_lane(&s->segment, i, REPLY);
+        return SHMB_OK;
+    }
+    return shmb_fail(
+        e, SHMB_BUSY,
+        "all %u channels of the host of \"%s\" are taken: close a runner, or give the host more (Host(channels=...))",
+        channels, s->name);
+}
+
+/* Publishes the claim and waits until the host has made the channel ready for it. */
+static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
+    if (!(s->bell = shmb_segment_bell(&s->segment, (int)s->channel, e))) return e->status;
+    shmb_waiter_tell(&s->waiter, &s->mine->place);
+    s->waiter.peer = &s->host->place;
+    s->waiter.leads = true;
+    put(&s->mine->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
+    put(shmb_segment_label(&s->segment, s->channel), &s->label, sizeof s->label);
+    store_relaxed(&s->mine->asleep, 0);
+    store_release(&s->mine->claim, (uint64_t)s->generation << 8 | CLAIMED);
+    sem_post(s->host_bell);
+    while (!is_ready(s)) {
+        enum peer host = shmb_peer_look(s->segment.fd, HOST_BYTE);
+        if (host == PEER_UNKNOWN) return shmb_peer_fail(e);
+        if (host == PEER_DEAD)
+            return shmb_fail(e, SHMB_NO_HOST, "the host of \"%s\" died while this runner connected",
+                             s->name);
+        int64_t now = shmb_clock_ns();
+        if (now >= until)
+            return shmb_fail(
+                e, SHMB_TIMEOUT,
+                "the host of \"%s\" lives but did not accept this runner in time: %s", s->name,
+                shmb_peer_look(s->segment.fd, LOOP_BYTE) != PEER_DEAD ? "is its model busy?"
+                                                                      : NO_LOOP);
+        shmb_waiter_wait(&s->waiter, is_ready, s, &s->mine->asleep, s->bell, until);
+    }
+    uint64_t ready = load_acquire(&s->hosts->ready);
+    if (ready >> 8 != s->generation || (ready & 0xff) != READY)
+        return shmb_fail(e, SHMB_NO_HOST, "the host of \"%s\" closed while this runner connected",
+                         s->name);
+    shmb_sender_start(&s->out, s->generation, s->hosts->free_slots);
+    shmb_receiver_start(&s->in, s->generation);
+    s->waiter.waited = 0; /* from here on for evaluates */
+    return s->out.free
+               ? SHMB_OK
+               : shmb_fail(e, SHMB_CORRUPT, "the host of \"%s\" gave this runner no slot", s->name);
+}
+
+/* One attempt to connect. NO_HOST and BUSY may go better a little later. */
+static shmb_status shm_try_connect(shmb_runner *r, void *state, int64_t until) {
+    struct shm *s = state;
+    struct error *e = &r->broken;
+    if (shmb_segment_attach(s->name, &s->segment, e)) return e->status;
+    s->host = shmb_segment_host_line(&s->segment);
+    enum peer host = shmb_peer_look(s->segment.fd, HOST_BYTE);
+    if (host == PEER_UNKNOWN) shmb_peer_fail(e);
+    else if (load_acquire(&s->host->closed) || host == PEER_DEAD)
+        shmb_fail(
+            e, SHMB_NO_HOST,
+            "the host of \"%s\" has died and left its segment: start a host again, or run shmbridge gc",
+            s->name);
+    else {
+        r->present = true;
+        if ((s->host_bell = shmb_segment_bell(&s->segment, -1, e)) && !claim(s, e))
+            announce(s, until, e);
+    }
+    if (e->status) shm_release(s);
+    return e->status;
+}
+
+/* Of a text that is too long the end, where paths differ, from a character's first byte on. */
+static void set_label(struct label *label, const char *text) {
+    size_t bytes = strlen(text);
+    if (bytes > LABEL_BYTES) text += bytes - LABEL_BYTES;
+    while (bytes > LABEL_BYTES && (*text & 0xc0) == 0x80) text++;
+    label->bytes = (uint32_t)strlen(text);
+    memcpy(label->text, text, label->bytes);
+}
+
+static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_options *options) {
+    struct error *e = &r->broken;
+    const char *where = url->where;
+    if (shmb_url_done(url, "", e)) return e->status;
+    if (!shmb_name_valid(where))
+        return shmb_fail(
+            e, SHMB_INVALID,
+            "\"%.120s\" is no name of a bridge: expected 1 to %d letters, digits, '_', '.' or '-', not beginning with '.'",
+            where, NAME_BYTES);
+    struct shm *s = calloc(1, sizeof *s);
+    if (!s) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a runner");
+    strcpy(s->name, where);
+    set_label(&s->label, options->label ? options->label : "");
+    shmb_waiter_init(&s->waiter, options->wait);
+    shmb_status status = shmb_runner_try(r, options->connect_timeout, shm_try_connect, s);
+    if (status) free(s);
+    else {
+        r->kind_state = s;
+        r->builder.room_option = "request_bytes";
+        r->forked = &s->segment.inherited.forked;
+    }
+    return status;
+}
+
+static void shm_close(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    if (!s->segment.inherited.forked) {
+        store_release(&s->mine->claim, (uint64_t)s->generation << 8 | FREE);
+        shmb_peer_unlock(s->segment.fd, CHANNEL_BYTE + (int)s->channel);
+        sem_post(s->host_bell);
+    }
+    shm_release(s);
+    free(s->spare);
+    free(s);
+}
+
+/* ---- Ask ---- */
+
+static shmb_status shm_broken(shmb_runner *r, shmb_status status, const char *why) {
+    const struct shm *s = r->kind_state;
+    return shmb_fail(&r->broken, status, "\"%s\": %s", s->name, why);
+}
+
+/* Takes one reply: SHMB_OK when it answers the current question, PENDING when it is a late one,
+ * else the failure. */
+static int shm_take_reply(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    const char *why;
+    if (shmb_receiver_take(&s->in, &s->advice, &why)) return (int)shm_broken(r, SHMB_CORRUPT, why);
+    const struct descriptor *d = &s->advice.d;
+    if (!sender_returns(&s->out, d->returns))
+        return (int)shm_broken(r, SHMB_CORRUPT, "a reply returned slots that were not the host's");
+    if (d->code > SHMB_NO_MEMORY)
+        return (int)shm_broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
+    if (d->sequence != s->sequence || s->unsent) return PENDING;
+    if (!(d->flags & FAILED)) {
+        const struct layout *l = s->advice.of->layout;
+        r->advice_count = l->count;
+        r->advice_dtype = l->count ? (shmb_dtype)l->fields->dtype : SHMB_ANY;
+        return SHMB_OK;
+    }
+    shmb_status status = d->code ? (shmb_status)d->code : SHMB_MODEL;
+    char text[sizeof r->error.message];
+    size_t bytes = d->text < sizeof text ? d->text : sizeof text - 1;
+    take_copy(text, s->advice.text, bytes);
+    text[bytes] = 0;
+    return (int)shmb_fail(&r->error, status, "%s", text);
+}
+
+static void shm_begin(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    /* the last advice stays readable until evaluate */
+    for (int late = 0; late < MAX_SLOTS && !s->out.free && !r->advice && receiver_ready(&s->in);
+         late++)
+        if (shm_take_reply(r) > SHMB_OK && r->broken.status) {
+            shmb_builder_start(&r->builder, NULL, 0, NULL);
+            r->stuck = r->broken;
+            return;
+        }
+    s->slot = sender_slot(&s->out);
+    if (s->slot < 0 && !s->spare) s->spare = aligned_alloc(ALIGNMENT, s->out.lane.body_bytes);
+    uint8_t *body = s->slot >= 0 ? lane_body(&s->out.lane, (uint32_t)s->slot) : s->spare;
+    if (!body)
+        shmb_fail(&r->stuck, SHMB_NO_MEMORY,
+                  "no memory for a request while all slots are with the host");
+    shmb_builder_start(&r->builder, body, body ? s->out.lane.body_bytes : 0, sender_guess(&s->out));
+}
+
+static shmb_status send_request(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    struct envelope e = {.sequence = s->sequence,
+                         .returns = s->in.ours,
+                         .code = (uint8_t)r->want,
+                         .flags = r->bound ? BOUND : 0};
+    if (r->bound) r->builder.guess = sender_guess(&s->out); /* the same fields every time */
+    if (shmb_sender_send(&s->out, &r->builder, s->slot, &e)) {
+        r->error = r->stuck;
+        return r->error.status;
+    }
+    s->in.ours = 0;
+    s->unsent = false;
+    if (s->sequence % ASKED_EVERY == 0)
+        store_relaxed(&s->mine->place.since, (uint64_t)shmb_clock_ns());
+    shmb_waiter_wake(&s->host->asleep, s->host_bell, &s->mine->posted);
+    return SHMB_OK;
+}
+
+static bool slot_is_ours(struct shm *s, bool bound) {
+    if (bound) return s->out.free >> s->slot & 1;
+    if (s->slot < 0) s->slot = sender_slot(&s->out);
+    return s->slot >= 0;
+}
+
+static shmb_status shm_start(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    s->sequence++;
+    s->unsent = true;
+    return slot_is_ours(s, r->bound) ? send_request(r) : SHMB_OK;
+}
+
+static bool has_reply(void *context) { return receiver_ready(&((const struct shm *)context)->in); }
+
+/* Nothing came: is the other side still there? */
+static int look_around(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    uint64_t ready = load_acquire(&s->hosts->ready);
+    if (ready == ((uint64_t)s->generation << 8 | POISONED)) {
+        char reason[REASON_BYTES + 1];
+        uint32_t bytes = s->hosts->reason_bytes;
+        if (bytes > REASON_BYTES) bytes = REASON_BYTES;
+        take_copy(reason, s->hosts->reason, bytes);
+        reason[bytes] = 0;
+        return (int)shm_broken(r, SHMB_CORRUPT, reason);
+    }
+    if (load_relaxed(&s->mine->claim) >> 8 != s->generation)
+        return (int)shm_broken(
+            r, SHMB_CLOSED,
+            "another runner has this channel: something closed this one's files, and with them its lock");
+    if (load_acquire(&s->host->closed))
+        return (int)shm_broken(r, SHMB_CLOSED, "the host has closed the bridge");
+    enum peer host = shmb_peer_look(s->segment.fd, HOST_BYTE);
+    if (host == PEER_UNKNOWN) return (int)shmb_peer_fail(&r->broken);
+    if (host == PEER_DEAD)
+        return (int)shm_broken(
+            r, SHMB_HOST_GONE,
+            "the host has died; close this runner and open another once a host is back");
+    return PENDING;
+}
+
+static int shm_proceed(shmb_runner *r, int64_t until) {
+    struct shm *s = r->kind_state;
+    for (int status = PENDING;;) {
+        int late = 0;
+        /* no host owes more late replies */
+        for (; receiver_ready(&s->in) && late < MAX_SLOTS; late++)
+            if ((status = shm_take_reply(r)) != PENDING) return status;
+        if (s->unsent && slot_is_ours(s, r->bound) && send_request(r)) return (int)r->error.status;
+        /* who calls looks at the deadline and for interrupts, though late replies may never end */
+        if (late) return PENDING;
+        enum waited waited =
+            shmb_waiter_wait(&s->waiter, has_reply, s, &s->mine->asleep, s->bell, until);
+        r->waited_ns = s->waiter.waited;
+        if (waited == NEWS) {
+            if (s->waiter.slept)
+                shmb_waiter_learn(&s->waiter, load_relaxed(&s->hosts->posted), shmb_clock_ns());
+            continue;
+        }
+        status = look_around(r);
+        if (!receiver_ready(&s->in)) return status;
+        r->broken.status = SHMB_OK; /* a reply that was sent before the end still counts */
+        status = PENDING;
+    }
+}
+
+static void shm_advice(shmb_runner *r, uint32_t index, shmb_tensor *out) {
+    const struct shm *s = r->kind_state;
+    shmb_incoming_tensor(&s->advice, index, out);
+}
+
+static void shm_abandon(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    s->sequence++; /* a late reply answers another question */
+    s->unsent = false;
+}
+
+static const char *shm_why_late(const shmb_runner *r) {
+    const struct shm *s = r->kind_state;
+    return shmb_peer_look(s->segment.fd, LOOP_BYTE) != PEER_DEAD ? NULL
+                                                                 : "the host lives, but " NO_LOOP;
+}
+
+const struct runner_ops shmb_shm_runner = {.scheme = "shm",
+                                           .open = shm_open_runner,
+                                           .begin = shm_begin,
+                                           .start = shm_start,
+                                           .proceed = shm_proceed,
+                                           .advice = shm_advice,
+                                           .abandon = shm_abandon,
+                                           .close = shm_close,
+                                           .why_late = shm_why_late};

@@ -1,0 +1,31 @@
+/* Opening and asking in slices of time, so that Python's signal handlers run between them. The
+ * Python extension reads these declarations too. */
+#ifndef SHMB_SLICES_H
+#define SHMB_SLICES_H
+
+#include <stdbool.h>
+
+#include "shmbridge.h"
+
+/* shmb_open that waits for at most `slice` seconds; *timeout gets how long, all in all, what came
+ * of it may be tried again: the connect timeout that URL and options ask for, and the moment of a
+ * host that is there. */
+shmb_status shmb_open_slice(const char *url, const shmb_options *options, double slice,
+                            double *timeout, shmb_runner **out);
+/* What shmb_open returns where shmb_open_slice returned status and there will be no other try:
+ * SHMB_OK when the default advice does. */
+shmb_status shmb_open_end(const shmb_runner *r, shmb_status status);
+/* The Python runner's evaluate in steps, so that a signal handler can run between them. */
+/* sends, or waits for a slot to do so */
+shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want);
+/* Waits a slice more: SHMB_OK when the advice is there, -1 when it is not yet, else what evaluate
+ * returns. */
+int shmb_runner_continue(shmb_runner *r);
+void shmb_runner_abandon(shmb_runner *r, shmb_status status);
+/* A feature of any kind with its own dims; *offsets gets a list's. */
+void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind,
+                      int32_t rank, const int64_t *dims, int64_t **offsets);
+/* Is there a runner kind of that scheme, built in or registered? */
+bool shmb_scheme_known(const char *scheme);
+
+#endif

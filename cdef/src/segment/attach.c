@@ -1,0 +1,266 @@
+#include "segment/attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "segment/names.h"
+#include "segment/peer.h"
+#include "segment/ring.h"
+
+enum {
+    HOST_LINE_AT = 256,
+    CHANNELS_AT = 512,
+    PAGE = 4096,
+    RINGS_AT = sizeof(struct runner_line) + sizeof(struct label) + sizeof(struct channel_line)
+};
+
+static uint64_t attach_round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+static uint64_t ring_bytes(uint32_t slots) {
+    return attach_round_up(slots * sizeof(struct descriptor), 128);
+}
+static uint64_t lane_bytes(const struct superblock *b, int direction) {
+    return b->slots * (b->meta_bytes[direction] + b->body_bytes[direction]) +
+           sizeof(struct last_layout) + b->meta_bytes[direction];
+}
+
+bool shmb_name_valid(const char *name) {
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+    return n > 0 && n <= NAME_BYTES && !name[n] && name[0] != '.';
+}
+
+bool shmb_segment_plan(const struct geometry *g, struct superblock *out) {
+    if (g->channels < 1 || g->channels > MAX_CHANNELS || g->slots < 2 || g->slots > MAX_SLOTS ||
+        g->slots & (g->slots - 1))
+        return false;
+    for (int d = REQUEST; d <= REPLY; d++)
+        if (g->meta_bytes[d] % ALIGNMENT || g->body_bytes[d] % ALIGNMENT || !g->body_bytes[d] ||
+            g->meta_bytes[d] < 256 || g->meta_bytes[d] > UINT32_MAX ||
+            g->body_bytes[d] > (uint64_t)1 << 40)
+            return false;
+    *out = (struct superblock){.magic = SEGMENT_MAGIC,
+                               .version = SEGMENT_VERSION,
+                               .features = SEGMENT_FEATURES,
+                               .channels = g->channels,
+                               .slots = g->slots};
+    memcpy(out->meta_bytes, g->meta_bytes, sizeof out->meta_bytes);
+    memcpy(out->body_bytes, g->body_bytes, sizeof out->body_bytes);
+    out->channel_offset = CHANNELS_AT;
+    out->channel_stride = RINGS_AT + 2 * ring_bytes(g->slots);
+    out->slot_offset = attach_round_up(CHANNELS_AT + g->channels * out->channel_stride, PAGE);
+    out->slot_stride = attach_round_up(lane_bytes(out, REQUEST) + lane_bytes(out, REPLY), PAGE);
+    out->size = out->slot_offset + g->channels * out->slot_stride;
+    return out->size <= SIZE_MAX / 2;
+}
+
+void shmb_segment_name(const char *name, const char *session, char *out) {
+    snprintf(out, NAME_ROOM, "/shmb.%.*s%s%s", NAME_BYTES, name, session ? "~" : "",
+             session ? session : "");
+}
+
+void shmb_semaphore_name(const char *session, int channel, char *out) {
+    if (channel < 0) snprintf(out, NAME_ROOM, "/shmb-%s-h", session);
+    else snprintf(out, NAME_ROOM, "/shmb-%s-%d", session, channel);
+}
+
+/* Maps by another open file than s->fd: a mapping holds its file open, and with it the locks, also
+ * in a forked child. */
+static shmb_status map(struct segment *s, struct error *e) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", s->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return shmb_fail_errno(e, "cannot open the segment again, through /proc");
+    s->base = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (s->base == MAP_FAILED) s->base = NULL;
+    if (!s->base) shmb_fail_errno(e, "cannot map the segment");
+    close(fd);
+    return e->status;
+}
+
+static void attach_in_child(struct inherited *handle) {
+    struct segment *s = (struct segment *)((char *)handle - offsetof(struct segment, inherited));
+    shmb_fork_close(&s->fd);                            /* with its locks */
+    if (s->base) mprotect(s->base, s->size, PROT_READ); /* kept arrays can be read */
+}
+
+shmb_status shmb_segment_format(int fd, const struct superblock *plan, struct segment *out,
+                                struct error *e) {
+    *out = (struct segment){.fd = fd, .size = plan->size, .block = *plan};
+    if (map(out, e)) return e->status;
+    shmb_fork_hold();
+    shmb_fork_watch(&out->inherited, attach_in_child);
+    shmb_fork_let_go();
+    put(out->base, plan, sizeof *plan);
+    put(&shmb_segment_host_line(out)->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
+    return SHMB_OK;
+}
+
+static shmb_status check_file(const struct stat *st, const char *name, struct error *e) {
+    if (st->st_uid != geteuid())
+        return shmb_fail(
+            e, SHMB_PERMISSION,
+            "the segment of \"%s\" belongs to user %u, expected %u: run host and runner as one user",
+            name, st->st_uid, geteuid());
+    if (st->st_mode & 077)
+        return shmb_fail(
+            e, SHMB_PERMISSION,
+            "the segment of \"%s\" has mode %o, expected 600: others could write to it", name,
+            st->st_mode & 0777);
+    if (st->st_size < (off_t)sizeof(struct superblock))
+        return shmb_fail(
+            e, SHMB_CORRUPT,
+            "the segment of \"%s\" has %lld bytes, expected at least %zu: it is no shmbridge segment",
+            name, (long long)st->st_size, sizeof(struct superblock));
+    return SHMB_OK;
+}
+
+/* Every size and offset follows from the geometry: compute them again and compare. */
+static shmb_status check_block(const struct superblock *b, uint64_t size, const char *name,
+                               struct error *e) {
+    if (b->magic != SEGMENT_MAGIC)
+        return shmb_fail(
+            e, SHMB_CORRUPT,
+            "the segment of \"%s\" does not begin as a shmbridge segment does: remove /dev/shm/shmb.%s",
+            name, name);
+    if (b->version != SEGMENT_VERSION || b->features & ~SEGMENT_FEATURES)
+        return shmb_fail(
+            e, SHMB_INCOMPATIBLE,
+            "the host of \"%s\" speaks version %u with features %x, this library version %u with features %x: install the same "
+            "shmbridge on both sides",
+            name, b->version, b->features, SEGMENT_VERSION, SEGMENT_FEATURES);
+    struct geometry g = {.channels = b->channels, .slots = b->slots};
+    memcpy(g.meta_bytes, b->meta_bytes, sizeof g.meta_bytes);
+    memcpy(g.body_bytes, b->body_bytes, sizeof g.body_bytes);
+    struct superblock expected;
+    if (!shmb_segment_plan(&g, &expected) || expected.size != b->size ||
+        expected.channel_offset != b->channel_offset ||
+        expected.channel_stride != b->channel_stride || expected.slot_offset != b->slot_offset ||
+        expected.slot_stride != b->slot_stride)
+        return shmb_fail(e, SHMB_CORRUPT,
+                         "the segment of \"%s\" has sizes that contradict each other", name);
+    if (b->size != size)
+        return shmb_fail(e, SHMB_CORRUPT, "the segment of \"%s\" has %llu bytes, but says %llu",
+                         name, (unsigned long long)size, (unsigned long long)b->size);
+    return SHMB_OK;
+}
+
+bool shmb_segment_read(int fd, const char *name, struct segment *out, struct error *e) {
+    struct stat st;
+    *out = (struct segment){.fd = fd};
+    if (fstat(fd, &st) != 0) shmb_fail_errno(e, "cannot examine the segment");
+    if (e->status || check_file(&st, name, e)) return false;
+    out->size = (size_t)st.st_size;
+    if (map(out, e)) return false;
+    take_copy(&out->block, out->base, sizeof out->block);
+    if (!check_block(&out->block, out->size, name, e)) return true;
+    munmap(out->base, out->size);
+    out->base = NULL;
+    return false;
+}
+
+static shmb_status attach(const char *name, struct segment *out, struct error *e) {
+    char path[NAME_ROOM];
+    shmb_segment_name(name, NULL, path);
+    int fd = shm_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+    if (fd < 0 && errno == ENOENT)
+        return shmb_fail(
+            e, SHMB_NO_HOST,
+            "there is no host named \"%s\": start one first, e.g. shmbridge serve %s (one in another container is seen "
+            "where both share /dev/shm)",
+            name, name);
+    if (fd < 0 && errno == EACCES)
+        return shmb_fail(
+            e, SHMB_PERMISSION,
+            "the segment of \"%s\" belongs to another user: run host and runner as one user", name);
+    if (fd < 0) return shmb_fail_errno(e, "cannot open the segment");
+    if (shmb_segment_read(fd, name, out, e)) shmb_fork_watch(&out->inherited, attach_in_child);
+    else close(fd);
+    return e->status;
+}
+
+shmb_status shmb_segment_attach(const char *name, struct segment *out, struct error *e) {
+    shmb_fork_hold();
+    attach(name, out, e);
+    shmb_fork_let_go();
+    return e->status;
+}
+
+void shmb_segment_unlock(struct segment *s) {
+    if (s->fd >= 0) close(s->fd);
+    s->fd = -1;
+}
+
+void shmb_segment_detach(struct segment *s) {
+    shmb_fork_forget(&s->inherited);
+    if (s->base) munmap(s->base, s->size);
+    shmb_segment_unlock(s);
+    s->base = NULL;
+}
+
+struct host_line *shmb_segment_host_line(const struct segment *s) {
+    return (struct host_line *)((uint8_t *)s->base + HOST_LINE_AT);
+}
+
+struct runner_line *shmb_segment_runner_line(const struct segment *s, uint32_t channel) {
+    return (struct runner_line *)((uint8_t *)s->base + s->block.channel_offset +
+                                  channel * s->block.channel_stride);
+}
+
+struct label *shmb_segment_label(const struct segment *s, uint32_t channel) {
+    return (struct label *)(shmb_segment_runner_line(s, channel) + 1);
+}
+
+struct channel_line *shmb_segment_channel_line(const struct segment *s, uint32_t channel) {
+    return (struct channel_line *)(shmb_segment_label(s, channel) + 1);
+}
+
+struct lane shmb_segment_lane(const struct segment *s, uint32_t channel, int direction) {
+    const struct superblock *b = &s->block;
+    uint8_t *rings = (uint8_t *)(shmb_segment_channel_line(s, channel) + 1);
+    uint8_t *slots = (uint8_t *)s->base + b->slot_offset + channel * b->slot_stride +
+                     (direction ? lane_bytes(b, REQUEST) : 0);
+    size_t slot_bytes = b->meta_bytes[direction] + b->body_bytes[direction];
+    return (struct lane){.ring =
+                             (struct descriptor *)(rings + (direction ? ring_bytes(b->slots) : 0)),
+                         .slots = slots,
+                         .last = (struct last_layout *)(slots + b->slots * slot_bytes),
+                         .count = b->slots,
+                         .meta_bytes = b->meta_bytes[direction],
+                         .body_bytes = b->body_bytes[direction],
+                         .slot_bytes = slot_bytes};
+}
+
+void shmb_label_copy(const struct label *said, char *out) {
+    uint32_t bytes;
+    take_copy(&bytes, &said->bytes, sizeof bytes);
+    if (bytes > LABEL_BYTES) bytes = LABEL_BYTES;
+    take_copy(out, said->text, bytes);
+    out[bytes] = 0;
+}
+
+void shmb_session_text(const uint8_t *session, char *out) {
+    for (int i = 0; i < SESSION_BYTES; i++) snprintf(out + 2 * i, 3, "%02x", session[i]);
+}
+
+sem_t *shmb_segment_bell(const struct segment *s, int channel, struct error *e) {
+    char session[2 * SESSION_BYTES + 1], name[NAME_ROOM];
+    shmb_session_text(s->block.session, session);
+    shmb_semaphore_name(session, channel, name);
+    sem_t *bell = sem_open(name, 0);
+    if (bell != SEM_FAILED) return bell;
+    if (errno == ENOENT && shmb_peer_look(s->fd, HOST_BYTE) == PEER_ALIVE)
+        shmb_fail(
+            e, SHMB_NO_HOST,
+            "the host lives, but its semaphore %s is not in this process's /dev/shm: it closes just now, or this is another "
+            "/dev/shm (a container's): share all of the host's",
+            name);
+    else if (errno == ENOENT)
+        shmb_fail(e, SHMB_NO_HOST, "the host is gone: its semaphore %s does not exist", name);
+    else shmb_fail_errno(e, "cannot open a semaphore");
+    return NULL;
+}

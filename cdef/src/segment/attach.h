@@ -1,0 +1,53 @@
+/* The segment as one process has it: mapped, checked, and described by private copies of its
+ * geometry. */
+#ifndef SHMB_ATTACH_H
+#define SHMB_ATTACH_H
+
+#include <semaphore.h>
+
+#include "base/error.h"
+#include "process/fork.h"
+#include "segment/channel.h"
+
+struct segment {
+    int fd;
+    void *base;
+    size_t size;
+    struct superblock block; /* the private copy */
+    struct inherited inherited;
+};
+
+struct geometry {
+    uint32_t channels, slots;
+    uint64_t meta_bytes[2], body_bytes[2];
+};
+
+/* Fills in where everything lies, and the size; false when the geometry cannot be. */
+bool shmb_segment_plan(const struct geometry *g, struct superblock *out);
+/* Maps fd, a new file of plan->size bytes that only we know, and writes the superblock. Takes fd
+ * over on success. */
+shmb_status shmb_segment_format(int fd, const struct superblock *plan, struct segment *out,
+                                struct error *e);
+/* Opens and maps a named segment, and checks all of it: owner, mode, size, magic, version,
+ * geometry. Errors: NO_HOST (no such name), PERMISSION, INCOMPATIBLE, CORRUPT, SYSTEM. */
+shmb_status shmb_segment_attach(const char *name, struct segment *out, struct error *e);
+/* The same for a file that is open already and stays so; fork does not know of it. False with the
+ * error set. */
+bool shmb_segment_read(int fd, const char *name, struct segment *out, struct error *e);
+/* Closes the file, and with it drops every lock taken through it. The mapping stays. */
+void shmb_segment_unlock(struct segment *s);
+void shmb_segment_detach(struct segment *s);
+
+struct host_line *shmb_segment_host_line(const struct segment *s);
+struct runner_line *shmb_segment_runner_line(const struct segment *s, uint32_t channel);
+struct label *shmb_segment_label(const struct segment *s, uint32_t channel);
+struct channel_line *shmb_segment_channel_line(const struct segment *s, uint32_t channel);
+struct lane shmb_segment_lane(const struct segment *s, uint32_t channel, int direction);
+/* A private copy of a runner's label, into out[LABEL_BYTES + 1]. */
+void shmb_label_copy(const struct label *said, char *out);
+/* Hexadecimal, into out[2 * SESSION_BYTES + 1]. */
+void shmb_session_text(const uint8_t *session, char *out);
+/* Opens the host's (channel < 0) or a runner's semaphore; NULL with the error set. */
+sem_t *shmb_segment_bell(const struct segment *s, int channel, struct error *e);
+
+#endif

@@ -1,0 +1,118 @@
+/* What `shmbridge ls` and `shmbridge inspect` show, read without claiming anything. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "message/header.h"
+#include "segment/attach.h"
+#include "segment/inspect.h"
+#include "segment/peer.h"
+#include "segment/ring.h"
+
+bool shmb_peer_lock(int fd, int byte) { return shmb_peer_take(fd, byte); }
+bool shmb_peer_alive(int fd, int byte) { return shmb_peer_look(fd, byte) != PEER_DEAD; }
+
+/* The number of the question that a ring's newest message belongs to; 0: none of this claim. */
+static uint64_t newest(const struct lane *l, uint32_t generation) {
+    uint64_t stamp = 0, sequence = 0;
+    for (uint32_t i = 0; i < l->count; i++) {
+        struct descriptor d;
+        uint64_t its = load_acquire(&l->ring[i].stamp);
+        ring_take(l->ring, l->count, i, &d);
+        if (its <= stamp || d.generation != generation) continue;
+        stamp = its;
+        sequence = d.sequence;
+    }
+    return sequence;
+}
+
+static void inspect_channel(const struct segment *s, uint32_t i, shmb_channel_info *out) {
+    const struct runner_line *runner = shmb_segment_runner_line(s, i);
+    const struct channel_line *line = shmb_segment_channel_line(s, i);
+    uint64_t ready = load_acquire(&line->ready);
+    struct lane requests = shmb_segment_lane(s, i, REQUEST),
+                replies = shmb_segment_lane(s, i, REPLY);
+    uint64_t asked = newest(&requests, (uint32_t)(ready >> 8));
+    *out = (shmb_channel_info){.served = load_relaxed(&line->served),
+                               .generation = (uint32_t)(ready >> 8),
+                               .pid = runner->pid,
+                               .alive = shmb_peer_alive(s->fd, CHANNEL_BYTE + (int)i),
+                               .poisoned = (ready & 0xff) == POISONED,
+                               .asked = asked,
+                               .waits = asked > newest(&replies, (uint32_t)(ready >> 8)),
+                               .since = load_relaxed(&runner->place.since)};
+    shmb_label_copy(shmb_segment_label(s, i), out->label);
+}
+
+bool shmb_inspect(int fd, shmb_segment_info *out, shmb_channel_info *channels) {
+    struct error e = {0};
+    struct segment s;
+    if (!shmb_segment_read(fd, "", &s, &e)) return false;
+    const struct superblock *b = &s.block;
+    *out = (shmb_segment_info){.version = b->version,
+                               .channels = b->channels,
+                               .slots = b->slots,
+                               .size = b->size,
+                               .header_bytes = b->meta_bytes[REQUEST],
+                               .request_bytes = b->body_bytes[REQUEST],
+                               .advice_bytes = b->body_bytes[REPLY],
+                               .pid = shmb_segment_host_line(&s)->pid,
+                               .alive = shmb_peer_alive(fd, HOST_BYTE),
+                               .closed = load_acquire(&shmb_segment_host_line(&s)->closed),
+                               .looping = shmb_peer_alive(fd, LOOP_BYTE),
+                               .since = load_relaxed(&shmb_segment_host_line(&s)->place.since)};
+    shmb_session_text(b->session, out->session);
+    for (uint32_t i = 0; channels && i < b->channels; i++) inspect_channel(&s, i, &channels[i]);
+    munmap(s.base, s.size);
+    return true;
+}
+
+/* A private copy of a lane's last header, dims behind it; NULL when it is being written. */
+static uint8_t *copy_last(const struct lane *l, uint32_t *header_bytes, uint32_t *dims) {
+    uint64_t version = load_acquire(&l->last->version);
+    take_copy(header_bytes, &l->last->header_bytes, sizeof *header_bytes);
+    take_copy(dims, &l->last->dims, sizeof *dims);
+    size_t padded = ((size_t)*header_bytes + 7) & ~(size_t)7;
+    size_t bytes = padded + *dims * sizeof(int64_t);
+    uint8_t *copy = version && bytes <= l->meta_bytes ? malloc(bytes) : NULL;
+    if (!copy) return NULL;
+    take_copy(copy, l->last + 1, bytes);
+    load_fence();
+    if (version % 2 == 0 && load_relaxed(&l->last->version) == version) return copy;
+    free(copy);
+    return NULL;
+}
+
+static shmb_tensor *read_last(const struct lane *l, int64_t *count) {
+    uint32_t header_bytes, dims;
+    const char *why;
+    uint8_t *copy = copy_last(l, &header_bytes, &dims);
+    if (!copy) return NULL;
+    struct layout *layout = shmb_header_read(copy, header_bytes, &why);
+    shmb_tensor *tensors = NULL;
+    if (layout && layout->dims == dims) {
+        tensors = shmb_layout_tensors(layout,
+                                      (const int64_t *)(copy + ((header_bytes + 7) & ~(size_t)7)));
+        *count = layout->count;
+    }
+    if (layout) shmb_header_free(layout);
+    free(copy);
+    return tensors;
+}
+
+shmb_tensor *shmb_inspect_layout(int fd, uint32_t channel, bool reply, int64_t *count) {
+    struct error e = {0};
+    struct segment s;
+    if (!shmb_segment_read(fd, "", &s, &e)) return NULL;
+    shmb_tensor *tensors = NULL;
+    for (int tries = 0; tries < 100 && !tensors && channel < s.block.channels; tries++) {
+        struct lane lane = shmb_segment_lane(&s, channel, reply);
+        tensors = read_last(&lane, count);
+        if (!load_relaxed(&lane.last->version)) break;
+    }
+    munmap(s.base, s.size);
+    return tensors;
+}
+
+void shmb_inspect_free(shmb_tensor *tensors) { free(tensors); }

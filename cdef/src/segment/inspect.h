@@ -1,0 +1,39 @@
+/* A bridge seen from outside, without a claim. The Python extension reads these declarations too.
+ */
+#ifndef SHMB_INSPECT_H
+#define SHMB_INSPECT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shmbridge.h"
+
+/* Locks on a segment file: byte 0 is the host's, 1 + i channel i's. */
+bool shmb_peer_lock(int fd, int byte);
+bool shmb_peer_alive(int fd, int byte); /* also where the kernel does not say */
+
+/* What `ls` and `inspect` show of a segment, read through fd without claiming anything. What either
+ * side says of itself (pids, labels, times) is a hint: any bytes. Times are CLOCK_MONOTONIC ns. */
+typedef struct shmb_channel_info {
+    uint64_t served, asked; /* replies so far; the last question's number: greater while it waits */
+    uint64_t since;         /* when the runner last began to wait */
+    uint32_t generation, pid;
+    bool alive, poisoned, waits; /* waits: a question has no reply yet */
+    char label[256];
+} shmb_channel_info;
+typedef struct shmb_segment_info {
+    uint32_t version, channels, slots, pid;
+    uint64_t size, header_bytes, request_bytes, advice_bytes;
+    uint64_t since; /* when the host last began to wait */
+    char session[33];
+    bool alive, closed, looping; /* looping: somebody receives */
+} shmb_segment_info;
+/* False when fd holds no segment of this version; channels[256] may be NULL. */
+bool shmb_inspect(int fd, shmb_segment_info *out, shmb_channel_info *channels);
+/* What a channel's last new layout was made of, in requests or (reply) in replies: *count tensors
+ * with names, dtypes and dims, without data. The caller frees them. NULL: there was none yet, or
+ * its bytes make no sense. */
+shmb_tensor *shmb_inspect_layout(int fd, uint32_t channel, bool reply, int64_t *count);
+void shmb_inspect_free(shmb_tensor *tensors);
+
+#endif

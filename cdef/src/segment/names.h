@@ -1,0 +1,15 @@
+/* What a bridge and its files below /dev/shm are called. The Python extension reads these
+ * declarations too. */
+#ifndef SHMB_NAMES_H
+#define SHMB_NAMES_H
+
+#include <stdbool.h>
+
+/* What a bridge's files below /dev/shm are called, into out[160]. session: hexadecimal, or NULL
+ * once the bridge is made. */
+void shmb_segment_name(const char *name, const char *session, char *out);
+void shmb_semaphore_name(const char *session, int channel, char *out); /* channel < 0: the host's */
+/* 1 to 100 letters, digits, '_', '.', '-', not beginning with '.'. */
+bool shmb_name_valid(const char *name);
+
+#endif

@@ -1,0 +1,29 @@
+/* A ring of descriptors, each of which carries its own news. */
+#ifndef SHMB_RING_H
+#define SHMB_RING_H
+
+#include <stdbool.h>
+
+#include "base/order.h"
+#include "segment/segment.h"
+
+/* Fills a descriptor and stamps it: after this the other side may read it. */
+static inline void ring_push(struct descriptor *ring, uint32_t slots, uint64_t position,
+                             const struct descriptor *d) {
+    struct descriptor *to = &ring[position & (slots - 1)];
+    put(&to->sequence, &d->sequence, sizeof *d - offsetof(struct descriptor, sequence));
+    publish(&to->stamp, position + 1);
+}
+
+/* Copies all but the stamp. */
+static inline void ring_take(const struct descriptor *ring, uint32_t slots, uint64_t position,
+                             struct descriptor *d) {
+    take_copy(&d->sequence, &ring[position & (slots - 1)].sequence,
+              sizeof *d - offsetof(struct descriptor, sequence));
+}
+
+static inline bool ring_has(const struct descriptor *ring, uint32_t slots, uint64_t position) {
+    return raised(&ring[position & (slots - 1)].stamp) == position + 1;
+}
+
+#endif

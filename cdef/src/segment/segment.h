@@ -1,0 +1,218 @@
+/* The segment's bytes: the wire format and nothing else. docs/protocol.md numbers the protocol's
+ * steps.
+ *
+ *   0 +--------------------------+
+ *     | superblock               |  written by the host once, before the segment gets its name
+ * 256 +--------------------------+
+ *     | host line                |  written by the host: is it asleep, has it closed
+ * 512 +--------------------------+
+ *     | channel 0: runner line   |  written by the runner: claim, is it asleep
+ *     |            label         |  written by the runner: what it compiles
+ *     |            channel line  |  written by the host: ready, free slots, reason
+ *     |            request ring  |  written by the runner: N descriptors
+ *     |            reply ring    |  written by the host: N descriptors
+ *     | channel 1 ...            |
+ *     +--------------------------+  a page
+ *     | channel 0: request slots |  N x (meta, body), written by the runner
+ *     |            last request  |  header and dims that came last, written by the runner
+ *     |            reply slots   |  N x (meta, body), written by the host
+ *     |            last reply    |  header and dims that went last, written by the host
+ *     | channel 1 ...            |
+ *     +--------------------------+
+ *
+ *   slot:  meta (header bytes if NEW, padded to 8; then dims if NEW or DIMS) | body (fields in order, each 64-byte aligned)
+ *
+ * What nobody needs to speak the protocol is a hint: pids, places, labels, times and last layouts.
+ * Whoever reads one bounds it, and a lie in it costs nothing but itself.
+ *
+ * Lines written by different sides are 128 bytes apart (adjacent-line prefetch). Integers are in
+ * native byte order. */
+#ifndef SHMB_SEGMENT_H
+#define SHMB_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SEGMENT_MAGIC 0x0031474452424d48ull /* "HMBRDG1\0" */
+#define SEGMENT_VERSION 2u
+#define SEGMENT_FEATURES                                                                           \
+    0u /* no optional features yet: a set bit that a runner does not know is a refusal */
+
+enum {
+    MAX_CHANNELS = 256,
+    MAX_SLOTS = 32,   /* per direction: a slot set is a 32-bit mask */
+    MAX_LAYOUTS = 16, /* layout ids per channel and direction */
+    SESSION_BYTES = 16,
+    INLINE_BYTES = 32,
+    REASON_BYTES = 176,
+    LABEL_BYTES = 252,
+    ASKED_EVERY = 16, /* questions between two times that a busy runner tells */
+    NO_SLOT = 0xff,
+    NAME_BYTES = 100, /* of a bridge's name, at most */
+    NAME_ROOM = 160   /* for any file's name, with its end */
+};
+
+enum { REQUEST = 0, REPLY = 1 }; /* directions */
+
+/* Descriptor flags. */
+enum {
+    /* data[0..4): u32 bytes of the header that starts the slot's meta; forget what this layout id
+     * meant */
+    NEW = 1,
+    DIMS = 2,   /* meta holds dims; else they are as in the last message of this layout */
+    INLINE = 4, /* the body is in the descriptor, and slot is NO_SLOT */
+    /* a reply without advice: code is the status, the body (inline or in the slot) its text */
+    FAILED = 8,
+    BOUND = 16, /* the runner writes this slot again without asking: copy what must stay */
+    ALL_FLAGS = 31
+};
+
+/* One cache line that carries its own stamp: fill, then store stamp = position + 1 with release
+ * order. */
+struct descriptor {
+    _Atomic uint64_t stamp;
+    uint64_t sequence;   /* the question's number, echoed by its reply */
+    uint32_t generation; /* of the claim; a stale one is dropped */
+    uint32_t returns;    /* slots of the opposite direction that are their owner's again */
+    uint16_t layout;     /* layout id */
+    uint8_t slot;        /* or NO_SLOT */
+    uint8_t flags;
+    uint8_t code; /* request: dtype wanted back; failed reply: shmb_status */
+    uint8_t reserved;
+    uint16_t text; /* failed reply: bytes of text */
+    uint8_t data[INLINE_BYTES];
+};
+_Static_assert(sizeof(struct descriptor) == 64, "a descriptor is one cache line");
+_Static_assert(offsetof(struct descriptor, stamp) == 0, "wire format");
+_Static_assert(offsetof(struct descriptor, sequence) == 8, "wire format");
+_Static_assert(offsetof(struct descriptor, generation) == 16, "wire format");
+_Static_assert(offsetof(struct descriptor, returns) == 20, "wire format");
+_Static_assert(offsetof(struct descriptor, layout) == 24, "wire format");
+_Static_assert(offsetof(struct descriptor, slot) == 26, "wire format");
+_Static_assert(offsetof(struct descriptor, flags) == 27, "wire format");
+_Static_assert(offsetof(struct descriptor, code) == 28, "wire format");
+_Static_assert(offsetof(struct descriptor, reserved) == 29, "wire format");
+_Static_assert(offsetof(struct descriptor, text) == 30, "wire format");
+_Static_assert(offsetof(struct descriptor, data) == 32, "wire format");
+
+struct superblock {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t features;
+    uint64_t size; /* of the whole segment, bytes */
+    uint8_t session[SESSION_BYTES];
+    uint32_t channels;
+    uint32_t slots;         /* per channel and direction, a power of two */
+    uint64_t meta_bytes[2]; /* per slot, by direction; multiples of ALIGNMENT */
+    uint64_t body_bytes[2];
+    uint64_t channel_offset; /* channel i's lines begin at channel_offset + i * channel_stride */
+    uint64_t channel_stride;
+    uint64_t slot_offset; /* channel i's slots begin at slot_offset + i * slot_stride */
+    uint64_t slot_stride;
+    uint8_t unused[256 - 112];
+};
+_Static_assert(sizeof(struct superblock) == 256, "wire format");
+_Static_assert(offsetof(struct superblock, magic) == 0, "wire format");
+_Static_assert(offsetof(struct superblock, version) == 8, "wire format");
+_Static_assert(offsetof(struct superblock, features) == 12, "wire format");
+_Static_assert(offsetof(struct superblock, size) == 16, "wire format");
+_Static_assert(offsetof(struct superblock, session) == 24, "wire format");
+_Static_assert(offsetof(struct superblock, channels) == 40, "wire format");
+_Static_assert(offsetof(struct superblock, slots) == 44, "wire format");
+_Static_assert(offsetof(struct superblock, meta_bytes) == 48, "wire format");
+_Static_assert(offsetof(struct superblock, body_bytes) == 64, "wire format");
+_Static_assert(offsetof(struct superblock, channel_offset) == 80, "wire format");
+_Static_assert(offsetof(struct superblock, channel_stride) == 88, "wire format");
+_Static_assert(offsetof(struct superblock, slot_offset) == 96, "wire format");
+_Static_assert(offsetof(struct superblock, slot_stride) == 104, "wire format");
+
+/* Where and since when a side waits: a hint for the other's waiting and for who looks. */
+/* since: of a wait that comes to a clock; a runner also tells of each ASKED_EVERYth question. */
+struct place {
+    _Atomic uint64_t cpus;  /* that it may run on: bit i for the CPUs i, i + 64, ... */
+    _Atomic uint64_t since; /* when it last began to wait, CLOCK_MONOTONIC ns */
+    _Atomic uint32_t cpu;   /* the one that it then ran on */
+    uint32_t unused;
+};
+_Static_assert(sizeof(struct place) == 24, "wire format");
+_Static_assert(offsetof(struct place, since) == 8, "wire format");
+_Static_assert(offsetof(struct place, cpu) == 16, "wire format");
+
+struct host_line {
+    _Atomic uint32_t asleep;
+    _Atomic uint32_t closed;
+    uint32_t pid; /* for `shmbridge ls` only: never trusted */
+    uint32_t reserved;
+    struct place place;
+    uint8_t unused[256 - 40];
+};
+_Static_assert(sizeof(struct host_line) == 256, "wire format");
+_Static_assert(offsetof(struct host_line, asleep) == 0, "wire format");
+_Static_assert(offsetof(struct host_line, closed) == 4, "wire format");
+_Static_assert(offsetof(struct host_line, pid) == 8, "wire format");
+_Static_assert(offsetof(struct host_line, place) == 16, "wire format");
+
+/* claim and ready hold generation << 8 | state. */
+enum { FREE = 0, CLAIMED = 1, READY = 2, POISONED = 3 };
+
+struct runner_line {
+    _Atomic uint64_t claim;  /* FREE or CLAIMED */
+    _Atomic uint64_t posted; /* when the runner last woke the host, CLOCK_MONOTONIC ns */
+    _Atomic uint32_t asleep;
+    uint32_t pid; /* a hint */
+    struct place place;
+    uint8_t unused[128 - 48];
+};
+_Static_assert(sizeof(struct runner_line) == 128, "wire format");
+_Static_assert(offsetof(struct runner_line, claim) == 0, "wire format");
+_Static_assert(offsetof(struct runner_line, posted) == 8, "wire format");
+_Static_assert(offsetof(struct runner_line, asleep) == 16, "wire format");
+_Static_assert(offsetof(struct runner_line, pid) == 20, "wire format");
+_Static_assert(offsetof(struct runner_line, place) == 24, "wire format");
+
+/* What the runner is about: a source file's name, say. Written before the claim. */
+struct label {
+    uint32_t bytes;
+    char text[LABEL_BYTES]; /* UTF-8 */
+};
+_Static_assert(sizeof(struct label) == 256, "wire format");
+_Static_assert(offsetof(struct label, text) == 4, "wire format");
+
+struct channel_line {
+    _Atomic uint64_t ready; /* READY or POISONED, of the generation that the host has seen */
+    uint32_t free_slots;    /* request slots that the runner owns at READY */
+    uint32_t reason_bytes;
+    _Atomic uint64_t served;   /* replies so far, for `shmbridge ls` */
+    _Atomic uint64_t posted;   /* when the host last woke the runner, CLOCK_MONOTONIC ns */
+    char reason[REASON_BYTES]; /* why POISONED; UTF-8 */
+    uint8_t unused[256 - 32 - REASON_BYTES];
+};
+_Static_assert(sizeof(struct channel_line) == 256, "wire format");
+_Static_assert(offsetof(struct channel_line, free_slots) == 8, "wire format");
+_Static_assert(offsetof(struct channel_line, reason_bytes) == 12, "wire format");
+_Static_assert(offsetof(struct channel_line, served) == 16, "wire format");
+_Static_assert(offsetof(struct channel_line, ready) == 0, "wire format");
+_Static_assert(offsetof(struct channel_line, posted) == 24, "wire format");
+_Static_assert(offsetof(struct channel_line, reason) == 32, "wire format");
+
+/* In front of a copy of the meta that the lane's last NEW message had, with the dims of the last
+ * message: meta_bytes of it. */
+struct last_layout {
+    _Atomic uint64_t version; /* odd while it is written; 0: no message yet */
+    uint32_t header_bytes, dims;
+    uint8_t unused[64 - 16];
+};
+_Static_assert(sizeof(struct last_layout) == 64, "wire format");
+_Static_assert(offsetof(struct last_layout, header_bytes) == 8, "wire format");
+_Static_assert(offsetof(struct last_layout, dims) == 12, "wire format");
+
+/* Names below /dev/shm: shmb.NAME is the segment, shmb.NAME~SESSION while it is being made;
+ * sem.shmb-SESSION-h wakes the host, sem.shmb-SESSION-I channel I's runner. NAME is 1..NAME_BYTES
+ * of [A-Za-z0-9_.-], SESSION hexadecimal. */
+
+/* Lock bytes of the segment file (open-file-description locks): the host's, then one per channel,
+ * then the host's while its loop runs, which only messages go by. */
+enum { HOST_BYTE = 0, CHANNEL_BYTE = 1, LOOP_BYTE = CHANNEL_BYTE + MAX_CHANNELS, SWEEPER_BYTE };
+
+#endif

@@ -1,0 +1,195 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "message/header.h"
+#include "segment/channel.h"
+#include "segment/ring.h"
+
+static void sender_forget(struct sent *l) {
+    shmb_header_free(l->layout);
+    free(l->dims);
+    *l = (struct sent){0};
+}
+
+void shmb_sender_free(struct sender *s) {
+    for (int i = 0; i < MAX_LAYOUTS; i++) sender_forget(&s->layouts[i]);
+}
+
+void shmb_sender_start(struct sender *s, uint32_t generation, uint32_t free_slots) {
+    shmb_sender_free(s);
+    s->position = 0;
+    s->generation = generation;
+    s->free = free_slots & lane_all(&s->lane);
+    s->last = 0;
+    s->guess = 0;
+    s->tellings = 0;
+    store_relaxed(&s->lane.last->version, 0);
+}
+
+static bool matches(const struct layout *layout, const struct builder *b) {
+    if (!layout || layout->count != b->count) return false;
+    if (b->guess == layout) return true; /* shmb_builder_add compared as it went */
+    for (uint32_t i = 0; i < b->count; i++)
+        if (!shmb_field_equal(&layout->fields[i], &b->fields[i])) return false;
+    return true;
+}
+
+/* The id of the message's layout, or of the one to be replaced by it. */
+static int sender_find(struct sender *s, const struct builder *b, bool *found) {
+    *found = true;
+    if (matches(s->layouts[s->guess].layout, b)) return s->guess;
+    int oldest = 0;
+    for (int i = 0; i < MAX_LAYOUTS; i++) {
+        if (matches(s->layouts[i].layout, b)) return i;
+        if (s->layouts[i].used < s->layouts[oldest].used) oldest = i;
+    }
+    *found = false;
+    return oldest;
+}
+
+/* A hint for who looks from outside: the header that was introduced last (NULL: as before), and the
+ * dims of its last message. */
+static void tell(struct sender *s, const uint8_t *header, const struct builder *b) {
+    struct last_layout *last = s->lane.last;
+    uint8_t *meta = (uint8_t *)(last + 1);
+    store_relaxed(&last->version, 2 * ++s->tellings - 1);
+    store_fence();
+    if (header) {
+        put(&last->header_bytes, &s->told_bytes, sizeof last->header_bytes);
+        put(&last->dims, &b->dim_count, sizeof last->dims);
+        put(meta, header, s->told_bytes);
+    }
+    if (b->dim_count)
+        put(meta + ((s->told_bytes + 7) & ~7u), b->dims, b->dim_count * sizeof *b->dims);
+    store_release(&last->version, 2 * s->tellings);
+}
+
+/* Writes a new layout's header into the slot's meta, dims behind it, and knows it from now on. */
+static shmb_status introduce(struct sender *s, struct builder *b, int id, int slot) {
+    struct sent *l = &s->layouts[id];
+    size_t size = shmb_header_write(b->fields, b->count, NULL, 0), padded = (size + 7) & ~(size_t)7;
+    size_t meta = padded + b->dim_count * sizeof *b->dims;
+    if (!size || meta > s->lane.meta_bytes)
+        return shmb_fail(
+            b->error, SHMB_TOO_LARGE,
+            "the header of %u fields takes %zu bytes, but a slot has %zu for it: send fewer or shorter names, or give the "
+            "host more (Host(header_bytes=...))",
+            b->count, meta, s->lane.meta_bytes);
+    uint8_t *bytes = malloc(padded);
+    int64_t *dims = malloc((b->dim_count + 1) * sizeof *dims);
+    const char *why = "no memory";
+    struct layout *layout = NULL;
+    if (bytes && dims) {
+        shmb_header_write(b->fields, b->count, bytes, padded);
+        /* by the receiver's rules: what it would refuse is never sent */
+        layout = shmb_header_read(bytes, size, &why);
+    }
+    if (layout) {
+        put(lane_meta(&s->lane, (uint32_t)slot), bytes, size);
+        s->told = (uint8_t)id;
+        s->told_bytes = (uint32_t)size;
+        tell(s, bytes, b);
+        sender_forget(l);
+        l->layout = layout;
+        l->dims = dims;
+    } else {
+        free(dims);
+        if (!bytes || !dims) shmb_fail(b->error, SHMB_NO_MEMORY, NO_MESSAGE ": %s", why);
+        else if (!shmb_names_check(b->fields, b->count, SHMB_INVALID, NO_MESSAGE, b->error))
+            shmb_fail(b->error, SHMB_INVALID, NO_MESSAGE ": %s", why);
+    }
+    free(bytes);
+    return b->error->status;
+}
+
+static void write_dims(struct sender *s, struct sent *l, const struct builder *b, int slot,
+                       size_t at) {
+    size_t bytes = b->dim_count * sizeof *b->dims;
+    if (!bytes) return;
+    memcpy(l->dims, b->dims, bytes);
+    put(lane_meta(&s->lane, (uint32_t)slot) + at, b->dims, bytes);
+}
+
+shmb_status shmb_sender_send(struct sender *s, struct builder *b, int slot,
+                             const struct envelope *e) {
+    if (b->error->status) return b->error->status;
+    bool found;
+    int id = sender_find(s, b, &found);
+    struct sent *l = &s->layouts[id];
+    struct descriptor d = {.sequence = e->sequence,
+                           .generation = s->generation,
+                           .returns = e->returns,
+                           .layout = (uint16_t)id,
+                           .slot = (uint8_t)slot,
+                           .flags = e->flags,
+                           .code = e->code};
+    if (!found) {
+        if (introduce(s, b, id, slot)) return b->error->status;
+        size_t header = shmb_header_write(b->fields, b->count, NULL, 0);
+        d.text = 0;
+        memcpy(d.data, &(uint32_t){(uint32_t)header}, sizeof(uint32_t));
+        write_dims(s, l, b, slot, (header + 7) & ~(size_t)7);
+        d.flags |= NEW;
+    } else if (b->dim_count && memcmp(l->dims, b->dims, b->dim_count * sizeof *b->dims) != 0) {
+        if (b->dim_count * sizeof *b->dims > s->lane.meta_bytes)
+            return shmb_fail(b->error, SHMB_TOO_LARGE,
+                             "the dims do not fit the slot's %zu header bytes", s->lane.meta_bytes);
+        write_dims(s, l, b, slot, 0);
+        if (id == s->told) tell(s, NULL, b);
+        d.flags |= DIMS;
+    } else if (e->may_inline && b->used <= INLINE_BYTES) {
+        d.slot = NO_SLOT;
+        d.flags |= INLINE;
+        memcpy(d.data, b->body, b->used);
+    }
+    if (d.slot != NO_SLOT) {
+        uint8_t *body = lane_body(&s->lane, (uint32_t)slot);
+        if (b->body != body) put(body, b->body, b->used);
+        s->free &= ~(1u << slot);
+    }
+    s->guess = (uint8_t)id;
+    l->used = s->position + 1;
+    ring_push(s->lane.ring, s->lane.count, s->position++, &d);
+    return SHMB_OK;
+}
+
+bool shmb_sender_send_advice(struct sender *s, shmb_dtype dtype, const uint8_t *value,
+                             const struct envelope *e) {
+    struct sent *l = &s->layouts[s->guess];
+    if (!l->layout || l->layout->count != 1 || l->layout->dims) return false;
+    const struct field *f = &l->layout->fields[0];
+    if (f->dtype != dtype || f->name_bytes != 6 || memcmp(f->name, "advice", 6) != 0) return false;
+    struct descriptor d = {.sequence = e->sequence,
+                           .generation = s->generation,
+                           .returns = e->returns,
+                           .layout = s->guess,
+                           .slot = NO_SLOT,
+                           .flags = INLINE};
+    memcpy(d.data, value, sizeof(uint64_t));
+    l->used = s->position + 1;
+    ring_push(s->lane.ring, s->lane.count, s->position++, &d);
+    return true;
+}
+
+void shmb_sender_fail(struct sender *s, int slot, const struct envelope *e, const char *text,
+                      size_t bytes) {
+    struct descriptor d = {.sequence = e->sequence,
+                           .generation = s->generation,
+                           .returns = e->returns,
+                           .slot = NO_SLOT,
+                           .flags = FAILED | INLINE,
+                           .code = e->code};
+    if (bytes > INLINE_BYTES && slot >= 0) {
+        if (bytes > s->lane.body_bytes) bytes = s->lane.body_bytes;
+        if (bytes > UINT16_MAX) bytes = UINT16_MAX;
+        put(lane_body(&s->lane, (uint32_t)slot), text, bytes);
+        s->free &= ~(1u << slot);
+        d.slot = (uint8_t)slot;
+        d.flags = FAILED;
+    } else {
+        if (bytes > INLINE_BYTES) bytes = INLINE_BYTES;
+        memcpy(d.data, text, bytes);
+    }
+    d.text = (uint16_t)bytes;
+    ring_push(s->lane.ring, s->lane.count, s->position++, &d);
+}

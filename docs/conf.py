@@ -1,0 +1,102 @@
+"""Sphinx: sphinx-build -W --keep-going -n -c docs . build/docs (with -b man: the man pages).
+
+The pages are Markdown that reads well on GitHub too. The source is the whole repository, so that every link between pages is checked.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+import shmbridge
+
+INCLUDE = Path(__file__).parents[1] / "cdef" / "include"
+
+project = "shmbridge"
+author = "the shmbridge authors"
+copyright = "the shmbridge authors. Apache-2.0 WITH LLVM-exception"  # noqa: A001
+release = version = shmbridge.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "hawkmoth",
+]
+root_doc = "docs/index"
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "examples/*.md",
+    "examples/**/*.md",
+    "bench/*.md",
+    "tests/conformance/*.md",
+]
+html_theme = "furo"
+html_title = f"shmbridge {release}"
+html_static_path, html_css_files = ["_static"], ["wide.css"]
+myst_heading_anchors = 3
+myst_enable_extensions = ["deflist"]
+pygments_style = "friendly"
+
+hawkmoth_root = str(INCLUDE)
+BUILTIN = subprocess.run(
+    ["cc", "-print-file-name=include"], capture_output=True, text=True, check=True
+).stdout.strip()
+hawkmoth_clang = [f"-I{INCLUDE}", f"-I{BUILTIN}"]  # stddef.h is a compiler's
+hawkmoth_clang_cpp = ["-std=c++17"]
+hawkmoth_autoconf = []
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True}
+python_use_unqualified_type_names = True
+napoleon_numpy_docstring = False
+toc_object_entries_show_parents = "hide"
+
+# Types of other projects, whose pages are not linked: the build needs no network.
+nitpick_ignore_regex = [
+    (r"c:identifier", r"u?int\d+_t|size_t|SHMB_STATUSES"),  # an enum without a name has no links
+    (
+        r"cpp:identifier",
+        r"u?int\d+_t|size_t|shmb_\w+|shmbridge",
+    ),  # C's, which have a page of their own
+    (r"py:.*", r"(?!shmbridge\.).*"),
+    (r"py:.*", r"shmbridge\._.*"),
+]
+
+man_pages = [
+    (
+        "docs/command-line",
+        "shmbridge",
+        "ask a machine-learning model for a compiler's decisions",
+        author,
+        1,
+    ),
+    ("docs/reference-c", "shmbridge", "the C API of shmbridge", author, 3),
+    (
+        "docs/protocol",
+        "shmbridge",
+        "the bytes and the steps of shmbridge's shared memory",
+        author,
+        7,
+    ),
+]
+
+
+def plain_text(app, what, name, obj, options, lines):
+    """Docstrings write code between single backquotes, as Markdown does."""
+    lines[:] = [re.sub(r"(?<![:`\w])`([^`]+)`(?!`)", r"``\1``", line) for line in lines]
+
+
+def c_text(app, lines, *about):
+    """Comments of the headers: a star outside of code is a pointer's, and indented lines are as they stand."""
+    text = re.sub(r"(?<![\\`])\*(?=\w)", r"\\*", "\n".join(lines)).split("\n")
+    lines[:] = [f"| {line}" if line.startswith("    ") else line for line in text]
+    plain_text(app, None, None, None, None, lines)
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("hawkmoth-process-docstring", c_text)
+    app.connect("autodoc-process-docstring", plain_text)

@@ -1,0 +1,216 @@
+"""Requests of several runners, answered together."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from shmbridge import _hot
+from shmbridge._native import lib
+from shmbridge._place import Place
+from shmbridge._request import Request
+from shmbridge._tensor import Array, Ragged
+from shmbridge.errors import InvalidError, ShmbridgeError
+
+IN_PLACE = (
+    1 << 12
+)  # bytes: rows as large as this are not copied into an array where they lie evenly
+
+
+class _Rows:
+    """Exports evenly spaced rows of several slots as one strided array, and holds the slots while it lives."""
+
+    __slots__ = ("__array_interface__", "_flats")
+
+    def __init__(self, first: Array, step: int, flats: list[Array]) -> None:
+        self._flats = flats
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (first.__array_interface__["data"][0], False),
+            "typestr": f"|u{first.dtype.itemsize}"
+            if first.dtype.itemsize == 1
+            else f"|V{first.dtype.itemsize}",
+            "shape": (len(flats), *first.shape),
+            "strides": (step, *first.strides),
+        }
+
+
+class Batch(Mapping[str, Any]):
+    """Requests with the same names, dtypes and shapes. `batch["x"]` has one more dim than a request's, in front.
+
+    A table, like pandas' DataFrame: len(batch) is the number of rows, one for each request. Iteration, keys(), items(), `in`, dict(batch) and
+    passing it as keyword arguments are those of the features, by name. `batch.requests` are the requests.
+    """
+
+    def __init__(self, requests: list[Request]) -> None:
+        self.requests = requests
+        self._arrays: dict[str, Any] = {}
+        self._answered = False  # all of it
+
+    @property
+    def size(self) -> int:
+        """len(batch)."""
+        return len(self)
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.requests[0])
+
+    # Mapping's own views would be as long as the batch.
+
+    def keys(self) -> KeysView[str]:
+        """The features' names."""
+        return self.requests[0].keys()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Names and arrays."""
+        return dict(self).items()
+
+    def values(self) -> ValuesView[Any]:
+        """The arrays."""
+        return dict(self).values()
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)}: {self.requests[0].signature}>"
+
+    def __getitem__(self, name: str) -> Any:
+        """One array; it may be kept. Large rows stay where they are, in the runners' slots, if they lie evenly there; else they are
+        gathered. Strings and lists come as a list with one value for each request."""
+        array = self._arrays.get(name)
+        if array is None:
+            place = self.requests[0]._place(name)
+            if place.kind != lib.SHMB_TENSOR:
+                return [request[name] for request in self.requests]
+            if place.bytes >= IN_PLACE:
+                array = self._strided([request[name] for request in self.requests])
+            self._arrays[name] = array = self._gathered(place) if array is None else array
+        return array
+
+    def gather(self, name: str) -> Array:
+        """The tensor of all requests as one new C-contiguous array, as ONNX Runtime wants it.
+
+        Args:
+            name: The feature's.
+        """
+        return self._gathered(self.requests[0]._place(name))
+
+    def _gathered(self, place: Place) -> Array:
+        array = np.empty((len(self.requests), *place.shape), place.dtype)
+        numeric = place.kind == lib.SHMB_TENSOR and place.dtype.isbuiltin == 1
+        if numeric and _hot.gather(self.requests, place.index, array):
+            return array
+        return np.stack([request[place.name] for request in self.requests])
+
+    def _strided(self, rows: list[Array]) -> Array | None:
+        if any(request._copy for request in self.requests):
+            return None
+        starts = [row.__array_interface__["data"][0] for row in rows]
+        steps = {b - a for a, b in pairwise(starts)} or {rows[0].nbytes}
+        if len(steps) > 1:
+            return None
+        exported = _Rows(rows[0], steps.pop(), [request._flat for request in self.requests])
+        return np.asarray(exported).view(rows[0].dtype)
+
+    def reply(self, advice: Any = None, **named: Any) -> None:
+        """Answers every request: row i of each array, or element i of each list, goes to request i.
+
+        Args:
+            advice: One value, named "advice".
+            named: Or several by name.
+
+        Raises:
+            InvalidError: There are not as many rows as requests. None is answered then.
+            ShmbridgeError: A runner cannot have its row (TooLargeError, ...). The others are answered.
+        """
+        if advice is not None:
+            named = {"advice": advice, **named}
+        if not named:
+            raise InvalidError(
+                "expected advice, as reply(values) or reply(name=values), found none"
+            )
+        self._arrays.clear()  # or they would hold every slot
+        size = len(self.requests)
+        columns = {name: rows_of(name, values, size) for name, values in named.items()}
+        failed: list[ShmbridgeError] = []
+        if type(self.requests[0]).reply is Request.reply:
+            left = _hot.reply_rows(self.requests, columns)
+        else:  # it does something of its own
+            left = [(i, None) for i in range(size)]
+        for i, outcome in left:
+            try:
+                request = self.requests[i]
+                if outcome is None:
+                    request.reply(**{name: rows[i] for name, rows in columns.items()})
+                else:
+                    request._sent(outcome >> 1, bool(outcome & 1))
+            except ShmbridgeError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        self._answered = True
+
+    def _rows(self, named: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The advice of each request."""
+        self._arrays.clear()  # or they would hold every slot
+        size = len(self.requests)
+        columns = {name: rows_of(name, values, size) for name, values in named.items()}
+        return [{name: rows[i] for name, rows in columns.items()} for i in range(size)]
+
+    def fail(self, error: BaseException | str) -> None:
+        """Answers every request that has no reply yet with an error.
+
+        Args:
+            error: An exception, or a text.
+        """
+        self._answer_error(error)
+
+    def _answer_error(self, error: BaseException | str) -> None:
+        for request in self.requests:
+            if request._open:
+                request.fail(error)
+
+    def _end(self) -> None:
+        """Its turn is over: the requests may be used again."""
+        if not self._answered:
+            for request in self.requests:
+                if request._open:
+                    request._drop()
+        self.requests = []
+        self._arrays.clear()
+
+
+class PaddedBatch(Batch):
+    """A `Batch` for a model that always computes on `rows` rows: len() says so, and behind the requests' rows are copies of the last."""
+
+    def __init__(self, requests: list[Request], rows: int) -> None:
+        super().__init__(requests)
+        self._rows_in_all = rows
+
+    def __len__(self) -> int:
+        return self._rows_in_all
+
+    def __getitem__(self, name: str) -> Any:
+        values = super().__getitem__(name)
+        missing = len(self) - len(values)
+        if isinstance(values, list):
+            return values + values[-1:] * missing
+        return np.concatenate([values, np.repeat(values[-1:], missing, axis=0)])
+
+    def gather(self, name: str) -> Array:
+        """As `batch[name]`, which is C-contiguous."""
+        return np.asarray(self[name])
+
+
+def rows_of(name: str, values: Any, size: int, why: str = "one for each request") -> Any:
+    """One value for each request, as something to index."""
+    if not isinstance(values, (np.ndarray, list, tuple, Ragged)):
+        values = np.from_dlpack(values) if hasattr(values, "__dlpack__") else np.asarray(values)
+    rows = "a single value" if isinstance(values, np.ndarray) and values.ndim == 0 else len(values)
+    if rows != size:
+        raise InvalidError(f'"{name}": expected {size} rows, {why}, found {rows}')
+    return values

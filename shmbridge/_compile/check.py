@@ -1,0 +1,236 @@
+"""May a compiled model stand in for the original? Both are asked the same: what the user gives, or random inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import shmbridge
+from shmbridge._compile.toolchain import Built, CompileError
+from shmbridge._compile.wrap import Port
+
+ROUNDS = 12
+REFUSED = (
+    20  # inputs that the original may refuse before we give up, since an integer may be an index
+)
+OPEN = 2  # what an open dimension is
+TOLERANCE = {
+    "float16": 2e-2,
+    "bfloat16": 5e-2,
+    "float32": 2e-4,
+    "float64": 1e-9,
+}  # of the output's greatest value, or of 1
+OWN_INPUTS = "--check-inputs FILE.npz asks it inputs of yours"
+Inputs = Sequence[Any]  # an array for each port
+
+
+def check(built: Built, library: Path, given: Sequence[Inputs] = (), seed: int = 0) -> str:
+    """The verdict, in words: exact, within tolerance, or not checked. Errors: CompileError when the model differs."""
+    weights = f"?weights={built.weights}" if built.weights else ""
+    with shmbridge.connect(f"aot://{library}{weights}") as runner:
+        try:
+            if given:
+                return _compare(built, runner, given, "given").verdict(built)
+            return _random_check(built, runner, seed)
+        except CompileError as error:
+            raise CompileError(
+                f"it must not be deployed: {error}; nothing was written (--no-check would)"
+            ) from None
+
+
+def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
+    try:
+        return f"{_compare(built, runner, _questions(built.inputs, seed), 'random').verdict(built)}\n  {OWN_INPUTS}"
+    except CompileError as error:
+        # A logarithm or root of less than 0 is no number, of which two compilers may make different things.
+        try:
+            found = _compare(
+                built,
+                runner,
+                ([abs(a) for a in q] for q in _questions(built.inputs, seed)),
+                "random",
+            )
+        except CompileError:
+            raise error from None
+        return f"{found.verdict(built)}\n  none of them negative; on others, {error}: if the compiler asks such, {OWN_INPUTS}"
+
+
+def load_inputs(file: Path, ports: Sequence[Port]) -> list[Inputs]:
+    """Questions from an .npz: an array for each input's name, of the input's shape, or with one more dim in front for several
+    questions. Errors: CompileError."""
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+    ) as error:  # TypeError: an .npy has one array without a name
+        raise CompileError(
+            f"{file}: expected arrays from numpy.savez(FILE, NAME=ARRAY, …): {error}"
+        ) from error
+    columns = [_column(file, port, found.pop(port.name, None)) for port in ports]
+    if found:
+        raise CompileError(
+            f"{file}: expected the model's inputs alone ({', '.join(map(str, ports))}), found also {', '.join(found)}"
+        )
+    counts = {len(column) for column in columns}
+    if len(counts) != 1 or counts == {0}:
+        raise CompileError(
+            f"{file}: expected as many questions for every input and at least one, found {sorted(counts)}"
+        )
+    return list(zip(*columns, strict=True))
+
+
+def _column(file: Path, port: Port, value: Any) -> Any:
+    """One input's arrays, for each of the questions."""
+    if (
+        value is not None and port.dtype == "bfloat16" and value.dtype == np.dtype("V2")
+    ):  # as numpy stores it
+        value = value.view(_dtype(port))
+    if value is not None and value.dtype == _dtype(port):
+        for many in (value[None], value):
+            if many.ndim == len(port.dims) + 1 and all(
+                n in (-1, m) for n, m in zip(port.dims, many.shape[1:], strict=True)
+            ):
+                return many
+    what = "nothing" if value is None else f"{value.dtype}{list(value.shape)}"
+    raise CompileError(f"{file}: expected {port}, or with one more dim in front, found {what}")
+
+
+@dataclass
+class _Comparison:
+    """What was asked, and the greatest difference: how large, where values reach what, of which port."""
+
+    kind: str
+    asked: int = 0
+    refused: int = 0
+    why: str = ""  # the original's first refusal
+    worst: tuple[float, float, Port | None] = (0.0, 0.0, None)
+    ranges: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+
+    def add(self, ports: Sequence[Port], arrays: Inputs) -> None:
+        """Counts one question."""
+        self.asked += 1
+        for port, array in zip(ports, arrays, strict=True):
+            if np.size(array):
+                low, high = self.ranges.get(port.name, (array.flat[0], array.flat[0]))
+                self.ranges[port.name] = min(low, np.min(array)), max(high, np.max(array))
+
+    def verdict(self, built: Built) -> str:
+        """Whether the model may be deployed, and what was tried."""
+        if not self.asked:
+            return f"not checked: {built.runtime} takes none of {self.refused} {self.kind} inputs: {self.why}"
+        difference, scale, port = self.worst
+        shown = ", ".join(
+            f"{name} {_number(low)} to {_number(high)}" for name, (low, high) in self.ranges.items()
+        )
+        tried = f"{self.asked} {self.kind} inputs{f' ({shown})' if shown else ''}"
+        if self.refused:
+            tried += f"; {self.refused} more are none that {built.runtime} takes"
+        if not port:
+            return f"checked: exact: gives just what {built.runtime} gives, on {tried}"
+        return (
+            f"checked: within tolerance: differs from {built.runtime} by {difference:.2g} at most "
+            f"(allowed: {_allowed(port, scale):.2g}; {port.name}, whose values reach {scale:.2g}), on {tried}"
+        )
+
+
+def _compare(
+    built: Built, runner: shmbridge.Runner, questions: Iterable[Inputs], kind: str
+) -> _Comparison:
+    """Asks both. Errors: CompileError at the first answer that differs."""
+    found, questions = _Comparison(kind), iter(questions)
+    while True:
+        try:
+            arrays = next(questions)
+            expected = built.reference(arrays)
+        except StopIteration:
+            break
+        except Exception as error:  # whatever another runtime raises; MemoryError
+            if kind == "given":
+                raise CompileError(
+                    f"{built.runtime} does not take the given inputs: {error}"
+                ) from error
+            found.refused, found.why = (
+                found.refused + 1,
+                found.why or str(error) or type(error).__name__,
+            )
+            if found.refused >= REFUSED:
+                break
+            continue
+        found.add(built.inputs, arrays)
+        runner.evaluate(
+            {port.name: array for port, array in zip(built.inputs, arrays, strict=True)}
+        )
+        for port, right in zip(built.outputs, expected, strict=True):
+            difference, scale = _difference(built.runtime, port, right, runner.advice[port.name])
+            if difference > found.worst[0]:
+                found.worst = difference, scale, port
+        if found.asked == ROUNDS and kind == "random":
+            break
+    return found
+
+
+# ---- Random inputs ----
+
+
+def _questions(ports: Sequence[Port], seed: int) -> Iterator[Inputs]:
+    """Numbers as models get them, without end. An integer may be an index or a length: below 2, then up to each size of an input."""
+    rng = np.random.default_rng(seed)
+    bounds = sorted(
+        {2, *(n + more for port in ports for n in port.dims if n > 1 for more in (0, 1))}
+    )
+    yield from ([_random(rng, port, 2) for port in ports] for _ in range(2))
+    while True:
+        yield [_random(rng, port, int(rng.choice(bounds))) for port in ports]
+
+
+def _random(rng: np.random.Generator, port: Port, bound: int) -> Any:
+    shape = tuple(OPEN if size < 0 else size for size in port.dims)
+    if "float" in port.dtype:
+        return rng.standard_normal(shape).astype(_dtype(port))
+    most = 1 if port.dtype == "bool" else np.iinfo(port.dtype).max
+    return rng.integers(0, min(bound, most + 1), shape).astype(port.dtype)
+
+
+def _dtype(port: Port) -> Any:
+    if port.dtype != "bfloat16":
+        return np.dtype(port.dtype)
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+# ---- The difference ----
+
+
+def _difference(runtime: str, port: Port, right: Any, value: Any) -> tuple[float, float]:
+    """The greatest difference, and the greatest value."""
+    right, value = np.asarray(right), np.asarray(value)
+    if right.shape != value.shape:
+        raise CompileError(
+            f"{port}: {runtime} gives the shape {list(right.shape)}, the compiled model {list(value.shape)}"
+        )
+    a, b = right.astype(np.float64), value.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        difference = float(np.max(np.abs(a - b), where=~same, initial=0.0))
+    scale = float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))
+    if not difference <= _allowed(port, scale):  # also when it is no number
+        raise CompileError(
+            f"{port} differs from {runtime} by {difference:.3g} where values reach {scale:.3g}"
+        )
+    return difference, scale
+
+
+def _allowed(port: Port, scale: float) -> float:
+    return TOLERANCE.get(port.dtype, 0) * max(1.0, scale)
+
+
+def _number(value: Any) -> str:
+    return f"{float(value):.2g}" if np.asarray(value).dtype.kind not in "biu" else str(int(value))

@@ -1,0 +1,200 @@
+"""From ONNX, by emx-onnx-cgen, which writes one C function. What it writes is changed in two places: large temporaries that it makes
+static become each thread's own, and large weights lie in one block of bytes, in the library or in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shmbridge._compile.onnx_code import (
+    DTYPES,
+    ELSE,
+    HEAD,
+    HEADER,
+    Parameter,
+    Weight,
+    run_code,
+    weights_code,
+)
+from shmbridge._compile.toolchain import Built, CompileError, Job, need
+from shmbridge._compile.wrap import ROOM, Port, entry
+from shmbridge.errors import UnsupportedError
+
+TEXT = (
+    100 * 1024
+)  # bytes of weights that are written as C, where the compiler sees their values; more go to the block
+MAGIC = b"SHMBWT01"
+
+
+def build(job: Job) -> Built:
+    """Errors: UnsupportedError, CompileError."""
+    need("emx_onnx_cgen", "compiling ONNX models", "'shmbridge[compile]'")
+    onnx = need("onnx", "compiling ONNX models", "'shmbridge[compile]'")
+    try:
+        graph = onnx.load(job.model, load_external_data=False).graph
+    except Exception as error:  # of protobuf's
+        raise CompileError(f"{job.model}: expected an ONNX model: {error}") from error
+    stored = {tensor.name for tensor in graph.initializer}
+    names = (
+        [port.name for port in graph.input if port.name not in stored],
+        [port.name for port in graph.output],
+    )
+    text, weights = _adapt(_generate(job))
+    sizes, parameters = _signature(text)
+    inputs, outputs = _match(job, names, parameters)
+    block = _block(weights, job.folder / "model.bin")
+    fingerprint = hashlib.sha256(re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).encode()).digest()
+    (job.folder / "model.c").write_text(text)
+    header = (MAGIC + fingerprint).ljust(HEADER, b"\0")
+    file = job.folder / "model.weights"
+    file.write_bytes(header + block)
+    source = job.folder / "aot.c"
+    source.write_text(
+        "".join(
+            [
+                HEAD,
+                ROOM,
+                weights_code(weights, header, len(block), file.name, job.weights),
+                '#define malloc checked_malloc\n#include "model.c"\n#undef malloc\n',
+                run_code(sizes, parameters, inputs, outputs, job.weights),
+                entry(
+                    inputs, outputs, f"{job.model.name}, by emx-onnx-cgen", opens=True, closes=True
+                ),
+            ]
+        )
+    )
+    return Built(
+        source,
+        file if job.weights else None,
+        inputs,
+        outputs,
+        lambda arrays: _ask(job.model, arrays),
+        "ONNX Runtime",
+    )
+
+
+def _generate(job: Job) -> str:
+    sizes = [f"--input-dim={name}={size}" for name, size in job.sizes.items()]
+    threshold = f"--large-weight-threshold={1 if job.weights else TEXT}"
+    try:
+        job.run(
+            sys.executable, "-m", "emx_onnx_cgen", "compile", "--color=never", threshold, "--shape-inference-json=shapes.json",
+            "--model-name=model", *sizes, job.model.absolute(), "model.c",
+        )  # fmt: skip
+    except CompileError as error:
+        said = (
+            re.findall(r"^Result: (.*)", str(error), re.MULTILINE) or str(error).splitlines()[-1:]
+        )
+        dims = "" if job.sizes else "; if a dimension is open, give it a size (--dim NAME=SIZE)"
+        raise CompileError(
+            f"emx-onnx-cgen cannot compile this model: {said[0]}\n{ELSE}{dims}"
+        ) from error
+    return (job.folder / "model.c").read_text()
+
+
+def _adapt(text: str) -> tuple[str, list[Weight]]:
+    """The generated code without what loads weights into variables that all users of the library would share, and the weights."""
+    weights = [
+        Weight(*found)
+        for found in re.findall(
+            r"^extern (?!const )([\w ]+?) (\w+)((?:\[\d+\])+);$", text, re.MULTILINE
+        )
+    ]
+    for weight in weights:
+        if weight.c_type not in DTYPES:
+            raise UnsupportedError(
+                f"weights of the C type {weight.c_type} go nowhere but inside: leave --weights out"
+            )
+        declared = re.escape(f"{weight.c_type} {weight.name}{weight.extents};")
+        text = re.sub(rf"^(extern )?{declared}\n", "", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^(static )?_Bool model_load(_file)?\([^)]*\)(;\n| \{\n.*?^\}\n)",
+        "",
+        text,
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    return re.sub(
+        r"^(\s+)static (?!const |inline )", r"\1static _Thread_local ", text, flags=re.MULTILINE
+    ), weights
+
+
+def _signature(text: str) -> tuple[list[str], list[Parameter]]:
+    """The open sizes' names, and the arrays: inputs, then outputs."""
+    found = re.search(r"^void model\((.*)\) \{$", text, re.MULTILINE)
+    if not found:
+        raise CompileError(
+            "expected a function `void model(…)` from emx-onnx-cgen, found none: this version of it is not known here"
+        )
+    sizes, arrays = [], []
+    for parameter in found[1].split(", "):
+        if size := re.fullmatch(r"int (\w+)", parameter):
+            sizes.append(f"dim_{size[1]}")
+        elif array := re.fullmatch(r"(?:const )?(\w+) \w+((?:\[[^]]*\])+)", parameter):
+            extents = re.findall(r"\[(?:restrict )?([^]]*)\]", array[2])
+            arrays.append(
+                Parameter(
+                    array[1],
+                    tuple(re.sub(r"[A-Za-z_]\w*", r"dim_\g<0>", extent) for extent in extents),
+                )
+            )
+        else:
+            raise UnsupportedError(
+                f"the model takes `{parameter}`: sequences, texts and optional inputs do not compile: {ELSE}"
+            )
+    return sizes, arrays
+
+
+def _match(
+    job: Job, names: tuple[list[str], list[str]], parameters: Sequence[Parameter]
+) -> tuple[list[Port], list[Port]]:
+    """The ports, as the generator inferred them. A size of 0 is 1 in its C, which has no empty arrays."""
+    if len(names[0]) + len(names[1]) != len(parameters):
+        raise CompileError(
+            f"expected {len(names[0])} inputs and {len(names[1])} outputs from emx-onnx-cgen, found {len(parameters)} arrays"
+        )
+    inferred = json.loads((job.folder / "shapes.json").read_text())["tensors"]
+    ports = []
+    for name, parameter in zip([*names[0], *names[1]], parameters, strict=True):
+        dims = inferred[name]["inferred"]["dims"]
+        extents = parameter.extents if dims else ()
+        if parameter.c_type not in DTYPES or len(extents) != len(dims):
+            raise UnsupportedError(
+                f'"{name}" is {parameter.c_type}{list(extents)} in C, which is no tensor: {ELSE}'
+            )
+        for size, extent in zip(dims, extents, strict=True):
+            if extent.isdigit() and max(size, 1) != int(extent):
+                raise UnsupportedError(f'"{name}": its size depends on values: {ELSE}')
+        known = (
+            size if extent.isdigit() else -1 for size, extent in zip(dims, extents, strict=True)
+        )
+        ports.append(Port(name, DTYPES[parameter.c_type][0], tuple(known)))
+    return ports[: len(names[0])], ports[len(names[0]) :]
+
+
+def _block(weights: Sequence[Weight], file: Path) -> bytes:
+    """The generator's file of weights with each at a multiple of 64."""
+    raw, block, at = file.read_bytes() if weights else b"", bytearray(), 0
+    for weight in weights:
+        block += raw[at : at + weight.bytes]
+        block += bytes(-len(block) % 64)
+        at += weight.bytes
+    if at != len(raw):
+        raise CompileError(f"expected {at} bytes of weights from emx-onnx-cgen, found {len(raw)}")
+    return bytes(block)
+
+
+def _ask(model: Path, arrays: Sequence[Any]) -> Sequence[Any]:
+    runtime = need("onnxruntime", "the check", "onnxruntime, or say --no-check")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    asked: Sequence[Any] = session.run(
+        None, {port.name: array for port, array in zip(session.get_inputs(), arrays, strict=True)}
+    )
+    return asked

@@ -1,0 +1,215 @@
+"""The C around the function that emx-onnx-cgen makes of an ONNX model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from shmbridge._compile.wrap import Port, c_string
+from shmbridge.errors import UnsupportedError
+
+DTYPES = {
+    "_Bool": ("bool", 1), "bool": ("bool", 1), "int8_t": ("int8", 1), "int16_t": ("int16", 2), "int32_t": ("int32", 4), "int64_t": ("int64", 8),
+    "uint8_t": ("uint8", 1), "uint16_t": ("uint16", 2), "uint32_t": ("uint32", 4), "uint64_t": ("uint64", 8),
+    "_Float16": ("float16", 2), "float": ("float32", 4), "double": ("float64", 8), "__bf16": ("bfloat16", 2),
+}  # fmt: skip
+HEADER = 64  # bytes before the weights in their file: magic, fingerprint, zeros
+ELSE = "use onnx://, which runs any model, or export it otherwise"
+
+
+@dataclass(frozen=True)
+class Weight:
+    """An array of the block, as C declares it."""
+
+    c_type: str
+    name: str
+    extents: str  # "[300][64]"
+
+    @property
+    def bytes(self) -> int:
+        size = DTYPES[self.c_type][1]
+        for extent in re.findall(r"\d+", self.extents):
+            size *= int(extent)
+        return size
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An array that the generated function takes."""
+
+    c_type: str
+    extents: tuple[str, ...]  # C expressions
+
+
+HEAD = """#define _GNU_SOURCE
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <shmbridge/model.h>
+
+/* The generated function returns nothing, also when it has no memory. */
+static _Thread_local bool no_memory;
+__attribute__((unused)) static void *checked_malloc(size_t bytes) {
+    void *p = malloc(bytes);
+    no_memory |= !p;
+    return p;
+}
+"""
+
+
+def weights_code(
+    weights: Sequence[Weight], header: bytes, size: int, file: str, outside: bool
+) -> str:
+    lines, at = [f"enum {{ HEADER = {HEADER}, WEIGHTS = {size} }};"], 0
+    if outside:
+        lines += [f"static const unsigned char header[HEADER] = {{{', '.join(map(str, header))}}};"]
+        lines += ["static _Thread_local const unsigned char *weights;"]
+    elif weights:
+        lines += [
+            f'__asm__(".pushsection .rodata\\n.balign 64\\nmodel_weights:\\n.incbin \\"{file}\\", {HEADER}\\n.popsection");',
+            'extern const unsigned char weights[WEIGHTS] __asm__("model_weights") __attribute__((visibility("hidden"), aligned(64)));',
+        ]
+    for weight in weights:
+        lines.append(
+            f"#define {weight.name} (*(const {weight.c_type} (*){weight.extents})(weights + {at}))"
+        )
+        at += weight.bytes + -weight.bytes % 64
+    return "\n".join([*lines, ""])
+
+
+def run_code(
+    sizes: Sequence[str],
+    parameters: Sequence[Parameter],
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    outside: bool,
+) -> str:
+    """open_model, run, close_model."""
+    checks, known = [], set()
+    for i, (port, parameter) in enumerate(zip(inputs, parameters, strict=False)):
+        for k, extent in enumerate(parameter.extents if port.dims else ()):
+            dim = f"inputs[{i}].dims[{k}]"
+            if extent.isdigit():
+                continue
+            if extent in known:
+                text = f'"{port.name}": dim {k} must be {extent[4:]}, as in the other inputs'
+                checks.append(f"    if ({dim} != {extent}) return {c_string(text)};")
+            elif extent in sizes:
+                known.add(extent)
+                text = f'"{port.name}": dim {k} must be 1 to 2147483647'
+                checks.append(
+                    f"    const int64_t {extent} = {dim};\n    if ({extent} < 1 || {extent} > INT32_MAX) return {c_string(text)};"
+                )
+            else:
+                raise UnsupportedError(
+                    f'"{port.name}": its size {extent} cannot be known from the inputs: {ELSE}'
+                )
+        if not port.fixed:
+            checks.append(
+                f"    if (inputs[{i}].size > INT32_MAX) return {c_string(port.name + ': more elements than the compiled model can count')};"
+            )
+    if missing := set(sizes) - known:
+        raise UnsupportedError(
+            f"the outputs' size {', '.join(sorted(missing))} depends on values: {ELSE}"
+        )
+    arguments = [*sizes, *(_data("inputs", i, port) for i, port in enumerate(inputs))]
+    for i, (port, parameter) in enumerate(zip(outputs, parameters[len(inputs) :], strict=True)):
+        arguments.append(_data("outputs", i, port))
+        if not port.fixed:
+            dims = ", ".join(parameter.extents)
+            checks.append(
+                f"    if (!make_room(&s->out[{i}], &outputs[{i}], {len(port.dims)}, (int64_t[]){{{dims}}}, sizeof({parameter.c_type}))) return no_room;"
+            )
+    empty = [p for port, p in zip([*inputs, *outputs], parameters, strict=True) if 0 in port.dims]
+    room = max(
+        (DTYPES[p.c_type][1] * prod(int(e) for e in p.extents if e.isdigit()) for p in empty),
+        default=0,
+    )
+    return _BODY % {
+        "nothing": f"static _Thread_local _Alignas(64) unsigned char nothing[{room}];" if room else "",
+        "outs": max(len(outputs), 1),
+        "load": _LOAD if outside else _INSIDE,
+        "own": "bool ok = load(s, file);" if outside else "bool ok = !file;",
+        "use": "    weights = s->weights + HEADER;" if outside else "",
+        "free": "    free(s->weights);" if outside else "",
+        "checks": "\n".join(checks),
+        "arguments": ", ".join(arguments),
+    }  # fmt: skip
+
+
+def _data(ports: str, i: int, port: Port) -> str:
+    """An argument. The generated code may touch one element of what is empty: there must be memory."""
+    return "(void *)nothing" if 0 in port.dims else f"(void *){ports}[{i}].data"
+
+
+_INSIDE = """
+static const char why[] = "its weights are inside: leave weights=FILE out, or compile the model with --weights";
+"""
+
+_LOAD = """
+static _Thread_local char why[400];
+static bool load(struct state *s, const char *file) {
+    if (!file) {
+        strcpy(why, "its weights are in a file: say weights=FILE in the URL, one that shmbridge compile --weights wrote");
+        return false;
+    }
+    FILE *in = fopen(file, "rb");
+    if (!in) {
+        snprintf(why, sizeof why, "weights=%.200s: %s", file, strerror(errno));
+        return false;
+    }
+    s->weights = aligned_alloc(64, HEADER + WEIGHTS + 64);
+    size_t got = s->weights ? fread(s->weights, 1, HEADER + WEIGHTS + 1, in) : 0;
+    fclose(in);
+    bool ok = got == HEADER + WEIGHTS && memcmp(s->weights, header, HEADER) == 0;
+    if (!ok && !s->weights) strcpy(why, "no memory for the weights");
+    else if (!ok)
+        snprintf(why, sizeof why, "weights=%.200s: expected the weights of this very model, as shmbridge compile --weights writes them, found %s",
+                 file, got < HEADER || memcmp(s->weights, header, 8) ? "a file of another kind" : memcmp(s->weights, header, HEADER) ? "another model's" : "another size");
+    return ok;
+}
+"""
+
+_BODY = """
+struct state { unsigned char *weights; struct out out[%(outs)d]; };
+%(nothing)s
+%(load)s
+static const char no_room[] = "no memory for the model";
+
+static void close_model(void *state) {
+    struct state *s = state;
+    for (int i = 0; i < %(outs)d; i++) free(s->out[i].data);
+%(free)s
+    free(s);
+}
+
+static const char *open_model(const char *file, void **state) {
+    struct state *s = calloc(1, sizeof *s);
+    if (!s) return no_room;
+    %(own)s
+    if (!ok) {
+        close_model(s);
+        return why;
+    }
+    *state = s;
+    return NULL;
+}
+
+static const char *run(void *state, const shmb_tensor *inputs, shmb_tensor *outputs) {
+    struct state *s = state;
+    (void)s, (void)inputs;
+%(use)s
+%(checks)s
+    model(%(arguments)s);
+    if (__builtin_expect(no_memory, 0)) {
+        no_memory = false;
+        return no_room;
+    }
+    return NULL;
+}
+"""

@@ -1,0 +1,119 @@
+"""The folder that a model is compiled in, and the commands that run there."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shmbridge import _config
+from shmbridge._compile.wrap import Port
+from shmbridge.errors import ShmbridgeError, UnsupportedError
+
+TAIL = 30  # lines of a failed command's output that are shown
+
+
+class CompileError(ShmbridgeError):
+    """A model that does not compile: the text says which command failed and what it said."""
+
+
+@dataclass
+class Job:
+    """One model to compile. say: prints a line for the user. weights: they go to a file of their own. sizes: what open
+    dimensions become, by name. signature: of a SavedModel."""
+
+    model: Path
+    folder: Path
+    weights: bool = False
+    native: bool = False
+    sizes: dict[str, int] = field(default_factory=dict)
+    signature: str | None = None
+    say: Callable[[str], None] = print
+    verbose: bool = False
+
+    def run(self, *command: str | Path, env: dict[str, str] | None = None) -> str:
+        """What the command printed. Errors: CompileError."""
+        words = [str(word) for word in command]
+        if self.verbose:
+            self.say(shlex.join(words))
+        done = subprocess.run(
+            words, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace",
+        )  # fmt: skip
+        if done.returncode:
+            said = "\n".join(done.stdout.strip().splitlines()[-TAIL:])
+            raise CompileError(f"{words[0]} failed with status {done.returncode}:\n{said}")
+        return done.stdout
+
+    def link(self, built: Built) -> Path:
+        """Compiles what a source made to a library. $CFLAGS or $CXXFLAGS, and $LDFLAGS, are heeded."""
+        library = self.folder / "model.so"
+        language = "c" if built.source.suffix == ".c" else "c++"
+        own = os.environ.get("CFLAGS" if language == "c" else "CXXFLAGS", "")
+        flags = [
+            "-O3",
+            "-fPIC",
+            "-shared",
+            "-fvisibility=hidden",
+            "-fno-math-errno",
+            "-w",
+            *(["-march=native"] if self.native else []),
+        ]
+        words = [*compiler(language), *flags, *shlex.split(own), *shlex.split(_config.cflags())]
+        self.run(
+            *words,
+            built.source,
+            "-o",
+            library,
+            *built.link,
+            *shlex.split(os.environ.get("LDFLAGS", "")),
+            "-lm",
+        )
+        return library
+
+
+@dataclass
+class Built:
+    """What a source made of a model: the C or C++ to compile in the job's folder, with what it is linked with; a file of weights; the
+    ports; the original, asked with arrays in the order of its inputs, and what runs it."""
+
+    source: Path
+    weights: Path | None
+    inputs: list[Port]
+    outputs: list[Port]
+    reference: Callable[[Sequence[Any]], Sequence[Any]]
+    runtime: str
+    link: Sequence[str | Path] = ()
+
+
+def compiler(language: str = "c") -> list[str]:
+    """$CC or $CXX as a list of words, else the first compiler found. UnsupportedError says that there is none."""
+    variable, names = (
+        ("CC", ("cc", "gcc", "clang")) if language == "c" else ("CXX", ("c++", "g++", "clang++"))
+    )
+    found = (
+        shlex.split(os.environ.get(variable, ""))
+        or [name for name in names if shutil.which(name)][:1]
+    )
+    if not found or not shutil.which(found[0]):
+        raise UnsupportedError(
+            f"expected a compiler, {' or '.join(names)}, found no {found[0] if found else 'such'}: install gcc, or set ${variable}"
+        )
+    return found
+
+
+def need(module: str, what: str, install: str) -> Any:
+    """The module, imported. UnsupportedError says what to install."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{what} needs {module.partition('.')[0]} in this Python: pip install {install} ({error})"
+        ) from error

@@ -1,0 +1,47 @@
+"""Messages between the C core and what Python code adds to it: shmb_tensors as values, and values as fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shmbridge import _dtype, _tensor
+from shmbridge._native import ffi, lib
+
+
+def value_of(t: Any) -> Any:
+    """A shmb_tensor's value, copied: as _tensor.copy_value's, but a numpy scalar, which knows its dtype, for rank 0."""
+    if t.rank or t.kind != lib.SHMB_TENSOR:
+        return _tensor.copy_value(t)
+    dtype = _dtype.dtype_of(t.dtype)
+    return np.frombuffer(bytes(ffi.buffer(t.data, dtype.itemsize)), np.uint8).view(dtype)[0]
+
+
+def values_of(tensors: Any, count: int) -> dict[str, Any]:
+    """The values of shmb_tensor[count] by name, copied."""
+    return {ffi.string(tensors[i].name).decode(): value_of(tensors[i]) for i in range(count)}
+
+
+def bytes_of(data: Any, size: int) -> bytes:
+    """A copy of C's bytes."""
+    return bytes(ffi.buffer(data, size)) if size else b""
+
+
+def dtype_of(want: int) -> np.dtype[Any] | None:
+    """The dtype of a wish; None for none."""
+    return _dtype.dtype_of(want) if want else None
+
+
+def code_of(want: np.dtype[Any] | None) -> int:
+    """A wish's code."""
+    return lib.SHMB_ANY if want is None else _dtype.code_of(np.dtype(want), "want")
+
+
+def as_wanted(advice: Mapping[str, Any], want: int) -> list[_tensor.Field]:
+    """The advice as fields, one alone of the wanted dtype. Errors: MismatchError, InexactError, InvalidError."""
+    fields = [_tensor.as_field(name, value) for name, value in advice.items()]
+    if not want or len(fields) != 1:
+        return fields
+    return [_tensor.as_asked(fields[0], want, "the compiler")]

@@ -1,0 +1,294 @@
+"""The model's side of a bridge."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from shmbridge import _closing, _hot, _options, _plugins, _segment
+from shmbridge._batch import Batch
+from shmbridge._dtype import TensorSpec
+from shmbridge._native import ffi, lib
+from shmbridge._options import Wait, wait_code
+from shmbridge._receiving import SLICE_NS, Receiving
+from shmbridge._request import Request
+from shmbridge._service import Model, Path, Service
+from shmbridge.errors import ClosedError, InvalidError
+
+if TYPE_CHECKING:
+    from shmbridge._decision_log import DecisionLog
+    from shmbridge.training_log import LogWriter
+
+MAX_WAIT = 50e-6  # seconds that a batch waits for more requests
+
+
+class Host(Receiving):
+    """A named meeting place for up to `channels` runners at once, and the model's side of it.
+
+    `with Host(…) as host` closes it at the end. Ctrl-C in a loop over it (`serve`, `for request in host`, `batches`) closes it too, and ends
+    the with block quietly. Without a with block it is a KeyboardInterrupt, except in `serve`, which returns.
+
+    One thread receives. Any thread may reply. In a forked child the host is the parent's: kept arrays can be read, every call raises
+    ForkedError, and closing removes nothing.
+
+    Args:
+        name: "shm://NAME" or NAME. Options may follow, and win: "shm://NAME?channels=3&request_bytes=64K". Another scheme, as in
+            "pipe:///PATH?serdes=json", makes a host of that kind, which has options of its own.
+        channels: Runners at once, 1 to 256.
+        slots: Messages that a runner may have under way: 2, 4, 8, 16 or 32. More than 2 let a loop keep arrays of earlier requests
+            without copies.
+        request_bytes: Room for one request. All room, channels x slots, is reserved at once in /dev/shm.
+        advice_bytes: Room for one advice.
+        header_bytes: Room for names and dtypes.
+        wait: "adaptive": spin as long as it pays, then sleep. "spin": never sleep. "block": sleep at once.
+        features: What every request must hold. None: anything.
+        advice: What every reply must hold. None: anything.
+        until_idle: Seconds without any runner after which the loop ends. None: never.
+
+    Raises:
+        InvalidError: An argument makes no sense.
+        InUseError: A live host has that name. (A dead one's files are taken over.)
+        SystemCallError: The operating system refused; for one, there is no room in /dev/shm.
+        NotPermittedError: The name belongs to another user.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        channels: int = 16,
+        slots: int = 2,
+        request_bytes: int = 1 << 20,
+        advice_bytes: int = 1 << 16,
+        header_bytes: int = 1 << 15,
+        wait: Wait = "adaptive",
+        features: Sequence[TensorSpec] | None = None,
+        advice: Sequence[TensorSpec] | None = None,
+        until_idle: float | None = None,
+    ) -> None:
+        self._closed = True
+        name, _, query = str(name).partition("?")
+        given = _options.of_host_url(query)
+        channels, slots, wait = (
+            given.get("channels", channels),
+            given.get("slots", slots),
+            given.get("wait", wait),
+        )
+        request_bytes, advice_bytes = (
+            given.get("request_bytes", request_bytes),
+            given.get("advice_bytes", advice_bytes),
+        )
+        header_bytes, until_idle = (
+            given.get("header_bytes", header_bytes),
+            given.get("until_idle", until_idle),
+        )
+        self.name = _segment.bridge_name(name)
+        self._url = f"shm://{self.name}"
+        self._features = None if features is None else {spec.name: spec for spec in features}
+        self._advice = None if advice is None else {spec.name: spec for spec in advice}
+        self._until_idle = until_idle
+        try:
+            self._plan = plan = ffi.new(
+                "shmb_plan *", (channels, slots, header_bytes, request_bytes, advice_bytes)
+            )
+        except OverflowError as error:
+            raise InvalidError(
+                f"channels, slots and bytes must be positive numbers: {error}"
+            ) from None
+        self._h, self._session, self._inode = _segment.create_host(self.name, plan, wait_code(wait))
+        self._closed = False
+        _closing.opened(self)
+        self._address = int(ffi.cast("uintptr_t", self._h))
+        self._receive: Callable[[Any, int], int] = (
+            _hot.receive
+        )  # called with the source and a timeout in ns
+        self._source: Any = self._address
+        size = ffi.new("uint64_t *")
+        base, h = lib.shmb_host_memory(self._h, size), self._h
+        self._base = int(ffi.cast("uintptr_t", base))
+        # The mapping and the handle live as long as this or any array over the memory.
+        self._memory = ffi.buffer(ffi.gc(base, lambda _: lib.shmb_host_free(h)), size[0])
+        super().__init__()
+        self._building = (
+            threading.RLock()
+        )  # one reply of several fields at a time; a signal handler may reply too
+
+    def __new__(cls, name: str = "", *args: Any, **options: Any) -> Host:
+        scheme, mark, _ = str(name).partition("://")
+        if cls is Host and mark and scheme != "shm":
+            cls = _plugins.find("hosts", scheme)
+        return object.__new__(cls)
+
+    __new__.__signature__ = inspect.signature(__init__)  # type: ignore[attr-defined] # for help() and editors
+
+    # ---- Life ----
+
+    @property
+    def url(self) -> str:
+        """What runners open. For grpc:// it lacks their own certificates; with role=client it is what was given."""
+        return self._url
+
+    @property
+    def runners(self) -> int:
+        """How many runners are attached."""
+        return int(lib.shmb_host_attached(self._h))
+
+    def close(self) -> None:
+        """Removes the bridge: attached runners get SHMB_CLOSED. Arrays that are kept stay valid. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._requests.clear()
+        self._left_over.clear()
+        if lib.shmb_host_forked(self._h):
+            return
+        try:
+            _segment.unlink_bridge(self.name, self._session, self._inode)
+        finally:
+            lib.shmb_host_close(self._h)
+            lib.shmb_host_wake(self._h)
+            _closing.closed(self)
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        """Closes. The Ctrl-C that ended this host's loop ends here too: that is how a host ends."""
+        self.close()
+        return self._interrupted and isinstance(error, KeyboardInterrupt)
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<Host {self.url}{', closed' if self._closed else ''}>"
+
+    # ---- Receive ----
+
+    def __iter__(self) -> Iterator[Request]:
+        """Requests, one after another, until closed, `until_idle`, or Ctrl-C, which closes the host.
+
+        An unanswered request is answered with an error when the next one is asked for, unless someone besides the loop
+        holds it. The object is used again for a later request of the same kind; keep its arrays rather than itself.
+
+        An exception that leaves the loop is its request's error; the host stays open, and another loop may go on. Leaving by
+        `break` leaves the request to whoever holds it.
+        """
+        return _hot.loop(self._loop())
+
+    def receive(self, timeout: float | None = None) -> Request | None:
+        """Waits for a request.
+
+        Unlike the loop's, it is yours until you answer it or let it go. To hand requests to other threads, take them from here.
+
+        Args:
+            timeout: Seconds to wait. None: until the host is closed.
+
+        Returns:
+            The request, or None when none came in time.
+
+        Raises:
+            ClosedError: The host is closed.
+            ForkedError: The host was inherited through fork.
+        """
+        left_over = self._next_left_over()
+        if left_over is not None:
+            return left_over
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._release_dead()
+            left = (
+                SLICE_NS
+                if until is None
+                else int(min(SLICE_NS, max(0, (until - time.monotonic()) * 1e9)))
+            )
+            key = self._receive(self._source, left)
+            if key >= 0:
+                self._idle_since = time.monotonic()
+                request = self._meet(key)
+                if request is not None:
+                    return request
+            elif self._ends(key):
+                raise ClosedError(f"the host at {self.url} is closed")
+            elif until is not None and time.monotonic() >= until:
+                return None
+
+    def batches(self, max_size: int = 8, max_wait: float = MAX_WAIT) -> Iterator[Batch]:
+        """Requests of several runners together, for one forward pass.
+
+        A batch ends early once every attached runner has asked. All its requests have the same names, dtypes and shapes; others wait for the
+        next batch. What a turn of the loop leaves unanswered is answered with an error.
+
+        Args:
+            max_size: The largest number of requests.
+            max_wait: Seconds to wait for more requests after the first.
+
+        Yields:
+            One `Batch` after another, until closed, `until_idle`, or Ctrl-C.
+
+        Raises:
+            InvalidError: `max_size` is below 1.
+        """
+        if max_size < 1:
+            raise InvalidError(f"max_size={max_size}: expected 1 or more")
+        return _hot.loop(self._batches(max_size, max_wait))
+
+    # ---- Serve ----
+
+    def serve(
+        self,
+        model: Model,
+        *,
+        max_batch: int | None = None,
+        max_wait: float = MAX_WAIT,
+        pad_to: int | None = None,
+        log: Path | DecisionLog | None = None,
+        record: Path | LogWriter | None = None,
+    ) -> None:
+        """Answers every request with model(request), until closed, `until_idle`, or Ctrl-C, which closes the host.
+
+        What the model raises is an error reply (ModelError on the other side). The logger "shmbridge" gets it with its traceback, once for
+        each kind.
+
+        Args:
+            model: Gets a `Request`, a mapping from names to arrays, strings and lists, which it may keep. Returns a value, or a dict of
+                several by name. With batches it gets a `Batch`, whose arrays have one more dim in front, and returns a row (or list
+                element) for each request.
+            max_batch: How many requests one call answers at most. None: `pad_to`, or 1.
+            max_wait: Seconds that a batch waits for more requests.
+            pad_to: The model always gets a `Batch` of so many rows, the last ones copies, so that a request's numbers do not depend on how
+                many others came with it.
+            log: A file to which every decision is appended, as a line of JSON: time, features, advice or error.
+            record: A new file for features and what the runners got as advice, in LLVM's training log format.
+
+        Raises:
+            InvalidError: `max_batch` is greater than `pad_to`.
+            OSError: A file cannot be written.
+        """
+        if pad_to is not None and not (max_batch or 1) <= pad_to:
+            raise InvalidError(
+                f"max_batch={max_batch}, pad_to={pad_to}: expected batches no larger than what they are padded to"
+            )
+        max_batch = max_batch or pad_to or 1
+        batches = max_batch > 1 or pad_to
+        service = Service(model, pad_to=pad_to, log=log, record=record)
+        with service, contextlib.suppress(KeyboardInterrupt):
+            for question in self.batches(max_batch, max_wait) if batches else self:
+                service.answer(question)
+
+
+DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(Host.__init__).parameters.items()
+}

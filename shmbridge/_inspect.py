@@ -1,0 +1,152 @@
+"""Bridges seen from outside, without a claim: what `ls` and `inspect` show."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from shmbridge._native import ffi, lib
+from shmbridge._segment import SEGMENT, SHM, open_segment, segment_name
+
+
+@dataclass(frozen=True)
+class ChannelInfo:
+    """One runner's lane, as `ls` shows it."""
+
+    index: int
+    state: str  # "free", "attached", "refused" (its runner broke the protocol)
+    pid: int  # what the runner said of itself
+    served: int  # replies so far
+    label: str  # what the runner said that it is about
+    waits: bool  # a question has no reply yet
+    since: float  # seconds ago that the runner last began to wait; 0: never
+
+
+@dataclass(frozen=True)
+class BridgeInfo:
+    """A bridge's segment, as `ls` shows it. Sizes in bytes."""
+
+    name: str
+    session: str
+    alive: bool  # has a live host
+    pid: int  # what the host said of itself
+    size: int
+    request_bytes: int
+    advice_bytes: int
+    looping: bool  # somebody receives
+    since: float  # seconds ago that the host last began to wait; 0: never
+    channels: tuple[ChannelInfo, ...]
+
+    @property
+    def served(self) -> int:
+        """Replies so far, over all channels."""
+        return sum(channel.served for channel in self.channels)
+
+
+def _inspect(fd: int, name: str) -> BridgeInfo | None:
+    info, channels = ffi.new("shmb_segment_info *"), ffi.new("shmb_channel_info[256]")
+    if not lib.shmb_inspect(fd, info, channels):
+        return None
+    lanes = tuple(
+        ChannelInfo(
+            i,
+            "refused" if c.alive and c.poisoned else "attached" if c.alive else "free",
+            c.pid if c.alive else 0,
+            c.served,
+            os.fsdecode(ffi.string(c.label)) if c.alive else "",
+            c.alive and c.waits,
+            _ago(c.since) if c.alive else 0,
+        )
+        for i, c in enumerate(channels[0 : info.channels])
+    )
+    session = ffi.string(info.session).decode()
+    return BridgeInfo(
+        name,
+        session,
+        info.alive,
+        info.pid,
+        info.size,
+        info.request_bytes,
+        info.advice_bytes,
+        info.looping,
+        _ago(info.since),
+        lanes,
+    )
+
+
+def _ago(ns: int) -> float:
+    """Seconds since a time that somebody wrote: any number."""
+    return max(0, time.monotonic_ns() - ns) / 1e9 if ns else 0
+
+
+@contextlib.contextmanager
+def _opened(name: str) -> Iterator[int | None]:
+    """The segment of a bridge, or None where there is none."""
+    fd = open_segment(SHM / segment_name(name)[1:])
+    try:
+        yield fd
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def bridge(name: str) -> BridgeInfo | None:
+    """The bridge of that name, living or dead."""
+    with _opened(name) as fd:
+        return None if fd is None else _inspect(fd, name)
+
+
+def bridges() -> list[BridgeInfo]:
+    """Every bridge of this user, living or dead, by name."""
+    found = []
+    for path in sorted(SHM.glob("shmb.*")):
+        match = SEGMENT.fullmatch(path.name)
+        with contextlib.suppress(OSError):
+            if match and not match["session"] and (info := bridge(match["name"])):
+                found.append(info)
+    return found
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One tensor of the last layout that a side introduced."""
+
+    name: str
+    dtype: str
+    kind: str  # "tensor", "string", "strings" or "ragged"
+    shape: tuple[int, ...]  # of the values; the values' own number comes first where there are rows
+    rows: int | None  # of a list
+
+
+def sent(name: str, channel: int, reply: bool) -> list[Sent] | None:
+    """What the requests (the replies) of a channel are made of; None: nothing was sent yet, or it cannot be read."""
+    with _opened(name) as fd:
+        count = ffi.new("int64_t *")
+        tensors = ffi.NULL if fd is None else lib.shmb_inspect_layout(fd, channel, reply, count)
+    if tensors == ffi.NULL:
+        return None
+    try:
+        return [_sent(tensor) for tensor in tensors[0 : count[0]]]
+    finally:
+        lib.shmb_inspect_free(tensors)
+
+
+def _sent(tensor: Any) -> Sent:
+    kind = ffi.string(ffi.cast("shmb_kind", tensor.kind)).removeprefix("SHMB_").lower()
+    is_list = tensor.kind in (lib.SHMB_STRINGS, lib.SHMB_RAGGED)
+    dims = tuple(tensor.dims[0 : tensor.rank + is_list])
+    dtype = ffi.string(lib.shmb_dtype_name(tensor.dtype)).decode()
+    name = ffi.string(tensor.name).decode(errors="replace")
+    return Sent(name, dtype, kind, dims[is_list:], dims[0] if is_list else None)
+
+
+def claim_of(name: str, channel: int) -> int:
+    """The number of the claim of a channel, which tells its runner from the one before; -1 where nobody has it."""
+    info, channels = ffi.new("shmb_segment_info *"), ffi.new("shmb_channel_info[256]")
+    with _opened(name) as fd:
+        found = fd is not None and lib.shmb_inspect(fd, info, channels) and channels[channel].alive
+    return int(channels[channel].generation) if found else -1

@@ -1,0 +1,276 @@
+"""LLVM's interactive channel: the decisions that it asks about, and the flags that make a compiler ask."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterable, Mapping
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Any
+
+from shmbridge._native import ffi, lib
+from shmbridge.errors import InvalidError
+
+
+def _texts(texts: Any) -> list[str]:
+    """A list of the C core's, which ends with NULL."""
+    return [ffi.string(text).decode() for text in takewhile(bool, map(texts.__getitem__, count()))]
+
+
+# What cdef/launcher knows too: cdef/src/pipe/compilers.h. Both flags of a decision; the channel's path follows the second.
+DECISIONS = {
+    ffi.string(made.name).decode(): (
+        ffi.string(made.advisor).decode(),
+        ffi.string(made.channel).decode(),
+    )
+    for made in takewhile(
+        lambda decision: decision.name, map(lib.shmb_llvm_decisions.__getitem__, count())
+    )
+}
+CACHES = set(_texts(lib.shmb_caches))
+CACHE_BYPASS = dict(word.split("=") for word in _texts(lib.shmb_cache_bypass))
+UNWARNED, WARNED = (
+    ffi.string(word).decode() for word in (lib.shmb_clang_unwarned, lib.shmb_clang_warned)
+)
+_NAME = re.compile(ffi.string(lib.shmb_compiler_name).decode())  # groups 2 and 5: kind and version
+INCLUDE_DEFAULT = "-inliner-interactive-include-default"
+OPT_PASSES = "-passes=scc-oz-module-inliner"  # opt runs no inliner unless told
+ONE_UNIT = "-Ccodegen-units=1"
+ONE_JOB = ("-plugin-opt=jobs=1", "-plugin-opt=lto-partitions=1")
+WASM_ONE_JOB = ("--thinlto-jobs=1", "--lto-partitions=1")
+# What may keep objects of a ThinLTO link, by the linker's word for it, and what turns it off: its keys know no flags of LLVM.
+LTO_CACHES = {
+    "--thinlto-cache-dir=": "--thinlto-cache-dir=",
+    "-plugin-opt=cache-dir=": "-plugin-opt=cache-dir=",
+}
+MAKES = {
+    "clang": ("inline", "evict", "priority"),
+    "opt": ("inline",),
+    "llc": ("evict", "priority"),
+    "rustc": ("inline", "evict", "priority"),
+    "ld.lld": ("inline", "evict", "priority"),
+}
+
+
+def is_compiler(name: str) -> bool:
+    """Is a program of this name a compiler whose flags are known?"""
+    return _NAME.fullmatch(name) is not None
+
+
+def kind_of(compiler: str) -> str:
+    """clang (also clang++), opt, llc, rustc or ld.lld, by a compiler's path: "/usr/bin/clang++-22". Errors: InvalidError."""
+    match = _NAME.fullmatch(os.path.basename(compiler))
+    if not match:
+        raise InvalidError(
+            f"{compiler!r} is no compiler whose flags are known, which are {', '.join(MAKES)}, clang++, and these with a version: "
+            f"name one of them, or say which it is like (--flags-for clang); for make and its like, let the compiler's "
+            f'variable hold the launcher: make CC="shmbridge run … -- clang-22"'
+        )
+    return match[2]
+
+
+def asked_of(kind: str, decisions: Iterable[str]) -> list[str]:
+    """Those decisions, each once. Errors: InvalidError (an unknown one, or one that this kind of compiler does not make)."""
+    wanted = list(dict.fromkeys(decisions))
+    for decision in wanted:
+        if decision not in DECISIONS:
+            raise InvalidError(
+                f"{decision!r} is no decision: expected some of {', '.join(DECISIONS)}"
+            )
+    if lacking := [decision for decision in wanted if decision not in MAKES[kind]]:
+        raise InvalidError(
+            f"{kind} does not decide on {', '.join(lacking)}, only on {', '.join(MAKES[kind])}"
+        )
+    return wanted
+
+
+def tells_default(compiler: str) -> bool:
+    """Can its inliner tell what it would do itself? Since LLVM 22; where the name has no version, the compiler is asked."""
+    match = _NAME.fullmatch(os.path.basename(compiler))
+    if match and match[5]:
+        return int(match[5]) >= 22
+    for option in ("-vV", "--version"):  # rustc's LLVM, all others'
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            said = subprocess.run(
+                [compiler, option], capture_output=True, text=True, errors="replace", timeout=10
+            ).stdout
+            if found := re.search(r"(?:clang version|LLVM version:?|LLD) (\d+)", said):
+                return int(found[1]) >= 22
+    return False
+
+
+def conversations(kind: str, words: Iterable[str]) -> int:
+    """How many channels one command may want at once: each thread has one for each decision."""
+    return 32 if kind == "rustc" or any(word.startswith("-flto") for word in words) else 8
+
+
+def flags(
+    kind: str, bases: Mapping[str, str], include_default: bool = False, pipes: bool = True
+) -> list[str]:
+    """What makes a compiler of this kind ask, each decision at its channel: {"inline": "/tmp/b"} is /tmp/b.in and /tmp/b.out.
+
+    include_default: the inliner's features hold `inlining_default`, what LLVM itself would do. pipes: these are named pipes, which
+    threads cannot share, so rustc gets one codegen unit, and a linker one job.
+    """
+    plain = _plain_flags(bases, include_default)
+    if kind == "clang":
+        return [word for flag in plain for word in ("-mllvm", flag)]
+    if kind == "rustc":
+        return ["-Cllvm-args=" + " ".join(plain), *([ONE_UNIT] if pipes else [])]
+    if kind == "ld.lld":
+        return [*(f"-plugin-opt={flag}" for flag in plain), *(ONE_JOB if pipes else ())]
+    return plain
+
+
+def _plain_flags(bases: Mapping[str, str], include_default: bool) -> list[str]:
+    plain = []
+    for decision, base in bases.items():
+        advisor, channel = DECISIONS[decision]
+        plain += [advisor, channel + base]
+    return [*plain, INCLUDE_DEFAULT] if include_default and "inline" in bases else plain
+
+
+def with_flags(
+    command: list[str],
+    kind: str,
+    bases: Mapping[str, str],
+    include_default: bool = False,
+    pipes: bool = True,
+) -> list[str]:
+    """The command, asking; arguments as `flags`. opt gets an inliner to run if it has no passes; clang and rustc hand the flags on to
+    the linker that optimises (-flto, -Clinker-plugin-lto), whose cache is turned off; clang does not warn of flags that its step
+    does not need. Errors: InvalidError (LLVM before 22 gets include_default wrong)."""
+    compiler, *words = command
+    match = _NAME.fullmatch(os.path.basename(compiler))
+    if include_default and match and match[5] and int(match[5]) < 22:
+        raise InvalidError(
+            f"{compiler}: LLVM before 22 writes inlining_default into another feature: leave --include-default out, or use LLVM 22"
+        )
+    added = flags(kind, bases, include_default, pipes)
+    linking = _linker_flags(kind, words, _plain_flags(bases, include_default), pipes)
+    if kind == "rustc":  # the last number of units counts
+        return [compiler, *words, *added, *linking]
+    if kind == "clang" and words[:1] == ["-cc1"]:
+        return [compiler, "-cc1", *added, *words[1:]]
+    if kind == "clang" and words[:1] == ["-cc1as"]:
+        return command
+    if kind == "clang":
+        end = (
+            words.index("--") if "--" in words else len(words)
+        )  # what the linker reads last counts
+        words[end:end] = _unwarned(linking)
+        added = _unwarned(added)
+    if kind == "ld.lld":
+        words += linking
+    if kind == "opt" and not any(re.match(r"--?(passes|p)\b", word) for word in words):
+        added.append(OPT_PASSES)
+    return [compiler, *added, *words]
+
+
+def _unwarned(words: list[str]) -> list[str]:
+    return [UNWARNED, *words, WARNED] if words else []
+
+
+# ---- Optimisation at link time ----
+
+
+def lto_of(kind: str, words: Iterable[str]) -> str:
+    """Does a link with these arguments optimise, and how? "full", "thin", or "" for no."""
+    found = ""
+    for word in _expanded(words):
+        if kind == "clang" and (match := re.fullmatch(r"-f(no-)?lto(?:=(.*))?", word)):
+            found = "" if match[1] else "thin" if match[2] == "thin" else "full"
+        elif kind == "rustc" and (
+            match := re.fullmatch(r"(?:-C|--codegen=)?linker-plugin-lto(?:=(.*))?", word)
+        ):
+            found = "" if match[1] in ("n", "no", "off", "false") else "thin"
+    return found
+
+
+def _expanded(words: Iterable[str]) -> list[str]:
+    """And what stands in response files, each "@FILE"."""
+    found = []
+    for word in words:
+        found.append(word)
+        if word.startswith("@"):
+            with contextlib.suppress(OSError, ValueError):
+                found += shlex.split(Path(word[1:]).read_text(errors="replace"))
+    return found
+
+
+def _linker_flags(kind: str, words: list[str], plain: list[str], pipes: bool) -> list[str]:
+    """What clang and rustc hand on to a linker that optimises. lld and the plug-in for GNU linkers read the same words, wasm-ld has
+    its own."""
+    expanded = _expanded(words)
+    uncached = [off for cache, off in LTO_CACHES.items() if any(cache in word for word in expanded)]
+    if kind == "ld.lld":
+        return uncached
+    if not lto_of(kind, words):
+        return []
+    if re.search(r"(^| )--?target[= ]wasm", " ".join(expanded)):
+        options, jobs = [word for flag in plain for word in ("-mllvm", flag)], WASM_ONE_JOB
+    else:
+        options, jobs = [f"-plugin-opt={flag}" for flag in plain], ONE_JOB
+    through = "-Clink-arg=" if kind == "rustc" else ""
+    return [
+        through + word
+        for option in [*options, *(jobs if pipes else ()), *uncached]
+        for word in ("-Xlinker", option)
+    ]
+
+
+def unasked(kind: str, words: Iterable[str], decisions: Iterable[str]) -> str:
+    """Which decision a compiler with these arguments takes without a question, though it is one of these: a sentence, or ""."""
+    words = _expanded(words)
+    makes_no_program = {"-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version"} & set(words)
+    if (
+        kind != "clang"
+        or "inline" not in decisions
+        or makes_no_program
+        or lto_of(kind, words) != "full"
+    ):
+        return ""
+    return "LLVM asks nobody about inlining at the link of -flto, only before it: -flto=thin asks at the link too"
+
+
+def check_default(decision: str, text: str) -> None:
+    """May `text` be advised where the model has nothing to say? Errors: InvalidError."""
+    if decision not in DECISIONS:
+        raise InvalidError(f"{decision!r} is no decision: expected some of {', '.join(DECISIONS)}")
+    expected = {
+        "inline": "0 or 1",
+        "evict": "a whole number from 0",
+        "priority": "a finite number",
+    }[decision]
+    try:
+        value = (
+            float(text)
+            if re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", text)
+            else math.nan
+        )
+    except OverflowError:
+        value = math.inf
+    fits = {
+        "inline": value in (0, 1),
+        "evict": value >= 0 and value.is_integer(),
+        "priority": True,
+    }[decision]
+    if not math.isfinite(value) or not fits:
+        raise InvalidError(f"{decision}={text}: expected {expected}")
+
+
+def rounded(advice: Any) -> Any:
+    """A model's advice, its numbers rounded to float32: a priority is one, and what is lost does not matter there, but would
+    make the advice inexact. One number comes back as Python's."""
+    import numpy as np  # takes longer than a small file to compile, and flags need none of it
+
+    if isinstance(advice, (float, np.floating)):
+        return float(np.float32(advice))
+    if isinstance(advice, np.ndarray) and advice.dtype.kind == "f":
+        return advice.astype(np.float32) if advice.size != 1 else float(np.float32(advice.item()))
+    return advice

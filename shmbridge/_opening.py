@@ -1,0 +1,84 @@
+"""How a runner connects, and how C's errors become exceptions."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import time
+from typing import Any, NoReturn
+
+import numpy as np
+
+from shmbridge import _plugins, _url
+from shmbridge._native import ffi, lib
+from shmbridge.errors import (
+    BusyError,
+    DeadlineError,
+    InvalidError,
+    NoHostError,
+    raise_status,
+)
+
+CONNECT_SLICE = 0.05  # seconds between looks at signals while connecting
+RETRY = {NoHostError.status, BusyError.status, DeadlineError.status}
+
+
+def number_text(value: float | None) -> Any:
+    """A number as C's options have it."""
+    if value is None:
+        return ffi.NULL
+    if isinstance(value, (float, np.floating)):
+        return _plugins.c_text(repr(float(value)))
+    try:
+        return _plugins.c_text(str(operator.index(value)))
+    except TypeError:
+        raise InvalidError(f"default_advice={value!r}: expected an int or a float") from None
+
+
+def open_runner(
+    url: str | None,
+    connect_timeout: float,
+    chosen_options: dict[str, Any],
+    default_advice: Any,
+    moment: bool,
+) -> Any:
+    """shmb_open in slices, so that Ctrl-C works while there is no host."""
+    start, chosen = time.monotonic(), os.environ.get("SHMBRIDGE_URL") if url is None else url
+    text = ffi.NULL if chosen is None else _url.resolve(chosen).encode()
+    out, timeout = ffi.new("shmb_runner **"), ffi.new("double *")
+    in_python = (chosen or "").partition("://")[
+        0
+    ] in _plugins.python_schemes  # which sees Ctrl-C itself
+    size = ffi.sizeof("shmb_options")
+    options = ffi.new(
+        "shmb_options *",
+        {
+            "size": size,
+            "connect_timeout": connect_timeout,
+            "default_advice": default_advice,
+            **chosen_options,
+        },
+    )
+    while True:
+        left = start + timeout[0] - time.monotonic() if timeout[0] else math.inf
+        status = lib.shmb_open_slice(
+            text, options, left if in_python else CONNECT_SLICE, timeout, out
+        )
+        if not status:
+            return out[0]
+        again = status in RETRY and time.monotonic() - start < (
+            timeout[0] if moment else connect_timeout
+        )
+        if not again and not lib.shmb_open_end(out[0], status):
+            return out[0]
+        why = ffi.string(lib.shmb_error_message(out[0])).decode(errors="replace")
+        lib.shmb_close(out[0])
+        if not again:
+            raise_error(status, why)
+
+
+def raise_error(status: int, text: Any) -> NoReturn:
+    """As raise_status, but what a plug-in raised that is no failure, such as Ctrl-C, as it is."""
+    _plugins.raise_carried()
+    raise_status(status, text)

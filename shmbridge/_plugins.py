@@ -1,0 +1,104 @@
+"""Plug-ins: what stands behind a URL's scheme, and SerDes, found by their names.
+
+shmbridge's own are modules `shmbridge.GROUP.NAME` that hold a `PLUGIN`; others' are entry points of the group
+`shmbridge.GROUP`, whose name is the scheme or the SerDes. GROUP is "hosts" (a subclass of `shmbridge.Host`), "runners" (a
+subclass of `shmbridge.runners.RunnerKind`) or "serdes" (a subclass of `shmbridge.serdes.SerDes`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import threading
+from typing import Any
+
+from shmbridge._native import ffi, lib
+from shmbridge.errors import ShmbridgeError, UnsupportedError, error_text, raise_status
+
+python_schemes: set[str] = set()  # of the runners that this package has registered in the C core
+_carried = threading.local()
+
+
+def _entry_points(group: str) -> Any:
+    from importlib.metadata import entry_points  # takes as long to import as all of shmbridge
+
+    return entry_points(group=f"shmbridge.{group}")
+
+
+def _own(group: str) -> list[str]:
+    package = importlib.import_module(f"shmbridge.{group}")
+    found = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    return [name for name in found if not name.startswith("_")]
+
+
+def names(group: str) -> list[str]:
+    """Every plug-in of a group, built in or installed, sorted."""
+    return sorted({*_own(group), *_entry_points(group).names})
+
+
+def find(group: str, name: str) -> Any:
+    """The plug-in of that name, imported now. UnsupportedError says why it does not load, or lists those there are."""
+    try:
+        if name in _own(group):
+            return importlib.import_module(f"shmbridge.{group}.{name}").PLUGIN
+        for entry in _entry_points(group).select(name=name):
+            return entry.load()
+    except ShmbridgeError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(
+            f"the {group} plug-in {name!r} does not load: {type(error).__name__}: {error}"
+        ) from error
+    known = [*names(group), *(["shm"] if group == "hosts" else [])]  # which needs no plug-in
+    raise UnsupportedError(
+        f"no {group} plug-in is called {name!r}: expected one of {', '.join(known) or '(none is installed)'}"
+    )
+
+
+def check_registered(status: int, what: str) -> None:
+    """Raises what the core's registry said of a plug-in."""
+    if status:
+        full, taken = "the core's registry is full", "its name is taken or empty"
+        why = full if status == lib.SHMB_NO_MEMORY else taken
+        raise_status(status, f"{what} cannot be registered: {why}")
+
+
+# ---- In callbacks from C ----
+
+
+def failed(sink: Any, error: BaseException, status: int) -> int:
+    """Ends a callback that raised: the sink gets its outcome. Returns the status."""
+    status, text = outcome(error, status)
+    return int(lib.shmb_sink_fail(sink, status, text))
+
+
+def outcome(error: BaseException, status: int) -> tuple[int, bytes]:
+    """What C is told of an exception: the status of a ShmbridgeError, else `status`, and its text. What no program catches
+    (Ctrl-C) is kept for raise_carried."""
+    text = str(error) if isinstance(error, ShmbridgeError) else error_text(error)
+    if isinstance(error, ShmbridgeError):
+        status = error.status or status
+    elif isinstance(error, MemoryError):
+        status = lib.SHMB_NO_MEMORY
+    elif not isinstance(error, Exception):
+        status = lib.SHMB_INTERRUPTED
+        carry(error)
+    return status, text.encode(errors="replace").replace(b"\0", b"\\0")
+
+
+def carry(error: BaseException) -> None:
+    """Keeps an exception that C cannot pass on, for this thread's next raise_carried."""
+    _carried.error = error.with_traceback(None)  # its frames would keep arrays alive
+
+
+def raise_carried() -> None:
+    """Raises what a callback of this thread could not pass on through C."""
+    error = getattr(_carried, "error", None)
+    if error is not None:
+        _carried.error = None
+        raise error
+
+
+def c_text(text: str) -> Any:
+    """A C string that the caller keeps."""
+    return ffi.new("char[]", text.encode())

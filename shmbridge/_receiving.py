@@ -1,0 +1,286 @@
+"""How a host receives: one request after another, or several of a kind at once."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, TypeVar
+
+from shmbridge import _hot
+from shmbridge._batch import Batch
+from shmbridge._dtype import TensorSpec, code_of
+from shmbridge._native import ffi, lib
+from shmbridge._request import Receiver, Request
+from shmbridge._service import logger
+from shmbridge.errors import ForkedError, ShmbridgeError, raise_status
+
+SLICE_NS = 100_000_000  # a wait asks after signals at least this often
+CACHED = 1024  # requests of known layout, dims and slot
+
+Question = TypeVar("Question", Request, Batch)
+
+
+class Receiving(Receiver):
+    """What a host is below: its loops, and the requests that it has met."""
+
+    _request_type: type[Request] = Request
+    _interrupted = False  # Ctrl-C has ended a loop
+    _refused_told = False
+    _url: str
+    _features: dict[str, TensorSpec] | None
+    _until_idle: float | None
+    _idle_since: float
+    _source: Any  # what _receive is called with, and a timeout in ns
+    _receive: Callable[[Any, int], int]
+
+    def __init__(self) -> None:
+        self._requests: dict[int, Request] = {}
+        self._kept = {}
+        self._left_over: list[Request] = []  # did not fit the last batch
+        self._idle_since = time.monotonic()
+
+    @property
+    def runners(self) -> int:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _looping(self) -> Iterator[None]:
+        """A loop, which Ctrl-C ends for good. Behind its end runners that wait in vain say that no loop is running."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._interrupted = True
+            self.close()
+            raise
+        finally:
+            lib.shmb_host_rest(self._h)
+
+    def _tell_refused(self, error: ShmbridgeError) -> None:
+        """Tells once that advice was not what a runner asked for."""
+        if not self._refused_told:
+            self._refused_told = True
+            logger.error("error, told to the runner: %s", error)
+
+    def _break_off(self, question: Request | Batch, error: BaseException) -> None:
+        """The loop is left: by an exception of its body, which is the question's, or in order (GeneratorExit)."""
+        if isinstance(error, Exception):
+            with contextlib.suppress(ShmbridgeError):  # the host is closed, or the runner has gone
+                question._answer_error(error)
+
+    def _hand(self, question: Question) -> Iterator[Question]:
+        try:
+            yield question
+        except BaseException as error:
+            self._break_off(question, error)
+            raise
+
+    def _loop(self) -> Generator[Request, None, None]:
+        receive, source, requests, kept = self._receive, self._source, self._requests, self._kept
+        renewed, asked = _hot.renewed, False
+        with self._looping():
+            while (left := self._next_left_over()) is not None:
+                yield from self._hand(left)
+            while not self._closed:
+                if kept:
+                    self._release_dead()
+                key = receive(source, SLICE_NS)
+                if key < 0:
+                    if asked:
+                        self._idle_since = time.monotonic()
+                        asked = False
+                    if self._ends(key):
+                        return
+                    continue
+                asked = True
+                request = renewed(requests, key, 2)  # the cache and the caller's loop variable
+                if request is None:
+                    request = self._cache(key)
+                if request is None:
+                    continue
+                try:
+                    yield request
+                except BaseException as error:
+                    requests.pop(key, None)  # the request is whose who still holds it
+                    self._break_off(request, error)
+                    raise
+                if request._open:
+                    request = None
+                    if (left := renewed(requests, key, 2)) is not None:
+                        left._drop()
+                        left = None
+                    else:
+                        requests.pop(
+                            key, None
+                        )  # someone else's now, until it is answered or collected
+                request = None
+
+    def _batches(self, max_size: int, max_wait: float) -> Generator[Batch, None, None]:
+        with self._looping():
+            while not self._closed:
+                first = self._next_left_over()
+                if first is None:
+                    first = self._first()
+                if first is None:
+                    return
+                requests = self._collect(first, max_size, max_wait)
+                del first
+                if not requests:
+                    continue
+                batch = Batch(requests)
+                del requests
+                try:
+                    yield batch
+                except BaseException as error:
+                    self._break_off(batch, error)
+                    raise
+                batch._end()
+
+    def _first(self) -> Request | None:
+        while True:
+            self._release_dead()
+            key = self._receive(self._source, SLICE_NS)
+            if key >= 0:
+                self._idle_since = time.monotonic()
+                request = self._take(key)
+                if request is not None:
+                    return request
+            elif self._ends(key):
+                return None
+
+    def _take(self, key: int) -> Request | None:
+        """The cached request of a key where only the cache holds it, else a new one in its place."""
+        request = _hot.renewed(self._requests, key, 1)
+        return self._cache(key) if request is None else request
+
+    def _cache(self, key: int) -> Request | None:
+        """A new request, kept for later ones of the same key. When there are too many, the older half makes room."""
+        request = self._meet(key)
+        if request is not None:
+            if len(self._requests) >= CACHED:
+                for old in list(self._requests)[: CACHED // 2]:
+                    if not self._requests[old]._open:
+                        del self._requests[old]
+            self._requests[key] = request
+        return request
+
+    def _next_left_over(self) -> Request | None:
+        while self._left_over:
+            request = self._left_over.pop(0)
+            if request._readable():
+                return request
+        return None
+
+    def _collect(self, first: Request, max_size: int, max_wait: float) -> list[Request]:
+        alike, layout = [first], first._layout
+        others: list[Request] = []
+        for request in self._left_over:
+            (alike if len(alike) < max_size and request._layout == layout else others).append(
+                request
+            )
+        if len(alike) > 1:
+            alike.sort(key=Request._place_in_segment)  # rows then lie evenly more often
+        until = time.monotonic() + max_wait
+        while (key := self._more(alike, max_size)) is not None:
+            left = until - time.monotonic()
+            if key < 0 and left > 0:
+                key = self._receive(self._source, int(min(SLICE_NS, left * 1e9)))
+            came = self._take(key) if key >= 0 else None
+            if came is not None:
+                (alike if came._layout == layout else others).append(came)
+                alike.sort(key=Request._place_in_segment)
+            elif key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED) or (left <= 0 and key < 0):
+                break
+        self._left_over = others
+        if first._lists:  # those of a runner that has left or died meanwhile went with it
+            alike = [request for request in alike if request._readable()]
+        return alike
+
+    def _more(self, alike: list[Request], most: int) -> int | None:
+        """Adds requests that are there and like the first. None: there are enough, or no more runners; else the key of one that is
+        not, or less than 0: none is there."""
+        key = -1 if len(alike) < most else None
+        if self._source is self._address:
+            key = _hot.collect(self._address, self._requests, alike, most)
+        if key is not None and key < 0 and lib.shmb_host_waiting(self._h) >= self.runners:
+            return None  # those that are spare are not waited for
+        return key
+
+    def _meet(self, key: int) -> Request | None:
+        """A new Request for a key; None when it is not what this host expects, which its runner is then told."""
+        message = lib.shmb_host_message(self._h, key)
+        if message == ffi.NULL:
+            return None
+        known = self._requests.get(key)
+        try:
+            request = self._request_type(self, key, message)
+        except Exception as error:  # nothing that a runner sends may end the loop
+            text = str(error).encode(errors="replace")
+            lib.shmb_host_reply_error(self._h, key, False, lib.SHMB_UNSUPPORTED, text, len(text))
+            return None
+        if known is not None:
+            known._open = False
+        mismatch = self._mismatch(request)
+        if mismatch:
+            request._fail(lib.SHMB_MISMATCH, mismatch)
+            return None
+        return request
+
+    def _mismatch(self, request: Request) -> str:
+        specs, found = self._features, request._places
+        if specs is None:
+            return ""
+        fits = found.keys() == specs.keys() and all(
+            place.kind == lib.SHMB_TENSOR
+            and place.code == code_of(specs[name].dtype, name)
+            and specs[name].matches(specs[name].dtype, place.shape)
+            for name, place in found.items()
+        )
+        return (
+            ""
+            if fits
+            else f"the host expects {', '.join(map(str, specs.values()))}; the runner sent {request.signature}"
+        )
+
+    def _ends(self, key: int) -> bool:
+        """Nothing was received: is that the end of the loop? Raises where it is an error."""
+        if key == -lib.SHMB_CLOSED or self._closed:
+            return True
+        if key == -lib.SHMB_FORKED:
+            raise ForkedError(
+                f"the host at {self._url} was inherited through fork: make another in the child"
+            )
+        if key not in (-lib.SHMB_TIMEOUT, -lib.SHMB_INTERRUPTED):
+            raise_status(-key, "")
+        if self.runners:
+            self._idle_since = time.monotonic()
+        return (
+            self._until_idle is not None and time.monotonic() - self._idle_since >= self._until_idle
+        )
+
+    def _release_dead(self) -> None:
+        """Gives back the slots whose last view has died."""
+        if not self._kept:
+            return
+        for key in tuple(self._kept):
+            if not self._kept[key]._held():
+                del self._kept[key]
+                _hot.release(self._address, key)
+
+    def answer_by(self, runner: Any, answered: Callable[[int], object]) -> None:
+        """From now on the loop gets only what C's runner refuses, which answers the rest without Python, and says how many."""
+        receive, count = self._receive, ffi.new("int64_t *")
+        if receive is not _hot.receive:  # what comes otherwise is Python's
+            return
+
+        def serve(_source: Any, timeout_ns: int) -> int:
+            key = int(lib.shmb_serve(self._h, runner, timeout_ns, count))
+            if count[0]:
+                self._idle_since = time.monotonic()
+                answered(count[0])
+            return key
+
+        self._receive = serve

@@ -1,0 +1,218 @@
+"""A host whose model is another host: what stands between compilers and a model, and passes on what they say."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from queue import SimpleQueue
+from typing import Any
+
+from shmbridge import _inspect
+from shmbridge._host import Host
+from shmbridge._passing import channel_of, pass_on
+from shmbridge._request import Request
+from shmbridge._runner import Exact
+from shmbridge.errors import (
+    ClosedError,
+    CorruptError,
+    ForkedError,
+    HostGoneError,
+    InterruptedCallError,
+    ShmbridgeError,
+    raise_status,
+    undone_by,
+)
+from shmbridge.training_log import LogWriter
+
+SLICE = 0.25  # seconds between looks for runners that have left
+RETRY = 1.0  # seconds without another try after the target could not be reached
+START = 10.0  # seconds to wait for the target at the start, unless its URL says otherwise
+CONNECT = 0.25  # seconds that one question may wait for a target that has gone
+LEAVE = (
+    2.0  # seconds that questions under way have to end, where their runner cannot be interrupted
+)
+FOR_GOOD = (HostGoneError, ClosedError, CorruptError, ForkedError)
+
+
+class Relay:
+    """A host at `listen` (any host's URL) whose model is the host at `target` (any runner's URL): questions and advice go on
+    as they are, errors with their status, and what was advised into `log`, if there is one.
+
+    Each runner has a thread and a runner of the target of its own, so that none waits for another. A question that its
+    runner has given up (its deadline, its death) is given up at the target when that channel asks again. When the target
+    dies, the questions under way fail, and later ones find the next host of that name. options: as Host's.
+
+    Errors: those of `connect` and `Host`: the target must be there within 10 s, or what its URL's connect_timeout says.
+    """
+
+    def __init__(
+        self, target: str, listen: str, *, log: LogWriter | None = None, **options: Any
+    ) -> None:
+        self.target, self.log = target, log
+        first = Exact(target, connect_timeout=START)
+        room = {**_room(target), **options}
+        if listen.partition("://")[0] in ("pipe", "llvm") or "role=client" in listen:
+            room.pop("channels", None)  # there are as many as it names
+        with undone_by(first.close):
+            self.host = Host(
+                listen, wait="block", **room
+            )  # who spins keeps the GIL from the others
+        self._channels = {0: _Channel(self, first)}
+
+    def serve(self) -> None:
+        """Until the host is closed; KeyboardInterrupt goes through."""
+        try:
+            while True:
+                request = self.host.receive(SLICE)
+                if request is None:
+                    self._rest()
+                    continue
+                channel = channel_of(request)
+                if channel not in self._channels:
+                    self._channels[channel] = _Channel(self)
+                self._channels[channel].ask(request)
+                del request  # or it would be held until the next
+        except ClosedError:
+            pass
+
+    @property
+    def asked(self) -> int:
+        """How many questions came."""
+        return sum(channel.asked for channel in self._channels.values())
+
+    @property
+    def errors(self) -> int:
+        """How many were passed on."""
+        return sum(channel.errors for channel in self._channels.values())
+
+    def _rest(self) -> None:
+        """Where no runner is left, no runner of the target is needed."""
+        if not self.host.runners:
+            for channel in self._channels.values():
+                channel.ask(None)
+
+    def close(self) -> None:
+        """Gives up what is under way, and ends the host."""
+        for channel in self._channels.values():
+            channel.end()
+        until = time.monotonic() + LEAVE
+        for channel in self._channels.values():
+            channel.join(max(0, until - time.monotonic()))
+        self.host.close()
+
+    def __enter__(self) -> Relay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Channel(threading.Thread):
+    """What one channel's runner asks."""
+
+    def __init__(self, relay: Relay, runner: Exact | None = None) -> None:
+        super().__init__(daemon=True)
+        self._relay = relay
+        self._runner = runner
+        self._lock = threading.Lock()  # held to close the runner, or to interrupt it
+        self._asking = self._ending = False
+        self.asked = self.errors = 0
+        self._questions: SimpleQueue[Request | None] = SimpleQueue()
+        self._not_before = 0.0  # time.monotonic() of the next try to reach the target
+        self._why = (0, "")  # and why the last one failed: status and text
+        self.start()
+
+    def ask(self, request: Request | None) -> None:
+        """The next question, which says that the one before is of no interest any more; None: there is none for a while."""
+        self._questions.put(request)
+        self._interrupt()
+
+    def end(self) -> None:
+        """Answers what is under way with ClosedError."""
+        self._ending = True
+        self.ask(None)
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            if self._asking and self._runner:
+                self._runner.interrupt()
+
+    def run(self) -> None:
+        while not self._ending:
+            request = self._questions.get()
+            if request is None:
+                self._drop()
+            else:
+                self._answer(request)
+            del request
+        self._drop()
+
+    def _answer(self, request: Request) -> None:
+        self.asked += 1
+        try:
+            want = request.wanted
+            features = (
+                dict(request) if self._relay.log else request
+            )  # for the log, beyond the reply
+            advice = self._evaluate(features, want)
+            if request.reply(**advice) and self._relay.log:
+                self._relay.log.record(features, advice, want=want)
+        except (
+            Exception
+        ) as caught:  # also of a reply that does not fit: the runner has been told that
+            error = ClosedError("the relay was closed") if self._ending else caught
+            self.errors += 1
+            pass_on(request, error)
+
+    def _evaluate(self, features: Mapping[str, Any], want: Any) -> dict[str, Any]:
+        while True:
+            runner = self._connected()
+            try:
+                self._asking = True
+                if self._ending:  # said before it interrupts, so one of the two is seen
+                    raise ClosedError
+                runner.evaluate(features, dtype=want)
+                return runner.advice
+            except InterruptedCallError:
+                if self._ending or not self._questions.empty():
+                    raise
+            except FOR_GOOD:  # another host may be there by the next question
+                self._drop()
+                raise
+            finally:
+                self._asking = False
+
+    def _connected(self) -> Exact:
+        if self._runner is None:
+            if (
+                time.monotonic() < self._not_before
+            ):  # no compiler should wait at each of its questions
+                raise_status(*self._why)
+            try:
+                self._runner = Exact(self._relay.target, connect_timeout=CONNECT)
+            except ShmbridgeError as error:
+                self._not_before, self._why = time.monotonic() + RETRY, (error.status, str(error))
+                raise
+        return self._runner
+
+    def _drop(self) -> None:
+        with self._lock:
+            if self._runner:
+                self._runner.close()
+            self._runner = None
+
+
+def _room(target: str) -> dict[str, int]:
+    """What the target has, where that can be known; a pair of pipes serves one compiler at a time."""
+    scheme, _, rest = target.rpartition("://")
+    if scheme == "pipe":
+        return {"channels": 1}
+    for bridge in _inspect.bridges() if scheme in ("", "shm") else []:
+        if bridge.name == rest.partition("?")[0]:
+            return {
+                "channels": len(bridge.channels),
+                "request_bytes": bridge.request_bytes,
+                "advice_bytes": bridge.advice_bytes,
+            }
+    return {}

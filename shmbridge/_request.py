@@ -1,0 +1,370 @@
+"""One question of one runner: features as arrays where they lie in shared memory, and the reply."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from shmbridge import _dtype, _hot, _tensor
+from shmbridge._dtype import TensorSpec
+from shmbridge._native import ffi, lib
+from shmbridge._place import Place, places_of
+from shmbridge._tensor import Array
+from shmbridge.errors import (
+    InexactError,
+    InvalidError,
+    MismatchError,
+    RunnerGoneError,
+    ShmbridgeError,
+    TooLargeError,
+    error_text,
+    raise_status,
+)
+
+_MISSING: Any = ...  # as _hot.reply has it
+# Reference counts tell nothing certain on a free-threaded Python: there everything is a copy.
+_free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+class Receiver(Protocol):
+    """What a request needs of the host that has received it."""
+
+    _h: Any  # shmb_host *
+    _address: int  # the same, for _hot
+    _memory: Any  # the segment
+    _base: int  # its address
+    _plan: Any  # its shmb_plan
+    _advice: dict[str, TensorSpec] | None  # what every reply must hold
+    _building: Any  # a lock, held while a reply of several fields is made
+    _kept: dict[int, Request]  # answered, with views that live on
+    _closed: bool
+
+    def _tell_refused(
+        self, error: ShmbridgeError
+    ) -> None: ...  # the runner asked for what its advice is not
+
+
+class Request(_hot.Question, Mapping[str, Any]):
+    """The features that a runner sent, by name, until `reply` or `fail` answers them.
+
+    `request["x"]` is a numpy array in shared memory: no copy is made, and it stays valid and unchanged for as long as it is kept, also after
+    the reply. It is a copy where that cannot be: the runner's buffers are bound to the slot, or kept arrays hold every other slot.
+    Strings come as str, lists of strings as list, ragged lists as `Ragged`.
+
+    A request that is never answered is answered with an error: by the loop over the host when it asks for the next one and nobody else holds
+    this one, else when it is collected. Any thread may reply.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_h",
+        "_host",
+        "_lists",
+        "_places",
+        "_refused",
+        "_runner",
+        "_signature",
+    )
+
+    def __init__(self, host: Receiver, key: int, message: Any) -> None:
+        self._host = host
+        self._h, self._address = host._h, host._address
+        self._key = key
+        self._direct = host._advice is None
+        self._copy = bool(key & lib.SHMB_KEY_COPY) or _free_threaded
+        body = int(ffi.cast("uintptr_t", message.body))
+        self._flat = np.frombuffer(
+            host._memory, np.uint8, host._plan.request_bytes, body - host._base
+        )
+        self._places = places_of(message, body)
+        places = self._places.values()
+        self._lists = any(place.rows is not None for place in places)
+        self._texts = any(place.kind == lib.SHMB_STRING for place in places)
+        self._placed = message.placed
+        # Arrays over the slot, made once and used again by later requests like this one: a tensor's by its name, the
+        # values of strings and lists by their place.
+        self._roots: dict[Any, Array] = {}
+        self._signature: str | None = None
+        # What must be equal for two requests to be in one batch. Unlike the signature it never reads alike by a name's choice.
+        self._layout = sys.intern(repr([place.form() for place in places]))
+        self._runner: tuple[int, str] | None = None
+        self._ready: dict[Any, Array] = (
+            {} if self._copy else self._roots
+        )  # what can be returned as it is
+        self._refused: ShmbridgeError | None = (
+            None  # why the last reply that was False was, if the runner has not gone
+        )
+        self._open = True  # last: what cannot be made is not answered by its end
+
+    # ---- Read ----
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __repr__(self) -> str:
+        return f"<Request {self.signature}{'' if self._open else ', answered'}>"
+
+    @property
+    def signature(self) -> str:
+        """Names, dtypes and shapes of the features."""
+        if self._signature is None:
+            self._signature = ", ".join(place.spec() for place in self._places.values())
+        return self._signature
+
+    def _readable(self) -> bool:
+        """Can all of it be read? Lists go with their runner."""
+        return not self._lists or bool(lib.shmb_host_message(self._h, self._key) != ffi.NULL)
+
+    @property
+    def wanted(self) -> np.dtype[Any] | None:
+        """The dtype that the runner asked for its one advice to be in; None: any, one that numpy lacks here (bfloat16 without
+        ml_dtypes; advice is converted to it all the same), or the runner has gone."""
+        message = lib.shmb_host_message(self._h, self._key)
+        return _dtype.dtype_if_known(message.want) if message != ffi.NULL else None
+
+    @property
+    def label(self) -> str:
+        """What the runner said that it is about, e.g. the source file that it compiles (`connect(label=)`, a URL's `label`); "" where
+        it said nothing, and where the question did not come over shm://. Not to be trusted."""
+        return self._said()[1]
+
+    @property
+    def pid(self) -> int:
+        """The process id that the runner gave, in its own container. Not to be trusted. 0: the runner has gone."""
+        return self._said()[0]
+
+    def _said(self) -> tuple[int, str]:
+        if self._runner is None:  # the same for every request of this key
+            pid, label = ffi.new("uint32_t *"), ffi.new("char[256]")
+            if not lib.shmb_host_runner(self._h, self._key, pid, label):
+                return 0, ""
+            self._runner = pid[0], _tensor.text_of(np.frombuffer(ffi.string(label), np.uint8))
+        return self._runner
+
+    def view(self, name: str) -> Array:
+        """The tensor in shared memory even where `request[name]` would be a copy. It is valid until the reply only.
+
+        Args:
+            name: The feature's.
+        """
+        self._check_open()
+        place = self._place(name)
+        if place.kind == lib.SHMB_STRING:  # of another length in each message
+            self._place_anew()
+            place = self._place(name)
+        return self._root(name if place.kind == lib.SHMB_TENSOR else place, place)
+
+    def _place_anew(self) -> None:
+        """A string of another length came: what follows it may lie elsewhere."""
+        message = lib.shmb_host_message(self._h, self._key)
+        if message == ffi.NULL:
+            raise RunnerGoneError("the runner died or left: this request's strings are gone")
+        self._places = places_of(message, int(ffi.cast("uintptr_t", message.body)))
+        self._placed = message.placed
+        self._roots.clear()
+
+    def _place(self, name: str) -> Place:
+        try:
+            return self._places[name]
+        except KeyError:
+            raise KeyError(f"no feature {name!r}; there are: {self.signature or 'none'}") from None
+
+    def _root(self, key: Any, place: Place) -> Array:
+        array = self._roots.get(key)
+        if array is None:
+            array = self._roots[key] = place.array(self._flat)
+        return array
+
+    def _make(self, name: str) -> Any:
+        place = self._place(name)
+        self._check_open()
+        if place.kind == lib.SHMB_TENSOR:
+            array = self._root(name, place)
+            if self._copy:
+                self._ready[name] = array = array.copy()
+            self._check_open()
+            return array
+        if place.kind == lib.SHMB_STRING:
+            return self._text(place)
+        values = self._root(place, place)
+        assert place.rows is not None
+        offsets = np.empty(place.rows + 1, np.int64)
+        if not lib.shmb_host_offsets(
+            self._h, self._key, place.index, ffi.cast("int64_t *", offsets.ctypes.data)
+        ):
+            raise RunnerGoneError("the runner died or left: this request's lists are gone")
+        if place.kind == lib.SHMB_STRINGS:
+            return _tensor.texts_of(values, offsets)
+        return _tensor.Ragged(values.copy() if self._copy else values, offsets)
+
+    def _text(self, place: Place) -> str:
+        text = _hot.text(self, place.index)
+        if text is None:  # the host is closed, or the parent's
+            self._place_anew()
+            place = self._place(place.name)
+            text = _tensor.text_of(self._root(place, place))
+        self._check_open()
+        return text
+
+    # ---- Reply ----
+
+    def reply(self, advice: Any = _MISSING, **named: Any) -> bool:
+        """Answers the request.
+
+        Values are numpy arrays and scalars, Python numbers, str, lists, `Ragged`, and anything with DLPack. One value is converted to the
+        dtype that the runner asked for if that is exact. If it is not, the runner gets InexactError (MismatchError for a text), and the
+        logger "shmbridge" is told once: what a runner asks for never ends the host's loop.
+
+        Args:
+            advice: One value, named "advice".
+            named: Or several by name.
+
+        Returns:
+            False when the runner did not get it, because it has gone meanwhile or asked for another dtype.
+
+        Raises:
+            InvalidError: No advice, a value that is no tensor, or answered already. The request stays open for another try.
+            MismatchError: Not what the host's `advice` says. The runner has this error too.
+            TooLargeError: It does not fit a slot. The runner has this error too.
+            ClosedError, ForkedError: The host is closed, or the parent's.
+        """
+        done = _hot.reply(self, advice, named)
+        if done is True:
+            return True
+        if done is not None:
+            return self._sent(done >> 1, bool(done & 1))
+        self._check_open()
+        if advice is not _MISSING:
+            named = {"advice": advice, **named}
+        if not named:
+            raise InvalidError("expected advice, as reply(value) or reply(name=value), found none")
+        return self._reply_fields([_tensor.as_field(name, value) for name, value in named.items()])
+
+    def fail(self, error: BaseException | str) -> bool:
+        """Answers with an error, which the runner gets as ModelError (SHMB_MODEL).
+
+        Args:
+            error: Its text, or an exception, whose type and text it will have. A MismatchError or InexactError stays one.
+
+        Returns:
+            False when the runner has gone meanwhile.
+        """
+        self._check_open()
+        status = (
+            error.status if isinstance(error, (MismatchError, InexactError)) else lib.SHMB_MODEL
+        )
+        if status != lib.SHMB_MODEL or isinstance(error, str):
+            return self._fail(status, str(error))
+        return self._fail(status, error_text(error))
+
+    def _answer_error(self, error: BaseException | str) -> None:
+        if self._open:
+            self.fail(error)
+
+    def _fail(self, status: int, text: str) -> bool:
+        data = text.encode(errors="replace")
+        keep = self._finish()
+        return self._sent(
+            lib.shmb_host_reply_error(self._h, self._key, keep, status, data, len(data)), keep
+        )
+
+    def _finish(self) -> bool:
+        """Marks the request answered; do views of its slot live on?"""
+        self._open = False  # first: from here on no thread takes a new view
+        return self._held()
+
+    def _sent(self, status: int, keep: bool) -> bool:
+        if keep:
+            self._host._kept[self._key] = self  # until its views are dead: then the slot goes back
+        if status == lib.SHMB_RUNNER_GONE:
+            self._refused = None
+            return False
+        if status:
+            try:
+                raise_status(status, lib.shmb_host_error(self._h, self._key))
+            except InexactError as error:
+                return self._not_as_asked(error)
+        return True
+
+    def _not_as_asked(self, error: ShmbridgeError) -> bool:
+        """The runner has been told: what it asks for is no error of the loop that answers it."""
+        self._refused = error
+        self._host._tell_refused(error)
+        return False
+
+    def _reply_fields(self, fields: list[_tensor.Field]) -> bool:
+        host, h, key = self._host, self._h, self._key
+        try:
+            fields = self._fit(fields)
+        except (MismatchError, TooLargeError) as error:
+            self._fail(error.status, str(error))
+            raise
+        message = lib.shmb_host_message(h, key)
+        want = message.want if message != ffi.NULL else lib.SHMB_ANY
+        if want and len(fields) == 1:
+            try:
+                fields = [_tensor.as_asked(fields[0], want, "the runner")]
+            except (MismatchError, InexactError) as error:
+                return self._fail(error.status, str(error)) and self._not_as_asked(error)
+        with host._building:
+            self._check_open()
+            status = lib.shmb_host_reply_begin(h, key)
+            if not status:
+                try:
+                    for field in fields:
+                        _tensor.write_field(lambda *a: lib.shmb_host_reply_add(h, key, *a), field)
+                except BaseException as error:
+                    self._fail(lib.SHMB_MODEL, error_text(error))
+                    raise
+            keep = self._finish()
+            if status and not keep:
+                lib.shmb_host_release(h, key)
+            return self._sent(status or lib.shmb_host_reply_send(h, key, keep), keep)
+
+    def _fit(self, fields: list[_tensor.Field]) -> list[_tensor.Field]:
+        """Checks the fields against the host's advice specs, and converts them to those dtypes where that is exact."""
+        specs = self._host._advice
+        if specs is None:
+            return fields
+        found = {field.name: field for field in fields}
+        fitted = []
+        for spec in specs.values():
+            field = found.pop(spec.name, None)
+            exact = _tensor.exactly(field, _dtype.code_of(spec.dtype, spec.name)) if field else None
+            if exact is None or not spec.matches(exact.values.dtype, exact.values.shape):
+                break
+            fitted.append(exact)
+        if found or len(fitted) < len(specs):
+            raise MismatchError(
+                f"expected advice {', '.join(map(str, specs.values()))}; found {_tensor.describe({f.name: f.values for f in fields})}"
+            )
+        return fitted
+
+    # ---- Lifetime ----
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise InvalidError(
+                "this request has been answered: read and reply before that (arrays that were taken before stay valid)"
+            )
+
+    def _place_in_segment(self) -> int:
+        """Channel and slot, in the order of addresses."""
+        return int(self._key & lib.SHMB_KEY_PLACE)
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            self._drop()
+
+    def _drop(self) -> None:
+        if not self._host._closed:
+            self._fail(lib.SHMB_DROPPED, "the host let this request go without a reply")

@@ -1,0 +1,371 @@
+"""Names and lifetimes: makes a bridge's files below /dev/shm, finds and removes what the dead left.
+
+The order keeps an invariant that `gc` relies on: a semaphore exists only while a file that names its session does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import posix_ipc
+
+from shmbridge._native import ffi, lib
+from shmbridge.errors import (
+    BY_STATUS,
+    InUseError,
+    InvalidError,
+    NotPermittedError,
+    SystemCallError,
+    raise_status,
+)
+
+SHM = Path("/dev/shm")
+SEGMENT = re.compile(r"shmb\.(?P<name>[A-Za-z0-9_.-]+)(~(?P<session>[0-9a-f]{32}))?")
+HOST_BYTE, SWEEPER_BYTE = 0, 258  # of a segment: locked by its host; by who removes a dead one's
+SESSION_PLACE = 16, 24  # of the superblock: bytes, offset
+SWEEP_SECONDS = 1.0  # that a new host waits for a sweep of its name
+SEMAPHORE = re.compile(r"sem\.shmb-(?P<session>[0-9a-f]{32})-(h|\d+)")
+
+
+def _text(write: Any, *args: Any) -> str:
+    out = ffi.new("char[160]")
+    write(*args, out)
+    return str(ffi.string(out).decode())
+
+
+def segment_name(name: str, session: str | None = None) -> str:
+    """The POSIX name of a bridge's segment; with a session, while it is being made."""
+    return _text(
+        lib.shmb_segment_name, name.encode(), ffi.NULL if session is None else session.encode()
+    )
+
+
+def semaphore_name(session: str, channel: int) -> str:
+    """The POSIX name of a channel's semaphore; channel -1: the host's."""
+    return _text(lib.shmb_semaphore_name, session.encode(), channel)
+
+
+def bridge_name(url: str) -> str:
+    """NAME of "shm://NAME" or a bare NAME; InvalidError for anything else."""
+    name = url.removeprefix("shm://")
+    if "\0" in name or not lib.shmb_name_valid(name.encode(errors="replace")):
+        raise InvalidError(
+            f"{url!r} is no name of a bridge: expected shm://NAME or NAME of 1 to 100 letters, digits, '_', '.' or '-', not beginning with '.'"
+        )
+    return name
+
+
+def open_segment(path: Path) -> int | None:
+    """A segment's file; None: there is none."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+
+
+def _unlink(path: Path) -> bool:
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _unlink_bells(session: str) -> list[str]:
+    return [path.name for path in SHM.glob(f"sem.shmb-{session}-*") if _unlink(path)]
+
+
+def _is_file(path: Path, inode: int) -> bool:
+    try:
+        return path.lstat().st_ino == inode
+    except FileNotFoundError:
+        return False
+
+
+def unlink_bridge(name: str, session: str, inode: int) -> None:
+    """Removes the caller's own bridge; the segment last, so that what a kill leaves here can still be found."""
+    _unlink_bells(session)
+    for path in (SHM / segment_name(name, session)[1:], SHM / segment_name(name)[1:]):
+        if _is_file(path, inode):  # a name may be anyone's by now
+            _unlink(path)
+
+
+def _named_by_the_living(but: int = 0) -> set[str] | None:
+    """Sessions that segments of live hosts name, made or being made; `but`: a segment's inode, left out. None: one of them
+    has bytes that cannot be right, so that any semaphore may be its own."""
+    for _ in range(20):
+        sessions = _look_for_the_living(but)
+        if sessions is not None:
+            return sessions
+        time.sleep(0.001)  # it may be closing just now
+    return None
+
+
+def _look_for_the_living(but: int) -> set[str] | None:
+    sessions = set()
+    for path in SHM.glob("shmb.*"):
+        match = SEGMENT.fullmatch(path.name)
+        with contextlib.suppress(OSError):
+            fd = open_segment(path) if match else None
+            if fd is None or not match:
+                continue
+            try:
+                if os.fstat(fd).st_ino == but or not lib.shmb_peer_alive(fd, HOST_BYTE):
+                    continue
+                session = match["session"] or os.pread(fd, *SESSION_PLACE).hex()
+            finally:
+                os.close(fd)
+            sessions.add(session)
+            if (
+                not match["session"]
+                and not (SHM / f"sem.{semaphore_name(session, -1)[1:]}").exists()
+            ):
+                return None
+    return sessions
+
+
+def _info(fd: int) -> Any:
+    """A shmb_segment_info *; None where it is no segment of this version."""
+    info = ffi.new("shmb_segment_info *")
+    return info if lib.shmb_inspect(fd, info, ffi.NULL) else None
+
+
+def _remove_if_dead(path: Path) -> list[str]:
+    """Removes a segment whose host is dead, with those of its semaphores that no living one names; returns the files' names."""
+    match = SEGMENT.fullmatch(path.name)
+    fd = open_segment(path)
+    if fd is None or not match:
+        return []
+    try:
+        # The first byte keeps two sweepers apart and tells them from a host, the second keeps a host from being made of it.
+        if not (lib.shmb_peer_lock(fd, SWEEPER_BYTE) and lib.shmb_peer_lock(fd, HOST_BYTE)):
+            return []
+        inode = os.fstat(fd).st_ino
+        if not _is_file(path, inode):
+            return []
+        info, removed, living = _info(fd), [], _named_by_the_living(inode)
+        inside = ffi.string(info.session).decode() if info else None
+        for session in {named for named in (match["session"], inside) if named}:
+            if living is not None and session not in living:
+                removed += _unlink_bells(session)
+            temporary = SHM / segment_name(match["name"], session)[1:]
+            if temporary != path and _is_file(temporary, inode) and _unlink(temporary):
+                removed.append(temporary.name)
+        return [*removed, path.name] if _unlink(path) else removed
+    finally:
+        os.close(fd)
+
+
+def remove_dead(name: str) -> None:
+    """Removes what a host of that name has left that was killed, if it was."""
+    for path in (SHM / segment_name(name)[1:], *SHM.glob(f"{segment_name(name)[1:]}~*")):
+        with contextlib.suppress(OSError):
+            _remove_if_dead(path)
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.lstat().st_uid
+    except FileNotFoundError:
+        return None
+
+
+def gc(name: str | None = None) -> list[str]:
+    """Removes what dead hosts of this user left below /dev/shm, of one name or of all; returns the names of the files.
+    InUseError: that name's host lives."""
+    if name is not None:
+        path = SHM / segment_name(name)[1:]
+        if _owner(path) == os.geteuid():
+            _refuse_living(path, name)
+        return _sweep([path, *SHM.glob(f"{path.name}~*")])
+    bells = [
+        path
+        for path in SHM.glob("sem.shmb-*")
+        if SEMAPHORE.fullmatch(path.name) and _owner(path) == os.geteuid()
+    ]
+    removed = _sweep(SHM.glob("shmb.*"))
+    named = _named_by_the_living()
+    if named is None:
+        return removed
+    # A file that is still there belongs to a live host, or to one that has not locked it yet, or to someone's sweep.
+    named |= {
+        match["session"] for path in SHM.glob("shmb.*") if (match := SEGMENT.fullmatch(path.name))
+    }
+    for path in bells:
+        match = SEMAPHORE.fullmatch(path.name)
+        if match and match["session"] not in named and _unlink(path):
+            removed.append(path.name)
+    return removed
+
+
+def _sweep(paths: Iterable[Path]) -> list[str]:
+    removed = []
+    for path in sorted(paths):
+        with contextlib.suppress(OSError):  # gone, or no file
+            if SEGMENT.fullmatch(path.name) and _owner(path) == os.geteuid():
+                removed += _remove_if_dead(path)
+    return removed
+
+
+def _host_lives(fd: int) -> bool:
+    """Has the segment a live host, rather than a sweeper who is about to remove it?"""
+    until = time.monotonic() + SWEEP_SECONDS
+    looks = 0
+    while lib.shmb_peer_alive(fd, HOST_BYTE):
+        sweeping = lib.shmb_peer_alive(fd, SWEEPER_BYTE) and time.monotonic() < until
+        looks = 0 if sweeping else looks + 1
+        if looks == 3:  # a sweep may have ended, or begun, between the two bytes
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def _refuse_living(path: Path, name: str) -> None:
+    """InUseError where the segment's host lives."""
+    fd = open_segment(path)
+    if fd is None:
+        return
+    try:
+        if _host_lives(fd):
+            info = _info(fd)
+            raise InUseError(
+                f'a live host{f" (process {info.pid})" if info else ""} is named "{name}" already: close it, or choose another name'
+            )
+    finally:
+        os.close(fd)
+
+
+def _take_over(name: str) -> None:
+    """Makes room for a new host: removes the segment of a dead one, or says why not."""
+    path = SHM / segment_name(name)[1:]
+    try:
+        fd = open_segment(path)
+    except OSError as error:
+        if _owner(path) == os.geteuid():
+            raise SystemCallError(
+                f"{path} is in the way and cannot be opened: remove it ({error})"
+            ) from error
+        raise NotPermittedError(
+            f'"{name}" belongs to another user\'s host: choose another name'
+        ) from error
+    if fd is None:
+        return
+    try:
+        if os.fstat(fd).st_uid != os.geteuid():  # root may open it
+            raise NotPermittedError(
+                f'"{name}" belongs to another user\'s host: choose another name'
+            )
+    finally:
+        os.close(fd)
+    _refuse_living(path, name)
+    if not _remove_if_dead(path):
+        time.sleep(0.001)  # someone else is at it
+
+
+def _reserve(fd: int, size: int) -> None:
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        space = os.statvfs(SHM)
+        raise SystemCallError(
+            f"the segment needs {size} bytes, but /dev/shm has {space.f_bavail * space.f_frsize} left: use fewer channels or smaller "
+            "slots (Host(channels=…, request_bytes=…)), run shmbridge gc, or enlarge /dev/shm (containers: --shm-size)"
+        ) from error
+
+
+def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str, int]:
+    """Makes a bridge and its host: (shmb_host *, session, the segment's inode). plan: a shmb_plan *.
+
+    The segment gets its name only when it is complete. Errors: InUseError, InvalidError, NotPermittedError, SystemCallError.
+    """
+    size = lib.shmb_plan_bytes(plan)
+    if not size:
+        raise InvalidError(
+            f"no segment has {plan.channels} channels of {plan.slots} slots: expected 1 to 256 channels, and slots a power of two from 2 to 32, of 1 byte to 1 TiB"
+        )
+    fd, session = _new_file(name)
+    inode = os.fstat(fd).st_ino
+    temporary = SHM / segment_name(name, session)[1:]
+    try:
+        _reserve(fd, size)
+        for channel in range(-1, plan.channels):
+            posix_ipc.Semaphore(
+                semaphore_name(session, channel), posix_ipc.O_CREX, mode=0o600
+            ).close()
+        out = ffi.new("shmb_host **")
+        status = lib.shmb_host_create(fd, plan, bytes.fromhex(session), wait, out)
+        if status:
+            text = ffi.string(lib.shmb_host_error(out[0], -1)).decode()
+            lib.shmb_host_free(out[0])
+            raise_status(status, text)
+    except BaseException as error:
+        os.close(fd)
+        unlink_bridge(name, session, inode)
+        if isinstance(error, (posix_ipc.Error, OSError)) and not isinstance(
+            error, tuple(BY_STATUS.values())
+        ):
+            raise SystemCallError(
+                f"cannot make the bridge's files below /dev/shm: {error}"
+            ) from error
+        raise
+    try:
+        _publish(temporary, SHM / segment_name(name)[1:], name)
+    except BaseException:
+        lib.shmb_host_free(out[0])
+        unlink_bridge(name, session, inode)
+        raise
+    return out[0], session, inode
+
+
+def _new_file(name: str) -> tuple[int, str]:
+    """A new locked segment file under a temporary name: (descriptor, session)."""
+    for _ in range(10):
+        session = secrets.token_hex(16)
+        try:
+            fd = posix_ipc.SharedMemory(
+                segment_name(name, session), posix_ipc.O_CREX, mode=0o600
+            ).fd
+        except (posix_ipc.Error, OSError) as error:
+            raise SystemCallError(
+                f"cannot make the bridge's files below /dev/shm: {error}"
+            ) from error
+        locked = lib.shmb_peer_lock(fd, HOST_BYTE)
+        number = ffi.errno
+        if locked and os.fstat(fd).st_nlink:
+            return fd, session
+        if not locked and number != errno.EAGAIN:
+            os.close(fd)
+            _unlink(SHM / segment_name(name, session)[1:])
+            raise SystemCallError(
+                "cannot lock the bridge's file: let this process's sandbox (seccomp) allow fcntl with F_OFD_SETLK and "
+                f"F_OFD_GETLK: {os.strerror(number)}"
+            )
+        os.close(fd)  # a gc between the two took it for a dead one's
+    raise InUseError(f'the new segment of "{name}" was removed again and again: try again')
+
+
+def _publish(temporary: Path, path: Path, name: str) -> None:
+    """Gives a complete segment its name, atomically: a link fails where a name exists."""
+    for _ in range(10):
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+            temporary.unlink()
+            for left in SHM.glob(
+                f"{path.name}~*"
+            ):  # of hosts that were killed while they made theirs
+                with contextlib.suppress(OSError):
+                    if _owner(left) == os.geteuid():
+                        _remove_if_dead(left)
+            return
+        _take_over(name)
+    raise InUseError(f'other hosts keep taking the name "{name}": choose another')

@@ -1,0 +1,151 @@
+"""What a host does with a question: asks the model, answers, keeps the decision, and tells what went wrong."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from shmbridge._batch import Batch, PaddedBatch, rows_of
+from shmbridge._decision_log import DecisionLog, entry
+from shmbridge._request import Request
+from shmbridge.errors import ClosedError, InvalidError, error_place, error_text
+
+if TYPE_CHECKING:
+    from shmbridge.training_log import LogWriter
+
+Question: TypeAlias = Request | Batch
+# Any function of a mapping is a Callable[[Request], Any].
+Model: TypeAlias = Callable[[Request], Any] | Callable[[Batch], Any]
+Path: TypeAlias = str | os.PathLike[str]
+
+KINDS = 100  # of errors that are told
+logger = logging.getLogger("shmbridge")
+
+
+class Service:
+    """Answers questions with a model. What it raises is an error reply; the logger "shmbridge" gets it with its traceback, once for
+    each type and place, which without any logging set up goes to stderr.
+
+    log, record: a file for every decision, or for what runners got as advice, which the service closes; or who writes one.
+    pad_to: rows that the model always computes on; then every question is a Batch.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        pad_to: int | None = None,
+        log: Path | DecisionLog | None = None,
+        record: Path | LogWriter | None = None,
+    ) -> None:
+        self.errors = 0  # questions that were answered with one
+        self._model: Callable[[Any], Any] = padded(model, pad_to) if pad_to else model
+        self._told: set[Any] = set()
+        self._values: set[type] = set()  # types of advice that are no mappings
+        with ExitStack() as files:
+            self._log = (
+                files.enter_context(closing(DecisionLog(log)))
+                if isinstance(log, (str, os.PathLike))
+                else log
+            )
+            self._record = (
+                files.enter_context(_writer(record))
+                if isinstance(record, (str, os.PathLike))
+                else record
+            )
+            self._files = files.pop_all()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def answer(self, question: Question) -> None:
+        """Replies with the model's advice, or with its error."""
+        try:
+            if self._log or self._record:
+                self._answer_and_keep(question)
+                return
+            advice = self._model(question)
+            kind = type(advice)
+            if kind not in self._values and isinstance(advice, Mapping):
+                question.reply(**advice)
+            else:
+                self._values.add(kind)
+                question.reply(advice)
+        except Exception as error:
+            self._fail(question, error)
+
+    def _answer_and_keep(self, question: Question) -> None:
+        requests = question.requests if isinstance(question, Batch) else [question]
+        asked = [(dict(request), request.wanted) for request in requests]  # kept beyond the reply
+        try:
+            advice = named(self._model(question))
+            rows = question._rows(advice) if isinstance(question, Batch) else [advice]
+        except Exception as error:
+            for features, _ in asked:
+                self._write(features, len(asked), error=error_text(error))
+            raise
+        first: Exception | None = None
+        for request, (features, want), row in zip(requests, asked, rows, strict=True):
+            try:
+                got = request.reply(**row)
+                if got and self._record:
+                    self._record.record(features, row, want=want)
+                if not got and request._refused:
+                    self._write(features, len(asked), error=error_text(request._refused))
+                else:
+                    self._write(features, len(asked), advice=entry(row))
+            except Exception as error:
+                first = first or error
+                self._write(features, len(asked), error=error_text(error))
+        if first:
+            raise first
+
+    def _write(self, features: Mapping[str, Any], size: int, **outcome: Any) -> None:
+        if self._log:
+            self._log.write(entry(features), **outcome, **({"batch": size} if size > 1 else {}))
+
+    def _fail(self, question: Question, error: Exception) -> None:
+        self.errors += len(question) if isinstance(question, Batch) else 1
+        with suppress(ClosedError):
+            question._answer_error(error)
+        kind = (type(error), error_place(error))
+        if isinstance(error, ClosedError) or kind in self._told or len(self._told) >= KINDS:
+            return
+        self._told.add(kind)
+        logger.error("error, told to the runner: %s", error_text(error), exc_info=error)
+
+
+def _writer(path: Path) -> LogWriter:
+    from shmbridge.training_log import LogWriter
+
+    return LogWriter(path, warn=logger.warning)
+
+
+def padded(model: Model, rows: int) -> Callable[[Batch], dict[str, Any]]:
+    """The model as one that always computes on so many rows, so that a request's numbers do not depend on how many others came
+    with it. It gets a `PaddedBatch` and returns a row for each of them."""
+    ask: Callable[[Any], Any] = model
+
+    def answer(batch: Batch) -> dict[str, Any]:
+        if len(batch) > rows:
+            raise InvalidError(
+                f"pad_to={rows}: expected batches no larger than that, found one of {len(batch)}"
+            )
+        advice = named(ask(PaddedBatch(batch.requests, rows)))
+        why = f"as pad_to={rows} says"
+        return {
+            name: rows_of(name, values, rows, why)[: len(batch)] for name, values in advice.items()
+        }
+
+    return answer
+
+
+def named(advice: Any) -> dict[str, Any]:
+    """What a model returned, by name."""
+    return dict(advice) if isinstance(advice, Mapping) else {"advice": advice}

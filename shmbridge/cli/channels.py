@@ -1,0 +1,188 @@
+"""How an unmodified compiler asks in `shmbridge run`: over named pipes, or as a runner inside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from shmbridge import _config
+from shmbridge._native import ffi, lib
+from shmbridge.cli.supervise import FORWARDED, fork, reap
+from shmbridge.errors import raise_status, undone_by
+
+FOREVER_NS = 2**62
+
+
+@dataclass
+class Count:
+    """The decisions of one kind that compilers asked for, how many of them took a default, and why the first one did."""
+
+    decision: str
+    asked: int = 0
+    defaulted: int = 0
+    why: str = ""
+
+
+class Preload:
+    """The channels are runners inside the compiler: the environment that makes them so, and two files without a name: where each
+    tells what it was asked, and where all count what may still be asked."""
+
+    def __init__(self, url: str, defaults: Mapping[str, str], limit: int | None) -> None:
+        library = _config.preload()
+        if not library.exists() or set(str(library)) & set(" :"):
+            raise click.ClickException(
+                f"expected {library}, in a path without spaces or colons: reinstall shmbridge, or say --pipes"
+            )
+        self._base = (
+            f"/tmp/shmbridge-{os.getpid()}-{secrets.token_hex(8)}"  # where no file comes to be
+        )
+        self._report = os.memfd_create("shmbridge-report")
+        old = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+        self.environment = {
+            "LD_PRELOAD": ":".join([str(library), *(path for path in old if path != str(library))]),
+            "SHMBRIDGE_LLVM_BASE": self._base,
+            "SHMBRIDGE_URL": url,
+            "SHMBRIDGE_LLVM_DEFAULTS": ",".join(
+                f"{key}={value}" for key, value in defaults.items()
+            ),
+            "SHMBRIDGE_LLVM_REPORT": f"/proc/{os.getpid()}/fd/{self._report}",
+        }
+        self._limit = os.memfd_create("shmbridge-limit")
+        if limit is not None:
+            os.write(self._limit, limit.to_bytes(8, sys.byteorder))
+            self.environment["SHMBRIDGE_LLVM_LIMIT"] = f"/proc/{os.getpid()}/fd/{self._limit}"
+
+    def base(self, decision: str) -> str:
+        """The path of a decision's channel, without .in and .out. No file is there."""
+        return f"{self._base}.{decision}"
+
+    def counts(self) -> list[Count]:
+        """What was asked so far, for each channel that was closed."""
+        found = []
+        for line in (
+            os.pread(self._report, os.fstat(self._report).st_size, 0)
+            .decode(errors="replace")
+            .splitlines()
+        ):
+            decision, asked, defaulted, _status, why = line.split(" ", 4)
+            found.append(Count(decision, int(asked), int(defaulted), why))
+        return found
+
+    def close(self) -> None:
+        """Removes the files."""
+        os.close(self._report)
+        os.close(self._limit)
+
+
+class Pipes:
+    """A folder with a pair of named pipes for each decision, between compilers and a host's runners.
+
+    A compiler whose pipe ends spins for ever: so, should this process be killed, a guard ends those that have a pipe open, and
+    removes the folder.
+    """
+
+    environment: Mapping[str, str] = {}  # nothing that a compiler must know
+
+    def __init__(
+        self, decisions: Sequence[str], url: str, defaults: Mapping[str, str], limit: int | None
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="shmbridge-"))
+        self.decisions = decisions
+        its_life, life = os.pipe()
+
+        def child() -> None:
+            os.close(life)
+            _guard(self.folder, its_life)
+
+        try:
+            self._guard, self._life = fork(child), life
+        except OSError:
+            self.folder.rmdir()
+            raise
+        os.close(its_life)
+        self._foreign = lib.shmb_foreign_new()
+        if limit is not None:
+            lib.shmb_foreign_limit(self._foreign, limit)
+        self._thread: threading.Thread | None = None
+        with undone_by(self.close):
+            for decision in decisions:
+                self._add(decision, url, defaults.get(decision, ""))
+        self._thread = threading.Thread(
+            target=lib.shmb_foreign_run, args=(self._foreign, FOREVER_NS)
+        )
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # they are for the main thread
+        self._thread.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _add(self, decision: str, url: str, default: str) -> None:
+        base = self.base(decision)
+        for end in (".in", ".out"):
+            os.mkfifo(base + end, 0o600)
+        out = ffi.new("shmb_runner **")
+        lib.shmb_open(url.encode(), ffi.NULL, out)  # one that fails says so at every question
+        status = lib.shmb_foreign_add(
+            self._foreign, base.encode(), b"llvm", default.encode(), 0, out[0]
+        )
+        if status:
+            raise_status(
+                status, ffi.string(lib.shmb_foreign_error(self._foreign)).decode(errors="replace")
+            )
+
+    def base(self, decision: str) -> str:
+        """The path of a decision's pipes, without .in and .out."""
+        return str(self.folder / decision)
+
+    def counts(self) -> list[Count]:
+        """What was asked so far."""
+        info, counts = ffi.new("shmb_conversation_info *"), []
+        for line, decision in enumerate(self.decisions):
+            lib.shmb_foreign_info(self._foreign, line, info)
+            why = ffi.string(info.why).decode(errors="replace") if info.status and info.why else ""
+            counts.append(Count(decision, info.asked, info.defaulted, why))
+        return counts
+
+    def stop(self) -> None:
+        """No compiler is left: ends the thread."""
+        if self._thread:
+            lib.shmb_foreign_stop(self._foreign)
+            self._thread.join()
+
+    def close(self) -> None:
+        """Stops, and removes the folder."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        reap(self._guard, self._life)
+        lib.shmb_foreign_free(self._foreign)
+
+
+def _guard(folder: Path, life: int) -> None:
+    for number in FORWARDED:
+        signal.signal(number, signal.SIG_IGN)
+    os.read(life, 1)
+    if not folder.exists():
+        return
+    # Who waits for a pipe's other end now has one, and is found; nobody else comes once the folder is gone.
+    held = [os.open(pipe, os.O_RDWR | os.O_NONBLOCK) for pipe in folder.iterdir()]
+    shutil.rmtree(folder, ignore_errors=True)
+    for _ in range(2):  # the second time: who was about to wait
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if int(process.name) != os.getpid() and any(
+                    os.readlink(fd).startswith(f"{folder}/") for fd in (process / "fd").iterdir()
+                ):
+                    os.kill(int(process.name), signal.SIGKILL)
+        time.sleep(0.1)
+    for pipe in held:
+        os.close(pipe)

@@ -1,0 +1,123 @@
+"""shmbridge inspect: what each compiler of a bridge sends and gets, and what it waits for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shmbridge import _inspect, _segment
+from shmbridge._inspect import BridgeInfo, ChannelInfo, Sent
+
+
+@click.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for programs; times in seconds, sizes in bytes.")  # fmt: skip
+def inspect(name: str, as_json: bool) -> None:
+    """Show what the compilers at shm://NAME send and get, what each waits for, and since when.
+
+    Use it when a compiler seems to hang. It looks once, from outside, and disturbs neither side. Process ids and labels are
+    what the processes say of themselves.
+    """
+    name = _segment.bridge_name(name)
+    bridge = _inspect.bridge(name)
+    if bridge is None:
+        raise click.ClickException(
+            f"there is no bridge named {name} of this version: shmbridge ls shows those that are there"
+        )
+    channels = [channel for channel in bridge.channels if channel.state != "free"]
+    sides = {
+        channel.index: [_inspect.sent(name, channel.index, reply) for reply in (False, True)]
+        for channel in channels
+    }
+    if as_json:
+        click.echo(json.dumps(_as_json(bridge, channels, sides)))
+        return
+    click.echo(f"shm://{name}: {_host(bridge)}")
+    for channel in channels:
+        label = f", {channel.label}" if channel.label else ""
+        click.echo(f"channel {channel.index}: {_process(channel.pid)}{label}")
+        click.echo(f"  {channel.served} replies; {_waiting(bridge, channel)}")
+        for word, fields in zip(("sends", "gets"), sides[channel.index], strict=True):
+            click.echo(f"  {word:5} {_fields(fields)}")
+    if not channels:
+        click.echo(f"no compiler is connected, of {len(bridge.channels)} that could be")
+
+
+def _host(bridge: BridgeInfo) -> str:
+    if not bridge.alive:
+        return "its host is dead; shmbridge gc removes what it left"
+    who = f"host {_process(bridge.pid)}"
+    if not bridge.looping:
+        return f"{who}; its loop is not running"
+    if any(channel.waits for channel in bridge.channels):
+        return f"{who}; it computes an answer"
+    return f"{who}; it waits for questions{_since(bridge.since)}"
+
+
+def _waiting(bridge: BridgeInfo, channel: ChannelInfo) -> str:
+    """What a compiler waits for, and why."""
+    if channel.state == "refused":
+        return "the host refused it, since its messages broke the protocol"
+    if not channel.waits:
+        last = f"; it last waited {channel.since:.1f} s ago" if channel.since else ""
+        return f"it computes, or has ended its questions{last}"
+    waits = f"it waits for a reply{_since(channel.since)}"
+    if not bridge.alive:
+        return f"{waits}: the host is dead"
+    if _state(bridge.pid) == "T":
+        return f"{waits}: the host is stopped (kill -CONT {bridge.pid} lets it go on)"
+    if not bridge.looping:
+        return f"{waits}: the host's loop is not running"
+    return f"{waits}: the host's model computes"
+
+
+def _since(seconds: float) -> str:
+    return f", for {seconds:.1f} s" if seconds else ""
+
+
+def _process(pid: int) -> str:
+    try:
+        command = (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        )
+    except OSError:
+        return f"process {pid}"
+    return f"process {pid} ({command.strip()[:80]})"
+
+
+def _state(pid: int) -> str:
+    """A letter, as ps shows it; "" where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def _fields(fields: list[Sent] | None) -> str:
+    return "nothing yet" if fields is None else ", ".join(map(_field, fields)) or "no fields"
+
+
+def _field(field: Sent) -> str:
+    shape = ", ".join(map(str, field.shape))
+    values = {"string": f"string of {shape} bytes", "strings": f"{field.rows} strings"}
+    ragged = f"{field.rows} rows of {field.dtype}, {shape} values"
+    tensor = f"{field.dtype}[{shape}]" if field.shape else field.dtype
+    values |= {"ragged": ragged, "tensor": tensor}
+    return f"{field.name}: {values[field.kind]}"
+
+
+def _as_json(
+    bridge: BridgeInfo, channels: list[ChannelInfo], sides: dict[int, list[list[Sent] | None]]
+) -> dict[str, Any]:
+    shown = {**asdict(bridge), "channels": []}
+    for channel in channels:
+        sends, gets = (
+            None if fields is None else [asdict(field) for field in fields]
+            for fields in sides[channel.index]
+        )
+        shown["channels"].append({**asdict(channel), "sends": sends, "gets": gets})
+    return shown

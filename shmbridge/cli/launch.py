@@ -1,0 +1,92 @@
+"""The compiler behind launchers, and the caches that would answer in its place.
+
+A model's advice is no input that a cache knows: an object from it may be another model's. So `shmbridge run` goes round what
+keeps objects (ccache, sccache) and what has them made on other machines, which have no model (distcc).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from shmbridge import _llvm
+
+LAUNCHERS = {
+    "chrt",
+    "env",
+    "ionice",
+    "nice",
+    "nohup",
+    "numactl",
+    "setarch",
+    "setsid",
+    "stdbuf",
+    "taskset",
+    "time",
+    "timeout",
+}
+BYPASSED = _llvm.CACHES | {"distcc", "icecc"}
+BUILDS = {
+    "bazel",
+    "cargo",
+    "cmake",
+    "gmake",
+    "make",
+    "meson",
+    "ninja",
+    "samu",
+    "scons",
+}  # "ninja clang" has a target
+
+
+def split(command: Sequence[str], kind: str | None = None) -> tuple[list[str], list[str]]:
+    """What stands before the compiler, less what is bypassed; and the compiler with its arguments: ccache nice -n 5 clang -c x.c
+    is (nice -n 5, clang -c x.c). Before it may stand programs, their options, and VARIABLE=value.
+
+    The compiler is the first word that is called like one; where `kind` tells what it is, the first program that is no
+    launcher, and where none does, all of the command. Errors: InvalidError (a build tool, which starts compilers of its own).
+    """
+    before: list[str] = []
+    program = previous = ""
+    for at, word in enumerate(command):
+        name = os.path.basename(word)
+        if not word.startswith("-") and "=" not in word:
+            if _is_compiler(word, name, kind):
+                return before, list(command[at:])
+            if name in BUILDS:
+                _llvm.kind_of(name)
+            if name in LAUNCHERS | BYPASSED or shutil.which(word):
+                program = name
+            elif program not in LAUNCHERS and not previous.startswith(
+                "-"
+            ):  # whose own argument it may be
+                break
+        if program not in BYPASSED:
+            before.append(word)
+        previous = word
+    return [], list(command)
+
+
+def _is_compiler(word: str, name: str, kind: str | None) -> bool:
+    if kind is None:
+        return _llvm.is_compiler(name)
+    return name not in LAUNCHERS | BYPASSED and shutil.which(word) is not None
+
+
+def cache_in_front() -> str:
+    """The cache that started this process, directly or by a script, and waits to keep what it makes; "" for none."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+            parent = (
+                Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+            )
+        except OSError:  # another user's, or it has ended
+            return ""
+        if name in _llvm.CACHES:
+            return name
+        pid = int(parent)
+    return ""

@@ -1,0 +1,34 @@
+"""The types of options: files, numbers of bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shmbridge._options import byte_count
+from shmbridge.errors import InvalidError
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def in_letters(count: int) -> str:
+    """65536 as 64K."""
+    for unit, letter in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
+        if count % unit == 0:
+            return f"{count // unit}{letter}"
+    return str(count)
+
+
+class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 8.4 has it without arguments
+    """A number of bytes, for one 65536, 64K or 1M."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return byte_count(str(value))
+        except InvalidError as error:
+            self.fail(str(error), param, ctx)

@@ -1,0 +1,23 @@
+"""shmbridge stop: ends a host that runs in the background."""
+
+from __future__ import annotations
+
+import click
+
+from shmbridge.cli import background
+
+
+@click.command()
+@click.argument("name")
+def stop(name: str) -> None:
+    """End the host that was started at NAME with --background.
+
+    It answers the question under way first. One that does not end in a few seconds is killed.
+    """
+    log = background.end(name)
+    if log is None:
+        raise click.ClickException(
+            f'no host was started with --background at "{background.key(name)}", or it has ended: shmbridge ls shows '
+            "those that run; Ctrl-C ends one in the foreground"
+        )
+    click.echo(f"stopped {background.key(name)}; its log is {log}")

@@ -1,0 +1,100 @@
+"""Where `shmbridge demo` runs its programs, and shows them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from shmbridge import _config
+
+SMALL = (
+    "--channels",
+    "4",
+    "--request-bytes",
+    "64K",
+)  # fits where /dev/shm is small, as in containers
+
+
+def flags() -> list[str]:
+    return shlex.split(f"{_config.cflags()} {_config.libs()}")
+
+
+class Stage:
+    """Where the demo runs its programs, and shows them.
+
+    name: what its bridges' names begin with. short: what to show of a command instead, as one would type it.
+    """
+
+    def __init__(self, out: Console, directory: Path) -> None:
+        self.out = out
+        self.directory = directory
+        self.name = f"demo-{os.getpid()}"
+        self.short = {
+            f"{directory}/": "",
+            shlex.join(flags()): "$(shmbridge config --cflags --libs)",
+            str(_config.prefix()): "$(shmbridge config --prefix)",
+        }
+
+    def title(self, text: str) -> None:
+        """A new part."""
+        self.out.print()
+        self.out.print(f"[bold cyan]{escape(text)}[/]")
+
+    def say(self, text: str) -> None:
+        """A line in rich's markup."""
+        self.out.print(f"  {text}", soft_wrap=True)
+
+    def show(self, words: Sequence[str]) -> None:
+        """A command, as one would type it."""
+        line = shlex.join(words)
+        for long, short in self.short.items():
+            line = line.replace(long, short)
+        self.say(f"[green]$ {escape(line)}[/]")
+
+    def run(self, *command: object, cwd: Path | None = None, url: str = "") -> str:
+        """Runs a command after showing it; returns what it prints. ClickException with that when it fails."""
+        words = [str(word) for word in command]
+        self.show(words)
+        env = {**os.environ, **({"SHMBRIDGE_URL": url} if url else {})}
+        with self.out.status(Path(words[0]).name):
+            done = subprocess.run(
+                words, cwd=cwd or self.directory, env=env, text=True, check=False,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        if done.returncode:
+            raise click.ClickException(
+                f"{words[0]} ended with {done.returncode}:\n{done.stdout.strip()}"
+            )
+        return done.stdout
+
+    @contextmanager
+    def serve(self, name: str, *options: object, cwd: Path | None = None) -> Iterator[str]:
+        """`shmbridge serve` in a process of its own, while the block runs. Gives the URL."""
+        words = ["serve", name, *map(str, options)]
+        self.show(["shmbridge", *words])
+        command = [sys.executable, "-m", "shmbridge.cli", *words, *SMALL, "--until-idle", "60"]
+        env = {
+            **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }  # nothing beside the installed policy.py
+        host = subprocess.Popen(
+            command, cwd=cwd or self.directory, env=env, text=True, stdout=subprocess.PIPE
+        )
+        assert host.stdout
+        try:
+            if not host.stdout.readline():
+                raise click.ClickException("the host did not start")  # and has said why
+            yield f"shm://{name}"
+        finally:
+            host.terminate()
+            host.stdout.read()
+            host.wait()

@@ -1,1 +1,0 @@
-"""What flatc makes of schemas/; schemas/generate is the command. Do not edit."""

@@ -1,0 +1,83 @@
+"""What every runner plug-in is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from shmbridge._native import lib
+from shmbridge.errors import InterruptedCallError
+
+LOOK = 0.1  # seconds between looks whether an evaluate should end
+
+
+class RunnerKind:
+    """What a runner plug-in subclasses: one object for each runner that is opened, used by one thread at a time.
+
+    An exception fails the open or the evaluate with its type and text. A ShmbridgeError keeps its status. Where the constructor
+    raises NoHostError, BusyError or DeadlineError, it is tried again until the connect deadline.
+
+    Args:
+        where: What follows "scheme://" in the URL, without the options.
+        options: The URL's options, without those that every runner has: connect_timeout, deadline, wait, retries, backoff,
+            default_advice, label.
+    """
+
+    _sink: Any = None  # of the evaluate under way
+    connect_timeout: float = (
+        0  # seconds, set before the constructor runs: what one try may wait for who is not there
+    )
+
+    def __init__(self, where: str, **options: str) -> None:
+        raise NotImplementedError
+
+    def evaluate(
+        self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None
+    ) -> Any:
+        """Asks.
+
+        Args:
+            features: By name: numpy arrays, numpy scalars for rank 0, str, lists of str and Ragged, all copies.
+            want: The dtype that the advice is wanted in. One value is converted later if that is exact.
+            deadline: Seconds that this may take; None: any time. Who keeps it raises DeadlineError.
+
+        Returns:
+            The advice: a value, or a dict of several by name, of what `Runner.evaluate` takes.
+        """
+        raise NotImplementedError
+
+    def interrupted(self) -> bool:
+        """Has `shmb_interrupt` asked the evaluate under way to end? One that waits looks every 100 ms, in its own thread, and then
+        raises InterruptedCallError."""
+        return self._sink is not None and bool(lib.shmb_sink_interrupted(self._sink))
+
+    def take(self, queue: SimpleQueue[Any], seconds: float | None) -> Any:
+        """Waits for what comes out of a queue, until an interrupt.
+
+        Args:
+            queue: Where another thread puts it.
+            seconds: How long to wait. None: without limit.
+
+        Returns:
+            What came.
+
+        Raises:
+            queue.Empty: Nothing came in time.
+            InterruptedCallError: `interrupted` is true.
+        """
+        until = float("inf") if seconds is None else time.monotonic() + seconds
+        while not self.interrupted():
+            left = until - time.monotonic()
+            try:
+                return queue.get(timeout=max(0, min(LOOK, left)))
+            except Empty:
+                if left <= LOOK:
+                    raise
+        raise InterruptedCallError("interrupted while waiting for advice")
+
+    def close(self) -> None:
+        """The runner is closed; called once."""

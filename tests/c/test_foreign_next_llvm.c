@@ -1,0 +1,66 @@
+/* Of LLVM's compilers one after another, as in `clang a.c b.c`, each has its answers, also where
+ * the host looks only after the first has written its last lines and left and the next has asked.
+ */
+#include "pipes.h"
+
+static const char header[] =
+    "{\"features\":[{\"name\":\"x\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
+    "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{\"context\":\"\"}\n";
+
+static int from, to;
+
+static void compiler_begins(const struct pipes *p) {
+    from = open(pipes_name(p, "in"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    to = open(pipes_name(p, "out"), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    CHECK(write(to, header, sizeof header - 1) == sizeof header - 1);
+}
+
+static void compiler_asks(void) {
+    char observation[32] = "{\"observation\":0}\n";
+    size_t size = strlen(observation);
+    memcpy(observation + size, (char[]){5, 0, 0, 0, 0, 0, 0, 0, '\n'}, 9);
+    CHECK(write(to, observation, size + 9) == (ssize_t)size + 9);
+}
+
+static void compiler_leaves(void) {
+    CHECK(write(to, "{\"context\":\"f\"}\n", 16) == 16);
+    close(from);
+    close(to);
+}
+
+static void expect_advice(struct compilers *s) {
+    int64_t key = compilers_receive(s, PATIENCE_MS), advice = -1;
+    const shmb_message *m = shmb_host_message(s->bridge.host, key);
+    CHECK(m && *(const int64_t *)m->tensors[0].data == 5);
+    CHECK(shmb_host_reply_i64(s->bridge.host, key, false, 1) == SHMB_OK);
+    shmb_foreign_flush(s->foreign);
+    pipes_await(from, POLLIN);
+    CHECK(read(from, &advice, sizeof advice) == sizeof advice && advice == 1);
+}
+
+int main(void) {
+    struct compilers s;
+    bridge_open(&s.bridge, "foreign-llvm", small_plan, SHMB_WAIT_BLOCK);
+    pipes_make(&s.pipes, "");
+    CHECK((s.foreign = shmb_foreign_new()));
+    CHECK(!shmb_foreign_add(s.foreign, s.pipes.path, "llvm", "", 0,
+                            bridge_connect(&s.bridge, "wait=block")));
+    for (int looks = 0; looks < 2; looks++)
+        for (int i = 0; i < 3; i++) {
+            compiler_begins(&s.pipes);
+            if (i != 1) { /* the second needs no advice */
+                compiler_asks();
+                expect_advice(&s);
+            }
+            if (looks) CHECK(compilers_receive(&s, 20) == -1);
+            compiler_leaves();
+            if (looks)
+                CHECK(compilers_receive(&s, 20) == -1 && shmb_foreign_talking(s.foreign) == 0);
+        }
+    compiler_begins(&s.pipes);
+    compiler_asks();
+    expect_advice(&s);
+    compiler_leaves();
+    compilers_close(&s);
+    return 0;
+}

@@ -1,0 +1,59 @@
+/* What is no frame ends its sender's conversation with a failure and an end of file; what does not
+ * decode, only its question. */
+#include "pipes.h"
+
+static void expect_failure(int from, shmb_status status) {
+    struct {
+        uint64_t length;
+        uint8_t status;
+        char text[512];
+    } reply;
+    pipes_await(from, POLLIN);
+    ssize_t n = read(from, &reply, sizeof reply);
+    CHECK(n > 9 && reply.length == (frame_failed | (uint64_t)(n - 8)) && reply.status == status);
+}
+
+static void nonsense(struct compilers *s, uint64_t length) {
+    char byte;
+    int from = open(pipes_name(&s->pipes, "in"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int to = open(pipes_name(&s->pipes, "out"), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    CHECK(write(to, &length, sizeof length) == sizeof length);
+    CHECK(compilers_receive(s, 20) == -1);
+    expect_failure(from, SHMB_CORRUPT);
+    CHECK(read(from, &byte, 1) == 0);
+    CHECK(write(to, &length, sizeof length) == sizeof length); /* goes nowhere */
+    CHECK(compilers_receive(s, 20) == -1);
+    close(from);
+    close(to);
+    CHECK(compilers_receive(s, 20) == -1);
+}
+
+int main(void) {
+    struct compilers s;
+    compilers_open(&s, "foreign-refuses");
+    nonsense(&s, UINT64_MAX);
+    nonsense(&s, (uint64_t)1 << 60);
+    shmb_runner *r = pipes_connect(&s.pipes);
+    pipes_start(r, "x");
+    CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
+    shmb_close(r);
+
+    int64_t key;
+    r = pipes_connect(&s.pipes);
+    pipes_start(r, "x");
+    CHECK((key = compilers_receive(&s, PATIENCE_MS)) >= 0);
+    CHECK(shmb_host_reply_error(s.bridge.host, key, false, SHMB_MODEL, "no idea", 7) == SHMB_OK);
+    shmb_foreign_flush(s.foreign);
+    CHECK_STATUS(r, pipes_result(r), SHMB_MODEL);
+    CHECK(strcmp(shmb_error_message(r), "no idea") == 0);
+    pipes_start(r, "y"); /* after a failure it goes on */
+    CHECK((key = compilers_receive(&s, PATIENCE_MS)) >= 0);
+    shmb_host_reply_i64(s.bridge.host, key, false, 5); /* which serdes=bytes cannot send */
+    shmb_foreign_flush(s.foreign);
+    CHECK_STATUS(r, pipes_result(r), SHMB_MISMATCH);
+    pipes_start(r, "z");
+    CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
+    shmb_close(r);
+    compilers_close(&s);
+    return 0;
+}

@@ -1,0 +1,60 @@
+/* Conversations whose bridge is another process's: they wait for advice, and say what their runners
+ * say when that process is killed. */
+#include "pipes.h"
+
+static void *run(void *foreign) {
+    shmb_status status;
+    while ((status = shmb_foreign_run(foreign, 100000000)) == SHMB_TIMEOUT) continue;
+    CHECK(status == SHMB_OK);
+    return NULL;
+}
+
+/* Answers with its own bytes. */
+static void serve(struct bridge *b) {
+    for (;;) {
+        int64_t key = shmb_host_receive(b->host, 100000000);
+        if (key >= 0) bridge_echo(b, key);
+    }
+}
+
+static void ask(shmb_runner *r, shmb_status expected) {
+    pipes_fill(r, "hello");
+    CHECK_STATUS(r, shmb_evaluate(r), expected);
+    if (!expected) pipes_expect(r, "hello");
+}
+
+int main(void) {
+    char name[64];
+    struct pipes p[2];
+    shmb_runner *bridge, *r[2];
+    pthread_t thread;
+    pid_t host = host_process("foreign-run", name, serve);
+    shmb_foreign *foreign = shmb_foreign_new();
+    for (int i = 0; i < 2; i++) {
+        pipes_make(&p[i], "");
+        CHECK_STATUS(bridge, shmb_open(name, NULL, &bridge), SHMB_OK);
+        CHECK(!shmb_foreign_add(foreign, p[i].path, "frames", "bytes", 1 << 16, bridge));
+        if (i == 0) CHECK(shmb_foreign_run(foreign, 1000000) == SHMB_TIMEOUT);
+    }
+    CHECK(shmb_foreign_add(foreign, p[0].path, "frames", "bytes", 1, NULL) == SHMB_IN_USE);
+    CHECK(shmb_foreign_add(foreign, p[0].path, "frames", "morse", 1, NULL) == SHMB_INVALID);
+    CHECK(shmb_foreign_add(foreign, p[0].path, "morse", "bytes", 1, NULL) == SHMB_INVALID);
+    CHECK(shmb_foreign_add(foreign, "/tmp/no-such-pipes", "frames", "bytes", 1, NULL) ==
+          SHMB_SYSTEM);
+    CHECK(pthread_create(&thread, NULL, run, foreign) == 0);
+    for (int i = 0; i < 2; i++) r[i] = pipes_connect(&p[i]);
+    for (int i = 0; i < 100; i++) ask(r[i % 2], SHMB_OK);
+    process_kill(host);
+    ask(r[0], SHMB_HOST_GONE);
+    shmb_close(r[0]);
+    r[0] = pipes_connect(&p[0]);
+    ask(r[0], SHMB_HOST_GONE);
+    ask(r[1], SHMB_HOST_GONE);
+    shmb_foreign_stop(foreign);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 2; i++) shmb_close(r[i]);
+    shmb_foreign_free(foreign);
+    for (int i = 0; i < 2; i++) pipes_remove(&p[i]);
+    CHECK(bridge_clean(name));
+    return 0;
+}

@@ -1,0 +1,83 @@
+/* Replies come from any thread, a stop and a close end a wait at once, and a runner of each of many
+ * lines is served. */
+#include "pipes.h"
+
+enum { LINES = 3, ROUNDS = 50 };
+
+struct job {
+    struct compilers *s;
+    int64_t key;
+};
+
+static void *reply(void *context) {
+    struct job *job = context;
+    compilers_answer(job->s, job->key);
+    free(job);
+    return NULL;
+}
+
+static void *ask(void *context) {
+    shmb_runner *r = pipes_connect(context);
+    for (int i = 0; i < ROUNDS; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "q%d", i);
+        pipes_fill(r, text);
+        CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+        strcat(text, "!");
+        pipes_expect(r, text);
+    }
+    shmb_close(r);
+    return NULL;
+}
+
+static void *stop(void *foreign) {
+    usleep(20000);
+    shmb_foreign_stop(foreign);
+    return NULL;
+}
+
+static void *close_it(void *foreign) {
+    usleep(20000);
+    shmb_foreign_close(foreign);
+    return NULL;
+}
+
+static int64_t receive_until(struct compilers *s, void *(*end)(void *)) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, end, s->foreign) == 0);
+    int64_t key;
+    while ((key = shmb_foreign_receive(s->foreign, s->bridge.host, INT64_MAX)) == -SHMB_TIMEOUT)
+        continue;
+    pthread_join(thread, NULL);
+    return key;
+}
+
+int main(void) {
+    struct compilers s;
+    struct pipes more[LINES];
+    pthread_t askers[LINES], repliers[LINES * ROUNDS];
+    compilers_open(&s, "foreign-threads");
+    for (int i = 0; i < LINES; i++) {
+        pipes_make(&more[i], "");
+        CHECK(!shmb_foreign_add(s.foreign, more[i].path, "frames", "bytes", 1 << 20,
+                                bridge_connect(&s.bridge, "wait=block")));
+        CHECK(pthread_create(&askers[i], NULL, ask, &more[i]) == 0);
+    }
+    for (int i = 0; i < LINES * ROUNDS; i++) {
+        struct job *job = malloc(sizeof *job);
+        *job = (struct job){&s, compilers_receive(&s, PATIENCE_MS)};
+        CHECK(job->key >= 0 && pthread_create(&repliers[i], NULL, reply, job) == 0);
+    }
+    for (int i = 0; i < LINES * ROUNDS; i++) pthread_join(repliers[i], NULL);
+    CHECK(compilers_receive(&s, 50) == -1);
+    for (int i = 0; i < LINES; i++) pthread_join(askers[i], NULL);
+    CHECK(receive_until(&s, stop) == -SHMB_INTERRUPTED);
+    shmb_runner *r = pipes_connect(&s.pipes);
+    CHECK(receive_until(&s, close_it) == -SHMB_CLOSED);
+    pipes_fill(r, "x");
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_HOST_GONE);
+    shmb_close(r);
+    compilers_close(&s);
+    for (int i = 0; i < LINES; i++) pipes_remove(&more[i]);
+    return 0;
+}

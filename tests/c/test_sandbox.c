@@ -1,0 +1,79 @@
+/* A sandbox that forbids fcntl's locks, or another /dev/shm, is told as what it is: neither a dead
+ * host nor a dead runner. */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+
+#include "bridge.h"
+
+/* From here on fcntl refuses one command in this process, as a seccomp profile may. */
+static void forbid(unsigned command) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_fcntl, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, command, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void expect_system(shmb_runner *r, shmb_status status) {
+    CHECK_STATUS(r, status, SHMB_SYSTEM);
+    CHECK(strstr(shmb_error_message(r), "fcntl") && strstr(shmb_error_message(r), strerror(EPERM)));
+    shmb_close(r);
+}
+
+static void connecting(const char *name, unsigned command) {
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        shmb_runner *r;
+        forbid(command);
+        shmb_status status = shmb_open(name, NULL, &r);
+        expect_system(r, status);
+        _exit(0);
+    }
+    CHECK(process_wait(pid) == 0);
+}
+
+static void a_semaphore_that_is_not_in_this_dev_shm(const struct bridge *b) {
+    char name[NAME_ROOM], path[NAME_ROOM + 16], away[NAME_ROOM + 32];
+    shmb_runner *r;
+    shmb_semaphore_name(b->session, -1, name);
+    snprintf(path, sizeof path, "/dev/shm/sem.%s", name + 1);
+    snprintf(away, sizeof away, "%s.away", path);
+    CHECK(rename(path, away) == 0);
+    CHECK_STATUS(r, shmb_open(b->name, NULL, &r), SHMB_NO_HOST);
+    CHECK(strstr(shmb_error_message(r), "the host lives") &&
+          strstr(shmb_error_message(r), "another /dev/shm"));
+    shmb_close(r);
+    CHECK(rename(away, path) == 0);
+}
+
+/* Also where the sandbox closes after the runner is in. */
+static void both_sides_in_mid_talk(struct bridge *b) {
+    shmb_runner *r = bridge_connect(b, "");
+    forbid(F_OFD_GETLK);
+    for (int i = 0; i < 4; i++) CHECK(shmb_host_receive(b->host, SLICE_NS) == -SHMB_TIMEOUT);
+    CHECK(shmb_host_attached(b->host) == 1);
+    shmb_set_i64(r, "x", 1);
+    expect_system(r, shmb_evaluate(r));
+}
+
+int main(void) {
+    struct server s;
+    server_start(&s, "sandbox", SHMB_WAIT_DEFAULT);
+    connecting(s.bridge.name, F_OFD_GETLK);
+    connecting(s.bridge.name, F_OFD_SETLK);
+    a_semaphore_that_is_not_in_this_dev_shm(&s.bridge);
+    server_halt(&s);
+    both_sides_in_mid_talk(&s.bridge);
+    bridge_close(&s.bridge);
+    return 0;
+}

@@ -1,0 +1,172 @@
+/* What others write into the words of waiting costs a wait a millisecond at most, and little CPU:
+ * posted, asleep, the bell, a place. */
+#include <limits.h>
+#include <sched.h>
+#include <time.h>
+
+#include "bridge.h"
+
+enum { WAITS = 20 };
+
+static sem_t bell;
+static _Atomic uint32_t asleep;
+static _Atomic bool news, ending;
+
+static bool look(void *context) { return (void)context, atomic_load(&news); }
+
+/* The word that a waker leaves is any number. */
+static void posted_may_be_anything(void) {
+    static const uint64_t words[] = {0, 1, INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX};
+    struct waiter w;
+    shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
+    int64_t before = w.wake_cost;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        shmb_waiter_learn(&w, words[i], shmb_clock_ns());
+        shmb_waiter_learn(&w, words[i], INT64_MAX);
+    }
+    CHECK(w.wake_cost == before);
+    for (int i = 0; i < 1000; i++)
+        shmb_waiter_learn(&w, (uint64_t)(i % 2 ? 1 : 501 * 1000), 1000 * 1000 + 1);
+    CHECK(2 * w.wake_cost <= 1000 * 1000);
+}
+
+static void *tell_and_ring(void *unused) {
+    static _Atomic uint64_t posted;
+    atomic_store(&news, true);
+    shmb_waiter_wake(&asleep, &bell, &posted);
+    return unused;
+}
+
+/* Both sides together decide: spinning is for two that have two CPUs, and are not on the same now. */
+static void spins_only_where_the_peer_can_answer_meanwhile(void) {
+    struct place mine, peer = {.cpu = UINT32_MAX, .cpus = 2};
+    struct waiter w;
+    cpu_set_t all, one;
+    CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
+    shmb_waiter_tell(&w, &mine);
+    w.peer = &peer;
+    atomic_store(&peer.cpus, ~atomic_load(&mine.cpus));
+    CHECK(shmb_waiter_spins(&w));
+    atomic_store(&peer.cpus, atomic_load(&mine.cpus));
+    CHECK(!shmb_waiter_spins(&w));
+    atomic_store(&peer.cpus, UINT64_MAX);
+    CHECK(shmb_waiter_spins(&w));
+    atomic_store(&peer.cpu, (uint32_t)sched_getcpu());
+    CHECK(!shmb_waiter_spins(&w));
+    CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
+}
+
+/* One who says that it shares our CPU makes us sleep, and spin for a tick now and then: no wait
+ * misses its news. */
+static void a_place_may_be_anything(void) {
+    struct place mine, peer = {.cpus = UINT64_MAX};
+    struct waiter w;
+    pthread_t waker;
+    shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
+    shmb_waiter_tell(&w, &mine);
+    w.peer = &peer;
+    w.leads = true;
+    CHECK(sem_init(&bell, 0, 0) == 0);
+    for (int i = 0; i < WAITS; i++) {
+        atomic_store(&news, false);
+        atomic_store(&peer.cpu, i % 2 ? (uint32_t)sched_getcpu() : (uint32_t)i << 28);
+        atomic_store(&peer.cpus, (uint64_t)i);
+        w.together = i % 3 ? 0 : INT64_MAX / 2;
+        pthread_create(&waker, NULL, tell_and_ring, NULL);
+        while (shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) != NEWS) continue;
+        pthread_join(waker, NULL);
+    }
+    atomic_store(&news, false);
+    sem_destroy(&bell);
+}
+
+static int64_t cpu_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* A wait of 300 ms ends by its time, and not by rings without end. */
+static void a_bell_that_never_falls_silent_is_not_listened_to(void) {
+    struct waiter w;
+    shmb_waiter_init(&w, SHMB_WAIT_BLOCK);
+    CHECK(sem_init(&bell, 0, INT_MAX) == 0);
+    int64_t until = shmb_clock_ns() + 300 * 1000 * 1000, waits = 0, cpu = cpu_ns();
+    for (; shmb_clock_ns() < until; waits++)
+        shmb_waiter_wait(&w, look, NULL, &asleep, &bell, until);
+    CHECK(waits < 2000 && cpu_ns() - cpu < 150 * 1000 * 1000);
+    sem_destroy(&bell);
+}
+
+static void *lower(void *unused) {
+    while (!atomic_load(&ending)) {
+        atomic_store(&asleep, 0);
+        nanosleep(&(struct timespec){.tv_nsec = 100 * 1000}, NULL);
+    }
+    return unused;
+}
+
+/* As the waker does, which finds no flag. */
+static void *tell(void *unused) {
+    nanosleep(&(struct timespec){.tv_nsec = 5 * 1000 * 1000}, NULL);
+    atomic_store(&news, true);
+    return unused;
+}
+
+/* Without the bound each takes a slice, 100 ms. */
+static void a_flag_that_someone_lowers_costs_no_slice(void) {
+    struct waiter w;
+    pthread_t liar, waker;
+    shmb_waiter_init(&w, SHMB_WAIT_BLOCK);
+    CHECK(sem_init(&bell, 0, 0) == 0);
+    pthread_create(&liar, NULL, lower, NULL);
+    int64_t began = shmb_clock_ns();
+    for (int i = 0; i < WAITS; i++) {
+        atomic_store(&news, false);
+        pthread_create(&waker, NULL, tell, NULL);
+        while (shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) != NEWS) continue;
+        pthread_join(waker, NULL);
+    }
+    CHECK(shmb_clock_ns() - began < WAITS * SLICE_NS / 2);
+    atomic_store(&ending, true);
+    pthread_join(liar, NULL);
+    sem_destroy(&bell);
+}
+
+static void *lower_once(void *unused) {
+    while (!atomic_load(&asleep)) sched_yield();
+    atomic_store(&asleep, 0);
+    atomic_store(&news, true);
+    return unused;
+}
+
+/* Without looks in between it costs the rest of a slice. */
+static void the_first_flag_that_someone_lowers_costs_no_slice(void) {
+    pthread_t liar;
+    CHECK(sem_init(&bell, 0, 0) == 0);
+    int64_t began = shmb_clock_ns();
+    for (int i = 0; i < WAITS; i++) {
+        struct waiter w;
+        shmb_waiter_init(&w, SHMB_WAIT_BLOCK);
+        atomic_store(&news, false);
+        pthread_create(&liar, NULL, lower_once, NULL);
+        CHECK(shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) == NEWS && w.unflagged);
+        pthread_join(liar, NULL);
+    }
+    CHECK(shmb_clock_ns() - began < WAITS * SLICE_NS / 2);
+    sem_destroy(&bell);
+}
+
+int main(void) {
+    posted_may_be_anything();
+    spins_only_where_the_peer_can_answer_meanwhile();
+    a_place_may_be_anything();
+    a_bell_that_never_falls_silent_is_not_listened_to();
+    a_flag_that_someone_lowers_costs_no_slice();
+    the_first_flag_that_someone_lowers_costs_no_slice();
+    return 0;
+}

@@ -1,0 +1,202 @@
+"""serve --background and stop: the command returns when the name stands, or says why it does not, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shmbridge
+
+SHMBRIDGE = [sys.executable, "-m", "shmbridge.cli"]
+SMALL = ("--channels", "4", "--request-bytes", "64K")
+MODELS = """
+import os, signal, time
+from pathlib import Path
+print("loading")
+def double(request):
+    print("asked")
+    return float(request["x"] * 2)
+def deaf(request):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    return 0
+"""
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """A bridge's name; afterwards nothing of it may be left."""
+    bridge = f"background-{os.getpid()}-{time.monotonic_ns()}"
+    yield bridge
+    assert not Path("/dev/shm", f"shmb.{bridge}").exists()
+
+
+@pytest.fixture
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[Path]:
+    """A directory that has models.py; what runs in the background keeps its files in its folder `state`, and is ended first."""
+    (tmp_path / "models.py").write_text(MODELS)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for file in (tmp_path / "state").glob("shmbridge/*.pid"):
+        run("stop", file.stem)
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    """The command, whose output is read to its end: whoever inherits the pipe holds it up."""
+    return subprocess.run(
+        [*SHMBRIDGE, *map(str, words)], text=True, capture_output=True, check=False, timeout=60
+    )
+
+
+def serve(name: str, *words: object) -> str:
+    """What it says."""
+    done = run("serve", name, *SMALL, "--background", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def files(where: Path) -> list[str]:
+    return sorted(file.name for file in where.glob("state/shmbridge/*"))
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert condition()
+
+
+def test_it_returns_when_the_name_stands_and_stop_ends_it(where: Path, name: str) -> None:
+    said = serve(name, "--python", "models:double")
+    assert f"shm://{name}" in said and f"shmbridge stop {name}" in said and "Ctrl-C" not in said
+    log = where / "state" / "shmbridge" / f"{name}.log"
+    assert str(log) in said
+    with shmbridge.connect(f"{name}?connect_timeout=0") as runner:
+        assert runner.evaluate({"x": np.float32(4)}) == 8
+    assert "asked" in log.read_text()
+    done = run("stop", name)
+    assert done.returncode == 0 and "1 requests, 0 errors" in log.read_text()
+    assert not Path("/dev/shm", f"shmb.{name}").exists()
+    done = run("stop", name)
+    assert done.returncode == 1 and done.stderr.startswith("Error: ") and name in done.stderr
+    assert files(where) == [log.name]
+
+
+def test_a_policy_that_does_not_load_is_said_and_leaves_nothing(where: Path, name: str) -> None:
+    done = run("serve", name, "--python", "models:nothing", "--background")
+    assert (
+        done.returncode == 1
+        and "Error: " in done.stderr
+        and "nothing" in done.stderr
+        and "Traceback" not in done.stderr
+    )
+    assert not files(where)
+
+
+def test_a_host_that_is_killed_while_it_loads_is_said(where: Path, name: str) -> None:
+    (where / "killed.py").write_text("import os; os.kill(os.getpid(), 9)")
+    done = run("serve", name, "--python", "killed:f", "--background")
+    assert done.returncode == 1 and "SIGKILL" in done.stderr and not files(where)
+
+
+def test_a_name_in_use_is_said_and_its_host_stays(where: Path, name: str) -> None:
+    serve(name, "--python", "models:double")
+    done = run("serve", name, "--python", "models:double", "--background")
+    assert done.returncode == 1 and "choose another name" in done.stderr
+    with shmbridge.connect(name) as runner:
+        assert runner.evaluate({"x": np.float32(1)}) == 2
+    assert run("stop", name).returncode == 0
+
+
+def test_no_room_is_said(where: Path, name: str) -> None:
+    done = run("serve", name, "--python", "models:double", "--background", "--request-bytes", "64G")
+    assert done.returncode == 1 and "/dev/shm" in done.stderr and not files(where)
+
+
+def test_no_folder_for_its_log_is_said(where: Path, name: str) -> None:
+    (where / "state").write_text("a file")
+    done = run("serve", name, "--python", "models:double", "--background")
+    assert done.returncode == 1 and "XDG_STATE_HOME" in done.stderr
+
+
+def test_it_survives_the_shell_that_started_it_and_holds_none_of_its_pipes(
+    where: Path, name: str
+) -> None:
+    reader, writer = os.pipe()
+    line = f"{sys.executable} -m shmbridge.cli serve {name} --python models:double --background >said; exec sleep 60"
+    shell = subprocess.Popen(["sh", "-c", line], start_new_session=True, pass_fds=[writer])
+    os.close(writer)
+    eventually(
+        lambda: (
+            shell.poll() is None and "Python" in (where / "said").read_text()
+            if (where / "said").exists()
+            else False
+        )
+    )
+    os.killpg(shell.pid, signal.SIGHUP)
+    shell.wait(10)
+    assert os.read(reader, 1) == b""  # nobody has the other end
+    os.close(reader)
+    with shmbridge.connect(f"{name}?connect_timeout=0") as runner:
+        assert runner.evaluate({"x": np.float32(1)}) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_model_loads_ends_the_host_too(
+    where: Path, name: str, number: int
+) -> None:
+    (where / "late.py").write_text(
+        "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)"
+    )
+    command = [*SHMBRIDGE, "serve", name, "--python", "late:f", "--background"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    eventually(lambda: (where / "pid").exists() and (where / "pid").read_text() != "")
+    assert int((where / "pid").read_text()) != process.pid
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((where / "pid").read_text()), 0)
+    assert not files(where)
+
+
+def test_stop_ends_a_host_that_ignores_signals(where: Path, name: str) -> None:
+    serve(name, "--python", "models:deaf")
+    with shmbridge.connect(name) as runner:
+        runner.evaluate({"x": np.float32(1)})
+        done = run("stop", name)
+    assert done.returncode == 0, done.stderr
+
+
+def test_stop_leaves_a_stranger_alone_that_has_the_number_of_an_ended_host(
+    where: Path, name: str
+) -> None:
+    stranger = subprocess.Popen(["sleep", "60"])
+    (where / "state" / "shmbridge").mkdir(parents=True)
+    (where / "state" / "shmbridge" / f"{name}.pid").write_text(f"{stranger.pid} 1")
+    assert run("stop", name).returncode == 1
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
+
+
+def test_hosts_at_other_urls_and_relays(where: Path, name: str) -> None:
+    url = f"pipe://{where}/p?serdes=json"
+    serve(name, "--python", "models:double")
+    done = run("relay", f"{name}-near", f"shm://{name}", "--background")
+    assert done.returncode == 0 and f"shmbridge stop {name}-near" in done.stdout, done.stderr
+    with shmbridge.connect(f"{name}-near?connect_timeout=0") as runner:
+        assert runner.evaluate({"x": np.float32(4)}) == 8
+    done = run("serve", url, "--python", "models:double", "--background")
+    assert done.returncode == 0 and f"shmbridge stop pipe://{where}/p" in done.stdout, done.stderr
+    assert run("stop", f"pipe://{where}/p").returncode == 0
+    assert run("stop", f"{name}-near").returncode == 0

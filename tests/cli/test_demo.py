@@ -1,0 +1,91 @@
+"""shmbridge demo, and its toy model."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cli import SHMBRIDGE, run
+
+from shmbridge.demo import model as toy
+
+
+def test_the_toy_model_and_its_onnx_file_agree(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(toy.onnx_bytes(), providers=["CPUExecutionProvider"])
+    counts = np.random.default_rng(1).integers(0, 30, (500, 16)).astype(np.float32)
+    advice = toy.inline(counts)
+    assert session.run(None, {"features": counts})[0].tolist() == advice.tolist()
+    assert advice.dtype == np.int64 and toy.inline(counts[0]).shape == ()
+
+
+def test_the_toy_model_inlines_small_functions_alone() -> None:
+    small, large = np.array([[1] + [1] + [0] * 14, [40] * 16], np.float32)
+    assert toy.inline(small) == 1 and toy.inline(large) == 0
+
+
+def test_the_onnx_file_written_by_hand_is_valid() -> None:
+    onnx = pytest.importorskip("onnx")
+    onnx.checker.check_model(onnx.load_from_string(toy.onnx_bytes()), full_check=True)
+
+
+def test_demo_runs_to_the_end() -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    done = run("demo", "--no-llvm")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "answered by the model, 0 by the heuristic" in done.stdout
+    assert all(
+        word in done.stdout
+        for word in (
+            "A toy",
+            "p50",
+            "p99",
+            "ratio",
+            "shared memory",
+            "named pipes",
+            "What to type next",
+        )
+    )
+
+
+def test_demo_without_a_compiler_asks_from_python(tmp_path: Path) -> None:
+    done = run("demo", "--no-llvm", PATH=str(tmp_path), CC="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (
+        "No C compiler" in done.stdout and "inline" in done.stdout and "named pipes" in done.stdout
+    )
+
+
+def test_demo_without_onnx_runtime_computes_with_numpy(tmp_path: Path) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('not installed')\n")
+    done = run("demo", "--no-llvm", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "computed by numpy" in done.stdout
+
+
+@pytest.mark.slow
+def test_demo_has_clang_compile_with_the_models_advice() -> None:
+    if not (shutil.which("clang-22") and shutil.which("llvm-config-22")):
+        pytest.skip("no clang-22 and llvm-22-dev")
+    done = run("demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "call sites" in done.stdout and "Object code" in done.stdout
+
+
+def test_demo_leaves_nothing_when_it_is_ended() -> None:
+    process = subprocess.Popen(
+        [*SHMBRIDGE, "demo", "--no-llvm"], text=True, stdout=subprocess.PIPE, cwd="/"
+    )
+    assert process.stdout
+    while "serve" not in process.stdout.readline():
+        pass
+    time.sleep(0.5)
+    process.terminate()
+    process.communicate(timeout=20)
+    assert not [file for file in os.listdir("/dev/shm") if f"demo-{process.pid}" in file]

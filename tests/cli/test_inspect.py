@@ -1,0 +1,154 @@
+"""shmbridge inspect: what each compiler sends, gets and waits for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from support.cli import refused, run
+
+import shmbridge
+from shmbridge import Host, Ragged, connect
+
+FEATURES = {
+    "x": np.zeros((2, 3), np.float32),
+    "n": 7,
+    "who": "main",
+    "names": ["a", "bc"],
+    "edges": Ragged(np.arange(5), [0, 2, 5]),
+}
+
+
+def inspected(name: str) -> dict:
+    return json.loads(run("inspect", name, "--json").stdout)
+
+
+@pytest.fixture
+def asking(name: str) -> Iterator[tuple[Host, shmbridge.Runner]]:
+    url = f"shm://{name}?label=src/a.c&deadline=5"
+    with Host(name) as host, connected(host, url) as runner:
+        yield host, runner
+
+
+def connected(host: Host, url: str) -> shmbridge.Runner:
+    """A runner that connects while this thread receives."""
+    made: list[shmbridge.Runner] = []
+    thread = threading.Thread(target=lambda: made.append(connect(url)))
+    thread.start()
+    while thread.is_alive():
+        host.receive(timeout=0.01)
+    return made[0]
+
+
+def ask(runner: shmbridge.Runner, features: dict, said: list | None = None) -> threading.Thread:
+    def evaluate() -> None:
+        try:
+            runner.evaluate(features)
+        except shmbridge.ShmbridgeError as error:
+            (said if said is not None else []).append(error)
+
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    return thread
+
+
+def test_it_shows_names_dtypes_and_sizes_of_what_is_sent_and_got(asking, name):
+    host, runner = asking
+    thread = ask(runner, FEATURES)
+    request = host.receive()
+    request.reply(action=np.int64(3), scores=np.ones(4, np.float16))
+    thread.join()
+    said = run("inspect", name).stdout
+    sends = "x: float32[2, 3], n: int64, who: string of 4 bytes, names: 2 strings, edges: 2 rows of int64, 5 values"
+    assert f"sends {sends}" in said and "gets  action: int64, scores: float16[4]" in said
+    assert "src/a.c" in said and "1 replies" in said and f"process {os.getpid()}" in said
+
+
+def test_sizes_are_those_of_the_last_message(asking, name):
+    host, runner = asking
+    for size in (1, 5, 3):
+        thread = ask(runner, {"x": np.zeros(size)})
+        host.receive().reply(np.zeros(size + 1))
+        thread.join()
+    (channel,) = inspected(name)["channels"]
+    assert channel["sends"][0]["shape"] == [3] and channel["gets"][0]["shape"] == [4]
+
+
+def test_before_the_first_question_nothing_is_shown(asking, name):
+    host, _ = asking
+    host.receive(timeout=0)
+    said = run("inspect", name).stdout
+    assert "sends nothing yet" in said and "gets  nothing yet" in said and "it computes" in said
+
+
+def test_a_new_compiler_on_the_channel_does_not_show_what_the_last_one_sent(asking, name):
+    host, runner = asking
+    thread = ask(runner, FEATURES)
+    host.receive().reply(1)
+    thread.join()
+    runner.close()
+    with connected(host, name):
+        (channel,) = inspected(name)["channels"]
+        assert channel["sends"] is None and channel["gets"] is None and channel["label"] == ""
+
+
+def test_a_compiler_that_waits_for_the_model_is_shown_with_the_time(asking, name):
+    host, runner = asking
+    thread = ask(runner, {"x": 1})
+    request = host.receive()
+    time.sleep(0.3)
+    shown = inspected(name)
+    assert shown["channels"][0]["waits"] and 0.2 < shown["channels"][0]["since"] < 30
+    said = run("inspect", name).stdout
+    assert re.search(r"it waits for a reply, for \d+\.\d s: the host's model computes", said)
+    request.reply(1)
+    thread.join()
+    assert not inspected(name)["channels"][0]["waits"]
+
+
+def test_a_loop_that_does_not_run_is_named_as_the_cause(asking, name):
+    host, runner = asking
+    first = ask(runner, {"x": 1})
+    for request in host:
+        request.reply(1)
+        break
+    first.join()
+    thread = ask(runner, {"x": 1})
+    time.sleep(0.2)
+    said = run("inspect", name).stdout
+    assert re.search(r"it waits for a reply, for \d+\.\d s: the host's loop is not running", said)
+    host.receive().reply(1)
+    thread.join()
+
+
+def test_a_stopped_host_is_named_as_the_cause(name, python):
+    host = python(
+        "import sys, shmbridge\n"
+        "with shmbridge.Host(sys.argv[1]) as host:\n"
+        "    print('made', flush=True)\n"
+        "    host.serve(lambda request: 0)\n",
+        name,
+    )
+    assert host.line() == "made"
+    with connect(name) as runner:
+        runner.evaluate({"x": 1})
+        os.kill(host.pid, signal.SIGSTOP)
+        thread = ask(runner, {"x": 1})
+        time.sleep(0.2)
+        said = run("inspect", name).stdout
+        os.kill(host.pid, signal.SIGCONT)
+        thread.join()
+    assert f"the host is stopped (kill -CONT {host.pid}" in said
+    host.terminate()
+    host.wait(20)
+
+
+def test_a_bridge_that_is_not_there_is_an_error(name):
+    assert "there is no bridge named" in refused(1, "inspect", name)

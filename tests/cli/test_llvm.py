@@ -1,0 +1,238 @@
+"""What LLVM's compilers are told: flags, defaults, links, and which compiler is which."""
+
+import pytest
+
+from shmbridge import _llvm
+from shmbridge.cli.channels import Count
+from shmbridge.cli.run import runner_url, summary
+from shmbridge.errors import InvalidError
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("clang", "clang"),
+        ("clang-22", "clang"),
+        ("/usr/lib/llvm-19/bin/clang++", "clang"),
+        ("clang++-19", "clang"),
+        ("x86_64-linux-gnu-clang-22", "clang"),
+        ("opt-22.1", "opt"),
+        ("llc", "llc"),
+        ("rustc", "rustc"),
+        ("ld.lld-22", "ld.lld"),
+    ],
+)
+def test_compilers_are_known_by_name(name, kind):
+    assert _llvm.kind_of(name) == kind
+
+
+@pytest.mark.parametrize(
+    "name", ["make", "gcc", "clang-format", "", "clang-", "optician", "clippy-driver"]
+)
+def test_others_are_not(name):
+    with pytest.raises(InvalidError, match="--flags-for"):
+        _llvm.kind_of(name)
+
+
+def test_flags_stand_where_each_compiler_wants_them():
+    bases = {"evict": "/b"}
+    plain = ["-regalloc-enable-advisor=release", "-regalloc-evict-interactive-channel-base=/b"]
+    behind = ["-mllvm", plain[0], "-mllvm", plain[1]]
+    assert _llvm.with_flags(["llc", "x"], "llc", bases) == ["llc", *plain, "x"]
+    joined = "-Cllvm-args=" + " ".join(plain)
+    assert _llvm.with_flags(["rustc", "x"], "rustc", bases, pipes=False) == ["rustc", "x", joined]
+    assert _llvm.with_flags(["rustc", "x"], "rustc", bases) == [
+        "rustc",
+        "x",
+        joined,
+        "-Ccodegen-units=1",
+    ]
+    assert _llvm.with_flags(["clang", "-cc1", "x"], "clang", bases) == [
+        "clang",
+        "-cc1",
+        *behind,
+        "x",
+    ]
+    assert _llvm.with_flags(["clang", "-cc1as", "x"], "clang", bases) == ["clang", "-cc1as", "x"]
+    assert _llvm.with_flags(["clang"], "clang", bases) == [
+        "clang",
+        "--start-no-unused-arguments",
+        *behind,
+        "--end-no-unused-arguments",
+    ]
+
+
+@pytest.mark.parametrize("passes", ["-passes=default<O2>", "--passes=inline", "-passes"])
+def test_opt_gets_an_inliner_unless_it_is_told_its_passes(passes):
+    bases = {"inline": "/b"}
+    assert _llvm.OPT_PASSES in _llvm.with_flags(["opt", "x.bc"], "opt", bases)
+    assert _llvm.OPT_PASSES not in _llvm.with_flags(["opt", passes, "x.bc"], "opt", bases)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "expected"),
+    [
+        ("clang", "-O2 x.c", ""),
+        ("clang", "-flto x.o", "full"),
+        ("clang", "-flto=auto", "full"),
+        ("clang", "-flto -flto=thin -flto-jobs=4", "thin"),
+        ("clang", "-flto=thin -fno-lto", ""),
+        ("clang", "-fno-lto @{file}", "thin"),
+        ("clang", "@/no/such/file", ""),
+        ("rustc", "-C linker-plugin-lto x.rs", "thin"),
+        ("rustc", "-Clinker-plugin-lto=no", ""),
+        ("rustc", "-Clto=fat", ""),
+        ("llc", "-flto", ""),
+    ],
+)
+def test_links_that_optimise_are_known(kind, words, expected, tmp_path):
+    (tmp_path / "file").write_text("'a b.o'\n-flto=thin")
+    assert _llvm.lto_of(kind, words.format(file=tmp_path / "file").split()) == expected
+
+
+def test_flags_are_handed_on_to_the_linker_that_optimises():
+    bases = {"evict": "/b,"}
+    one, two = (f"-plugin-opt={flag}" for flag in _llvm.flags("llc", bases))
+    words = _llvm.with_flags(["clang", "-flto", "x.o", "--", "y.o"], "clang", bases, pipes=False)
+    unwarned = [
+        "--start-no-unused-arguments",
+        "-Xlinker",
+        one,
+        "-Xlinker",
+        two,
+        "--end-no-unused-arguments",
+    ]
+    assert words[-9:] == ["x.o", *unwarned, "--", "y.o"]
+    assert "-plugin-opt=jobs=1" in _llvm.with_flags(["clang", "-flto", "x.o"], "clang", bases)
+    rust = _llvm.with_flags(["rustc", "-Clinker-plugin-lto"], "rustc", bases, pipes=False)
+    assert rust[-4:] == [
+        "-Clink-arg=-Xlinker",
+        f"-Clink-arg={one}",
+        "-Clink-arg=-Xlinker",
+        f"-Clink-arg={two}",
+    ]
+    assert _llvm.with_flags(["ld.lld", "x.o"], "ld.lld", bases, pipes=False) == [
+        "ld.lld",
+        one,
+        two,
+        "x.o",
+    ]
+    assert "-Xlinker" not in _llvm.with_flags(["clang", "x.o"], "clang", bases)
+    for target in (["--target=wasm32"], ["-target", "wasm32-wasi"]):
+        words = _llvm.with_flags(["clang", "-flto", *target], "clang", bases)
+        assert words[-5:] == [
+            "-Xlinker",
+            "--thinlto-jobs=1",
+            "-Xlinker",
+            "--lto-partitions=1",
+            "--end-no-unused-arguments",
+        ]
+        assert words.count("-mllvm") == 4 and not any("plugin" in word for word in words)
+
+
+@pytest.mark.parametrize("cache", ["--thinlto-cache-dir=", "-plugin-opt=cache-dir="])
+def test_cache_of_the_link_is_turned_off(cache):
+    words = _llvm.with_flags(
+        ["clang", "-flto=thin", f"-Wl,{cache}dir", "x.o"], "clang", {"evict": "/b"}, pipes=False
+    )
+    assert words[-3:] == ["-Xlinker", cache, "--end-no-unused-arguments"]
+
+
+def test_inlining_at_a_full_link_is_said_to_be_unasked():
+    assert "-flto=thin" in _llvm.unasked("clang", ["-flto", "x.o"], ["inline"])
+    for words in (["-flto", "-c", "x.c"], ["-flto=thin", "x.o"], ["x.o"]):
+        assert _llvm.unasked("clang", words, ["inline"]) == ""
+    assert _llvm.unasked("clang", ["-flto", "x.o"], ["evict"]) == ""
+
+
+def test_compilers_own_choice_can_be_told_since_llvm_22():
+    assert _llvm.INCLUDE_DEFAULT in _llvm.with_flags(
+        ["clang-22"], "clang", {"inline": "/b"}, include_default=True
+    )
+    assert _llvm.INCLUDE_DEFAULT not in _llvm.with_flags(
+        ["clang-22"], "clang", {"evict": "/b"}, include_default=True
+    )
+    assert _llvm.tells_default("clang++-22") and not _llvm.tells_default("rustc-19")
+    assert not _llvm.tells_default("/no/such/clang")
+    with pytest.raises(InvalidError, match="LLVM 22"):
+        _llvm.with_flags(["clang-19"], "clang", {"inline": "/b"}, include_default=True)
+
+
+@pytest.mark.parametrize(
+    ("said", "tells"),
+    [
+        ("Debian clang version 22.1.8", True),
+        ("  LLVM version 19.1.7", False),
+        ("LLVM version: 23.0.1", True),
+        ("", False),
+    ],
+)
+def test_compiler_without_a_version_in_its_name_is_asked(said, tells, compiler):
+    assert _llvm.tells_default(str(compiler(f"echo '{said}'"))) == tells
+
+
+def test_only_what_a_compiler_decides_is_asked():
+    assert _llvm.asked_of("clang", ["priority", "inline", "inline"]) == ["priority", "inline"]
+    for kind, wanted, lacking in [
+        ("llc", ["inline"], "inline"),
+        ("llc", ["inline", "evict"], "inline"),
+        ("opt", ["evict", "inline", "priority"], "evict, priority"),
+    ]:
+        with pytest.raises(InvalidError, match=f"{kind} does not decide on {lacking}, only"):
+            _llvm.asked_of(kind, wanted)
+
+
+@pytest.mark.parametrize(
+    "default", ["inline=1", "evict=32", "evict=511", "evict=0", "priority=-0.5", "priority=1e3"]
+)
+def test_defaults_that_may_be(default):
+    _llvm.check_default(*default.split("="))
+
+
+@pytest.mark.parametrize(
+    "default",
+    [
+        "inline=-1",
+        "inline=",
+        "evict=-1",
+        "evict=0.5",
+        "evict=1e999",
+        "priority=nan",
+        "priority=1e999",
+        "x=0",
+        "inline=1 ",
+    ],
+)
+def test_defaults_that_may_not(default):
+    with pytest.raises(InvalidError, match="expected"):
+        _llvm.check_default(*default.split("="))
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("b", "shm://b?deadline=0.500000000"),
+        ("b?deadline=2", "shm://b?deadline=2"),
+        (
+            "shm://b?connect_timeout=3&wait=spin",
+            "shm://b?connect_timeout=3&wait=spin&deadline=0.500000000",
+        ),
+    ],
+)
+def test_what_a_url_says_wins(name, url):
+    assert runner_url(name, 0.5) == url
+
+
+def test_summary_tells_why_for_each_decision():
+    counts = [
+        Count("inline", 5, 0),
+        Count("evict", 7, 2, "it\nhangs"),
+        Count("evict", 1, 1, "other"),
+    ]
+    assert summary(counts) == (
+        "shmbridge: 3 of 13 decisions took the default advice (3 of 8 evict: it hangs)",
+        3,
+    )
+    assert summary(counts, ["inline", "priority"])[0].endswith(
+        "(0 of 5 inline; 3 of 8 evict: it hangs; 0 of 0 priority)"
+    )

@@ -1,0 +1,159 @@
+"""`shmbridge run` as a supervisor, with programs that are called like compilers and ask nothing: what passes through, what ends
+how, what is left. tests/peers/test_stock_compilers.py has the real ones."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+from support.run import CONNECT, ended, everywhere
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+# ---- What passes through ----
+
+
+@everywhere
+def test_exit_status_output_and_input_are_the_compilers(start, compiler):
+    program = compiler('cat; echo "to stderr" >&2; exit 42')
+    assert ended(start(program, stdin=subprocess.PIPE), "to stdin\n") == (
+        42,
+        "to stdin\n",
+        "to stderr\n",
+    )
+
+
+@everywhere
+def test_arguments_follow_the_flags_as_they_are(start, compiler, tmp_path):
+    program = compiler('for word; do printf "%s\\n" "$word"; done')
+    status, out, err = ended(start(program, "-O2", "a b", "--", "--help", "-v", ""))
+    assert (status, err) == (0, "")
+    words = out.removesuffix("\n").split("\n")
+    assert words[-6:] == ["-O2", "a b", "--", "--help", "-v", ""]
+    assert words[0] == "--start-no-unused-arguments"
+    assert words[5] == "--end-no-unused-arguments"
+    assert words[4].startswith("-inliner-interactive-channel-base=/")
+
+
+@everywhere
+def test_descriptors_that_were_inherited_stay_open(start, compiler):
+    read, write = os.pipe()
+    try:
+        assert ended(start(compiler(f"echo hello > /proc/self/fd/{write}"), pass_fds=[write])) == (
+            0,
+            "",
+            "",
+        )
+        assert os.read(read, 10) == b"hello\n"
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_what_the_policy_prints_goes_to_stderr(start, compiler):
+    policy = """
+        import sys
+        print("loaded")
+        def advise(request): return 0
+        """
+    status, out, err = ended(start(compiler("echo compiled"), policy=policy))
+    assert (status, out, err) == (0, "compiled\n", "loaded\n")
+
+
+def test_policy_ends_in_peace(start, compiler):
+    policy = """
+        import atexit
+        atexit.register(lambda: print("goodbye"))
+        def advise(request): return 0
+        """
+    assert ended(start(compiler(""), policy=policy)) == (0, "", "goodbye\n")
+
+
+def test_nothing_is_asked(start, compiler):
+    status, _, err = ended(start(compiler(""), options=["--host", "my_policy:advise", "-v"]))
+    assert (status, err) == (
+        0,
+        "shmbridge: 0 of 0 decisions took the default advice (0 of 0 inline)\n",
+    )
+
+
+def test_policy_in_a_file_is_found_under_make_c(words, compiler, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "Makefile").write_text("all:\n\t@$(CC)\n")
+    launcher = " ".join(
+        words(compiler("echo $#"), options=["--host", f"{tmp_path}/my_policy.py:advise"])
+    )
+    done = subprocess.run(
+        ["make", "-s", "-C", tmp_path / "sub", f"CC={launcher}"],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 0
+
+
+def test_clang_with_a_host_that_runs_starts_no_python(start, compiler, transport):
+    environment = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
+    status, _, err = ended(start(compiler("exit 3"), options=CONNECT, env=environment))
+    assert (status, "shmbridge.cli.supervise" in err, "numpy" in err) == (3, bool(transport), False)
+
+
+# ---- How it ends ----
+
+
+@everywhere
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
+def test_compiler_that_a_signal_ends_takes_the_run_with_it(number, start, compiler):
+    assert ended(start(compiler(f"kill -{int(number)} $$")))[0] == -number
+
+
+@everywhere
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_the_compilers(number, start, compiler):
+    process = start(
+        compiler(
+            f"trap 'echo caught; exit 9' {int(number)}; echo ready; while :; do sleep 0.01; done"
+        )
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert ended(process)[:2] == (9, "caught\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_while_the_policy_loads_ends_the_run(number, start, compiler, tmp_path):
+    policy = """
+        import time
+        print("loading", flush=True)
+        time.sleep(1000)
+        """
+    process = start(compiler("touch started"), policy=policy)
+    assert process.stderr.readline() == "loading\n"
+    process.send_signal(number)
+    assert ended(process)[0] == -number
+    assert not (tmp_path / "started").exists()
+
+
+def test_policy_that_loads_for_ever_ends_with_a_killed_run(start, compiler):
+    policy = """
+        import time
+        print("loading", flush=True)
+        time.sleep(1000)
+        """
+    process = start(compiler("exit 3"), policy=policy)
+    assert process.stderr.readline() == "loading\n"
+    process.kill()
+    assert ended(process)[0] == -signal.SIGKILL  # its output ends, so nobody has it
+
+
+def test_policy_that_hangs_does_not_keep_the_run(start, compiler):
+    policy = """
+        import threading, time
+        def advise(request): return 0
+        import atexit
+        atexit.register(time.sleep, 1000)
+        """
+    assert ended(start(compiler("exit 5"), policy=policy))[0] == 5

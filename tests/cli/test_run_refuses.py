@@ -1,0 +1,171 @@
+"""`shmbridge run` where something is missing: a plain compile and one warning, or with --strict an error."""
+
+import subprocess
+
+import pytest
+from support.run import PLAIN, ended, everywhere
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+@pytest.fixture
+def in_room_of(words, tmp_path):
+    """in_room_of(size, *command, ...): how a run ended that had so much room in /dev/shm."""
+
+    def go(size, *command, **more):
+        mount = [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"',
+            "sh",
+        ]
+        if subprocess.run([*mount, "true"], capture_output=True).returncode:
+            pytest.skip("a /dev/shm of our own needs root")
+        done = subprocess.run(
+            [*mount, *words(*command, **more)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return go
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("raise ValueError('the model is gone')", "the model is gone"),
+        ("advise = 7", "expected a function, found int"),
+        ("", "has no attribute 'advise'"),
+    ],
+)
+def test_policy_that_cannot_be_loaded_leaves_a_plain_compile_and_one_warning(
+    policy, why, start, compiler
+):
+    status, out, err = ended(start(compiler(PLAIN), policy=policy))
+    assert (status, out, err.count("\n")) == (3, "0\n", 1), err
+    assert err.startswith("shmbridge: ")
+    assert why in err
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ("raise SystemExit(3)", "exit 3"),
+        ("import os; os._exit(4)", "exit 4"),
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("import os; os.abort()", "SIGABRT"),
+    ],
+)
+def test_policy_that_ends_while_it_loads_leaves_a_plain_compile_and_one_warning(
+    policy, why, start, compiler
+):
+    status, out, err = ended(start(compiler(PLAIN), policy=policy))
+    assert (status, out) == (3, "0\n")
+    assert (
+        err
+        == f"shmbridge: the policy process ended ({why}) while it loaded: the compiler runs without a policy\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--host", "my_policy:advise", "--record", "no_such_folder/log"], "no_such_folder/log"),
+        (["--onnx", "no_such_model.onnx"], "no_such_model.onnx"),
+    ],
+)
+def test_file_that_cannot_be_had_leaves_a_plain_compile_and_one_warning(
+    options, why, start, compiler
+):
+    status, out, err = ended(start(compiler(PLAIN), options=options))
+    assert (status, out, err.count("\n")) == (3, "0\n", 1), err
+    assert why in err
+
+
+def test_compiler_whose_name_tells_nothing_runs_plainly_and_is_told_what_to_do(start, compiler):
+    program = compiler(PLAIN, name="mycc")
+    status, out, err = ended(start(program))
+    assert (status, out, err.count("\n")) == (3, "0\n", 1), err
+    assert "--flags-for" in err
+    status, _, err = ended(
+        start(program, options=["--flags-for", "llc", "--host", "my_policy:advise"])
+    )
+    assert (status, "llc does not decide on inline" in err) == (1, True)  # a wrong option
+    status, out, err = ended(
+        start(program, options=["--flags-for", "opt", "--host", "my_policy:advise"])
+    )
+    assert (status, err, int(out) > 0) == (3, "", True)
+
+
+def test_no_room_leaves_a_plain_compile_and_one_warning(in_room_of, compiler):
+    status, out, err = in_room_of("64k", compiler(PLAIN))
+    assert (status, out, err.count("\n")) == (3, "0\n", 1), err
+    assert "/dev/shm" in err
+
+
+def test_half_a_megabyte_is_room_enough(in_room_of, compiler):
+    status, out, err = in_room_of("512k", compiler(PLAIN))
+    assert (status, err, int(out) > 0) == (3, "", True)
+
+
+@pytest.mark.parametrize("option", [["--channels", "256"], ["--request-bytes", "1M"]])
+def test_sizes_are_what_the_options_say(option, in_room_of, compiler):
+    status, out, err = in_room_of(
+        "512k", compiler(PLAIN), options=["--host", "my_policy:advise", *option]
+    )
+    assert (status, out, err.count("\n")) == (3, "0\n", 1), err
+    assert option[0] in err
+
+
+@pytest.mark.parametrize("policy", ["import no_such_module", "raise SystemExit(3)"])
+def test_strict_starts_no_compiler_without_its_policy(policy, start, compiler):
+    options = ["--strict", "--host", "my_policy:advise"]
+    status, out, err = ended(start(compiler(PLAIN), policy=policy, options=options))
+    assert (status, out, err.count("\n")) == (1, "", 1), err
+    assert "no_such_module" in err or "exit 3" in err
+
+
+def test_strict_starts_no_compiler_whose_name_tells_nothing(start, compiler):
+    status, out, err = ended(
+        start(compiler(PLAIN, name="mycc"), options=["--strict", "--host", "my_policy:advise"])
+    )
+    assert (status, out, "--flags-for" in err) == (1, "", True)
+
+
+@pytest.mark.parametrize("expected", [0, 3])
+def test_strict_keeps_the_compilers_status_where_all_is_well(expected, start, compiler):
+    options = ["--strict", "--host", "my_policy:advise"]
+    assert ended(start(compiler(f"exit {expected}"), options=options)) == (expected, "", "")
+
+
+@everywhere
+def test_missing_compiler_is_what_a_shell_says_it_is(start):
+    status, _, err = ended(start("/no/such/clang"))
+    assert (status, err) == (127, "shmbridge: /no/such/clang: no such compiler\n")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--host", "my_policy:advise", "--connect", "x"],
+        ["--host", "my_policy"],
+        ["--host", "my_policy:advise", "--default", "inline=2"],
+        ["--host", "my_policy:advise", "--default", "unroll=1"],
+        ["--host", "my_policy:advise", "--llvm", "unroll"],
+        ["--host", "my_policy:advise", "--deadline", "-1"],
+        ["--host", "my_policy:advise", "--limit", "-1"],
+        ["--host", "my_policy:advise", "--default", "evict=0"],  # which is not asked about
+        ["--connect", "x", "--record", "log"],
+    ],
+)
+def test_wrong_options_are_refused(options, start, compiler):
+    status, out, err = ended(start(compiler("exit 3"), options=options))
+    assert status in (1, 2)
+    assert "xpected" in err or "not in the range" in err or "goes with" in err, err

@@ -1,0 +1,272 @@
+"""shmbridge serve with a Python function."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cli import Serving, X, evaluate, refused, together
+
+import shmbridge
+from shmbridge import _inspect
+
+# ---- serve --python ----
+
+
+def test_serve_says_where_to_connect(serve: Callable[..., Serving], name: str) -> None:
+    said = serve(name, "--python", "models:total").end()
+    assert f"shm://{name}" in said and "shmb_open" in said and "SHMBRIDGE_URL" in said
+
+
+def test_serve_answers_with_a_python_function(serve: Callable[..., Serving], name: str) -> None:
+    serving = serve(name, "--python", "models:total")
+    assert evaluate(name, x=X) == 6.0
+    assert "1 requests, 0 errors" in serving.end()
+
+
+def test_serve_takes_a_file_from_everywhere(
+    serve: Callable[..., Serving], name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a_total.py").write_text(
+        "def total(question):\n    return float(question['x'].sum())\n"
+    )
+    serve(name, "--python", f"{tmp_path}/a_total.py:total")
+    assert evaluate(name, x=X) == 6.0
+
+
+def test_serve_gives_several_advices_by_name(serve: Callable[..., Serving], name: str) -> None:
+    serve(name, "--python", "models:several")
+    advice = evaluate(name, x=X)
+    assert (
+        advice["first"] == 1
+        and advice["all"].tolist() == [2, 4, 6]
+        and advice["all"].dtype == np.float32
+    )
+
+
+def test_serve_batches_runners(serve: Callable[..., Serving], name: str) -> None:
+    serve(name, "--python", "models:totals", "--max-batch", 3, "--max-wait", 0.2)
+    assert together(name, [{"x": X + i} for i in range(3)]) == [6.0, 9.0, 12.0]
+
+
+def test_serve_records_no_decision_that_its_runner_got_as_an_error(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serving = serve(name, "--python", "models:large", "--record", "log")
+    with pytest.raises(shmbridge.TooLargeError):
+        evaluate(name, x=X)
+    serving.end()
+    assert not (where / "log").exists()  # since nothing came to be in it
+
+
+def test_serve_pads_every_batch(serve: Callable[..., Serving], name: str) -> None:
+    serve(name, "--python", "models:rows", "--pad-to", 4)
+    assert evaluate(name, x=X) == {"rows": 4, "total": 6.0}
+    assert [a["rows"] for a in together(name, [{"x": X}, {"x": X}])] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    "model, error", [("broken", "ValueError: no advice for you"), ("large", "advice")]
+)
+def test_serve_tells_the_runner_and_the_terminal_of_errors(
+    serve: Callable[..., Serving], name: str, model: str, error: str
+) -> None:
+    serving = serve(name, "--python", f"models:{model}")
+    for _ in range(2):
+        with pytest.raises(shmbridge.ShmbridgeError, match=error):
+            evaluate(name, x=X)
+    said = serving.end()
+    assert "2 requests, 2 errors" in said
+    assert (
+        said.count("told to the runner") == 1
+        and "Traceback" not in said
+        and "-v shows where" in said
+    )
+
+
+def test_serve_shows_a_traceback_when_it_is_verbose(
+    serve: Callable[..., Serving], name: str
+) -> None:
+    serving = serve(name, "--python", "models:broken", "-v")
+    for _ in range(2):
+        with pytest.raises(shmbridge.ModelError):
+            evaluate(name, x=X)
+    said = serving.end()
+    assert said.count("Traceback") == 1 and "models.py" in said and "in broken" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_serve_leaves_nothing_when_a_signal_ends_it(
+    serve: Callable[..., Serving], name: str, number: int
+) -> None:
+    serving = serve(name, "--python", "models:total")
+    (info,) = [bridge for bridge in _inspect.bridges() if bridge.name == name]
+    with shmbridge.connect(name) as runner:
+        runner.evaluate({"x": X})
+        assert "1 requests" in serving.end(number)
+        with pytest.raises(shmbridge.ClosedError):
+            runner.evaluate({"x": X})
+    assert not [file for file in os.listdir("/dev/shm") if info.session in file or name in file]
+
+
+def test_serve_ends_after_the_question_under_way_has_its_answer(
+    serve: Callable[..., Serving], name: str
+) -> None:
+    serving = serve(name, "--python", "models:slow")
+    threading.Timer(0.5, serving.process.terminate).start()
+    assert evaluate(name, x=X) == 7
+    assert "1 requests, 0 errors" in serving.end()
+
+
+def test_a_second_signal_ends_serve_at_once(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    (where / "stuck.py").write_text("import time\ndef model(request):\n    time.sleep(1000)\n")
+    serving = serve(name, "--python", "stuck:model")
+    for seconds in (0.5, 1):
+        threading.Timer(seconds, serving.process.terminate).start()
+    with pytest.raises(shmbridge.ShmbridgeError):
+        evaluate(name, x=X)
+    serving.end()
+
+
+def test_serve_ends_when_idle(serve: Callable[..., Serving], name: str) -> None:
+    serving = serve(name, "--python", "models:total", "--until-idle", 0.3)
+    assert serving.process.wait(20) == 0
+    assert "0 requests, 0 errors" in serving.end()
+
+
+def test_serve_takes_sizes_with_letters(serve: Callable[..., Serving], name: str) -> None:
+    serve(
+        name,
+        "--python",
+        "models:total",
+        "--request-bytes",
+        "128K",
+        "--advice-bytes",
+        4096,
+        "--slots",
+        4,
+        "--wait",
+        "block",
+    )
+    (info,) = [bridge for bridge in _inspect.bridges() if bridge.name == name]
+    assert (info.request_bytes, info.advice_bytes) == (128 << 10, 4096)
+    assert evaluate(name, x=X) == 6.0
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["n"], "expected one model"),
+    (["n", "--python", "models:total", "--onnx", "models.py"], "expected one model"),
+    (["n", "--onnx", "nowhere.onnx"], "does not exist"),
+    (["n", "--python", "models:total", "--request-bytes", "many"], "a number of bytes"),
+    (["n", "--python", "models:total", "--slots", "3"], "'3' is not one of"),
+    (["n", "--python", "models:total", "--channels", "300"], "not in the range"),
+    (["n", "--python", "models:total", "--max-batch", "8", "--pad-to", "4"], "no larger"),
+])  # fmt: skip
+def test_serve_refuses_what_makes_no_sense(where: Path, arguments: list[str], message: str) -> None:
+    assert message in " ".join(refused(2, "serve", *arguments, cwd=where).split())
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["no/name", "--python", "models:total"], "is no name of a bridge"),
+    (["n", "--python", "models"], "MODULE:FUNCTION"),
+    (["n", "--python", "nowhere:total"], "No module named 'nowhere'"),
+    (["n", "--python", "models:nothing"], "has no attribute 'nothing'"),
+    (["n", "--python", "models:answer"], "expected a function, found int"),
+    (["n", "--python", "models:total", "--log", "nowhere/log"], "No such file or directory"),
+    (["n", "--onnx", "models.py"], "expected a model that ONNX Runtime can load"),
+    (["n", "--python", "models:total", "--request-bytes", "900G"], "/dev/shm"),
+])  # fmt: skip
+def test_serve_says_in_one_line_why_it_cannot(
+    where: Path, arguments: list[str], message: str
+) -> None:
+    if "--onnx" in arguments:
+        pytest.importorskip("onnxruntime")
+    assert message in refused(1, "serve", *arguments, cwd=where)
+
+
+def test_serve_names_the_line_of_a_module_that_fails(where: Path) -> None:
+    (where / "bad.py").write_text("\n\n1 / 0\n")
+    said = refused(1, "serve", "n", "--python", "bad:f", cwd=where)
+    assert "ZeroDivisionError" in said and "bad.py:3" in said
+
+
+def test_serve_refuses_the_name_of_a_live_host(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serving = serve(name, "--python", "models:total")
+    assert f"process {serving.process.pid}" in refused(
+        1, "serve", name, "--python", "models:total", cwd=where
+    )
+    assert evaluate(name, x=X) == 6.0
+
+
+# ---- serve --log ----
+
+
+def test_the_log_has_a_line_for_each_decision(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serving = serve(name, "--python", "models:several", "--log", "log.jsonl")
+    before = time.time()
+    evaluate(
+        name, x=X, function="main", nan=np.float32("nan"), names=["a", "b"], rows=[[1], [2, 3]]
+    )
+    evaluate(name, x=np.zeros(1000, np.float32))
+    serving.end()
+    first, second = map(json.loads, (where / "log.jsonl").read_text().splitlines())
+    assert first["features"] == {"x": [1, 2, 3], "function": "main", "nan": "nan", "names": ["a", "b"],
+                                 "rows": {"values": [1, 2, 3], "offsets": [0, 1, 3]}}  # fmt: skip
+    assert first["advice"] == {"first": 1, "all": [2, 4, 6]}
+    assert before <= first["time"] <= second["time"] <= time.time()
+    digest = second["features"]["x"]
+    assert (digest["dtype"], digest["shape"], len(digest["sha256"])) == ("float32", [1000], 64)
+
+
+def test_the_log_has_errors_and_splits_batches(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serve(name, "--python", "models:broken", "--log", "log.jsonl")
+    with pytest.raises(shmbridge.ModelError):
+        evaluate(name, x=X)
+    other = f"{name}-batch"
+    serving = serve(
+        other,
+        "--python",
+        "models:totals",
+        "--max-batch",
+        2,
+        "--max-wait",
+        0.5,
+        "--log",
+        "batch.jsonl",
+    )
+    together(other, [{"x": X}, {"x": X + 1}])
+    serving.end()
+    (failed,) = map(json.loads, (where / "log.jsonl").read_text().splitlines())
+    assert failed["error"] == "ValueError: no advice for you" and "advice" not in failed
+    rows = list(map(json.loads, (where / "batch.jsonl").read_text().splitlines()))
+    assert sorted((row["features"]["x"][0], row["advice"]["advice"]) for row in rows) == [
+        (1, 6),
+        (2, 9),
+    ]
+
+
+def test_a_policy_that_is_edited_within_a_second_is_read_anew(tmp_path: Path) -> None:
+    (tmp_path / "policy.py").write_text("def advise(request): return 4\n")
+    code = "from shmbridge.cli.model import load_python; print(load_python('policy:advise')({}))"
+    env = {key: os.environ[key] for key in os.environ if key != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-c", code]
+    for _ in range(2):
+        assert subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=True).stdout == b"4\n"  # fmt: skip
+    assert not (tmp_path / "__pycache__").exists()

@@ -1,0 +1,141 @@
+"""shmbridge serve with an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.cli import Serving, X, evaluate, refused, run, together
+
+import shmbridge
+
+
+def onnx_file(path: Path, first: object = "batch", outputs: int = 1, dtype: str = "FLOAT") -> Path:
+    """x [first, 3] -> y = x·w [first] and, with two outputs, double = 2x."""
+    onnx = pytest.importorskip("onnx")
+    kind = getattr(onnx.TensorProto, dtype)
+    info, make = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    weights = onnx.helper.make_tensor("w", kind, [3], [1, 10, 100])
+    two = onnx.helper.make_tensor("two", kind, [], [2])
+    nodes = [make("MatMul", ["x", "w"], ["y"]), make("Mul", ["x", "two"], ["double"])][:outputs]
+    results = [info("y", kind, [first]), info("double", kind, [first, 3])][:outputs]
+    graph = onnx.helper.make_graph(
+        nodes, "g", [info("x", kind, [first, 3])], results, [weights, two]
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+def test_onnx_takes_a_request_without_the_batch_dim(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serving = serve(name, "--onnx", onnx_file(where / "m.onnx"))
+    assert evaluate(name, x=X) == 321.0
+    assert evaluate(name, x=X[None]).tolist() == [321.0]
+    assert evaluate(name, x=np.stack([X, X])).tolist() == [321.0, 321.0]
+    assert "x: float32[?, 3]" in serving.end()
+
+
+def test_onnx_takes_a_first_dim_of_one(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serve(name, "--onnx", onnx_file(where / "m.onnx", first=1), "--threads", 2)
+    assert evaluate(name, x=X) == 321.0
+    assert evaluate(name, x=X[None]).tolist() == [321.0]
+
+
+def test_onnx_gives_several_outputs_by_name(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serve(name, "--onnx", onnx_file(where / "m.onnx", outputs=2))
+    advice = evaluate(name, x=X)
+    assert advice["y"] == 321.0 and advice["double"].tolist() == [2, 4, 6]
+
+
+def test_onnx_leaves_other_features_alone(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serve(name, "--onnx", onnx_file(where / "m.onnx"))
+    assert evaluate(name, x=X, function="main") == 321.0
+
+
+@pytest.mark.parametrize("features, found", [
+    ({"x": X.astype(np.float64)}, r"x: float64\[3\]"),
+    ({"x": np.zeros(4, np.float32)}, r"x: float32\[4\]"),
+    ({"z": X}, r"z: float32\[3\]"),
+    ({"x": "text"}, "x: str"),
+])  # fmt: skip
+def test_onnx_shows_both_sides_of_a_mismatch(
+    serve: Callable[..., Serving], name: str, where: Path, features: dict[str, Any], found: str
+) -> None:
+    serve(name, "--onnx", onnx_file(where / "m.onnx"))
+    with pytest.raises(
+        shmbridge.ShmbridgeError, match=rf"expects x: float32\[\?, 3\]; found {found}"
+    ):
+        evaluate(name, **features)
+    assert evaluate(name, x=X) == 321.0
+
+
+def test_onnx_batches_runners_with_or_without_the_batch_dim(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serve(name, "--onnx", onnx_file(where / "m.onnx"), "--max-batch", 4, "--max-wait", 0.2)
+    assert together(name, [{"x": X}, {"x": X * 2}, {"x": X[None]}]) == [321.0, 642.0, 321.0]
+
+
+def test_padded_numbers_do_not_depend_on_the_company(
+    serve: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serve(name, "--onnx", onnx_file(where / "m.onnx", first=4), "--pad-to", 4, "--max-wait", 0.2)
+    questions = [
+        {"x": np.random.default_rng(i).normal(size=3).astype(np.float32)} for i in range(4)
+    ]
+    alone = [evaluate(name, **question) for question in questions]
+    assert together(name, questions) == alone
+    assert together(name, questions[:2]) == alone[:2]
+
+
+def test_onnx_of_a_fixed_batch_must_be_padded_to_it(where: Path) -> None:
+    said = refused(
+        1, "serve", "n", "--onnx", onnx_file(where / "m.onnx", first=4), "--max-batch", 2
+    )
+    assert "takes no batches of up to 2" in said and "--pad-to 4" in said
+
+
+def test_without_onnx_runtime_serve_says_what_to_install(where: Path) -> None:
+    (where / "onnxruntime.py").write_text("raise ImportError('not installed')\n")
+    done = run("serve", "n", "--onnx", "models.py", cwd=where, PYTHONPATH=str(where))
+    assert (
+        done.returncode == 1
+        and "pip install 'shmbridge[onnx]'" in done.stderr
+        and "Traceback" not in done.stderr
+    )
+
+
+def test_python_gets_only_what_the_model_refuses(
+    name: str, where: Path, in_thread: Callable[..., Any]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    counts: list[int] = []
+
+    def ask() -> list[Any]:
+        with shmbridge.connect(name) as runner:
+            wide = runner.evaluate({"x": X, "s": "other"}, dtype=np.float64)
+            return [wide, runner.evaluate({"y": X}), runner.evaluate({"x": X})]
+
+    with (
+        shmbridge.connect(f"onnx://{onnx_file(where / 'm.onnx')}") as model,
+        shmbridge.Host(name, until_idle=0.3) as host,
+    ):
+        asking = in_thread(ask)
+        host.answer_by(model._r, counts.append)
+        refused = []
+        for request in host:
+            refused.append(list(request))
+            request.reply("none")
+        assert asking.result() == [321.0, "none", 321.0] and refused == [["y"]]
+    assert sum(counts) == 2

@@ -1,0 +1,227 @@
+"""shmbridge compile: from ONNX to a library that gives what ONNX Runtime gives; weights apart; aot:// in Python."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from support.compiling import compile, expected, onnx_models
+from support.onnx_models import T, node
+from support.values import NAMED_DTYPES
+
+import shmbridge
+from shmbridge.errors import InvalidError, MismatchError, ModelError
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def test_open_sizes_and_a_missing_leading_one(models):
+    rng = np.random.default_rng(1)
+    with shmbridge.connect(f"aot://{models}/perceptron.so") as runner:
+        for batch in (1, 3, 50, 2, 1):
+            x = rng.normal(size=(batch, 30)).astype(np.float32)
+            np.testing.assert_allclose(
+                runner.evaluate({"x": x}),
+                expected(models / "perceptron.onnx", x=x)[0],
+                rtol=1e-4,
+                atol=1e-5,
+            )
+        one = runner.evaluate({"x": x[0]})
+        assert one.shape == (1,)
+        with pytest.raises(MismatchError, match=r"float32\[\?,30\], found float32\[1,31\]"):
+            runner.evaluate({"x": np.zeros((1, 31), np.float32)})
+        with pytest.raises(ModelError, match=r'"x": dim 0 must be 1 to 2147483647'):
+            runner.evaluate({"x": np.zeros((0, 30), np.float32)})
+        assert runner.evaluate({"x": x[0]}) == one
+
+
+def test_every_dtype_and_scalars_in_one_model(tmp_path):
+    """Each input comes out again, as a tensor and as a scalar; the names are no names of C."""
+    nodes, inputs, outputs = [], [], []
+    for dtype in NAMED_DTYPES:
+        element = {"float32": T.FLOAT, "float64": T.DOUBLE}.get(dtype) or getattr(T, dtype.upper())
+        for shape in ([2, 3], []):
+            name = f"{dtype}/{len(shape)}"
+            nodes.append(node("Identity", name, f"{name}:out"))
+            inputs.append((name, element, shape))
+            outputs.append((f"{name}:out", element, shape))
+    compile(
+        onnx_models.save(tmp_path / "all.onnx", nodes, inputs, outputs), "-o", tmp_path / "all.so"
+    )
+    rng = np.random.default_rng(2)
+    features = {
+        name: (rng.normal(size=shape) * 50).astype(name.split("/")[0]) for name, _, shape in inputs
+    }
+    with shmbridge.connect(f"aot://{tmp_path}/all.so") as runner:
+        runner.evaluate(features)
+        for name, value in features.items():
+            found = np.asarray(runner.advice[f"{name}:out"])
+            assert found.shape == value.shape and np.array_equal(found, value)
+    shown = compile("--show", tmp_path / "all.so")
+    assert (
+        "from all.onnx, by emx-onnx-cgen" in shown
+        and "input  int16/2: int16[2,3]" in shown
+        and "output bool/0:out: bool[]" in shown
+    )
+
+
+def test_from_c_and_cpp(models, c_runner, c_program, tmp_path):
+    x = np.linspace(-1, 1, 30, dtype=np.float32)
+    right = float(expected(models / "perceptron.onnx", x=x[None])[0].item())
+    runner = c_runner(f"aot://{models}/perceptron.so")
+    runner.do("feature", "x", 11, 2, 1, 30, x.tobytes().hex())
+    assert float(runner.do("f32").split()[1]) == pytest.approx(right, rel=1e-4)
+    source = tmp_path / "ask.cpp"
+    source.write_text("""
+#include <cstdio>
+#include <shmbridge.hpp>
+int main(int, char **words) {
+    shmbridge::Runner runner(words[1]);
+    auto x = runner.feature<float>("x", {1, 30});
+    for (int i = 0; i < 30; i++) x[i] = -1 + 2 * i / 29.f;
+    auto advice = runner.evaluate<float>();
+    if (!advice) return 1;
+    std::printf("%g", double(*advice));
+}
+""")
+    program = c_program(source)
+    done = subprocess.run(
+        [program, f"aot://{models}/perceptron.so"], stdout=subprocess.PIPE, check=True
+    )
+    assert float(done.stdout) == pytest.approx(right, rel=1e-4)
+
+
+def test_weights_in_a_file_change_without_compiling(tmp_path):
+    first = onnx_models.perceptron(tmp_path / "first.onnx", seed=0)
+    second = onnx_models.perceptron(tmp_path / "second.onnx", seed=1)
+    compile(first, "-o", tmp_path / "m.so", "--weights", tmp_path / "w")
+    library = (tmp_path / "m.so").read_bytes()
+    x = np.ones((2, 30), np.float32)
+    url = f"aot://{tmp_path}/m.so?weights={tmp_path}/w"
+    with shmbridge.connect(url) as old:
+        assert np.allclose(old.evaluate({"x": x}), expected(first, x=x)[0], rtol=1e-4)
+        compile(second, "--weights", tmp_path / "w")
+        assert (tmp_path / "m.so").read_bytes() == library
+        with shmbridge.connect(url) as new:  # beside the old
+            assert np.allclose(new.evaluate({"x": x}), expected(second, x=x)[0], rtol=1e-4)
+            assert np.allclose(old.evaluate({"x": x}), expected(first, x=x)[0], rtol=1e-4)
+    other = onnx_models.perceptron(tmp_path / "other.onnx", features=31)
+    compile(other, "--weights", tmp_path / "o")
+    (tmp_path / "short").write_bytes((tmp_path / "w").read_bytes()[:-1])
+    for file, why in (
+        ("o", "another model's"),
+        ("short", "another size"),
+        ("first.onnx", "another kind"),
+        ("gone", "No such file"),
+    ):
+        with pytest.raises(InvalidError, match=f"weights=.*{file}.*{why}"):
+            shmbridge.connect(f"aot://{tmp_path}/m.so?weights={tmp_path}/{file}")
+    with pytest.raises(InvalidError, match="say weights=FILE in the URL"):
+        shmbridge.connect(f"aot://{tmp_path}/m.so")
+
+
+def test_weights_given_to_a_model_that_has_them(models):
+    with pytest.raises(InvalidError, match="its weights are inside: leave weights=FILE out"):
+        shmbridge.connect(f"aot://{models}/perceptron.so?weights=x")
+
+
+def test_large_weights_inside(tmp_path):
+    """They lie in the library as bytes, not as C: the compiler would take minutes."""
+    weights = np.random.default_rng(3).normal(size=(400, 500)).astype(np.float32)
+    model = onnx_models.save(
+        tmp_path / "big.onnx",
+        [node("MatMul", "x w", "y")],
+        [("x", T.FLOAT, [1, 400])],
+        [("y", T.FLOAT, [1, 500])],
+        {"w": weights},
+    )
+    compile(model, "-o", tmp_path / "big.so", "--keep", tmp_path / "kept")
+    assert (
+        (tmp_path / "big.so").stat().st_size
+        > weights.nbytes
+        > 10 * (tmp_path / "kept" / "model.c").stat().st_size
+    )
+    x = np.ones((1, 400), np.float32)
+    with shmbridge.connect(f"aot://{tmp_path}/big.so") as runner:
+        assert np.allclose(runner.evaluate({"x": x}), x @ weights, rtol=1e-3, atol=1e-3)
+
+
+def test_threads_at_once(tmp_path):
+    """The generated code keeps a sequence in static memory: each thread must have its own."""
+    nodes = [
+        node("Neg", "x", "n"),
+        node("SequenceConstruct", "x n", "pair"),
+        node("SequenceAt", "pair one", "all"),
+        node("MatMul", "all w", "y"),
+    ]
+    rng = np.random.default_rng(4)
+    model = onnx_models.save(
+        tmp_path / "m.onnx",
+        nodes,
+        [("x", T.FLOAT, [32, 500])],
+        [("y", T.FLOAT, [32, 3])],
+        {"one": np.int64(1), "w": rng.normal(size=(500, 3)).astype(np.float32)},
+    )
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "shmbridge.cli",
+        "compile",
+        model,
+        "-o",
+        tmp_path / "m.so",
+        "--keep",
+        tmp_path / "kept",
+    ]
+    subprocess.run(
+        words, check=True
+    )  # with the generator in a process of its own, as users have it
+    assert "  static _Thread_local " in (tmp_path / "kept" / "model.c").read_text()
+    xs = [rng.normal(size=(32, 500)).astype(np.float32) for _ in range(6)]
+    right, wrong = [expected(model, x=x)[0] for x in xs], []
+
+    def ask(index):
+        with shmbridge.connect(f"aot://{tmp_path}/m.so") as runner:
+            for _ in range(200):
+                if not np.allclose(
+                    runner.evaluate({"x": xs[index]}), right[index], rtol=1e-3, atol=1e-2
+                ):
+                    wrong.append(index)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+
+
+def test_two_agents(models, tmp_path):
+    model = onnx_models.two_minus(tmp_path / "two.onnx", 30)
+    compile(model, "-o", tmp_path / "two.so")
+    with shmbridge.connect(
+        f"aot://?agent.a={models}/perceptron.so&agent.b={tmp_path}/two.so"
+    ) as runner:
+        x = np.arange(30, dtype=np.float32)
+        assert np.allclose(
+            runner.evaluate({"x": x, "agent": "a"}),
+            expected(models / "perceptron.onnx", x=x[None])[0],
+            rtol=1e-4,
+        )
+        assert runner.evaluate({"x": x, "agent": "b"}) == 0
+        with pytest.raises(MismatchError, match="agents: a, b"):
+            runner.evaluate({"x": x, "agent": "c"})
+
+
+def test_sizes_given(tmp_path):
+    nodes = [node("ArgMax", "x", "y", axis=1, keepdims=0)]
+    model = onnx_models.save(
+        tmp_path / "m.onnx", nodes, [("x", T.FLOAT, ["n", "k"])], [("y", T.INT64, ["n"])]
+    )
+    said = compile(model, "-o", tmp_path / "m.so", code=1)
+    assert "use onnx://" in said and "--dim NAME=SIZE" in said and not (tmp_path / "m.so").exists()
+    compile(model, "-o", tmp_path / "m.so", "--dim", "n=2", "--dim", "k=5")
+    with shmbridge.connect(f"aot://{tmp_path}/m.so") as runner:
+        assert list(runner.evaluate({"x": np.eye(5, dtype=np.float32)[3:]})) == [3, 4]

@@ -1,0 +1,169 @@
+"""shmbridge compile where it fails or is ended: it says why, and leaves nothing."""
+
+import ctypes.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.compiling import compile, onnx_models
+from support.onnx_models import T, node
+
+import shmbridge
+from shmbridge import _config
+from shmbridge.errors import InvalidError
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def test_what_cannot_be_compiled(tmp_path):
+    def words(name, nodes, inputs, outputs, *more):
+        return compile(
+            onnx_models.save(tmp_path / name, nodes, inputs, outputs),
+            "-o",
+            tmp_path / "m.so",
+            *more,
+            code=1,
+        )
+
+    assert "use onnx://" in words(
+        "a.onnx", [node("NonZero", "x", "y")], [("x", T.FLOAT, [9])], [("y", T.INT64, [1, "k"])]
+    )
+    assert "use onnx://" in words(
+        "b.onnx", [node("Identity", "x", "y")], [("x", T.STRING, [9])], [("y", T.STRING, [9])]
+    )
+    (tmp_path / "c.onnx").write_bytes(b"no model")
+    assert "Error" in compile(tmp_path / "c.onnx", "-o", tmp_path / "m.so", code=1)
+    (tmp_path / "d.bin").write_bytes(b"")
+    assert "say --from onnx|tensorflow|torch" in compile(
+        tmp_path / "d.bin", "-o", tmp_path / "m.so", code=1
+    )
+    assert "expected -o FILE" in compile(tmp_path / "c.onnx", code=2)
+    assert "made by shmbridge compile" in compile("--show", tmp_path / "c.onnx", code=1)
+    assert not (tmp_path / "m.so").exists()
+
+
+def test_where_the_result_cannot_go_is_said_before_anything_is_compiled(tmp_path):
+    model = Path(onnx_models.two_minus(tmp_path / "m.onnx"))
+    before = model.read_bytes()
+    assert "expected a folder" in compile(model, "-o", tmp_path / "none" / "m.so", code=1)
+    assert "expected a folder" in compile(model, "--weights", tmp_path / "none" / "m.bin", code=1)
+    assert "would be overwritten" in compile(model, "-o", model, code=1)
+    assert "would be overwritten" in compile(
+        model, "-o", tmp_path / "m.so", "--weights", model, code=1
+    )
+    assert "different files" in compile(
+        model, "-o", tmp_path / "m.so", "--weights", tmp_path / "m.so", code=1
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"] and model.read_bytes() == before
+
+
+def test_an_option_that_is_for_other_models_is_refused(tmp_path):
+    model = onnx_models.two_minus(tmp_path / "m.onnx")
+    assert "--signature is for SavedModels" in compile(
+        model, "-o", tmp_path / "m.so", "--signature", "s", code=2
+    )
+    (tmp_path / "m.pt2").write_bytes(b"")
+    assert "--dim is for" in compile(
+        tmp_path / "m.pt2", "-o", tmp_path / "m.so", "--dim", "n=2", code=2
+    )
+
+
+def test_the_c_compiler_fails(tmp_path, monkeypatch):
+    (tmp_path / "cc").write_text("#!/bin/sh\necho this compiler is out of order; exit 3\n")
+    (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("CC", f"{tmp_path}/cc -x")
+    model = onnx_models.two_minus(tmp_path / "m.onnx")
+    said = compile(model, "-o", tmp_path / "m.so", "-v", code=1)
+    assert "status 3" in said and "out of order" in said and "-m emx_onnx_cgen compile" in said
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert "install gcc" in compile(model, "-o", tmp_path / "m.so", code=1)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["cc", "m.onnx"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing(number, tmp_path):
+    (tmp_path / "cc").write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/pid && mv {tmp_path}/pid {tmp_path}/started\nexec sleep 60\n"
+    )
+    (tmp_path / "cc").chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    model = onnx_models.two_minus(tmp_path / "m.onnx")
+    words = [sys.executable, "-P", "-m", "shmbridge.cli", "compile", model, "-o", tmp_path / "m.so"]
+    where = {**os.environ, "CC": str(tmp_path / "cc"), "TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen(
+        words, env=where, start_new_session=True, stderr=subprocess.PIPE
+    ) as process:
+        until = time.monotonic() + 60
+        while not (tmp_path / "started").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        process.send_signal(number)
+        assert process.wait(30) != 0
+    assert not (tmp_path / "m.so").exists() and not list((tmp_path / "tmp").iterdir())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "started").read_text()), 0)
+
+
+def test_the_model_by_hand(tmp_path):
+    """examples/c/model.c, as its comment says to build it."""
+    library = tmp_path / "model.so"
+    source = _config.examples() / "c" / "model.c"
+    words = [
+        "cc",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        str(source),
+        *_config.cflags().split(),
+        "-o",
+        str(library),
+    ]
+    subprocess.run(words, check=True)
+    features = np.zeros(16, np.float32)
+    features[1] = 10
+    (tmp_path / "limit").write_text("12\n")
+    with (
+        shmbridge.connect(f"aot://{library}") as plain,
+        shmbridge.connect(f"aot://{library}?weights={tmp_path}/limit") as other,
+    ):
+        assert (
+            plain.evaluate({"features": features, "function": "f"}),
+            other.evaluate({"features": features}),
+        ) == (0, 1)
+    with pytest.raises(InvalidError, match="expected a file with a number"):
+        shmbridge.connect(f"aot://{library}?weights={library}")
+    assert compile("--show", library) == "input  features: float32[16]\noutput inline: int64[]\n"
+
+
+def test_files_that_are_no_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    library = Path(ctypes.util.find_library("m") or "libm.so.6").name
+    text = tmp_path / "text.so"
+    text.write_text("no library")
+    system = next(
+        Path(line.split()[-1])
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "libc.so" in line or "libc-" in line
+    )
+    foreign = bytearray(system.read_bytes())
+    foreign[18:20] = (
+        b"\x2a\x00" if foreign[18:20] != b"\x2a\x00" else b"\x3e\x00"
+    )  # e_machine: a SuperH
+    (tmp_path / "foreign.so").write_bytes(foreign)
+    for name, why in (
+        ("gone.so", "No such file"),
+        (library, "No such file"),
+        ("text.so", "ELF header|too short"),
+        ("foreign.so", "expected a library for this processor"),
+        (str(system), "exports shmb_model_entry"),
+    ):
+        with pytest.raises(InvalidError, match=why):
+            shmbridge.connect(f"aot://{name}")

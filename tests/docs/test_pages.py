@@ -1,0 +1,75 @@
+"""What the README and the documentation tell a reader to type works."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import page as pages
+import pytest
+from support.processes import free_port
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").rglob("README.md"))  # whose commands begin where they stand
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *EXAMPLES]
+WITH_BLOCKS = [page for page in PAGES if any(block.runs for block in pages.blocks(page))]
+SECONDS = 120  # of a page, on a busy machine
+
+
+def run(page, folder):
+    """Types a page's blocks: (exit status, what was printed to stderr)."""
+    found = pages.blocks(page)
+    here = re.findall(r"(?:127\.0\.0\.1|localhost):(5\d{4})", page.read_text())
+    ports = {port: str(free_port()) for port in here}  # somebody else may have the page's
+    for block in found:
+        block.text = re.sub(r"\b5\d{4}\b", lambda match: ports.get(match[0], match[0]), block.text)
+    text = pages.script(found, folder)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SHMBRIDGE_")}
+    env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    if page in EXAMPLES:
+        shutil.copytree(page.parent, folder, dirs_exist_ok=True)
+    typed = ["timeout", "-k10", str(SECONDS), "bash", "-c", text]
+    done = subprocess.run(
+        typed, cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    return done.returncode, done.stderr, pages.prints(found, folder)
+
+
+@pytest.mark.usefixtures("no_bridges")
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path):
+    status, said, wrong = run(page, tmp_path)
+    assert (status, wrong) == (0, []), said
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("```sh\nfalse\n```\n", "line 1"),
+        ("text\n```python\nraise SystemExit(3)\n```\n", "line 2"),
+        ("```c part\nreturn 1;\n```\n", "line 1"),
+    ],
+)
+def test_a_block_that_fails_is_found(tmp_path, text, expected):
+    (tmp_path / "page.md").write_text(text)
+    status, said, _ = run(tmp_path / "page.md", tmp_path)
+    assert status != 0 and said.strip().splitlines()[-1].startswith(expected)
+
+
+def test_a_block_that_prints_something_else_is_found(tmp_path):
+    (tmp_path / "page.md").write_text("```sh\necho 12 3\n```\n\n```text output\n1... 4\n```\n")
+    assert run(tmp_path / "page.md", tmp_path)[2] == ["line 5: the block before printed\n12 3\n"]
+
+
+def test_blocks_share_a_folder_and_the_shells_jobs(tmp_path):
+    text = "```python file=a.py\nprint(7)\n```\n```sh\nsleep 60 &\npython a.py\n```\n```text output\n7\n```\n```sh\nkill %1\n```\n"
+    (tmp_path / "page.md").write_text(text)
+    assert run(tmp_path / "page.md", tmp_path)[::2] == (0, [])
+
+
+def test_what_is_marked_is_left_alone(tmp_path):
+    text = "```sh skip=another-machine\nfalse\n```\n```sh needs=no-such-command\nfalse\n```\n```console\nfalse\n```\n"
+    (tmp_path / "page.md").write_text(text)
+    assert run(tmp_path / "page.md", tmp_path)[0] == 0

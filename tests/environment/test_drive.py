@@ -1,0 +1,210 @@
+"""Environments inside the compiler: the driver, agents, and what a policy or a learner sees of them."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from support.environments import Corridor, Patient, Tag, right
+
+from shmbridge import ClosedError, InvalidError, MismatchError, ModelError, connect
+from shmbridge.rl import Agent, drive
+
+
+def test_a_policy_sees_the_observations_alone(serve, name):
+    seen = []
+
+    def policy(request):
+        seen.append(set(request))
+        return right(request)
+
+    with serve(policy), connect(name) as runner:
+        agent, corridor = Agent(runner), Corridor()
+        for _ in range(2):
+            drive(corridor, agent)
+            assert (agent.steps, round(agent.reward, 2), corridor.actions) == (
+                4,
+                0.96,
+                [1, 1, 1, 1],
+            )
+    assert seen == [{"cell", "function"}] * 8  # and no report
+
+
+def test_a_learner_gets_rewards_and_the_end(serve, name):
+    seen = []
+
+    def trainer(request):
+        seen.append(
+            {key: value for key, value in request.items() if key not in ("cell", "function")}
+        )
+        return {"learner": 1}
+
+    with serve(trainer), connect(name) as runner:
+        drive(Corridor(), Agent(runner, "walker"))
+        drive(Corridor(), Agent(runner), max_steps=1)
+    assert seen[0] == {"agent": "walker"}
+    assert [r["step"] for r in seen[1:5]] == [1, 2, 3, 4]
+    assert [round(float(r["reward"]), 2) for r in seen[1:5]] == [-0.01, -0.01, -0.01, 0.99]
+    assert [bool(r["done"]) for r in seen[1:5]] == [False, False, False, True]
+    assert not any(r["truncated"] for r in seen[1:5]) and all(
+        r["agent"] == "walker" for r in seen[1:5]
+    )
+    assert seen[5] == {} and len(seen) == 7
+    assert (bool(seen[6]["done"]), bool(seen[6]["truncated"]), int(seen[6]["step"])) == (
+        False,
+        True,
+        1,
+    )
+
+
+def test_raw_advice_is_the_environments_to_read(serve, name):
+    class Raw(Corridor):
+        def step(self, action):
+            self.seen = action.advice
+            self.set_done()
+
+    with serve(lambda request: {"unroll": 4, "tile": np.arange(2)}), connect(name) as runner:
+        drive(environment := Raw(), Agent(runner, choice="raw"))
+        assert environment.seen["unroll"] == 4 and environment.seen["tile"].tolist() == [0, 1]
+        drive(environment, Agent(runner, choice="raw", advice="tile"))
+        assert environment.seen.tolist() == [0, 1]
+        drive(environment, Agent(runner, advice="tile"))
+        with pytest.raises(MismatchError, match="expected advice of one field, found unroll, tile"):
+            drive(environment, Agent(runner))
+        with pytest.raises(MismatchError, match="expected advice value, found unroll, tile"):
+            drive(environment, Agent(runner, advice="value"))
+
+
+def test_an_agent_may_choose_itself(serve, name):
+    class Greedy(Agent):
+        """Takes the policy's choice two times of three."""
+
+        def act(self, action):
+            return int(action.advice[0] > 5) if self.steps % 3 == 2 else None
+
+    with serve(right), connect(name) as runner:
+        drive(corridor := Corridor(), Greedy(runner))
+    assert corridor.actions == [1, 1, 0, 1, 1, 0, 1, 1]
+
+
+def test_several_agents_share_a_runner(serve, name):
+    seen = []
+
+    def trainer(request):
+        seen.append(
+            (request["agent"], int(request.get("turn", -1)), bool(request.get("done", False)))
+        )
+        return {"learner": 10 * len(seen)}
+
+    with serve(trainer), connect(name) as runner:
+        agents = [Agent(runner, color) for color in ("red", "green", "blue")]
+        drive(tag := Tag(), agents)
+    assert tag.log == [(color, 10 * (i + 1)) for i, color in enumerate(Tag.order)]
+    assert seen == [(color, i, False) for i, color in enumerate(Tag.order)] + [("green", -1, True)]
+    assert [(agent.steps, agent.reward) for agent in agents] == [(2, 2), (2, 2), (1, 1)]
+
+
+def test_several_agents_with_runners_of_their_own(serve, name):
+    seen = []
+
+    def trainer(request):
+        seen.append(
+            (request["agent"], float(request.get("reward", -1)), bool(request.get("done", False)))
+        )
+        return {"learner": 1}
+
+    with serve(trainer), connect(name) as a, connect(name) as b, connect(name) as c:
+        drive(Tag(), [Agent(a, "red"), Agent(b, "green"), Agent(c, "blue")])
+    assert seen[:5] == [
+        ("red", -1, False),
+        ("green", -1, False),
+        ("red", 1, False),
+        ("blue", -1, False),
+        ("green", 1, False),
+    ]
+    assert sorted(seen[5:]) == [("blue", 1, True), ("green", 1, True), ("red", 1, True)]
+
+
+def test_wrong_agents_are_errors(serve, name):
+    with serve(right), connect(name) as runner:
+        for agents in ([], [Agent(runner), Agent(runner)]):
+            with pytest.raises(InvalidError, match="agents of different names"):
+                drive(Corridor(), agents)
+        with pytest.raises(InvalidError, match="names an agent 'red': expected one of blue"):
+            drive(Tag(), Agent(runner, "blue"))
+        with pytest.raises(InvalidError, match="no episode is under way"):
+            Corridor().add_reward(1)
+        with pytest.raises(InvalidError, match="expected one of argmax"):
+            Agent(runner, choice="best")
+
+
+def test_done_at_reset_asks_nobody(serve, name):
+    class Nothing(Corridor):
+        def reset(self):
+            self.set_done()
+
+    with serve(lambda request: pytest.fail("asked")), connect(name) as runner:
+        drive(Nothing(), agent := Agent(runner))
+        assert agent.steps == 0
+
+
+@pytest.mark.parametrize("where", ["reset", "step", "act", "on_error"])
+def test_exceptions_come_through_and_the_trainer_hears_of_the_end(serve, name, where):
+    ends = []
+
+    def trainer(request):
+        if "step" in request and (request["done"] or request["truncated"]):
+            ends.append(bool(request["truncated"]))
+        if where == "on_error" and "step" in request:
+            raise ValueError("no idea")
+        return {"learner": 1}
+
+    class Boom(RuntimeError):
+        pass
+
+    def boom(*_):
+        raise Boom
+
+    with serve(trainer), connect(name) as runner:
+        corridor, agent = Corridor(), Agent(runner)
+        setattr(agent if where == "act" else corridor, where, boom)
+        with pytest.raises(Boom):
+            drive(corridor, agent)
+        assert ends == ([] if where == "reset" else [True])
+        if where != "on_error":
+            drive(Corridor(), Agent(runner), 2)  # all is as before
+
+
+def test_an_error_ends_the_episode_or_the_environment_knows_what_to_do(serve, name):
+    def flaky(request):
+        if request["cell"][2]:
+            raise ValueError("not here")
+        return 1
+
+    with serve(flaky), connect(name) as runner:
+        with pytest.raises(ModelError, match="not here"):
+            drive(Corridor(), agent := Agent(runner))
+        assert agent.steps == 2
+        drive(patient := Patient(), agent)
+        assert patient.actions == [1] * 4 and len(patient.errors) == 1
+
+
+def test_a_host_that_goes_leaves_the_heuristic(serve, name):
+    with contextlib.ExitStack() as stack:
+        with serve(right):
+            runner = stack.enter_context(connect(name))
+        drive(patient := Patient(), Agent(runner))
+        assert patient.actions == [1] * 4 and {type(error) for error in patient.errors} == {
+            ClosedError
+        }
+        with pytest.raises(ClosedError):
+            drive(Corridor(), Agent(runner))
+
+
+def test_reserved_names_are_told(serve, name):
+    class Greedy(Corridor):
+        def observe(self):
+            return {"reward": 1.0}
+
+    told = pytest.raises(InvalidError, match="may not be called reward")
+    with serve(lambda request: {"learner": 0}), connect(name) as runner, told:
+        drive(Greedy(), Agent(runner))

@@ -1,0 +1,534 @@
+"""The trainer: episodes of compilers, as Gymnasium has them, and deaths on both sides."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.environments import MASK, Corridor, Patient, Tag
+
+from shmbridge import (
+    ClosedError,
+    DeadlineError,
+    Host,
+    InvalidError,
+    MismatchError,
+    ModelError,
+    TooLargeError,
+    _config,
+    connect,
+    trainer,
+)
+from shmbridge.rl import Agent, Random, choose, drive
+from shmbridge.trainer import CompilerEnv, Compilers, as_gymnasium
+
+BOUND = 20  # seconds, of every wait
+
+
+@pytest.fixture
+def walk(in_thread, name):
+    """walk(environment, episodes): drives them in a thread, as a compiler; the thread's result: actions of each."""
+
+    def go(corridor, episodes=1, max_steps=50, agents=("",)):
+        def compiler():
+            done = []
+            with connect(name, connect_timeout=BOUND) as runner:
+                for _ in range(episodes):
+                    try:
+                        drive(corridor, [Agent(runner, agent) for agent in agents], max_steps)
+                        done.append(
+                            list(getattr(corridor, "actions", getattr(corridor, "log", ())))
+                        )
+                    except Exception as error:
+                        done.append(error)
+            return done
+
+        return in_thread(compiler)
+
+    return go
+
+
+def test_gymnasiums_methods(name, walk):
+    env = CompilerEnv(name, actions=2, timeout=BOUND)
+    compiler = walk(Corridor(), episodes=2)
+    observation, info = env.reset()
+    assert observation["cell"].tolist() == [1, 0, 0, 0, 0] and info == {
+        "function": "main",
+        "step": 0,
+    }
+    turns = [env.step(action) for action in (1, np.int64(0), 1, np.array(1), 1, 1)]
+    assert [turn[0]["cell"].argmax() for turn in turns] == [1, 0, 1, 2, 3, 4]
+    assert [round(turn[1], 2) for turn in turns] == [-0.01] * 5 + [0.99]
+    assert [turn[2:4] for turn in turns] == [(False, False)] * 5 + [(True, False)]
+    assert turns[-1][4]["step"] == 6
+    with pytest.raises(InvalidError, match="reset"):
+        env.step(1)
+    env.reset()
+    for _ in range(49):
+        assert env.step(0)[2:4] == (False, False)
+    assert env.step(0)[2:4] == (False, True)
+    env.close()
+    assert compiler.result() == [[1, 0, 1, 1, 1, 1], [0] * 50]
+
+
+def test_a_reset_gives_the_episode_up(name, walk):
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        compiler = walk(Corridor(), episodes=3)
+        env.reset()
+        env.step(1)
+        _, info = env.reset()
+        assert info["step"] == 0
+        env.send(0)
+        env.reset()
+        for _ in range(4):
+            turn = env.step(1)
+        assert turn[2]
+        first, second, third = compiler.result()
+    assert isinstance(first, ModelError) and isinstance(second, ModelError) and third == [1] * 4
+    assert "given this episode up" in str(first)
+
+
+def test_a_trainer_behind_pipes(tmp_path, in_thread):
+    """Any SerDes will do that keeps the name "learner"."""
+    url = f"pipe://{tmp_path}/passes?serdes=flatbuffers"
+
+    def compiler():
+        with connect(url, connect_timeout=BOUND) as runner:
+            drive(corridor := Corridor(), Agent(runner))
+            return corridor.actions
+
+    with contextlib.closing(CompilerEnv(url, timeout=BOUND)) as env:
+        walker = in_thread(compiler)
+        env.reset()
+        turns = [env.step(1) for _ in range(4)]
+        assert round(turns[-1][1], 2) == 0.99 and turns[-1][2] and walker.result() == [1] * 4
+
+
+def test_what_is_no_action_ends_the_episode(name, walk):
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        compiler = walk(Corridor(), episodes=2)
+        env.reset()
+        assert env.step(0.5)[2:4] == (
+            False,
+            True,
+        )  # the compiler could not choose, and said that it ends
+        env.reset()
+        with pytest.raises(InvalidError, match="found object"):
+            env.step(object())
+        for _ in range(4):
+            turn = env.step(1)  # it still waits
+        assert turn[2]
+        first, second = compiler.result()
+        assert (
+            isinstance(first, MismatchError)
+            and "a single float" in str(first)
+            and second == [1] * 4
+        )
+
+
+@pytest.mark.parametrize("action", [1.0, np.float32(1), float("nan"), "x", 2, -1, None, [1]])
+def test_what_is_none_of_the_actions_is_refused_and_the_compiler_still_waits(name, walk, action):
+    with contextlib.closing(CompilerEnv(name, actions=2, timeout=BOUND)) as env:
+        compiler = walk(Corridor())
+        env.reset()
+        with pytest.raises(InvalidError, match="expected an integer from 0 to 1"):
+            env.step(action)
+        while not env.step(1)[2]:
+            pass
+        assert compiler.result() == [[1] * 4]
+
+
+def test_what_lies_outside_the_action_space_is_refused(name, walk):
+    space = spaces.Box(-1, 1, (2,), np.float32)
+    with contextlib.closing(CompilerEnv(name, actions=space, timeout=BOUND)) as env:
+        compiler = walk(Corridor())
+        env.reset()
+        with pytest.raises(InvalidError, match="expected one of Box"):
+            env.step(np.full(2, 7, np.float32))
+        env.close()
+        assert isinstance(compiler.result()[0], ClosedError | ModelError)
+
+
+def test_the_observation_space_is_that_of_the_first_observation_for_good(name, in_thread):
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            for size in (3, 5):
+                runner.evaluate({"x": np.zeros(size)})
+
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        asking = in_thread(compiler)
+        first = env.observation_space
+        env.reset()
+        assert env.step(0)[0]["x"].shape == (5,)
+        assert env.observation_space is first and first["x"].shape == (3,)
+        env.step(0)
+        asking.result()
+
+
+def test_a_compiler_that_asks_for_advice_alone_has_one_episode_until_it_leaves(name, in_thread):
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            return [int(runner.evaluate({"x": np.float32(i)})) for i in range(3)]
+
+    with contextlib.closing(CompilerEnv(name, actions=9, timeout=BOUND)) as env:
+        asking = in_thread(compiler)
+        env.reset()
+        turns = [env.step(action) for action in (4, 5, 6)]
+        assert [turn[1:4] for turn in turns] == [(0, False, False)] * 2 + [(0, True, False)]
+        assert turns[1][0]["x"] == 2 and turns[2][4] == {} and asking.result() == [4, 5, 6]
+
+
+def test_a_reset_without_a_timeout_ends_where_no_compiler_is_connected(name, monkeypatch):
+    monkeypatch.setattr(trainer, "NOBODY", 0.3)
+    with (
+        contextlib.closing(CompilerEnv(name)) as env,
+        pytest.raises(DeadlineError, match="no compiler has been connected"),
+    ):
+        env.reset()
+
+
+def test_an_action_that_is_too_large_ends_the_episode(name, walk):
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        compiler = walk(Corridor(), episodes=2)
+        env.reset()
+        env.step(1)
+        with pytest.raises(TooLargeError):
+            env.step(np.zeros(1 << 16))
+        assert env.receive()[2:4] == (False, True)
+        env.reset()
+        env.close()
+        assert [type(error) for error in compiler.result()] == [TooLargeError, ModelError]
+
+
+def test_closing_in_any_order(name, walk):
+    with Compilers(name) as compilers:
+        env = CompilerEnv(compilers, timeout=BOUND)
+        compiler = walk(Corridor())
+        env.reset()
+    env.close()
+    env.close()
+    assert isinstance(compiler.result()[0], ClosedError)
+    with pytest.raises(ClosedError):
+        env.reset()
+
+
+def test_agents_with_models_of_their_own_behind_one_url(tmp_path):
+    helper = pytest.importorskip("onnx.helper", reason="makes the models")
+    pytest.importorskip("onnxruntime", reason="runs them")
+    import onnx
+
+    files = []
+    for color, weight in (("red", 1.0), ("green", -1.0), ("blue", 1.0)):
+        turn = helper.make_tensor_value_info("turn", onnx.TensorProto.FLOAT, [3])
+        out = helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, [3])
+        constant = helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [weight])
+        graph = helper.make_graph(
+            [helper.make_node("Mul", ["turn", "w"], ["out"])], color, [turn], [out], [constant]
+        )
+        files.append(f"agent.{color}={tmp_path}/{color}.onnx")
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
+            tmp_path / f"{color}.onnx",
+        )
+
+    class Colors(Tag):
+        def reset(self):
+            super().reset()
+            return {"turn": np.array([0, 1, 2], np.float32)}
+
+        def step(self, action):
+            return super().step(action) and {"turn": np.array([0, 1, 2], np.float32)}
+
+    with connect(f"onnx://?{'&'.join(files)}") as runner:
+        drive(colors := Colors(), [Agent(runner, color) for color in ("red", "green", "blue")])
+    assert colors.log == [("red", 2), ("green", 0), ("red", 2), ("blue", 2), ("green", 0)]
+
+
+def test_actions_of_several_fields(name, in_thread):
+    class Tile(Corridor):
+        def step(self, action):
+            self.actions.append((action.advice["tile"], action.advice["unroll"]))
+            return super().step(action)
+
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            drive(tile := Tile(), Agent(runner, choice="raw"), 3)
+            return tile.actions
+
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        tiling = in_thread(compiler)
+        env.reset()
+        for i in range(3):
+            turn = env.step({"tile": i, "unroll": 2 * i})
+        assert turn[3] and tiling.result()[::2] == [(0, 0), (1, 2), (2, 4)]
+
+
+def test_batches_of_several_compilers(name, walk, in_thread):
+    """Without a CompilerEnv: a loop over batches, which have the first requests apart from the others."""
+    rewards, ends = [], []
+
+    def trainer(host):
+        for batch in host.batches(max_size=4, max_wait=0.01):
+            if "step" not in batch:
+                batch.reply(learner=np.ones(batch.size, np.int64))
+                continue
+            rewards.extend(batch["reward"].tolist())
+            ends.extend(batch["done"].tolist())
+            batch.reply(np.ones(batch.size, np.int64))
+
+    with Host(name) as host:
+        training = in_thread(trainer, host)
+        compilers = [walk(Corridor(), episodes=2) for _ in range(3)]
+        assert [compiler.result() for compiler in compilers] == [[[1] * 4] * 2] * 3
+        host.close()
+        training.result()
+    assert len(rewards) == 24 and sum(ends) == 6 and round(sum(rewards), 2) == 5.76
+
+
+def test_agents_are_told_of(name, walk):
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        compiler = walk(Tag(), agents=("red", "green", "blue"))
+        turns = [env.reset()[1]["agent"]]
+        for i in range(5):
+            observation, reward, done, _, info = env.step(i)
+            turns.append(info["agent"])
+        assert done and reward == 1 and turns[:5] == list(Tag.order)
+        assert compiler.result() == [list(zip(Tag.order, range(5), strict=True))]
+
+
+class Blame(Tag):
+    """Who acts pays the agent that acted before."""
+
+    def step(self, action):
+        before = self.log[-1][0] if self.log else None
+        observation = super().step(action)
+        if before:
+            self.add_reward(-0.25, before)
+        return observation
+
+
+def test_each_agents_reward_is_its_own(name, walk):
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        compiler = walk(Blame(), agents=("red", "green", "blue"))
+        env.reset()
+        rewards = []
+        for _ in range(5):
+            _, reward, _, _, info = env.step(0)
+            assert reward == sum(info["rewards"].values())
+            rewards.append(info["rewards"])
+        assert rewards == [
+            {"red": 1, "green": 0, "blue": 0},
+            {"red": -0.25, "green": 1, "blue": 0},
+            {"red": 1, "green": -0.25, "blue": 0},
+            {"red": -0.25, "green": 0, "blue": 1},
+            {"red": 0, "green": 1, "blue": -0.25},
+        ]
+        compiler.result()
+
+
+def test_several_compilers_at_once(name, walk):
+    with Compilers(name) as all_of_them:
+        envs = [CompilerEnv(all_of_them, timeout=BOUND) for _ in range(3)]
+        compilers = [walk(Corridor(), episodes=2) for _ in envs]
+        for _ in range(2):
+            assert [env.reset()[1]["step"] for env in envs] == [0] * 3
+            for step in range(4):
+                for env in envs:
+                    env.send(1)
+                turns = [env.receive() for env in envs]
+                assert [turn[4]["step"] for turn in turns] == [step + 1] * 3
+            assert all(turn[2] for turn in turns)
+        assert [compiler.result() for compiler in compilers] == [[[1] * 4] * 2] * 3
+
+
+DYING = """
+import sys
+import shmbridge
+from shmbridge.rl import Agent, Environment, drive
+
+class Endless(Environment):
+    def reset(self): return {"x": 1.0}
+    def step(self, action): return {"x": float(action.index)}
+
+drive(Endless(), Agent(shmbridge.connect(sys.argv[1], connect_timeout=20)))
+"""
+
+
+@pytest.mark.parametrize("asking", [True, False], ids=["while it asks", "while it computes"])
+def test_a_killed_compiler_truncates_and_the_next_one_begins(name, python, walk, asking):
+    code = (
+        DYING
+        if asking
+        else DYING.replace(
+            "step(self, action): ",
+            "step(self, action): import time; print('in', flush=True); time.sleep(60);",
+        )
+    )
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        victim = python(code, name)
+        env.reset()
+        if asking:
+            env.step(3)
+            victim.kill()
+            victim.wait()
+        else:
+            env.send(3)
+            victim.line()
+            victim.kill()
+        observation, reward, done, truncated, info = env.step(4) if asking else env.receive()
+        assert (reward, done, truncated) == (0, False, True) and "died" in info["error"]
+        assert observation["x"] == (3 if asking else 1)
+        walk(Corridor())
+        assert env.reset()[0]["cell"][0] == 1
+
+
+def test_a_new_compiler_on_the_dead_ones_channel_truncates_too(name, python, walk):
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND, channels=1)) as env:
+        victim = python(DYING, name)
+        env.reset()
+        victim.kill()
+        victim.wait()
+        compiler = walk(Corridor())
+        assert env.step(1)[3]
+        env.reset()
+        assert [env.step(1)[2] for _ in range(4)] == [False] * 3 + [True]
+        assert compiler.result() == [[1] * 4]
+
+
+def test_closing_the_trainer_leaves_the_compiler_its_heuristic(name, walk):
+    env = CompilerEnv(name, timeout=BOUND)
+    compiler = walk(patient := Patient())
+    env.reset()
+    env.step(0)
+    env.close()
+    assert compiler.result() == [[0, 1, 1, 1, 1]] and isinstance(
+        patient.errors[0], (ClosedError, ModelError)
+    )
+
+
+TRAINER = """
+import sys
+from shmbridge.trainer import CompilerEnv
+
+env = CompilerEnv(sys.argv[1])
+print("up", flush=True)
+env.reset()
+env.step(0)
+env.send(0)
+env.receive()
+print("in", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_killed_trainer_leaves_the_compiler_its_heuristic(name, python, walk):
+    trainer = python(TRAINER, name)
+    assert trainer.line() == "up"
+    compiler = walk(patient := Patient())
+    assert trainer.line() == "in"
+    trainer.kill()
+    assert compiler.result() == [[0, 0, 1, 1, 1, 1]] and len(patient.errors) == 4
+    Host(name).close()  # takes the dead one's files over
+
+
+def test_silence_is_bounded(name, walk, in_thread):
+    nobody = pytest.raises(DeadlineError, match="no compiler began")
+    with contextlib.closing(CompilerEnv(name, timeout=0.05)) as env, nobody:
+        env.reset()
+    go = threading.Event()
+
+    class Slow(Corridor):
+        def step(self, action):
+            go.wait(BOUND)
+            return super().step(action)
+
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        compiler = walk(Slow())
+        env.reset()
+        env._timeout = 0.05
+        assert env.step(1)[3:] == (True, {"error": "the compiler asked nothing for 0.05 s"})
+        go.set()
+        env._timeout = 0.5
+        with pytest.raises(DeadlineError):
+            env.reset()
+        assert isinstance(compiler.result()[0], ModelError)
+
+
+def test_a_trainer_refuses_an_episode_that_began_without_it(name, in_thread):
+    def in_mid_episode():
+        with connect(name, connect_timeout=BOUND) as runner:
+            runner.evaluate({"step": 3})
+
+    with contextlib.closing(CompilerEnv(name, timeout=1)) as env:
+        compiler = in_thread(in_mid_episode)
+        with pytest.raises(DeadlineError):
+            env.reset()
+        with pytest.raises(ModelError, match="has no such episode"):
+            compiler.result()
+
+
+def test_gymnasium_takes_it(name, walk):
+    gymnasium = pytest.importorskip(
+        "gymnasium", reason="the trainer's methods are checked by their own package"
+    )
+    env = CompilerEnv(name, actions=2, timeout=BOUND)
+    compiler = walk(Corridor(), episodes=2)
+    adapted = gymnasium.wrappers.RecordEpisodeStatistics(as_gymnasium(env))
+    assert adapted.action_space == gymnasium.spaces.Discrete(2)
+    for _ in range(2):
+        observation, _ = adapted.reset(seed=1)
+        assert adapted.observation_space.contains(observation)
+        for _ in range(4):
+            observation, _, done, _, info = adapted.step(1)
+        assert done and info["episode"]["l"] == 4
+    adapted.close()
+    assert compiler.result() == [[1] * 4] * 2
+
+
+def test_gymnasium_is_not_imported_unasked(python):
+    process = python(
+        "import sys, shmbridge.trainer, shmbridge.rl; print('gymnasium' in sys.modules)"
+    )
+    assert process.end() == (0, "False")
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, MASK), how=st.sampled_from(["logits", "probabilities"]))
+def test_equal_seeds_give_equal_actions(seed, how):
+    shares = np.linspace(0, 1, 7, dtype=np.float32)
+    a, b = Random(seed), Random(seed)
+    assert [choose(shares, how, a) for _ in range(20)] == [
+        choose(shares, how, b) for _ in range(20)
+    ]
+
+
+@pytest.mark.parametrize("words, why", [(["abc"], "'abc'"), (["5"], "onnx")])
+def test_the_example_trainer_says_what_is_wrong_before_it_trains(words, why, tmp_path, new_name):
+    (tmp_path / "onnx.py").write_text(
+        "" if words == ["abc"] else "raise ImportError('no onnx here')"
+    )
+    trainer = _config.examples() / "python" / "trainer.py"
+    command = [
+        sys.executable,
+        "-P",
+        str(trainer),
+        f"shm://{new_name()}",
+        str(tmp_path / "policy.onnx"),
+        *words,
+    ]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1 and why in done.stderr and len(done.stderr.splitlines()) == 1, (
+        done.stderr
+    )

@@ -1,0 +1,555 @@
+"""Training logs: what is written others can read, and nothing that is read can do harm."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import signal
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from support.values import NAMED_DTYPES
+
+from shmbridge._log_writer import LAYOUTS, LINE_BYTES
+from shmbridge.errors import CorruptError, InvalidError, ShmbridgeError
+from shmbridge.training_log import LogWriter, TrainingLog
+
+# ---- A reader of LLVM's format that knows nothing of ours ----
+
+FORMATS = {"float": "f", "double": "d"}
+FORMATS |= {f"int{bits}_t": code for bits, code in ((8, "b"), (16, "h"), (32, "i"), (64, "q"))}
+FORMATS |= {
+    f"u{name}": code.upper() for name, code in list(FORMATS.items()) if name.startswith("int")
+}
+
+
+def read_plainly(
+    path: Path,
+) -> tuple[dict[str, Any], list[tuple[Any, int, list[tuple[Any, ...]], Any]]]:
+    """(header, [(context, observation, values of each feature, values of the score), …])"""
+    data = path.read_bytes()
+    at = 0
+
+    def line() -> dict[str, Any]:
+        nonlocal at
+        end = data.index(b"\n", at)
+        text, at = data[at:end], end + 1
+        return json.loads(text)
+
+    def tensors(specs: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+        nonlocal at
+        values = []
+        for spec in specs:
+            layout = struct.Struct(f"={math.prod(spec['shape'])}{FORMATS[spec['type']]}")
+            values.append(layout.unpack_from(data, at))
+            at += layout.size
+        assert data[at : at + 1] == b"\n"
+        at += 1
+        return values
+
+    header = line()
+    context, records = None, []
+    while at < len(data):
+        event = line()
+        if "context" in event:
+            context, event = event["context"], line()
+        number = event["observation"]
+        values = tensors(header["features"])
+        score = None
+        if "score" in header:
+            assert line() == {"outcome": number}
+            (score,) = tensors([header["score"]])
+        records.append((context, number, values, score))
+    return header, records
+
+
+# ---- Written ----
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "decisions.log"
+
+
+def write(path: Path, *records: tuple[dict[str, Any], Any], **options: Any) -> list[Path]:
+    with LogWriter(path, warn=pytest.fail) as log:
+        for features, advice in records:
+            log.write(features, advice, **options)
+    return log.paths
+
+
+QUESTION = {
+    "size": np.array([7], np.int64),
+    "weights": np.array([[1.5, -2], [0, np.inf]], np.float32),
+}
+
+
+def test_the_advice_is_the_last_feature_for_readers_of_llvms_format(path: Path) -> None:
+    write(path, (QUESTION, 3), (QUESTION, -4))
+    header, records = read_plainly(path)
+    assert [(s["name"], s["type"], s["shape"]) for s in header["features"]] == [
+        ("size", "int64_t", [1]),
+        ("weights", "float", [2, 2]),
+        ("advice", "int64_t", []),
+    ]
+    assert all(spec["port"] == 0 for spec in header["features"])
+    inf = float("inf")
+    assert records == [
+        (None, 0, [(7,), (1.5, -2, 0, inf), (3,)], None),
+        (None, 1, [(7,), (1.5, -2, 0, inf), (-4,)], None),
+    ]
+
+
+def test_the_bytes_are_llvms(path: Path) -> None:
+    write(path, ({"x": np.array([1, 2], np.uint8), "context": "f"}, np.float32(1)))
+    spec = '{"name":"advice","type":"float","port":0,"shape":[]}'
+    assert (
+        path.read_bytes()
+        == (
+            f'{{"features":[{{"name":"x","type":"uint8_t","port":0,"shape":[2]}},{spec}],"advice":{spec}}}\n'
+            '{"context":"f"}\n{"observation":0}\n'
+        ).encode()
+        + b"\x01\x02"
+        + struct.pack("=f", 1)
+        + b"\n"
+    )
+
+
+def test_compilerinterfaces_reader_reads_it(path: Path) -> None:
+    reader = pytest.importorskip("compilerinterface.log_reader", exc_type=ImportError)
+    write(path, (QUESTION, 3), (QUESTION, 4))
+    found = [
+        [list(value) for value in features] for _, _, features, _ in reader.read_stream(str(path))
+    ]
+    assert found == [[[7], [1.5, -2, 0, float("inf")], [advice]] for advice in (3, 4)]
+
+
+def test_contexts_are_lines_and_count_their_own_observations(path: Path) -> None:
+    x = np.zeros(1)
+    write(
+        path, *[({"x": x, "context": name}, i) for i, name in enumerate(["f", "f", "g", "f", ""])]
+    )
+    _, records = read_plainly(path)
+    assert [(context, number) for context, number, *_ in records] == [
+        ("f", 0),
+        ("f", 1),
+        ("g", 0),
+        ("f", 2),
+        ("", 0),
+    ]
+    assert path.read_bytes().count(b'{"context"') == 4
+    assert [(r.context, r.observation, int(r.advice["advice"])) for r in TrainingLog(path)] == [
+        ("f", 0, 0), ("f", 1, 1), ("g", 0, 2), ("f", 2, 3), ("", 0, 4),
+    ]  # fmt: skip
+
+
+def test_a_decision_names_the_advice_and_comes_back(path: Path) -> None:
+    question = {"x": np.zeros(1), "context": "f", "decision": "index_to_evict"}
+    write(path, (question, 3))
+    header, _ = read_plainly(path)
+    assert (
+        header["features"][-1]["name"]
+        == header["advice"]["name"]
+        == header["decision"]
+        == "index_to_evict"
+    )
+    (record,) = TrainingLog(path)
+    assert record.question == question
+    assert dict(record.advice) == {"index_to_evict": 3}
+
+
+def test_several_advices_are_the_last_features(path: Path) -> None:
+    write(path, ({"a": np.int8(1), "b": np.int8(2)}, {"b": np.arange(3), "c": True}))
+    header, records = read_plainly(path)
+    assert [spec["name"] for spec in header["features"]] == ["a", "b", "b", "c"]
+    (record,) = TrainingLog(path)
+    assert record.question == {"a": 1, "b": 2}
+    assert record.advice["b"].tolist() == [0, 1, 2] and record.advice["c"].dtype == np.bool_
+    assert record.layout.want is None
+
+
+def test_a_reward_is_an_outcome(path: Path) -> None:
+    write(path, (QUESTION, 3), (QUESTION, 4), reward=np.array([0.25], np.float32))
+    header, records = read_plainly(path)
+    assert header["score"] == {"name": "reward", "type": "float", "port": 0, "shape": [1]}
+    assert [score for *_, score in records] == [(0.25,), (0.25,)]
+    assert [r.score.tolist() for r in TrainingLog(path) if r.score is not None] == [[0.25], [0.25]]
+
+
+def test_the_advice_is_logged_as_the_compiler_asked_for_it(path: Path) -> None:
+    write(path, (QUESTION, np.int32(3)), want=np.float64)
+    (record,) = TrainingLog(path)
+    assert record.advice["advice"].dtype == record.layout.want == np.float64
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "bfloat16"])
+def test_dtypes_that_llvm_lacks_are_unsigned_integers_to_it(path: Path, dtype: str) -> None:
+    kind = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
+    x = np.array([0, 1, 1], kind)
+    write(path, ({"x": x}, 1))
+    header, ((_, _, values, _),) = read_plainly(path)
+    assert header["features"][0]["type"] == f"uint{8 * x.dtype.itemsize}_t"
+    assert values[0] == tuple(x.view(f"u{x.dtype.itemsize}").tolist())
+    (record,) = TrainingLog(path)
+    assert record.features["x"].dtype == x.dtype and record.features["x"].tolist() == x.tolist()
+
+
+def test_each_layout_has_its_file(path: Path) -> None:
+    one, two = {"x": np.zeros(1)}, {"x": np.zeros(2)}
+    paths = write(
+        path, (one, 1), (two, 2), (one, 3), ({"x": np.zeros(1), "context": ""}, 4), (one, 5.0)
+    )
+    assert paths == [path, *(path.with_name(f"{path.name}.{n}") for n in (2, 3, 4))]
+    assert [[r.advice["advice"].item() for r in TrainingLog(p)] for p in paths] == [
+        [1, 3],
+        [2],
+        [4],
+        [5.0],
+    ]
+
+
+def test_files_that_exist_are_left_alone(path: Path) -> None:
+    path.write_text("precious")
+    path.with_name(f"{path.name}.3").write_text("too")
+    paths = write(path, ({"x": np.zeros(1)}, 1), ({"x": np.zeros(2)}, 1))
+    assert [p.name[len(path.name) :] for p in paths] == [".2", ".4"]
+    assert path.read_text() == "precious"
+
+
+def test_a_log_of_nothing_leaves_no_file(path: Path) -> None:
+    assert write(path) == [] and not path.exists()
+
+
+def test_a_file_that_cannot_be_made_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        LogWriter(tmp_path / "none" / "log")
+
+
+def test_texts_and_lists_are_left_out_with_one_warning_each(path: Path) -> None:
+    said: list[str] = []
+    question = {
+        "x": np.zeros(1),
+        "function": "f",
+        "names": ["a", "b"],
+        "rows": [[1], [2, 3]],
+        "context": np.zeros(1),
+    }
+    with LogWriter(path, warn=said.append) as log:
+        for _ in range(3):
+            log.write(question, 1)
+    assert [text.split()[0] for text in said] == ['"function"', '"names"', '"rows"']
+    assert [r.question.keys() for r in TrainingLog(path)] == 3 * [{"x", "context"}]
+
+
+def test_advice_that_is_no_tensor_is_refused(path: Path) -> None:
+    said: list[str] = []
+    with LogWriter(path, warn=said.append) as log:
+        with pytest.raises(InvalidError, match='"pass": expected advice that is a tensor'):
+            log.write(QUESTION, {"pass": "inline"})
+        log.record(QUESTION, "inline")
+        log.record(QUESTION, "inline")
+        assert (log.recorded, log.left_out, len(said)) == (0, 2, 1)
+    assert not path.exists()
+
+
+def test_what_cannot_be_recorded_is_told(path: Path) -> None:
+    said: list[str] = []
+    log = LogWriter(path, warn=said.append)
+    log.record(QUESTION, {})
+    log.record({**QUESTION, "context": "f" * LINE_BYTES}, 1)
+    log.record({"x" * LINE_BYTES: 1}, 1)
+    log.record(QUESTION, object())
+    log.close()
+    log.close()
+    log.record(QUESTION, 1)
+    whys = [
+        "expected advice, found none",
+        "fit a line",
+        "fit a line",
+        '"advice": expected a number',
+        "is closed",
+    ]
+    assert all(why in text for why, text in zip(whys, said, strict=True))
+    assert not path.exists() and log.left_out == 5
+
+
+def test_layouts_without_end_are_left_out(path: Path) -> None:
+    said: list[str] = []
+    with LogWriter(path, warn=said.append) as log:
+        for n in range(LAYOUTS + 3):
+            log.record({"x": np.zeros(n, np.int8)}, 1)
+    assert (log.recorded, log.left_out, len(said)) == (LAYOUTS, 3, 1)
+
+
+def test_a_full_disk_leaves_whole_records(path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    before, handler = (
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+    )
+    said: list[str] = []
+    with LogWriter(path, warn=said.append) as log:
+        log.record({"x": np.zeros(100)}, 1)
+        try:
+            resource.setrlimit(
+                resource.RLIMIT_FSIZE, (1200, before[1])
+            )  # the next record does not fit
+            log.record({"x": np.ones(100)}, 2)
+            log.record({"x": np.ones(100)}, 2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+        log.record({"x": np.zeros(100)}, 3)
+    assert (log.recorded, log.left_out, len(said)) == (2, 2, 1) and "File too large" in said[0]
+    found = TrainingLog(path)
+    assert [int(record.advice["advice"]) for record in found] == [1, 3] and not found.torn
+
+
+# ---- Read ----
+
+LLVMS = (
+    b'{"features":[{"name":"callees","type":"int64_t","port":0,"shape":[1]},{"name":"w","type":"float","port":0,"shape":[1,2]},'
+    b'{"name":"inlining_decision","type":"int64_t","port":0,"shape":[1]}],"score":{"name":"delta_size","type":"int64_t","port":0,"shape":[1]}}\n'
+    b'{"context":"default"}\n{"observation":0}\n' + struct.pack("=qffq", 5, 0.5, 1.5, 1) + b'\n{"outcome":0}\n'
+    + struct.pack("=q", -12) + b'\n{"observation":1}\n' + struct.pack("=qffq", 6, 0.5, 1.5, 0) + b'\n{"outcome":1}\n'
+    + struct.pack("=q", 0) + b"\n"
+)  # fmt: skip
+
+
+def test_a_log_of_clangs_has_its_advice_last(path: Path) -> None:
+    path.write_bytes(LLVMS)
+    first, second = TrainingLog(path)
+    assert first.question.keys() == {"callees", "w", "context", "decision"}
+    assert (first.context, first.question["decision"]) == ("default", "inlining_decision")
+    assert first.features["w"].tolist() == [[0.5, 1.5]] and first.features["w"].dtype == np.float32
+    assert [dict(r.advice) for r in (first, second)] == [
+        {"inlining_decision": 1},
+        {"inlining_decision": 0},
+    ]
+    assert first.score is not None and first.score.tolist() == [-12]
+    assert first.layout.want == np.int64
+
+
+def test_what_llvm_writes_to_a_channel_has_no_advice(path: Path) -> None:
+    path.write_bytes(
+        b'{"features":[{"name":"x","type":"int8_t","port":0,"shape":[2]}],"advice":{"name":"d","type":"float","port":0,"shape":[1]}}\n'
+        b'{"context":"f"}\n{"context":"g"}\n{"observation":0}\n\x01\x02\n{"news":1}\n{"observation":1}\n\n\n\n{"context":"h"}\n'
+    )
+    log = TrainingLog(path)
+    assert [(r.context, r.observation, r.features["x"].tolist(), dict(r.advice)) for r in log] == [
+        ("g", 0, [1, 2], {}),
+        ("g", 1, [10, 10], {}),
+    ]
+    assert (log.layout.want, log.layout.decision, log.torn) == (np.float32, "d", "")
+
+
+def test_logs_in_a_row_are_one(path: Path) -> None:
+    first, second = write(path, ({"x": np.zeros(1), "context": "f"}, 1), ({"y": np.zeros(2)}, 2))
+    path.write_bytes(first.read_bytes() + second.read_bytes())
+    assert [(r.context, r.question.keys()) for r in TrainingLog(path)] == [
+        ("f", {"x", "context"}),
+        (None, {"y"}),
+    ]
+
+
+def test_arrays_are_views_of_what_was_read(path: Path) -> None:
+    path.write_bytes(LLVMS)
+    record = next(iter(TrainingLog(path)))
+    assert all(
+        array.base is not None and not array.flags.writeable for array in record.features.values()
+    )
+
+
+def test_a_log_is_read_as_it_is_asked_for(path: Path) -> None:
+    path.write_bytes(LLVMS + b"nonsense\n")
+    records = iter(TrainingLog(path))
+    assert [next(records).observation, next(records).observation] == [0, 1]
+    with pytest.raises(CorruptError, match="expected a line of JSON"):
+        next(records)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "found the end of the file"),
+        ('{"features":', "found the end of the file"),
+        ("hello\n", "expected a line of JSON"),
+        ("[1]\n", "expected an object of JSON, found list"),
+        ('{"context":"f"}\n', "expected a header"),
+        ('{"features":[]}\n', "expected at least one feature"),
+        ('{"features":[1]}\n', "expected a tensor's spec, found 1"),
+        ('{"features":[{"type":"float","shape":[]}]}\n', "expected a tensor's name, found None"),
+        ('{"features":[{"name":"x","type":"char","shape":[]}]}\n', '"x": expected a type'),
+        ('{"features":[{"name":"x","type":["float"],"shape":[]}]}\n', '"x": expected a type'),
+        ('{"features":[{"name":"x","type":"uint8_t","dtype":"float16","shape":[]}]}\n', '"x": expected a type'),
+        ('{"features":[{"name":"x","type":"float","shape":[-1]}]}\n', '"x": expected a shape'),
+        ('{"features":[{"name":"x","type":"float","shape":[true]}]}\n', '"x": expected a shape'),
+        ('{"features":[{"name":"x","type":"float","shape":[1,1,1,1,1,1,1,1,1]}]}\n', '"x": expected a shape'),
+        ('{"features":[{"name":"x","type":"float","shape":[0,1152921504606846976]}]}\n', "fits an address space"),
+        ('{"features":[{"name":"x","type":"float","shape":[]}],"decision":1}\n', 'text as the "decision"'),
+        (
+            '{"features":[{"name":"x","type":"float","shape":[]},{"name":"x","type":"float","shape":[]},'
+            '{"name":"a","type":"float","shape":[]}]}\n',
+            "expected names that differ, found x, x",
+        ),
+        ("[" * 100_000 + "\n", "expected a line of JSON"),
+        ('{"features":' + "1" * 10_000 + "}\n", "expected a line of JSON"),
+        (" " * (LINE_BYTES + 1), f"found one of more than {LINE_BYTES} bytes"),
+    ],
+)  # fmt: skip
+def test_what_is_no_log_is_refused(path: Path, text: str, why: str) -> None:
+    path.write_text(text)
+    with pytest.raises(CorruptError, match=why) as raised:
+        TrainingLog(path)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("tail", "why"),
+    [
+        (b'{"observation":"2"}\n', "expected the number of an observation, found '2'"),
+        (b'{"outcome":2}\n', "expected an observation"),
+        (b'{"context":2}\n', "expected an observation"),
+        (b'{"observation":2}\n' + bytes(25), "instead of the newline"),
+        (
+            b'{"observation":2}\n' + bytes(24) + b'\n{"outcome":1}\n',
+            "the score of the observation before",
+        ),
+    ],
+)
+def test_what_follows_is_checked(path: Path, tail: bytes, why: str) -> None:
+    path.write_bytes(LLVMS + tail)
+    with pytest.raises(CorruptError, match=why):
+        list(TrainingLog(path))
+
+
+def test_sizes_are_checked_before_memory_is_taken(path: Path) -> None:
+    path.write_text(
+        '{"features":[{"name":"x","type":"float","shape":[288230376151711744]}]}\n{"observation":0}\n1234\n'
+    )
+    log = TrainingLog(path)
+    assert list(log) == [] and "cut off" in log.torn
+
+
+def test_a_log_that_is_cut_anywhere_gives_what_was_whole(path: Path) -> None:
+    path.write_bytes(LLVMS)
+    whole = [r.features["callees"].item() for r in TrainingLog(path)]
+    header = LLVMS.index(b"\n") + 1
+    ends = {
+        header,
+        LLVMS.index(b'{"observation":0}'),
+        LLVMS.index(b'{"observation":1}'),
+        len(LLVMS),
+    }
+    for cut in range(len(LLVMS) + 1):
+        path.write_bytes(LLVMS[:cut])
+        if cut < header:
+            with pytest.raises(CorruptError):
+                TrainingLog(path)
+            continue
+        log = TrainingLog(path)
+        found = [r.features["callees"].item() for r in log]
+        assert found == whole[: len(found)]
+        assert bool(log.torn) == (cut not in ends), cut
+        assert len(found) == (cut >= LLVMS.index(b'{"observation":1}')) + (cut == len(LLVMS))
+
+
+def test_a_writer_that_is_killed_loses_at_most_the_last_record(path: Path, python: Any) -> None:
+    writer = python(
+        """
+        import itertools, sys
+        import numpy as np
+        from shmbridge.training_log import LogWriter
+        log = LogWriter(sys.argv[1])
+        for i in itertools.count():
+            log.write({"x": np.full(1000, i)}, i)
+            print(i, flush=True)
+        """,
+        path,
+    )
+    for _ in range(20):
+        last = int(writer.line())
+    writer.kill()
+    writer.wait()
+    assert [int(r.advice["advice"]) for r in TrainingLog(path)][: last + 1] == list(range(last + 1))
+
+
+ARRAYS = st.sampled_from(NAMED_DTYPES).flatmap(
+    lambda dtype: npst.arrays(
+        dtype, npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)
+    )
+)
+NAMES = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=5
+)
+RECORDS = st.tuples(
+    st.dictionaries(NAMES, ARRAYS, max_size=4),
+    st.one_of(st.none(), st.text(max_size=8)),
+    st.dictionaries(NAMES, ARRAYS, min_size=1, max_size=2),
+    st.one_of(st.none(), ARRAYS),
+)
+quickly = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+fresh = itertools.count()
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=5))
+@quickly
+def test_what_is_written_is_read(tmp_path: Path, records: list[Any]) -> None:
+    path = tmp_path / f"log{next(fresh)}-"
+    with LogWriter(path, warn=pytest.fail) as log:
+        for i, (features, context, advice, reward) in enumerate(records):
+            question = {
+                **features,
+                "#": np.int64(i),
+                **({} if context is None else {"context": context}),
+            }
+            log.write(question, advice, reward=reward)
+    found = {int(r.features["#"]): r for file in log.paths for r in TrainingLog(file)}
+    assert len(found) == log.recorded == len(records)
+    for i, (features, context, advice, reward) in enumerate(records):
+        record = found[i]
+        assert record.context == (context if context is not None else None)
+        expected = {**features, "#": np.array(i)}
+        for one, other in ((expected, record.features), (advice, record.advice)):
+            assert list(one) == list(other) or one.keys() == other.keys()
+            for name, value in one.items():
+                assert value.dtype == other[name].dtype and value.shape == other[name].shape
+                assert value.tobytes() == other[name].tobytes()
+        assert (record.score is None) == (reward is None)
+        assert reward is None or (
+            record.score is not None and record.score.tobytes() == reward.tobytes()
+        )
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(LLVMS) - 1), st.integers(0, 255)), min_size=1, max_size=6
+    ),
+    st.binary(max_size=20),
+)
+@quickly
+def test_mutated_logs_are_read_or_refused(
+    tmp_path: Path, changes: list[tuple[int, int]], tail: bytes
+) -> None:
+    data = bytearray(LLVMS)
+    for at, value in changes:
+        data[at] = value
+    path = tmp_path / "mutated"
+    path.write_bytes(bytes(data) + tail)
+    try:
+        for record in TrainingLog(path):
+            assert sum(array.nbytes for array in record.features.values()) < len(data)
+    except ShmbridgeError:
+        pass
+    finally:
+        os.unlink(path)

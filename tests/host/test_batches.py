@@ -1,0 +1,347 @@
+"""Several compilers, one forward pass."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from shmbridge import ClosedError, DroppedError, Host, InvalidError, ModelError, connect
+
+
+@pytest.fixture
+def host(name):
+    with Host(name, channels=8) as host:
+        yield host
+
+
+@pytest.fixture
+def runners(host):
+    """runners(n): that many, attached."""
+    opened = []
+
+    def open_runners(n):
+        threads = [
+            threading.Thread(target=lambda: opened.append(connect(host.url))) for _ in range(n)
+        ]
+        for thread in threads:
+            thread.start()
+        while host.runners < n:
+            host.receive(timeout=0.01)
+        for thread in threads:
+            thread.join()
+        return list(opened)
+
+    yield open_runners
+    for runner in opened:
+        runner.close()
+
+
+def in_segment(host, array):
+    start = array.__array_interface__["data"][0]
+    return host._base <= start < host._base + len(host._memory)
+
+
+def test_a_batch_ends_once_every_attached_runner_has_asked(host, runners, in_thread):
+    """max_wait is a day: the test would not live to see it."""
+    several = runners(3)
+    for k in range(3):
+        asking = [
+            in_thread(runner.evaluate, {"x": np.full(4, 10 * k + i)})
+            for i, runner in enumerate(several)
+        ]
+        batch = next(host.batches(max_size=8, max_wait=86400))
+        assert batch.size == 3 and batch["x"].shape == (3, 4) and batch["x"].dtype == np.int64
+        batch.reply(batch["x"].sum(axis=1))
+        assert [call.result() for call in asking] == [4 * (10 * k + i) for i in range(3)]
+
+
+def test_batches_again_and_again(host, runners, in_thread):
+    several = runners(4)
+
+    def ask(k):
+        return [
+            several[k].evaluate({"x": np.full(3, 1000 * k + i), "s": f"{k} {i}"})
+            for i in range(100)
+        ]
+
+    asking = [in_thread(ask, k) for k in range(4)]
+    sizes = []
+    answered = 0
+    for batch in host.batches(max_size=8, max_wait=5e-3):
+        sizes.append(batch.size)
+        x = batch["x"]
+        assert (
+            x.shape == (batch.size, 3)
+            and len(batch["s"]) == batch.size
+            and list(batch) == ["x", "s"]
+        )
+        assert np.array_equal(batch.gather("x"), x) and batch.gather("x").flags.c_contiguous
+        batch.reply(value=x[:, 0], text=[f"<{s}>" for s in batch["s"]])
+        answered += batch.size
+        if answered == 400:
+            break
+    for k, call in enumerate(asking):
+        assert call.result() == [{"value": 1000 * k + i, "text": f"<{k} {i}>"} for i in range(100)]
+    assert max(sizes) > 1
+
+
+def take(host, runners, in_thread, features, **options):
+    """One batch of these features, one runner each: (batch, calls in the batch's order)."""
+    asking = [
+        in_thread(runner.evaluate, f)
+        for runner, f in zip(runners(len(features)), features, strict=True)
+    ]
+    batch = next(host.batches(max_wait=60, **options))
+    return batch, asking
+
+
+def test_large_rows_that_lie_evenly_are_one_strided_array_in_shared_memory(
+    host, runners, in_thread
+):
+    batch, asking = take(
+        host, runners, in_thread, [{"x": np.full((2, 3000), i, "f4")} for i in range(3)]
+    )
+    x = batch["x"]
+    assert (
+        x.shape == (3, 2, 3000)
+        and in_segment(host, x)
+        and not x.flags.c_contiguous
+        and x is batch["x"]
+    )
+    assert sorted(x[:, 0, 0].tolist()) == [0, 1, 2]
+    copy = x.copy()
+    batch.reply([0, 0, 0])
+    for call in asking:
+        call.result()
+    del batch
+    later = {"x": np.full((2, 3000), 9, "f4")}
+    asking = [
+        in_thread(lambda r=runner: [r.evaluate(later) for _ in range(3)]) for runner in runners(0)
+    ]
+    answered = 0
+    for batch in host.batches():
+        batch.reply([1] * batch.size)
+        answered += batch.size
+        if answered == 9:
+            break
+    for call in asking:
+        call.result()
+    assert np.array_equal(x, copy)  # kept, so unchanged
+
+
+def test_small_rows_are_gathered(host, runners, in_thread):
+    batch, asking = take(
+        host, runners, in_thread, [{"s": "a" * i, "x": np.full((2, 3), i, "f4")} for i in range(3)]
+    )
+    x = batch["x"]
+    assert x.flags.c_contiguous and not in_segment(host, x) and x.dtype == np.float32
+    assert x[:, 1, 2].tolist() == [len(s) for s in batch["s"]]
+    batch.reply([0, 0, 0])
+    for call in asking:
+        call.result()
+    with pytest.raises(InvalidError, match="answered"):
+        batch.gather("x")
+
+
+def test_one_request_makes_a_batch_of_one(host, runners, in_thread):
+    batch, asking = take(host, runners, in_thread, [{"x": [1, 2], "n": 3}])
+    assert batch.size == 1 and batch["x"].tolist() == [[1, 2]] and batch["n"].tolist() == [3]
+    batch.reply([7])
+    assert asking[0].result() == 7
+
+
+def test_rows_that_do_not_lie_evenly_are_gathered(host, runners, in_thread):
+    """The middle runner's first array is kept, so its next request lies in its other slot, as a copy."""
+    several = runners(3)
+    kept = []
+    for runner in several[1:2]:
+        call = in_thread(runner.evaluate, {"x": [0, 0]})
+        request = host.receive(timeout=30)
+        kept.append(request["x"])
+        request.reply(0)
+        call.result()
+    del request
+    asking = [in_thread(runner.evaluate, {"x": [i, i]}) for i, runner in enumerate(several)]
+    batch = next(host.batches(max_wait=60))
+    assert not in_segment(host, batch["x"]) and sorted(batch["x"].tolist()) == [
+        [0, 0],
+        [1, 1],
+        [2, 2],
+    ]
+    batch.reply(batch["x"])
+    assert [call.result().tolist() for call in asking] == [[i, i] for i in range(3)]
+    assert kept[0].tolist() == [0, 0]
+
+
+def test_a_batch_holds_requests_of_one_signature_and_others_wait(host, runners, in_thread):
+    several = runners(5)
+    shapes = [(2,), (3,), (2,), (3,), (2, 1)]
+    asking = [
+        in_thread(runner.evaluate, {"x": np.zeros(shape)})
+        for runner, shape in zip(several, shapes, strict=True)
+    ]
+    seen = []
+    for batch in host.batches(max_wait=0.2):
+        assert all(request.signature == batch.requests[0].signature for request in batch.requests)
+        seen += [batch["x"].shape[1:]] * batch.size
+        batch.reply([str(shape) for shape in seen[-batch.size :]])
+        if len(seen) == 5:
+            break
+    assert sorted(seen) == sorted(shapes)
+    assert [call.result() for call in asking] == [str(shape) for shape in shapes]
+
+
+def test_a_batch_has_at_most_max_size_requests(host, runners, in_thread):
+    asking = [in_thread(runner.evaluate, {"x": i}) for i, runner in enumerate(runners(5))]
+    answered = 0
+    for batch in host.batches(max_size=2, max_wait=0.2):
+        assert batch.size <= 2
+        batch.reply(batch["x"])
+        answered += batch.size
+        if answered == 5:
+            break
+    assert [call.result() for call in asking] == list(range(5))
+    with pytest.raises(InvalidError, match="max_size=0"):
+        next(host.batches(max_size=0))
+
+
+def test_a_reply_needs_a_row_for_each_request_and_else_none_is_answered(host, runners, in_thread):
+    batch, asking = take(host, runners, in_thread, [{"x": i} for i in range(2)])
+    for bad in ([1], [1, 2, 3], np.zeros((3, 2)), np.float32(1), 5, {"a": [1, 2], "b": [1]}):
+        with pytest.raises(InvalidError, match="expected 2 rows, one for each request"):
+            batch.reply(**bad) if isinstance(bad, dict) else batch.reply(bad)
+    with pytest.raises(InvalidError, match="expected advice"):
+        batch.reply()
+    batch.reply(a=batch["x"], b=["zero", "one"])
+    assert {call.result()["b"] for call in asking} == {"zero", "one"}
+
+
+def test_rows_may_be_arrays_lists_or_dlpack(host, runners, in_thread):
+    several = runners(2)
+    for advice, expected in [
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (np.array([0.5, 1.5], "f4"), [0.5, 1.5]),
+        (np.array([True, False]), [True, False]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+        (("a", "b"), ["a", "b"]),
+        ([["a"], ["b", "c"]], [["a"], ["b", "c"]]),
+    ]:
+        asking = [in_thread(runner.evaluate, {"x": i}) for i, runner in enumerate(several)]
+        batch = next(host.batches(max_wait=60))
+        order = batch["x"].tolist()
+        batch.reply(advice)
+        found = [call.result() for call in asking]
+        plain = [f.tolist() if isinstance(f, np.ndarray) else f for f in found]
+        assert [plain[i] for i in order] == expected
+
+
+def test_a_failed_batch_is_an_error_for_each(host, runners, in_thread):
+    batch, asking = take(host, runners, in_thread, [{"x": i} for i in range(3)])
+    batch.requests[1].reply("this one is fine")
+    batch.fail(ValueError("the rest is not"))
+    results = []
+    for call in asking:
+        try:
+            results.append(call.result())
+        except ModelError as error:
+            results.append(str(error))
+    assert sorted(results) == ["ValueError: the rest is not"] * 2 + ["this one is fine"]
+
+
+def test_a_batch_without_a_reply_is_answered_with_an_error(host, runners, in_thread):
+    asking = [in_thread(runner.evaluate, {"x": i}) for i, runner in enumerate(runners(2))]
+    batches = host.batches(max_wait=60)
+    assert next(batches).size == 2
+    again = threading.Thread(target=lambda: next(batches, None))
+    again.start()
+    for call in asking:
+        with pytest.raises(DroppedError):
+            call.result()
+    host.close()
+    again.join()
+
+
+def test_closing_the_host_ends_the_wait_for_more(host, runners, in_thread):
+    asking = [in_thread(runner.evaluate, {"x": 1}) for runner in runners(2)[:1]]
+    batches = in_thread(next, host.batches(max_wait=86400))
+    from shmbridge._native import lib
+
+    while lib.shmb_host_waiting(host._h) == 0:
+        pass  # until the host has the first request
+    host.close()
+    batch = batches.result()
+    assert batch.size == 1
+    with pytest.raises(ClosedError):
+        batch.reply([1])
+    with pytest.raises(ClosedError):
+        asking[0].result()
+
+
+def test_one_bad_row_does_not_keep_the_others_from_their_answers(serve, in_thread):
+    """The second row fits no slot: its runner, and only it, gets that error."""
+
+    def model(batch):
+        return [np.zeros(100_000) if x == 1 else np.ones(1) for x in batch["x"]]
+
+    with serve(model, max_batch=4, max_wait=0.5) as host:
+
+        def ask(i):
+            with connect(host.url) as runner:
+                return runner.evaluate({"x": i})
+
+        asking = [in_thread(ask, i) for i in range(3)]
+        outcomes = []
+        for call in asking:
+            try:
+                outcomes.append(call.result().tolist())
+            except Exception as error:
+                outcomes.append(type(error).__name__)
+        assert outcomes == [[1.0], "TooLargeError", [1.0]]
+
+
+def test_serve_in_batches_answers_and_survives_the_models_errors(serve, in_thread):
+    def model(batch):
+        if (batch["x"] == 3).any():
+            raise ValueError("three")
+        return {"y": batch["x"] * 2}
+
+    def ask(k):
+        outcomes = []
+        with connect(host.url) as runner:
+            for i in range(30):
+                try:
+                    outcomes.append(
+                        runner.evaluate({"x": np.full(2, i)}).tolist() == [2 * i, 2 * i]
+                    )
+                except ModelError as error:
+                    outcomes.append(str(error))
+        return outcomes
+
+    with serve(model, max_batch=4, max_wait=1e-3) as host:
+        for call in [in_thread(ask, k) for k in range(3)]:
+            outcomes = call.result()
+            assert outcomes[3] == "ValueError: three" and set(outcomes) <= {
+                True,
+                "ValueError: three",
+            }
+
+
+def test_a_batchs_repr_shows_what_it_holds(host, runners, in_thread):
+    batch, asking = take(host, runners, in_thread, [{"x": 1.5}])
+    assert repr(batch) == "<Batch of 1: x: float64[]>"
+    batch.reply([0])
+    asking[0].result()
+
+
+def test_a_batch_has_as_many_rows_as_len_says_and_is_else_a_mapping_of_features(
+    host, runners, in_thread
+):
+    batch, asking = take(host, runners, in_thread, [{"x": i, "s": "a"} for i in range(3)])
+    assert len(batch) == batch.size == 3 and len(np.ones(len(batch))) == len(batch["x"])
+    assert list(batch) == list(batch.keys()) == ["x", "s"] and "x" in batch and "y" not in batch
+    assert len(batch.keys()) == len(batch.items()) == len(batch.values()) == len(dict(batch)) == 2
+    assert dict(batch)["s"] == ["a"] * 3 and (lambda x, s: sorted(x.tolist()))(**batch) == [0, 1, 2]
+    assert dict(batch.items()).keys() == batch.keys() and batch.get("y") is None
+    batch.reply([0] * 3)
+    for call in asking:
+        call.result()

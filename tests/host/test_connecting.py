@@ -1,0 +1,190 @@
+"""Connecting: nobody there, too many, later, busy; URLs and their options."""
+
+import inspect
+import math
+import os
+import signal
+import threading
+
+import pytest
+
+from shmbridge import (
+    BusyError,
+    DeadlineError,
+    Host,
+    InvalidError,
+    NoHostError,
+    UnsupportedError,
+    connect,
+)
+
+pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
+
+
+# ---- Busy, or not running ----
+
+
+def test_a_deadline_tells_a_loop_that_does_not_run_from_a_model_that_computes(name, in_thread):
+    busy, go_on = threading.Event(), threading.Event()
+
+    def model(request):
+        busy.set()
+        go_on.wait()
+        return 1
+
+    def late(runner):
+        runner.set_deadline(0.1)
+        with pytest.raises(DeadlineError) as caught:
+            runner.evaluate({"x": 1})
+        return str(caught.value)
+
+    with Host(name) as host:
+        with pytest.raises(DeadlineError, match="its loop is not running"):
+            connect(name, connect_timeout=0.1)
+        serving = in_thread(host.serve, model)
+        runner = connect(name)
+        assert "give the model more time" in late(runner) and busy.is_set()
+        go_on.set()
+        assert connect(name).evaluate({"x": 1}) == 1
+        host.close()
+        serving.result()
+    with Host(name) as host:
+        connecting = in_thread(connect, name)
+        asking = in_thread(lambda: connecting.result().evaluate({"x": 1}))
+        for request in host:
+            request.reply(1)
+            break
+        assert asking.result() == 1
+        runner = connecting.result()
+        assert "its loop is not running" in late(runner)
+        host.receive(timeout=0)
+        assert "give the model more time" in late(runner)
+
+
+# ---- Connecting ----
+
+
+def test_without_a_host_connecting_ends_at_its_timeout_and_says_what_to_do(name):
+    with pytest.raises(NoHostError, match=f'there is no host named "{name}": start one first'):
+        connect(name, connect_timeout=0.1)
+
+
+def test_without_a_timeout_connecting_waits_for_nobody(name):
+    assert inspect.signature(connect).parameters["connect_timeout"].default == 0
+    with pytest.raises(NoHostError):
+        connect(name)
+
+
+def test_the_urls_connect_timeout_wins(name):
+    for timeout in ("0.1", "100ms", "0.1s", "1000us"):
+        with pytest.raises(NoHostError):
+            connect(
+                f"shm://{name}?wait=block&connect_timeout={timeout}&deadline=1",
+                connect_timeout=1000,
+            )
+
+
+def test_the_urls_deadline_wins(name, in_thread):
+    with Host(name) as host:
+        connecting = in_thread(lambda: connect(f"shm://{name}?deadline=50ms", deadline=1000))
+        while not host.runners:
+            host.receive(timeout=0.01)
+        with connecting.result() as runner:
+            with pytest.raises(DeadlineError, match="deadline of 0.05 s"):
+                runner.evaluate({"x": 1})
+            for bad in (-1, -math.inf, math.nan):
+                with pytest.raises(InvalidError, match="deadline"):
+                    runner.set_deadline(bad)
+            runner.set_deadline(0.06)
+            with pytest.raises(DeadlineError, match="deadline of 0.06 s"):
+                runner.evaluate({"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "says"),
+    [
+        ("", InvalidError, "no URL"),
+        ("shm://", InvalidError, "no name"),
+        ("a/b", InvalidError, "no name"),
+        (".hidden", InvalidError, "no name"),
+        ("x" * 101, InvalidError, "no name"),
+        ("bridge?connect_timeout=soon", InvalidError, "connect_timeout=soon: expected seconds"),
+        ("bridge?connect_timeout", InvalidError, "connect_timeout=: expected seconds"),
+        ("bridge?wait=never", InvalidError, "wait=never: expected adaptive, spin or block"),
+        ("bridge?dead=1", InvalidError, 'unknown option "dead"'),
+        ("pigeon://coop", UnsupportedError, 'no runner for "pigeon://": expected shm://NAME'),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_an_error_at_once(url, error, says):
+    with pytest.raises(error, match=says.replace("?", r"\?")):
+        connect(url, connect_timeout=1000)
+
+
+def test_a_wait_that_is_none_is_an_error(name):
+    with pytest.raises(InvalidError, match="wait='sometimes': expected adaptive, spin, block"):
+        connect(name, wait="sometimes")
+    with pytest.raises(InvalidError, match="wait='sometimes'"):
+        Host(name, wait="sometimes")
+
+
+def test_the_url_may_come_from_the_environment(serve, monkeypatch):
+    monkeypatch.delenv("SHMBRIDGE_URL", raising=False)
+    with pytest.raises(InvalidError, match="SHMBRIDGE_URL"):
+        connect()
+    with serve(lambda request: 4) as host:
+        monkeypatch.setenv("SHMBRIDGE_URL", host.url)
+        with connect() as runner:
+            assert runner.evaluate({}) == 4
+        monkeypatch.setenv("SHMBRIDGE_URL", f"{host.url}-not?connect_timeout=0")
+        with pytest.raises(NoHostError):
+            connect()
+
+
+def test_the_host_may_start_later(name, in_thread):
+    connecting = in_thread(lambda: connect(name, connect_timeout=50).evaluate({"x": 1}))
+    connecting.join(0.2)
+    with Host(name) as host:
+        request = host.receive(timeout=30)
+        request.reply(1)
+        assert connecting.result() == 1
+
+
+def test_a_host_that_does_not_take_runners_in_is_told_apart_from_none(name):
+    with (
+        Host(name),
+        pytest.raises(DeadlineError, match="lives but did not accept this runner in time"),
+    ):
+        connect(name, connect_timeout=0.1)
+
+
+def test_the_runner_too_many_waits_and_then_says_so(serve, in_thread):
+    with serve(lambda request: request["x"]) as host:
+        runners = [connect(host.url) for _ in range(16)]
+        assert host.runners == 16
+        with pytest.raises(BusyError, match=r"all 16 channels .* are taken.*channels="):
+            connect(host.url, connect_timeout=0.1)
+        seventeenth = in_thread(lambda: connect(host.url, connect_timeout=50))
+        seventeenth.join(0.2)
+        assert [runner.evaluate({"x": i}) for i, runner in enumerate(runners)] == list(range(16))
+        runners.pop().close()
+        runners.append(seventeenth.result())
+        assert runners[-1].evaluate({"x": 17}) == 17
+        for runner in runners:
+            runner.close()
+
+
+def test_channels_of_dead_runners_are_used_again(serve, python):
+    code = """
+        import sys, time, shmbridge
+        runner = shmbridge.connect(sys.argv[1])
+        print("in", flush=True)
+        time.sleep(1000)
+    """
+    with serve(lambda request: request["x"], channels=2) as host:
+        for i in range(6):
+            victim = python(code, host.name)
+            assert victim.line() == "in"
+            os.kill(victim.pid, signal.SIGKILL)
+            victim.wait()
+            with connect(host.url) as runner:
+                assert runner.evaluate({"x": i}) == i

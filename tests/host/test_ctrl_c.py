@@ -1,0 +1,183 @@
+"""Ctrl-C ends every loop and wait."""
+
+import signal
+import time
+
+import pytest
+
+from shmbridge import ClosedError, DroppedError, Host, connect
+
+pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
+
+
+SERVING = """
+    import sys, shmbridge
+    host = shmbridge.Host(sys.argv[1])
+    try:
+        print("ready", flush=True)
+        {loop}
+    except KeyboardInterrupt:
+        pass
+    print("ended", host.runners, flush=True)
+    host.close()
+"""
+
+LOOPS = {
+    "serve": "host.serve(lambda request: 1)",
+    "serve in batches": "host.serve(lambda request: 1, max_batch=4, max_wait=1000)",
+    "by hand": "for request in host: request.reply(1)",
+    "receive": "host.receive()",
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS.keys())
+@pytest.mark.parametrize("asleep", [True, False])
+def test_ctrl_c_ends_a_hosts_loop(name, python, loop, asleep, shm_files):
+    host = python(SERVING.format(loop=loop), name)
+    assert host.line() == "ready"
+    if asleep:
+        time.sleep(0.3)
+    host.send_signal(signal.SIGINT)
+    assert host.end() == (0, "ended 0")
+    assert not shm_files()
+
+
+def test_ctrl_c_ends_a_hosts_loop_while_runners_ask(name, python, in_thread):
+    host = python(SERVING.format(loop=LOOPS["serve"]), name)
+    assert host.line() == "ready"
+
+    def ask():
+        with connect(name) as runner, pytest.raises(ClosedError):
+            while True:
+                assert runner.evaluate({"x": [1, 2]}) == 1
+
+    asking = [in_thread(ask) for _ in range(3)]
+    time.sleep(0.3)
+    host.send_signal(signal.SIGINT)
+    status, out = host.end()
+    assert status == 0 and out.startswith("ended")
+    for call in asking:
+        call.result()
+
+
+def test_ctrl_c_in_the_model_ends_serve(name, python, in_thread):
+    loop = "import time; host.serve(lambda request: print('asked', flush=True) or time.sleep(1000))"
+    host = python(SERVING.format(loop=loop), name)
+    assert host.line() == "ready"
+    runner = connect(name)
+    asking = in_thread(runner.evaluate, {"x": 1})
+    assert host.line() == "asked"
+    host.send_signal(signal.SIGINT)
+    status, out = host.end()
+    assert status == 0 and out.startswith("ended")
+    with pytest.raises((ClosedError, DroppedError)):
+        asking.result()
+    runner.close()
+
+
+def test_ctrl_c_gives_a_runners_question_up_and_the_next_is_answered(name, python):
+    asker = """
+        import sys, shmbridge
+        with shmbridge.connect(sys.argv[1]) as runner:
+            try:
+                runner.evaluate({"i": 1})
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            print(runner.evaluate({"i": 2}), flush=True)
+    """
+    with Host(name, slots=4) as host:
+        runner = python(asker, name)
+        first = host.receive(timeout=30)
+        assert first["i"] == 1
+        time.sleep(0.2)
+        runner.send_signal(signal.SIGINT)
+        assert runner.line() == "interrupted"
+        second = host.receive(timeout=30)
+        assert second["i"] == 2
+        first.reply("the first")
+        second.reply("the second")
+        assert runner.end() == (0, "the second")
+
+
+@pytest.mark.parametrize("url", ["{}", "{}?connect_timeout=1000"])
+def test_ctrl_c_ends_connecting(name, python, url):
+    connecting = python(
+        """
+        import sys, shmbridge
+        print("connecting", flush=True)
+        try:
+            shmbridge.connect(sys.argv[1], connect_timeout=1000)
+        except KeyboardInterrupt:
+            print("interrupted")
+        """,
+        url.format(name),
+    )
+    assert connecting.line() == "connecting"
+    time.sleep(0.2)
+    connecting.send_signal(signal.SIGINT)
+    assert connecting.end() == (0, "interrupted")
+
+
+def test_another_signal_ends_nothing(name, python):
+    asker = """
+        import signal, sys, shmbridge
+        seen = []
+        signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+        with shmbridge.connect(sys.argv[1]) as runner:
+            print(runner.evaluate({"i": 1}), len(seen), flush=True)
+    """
+    with Host(name) as host:
+        runner = python(asker, name)
+        request = host.receive(timeout=30)
+        for _ in range(3):
+            runner.send_signal(signal.SIGUSR1)
+            time.sleep(0.1)
+        request.reply(5)
+        status, out = runner.end()
+        assert status == 0 and out.startswith("5 ") and int(out[2:]) >= 1
+
+
+@pytest.mark.parametrize("loop", ["host", "host.batches()"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_ctrl_c_in_a_loop_closes_the_host_and_leaves_its_with_block(
+    name, python, in_thread, loop, inside, shm_files
+):
+    host = python(
+        f"""
+        import sys, time, shmbridge
+        with shmbridge.Host(sys.argv[1]) as host:
+            print("ready", flush=True)
+            for question in {loop}:
+                print("asked", flush=True)
+                time.sleep(1000)
+        print("ended", host, flush=True)
+        """,
+        name,
+    )
+    assert host.line() == "ready"
+    if inside:
+        asking = in_thread(lambda: connect(name).evaluate({"x": 1}))
+        assert host.line() == "asked"
+    time.sleep(0.3)
+    host.send_signal(signal.SIGINT)
+    assert host.end() == (0, f"ended <Host shm://{name}, closed>")
+    if inside:
+        with pytest.raises((ClosedError, DroppedError)):
+            asking.result()
+    assert not shm_files()
+
+
+def test_ctrl_c_closes_the_host_that_serve_leaves(name, python):
+    host = python(
+        "import sys, shmbridge\nh = shmbridge.Host(sys.argv[1])\nprint('in', flush=True)\nh.serve(int)\nprint(h)",
+        name,
+    )
+    assert host.line() == "in"
+    time.sleep(0.2)
+    host.send_signal(signal.SIGINT)
+    assert host.end() == (0, f"<Host shm://{name}, closed>")
+
+
+def test_ctrl_c_outside_of_the_loop_is_the_programs(name):
+    with pytest.raises(KeyboardInterrupt), Host(name):
+        raise KeyboardInterrupt

@@ -1,0 +1,301 @@
+"""What a child of a host's or a runner's process can do, and that its end harms nobody."""
+
+import faulthandler
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from shmbridge import ForkedError, Host, HostGoneError, _inspect, connect
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+
+
+@pytest.fixture
+def bridge(name, in_thread):
+    """(host, runner, request, asking): a request under way that nobody has answered."""
+    with Host(name, slots=4) as host:
+        connecting = in_thread(connect, name)
+        while not host.runners:
+            host.receive(timeout=0.01)
+        runner = connecting.result()
+        asking = in_thread(runner.evaluate, {"x": np.arange(1000)})
+        yield host, runner, host.receive(timeout=30), asking
+        runner.close()
+
+
+def in_child(function):
+    """Forks; the exit status of the child, 0 when function() returned True."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        status = 1
+        faulthandler.disable()
+        try:
+            status = 0 if function() is True else 2
+        except BaseException as error:
+            sys.stderr.write(f"in the child: {error!r}\n")
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def goes_on(host, runner, request, asking, shm_files):
+    """The bridge is as if nothing had happened."""
+    assert len(shm_files()) == 18
+    request.reply(5)
+    assert asking.result() == 5
+    thread = threading.Thread(target=host.serve, args=(lambda request: request["x"][:2],))
+    thread.start()
+    assert runner.evaluate({"x": np.arange(7, 10)}).tolist() == [7, 8]
+    with connect(host.url) as another:
+        assert another.evaluate({"x": np.arange(3)}).tolist() == [0, 1]
+    host.close()
+    thread.join()
+    return True
+
+
+def test_a_child_reads_kept_arrays_and_cannot_write_them(bridge, shm_files):
+    kept = bridge[2]["x"]
+    assert in_child(lambda: kept.tolist() == list(range(1000))) == 0
+
+    def write():
+        kept[0] = 1
+        return True
+
+    assert in_child(write) == -signal.SIGSEGV
+    assert kept[0] == 0 and goes_on(*bridge, shm_files)
+
+
+def test_every_call_on_an_inherited_handle_says_what_to_do(bridge, shm_files):
+    host, runner, request, asking = bridge
+
+    def calls():
+        for call in [
+            lambda: host.receive(timeout=0),
+            lambda: next(iter(host)),
+            lambda: next(host.batches()),
+            lambda: host.serve(lambda r: 1),
+            lambda: request.reply(1),
+            lambda: request.reply([1, 2]),
+            lambda: request.fail("no"),
+        ]:
+            request._open = True
+            with pytest.raises(ForkedError):
+                call()
+        return True
+
+    assert in_child(calls) == 0
+    request.reply(5)
+    asking.result()
+    asking.join()
+
+    def asks():
+        for _ in range(2):
+            with pytest.raises(
+                ForkedError, match="inherited through fork: open another in the child"
+            ):
+                runner.evaluate({"x": 1})
+        runner.close()
+        return True
+
+    assert in_child(asks) == 0
+    assert len(shm_files()) == 18
+
+
+@pytest.mark.parametrize(
+    "how", ["nothing", "close", "del", "gc", "exit", "sys.exit", "with", "kill"]
+)
+def test_however_a_child_ends_nothing_is_removed(bridge, shm_files, how):
+    host, runner, request, asking = bridge
+    array = request["x"]
+
+    def child():
+        if how == "close":
+            host.close()
+            runner.close()
+        elif how == "del":
+            del_me = [host, request, array]
+            del_me.clear()
+            host.__del__()
+        elif how == "gc":
+            import gc
+
+            gc.collect()
+        elif how == "with":
+            with host:
+                pass
+        elif how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif how == "exit":
+            os._exit(0)
+        elif how == "sys.exit":
+            import atexit
+
+            atexit._run_exitfuncs()
+        return True
+
+    assert in_child(child) in (0, -signal.SIGKILL)
+    assert goes_on(host, runner, request, asking, shm_files)
+
+
+ENDS = """
+    import multiprocessing, os, sys, threading, shmbridge
+    def child(kept):
+        assert kept.tolist() == [1, 2, 3]
+    if __name__ == "__main__":
+        host = shmbridge.Host(sys.argv[1], slots=4)
+        runner = None
+        def asks():
+            global runner
+            runner = shmbridge.connect(sys.argv[1])
+            for i in range(2):
+                assert runner.evaluate({"x": [1, 2, 3]}) == i
+        thread = threading.Thread(target=asks)
+        thread.start()
+        request = host.receive()
+        kept = request["x"]
+        how = sys.argv[2]
+        if how == "multiprocessing":
+            process = multiprocessing.get_context("fork").Process(target=child, args=(kept,))
+            process.start()
+            process.join()
+            assert process.exitcode == 0
+        elif how == "a pool":
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                pool.map(print, [])
+        else:
+            pid = os.fork()
+            if not pid:
+                child(kept)
+                if how == "shutdown":
+                    sys.exit(0)
+                os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+        print(len([f for f in os.listdir("/dev/shm") if f == "shmb." + sys.argv[1] or host._session in f]), flush=True)
+        request.reply(0)
+        host.receive().reply(1)
+        thread.join()
+        runner.close()
+        print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["shutdown", "os._exit", "multiprocessing", "a pool"])
+def test_a_childs_whole_interpreter_ends_and_nothing_is_removed(
+    name, python, tmp_path, how, shm_files
+):
+    """And the parent, which never closes its host, leaves nothing when it ends."""
+    import textwrap
+
+    script = tmp_path / "ends.py"
+    script.write_text(textwrap.dedent(ENDS))
+    done = subprocess.run(
+        [sys.executable, script, name, how], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "18\ndone\n"), done.stderr
+    assert not shm_files()
+
+
+def test_a_child_makes_its_own_host_and_runner(bridge, new_name, shm_files):
+    own = new_name()
+
+    def child():
+        def serve(host):
+            host.serve(lambda request: request["x"])
+
+        with Host(own) as host:
+            thread = threading.Thread(target=serve, args=(host,))
+            thread.start()
+            with connect(own) as runner:
+                found = runner.evaluate({"x": 5})
+            host.close()
+            thread.join()
+        return found == 5
+
+    assert in_child(child) == 0
+    assert goes_on(*bridge, shm_files)
+
+
+def test_a_child_of_a_live_host_does_not_keep_it_alive(name, python, in_thread, shm_files):
+    """The host is killed while its child lives on: the runner has its error, and the name can be taken over."""
+    host = python(
+        """
+        import os, sys, time, shmbridge
+        host = shmbridge.Host(sys.argv[1])
+        if not os.fork():
+            print("child", os.getpid(), flush=True)
+            time.sleep(1000)
+        host.serve(lambda request: 1)
+        """,
+        name,
+    )
+    child = int(host.line().split()[1])
+    try:
+        with connect(name) as runner:
+            assert runner.evaluate({}) == 1
+            host.kill()
+            os.waitpid(host.pid, 0)
+            host.returncode = -9
+            with pytest.raises(HostGoneError):
+                runner.evaluate({})
+        with Host(name):
+            assert len(shm_files()) == 18
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_program_that_is_executed_inherits_nothing(bridge, shm_files):
+    listing = subprocess.run(
+        ["ls", "-l", "/proc/self/fd"],
+        capture_output=True,
+        text=True,
+        close_fds=False,
+    )
+    assert listing.returncode == 0 and "shmb" not in listing.stdout
+    assert goes_on(*bridge, shm_files)
+
+
+def test_a_host_that_becomes_another_program_is_a_dead_one(name, python, shm_files):
+    host = python(
+        """
+        import os, sys, shmbridge
+        host = shmbridge.Host(sys.argv[1])
+        print("made", flush=True)
+        sys.stdin.readline()
+        os.execv("/bin/sleep", ["sleep", "1000"])
+        """,
+        name,
+    )
+    assert host.line() == "made"
+    assert len(shm_files()) == 18
+    host.say()
+    while _inspect.bridges() and any(
+        info.name == name and info.alive for info in _inspect.bridges()
+    ):
+        pass
+    with Host(name) as successor:
+        assert not successor._closed and host.poll() is None
+    host.kill()
+
+
+def test_processes_of_a_pool_ask_a_host_in_the_parent(name, in_thread):
+    """Runners opened after the fork work as any other."""
+    with Host(name) as host:
+        serving = in_thread(host.serve, lambda request: request["i"] * 2)
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(2) as pool:
+            assert pool.map(_ask, [(name, i) for i in range(8)]) == [2 * i for i in range(8)]
+        host.close()
+        serving.result()
+
+
+def _ask(task):
+    name, i = task
+    with connect(name) as runner:
+        return runner.evaluate({"i": i})

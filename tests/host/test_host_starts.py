@@ -1,0 +1,200 @@
+"""Hosts that start without room, descriptors or locks, start again, or with options in their URL."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import shmbridge
+from shmbridge import (
+    Host,
+    InvalidError,
+    NotPermittedError,
+    SystemCallError,
+    _inspect,
+    connect,
+)
+
+# ---- A full /dev/shm ----
+
+
+def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing(name):
+    """In a mount namespace with a /dev/shm of 1 MiB."""
+    unshare = shutil.which("unshare")
+    flags = ["-m"] if os.geteuid() == 0 else ["-Urm"]
+    if (
+        unshare is None
+        or subprocess.run(
+            [unshare, *flags, "mount", "-t", "tmpfs", "none", "/dev/shm"], capture_output=True
+        ).returncode
+    ):
+        pytest.skip("this user may not mount a small /dev/shm")
+    code = """
+        import os, sys, shmbridge
+        try:
+            shmbridge.Host(sys.argv[1])
+        except shmbridge.SystemCallError as error:
+            print(error)
+        print(os.listdir("/dev/shm"))
+        with shmbridge.Host(sys.argv[1], channels=1, request_bytes=1 << 16) as host:
+            print(len(os.listdir("/dev/shm")))
+        print(os.listdir("/dev/shm"))
+        files = [open(f"/dev/shm/{i}", "w") for i in range(60)]  # no inodes for all the semaphores
+        try:
+            shmbridge.Host(sys.argv[1], channels=16, request_bytes=1 << 10, advice_bytes=1 << 10, header_bytes=1 << 10)
+        except shmbridge.SystemCallError as error:
+            print(error)
+        print(len(os.listdir("/dev/shm")))
+    """
+    mount = 'mount -t tmpfs -o size=1m,nr_inodes=70 none /dev/shm && exec "$@"'
+    done = subprocess.run(
+        [
+            unshare,
+            *flags,
+            "sh",
+            "-c",
+            mount,
+            "sh",
+            sys.executable,
+            "-c",
+            textwrap.dedent(code),
+            name,
+        ],
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    assert done.returncode == 0, done.stderr
+    first, files, with_host, after, second, last = done.stdout.splitlines()
+    assert "bytes, but /dev/shm has" in first and "shmbridge gc" in first and "--shm-size" in first
+    assert (files, with_host, after, last) == ("[]", "3", "[]", "60")
+    assert "cannot make the bridge's files below /dev/shm" in second
+
+
+def test_a_host_without_descriptors_says_so_and_leaves_nothing(name, python, shm_files):
+    code = """
+        import resource, sys, shmbridge
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        import signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        try:
+            shmbridge.Host(sys.argv[1])
+        except shmbridge.SystemCallError as error:
+            print(error)
+    """
+    status, out = python(code, name).end()
+    assert status == 0 and "cannot make the bridge's files" in out and not shm_files()
+
+
+# ---- A host that was restarted ----
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_runners_of_a_host_that_was_restarted_get_its_end_and_new_ones_connect(
+    name, python, c_runner, number
+):
+    code = """
+        import sys, shmbridge
+        with shmbridge.Host(sys.argv[1]) as host:
+            print("made", flush=True)
+            host.serve(lambda request: int(sys.argv[2]))
+    """
+    old = python(code, name, 1)
+    assert old.line() == "made"
+    runners, c = [connect(name) for _ in range(3)], c_runner(name)
+    assert [runner.evaluate({}) for runner in runners] == [1] * 3
+    c.do("feature", "x", 5, 0, bytes(8).hex())
+    assert c.do("i64") == "0 1"
+    old.send_signal(number)
+    old.wait()
+    new = python(code, name, 2)
+    assert new.line() == "made"
+    error, status = (
+        (shmbridge.HostGoneError, "9 ")
+        if number == signal.SIGKILL
+        else (shmbridge.ClosedError, "11 ")
+    )
+    for runner in runners:
+        for _ in range(2):
+            with pytest.raises(error):
+                runner.evaluate({})
+    c.do("feature", "x", 5, 0, bytes(8).hex())
+    assert c.do("i64").startswith(status)
+    assert c.do("open", name).startswith("0")
+    c.do("feature", "x", 5, 0, bytes(8).hex())
+    assert c.do("i64") == "0 2"
+    with connect(name) as runner:
+        assert runner.evaluate({}) == 2
+    for runner in runners:
+        runner.close()
+    new.send_signal(signal.SIGINT)
+    assert new.end()[0] == 0
+
+
+def test_a_bridge_is_in_use_says_an_os_error_too():
+    assert issubclass(SystemCallError, OSError) and issubclass(NotPermittedError, PermissionError)
+
+
+FORBID_LOCKS = """
+    import ctypes, platform, struct
+    def step(code, jt, jf, k):
+        return struct.pack("HBBI", code, jt, jf, k)
+    fcntl, setlk, refuse, allow = {"x86_64": 72, "aarch64": 25}[platform.machine()], 37, 0x50000 | 1, 0x7FFF0000
+    steps = [step(0x20, 0, 0, 0), step(0x15, 0, 3, fcntl), step(0x20, 0, 0, 24), step(0x15, 0, 1, setlk), step(6, 0, 0, refuse), step(6, 0, 0, allow)]
+    code = ctypes.create_string_buffer(b"".join(steps))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
+    prctl = ctypes.CDLL(None).prctl
+    assert prctl(38, 1, 0, 0, 0) == 0 and prctl(22, 2, program) == 0
+"""
+
+
+def test_a_sandbox_without_locks_is_named_and_nothing_is_left(name, python):
+    host = python(
+        FORBID_LOCKS
+        + """
+    import sys, shmbridge
+    try:
+        shmbridge.Host(sys.argv[1])
+    except shmbridge.SystemCallError as error:
+        print(error, flush=True)
+    """,
+        name,
+    )
+    status, said = host.end()
+    assert status == 0 and "seccomp" in said and "Operation not permitted" in said
+    assert not [file for file in os.listdir("/dev/shm") if name in file]
+
+
+# ---- Options in a host's URL ----
+
+
+def test_a_hosts_url_takes_options_which_win(name):
+    url = f"shm://{name}?channels=3&slots=4&request_bytes=64K&advice_bytes=4096&header_bytes=1K&wait=block&until_idle=50ms"
+    with Host(url, channels=5, until_idle=1000) as host:
+        assert (host.name, host.url) == (name, f"shm://{name}")
+        (info,) = [bridge for bridge in _inspect.bridges() if bridge.name == name]
+        assert (len(info.channels), info.request_bytes, info.advice_bytes) == (3, 64 << 10, 4096)
+        assert list(host) == []
+    with Host(f"{name}?channels=2") as host:
+        assert host.name == name
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("chanels=3", 'unknown option "chanels": expected one of channels, slots, request_bytes'),
+        ("channels=many", "channels=many: expected a whole number"),
+        ("request_bytes=64Q", "request_bytes=64Q: expected a number of bytes, as 65536, 64K or 1M"),
+        ("until_idle=soon", "until_idle=soon: expected seconds, as 0.5, 50ms or 10us"),
+        ("channels=300", "1 to 256 channels"),
+        ("wait=never", "wait='never': expected adaptive, spin, block"),
+        ("channels", "channels=: expected a whole number"),
+    ],
+)
+def test_a_hosts_url_with_options_that_make_no_sense_is_an_error(name, option, says):
+    with pytest.raises(InvalidError, match=says):
+        Host(f"shm://{name}?{option}")

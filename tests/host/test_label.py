@@ -1,0 +1,86 @@
+"""A runner says what it is about, and the host hears it with each request."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shmbridge import Host, connect
+
+ASKS = """
+    import sys, shmbridge
+    with shmbridge.connect(sys.argv[1], label=sys.argv[2], connect_timeout=5) as runner:
+        runner.evaluate({"x": 1})
+"""
+
+
+def heard(host):
+    """Label and process of the one request that comes."""
+    request = host.receive()
+    said = request.label, request.pid
+    request.reply(0)
+    return said
+
+
+def test_label_and_process_come_with_the_request(name, python):
+    with Host(name) as host:
+        runner = python(ASKS, name, "src/a.c")
+        assert heard(host) == ("src/a.c", runner.pid)
+        assert runner.end()[0] == 0
+
+
+def test_the_label_of_the_url_wins(name, python):
+    with Host(name) as host:
+        python(ASKS, f"shm://{name}?label=b.c", "a.c")
+        assert heard(host)[0] == "b.c"
+
+
+def test_who_says_nothing_has_an_empty_label(name, python):
+    with Host(name) as host:
+        python(ASKS, name, "")
+        assert heard(host)[0] == ""
+
+
+def test_the_next_runner_of_a_channel_has_its_own_label(name, python):
+    with Host(name, channels=1) as host:
+        for label in ("a.c", "b.c"):
+            runner = python(ASKS, name, label)
+            assert heard(host) == (label, runner.pid)
+            runner.end()
+
+
+def test_a_runner_with_retries_keeps_its_label_over_connections(name, python):
+    asks_twice = ASKS.replace('evaluate({"x": 1})', 'evaluate({"x": 1}); runner.evaluate({"x": 2})')
+    with Host(name) as host:
+        python(asks_twice, f"shm://{name}?retries=20&label=a.c", "")
+        assert heard(host)[0] == "a.c"
+    with Host(name) as host:
+        assert heard(host)[0] == "a.c"
+
+
+def test_the_label_stays_readable_behind_the_reply(name, python):
+    with Host(name) as host:
+        python(ASKS, name, "a.c")
+        request = host.receive()
+        request.reply(0)
+        assert request.label == "a.c"
+
+
+def test_other_schemes_take_a_label_and_nobody_hears_it():
+    with connect("python://builtins:len?label=a.c") as runner:
+        assert runner.evaluate({"x": 1, "y": 2}) == 2
+
+
+@settings(deadline=None, max_examples=20)
+@given(text=st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=400))
+def test_of_a_long_label_the_end_is_heard(new_name, text):
+    with Host(new_name()) as host, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask, host.url, text)
+        said = heard(host)[0]
+        asking.result()
+    assert text.endswith(said) and (said == text or 252 - 4 < len(said.encode()) <= 252)
+
+
+def ask(url, label):
+    with connect(url, label=label) as runner:
+        runner.evaluate({"x": 1})

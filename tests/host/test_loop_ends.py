@@ -1,0 +1,177 @@
+"""A host's loop ends: closed, idle, left by its body."""
+
+import gc
+import threading
+import time
+
+import pytest
+
+from shmbridge import ClosedError, Host, ModelError, connect
+
+pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
+
+
+# ---- Closed ----
+
+
+@pytest.mark.parametrize("wait", ["adaptive", "spin", "block"])
+def test_closing_ends_the_loop_of_another_thread_and_the_runners_wait(name, wait, in_thread):
+    host = Host(name, wait=wait)
+    asked, closed = threading.Event(), threading.Event()
+
+    def model(request):
+        asked.set()
+        closed.wait()
+        return [1]
+
+    serving = in_thread(host.serve, model)
+    runner = connect(name, wait=wait)
+    asking = in_thread(runner.evaluate, {"x": 1})
+    asked.wait()
+    host.close()
+    closed.set()
+    serving.result()
+    with pytest.raises(ClosedError):
+        asking.result()
+    with pytest.raises(ClosedError):
+        runner.evaluate({"x": 1})
+    runner.close()
+
+
+def test_a_model_may_close_its_host(name, in_thread):
+    host = Host(name)
+
+    def model(request):
+        if request["last"]:
+            host.close()
+        return 1
+
+    serving = in_thread(host.serve, model)
+    with connect(name) as runner:
+        assert runner.evaluate({"last": False}) == 1
+        with pytest.raises(ClosedError):
+            runner.evaluate({"last": True})
+    serving.result()
+
+
+def test_leaving_the_with_block_closes(name, shm_files):
+    with Host(name) as host:
+        assert shm_files()
+        assert host.url == f"shm://{name}" and repr(host) == f"<Host shm://{name}>"
+    assert not shm_files() and "closed" in repr(host)
+    del host
+    Host(name)  # and so does being let go
+    assert not shm_files()
+
+
+# ---- Idle ----
+
+
+def test_a_host_without_any_runner_ends_when_it_has_been_idle(name):
+    with Host(name, until_idle=0.2) as host:
+        assert list(host) == [] and list(host.batches()) == []
+        host.serve(lambda request: 1)
+        host.serve(lambda request: 1, max_batch=4)
+
+
+def test_a_host_with_a_runner_is_not_idle(name, in_thread):
+    with Host(name, until_idle=0.3) as host:
+        serving = in_thread(host.serve, lambda request: 1)
+        with connect(name) as runner:
+            serving.join(1.0)
+            assert serving.is_alive() and runner.evaluate({"x": 1}) == 1
+        serving.result()
+
+
+def test_idleness_begins_when_a_busy_runner_leaves(name, in_thread):
+    """A runner that never pauses leaves the loop no moment to notice the time."""
+    clock = Clock()
+    with Host(name, until_idle=1000) as host, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shmbridge._receiving.time", clock)
+        serving = in_thread(host.serve, lambda request: 1)
+        with connect(name) as runner:
+            for _ in range(2000):
+                runner.evaluate({"x": 1})
+                clock.offset += 1
+        serving.join(0.5)
+        assert serving.is_alive()
+        clock.offset += 1001
+        serving.result()
+
+
+class Clock:
+    """The time module, ahead by offset seconds."""
+
+    offset = 0.0
+
+    def monotonic(self):
+        return time.monotonic() + self.offset
+
+
+# ---- A loop's body that raises ----
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_a_loops_body_that_raises_is_an_error_for_its_runner_and_the_host_goes_on(
+    name, in_thread, batches
+):
+    """As in a notebook: nothing closes the host, and the traceback holds the request."""
+    host = Host(name)
+    held = []
+
+    def body(question):
+        raise ValueError("a slip")
+
+    def cell():
+        for question in host.batches(max_size=2) if batches else host:
+            held.append(question)
+            body(question)
+
+    asking = in_thread(lambda: connect(name).evaluate({"x": 1}))
+    with pytest.raises(ValueError, match="a slip") as caught:
+        cell()
+    names = [entry.name for entry in caught.traceback]
+    assert names[-1] == "body" and caught.value.__context__ is None
+    with pytest.raises(ModelError, match="ValueError: a slip"):
+        asking.result()
+    again = in_thread(lambda: connect(name).evaluate({"x": 1}))
+    for question in host.batches() if batches else host:
+        question.reply([2] if batches else 2)
+        break
+    assert again.result() == 2
+    host.close()
+
+
+def test_an_exception_that_the_loops_body_catches_leaves_the_request_to_it(name, in_thread):
+    with Host(name) as host:
+        asking = in_thread(lambda: connect(name).evaluate({"x": 1}))
+        for request in host:
+            try:
+                raise ValueError
+            except ValueError:
+                request.reply(5)
+                break
+        assert asking.result() == 5
+
+
+def test_a_loop_that_is_left_with_break_leaves_the_request_open(name, in_thread):
+    with Host(name) as host:
+        asking = in_thread(lambda: connect(name).evaluate({"x": 1}))
+        for request in host:  # noqa: B007
+            break
+        try:
+            raise ValueError
+        except ValueError:
+            request.reply(5)
+        assert asking.result() == 5
+        asking = in_thread(lambda: connect(name).evaluate({"x": 1}))
+        request = next(iter(host))
+        request.reply(6)
+        assert asking.result() == 6
+
+
+def test_a_loop_is_collected_with_what_holds_it(name):
+    host = Host(name)
+    host.loop = iter(host)
+    del host
+    gc.collect()  # the fixture sees that its files are gone

@@ -1,0 +1,180 @@
+"""What is no bridge of ours, below a name of ours."""
+
+import os
+import struct
+import textwrap
+
+import pytest
+from support.bridges import DIES, shm_path
+
+import shmbridge
+from shmbridge import (
+    CorruptError,
+    Host,
+    IncompatibleError,
+    InUseError,
+    NoHostError,
+    NotPermittedError,
+    _segment,
+    connect,
+)
+
+
+def copy_of_a_segment(name, python):
+    """The bytes of a live segment, from another process."""
+    other = python(
+        """
+        import sys, shmbridge
+        with shmbridge.Host(sys.argv[1], channels=1):
+            print("made", flush=True)
+            sys.stdin.readline()
+        """,
+        name,
+    )
+    other.line()
+    data = shm_path(name).read_bytes()
+    other.say()
+    other.end()
+    return data
+
+
+@pytest.fixture
+def planted(name):
+    """planted(bytes): a segment of these bytes whose host seems to live."""
+    handles = []
+
+    def plant(data, mode=0o600):
+        path = shm_path(name)
+        path.write_bytes(data)
+        path.chmod(mode)
+        handles.append(os.open(path, os.O_RDWR))
+        from shmbridge._native import lib
+
+        assert lib.shmb_peer_lock(handles[-1], 0)
+
+    yield plant
+    for fd in handles:
+        os.close(fd)
+    shm_path(name).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"", b"x", b"\0" * 255, b"\0" * 4096, b"\xff" * 1_000_000, bytes(range(256)) * 100],
+    ids=["empty", "a byte", "short", "zeros", "ones", "pattern"],
+)
+def test_a_garbage_segment_is_refused_by_runners_and_replaced_by_a_host(name, planted, garbage):
+    shm_path(name).write_bytes(garbage)
+    shm_path(name).chmod(0o600)
+    with pytest.raises((CorruptError, NoHostError)) as caught:
+        connect(name, connect_timeout=0)
+    assert name in str(caught.value)
+    with Host(name):
+        pass
+    planted(garbage)
+    with pytest.raises(InUseError):
+        Host(name)
+    with pytest.raises(CorruptError):
+        connect(name, connect_timeout=0)
+
+
+def test_another_version_is_refused_and_both_are_named(name, python, planted):
+    data = bytearray(copy_of_a_segment(name, python))
+    data[8:12] = struct.pack("=I", 77)
+    planted(data)
+    with pytest.raises(IncompatibleError, match="speaks version 77 .* this library version 2"):
+        connect(name, connect_timeout=1000)
+    data[8:16] = struct.pack("=II", 1, 1 << 5)
+    shm_path(name).write_bytes(data)
+    with pytest.raises(IncompatibleError, match="features 20"):
+        connect(name, connect_timeout=1000)
+
+
+@pytest.mark.parametrize("at", range(16, 112, 4))
+def test_any_changed_number_of_the_superblock_is_refused_or_harmless(name, python, planted, at):
+    data = bytearray(copy_of_a_segment(name, python))
+    for value in (0, 1, 0xFFFFFFFF, 0x80000000):
+        changed = data.copy()
+        changed[at : at + 4] = struct.pack("=I", value)
+        shm_path(name).unlink(missing_ok=True)
+        planted(changed)
+        with pytest.raises((CorruptError, NoHostError, shmbridge.DeadlineError)):
+            connect(name, connect_timeout=0)
+
+
+def test_a_truncated_segment_is_refused(name, python, planted):
+    data = copy_of_a_segment(name, python)
+    for size in (len(data) - 1, len(data) // 2, 300):
+        shm_path(name).unlink(missing_ok=True)
+        planted(data[:size])
+        with pytest.raises(CorruptError):
+            connect(name, connect_timeout=0)
+
+
+def test_a_segment_that_others_may_write_is_refused(name, python, planted):
+    planted(copy_of_a_segment(name, python), mode=0o666)
+    with pytest.raises(NotPermittedError, match="has mode 666, expected 600"):
+        connect(name, connect_timeout=1000)
+
+
+def test_a_link_is_not_followed(name, tmp_path):
+    target = tmp_path / "precious"
+    target.write_bytes(b"precious")
+    shm_path(name).symlink_to(target)
+    try:
+        with pytest.raises(shmbridge.ShmbridgeError):
+            connect(name, connect_timeout=0)
+        with pytest.raises(shmbridge.ShmbridgeError):
+            Host(name)
+        _segment.gc()
+        assert target.read_bytes() == b"precious"
+    finally:
+        shm_path(name).unlink(missing_ok=True)
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become someone else")
+
+
+@as_root
+def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files):
+    other = "import os\nshmbridge.Host  # imported while Python's own files can be read\nos.setgid(65534)\nos.setuid(65534)\n"
+    host = python("import signal, shmbridge\n" + other + textwrap.dedent(DIES), name, cwd="/")
+    assert host.line() == "made"
+    for _ in range(2):
+        with pytest.raises(
+            NotPermittedError,
+            match="belongs to user 65534, expected 0: run host and runner as one user",
+        ):
+            connect(name, connect_timeout=1000)
+        with pytest.raises((InUseError, NotPermittedError)):
+            Host(name)
+        assert f"shmb.{name}" not in _segment.gc() and f"shmb.{name}" in shm_files()
+        if host.poll() is None:
+            host.say()  # dies
+            host.wait()
+    outsider = python(
+        "import sys, shmbridge\n"
+        + other
+        + "print(sorted(f for f in shmbridge._segment.gc() if sys.argv[1] in f))",
+        name,
+        cwd="/",
+    )
+    assert outsider.end() == (0, f"['shmb.{name}']")
+
+
+@as_root
+def test_root_s_bridge_is_not_permitted_to_another_user(name, python):
+    code = """
+        import os, sys, shmbridge, shmbridge._inspect
+        shmbridge.Host  # imported while Python's own files can be read
+        os.setgid(65534); os.setuid(65534)
+        for what in (lambda: shmbridge.connect(sys.argv[1], connect_timeout=0), lambda: shmbridge.Host(sys.argv[1])):
+            try:
+                what()
+            except shmbridge.NotPermittedError as error:
+                print("another user" in str(error))
+        print([file for file in shmbridge._segment.gc() if sys.argv[1] in file])
+        print([bridge for bridge in shmbridge._inspect.bridges() if bridge.name == sys.argv[1]])
+    """
+    with Host(name):
+        assert python(code, name, cwd="/").end() == (0, "True\nTrue\n[]\n[]")

@@ -1,0 +1,518 @@
+"""Hosts at pipe://PATH: their files, who talks, ends of all kinds, options."""
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shmbridge
+from shmbridge import (
+    ClosedError,
+    DeadlineError,
+    ForkedError,
+    Host,
+    HostGoneError,
+    InUseError,
+    InvalidError,
+    MismatchError,
+    ModelError,
+    NotPermittedError,
+    TensorSpec,
+    UnsupportedError,
+    _inspect,
+    _segment,
+    connect,
+    hosts,
+)
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"pipe://{tmp_path}/p?serdes=flatbuffers"
+
+
+@pytest.fixture
+def serving(url, in_thread):
+    """serving(model, **options): a host whose loop runs in a thread; closed when the test ends."""
+    hosts = []
+
+    def start(model, **options):
+        hosts.append(Host(url, **options))
+        calls.append(in_thread(hosts[-1].serve, model))
+        return hosts[-1]
+
+    calls = []
+    yield start
+    for host, call in zip(hosts, calls, strict=True):
+        host.close()
+        call.result()
+
+
+def left(tmp_path):
+    return sorted(path.name for path in tmp_path.iterdir())
+
+
+# ---- Names and files ----
+
+
+def test_a_host_is_made_by_its_scheme(url):
+    with Host(url) as host:
+        assert isinstance(host, Host) and type(host) is not Host
+        assert host.url == url and url in repr(host)
+        assert [bridge.name for bridge in _inspect.bridges() if bridge.name == host.name]
+
+
+def test_a_scheme_that_nobody_has_is_unsupported():
+    with pytest.raises(UnsupportedError, match="expected one of .*llvm, pipe.*shm"):
+        Host("telegraph://x")
+
+
+def test_the_pipes_are_the_users_own_and_go_with_the_host(url, tmp_path):
+    with Host(url) as host:
+        assert left(tmp_path) == ["p.in", "p.out"]
+        for name in left(tmp_path):
+            found = (tmp_path / name).stat()
+            assert stat.S_ISFIFO(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600
+        host.close()
+        assert left(tmp_path) == []
+        host.close()
+
+
+def test_a_live_hosts_pipes_are_in_use(url, tmp_path):
+    with Host(url):
+        with pytest.raises(InUseError, match="a live host"):
+            Host(url)
+        assert left(tmp_path) == ["p.in", "p.out"]
+
+
+def test_a_dead_hosts_pipes_are_taken_over(url, python, tmp_path):
+    host = python(
+        "import shmbridge, sys; host = shmbridge.Host(sys.argv[1]); print('up'); input()", url
+    )
+    assert host.line() == "up"
+    host.kill()
+    host.wait()
+    assert left(tmp_path) == ["p.in", "p.out"]
+    with Host(url):
+        pass
+    assert left(tmp_path) == []
+    _segment.gc()
+
+
+@pytest.mark.parametrize("end", ["in", "out"])
+def test_what_is_no_pipe_stays(url, tmp_path, end):
+    (tmp_path / f"p.{end}").write_text("mine")
+    with pytest.raises(InvalidError, match="in the way"):
+        Host(url)
+    assert left(tmp_path) == [f"p.{end}"]
+    assert (tmp_path / f"p.{end}").read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+def test_another_users_pipes_are_not_taken(url, tmp_path):
+    os.mkfifo(tmp_path / "p.in")
+    os.chown(tmp_path / "p.in", 12345, -1)
+    with pytest.raises(NotPermittedError, match="another user"):
+        Host(url)
+
+
+def test_pipes_that_cannot_be_removed_do_not_keep_the_bridge(url, monkeypatch, tmp_path):
+    unlink = Path.unlink
+
+    def refuse(path, **options):
+        if path.parent == tmp_path:
+            raise PermissionError(f"{path} stays")
+        unlink(path, **options)
+
+    host = Host(url)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(PermissionError, match="p.in stays"):
+            host.close()
+    assert not list(Path("/dev/shm").glob(f"shmb.{host.name}"))
+    with Host(url):  # the pipes were let go
+        pass
+    assert left(tmp_path) == []
+
+
+def test_a_closed_host_is_called_by_its_url(url):
+    host = Host(url)
+    host.close()
+    with pytest.raises(ClosedError, match=re.escape(url)):
+        host.receive(0)
+
+
+def test_a_host_that_comes_too_late_leaves_the_others_pipes(url, monkeypatch, tmp_path):
+    make, first = hosts._make, []
+
+    def make_and_wait(path):
+        made = make(path)
+        if not first:
+            first.append(None)
+            first[0] = Host(url)  # has the pipe that was just made
+        return made
+
+    monkeypatch.setattr(hosts, "_make", make_and_wait)
+    with pytest.raises(InUseError, match="a live host"):
+        Host(url)
+    assert left(tmp_path) == ["p.in", "p.out"]
+    first[0].close()
+    assert left(tmp_path) == []
+
+
+def test_hosts_that_come_and_go_find_the_pipes_in_use_or_have_them(url, in_thread):
+    def come_and_go():
+        for _ in range(30):
+            with contextlib.suppress(InUseError), Host(url):
+                pass
+
+    for made in [in_thread(come_and_go) for _ in range(3)]:
+        made.result()
+
+
+def test_files_of_someone_else_are_not_removed(url, tmp_path):
+    """Whatever took the names meanwhile."""
+    with Host(url):
+        (tmp_path / "p.in").unlink()
+        (tmp_path / "p.in").write_text("mine")
+    assert left(tmp_path) == ["p.in"]
+
+
+@pytest.mark.parametrize("query", ["?wait=spin", "?serdes=json&baud=9600", "?=x"])
+def test_a_url_with_other_options_is_invalid(tmp_path, query):
+    with pytest.raises(InvalidError):
+        Host(f"pipe://{tmp_path}/p{query}")
+    assert left(tmp_path) == []
+
+
+def test_a_serdes_that_nobody_has_is_unsupported(tmp_path):
+    with pytest.raises(UnsupportedError, match="morse"):
+        Host(f"pipe://{tmp_path}/p?serdes=morse")
+
+
+@pytest.mark.parametrize("option", [{"channels": 2}, {"wait": "spin"}, {"slots": 3}])
+def test_options_that_pipes_do_not_have_are_invalid(url, tmp_path, option):
+    with pytest.raises(InvalidError):
+        Host(url, **option)
+    assert left(tmp_path) == []
+
+
+def test_a_directory_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(shmbridge.SystemCallError, match=r"none/p\.in"):
+        Host(f"pipe://{tmp_path}/none/p")
+
+
+# ---- Talk ----
+
+
+def test_values_of_all_kinds_go_both_ways(url, serving, echo):
+    serving(echo)
+    with connect(url, deadline=20) as runner:
+        sent = {
+            "x": np.arange(6.0).reshape(2, 3),
+            "s": "text",
+            "l": ["a", ""],
+            "n": 2**63 - 1,
+            "r": [[1], [2, 3]],
+        }
+        advice = runner.evaluate(sent)
+        assert (
+            np.array_equal(advice["x"], sent["x"])
+            and advice["s"] == "text"
+            and advice["l"] == ["a", ""]
+        )
+        assert advice["n"] == 2**63 - 1 and [row.tolist() for row in advice["r"]] == [[1], [2, 3]]
+
+
+def test_what_the_model_raises_reaches_the_runner(url, serving):
+    def model(request):
+        raise ValueError("no idea")
+
+    serving(model)
+    with connect(url, deadline=20) as runner:
+        for _ in range(2):
+            with pytest.raises(ModelError, match="ValueError: no idea"):
+                runner.evaluate({"x": 1})
+
+
+def test_features_that_the_host_does_not_expect_are_a_mismatch(url, serving):
+    serving(lambda request: 1, features=[TensorSpec("x", np.float32, (2,))])
+    with connect(url, deadline=20) as runner:
+        with pytest.raises(MismatchError, match="the host expects"):
+            runner.evaluate({"x": 1})
+        assert runner.evaluate({"x": np.ones(2, np.float32)}) == 1
+
+
+def test_kept_arrays_stay_as_they_were(url, serving):
+    kept = []
+
+    def model(request):
+        kept.append(request["x"])
+        return 0
+
+    serving(model, slots=4)
+    with connect(url, deadline=20) as runner:
+        for i in range(10):
+            runner.evaluate({"x": np.full(100, i)})
+    assert [array.tolist() for array in kept] == [[i] * 100 for i in range(10)]
+
+
+def test_batches_end_when_all_who_talk_have_asked(url, serving, in_thread):
+    with Host(url) as host:
+        asking = in_thread(lambda: connect(url, deadline=20).evaluate({"x": [1, 2]}))
+        batch = next(iter(host.batches(max_size=8, max_wait=60)))
+        assert batch["x"].shape == (1, 2)
+        batch.reply([3])
+        assert asking.result() == 3
+
+
+def test_runners_are_compilers_that_talk(url):
+    with Host(url) as host:
+        assert host.runners == 0
+        runner = connect(url)
+        assert host.receive(0.15) is None and host.runners == 1
+        runner.close()
+        assert host.receive(0.15) is None and host.runners == 0
+    with Host(url, until_idle=0.01) as host:
+        assert list(host) == []
+
+
+def test_a_reply_from_another_thread_goes_out_at_once(url, in_thread):
+    with Host(url) as host, connect(url, deadline=20) as runner:
+        for i in range(5):
+            asking = in_thread(lambda i=i: runner.evaluate({"x": i}))
+            request = host.receive(20)
+            in_thread(request.reply, i + 1).result()
+            assert asking.result() == i + 1
+
+
+def test_an_unanswered_request_is_answered_with_an_error(url, in_thread):
+    with Host(url) as host, connect(url, deadline=20) as runner:
+        asking = in_thread(lambda: runner.evaluate({"x": 1}))
+        assert host.receive(20) is not None  # and let go
+        with pytest.raises(shmbridge.DroppedError):
+            asking.result()
+
+
+def test_a_late_reply_is_dropped_and_the_next_is_right(url):
+    with Host(url) as host, connect(url) as runner:
+        runner.set_deadline(0.01)
+        with pytest.raises(DeadlineError):
+            runner.evaluate({"x": 1})
+        runner.set_deadline(20)
+        late = host.receive(20)
+        threading.Thread(target=lambda: (late.reply(1), host.receive(20).reply(2))).start()
+        assert runner.evaluate({"x": 2}) == 2
+
+
+# ---- Ends ----
+
+
+def test_closing_from_another_thread_ends_every_wait(url, in_thread):
+    with Host(url) as host, connect(url) as runner:
+        waiting = in_thread(host.receive)
+        host.receive(0)
+        host.close()
+        with pytest.raises(ClosedError):
+            waiting.result()
+        with pytest.raises(HostGoneError):
+            runner.evaluate({"x": 1})
+
+
+def test_ctrl_c_ends_the_loop_and_removes_the_pipes(url, python, tmp_path):
+    host = python(
+        """
+        import shmbridge, sys
+        with shmbridge.Host(sys.argv[1]) as host:
+            print("up", flush=True)
+            host.serve(lambda request: 0)
+        print("down")
+        """,
+        url,
+    )
+    assert host.line() == "up"
+    with connect(url, deadline=20) as runner:
+        assert runner.evaluate({"x": 1}) == 0
+        host.send_signal(signal.SIGINT)
+        assert host.end() == (0, "down")
+    assert left(tmp_path) == []
+
+
+def test_a_forked_child_has_no_part_in_it(url, tmp_path, in_thread):
+    with Host(url) as host, connect(url, deadline=20) as runner:
+        asking = in_thread(lambda: runner.evaluate({"x": 1}))
+        request = host.receive(20)
+        kept = request["x"]
+        request.reply(5)
+        assert asking.result() == 5
+        pid = os.fork()
+        if not pid:
+            ok = False
+            try:
+                assert kept == 1
+                for call in (lambda: host.receive(0), lambda: runner.evaluate({"x": 1})):
+                    with pytest.raises(ForkedError):
+                        call()
+                host.close()
+                ok = True
+            finally:
+                os._exit(not ok)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert left(tmp_path) == ["p.in", "p.out"]
+        asking = in_thread(lambda: runner.evaluate({"x": 2}))
+        host.receive(20).reply(6)
+        assert asking.result() == 6
+
+
+def test_a_childs_copy_does_not_hide_the_parents_death(url, python):
+    host = python(
+        """
+        import os, shmbridge, sys
+        host = shmbridge.Host(sys.argv[1])
+        if os.fork() == 0:
+            os.read(0, 1)  # lives as long as the test wants
+            os._exit(0)
+        print("up", flush=True)
+        host.serve(lambda request: 0)
+        """,
+        url,
+    )
+    assert host.line() == "up"
+    with connect(url, deadline=20) as runner:
+        assert runner.evaluate({"x": 1}) == 0
+        host.kill()
+        host.wait()
+        with pytest.raises(HostGoneError):
+            runner.evaluate({"x": 1})
+    _segment.gc()
+    Path(url[7:].partition("?")[0] + ".in").unlink()
+    Path(url[7:].partition("?")[0] + ".out").unlink()
+
+
+def test_the_command_line_tells_the_flags_for_llvms_pipes(tmp_path):
+    (tmp_path / "policy.py").write_text("def advise(features):\n    return 0\n")
+    command = [
+        sys.executable,
+        "-m",
+        "shmbridge.cli",
+        "serve",
+        f"llvm://{tmp_path}/p?decisions=evict",
+    ]
+    done = subprocess.run(
+        [*command, "--python", "policy:advise", "--until-idle", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert f" -mllvm -regalloc-evict-interactive-channel-base={tmp_path}/p.evict\n" in done.stdout
+    assert "shmb_open" not in done.stdout and done.returncode == 0
+
+
+def test_the_command_line_serves_pipes(url, tmp_path):
+    (tmp_path / "policy.py").write_text(
+        "def advise(features):\n    return int(features['x']) + 1\n"
+    )
+    command = [sys.executable, "-m", "shmbridge.cli", "serve", url, "--python", "policy:advise"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as serve:
+        assert url in serve.stdout.readline()
+        with connect(url, deadline=20) as runner:
+            assert runner.evaluate({"x": 41}) == 42
+        said = [
+            serve.stdout.readline() for _ in range(2)
+        ]  # how to connect, for a shell too, on a line each
+        assert f"SHMBRIDGE_URL={shlex.quote(url)}" in said[0] and "connect(" in said[1]
+        serve.send_signal(signal.SIGINT)
+        out, _ = serve.communicate(timeout=20)
+        assert "1 requests, 0 errors" in out and serve.returncode == 0
+    assert not list(tmp_path.glob("p.*"))
+
+
+# ---- LLVM's channel, as an environment writes it that is not LLVM ----
+
+SCORED = (
+    b'{"features":[{"name":"times_called","port":0,"shape":[1],"type":"int64_t"}],'
+    b'"score":{"name":"reward","port":0,"shape":[1],"type":"float"},'
+    b'"advice":{"name":"advice","port":0,"shape":[1],"type":"int64_t"}}\n'
+)
+
+
+def ask_llvm(tmp_path, in_thread, records):
+    """What each of these byte strings, which end with an observation, is answered with."""
+    with Host(f"llvm://{tmp_path}/b") as host:
+        serving = in_thread(host.serve, lambda request: int(request["times_called"][0]) + 1)
+        with (
+            open(tmp_path / "b.in", "rb", buffering=0) as replies,
+            open(tmp_path / "b.out", "wb", buffering=0) as out,
+        ):
+            found = []
+            for record in records:
+                out.write(record)
+                found.append(int.from_bytes(replies.read(8), "little"))
+        host.close()
+        serving.result()
+    return found
+
+
+def observation(number):
+    return b'{"context":"f"}\n{"observation":%d}\n' % number + number.to_bytes(8, "little") + b"\n"
+
+
+def test_outcomes_on_llvms_channel_are_read(tmp_path, in_thread, capfd):
+    outcome = b'{"outcome":0}\n' + np.float32(3.14).tobytes() + b"\n"
+    assert ask_llvm(
+        tmp_path,
+        in_thread,
+        [SCORED + observation(0), outcome + observation(1), outcome + observation(2)],
+    ) == [1, 2, 3]
+    assert capfd.readouterr().err == ""
+
+
+def test_unknown_lines_on_llvms_channel_are_left_out_and_said():
+    """In a process of its own, since it is said once in one."""
+    program = rf"""
+        import sys, tempfile, pathlib, threading
+        sys.path[:0] = [{str(Path(__file__).parent)!r}]
+        from shmbridge import Host
+        from test_pipe import SCORED, observation
+        path = pathlib.Path(tempfile.mkdtemp()) / "b"
+        with Host(f"llvm://{{path}}") as host:
+            threading.Thread(target=host.serve, args=(lambda request: int(request["times_called"][0]) + 1,), daemon=True).start()
+            with open(f"{{path}}.in", "rb", buffering=0) as replies, open(f"{{path}}.out", "wb", buffering=0) as out:
+                for record in (SCORED + b"what is this?\n" + observation(4), b'{{"gossip":1}}\n\x00\xff\n' + observation(6)):
+                    out.write(record)
+                    print(int.from_bytes(replies.read(8), "little"))
+        path.parent.rmdir()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/")
+    assert out.stdout == "5\n7\n", out.stderr
+    assert (
+        out.stderr.count("\n") == 1
+        and "LLVM's channel" in out.stderr
+        and "going on with the next line" in out.stderr
+    )
+
+
+def test_a_header_that_cannot_be_answered_is_said(tmp_path, in_thread, capfd):
+    with (
+        Host(f"llvm://{tmp_path}/b", linger=0) as host,
+        open(tmp_path / "b.in", "rb", buffering=0),
+        open(tmp_path / "b.out", "wb", buffering=0) as out,
+    ):
+        out.write(b'{"features":[]}\n')
+        assert host.receive(timeout=0.2) is None
+    assert (
+        f"shmbridge: {tmp_path}/b: the compiler's header names no advice: this compiler gets no answers"
+        in capfd.readouterr().err
+    )

@@ -1,0 +1,193 @@
+"""Requests that fail: in the model, for want of room, against the host's specs."""
+
+import numpy as np
+import pytest
+from support.requests import evaluating
+
+from shmbridge import (
+    Host,
+    InvalidError,
+    MismatchError,
+    ModelError,
+    TensorSpec,
+    TooLargeError,
+    connect,
+)
+
+# ---- Errors of the model ----
+
+
+def test_an_exception_of_the_model_reaches_the_runner_with_its_text(serve):
+    def model(request):
+        raise LookupError(f"no advice for {request['x']}")
+
+    with serve(model) as host, connect(host.url) as runner:
+        for i in range(5):
+            with pytest.raises(ModelError, match=f"LookupError.*no advice for {i}"):
+                runner.evaluate({"x": i})
+
+
+def test_an_exception_of_the_model_reaches_a_c_runner_with_its_text(serve, c_runner):
+    def model(request):
+        raise RuntimeError("the model is out of sorts, and says so at some length: " + "é" * 100)
+
+    with serve(model) as host:
+        runner = c_runner(host.url)
+        for _ in range(3):
+            runner.do("feature", "x", 5, 0, bytes(8).hex())
+            answer = runner.do("i64")
+            assert (
+                answer.startswith("17 RuntimeError: the model is out of sorts") and "éééé" in answer
+            )
+
+
+def test_a_failed_request_tells_the_runner_why(host, in_thread):
+    for error, text in [
+        ("short", "^short$"),
+        (ValueError("seven"), "^ValueError: seven$"),
+        ("x" * 100_000, "^x{100}"),
+    ]:
+        asking = evaluating(in_thread, host, {"x": 1})
+        assert host.receive(timeout=30).fail(error)
+        with pytest.raises(ModelError, match=text):
+            asking.result()
+
+
+@pytest.mark.parametrize(
+    "advice", [None, object(), [1, "a"], 2**64, {"a": None}, {}, 1j, "\ud800"], ids=ascii
+)
+def test_what_the_model_returns_must_be_advice(serve, advice):
+    with (
+        serve(lambda request: advice if request["bad"] else 7) as host,
+        connect(host.url) as runner,
+    ):
+        with pytest.raises(ModelError, match="InvalidError"):
+            runner.evaluate({"bad": True})
+        assert runner.evaluate({"bad": False}) == 7
+
+
+def test_after_advice_that_is_none_the_request_stays_open(host, in_thread):
+    asking = evaluating(in_thread, host, {"x": 1})
+    request = host.receive(timeout=30)
+    for bad in (
+        lambda: request.reply(),
+        lambda: request.reply(object()),
+        lambda: request.reply(2**64),
+        lambda: request.reply(a=1, b=None),
+    ):
+        with pytest.raises(InvalidError):
+            bad()
+    assert request.reply(a=1, b=2)
+    assert asking.result() == {"a": 1, "b": 2}
+
+
+def test_text_where_a_number_was_asked_for_is_a_mismatch_in_words(host, in_thread):
+    for advice, words in (("inline", "is a text"), (["a", "b"], "is a list of texts")):
+        asking = evaluating(in_thread, host, {"x": 1}, dtype=int)
+        said = f'the advice "advice" {words}, and the runner asked for a number of dtype int64'
+        assert not host.receive(timeout=30).reply(advice)
+        with pytest.raises(MismatchError, match=said):
+            asking.result()
+
+
+# ---- Too large ----
+
+
+def test_features_that_do_not_fit_are_the_runners_error_and_the_next_request_works(serve, echo):
+    with (
+        serve(echo, request_bytes=1 << 12, advice_bytes=1 << 12) as host,
+        connect(host.url) as runner,
+    ):
+        for _ in range(3):
+            with pytest.raises(
+                TooLargeError,
+                match=r'"x" ends at byte 8000 .* room for 4096: send less, or give the host more room \(Host\(request_bytes=...\)\)$',
+            ):
+                runner.evaluate({"x": np.zeros(1000)})
+            assert runner.evaluate({"x": np.zeros(512)}).tolist() == [0] * 512
+
+
+def test_advice_that_does_not_fit_is_an_error_on_both_sides_and_the_next_request_works(
+    host, in_thread
+):
+    for _ in range(3):
+        asking = evaluating(in_thread, host, {"x": 1})
+        with pytest.raises(TooLargeError, match=r"room \(Host\(advice_bytes=...\)\)$"):
+            host.receive(timeout=30).reply(np.zeros(100_000))
+        with pytest.raises(TooLargeError, match=r"room \(Host\(advice_bytes=...\)\)$"):
+            asking.result()
+        asking = evaluating(in_thread, host, {"x": 1})
+        host.receive(timeout=30).reply(np.zeros(1000))
+        assert asking.result().shape == (1000,)
+
+
+def test_a_layout_that_does_not_fit_is_an_error_and_the_next_request_works(serve, echo):
+    with serve(echo, header_bytes=1 << 10) as host, connect(host.url) as runner:
+        for _ in range(3):
+            with pytest.raises(TooLargeError, match="header_bytes"):
+                runner.evaluate({f"a name of some length, number {i}": i for i in range(100)})
+            assert runner.evaluate({"x": 1}) == 1
+
+
+def test_features_that_do_not_fit_are_a_c_runners_error(serve, c_runner):
+    with serve(lambda request: 3, request_bytes=1 << 12) as host:
+        runner = c_runner(host.url)
+        for _ in range(3):
+            runner.do("feature", "x", 6, 1, 5000, "-")
+            assert runner.do("i64").startswith("14 ")
+            runner.do("feature", "x", 6, 1, 10, bytes(10).hex())
+            assert runner.do("i64") == "0 3"
+
+
+# ---- Specs ----
+
+
+def test_features_other_than_expected_are_an_error_that_shows_both(serve):
+    specs = [TensorSpec("x", np.float32, (3, None)), TensorSpec("n", "int64")]
+    good = {"x": np.ones((3, 5), "f4"), "n": 1}
+    with serve(lambda request: 1, features=specs) as host, connect(host.url) as runner:
+        for bad in [
+            {"x": np.ones((3, 5)), "n": 1},
+            {"x": np.ones((4, 5), "f4"), "n": 1},
+            {"x": np.ones((3, 5, 1), "f4"), "n": 1},
+            {"x": np.ones((3, 5), "f4")},
+            {**good, "more": 1},
+            {"x": "text", "n": 1},
+            {"x": [[1], [2, 3]], "n": 1},
+            {},
+        ]:
+            with pytest.raises(
+                MismatchError, match=r"expects x: float32\[3, \?\], n: int64\[\]; the runner sent "
+            ):
+                runner.evaluate(bad)
+            assert runner.evaluate(good) == 1
+        assert runner.evaluate(dict(reversed(good.items()))) == 1
+        with pytest.raises(
+            MismatchError, match=r"the runner sent x: float64\[3, 5\], n: int64\[\]"
+        ):
+            runner.evaluate({"x": np.ones((3, 5)), "n": 1})
+
+
+def test_advice_other_than_promised_is_an_error_on_both_sides_that_shows_both(name, in_thread):
+    with Host(name, advice=[TensorSpec("a", np.int32, (2,))]) as host:
+        for bad in [
+            {"a": 1},
+            {"b": [1, 2]},
+            {"a": [1, 2], "b": 1},
+            {"a": [1.5, 2]},
+            {"a": [1, 2, 3]},
+            {"a": "ab"},
+        ]:
+            bad = {
+                key: np.asarray(value) if isinstance(value, list) else value
+                for key, value in bad.items()
+            }
+            asking = evaluating(in_thread, host, {"x": 1})
+            with pytest.raises(MismatchError, match=r"expected advice a: int32\[2\]; found "):
+                host.receive(timeout=30).reply(**bad)
+            with pytest.raises(MismatchError, match=r"expected advice a: int32\[2\]; found "):
+                asking.result()
+        asking = evaluating(in_thread, host, {"x": 1})
+        host.receive(timeout=30).reply(a=[1.0, 2.0])
+        found = asking.result()
+        assert found.dtype == np.int32 and found.tolist() == [1, 2]

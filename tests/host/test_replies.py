@@ -1,0 +1,359 @@
+"""What becomes of a request: answered, dropped, late; by this thread or another."""
+
+import gc
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from support.requests import evaluating
+
+from shmbridge import (
+    ClosedError,
+    DeadlineError,
+    DroppedError,
+    Host,
+    InexactError,
+    InvalidError,
+    MismatchError,
+    ModelError,
+    ShmbridgeError,
+    connect,
+)
+
+# ---- Dropped ----
+
+
+def test_a_request_that_the_loop_passes_over_is_answered_with_an_error(host, in_thread):
+    def ask():
+        with connect(host.url) as runner:
+            for i in range(6):
+                if i % 2:
+                    assert runner.evaluate({"i": i}) == i
+                else:
+                    with pytest.raises(DroppedError, match="let this request go without a reply"):
+                        runner.evaluate({"i": i})
+
+    asking = in_thread(ask)
+    seen = 0
+    for request in host:
+        i = int(request["i"])
+        seen += 1
+        if i == 5:
+            request.reply(i)
+            break
+        if i % 2 == 0:
+            continue
+        request.reply(i)
+    asking.result()
+    assert seen == 6
+
+
+def test_a_received_request_that_is_let_go_is_answered_with_an_error(host, in_thread):
+    for _ in range(3):
+        asking = evaluating(in_thread, host, {"x": 1})
+        request = host.receive(timeout=30)
+        assert request["x"] == 1
+        del request
+        with pytest.raises(DroppedError):
+            asking.result()
+
+
+def test_a_request_that_leaves_the_loop_is_its_keepers(host, in_thread):
+    asking = evaluating(in_thread, host, {"x": 1})
+    for request in host:
+        if request["x"] == 1:
+            break
+    assert request.reply(5)
+    assert asking.result() == 5
+
+
+def test_a_request_that_leaves_the_loop_and_is_let_go_is_answered_with_an_error(host, in_thread):
+    asking = evaluating(in_thread, host, {"x": 1})
+    for request in host:
+        if request["x"] == 1:
+            break
+    del request
+    with pytest.raises(DroppedError):
+        asking.result()
+
+
+def test_requests_that_are_kept_past_the_loops_next_are_their_keepers(host, in_thread):
+    asking = [evaluating(in_thread, host, {"x": i}) for i in range(3)]
+    kept = []
+    for request in host:
+        kept.append(request)
+        if len(kept) == 3:
+            break
+    del request
+    by_x = {int(request["x"]): request for request in kept}
+    kept.clear()
+    assert by_x[0].reply("zero") and asking[0].result() == "zero"
+    assert by_x[1].reply(1) and asking[1].result() == 1
+    by_x.clear()
+    with pytest.raises(DroppedError):
+        asking[2].result()
+
+
+def test_a_request_in_a_cycle_is_answered_when_it_is_collected(host, in_thread):
+    asking = evaluating(in_thread, host, {"x": 1})
+    cycle = [host.receive(timeout=30)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    with pytest.raises(DroppedError):
+        asking.result()
+
+
+def test_an_exception_that_ends_the_loop_is_its_requests_error(host, in_thread):
+    asking = evaluating(in_thread, host, {"x": 1})
+    with pytest.raises(ZeroDivisionError):
+        for request in host:
+            raise ZeroDivisionError(request["x"])
+    del request
+    with pytest.raises(ModelError, match="ZeroDivisionError: 1"):
+        asking.result()
+
+
+# ---- Wishes ----
+
+
+def test_advice_comes_in_the_wanted_dtype_or_is_an_error_of_the_runner(host, in_thread):
+    for advice, dtype, found in [
+        (3, np.float32, 3.0),
+        (2.0, int, 2),
+        (np.float64(0.5), np.float16, 0.5),
+        (True, int, 1),
+    ]:
+        asking = evaluating(in_thread, host, {"x": 1}, dtype=dtype)
+        assert host.receive(timeout=30).reply(advice)
+        assert asking.result() == found
+    for advice, dtype in [
+        (3.5, int),
+        (300, np.uint8),
+        (np.array([0.1]), np.float32),
+        ([-1], np.uint64),
+        (2**53 + 1, float),
+    ]:
+        asking = evaluating(in_thread, host, {"x": 1}, dtype=dtype)
+        assert not host.receive(timeout=30).reply(advice)
+        with pytest.raises(InexactError, match="not exactly representable as"):
+            asking.result()
+
+
+def test_several_advices_are_not_converted(host, in_thread):
+    asking = evaluating(in_thread, host, {"x": 1}, dtype=np.float32)
+    assert host.receive(timeout=30).reply(a=1, b=2)
+    with pytest.raises(MismatchError, match="expected one advice of dtype float32, found 2 fields"):
+        asking.result()
+
+
+def test_a_wish_that_is_no_dtype_is_an_error(serve, echo):
+    with serve(echo) as host, connect(host.url) as runner:
+        with pytest.raises(InvalidError, match="complex128"):
+            runner.evaluate({"x": 1}, dtype=complex)
+        assert runner.evaluate({"x": 1}) == 1
+
+
+# ---- Late ----
+
+
+def test_a_reply_after_the_deadline_is_dropped_and_the_next_one_is_right(name):
+    with Host(name, slots=8) as host, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(connect, name, deadline=0.2)
+        while not host.runners:
+            host.receive(timeout=0.01)
+        runner = connecting.result()
+        late = []
+        for i in range(6):
+            asking = pool.submit(runner.evaluate, {"i": i})
+            request = host.receive(timeout=30)
+            assert request["i"] == i
+            if i % 2 == 0:
+                with pytest.raises(DeadlineError, match="within the deadline of 0.2 s"):
+                    asking.result()
+                late.append(request)
+                if i == 4:
+                    for request in late:
+                        request.reply("late")
+            else:
+                runner.set_deadline(None)
+                request.reply(i)
+                assert asking.result() == i
+                runner.set_deadline(0.2)
+            del request
+        late.clear()
+        runner.close()
+
+
+# ---- Other threads ----
+
+
+def test_replies_may_come_from_a_pool_of_threads(host, in_thread):
+    def ask(k):
+        with connect(host.url) as runner:
+            for i in range(200):
+                n = (k * 1000 + i) % 7
+                advice = runner.evaluate({"x": np.full(n, i), "k": k})
+                assert advice["k"] == k and advice["x"].tolist() == [i] * n
+
+    asking = [in_thread(ask, k) for k in range(4)]
+
+    def answer(request):
+        request.reply(x=request["x"], k=request["k"])
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4 * 200):
+            pool.submit(answer, host.receive(timeout=30))
+        for call in asking:
+            call.result()
+
+
+def test_scalars_arrays_and_errors_from_many_threads_at_once(host, in_thread):
+    kinds = [
+        lambda r, i: r.reply(i),
+        lambda r, i: r.reply([i, i]),
+        lambda r, i: r.fail(f"number {i}"),
+        lambda r, i: r.reply(float(i)),
+    ]
+
+    def ask(k):
+        with connect(host.url) as runner:
+            for i in range(200):
+                if (i + k) % 4 == 2:
+                    with pytest.raises(ModelError, match=f"^number {i}$"):
+                        runner.evaluate({"i": i, "k": k})
+                else:
+                    advice = runner.evaluate({"i": i, "k": k})
+                    assert np.all(advice == i)
+
+    asking = [in_thread(ask, k) for k in range(4)]
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+
+            def answer(request):
+                i, k = int(request["i"]), int(request["k"])
+                kinds[(i + k) % 4](request, i)
+
+            for _ in range(4 * 200):
+                pool.submit(answer, host.receive(timeout=30))
+            for call in asking:
+                call.result()
+    finally:
+        sys.setswitchinterval(old)
+
+
+def test_of_two_replies_to_one_request_one_wins(host, in_thread):
+    for _ in range(50):
+        asking = evaluating(in_thread, host, {"x": 1})
+        request = host.receive(timeout=30)
+        barrier, outcomes = threading.Barrier(2), []
+
+        def answer(i, request=request, barrier=barrier, outcomes=outcomes):
+            barrier.wait()
+            try:
+                outcomes.append(request.reply([i, i]))
+            except InvalidError:
+                outcomes.append(False)
+
+        threads = [threading.Thread(target=answer, args=(i,)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(outcomes) == [False, True]
+        assert asking.result().tolist() in ([0, 0], [1, 1])
+        del request, answer, threads
+
+
+# ---- Closed ----
+
+
+def test_after_close_a_kept_request_cannot_be_answered(name, in_thread):
+    host = Host(name)
+    asking = evaluating(in_thread, host, {"x": [1, 2]})
+    request = host.receive(timeout=30)
+    x = request["x"]
+    host.close()
+    host.close()
+    for reply in (1, [1, 2]):
+        with pytest.raises((ClosedError, InvalidError)):
+            request.reply(reply)
+    with pytest.raises(ClosedError, match="the host has closed the bridge"):
+        asking.result()
+    assert x.tolist() == [1, 2] and "closed" in repr(host)
+    with pytest.raises(ClosedError):
+        host.receive()
+    assert list(host) == []
+
+
+def test_a_runner_that_has_gone_makes_the_reply_false(name):
+    with Host(name) as host, ThreadPoolExecutor(1) as pool:
+        for reply in (1, [1, 2], "x"):
+            connecting = pool.submit(connect, name, deadline=0.05)
+            while not host.runners:
+                host.receive(timeout=0.01)
+            runner = connecting.result()
+            asking = pool.submit(runner.evaluate, {"x": 1})
+            request = host.receive(timeout=30)
+            with pytest.raises(DeadlineError):
+                asking.result()
+            runner.close()
+            while host.runners:
+                host.receive(timeout=0.01)
+            assert request.reply(reply) is False
+            del request
+
+
+def test_a_closed_runner_says_so(serve, echo):
+    with serve(echo) as host:
+        runner = connect(host.url)
+        runner.close()
+        runner.close()
+        runner.set_deadline(1)
+        with pytest.raises(ClosedError, match="connect another"):
+            runner.evaluate({"x": 1})
+
+
+def test_every_error_is_an_error_of_shmbridge_and_of_pythons_own_kind():
+    from shmbridge import errors
+
+    codes = {cls.status for cls in errors.BY_STATUS.values()}
+    assert codes == set(range(1, 22)) and all(
+        issubclass(cls, ShmbridgeError) for cls in errors.BY_STATUS.values()
+    )
+    assert issubclass(DeadlineError, TimeoutError) and issubclass(InvalidError, ValueError)
+
+
+# ---- A runner in two threads ----
+
+
+def test_closing_a_runner_in_another_thread_ends_its_evaluate(host, in_thread):
+    connecting = in_thread(connect, host.url)
+    while not host.runners:
+        host.receive(timeout=0.01)
+    runner = connecting.result()
+    asking = in_thread(runner.evaluate, {"x": 1})
+    request = host.receive(timeout=30)
+    runner.close()
+    with pytest.raises(ClosedError, match="another thread has closed this runner"):
+        asking.result()
+    while host.runners:
+        host.receive(timeout=0.01)
+    assert request.reply(1) is False
+
+
+def test_a_runner_is_for_one_thread_at_a_time(host, in_thread):
+    connecting = in_thread(connect, host.url)
+    while not host.runners:
+        host.receive(timeout=0.01)
+    with connecting.result() as runner:
+        asking = in_thread(runner.evaluate, {"x": 1})
+        request = host.receive(timeout=30)
+        with pytest.raises(InvalidError, match="connect a runner for each thread"):
+            runner.evaluate({"x": 2})
+        request.reply(3)
+        assert asking.result() == 3

@@ -1,0 +1,208 @@
+"""What a host does besides answering: errors with their tracebacks, logs, records, padding."""
+
+import json
+
+import numpy as np
+import pytest
+
+import shmbridge
+from shmbridge import Host, InvalidError, ModelError, TooLargeError, connect
+from shmbridge.training_log import LogWriter, TrainingLog
+
+
+def recorded(path):
+    return [(record.question, record.advice) for record in TrainingLog(path)]
+
+
+# ---- Errors ----
+
+
+def broken(request):
+    if request["x"] == 0:
+        raise ValueError("zero")
+    if request["x"] == 1:
+        raise AssertionError
+    return 1
+
+
+def test_a_model_that_raises_is_logged_with_its_traceback_once_for_each_kind(serve, caplog):
+    with serve(broken) as host, connect(host.url) as runner:
+        for x in (0, 0, 1, 0, 1):
+            with pytest.raises(ModelError):
+                runner.evaluate({"x": x})
+        assert runner.evaluate({"x": 2}) == 1
+    assert [(record.name, record.levelname) for record in caplog.records] == [
+        ("shmbridge", "ERROR")
+    ] * 2
+    assert [record.exc_info[0] for record in caplog.records] == [ValueError, AssertionError]
+    assert (
+        'raise ValueError("zero")' in caplog.text
+        and "ValueError: zero" in caplog.records[0].message
+    )
+
+
+def test_without_any_logging_set_up_the_traceback_goes_to_stderr(name, tmp_path, python):
+    code = """
+        import sys, threading, shmbridge
+        def model(request):
+            return 1 / 0
+        with shmbridge.Host(sys.argv[1]) as host:
+            threading.Thread(target=host.serve, args=(model,)).start()
+            for _ in range(2):
+                try:
+                    shmbridge.connect(sys.argv[1]).evaluate({})
+                except shmbridge.ModelError:
+                    pass
+    """
+    with (tmp_path / "stderr").open("w") as stderr:
+        assert python(code, name, stderr=stderr).end() == (0, "")
+    said = (tmp_path / "stderr").read_text()
+    assert (
+        said.count("Traceback") == 1
+        and "in model" in said
+        and said.count("told to the runner") == 1
+    )
+
+
+def test_an_error_without_a_text_says_where_it_was_raised(serve):
+    with serve(broken) as host, connect(host.url) as runner:
+        line = broken.__code__.co_firstlineno + 4
+        with pytest.raises(ModelError, match=rf"^AssertionError at .*test_service\.py:{line}$"):
+            runner.evaluate({"x": 1})
+
+
+def test_a_batch_that_fails_is_logged_too(serve, caplog):
+    def model(batch):
+        raise KeyError
+
+    with (
+        serve(model, max_batch=4) as host,
+        connect(host.url) as runner,
+        pytest.raises(ModelError, match="KeyError at"),
+    ):
+        runner.evaluate({"x": 1})
+    assert [record.exc_info[0] for record in caplog.records] == [KeyError]
+
+
+def test_a_host_that_its_model_closes_before_it_raises_ends_quietly(name, in_thread, caplog):
+    host = Host(name)
+
+    def model(request):
+        host.close()
+        raise ValueError("closed")
+
+    serving = in_thread(host.serve, model)
+    with connect(name) as runner, pytest.raises(shmbridge.ClosedError):
+        runner.evaluate({"x": 1})
+    serving.result()
+
+
+# ---- Log and record ----
+
+
+@pytest.mark.parametrize("max_batch", [1, 4])
+def test_a_record_holds_only_what_a_runner_got_as_advice(name, in_thread, tmp_path, max_batch):
+    """1: the reply does not fit. 2: it is not exactly what was asked for. 3: the model raises."""
+
+    def model(question):
+        x = int(np.max(question["x"]))
+        if x == 3:
+            raise ValueError("three")
+        advice = np.zeros(100_000) if x == 1 else 0.5
+        return [advice] if max_batch > 1 else advice
+
+    log, record = tmp_path / "log", tmp_path / "record"
+    with Host(name) as host:
+        serving = in_thread(lambda: host.serve(model, max_batch=max_batch, log=log, record=record))
+        with connect(name) as runner:
+            for x in (0, 1, 2, 3, 4):
+                try:
+                    runner.evaluate({"x": x}, dtype="int64" if x == 2 else None)
+                except (TooLargeError, shmbridge.InexactError, ModelError):
+                    assert x in (1, 2, 3)
+        host.close()
+        serving.result()
+    assert recorded(record) == [({"x": 0}, {"advice": 0.5}), ({"x": 4}, {"advice": 0.5})]
+    lines = list(map(json.loads, log.read_text().splitlines()))
+    assert [line["features"]["x"] for line in lines] == [0, 1, 2, 3, 4]
+    assert ["error" in line for line in lines] == [False, True, True, True, False]
+
+
+def test_one_bad_row_of_a_batch_is_not_recorded_and_the_others_are(name, in_thread, tmp_path):
+    def model(batch):
+        return [np.zeros(100_000) if x == 1 else np.ones(1) for x in batch["x"]]
+
+    def ask(i):
+        with connect(name) as runner:
+            return runner.evaluate({"x": i})
+
+    with Host(name) as host:
+        serving = in_thread(
+            lambda: host.serve(model, max_batch=4, max_wait=0.5, record=tmp_path / "record")
+        )
+        for i, call in enumerate([in_thread(ask, i) for i in range(3)]):
+            if i == 1:
+                with pytest.raises(TooLargeError):
+                    call.result()
+            else:
+                assert call.result() == [1.0]
+        host.close()
+        serving.result()
+    assert sorted(question["x"] for question, _ in recorded(tmp_path / "record")) == [0, 2]
+
+
+def test_a_record_may_be_a_writer_which_stays_open(name, in_thread, tmp_path):
+    with LogWriter(tmp_path / "record") as log, Host(name) as host:
+        serving = in_thread(lambda: host.serve(lambda request: 1, record=log))
+        with connect(name) as runner:
+            assert runner.evaluate({"x": 5}) == 1
+        host.close()
+        serving.result()
+        log.write({"x": 6}, 2)
+    assert [question["x"] for question, _ in recorded(tmp_path / "record")] == [5, 6]
+
+
+def test_a_log_that_cannot_be_made_is_an_error_before_anything_is_asked(name, tmp_path):
+    with Host(name) as host:
+        for option in ("log", "record"):
+            with pytest.raises(OSError, match="nowhere"):
+                host.serve(lambda request: 1, **{option: tmp_path / "nowhere" / "file"})
+
+
+# ---- Padding ----
+
+
+@pytest.mark.parametrize("max_batch", [None, 2])
+def test_a_padded_model_gets_a_batch_of_that_many_rows(name, in_thread, max_batch):
+    seen = []
+
+    def model(batch):
+        assert isinstance(batch, shmbridge.Batch) and len(batch) == batch.size == 4
+        assert batch.gather("x").flags.c_contiguous and batch["s"] == ["a"] * 4
+        seen.append(batch["x"].tolist())
+        return np.ones(len(batch)) * batch["x"][:, 0]
+
+    with Host(name) as host:
+        serving = in_thread(lambda: host.serve(model, pad_to=4, max_batch=max_batch))
+        with connect(name) as runner:
+            assert runner.evaluate({"x": [3, 5], "s": "a"}) == 3.0
+        host.close()
+        serving.result()
+    assert seen == [[[3, 5]] * 4]
+
+
+def test_a_padded_models_rows_are_counted(name, in_thread):
+    with Host(name) as host:
+        serving = in_thread(lambda: host.serve(lambda batch: [1], pad_to=4))
+        with (
+            connect(name) as runner,
+            pytest.raises(ModelError, match="expected 4 rows, as pad_to=4 says, found 1"),
+        ):
+            runner.evaluate({"x": 3})
+        host.close()
+        serving.result()
+
+
+def test_batches_larger_than_what_they_are_padded_to_are_refused(name):
+    with Host(name) as host, pytest.raises(InvalidError, match="max_batch=8, pad_to=4"):
+        host.serve(lambda batch: [1], max_batch=8, pad_to=4)

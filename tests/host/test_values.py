@@ -1,0 +1,337 @@
+"""What is sent is what arrives: every dtype, rank and kind; what no tensor can hold is an error, nothing else."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.values import DTYPES, arrays, many, names, same, texts
+
+import shmbridge
+from shmbridge import InvalidError, Ragged, TensorSpec
+
+
+@pytest.fixture(scope="module")
+def runner(new_name, echo):
+    """Connected to a host that echoes."""
+    with shmbridge.Host(new_name()) as host:
+        thread = threading.Thread(target=host.serve, args=(echo,))
+        thread.start()
+        with shmbridge.connect(host.url) as runner:
+            yield runner
+        host.close()
+        thread.join()
+
+
+@many
+@given(arrays())
+def test_an_array_comes_back_as_it_was(runner, array):
+    with np.errstate(invalid="ignore"):
+        assert same(runner.evaluate({"x": array}), array)
+
+
+@many
+@given(st.dictionaries(names, arrays(max_rank=3), min_size=2, max_size=6))
+def test_several_arrays_keep_their_names_and_order(runner, features):
+    found = runner.evaluate(features)
+    assert list(found) == list(features) == list(runner.advice)
+    with np.errstate(invalid="ignore"):
+        assert all(same(found[name], array) for name, array in features.items())
+
+
+@many
+@given(texts)
+def test_a_string_comes_back_as_it_was(runner, text):
+    assert runner.evaluate({"x": text}) == text
+
+
+@many
+@given(st.lists(texts, min_size=1, max_size=6))
+def test_a_list_of_strings_comes_back_as_it_was(runner, list_of_str):
+    assert runner.evaluate({"x": list_of_str}) == list_of_str
+
+
+@many
+@given(st.data())
+def test_rows_of_unequal_length_come_back_as_they_were(runner, data):
+    first = data.draw(arrays(min_rank=1, max_rank=3))
+    lengths = data.draw(st.lists(st.integers(0, 4), max_size=5))
+    total = sum(lengths)
+    values = np.resize(np.ascontiguousarray(first), (total, *first.shape[1:])).astype(first.dtype)
+    sent = Ragged(values, np.cumsum([0, *lengths]))
+    found = runner.evaluate({"x": sent})
+    assert isinstance(found, Ragged) and len(found) == len(lengths)
+    assert found.offsets.tolist() == sent.offsets.tolist()
+    assert same(found.values, values)
+    assert [row.shape[0] for row in found] == lengths
+
+
+@pytest.mark.parametrize(
+    "value",
+    [True, False, 0, -1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 0.0, -2.5, float("inf"), 1e300],
+)
+def test_a_python_number_comes_back_equal_and_of_the_same_type(runner, value):
+    found = runner.evaluate({"x": value})
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "shape"),
+    [
+        ([1, 2, 3], "i8", (3,)),
+        ([[1.0, 2.0], [3.0, 4.0]], "f8", (2, 2)),
+        ([True, False], "?", (2,)),
+        ([], "f8", (0,)),
+        ([0, 2**63], "u8", (2,)),
+        ([[], []], "f8", (2, 0)),
+        ((1, 2), "i8", (2,)),
+        ([np.float32(1), np.float32(2)], "f4", (2,)),
+        ([np.array([1, 2], "i2"), np.array([3, 4], "i2")], "i2", (2, 2)),
+        (np.float16(3), "f2", ()),
+    ],
+)
+def test_a_sequence_is_the_tensor_that_numpy_makes_of_it(runner, value, dtype, shape):
+    found = np.asarray(runner.evaluate({"x": value}))
+    assert found.shape == shape and (found.dtype == dtype or not shape)
+    assert found.tolist() == np.asarray(value).tolist()
+
+
+def test_lists_of_unequal_length_are_ragged(runner):
+    found = runner.evaluate({"x": [[1, 2], [], [3]]})
+    assert isinstance(found, Ragged) and found.values.dtype == np.int64
+    assert [row.tolist() for row in found] == [[1, 2], [], [3]]
+    assert [row.tolist() for row in found[1:]] == [[], [3]] and found[-1].tolist() == [3]
+    found = runner.evaluate({"x": [[[1, 0]], [], [[2**64 - 1, 3], [4, 5]]]})
+    assert [row.tolist() for row in found] == [
+        [[1, 0]],
+        [],
+        [[2**64 - 1, 3], [4, 5]],
+    ] and found.values.dtype == np.uint64
+    found = runner.evaluate({"x": [np.ones((2, 3), "f4"), np.zeros((0, 3), "f4")]})
+    assert [row.shape for row in found] == [(2, 3), (0, 3)] and found.values.dtype == np.float32
+
+
+def test_a_tensor_of_another_library_comes_through_dlpack(runner):
+    torch = pytest.importorskip("torch")
+    found = runner.evaluate({"x": torch.arange(6, dtype=torch.float32).reshape(2, 3).T})
+    assert found.dtype == np.float32 and found.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert runner.evaluate({"x": torch.tensor(7)}) == 7
+
+
+class OnlyDlpack:
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_anything_with_dlpack_is_a_tensor(runner):
+    assert runner.evaluate({"x": OnlyDlpack(np.arange(3))}).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ([1, 2.5], "one type, found float and int"),
+        ([True, 1], "one type, found bool and int"),
+        (["a", 1], "one type, found int and text"),
+        ([[1], ["a"]], "one type"),
+        ([None], "object"),
+        (None, "found NoneType"),
+        (b"bytes", "found bytes"),
+        ({"a": 1}, "found dict"),
+        ({1, 2}, "found set"),
+        (object(), "found object"),
+        (1j, "complex"),
+        (2**64, "64 bits"),
+        (-(2**63) - 1, "64 bits"),
+        ([2**64], "one integer dtype"),
+        ([2**63, -1], "one integer dtype"),
+        ([np.int64(-1), np.uint64(2**63)], "one integer dtype"),
+        ([[1, 2], 3], "neither"),
+        ([[[]], []], "neither"),
+        ([np.ones((1, 2)), np.ones((2, 3))], "neither"),
+        (np.array([1 + 2j]), "complex128"),
+        (np.array(["a"]), "<U1"),
+        (np.array([None]), "object"),
+        (np.array(["2020-01-01"], "datetime64[D]"), "datetime64"),
+        (np.zeros(2, [("a", "i4")]), "'a'"),
+        (np.ma.masked_array([1, 2], [True, False]), "masked"),
+        ([["a"], ["b"]], "<U1"),
+        (np.ones((1,) * 9), "0 to 8, found 9"),
+        ("\ud800", "surrogate"),
+        (["a", "\ud800"], "surrogate"),
+        (Ragged(np.ones(3), np.array([0, 2, 1, 3])), "never fall"),
+        (Ragged(np.ones(3), np.array([0, 2])), "3"),
+        (Ragged(np.ones(3), np.array([1, 3])), "begin with 0"),
+        (Ragged(np.ones(3), np.array([0.0, 3.0])), "float64"),
+        (Ragged(np.ones(3), np.array([[0, 3]])), "offsets"),
+        (Ragged(np.ones(3), np.array([], int)), "offsets"),
+    ],
+)
+def test_what_is_no_tensor_is_an_error_that_names_it_and_leaves_the_runner_good(
+    runner, value, says
+):
+    with pytest.raises(InvalidError) as caught:
+        runner.evaluate({"first": 1, "the culprit": value})
+    assert says in str(caught.value) and "the culprit" in str(caught.value)
+    assert runner.advice == {}
+    assert runner.evaluate({"first": 1}) == 1  # nothing stuck from the failed one
+
+
+@pytest.mark.parametrize("called", ["", "a\0b", "\ud800", "\udcff", 3, None])
+def test_a_name_that_is_none_is_an_error_and_leaves_the_runner_good(runner, called):
+    with pytest.raises(InvalidError, match="name|UTF-8"):
+        runner.evaluate({"first": 1, called: 2})
+    assert runner.evaluate({"first": 1}) == 1
+
+
+@pytest.mark.parametrize("called", ["a\0b", ""])
+def test_advice_with_a_name_that_is_none_is_an_error_and_the_request_stays_open(called, serve):
+    def model(request):
+        with pytest.raises(InvalidError):
+            request.reply(**{called: 1})
+        return 5
+
+    with serve(model) as host, shmbridge.connect(host.url) as runner:
+        assert runner.evaluate({"x": 1}) == 5
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_same_kind_of_array_again_and_again(runner, dtype):
+    for i in range(4):
+        array = np.array([i % 2, 1, 0]).astype(dtype)
+        assert same(runner.evaluate({f"of {dtype}": array}), array)
+        assert same(runner.evaluate({f"scalar {dtype}": array[0]}), np.array(array[0]))
+
+
+def test_hundreds_of_features_in_one_message(runner):
+    features = {f"feature {i}": np.full(i % 7, i, "i4") for i in range(500)}
+    found = runner.evaluate(features)
+    assert all(found[name].tolist() == features[name].tolist() for name in features)
+
+
+def test_more_layouts_than_the_protocol_remembers(runner):
+    for _ in range(3):
+        for i in range(40):
+            assert runner.evaluate({f"layout {i}": np.full(3, i)}).tolist() == [i] * 3
+
+
+def test_the_same_layout_with_other_sizes_each_time(runner):
+    for n in [3, 0, 100, 100, 1, 99]:
+        assert runner.evaluate({"x": np.arange(n)}).tolist() == list(range(n))
+        assert runner.evaluate({"x": "é" * n}) == "é" * n
+
+
+def test_advice_is_a_copy_of_the_runners_own(runner):
+    first = runner.evaluate({"x": np.arange(100)})
+    second = runner.evaluate({"x": np.arange(100, 200)})
+    assert first[0] == 0 and second[0] == 100
+    first[:] = -1
+    assert second[0] == 100
+
+
+def test_no_features_at_all(serve):
+    with serve(lambda request: len(request)) as host, shmbridge.connect(host.url) as runner:
+        assert runner.evaluate({}) == 0
+
+
+def test_a_single_field_is_the_value_and_several_are_a_dict(serve):
+    def model(request):
+        return {"a": 1, "b": 2.5} if request["two"] else {"only": 3}
+
+    with serve(model) as host, shmbridge.connect(host.url) as runner:
+        assert runner.evaluate({"two": True}) == {"a": 1, "b": 2.5} == runner.advice
+        assert runner.evaluate({"two": False}) == 3 and runner.advice == {"only": 3}
+
+
+def test_specs_say_what_they_mean():
+    spec = TensorSpec("x", "float32", (None, 3))
+    assert str(spec) == "x: float32[?, 3]" and str(TensorSpec("y", int, None)) == "y: int64[...]"
+    assert spec.matches(np.dtype("f4"), (7, 3)) and not spec.matches(np.dtype("f4"), (7, 4))
+    assert not spec.matches(np.dtype("f8"), (7, 3)) and not spec.matches(np.dtype("f4"), (3,))
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_requests_that_differ_in_a_texts_length_alone_are_one_object(name, in_thread, copied):
+    """What follows the text lies elsewhere each time; what was kept stays as it was."""
+    lengths = [0, 3, 70, 70, 5, 2000, 1, 300]
+
+    def ask():
+        with shmbridge.connect(name) as runner:
+            return [
+                runner.evaluate({"a": np.full(3, n), "s": "x" * n, "b": np.full(5, -n)})
+                for n in lengths
+            ]
+
+    with shmbridge.Host(name, slots=2 if copied else 16) as host:
+        asking, kept, seen = in_thread(ask), [], set()
+        for request in host:
+            seen.add(id(request))
+            n = len(request["s"])
+            assert request["s"] == "x" * n and request.view("s").size == n
+            assert request["a"].tolist() == [n] * 3 and request["b"].tolist() == [-n] * 5
+            assert [request.signature] == ["a: int64[3], s: str, b: int64[5]"]
+            if copied or n in (3, 2000):
+                kept.append((n, request["a"], request["b"]))
+            request.reply(n)
+            if n == lengths[-1]:
+                break
+        assert asking.result() == lengths
+        assert all(a.tolist() == [n] * 3 and b.tolist() == [-n] * 5 for n, a, b in kept)
+    assert copied or len(seen) <= 3  # for each slot that was used
+
+
+NUMBERS = [
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    *("bool", "float16", "float32", "float64"),
+]
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_numbers_of_each_dtype_come_back_as_they_were(serve, dtype, shape):
+    """Scalars, arrays of rank 0, arrays; in a batch and alone, by name and not, and by what is wanted."""
+    value = np.ones(shape, dtype)[()]
+    for advice in (value, np.asarray(value)):
+        for options in ({}, {"max_batch": 2}):
+
+            def one(x, advice=advice, batch="max_batch" in options):
+                rows = [advice] * len(x) if batch else advice
+                return {"y": rows, "z": rows} if "several" in x else rows
+
+            with serve(one, **options) as host, shmbridge.connect(host.url) as runner:
+                for found in (
+                    runner.evaluate({"x": 1}),
+                    runner.evaluate({"several": 1})["z"],
+                    runner.evaluate({"x": 1}, dtype="float64"),
+                ):
+                    assert np.shape(found) == shape and np.all(found == 1)
+                runner.evaluate({"several": 1})
+                (tensor,) = {np.asarray(v).dtype for v in runner.advice.values()}
+                assert not shape or tensor == dtype
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.timedelta64(1, "s"), np.bytes_(b"ab"), b"ab", memoryview(b"ab"), np.complex64(1)],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_only_exports_bytes_is_no_advice(name, in_thread, value):
+    def ask():
+        with shmbridge.connect(name) as runner:
+            return runner.evaluate({"x": 1})
+
+    with shmbridge.Host(name) as host:
+        asking = in_thread(ask)
+        request = host.receive(timeout=30)
+        for give in (request.reply, lambda v: request.reply(y=1, z=v)):
+            with pytest.raises(InvalidError):
+                give(value)
+        request.reply(5)
+        assert asking.result() == 5

@@ -1,0 +1,373 @@
+"""Arrays of a request lie in shared memory, and stay valid and unchanged for as long as they are kept."""
+
+import gc
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from shmbridge import Host, InvalidError, connect
+
+
+def in_segment(host, array):
+    """Does the array lie in the host's mapping?"""
+    start = array.__array_interface__["data"][0]
+    return host._base <= start < host._base + len(host._memory)
+
+
+@pytest.fixture
+def lane(name, in_thread):
+    """lane(slots=…): (host, ask); ask(i) is one request of arrays that all hold i, taken by hand, unanswered."""
+    hosts, calls, runners = [], [], []
+
+    def start(**options):
+        host = Host(name, **options)
+        ready = in_thread(connect, host.url)
+        while not host.runners:
+            host.receive(timeout=0.01)
+        runner = ready.result()
+        hosts.append(host)
+        runners.append(runner)
+
+        def ask(i, **more):
+            call = in_thread(runner.evaluate, {"x": np.full(1000, i), "s": f"text {i}", **more})
+            calls.append(call)
+            return host.receive(timeout=30), call
+
+        return host, ask
+
+    yield start
+    for host in hosts:
+        host.close()
+    for call in calls:
+        call.join()
+    for runner in runners:
+        runner.close()
+
+
+DERIVE = {
+    "the array": lambda x: x,
+    "a slice": lambda x: x[3:7],
+    "an empty slice": lambda x: x[:0],
+    "a reshape": lambda x: x.reshape(10, 100),
+    "a transpose": lambda x: x.reshape(10, 100).T,
+    "another dtype": lambda x: x.view(np.uint8),
+    "a strided slice of a slice": lambda x: x[1:][::2][5:],
+    "asarray": np.asarray,
+    "a subclass": lambda x: x.view(type("Mine", (np.ndarray,), {})),
+    "a memoryview": lambda x: memoryview(x),
+    "a slice of a memoryview": lambda x: memoryview(x)[5:9],
+    "broadcast": lambda x: np.broadcast_to(x, (3, 1000)),
+    "an iterator": lambda x: x.flat,
+    "dlpack": lambda x: np.from_dlpack(x),
+    "a capsule": lambda x: x.__dlpack__(),
+    "a closure": lambda x: lambda: x,
+    "its attributes": lambda x: x.real,
+    "ctypes": lambda x: x.ctypes,
+    "torch": lambda x: pytest.importorskip("torch").from_numpy(x)[2:],
+    "torch through dlpack": lambda x: pytest.importorskip("torch").from_dlpack(x),
+}
+
+
+@pytest.mark.parametrize("derive", DERIVE.values(), ids=DERIVE.keys())
+def test_whatever_derives_from_an_array_keeps_its_bytes(lane, derive):
+    host, ask = lane(slots=4)
+    request, call = ask(7)
+    array = request["x"]
+    assert in_segment(host, array)
+    kept = derive(array)
+    copy = array.copy()
+    watcher = np.frombuffer(host._memory, np.uint8)[
+        array.__array_interface__["data"][0] - host._base :
+    ][: array.nbytes].copy
+    del array
+    request.reply(0)
+    call.result()
+    del request
+    for i in range(20):
+        other, call = ask(100 + i)
+        assert other["x"][0] == 100 + i
+        other.reply(i)
+        call.result()
+        del other
+    assert watcher().tobytes() == copy.tobytes()
+    del kept
+
+
+def test_a_slot_goes_back_when_its_last_view_dies(lane):
+    host, ask = lane(slots=4)
+    request, call = ask(1)
+    kept = request["x"][::2]
+    request.reply(0)
+    call.result()
+    assert host._kept
+    del kept
+    for i in range(3):
+        request, call = ask(i)
+        request.reply(0)
+        call.result()
+    assert not host._kept
+
+
+def test_ten_thousand_kept_arrays_starve_nobody(serve):
+    observations = []
+
+    def model(request):
+        observations.append(request["x"])
+        return len(observations)
+
+    with serve(model) as host, connect(host.url) as runner:
+        for i in range(10000):
+            assert runner.evaluate({"x": np.full(5, i)}) == i + 1
+        with connect(host.url) as another:
+            assert another.evaluate({"x": np.full(5, 10000)}) == 10001
+    assert all((x == i).all() for i, x in enumerate(observations))
+
+
+def test_kept_lists_keep_their_values_too(serve):
+    kept = []
+
+    def model(request):
+        kept.append((request["ragged"], request["ragged"][1], request["text"], request["texts"]))
+        return 0
+
+    with serve(model, slots=4) as host, connect(host.url) as runner:
+        for i in range(50):
+            runner.evaluate({"ragged": [[i, i], [i]], "text": f"text {i}", "texts": [f"{i}", "b"]})
+    for i, (ragged, row, text, texts) in enumerate(kept):
+        assert [r.tolist() for r in ragged] == [[i, i], [i]] and row.tolist() == [i]
+        assert text == f"text {i}" and texts == [f"{i}", "b"]
+
+
+def test_arrays_outlive_the_request_the_runner_and_the_host(name, in_thread):
+    host = Host(name, slots=4)
+    call = in_thread(lambda: connect(name).evaluate({"x": np.arange(1000)}))
+    request = host.receive()
+    kept, part = request["x"], request["x"][10:20]
+    assert in_segment(host, kept)
+    request.reply(0)
+    call.result()
+    del request, call
+    host.close()
+    del host
+    gc.collect()
+    assert kept.tolist() == list(range(1000)) and part.tolist() == list(range(10, 20))
+    kept[0] = 5  # ours to write
+    assert kept[0] == 5
+
+
+def test_kept_arrays_survive_the_runners_death_and_its_successors(name, python):
+    """Successors write into the other slots only."""
+    code = """
+        import sys, numpy, shmbridge
+        runner = shmbridge.connect(sys.argv[1])
+        for i in range(int(sys.argv[3])):
+            runner.evaluate({"x": numpy.full(1000, int(sys.argv[2]))})
+        print("asking", flush=True)
+        runner.evaluate({"x": numpy.full(1000, int(sys.argv[2]))})
+    """
+    with Host(name, channels=1, slots=4) as host:
+        victim = python(code, name, 7, 0)
+        request = host.receive(timeout=30)
+        kept = request["x"]
+        assert in_segment(host, kept)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        while host.runners:
+            host.receive(timeout=0.05)
+        assert request.reply(np.arange(3)) is False
+        for i in range(5):
+            successor = python(code, name, 100 + i, 10)
+            for _ in range(11):
+                later = host.receive(timeout=30)
+                assert later["x"].tolist() == [100 + i] * 1000
+                assert later.reply(1)
+                del later
+            assert successor.end()[0] == 0
+            assert kept.tolist() == [7] * 1000
+
+
+def test_replies_to_dead_runners_lose_no_slots(name, python):
+    """Of a channel with two slots, one is read in place as long as nothing is kept: also after many deaths."""
+    code = "import sys, shmbridge; shmbridge.connect(sys.argv[1]).evaluate({'x': [1, 2, 3]})"
+    replies = [1, [1, 2], "text", None, "fail", [1, 2], 2.5, [1, 2]]
+    with Host(name, channels=1) as host:
+        for reply in replies:
+            victim = python(code, name)
+            request = host.receive(timeout=30)
+            assert in_segment(host, request["x"])
+            victim.kill()
+            victim.wait()
+            while host.runners:
+                host.receive(timeout=0.05)
+            if reply == "fail":
+                assert request.fail("too late") is False
+            elif reply is not None:
+                assert request.reply(reply) is False
+            del request
+
+
+def test_the_last_slot_is_handed_out_as_a_copy(lane):
+    host, ask = lane(slots=2)
+    first, call = ask(1)
+    kept = first["x"]
+    assert in_segment(host, kept)
+    first.reply(0)
+    call.result()
+    second, call = ask(2)
+    assert not in_segment(host, second["x"])
+    assert second["x"] is second["x"]
+    in_place = second.view("x")
+    assert in_segment(host, in_place) and in_place.tolist() == [2] * 1000
+    second.reply(0)
+    call.result()
+    assert kept.tolist() == [1] * 1000
+
+
+def test_without_kept_arrays_nothing_is_copied(serve):
+    places = []
+
+    def model(request):
+        places.append(in_segment(host, request["x"]))
+        return 0
+
+    with serve(model) as host, connect(host.url) as runner:
+        for _ in range(100):
+            runner.evaluate({"x": np.arange(10)})
+    assert all(places)
+
+
+def test_after_the_reply_a_request_says_no_and_its_arrays_stay(lane):
+    _, ask = lane()
+    request, call = ask(3)
+    x = request["x"]
+    request.reply(1)
+    assert call.result() == 1
+    for forbidden in (
+        lambda: request["x"],
+        lambda: request["s"],
+        lambda: request.view("x"),
+        lambda: request.reply(2),
+        lambda: request.fail("x"),
+    ):
+        with pytest.raises(InvalidError, match="has been answered"):
+            forbidden()
+    assert x[0] == 3 and "answered" in repr(request) and list(request) == ["x", "s"]
+
+
+def test_a_request_is_a_mapping(lane):
+    _, ask = lane()
+    request, call = ask(3, n=1)
+    assert (
+        len(request) == 3
+        and list(request) == ["x", "s", "n"]
+        and "x" in request
+        and "y" not in request
+    )
+    assert (
+        request.get("y", 5) == 5 and dict(request)["s"] == "text 3" and request["x"] is request["x"]
+    )
+    assert request.signature == "x: int64[1000], s: str, n: int64[]"
+    with pytest.raises(KeyError, match="'y'; there are: x: int64"):
+        request["y"]
+    request.reply(0)
+    call.result()
+
+
+def test_a_request_that_is_kept_is_not_used_for_another(serve):
+    kept = []
+
+    def model(request):
+        kept.append(request)
+        return len(kept)
+
+    with serve(model) as host, connect(host.url) as runner:
+        for i in range(10):
+            runner.evaluate({"x": i})
+    assert len({id(request) for request in kept}) == 10
+
+
+# ---- Bound channels ----
+
+
+def test_on_a_bound_channel_arrays_are_copies_and_views_end_at_the_reply(name, c_runner):
+    with Host(name, slots=4) as host:
+        runner = c_runner()
+        runner.ask("open", name)
+        while not host.runners:
+            host.receive(timeout=0.01)
+        assert runner.answer().startswith("0")
+        runner.do("bind", "a", 5, 1, 2)
+        runner.do("bind", "b", 11, 0)
+        addresses = runner.do("address", "a"), runner.do("address", "b")
+        kept = []
+        for i in range(20):
+            runner.do("write", "a", np.array([i, -i]).tobytes().hex())
+            runner.ask("i64")
+            request = host.receive(timeout=30)
+            kept.append(request["a"])
+            assert not in_segment(host, request["a"]) and request["a"].tolist() == [i, -i]
+            view = request.view("a")
+            assert in_segment(host, view) and view.tolist() == [i, -i]
+            request.reply(i)
+            assert runner.answer() == f"0 {i}"
+        assert (runner.do("address", "a"), runner.do("address", "b")) == addresses
+        assert [x.tolist() for x in kept] == [[i, -i] for i in range(20)]
+        runner.do("feature", "c", 5, 0, bytes(8).hex())
+        assert runner.do("i64").startswith("1 ")  # all are bound, or none
+
+
+# ---- A Python without a GIL ----
+
+
+def test_on_a_free_threaded_python_everything_is_a_copy(serve, monkeypatch):
+    monkeypatch.setattr("shmbridge._request._free_threaded", True)
+    kept = []
+
+    def model(request):
+        kept.append(request["x"])
+        assert in_segment(host, request.view("x"))
+        return 0
+
+    with serve(model, slots=4) as host, connect(host.url) as runner:
+        for i in range(50):
+            runner.evaluate({"x": np.full(10, i)})
+        assert not any(in_segment(host, x) for x in kept)
+    assert [x[0] for x in kept] == list(range(50))
+
+
+def test_views_that_die_while_another_thread_replies_lose_no_slot(name, in_thread):
+    """Kept arrays of many requests, dropped at any moment relative to the reply."""
+    with Host(name, slots=4, channels=1) as host:
+
+        def ask():
+            with connect(name) as runner:
+                for i in range(2000):
+                    assert runner.evaluate({"x": np.full(10, i)}) == [i]
+
+        asking = in_thread(ask)
+        kept, lock = [], threading.Lock()
+
+        def reply(request, i):
+            with lock:
+                kept.append(request["x"])
+            request.reply([i])
+
+        for i in range(2000):
+            request = host.receive(timeout=30)
+            answering = threading.Thread(target=reply, args=(request, i))
+            del request
+            answering.start()
+            with lock:
+                del kept[: i % 3]
+            answering.join()
+        asking.result()
+        kept.clear()
+        while host.runners:
+            host.receive(timeout=0.05)
+        asking = in_thread(lambda: connect(name).evaluate({"x": [1]}))
+        request = host.receive(timeout=30)
+        assert not host._kept and in_segment(host, request["x"])
+        request.reply(0)
+        asking.result()

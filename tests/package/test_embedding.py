@@ -1,0 +1,467 @@
+"""Python in a C program's process: libshmbridge-python.so, by its URL from libshmbridge.so or linked in its place."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.processes import ScriptedRunner
+
+from shmbridge import DeadlineError, InvalidError, ModelError, UnsupportedError, _config
+from shmbridge._embedding.build import build
+
+TESTS = Path(__file__).parent.parent
+SOURCE = TESTS / "cross" / "python_inside.c"
+pytestmark = pytest.mark.timeout(120)
+
+MODEL = """
+import atexit, os, signal, sys, threading, time
+import numpy as np
+
+def double(features):
+    assert features["x"].shape == (1000,) and (features["x"] == features["x"][0]).all()
+    return 2 * float(features["x"][0])
+
+def slow(features):
+    time.sleep(0.001)
+    return double(features)
+
+def raises(features):
+    raise ValueError("no such loop")
+
+def rubbish(features):
+    return object()
+
+def leaves(features):
+    sys.exit(3)
+
+def sleeps(features):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    threading.Event().wait()
+
+def hangs(features):
+    threading.Event().wait()
+
+def waits_for_a_file(features, file):
+    while not os.path.exists(file):
+        time.sleep(0.001)
+    return double(features)
+
+def echo(features):
+    return dict(features)
+
+def spins(features):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    while True:
+        pass
+
+def signals(features):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    return double(features)
+
+def where(features):
+    print(sys.executable, sys.prefix, np.__file__, sep="\\n")
+    return double(features)
+
+def talks(features):
+    global file
+    print("said without a newline", end="")
+    file = open(os.path.dirname(__file__) + "/kept", "w")
+    file.write("text that nobody flushed")
+    atexit.register(lambda: print("; atexit ran", end=""))
+    return double(features)
+
+def talks_and_sleeps(features):
+    talks(features)
+    return sleeps(features)
+
+def talks_and_hangs(features):
+    print("asleep", flush=True)
+    threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def url(tmp_path):
+    """url("double"): that function of MODEL."""
+    (tmp_path / "its_model.py").write_text(MODEL)
+    return lambda function, **options: (
+        f"python://its_model:{function}?path={tmp_path}"
+        + "".join(f"&{k}={v}" for k, v in options.items())
+    )
+
+
+@pytest.fixture(scope="session")
+def programs(c_program, embedding):
+    return {"by its URL": c_program(SOURCE), "linked": c_program(SOURCE, embedding)}
+
+
+@pytest.fixture(params=["by its URL", "linked"])
+def run(request, programs, embedding):
+    """run(*words, **environment): python_inside.c, in an environment that holds nothing else, in another directory."""
+
+    def run(*words, status=0, **environment):
+        environment = {"SHMBRIDGE_PYTHON_LIBRARY": str(embedding), **environment}
+        done = subprocess.run(
+            [programs[request.param], *words],
+            env=environment,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+        return done
+
+    return run
+
+
+@pytest.fixture(params=["by its URL", "linked"])
+def c_runner(request, runners, embedding):
+    """c_runner(url): a scripted runner in C that has opened it."""
+    started = []
+
+    def start(url):
+        environment = {**os.environ, "SHMBRIDGE_PYTHON_LIBRARY": str(embedding)}
+        started.append(ScriptedRunner(runners[request.param], env=environment))
+        answer = started[-1].do("open", url)
+        assert answer.startswith("0"), answer
+        return started[-1]
+
+    yield start
+    for runner in started:
+        runner.kill()
+        runner.communicate()
+
+
+@pytest.fixture(scope="session")
+def runners(c_program, embedding):
+    source = TESTS / "cross" / "scripted_runner.c"
+    return {"by its URL": c_program(source), "linked": c_program(source, embedding)}
+
+
+def ask(runner, x=21.0):
+    """The answer to one question, as scripted_runner.c prints it."""
+    runner.do("feature x 11 1 1000", np.full(1000, x, np.float32).tobytes().hex())
+    return runner.do("f64")
+
+
+# ---- It starts, wherever it is ----
+
+
+def test_a_function_answers_in_an_empty_environment_and_another_directory(run, url):
+    assert run("ask", url("where")).stdout.splitlines() == [sys.executable, sys.prefix, np.__file__]
+
+
+def test_eight_threads_open_at_once_and_ask(run, url):
+    run("threads", url("slow"), "8")
+
+
+def test_signals_and_locale_stay_the_programs(run, url):
+    run("untouched", url("double"))
+
+
+@pytest.mark.parametrize("way", ["by its URL", "linked"])
+def test_a_plugin_that_was_loaded_locally_has_numpy(way, programs, embedding, url, tmp_path):
+    libs = (
+        [embedding, f"-Wl,-rpath,{embedding.parent}"]
+        if way == "linked"
+        else shlex.split(_config.libs())
+    )
+    flags = ["-shared", "-fPIC", "-D_GNU_SOURCE", "-pthread", *shlex.split(_config.cflags())]
+    subprocess.run(["cc", *flags, SOURCE, "-o", tmp_path / "plugin.so", *libs], check=True)
+    (tmp_path / "host.c").write_text(LOADER)
+    subprocess.run(["cc", tmp_path / "host.c", "-o", tmp_path / "host", "-ldl"], check=True)
+    environment = {"SHMBRIDGE_PYTHON_LIBRARY": str(embedding)}
+    subprocess.run(
+        [tmp_path / "host", tmp_path / "plugin.so", url("double")],
+        env=environment,
+        check=True,
+        timeout=60,
+    )
+
+
+LOADER = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **words) {
+    void *library = count == 3 ? dlopen(words[1], RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!library) return fprintf(stderr, "%s", dlerror()), 2;
+    return ((int (*)(const char *))dlsym(library, "ask"))(words[2]);
+}
+"""
+
+
+def test_a_plugin_of_a_python_program_uses_the_python_that_runs(
+    python, embedding, url, monkeypatch
+):
+    monkeypatch.setenv("SHMBRIDGE_PYTHON_LIBRARY", str(embedding))
+    program = python(
+        """
+        import ctypes, os, sys
+        sys.said = "from this very process"
+        for path in sys.argv[1], os.environ["SHMBRIDGE_PYTHON_LIBRARY"]:
+            library, runner, advice = ctypes.CDLL(path), ctypes.c_void_p(), ctypes.c_double()
+            library.shmb_feature_f32.restype = ctypes.c_void_p
+            assert library.shmb_open(sys.argv[2].encode(), None, ctypes.byref(runner)) == 0
+            ctypes.memset(library.shmb_feature_f32(runner, b"x", ctypes.c_int64(1000)), 0, 4000)
+            assert library.shmb_evaluate_f64(runner, ctypes.byref(advice)) == 0 and advice.value == 0
+            library.shmb_close(runner)
+        print(sys.modules["its_model"].sys.said)
+        """,
+        _config.library(),
+        url("double"),
+    )
+    assert program.end() == (0, "from this very process")
+
+
+def test_it_exports_what_is_declared_and_nothing_else(embedding):
+    def exported(library):
+        listed = subprocess.run(
+            ["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True
+        )
+        return {line.split()[-1].partition("@")[0] for line in listed.stdout.splitlines()}
+
+    assert exported(embedding) == exported(_config.library())
+
+
+# ---- It does not start ----
+
+
+@pytest.fixture
+def open_errors(runners, embedding):
+    """open_errors(url, library, **environment): what both programs' opens say."""
+
+    def opened(way, url, library, environment):
+        program = ScriptedRunner(
+            runners[way], env={"SHMBRIDGE_PYTHON_LIBRARY": str(library), **environment}, stderr=-3
+        )
+        with program:
+            answers = (
+                program.do("open", url),
+                program.do("feature x 11 1 2 0000803f00000040"),
+                program.do("i64"),
+            )
+            program.stdin.close()
+            assert program.wait(20) == 0
+        assert answers[0] == answers[2], answers  # the open's error is the evaluate's
+        return answers[0]
+
+    def both(url, library=embedding, linked=True, **environment):
+        found = [opened("by its URL", url, library, environment)]
+        if linked:
+            found.append(
+                opened(
+                    "linked", url, library, {**environment, "LD_LIBRARY_PATH": str(library.parent)}
+                )
+            )
+        return found
+
+    return both
+
+
+def unsupported(answer):
+    return int(answer.split()[0]) == UnsupportedError.status
+
+
+def test_a_wrong_home_is_an_error(open_errors, url):
+    for answer in open_errors(url("double"), PYTHONHOME="/nowhere"):
+        assert unsupported(answer) and "Python does not start" in answer, answer
+
+
+def test_a_python_without_the_package_is_an_error(open_errors, url, tmp_path):
+    venv.create(tmp_path / "empty")
+    library = build(
+        tmp_path / "libshmbridge-python.so", executable=str(tmp_path / "empty" / "bin" / "python")
+    )
+    (answer,) = open_errors(url("double"), library, linked=False)
+    assert (
+        unsupported(answer)
+        and f"{tmp_path}/empty/bin/python started, but: No module named" in answer
+    ), answer
+
+
+def test_a_library_for_another_version_is_an_error(open_errors, url, tmp_path):
+    library = build(tmp_path / "libshmbridge-python.so", version="9.9.9")
+    (answer,) = open_errors(url("double"), library, linked=False)
+    assert (
+        unsupported(answer) and "is of version 9.9.9" in answer and "shmbridge embed" in answer
+    ), answer
+    code = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).shmb_open(b'x', None, ctypes.byref(ctypes.c_void_p())))"
+    program = subprocess.run(
+        [sys.executable, "-c", code, library], stdout=subprocess.PIPE, text=True
+    )
+    assert program.stdout == f"{UnsupportedError.status}\n"
+
+
+def test_a_library_that_is_not_there_is_an_error_that_says_how_to_have_it(open_errors, tmp_path):
+    (answer,) = open_errors("pigeon://coop", tmp_path / "none.so", linked=False)
+    assert (
+        unsupported(answer)
+        and 'no runner for "pigeon://"' in answer
+        and "shmbridge embed" in answer
+    ), answer
+    assert f"{tmp_path}/none.so" in answer, answer
+
+
+def test_the_library_itself_in_its_place_is_an_error(open_errors, url):
+    (answer,) = open_errors(url("double"), _config.library(), linked=False)
+    assert unsupported(answer) and "shmbridge embed" in answer, answer
+
+
+def test_a_scheme_that_python_lacks_too_is_an_error(open_errors):
+    for answer in open_errors("pigeon://coop"):
+        assert (
+            unsupported(answer) and 'no runner for "pigeon://"' in answer and "python://" in answer
+        ), answer
+
+
+@pytest.mark.parametrize("place", ["its_model:nothing", "its_model", "no_such_module:f", ":f"])
+def test_a_function_that_is_not_there_is_an_error(open_errors, url, place):
+    for answer in open_errors(url("double").replace("its_model:double", place)):
+        assert int(answer.split()[0]) == InvalidError.status and len(answer) > 2, answer
+
+
+# ---- What a model may do ----
+
+
+def test_a_model_that_raises_is_an_error_and_the_next_question_goes_on(c_runner, url):
+    runner = c_runner(url("raises"))
+    for _ in range(2):
+        assert ask(runner) == f"{ModelError.status} ValueError: no such loop"
+
+
+@pytest.mark.parametrize("function, says", [("rubbish", "object"), ("leaves", "SystemExit: 3")])
+def test_what_is_no_advice_is_an_error(c_runner, url, function, says):
+    runner = c_runner(url(function))
+    for _ in range(2):
+        status, _, text = ask(runner).partition(" ")
+        assert int(status) and says in text, (status, text)
+
+
+def test_a_model_that_hangs_is_left_at_the_deadline(c_runner, url):
+    runner = c_runner(url("hangs", deadline=0.05))
+    for _ in range(2):
+        assert ask(runner).startswith(
+            f"{DeadlineError.status} no advice within the deadline of 0.05 s"
+        )
+
+
+def test_a_late_answer_is_dropped(c_runner, url, tmp_path):
+    runner = c_runner(url("waits_for_a_file", deadline=0.05, file=tmp_path / "go"))
+    assert ask(runner, 1).startswith(f"{DeadlineError.status} ")
+    (tmp_path / "go").touch()
+    runner.do("deadline", 20)
+    assert ask(runner, 2) == "0 4"
+
+
+def test_every_kind_of_value_goes_there_and_back(c_runner, url):
+    runner = c_runner(url("echo"))
+    runner.do("feature x 11 1 2 0000803f00000040")
+    runner.do("string s 6869")
+    runner.do("strings t 2 61 -")
+    runner.do("ragged l 6 2 1 2 1 3 010203")
+    x, s, t, ragged = (
+        "x 11 0 1 2 0000803f00000040",
+        "s 6 1 1 2 6869",
+        "t 6 2 1 2 1 0 1 1 61",
+        "l 6 3 1 2 3 0 1 3 010203",
+    )
+    assert runner.do("evaluate 0") == f"0 | {x} | {s} | {t} | {ragged}"
+
+
+def test_a_child_has_what_it_opens_anew_but_no_python(run, url):
+    run("fork", url("double"))
+
+
+@pytest.mark.parametrize("options", [{}, {"retries": 1}])
+def test_an_interrupt_from_a_signal_handler_is_said_once(options, run, url):
+    run("interrupt", url("signals", **options))
+
+
+# ---- The end ----
+
+
+def test_what_python_buffered_is_not_lost(run, url, tmp_path):
+    assert run("ask", url("talks")).stdout == "said without a newline; atexit ran"
+    assert (tmp_path / "kept").read_text() == "text that nobody flushed"
+
+
+def test_a_program_ends_while_a_thread_is_in_python(run, url):
+    assert run("leave", url("talks_and_sleeps")).stdout == "said without a newline; atexit ran"
+    run("leave", url("spins"))
+
+
+def test_ctrl_c_is_the_programs(programs, embedding, url):
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell may have had it ignored, and we, and our programs
+    for program in programs.values():
+        environment = {"SHMBRIDGE_PYTHON_LIBRARY": str(embedding)}
+        with subprocess.Popen(
+            [program, "ask", url("talks_and_hangs")], env=environment, stdout=subprocess.PIPE
+        ) as running:
+            running.stdout.readline()
+            running.send_signal(signal.SIGINT)
+            assert running.wait(20) == -signal.SIGINT
+
+
+# ---- The same program, either library ----
+
+
+@pytest.mark.parametrize(
+    "test",
+    ["failed_open_accepts_every_call", "null_runner", "plugin_runner_ends", "register_runner"],
+)
+def test_a_test_of_the_c_library_passes_with_this_one(test, embedding, tmp_path):
+    internal = [f"-I{_config.prefix() / 'src'}", f"-I{TESTS / 'c'}"]
+    flags = ["-D_GNU_SOURCE", "-pthread", *shlex.split(_config.cflags()), *internal]
+    libs = [embedding, f"-Wl,-rpath,{embedding.parent}", "-lm"]
+    subprocess.run(
+        ["cc", *flags, TESTS / "c" / f"test_{test}.c", "-o", tmp_path / test, *libs], check=True
+    )
+    subprocess.run([tmp_path / test], check=True, timeout=60)
+
+
+# ---- Building it ----
+
+
+def embed(*words):
+    command = [sys.executable, "-m", "shmbridge.cli", "embed", *words]
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=100)
+
+
+def test_the_command_says_where_it_is(tmp_path):
+    done = embed("-o", tmp_path / "library.so")
+    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "library.so")), done
+    assert [path.name for path in tmp_path.iterdir()] == ["library.so"]
+
+
+def test_a_place_that_is_not_writable_is_an_error(tmp_path):
+    done = embed("-o", tmp_path / "none" / "library.so")
+    assert (
+        done.returncode == 1 and "-o FILE" in done.stderr and len(done.stderr.splitlines()) == 1
+    ), done
+
+
+def test_a_compiler_that_is_not_there_is_an_error(monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler --fast")
+    with pytest.raises(UnsupportedError, match="found no no-such-compiler"):
+        build()
+
+
+def test_a_python_without_shared_library_or_headers_is_an_error(monkeypatch):
+    monkeypatch.setattr(
+        sysconfig, "get_config_var", {"INCLUDEPY": sysconfig.get_config_var("INCLUDEPY")}.get
+    )
+    with pytest.raises(UnsupportedError, match="no shared library"):
+        build()
+    monkeypatch.setattr(sysconfig, "get_config_var", {"INCLUDEPY": "/nowhere"}.get)
+    with pytest.raises(UnsupportedError, match="Python's headers"):
+        build()

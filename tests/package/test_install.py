@@ -1,0 +1,319 @@
+"""What `pip install` and `cmake --install` leave behind: it is complete, exports no more than it should, and links."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CDEF = ROOT / "cdef"
+HEADERS = [CDEF / "include/shmbridge.h", *(CDEF / "include/shmbridge").glob("*.h")]
+VERSION = ".".join(re.findall(r"#define SHMB_VERSION_\w+ (\d+)", HEADERS[0].read_text()))
+PROGRAM = """
+#include <shmbridge.h>
+#include <stdio.h>
+int main(void) { puts(shmb_version()); return 0; }
+"""
+
+SONAME = f"libshmbridge.so.{VERSION.rpartition('.')[0]}"
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str | Path, check: bool = True, **environment: str) -> str:
+    """What the command prints, errors included; fails with that text when the command fails."""
+    env = {**os.environ, **environment}
+    done = subprocess.run(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    assert not check or done.returncode == 0, f"{shlex.join(map(str, command))}:\n{done.stdout}"
+    return done.stdout
+
+
+def needs(program: str) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+
+
+def built(source: Path, where: Path) -> Path:
+    """The wheel that pip makes of the source, a year after the epoch."""
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", where, source]
+    run(*pip, SOURCE_DATE_EPOCH="31536000")
+    (wheel,) = where.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made of the sdist, so that every test here also says that the sdist lacks nothing."""
+    where = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--sdist", "-o", where, ROOT)
+    (sdist,) = where.glob("*.tar.gz")
+    return built(sdist, where)
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that holds the installed package; its path has a space."""
+    where = tmp_path_factory.mktemp("some where")
+    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", where, wheel)
+    return where
+
+
+@pytest.fixture(scope="session")
+def editable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin directory of an environment with an editable install."""
+    where = tmp_path_factory.mktemp("editable") / "venv"
+    run(sys.executable, "-m", "venv", where)
+    (site,) = where.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    run(where / "bin/pip", "install", "-q", "--no-deps", "-e", ROOT)
+    return where / "bin"
+
+
+@pytest.fixture(scope="session")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `cmake -S cdef` has installed the C library, without Python."""
+    needs("cmake")
+    where = tmp_path_factory.mktemp("c library")
+    run("cmake", "-S", CDEF, "-B", where / "build")
+    run("cmake", "--build", where / "build")
+    run("cmake", "--install", where / "build", "--prefix", where / "prefix")
+    return where / "prefix"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The source of a program that prints the library's version."""
+    (tmp_path / "program.c").write_text(PROGRAM)
+    return tmp_path / "program.c"
+
+
+def exported(library: Path) -> set[str]:
+    return {line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()}
+
+
+def declared() -> set[str]:
+    """The functions of the public headers."""
+    text = re.sub(
+        r"/\*.*?\*/", "", "".join(header.read_text() for header in HEADERS), flags=re.DOTALL
+    )
+    return set(re.findall(r"^[a-z][^(;]*?(shmb_\w+)\(", text, flags=re.MULTILINE))
+
+
+def with_flags(program: Path, cflags: str, libs: str) -> str:
+    """What the program prints, compiled and linked with these flags, which are quoted for a shell."""
+    run("cc", *shlex.split(cflags), program, *shlex.split(libs), "-o", program.with_suffix(""))
+    return run(program.with_suffix("")).strip()
+
+
+def with_cmake(program: Path, find: str, target: str, *options: str) -> str:
+    """What the program prints, built by a CMake project that finds the library in the way of the line `find`."""
+    needs("cmake")
+    project = program.parent
+    (project / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(client C)\n"
+        f"{find}\nadd_executable(client program.c)\ntarget_link_libraries(client PRIVATE {target})\n"
+    )
+    run("cmake", "-S", project, "-B", project / "build", *options)
+    run("cmake", "--build", project / "build")
+    return run(project / "build/client").strip()
+
+
+def test_one_wheel_serves_every_python(wheel: Path) -> None:
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("a free-threaded Python has no limited API")
+    assert re.fullmatch(rf"shmbridge-{VERSION}-cp310-abi3-linux_\w+\.whl", wheel.name)
+
+
+def test_the_wheel_holds_the_c_library_and_no_links(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    wanted = [
+        "py.typed",
+        "include/shmbridge.hpp",
+        "include/shmbridge_rl.hpp",
+        *(str(file.relative_to(CDEF)) for file in HEADERS),
+    ]
+    wanted += ["lib/libshmbridge.a", "lib/libshmbridge.so", "lib/pkgconfig/shmbridge.pc"]
+    wanted += [
+        f"lib/cmake/shmbridge/shmbridge-{part}.cmake"
+        for part in ("config", "config-version", "targets")
+    ]
+    assert {f"shmbridge/{name}" for name in wanted} <= names
+    assert not [name for name in names if not name.startswith(("shmbridge/", "shmbridge-"))]
+    libraries = {name for name in names if ".so" in name and not name.endswith(".abi3.so")}
+    assert libraries == {
+        f"shmbridge/lib/{name}" for name in (SONAME, "libshmbridge.so", "libshmbridge-preload.so")
+    }
+
+
+def test_a_second_build_is_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """From the checkout, in another folder: byte for byte."""
+    assert built(ROOT, tmp_path).read_bytes() == wheel.read_bytes()
+
+
+def test_auditwheel_passes_a_policy_no_newer_than_this_glibc(wheel: Path, tmp_path: Path) -> None:
+    needs("auditwheel")
+    needs("patchelf")
+    minor = str(os.confstr("CS_GNU_LIBC_VERSION")).split(".")[1]
+    shown = " ".join(run("auditwheel", "show", wheel).split())
+    found = re.search(r'consistent with the following platform tag: "manylinux_2_(\d+)_', shown)
+    assert found and int(found[1]) <= int(minor), shown
+    run("auditwheel", "repair", wheel, "-w", tmp_path)
+    (repaired,) = tmp_path.glob("*.whl")
+    assert "manylinux" in repaired.name
+    with zipfile.ZipFile(repaired) as archive:
+        assert not [name for name in archive.namelist() if ".libs/" in name], (
+            "a library from outside had to be added"
+        )
+
+
+def test_the_shared_library_exports_the_declared_functions_and_nothing_else(
+    installed: Path,
+) -> None:
+    """With the version for which a program was linked, so that an older library says what it lacks."""
+    node = f"SHMBRIDGE_{VERSION.rpartition('.')[0]}"
+    versioned = {f"{name}@@{node}" for name in declared()}
+    assert exported(installed / "shmbridge/lib" / SONAME) == versioned | {node}
+
+
+def test_the_shared_library_is_named_as_its_soname_and_needs_libc_alone(installed: Path) -> None:
+    dynamic = run("readelf", "-d", installed / "shmbridge/lib" / SONAME, LC_ALL="C")
+    assert re.findall(r"soname: \[(.*)\]", dynamic) == [SONAME]
+    assert set(re.findall(r"NEEDED.*\[(.*)\]", dynamic)) <= {"libc.so.6", "libpthread.so.0"}
+
+
+def test_cmake_installs_the_library_and_a_link_to_link_by(prefix: Path) -> None:
+    (link,) = prefix.glob("lib*/**/libshmbridge.so")
+    assert os.readlink(link) == SONAME and not link.resolve().is_symlink()
+
+
+def test_the_library_runs_no_code_when_it_is_loaded(prefix: Path) -> None:
+    sections = run("readelf", "-SW", *(prefix.glob("lib*/**/libshmbridge.a")), LC_ALL="C")
+    assert not re.findall(r"\.(?:init_array|ctors|preinit_array)", sections)
+
+
+def test_the_extensions_export_their_initialisers_alone(installed: Path) -> None:
+    extensions = {
+        file.name.partition(".")[0]: file for file in (installed / "shmbridge").glob("*.so")
+    }
+    assert "_native" in extensions
+    for name, file in extensions.items():
+        assert exported(file) == {f"PyInit_{name}"}
+
+
+def test_config_flags_build_a_program_that_starts(installed: Path, program: Path) -> None:
+    cflags, libs = (
+        run(installed / "bin/shmbridge", "config", what, PYTHONPATH=str(installed))
+        for what in ("--cflags", "--libs")
+    )
+    assert with_flags(program, cflags, libs) == VERSION
+
+
+def test_config_is_right_in_an_editable_install(editable: Path, program: Path) -> None:
+    cflags, libs, cmakedir, prefix = (
+        run(editable / "shmbridge", "config", what).strip()
+        for what in ("--cflags", "--libs", "--cmakedir", "--prefix")
+    )
+    assert Path(prefix, "include/shmbridge.h").is_file()
+    assert Path(cmakedir, "shmbridge-config.cmake").is_file()
+    assert str(editable.parent) in prefix
+    assert with_flags(program, cflags, libs) == VERSION
+    where = run(editable / "python", "-c", "import shmbridge.errors as e; print(e.__file__)")
+    assert Path(where.strip()).is_relative_to(ROOT)
+
+
+def test_pkg_config_flags_build_a_program_that_starts(installed: Path, program: Path) -> None:
+    needs("pkg-config")
+    path = {"PKG_CONFIG_PATH": str(installed / "shmbridge/lib/pkgconfig")}
+    assert run("pkg-config", "--modversion", "shmbridge", **path).strip() == VERSION
+    cflags, libs = (run("pkg-config", what, "shmbridge", **path) for what in ("--cflags", "--libs"))
+    assert with_flags(program, cflags, libs) == VERSION
+
+
+@pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
+def test_find_package_finds_the_wheels_library(installed: Path, program: Path, target: str) -> None:
+    cmakedir = run(
+        installed / "bin/shmbridge", "config", "--cmakedir", PYTHONPATH=str(installed)
+    ).strip()
+    minor = VERSION.rpartition(".")[0]
+    assert (
+        with_cmake(
+            program,
+            f"find_package(shmbridge {minor} REQUIRED)",
+            target,
+            f"-Dshmbridge_DIR={cmakedir}",
+        )
+        == VERSION
+    )
+
+
+@pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
+def test_find_package_finds_a_library_whose_prefix_has_moved(
+    prefix: Path, program: Path, tmp_path: Path, target: str
+) -> None:
+    shutil.copytree(prefix, tmp_path / "moved")
+    found = with_cmake(
+        program,
+        "find_package(shmbridge REQUIRED)",
+        target,
+        f"-DCMAKE_PREFIX_PATH={tmp_path / 'moved'}",
+    )
+    assert found == VERSION
+    cache = (tmp_path / "build/CMakeCache.txt").read_text()
+    assert f"shmbridge_DIR:PATH={tmp_path / 'moved'}" in cache
+    assert not [
+        file for file in prefix.rglob("*.[cp]*") if str(prefix) in file.read_text(errors="ignore")
+    ]
+
+
+def test_find_package_refuses_another_version(prefix: Path, program: Path) -> None:
+    with pytest.raises(AssertionError, match="shmbridge"):
+        with_cmake(
+            program,
+            "find_package(shmbridge 99 REQUIRED)",
+            "shmbridge::static",
+            f"-DCMAKE_PREFIX_PATH={prefix}",
+        )
+
+
+@pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
+def test_add_subdirectory_takes_the_sources(program: Path, target: str) -> None:
+    assert with_cmake(program, f'add_subdirectory("{CDEF}" shmbridge)', target) == VERSION
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["-DCMAKE_SYSTEM_NAME=FreeBSD"], "needs Linux"),
+        (["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=riscv64"], "this is riscv64"),
+        (["-DSKBUILD=2", "-DPython_INCLUDE_DIR=/nonexistent"], "python3-dev"),
+    ],
+    ids=["not Linux", "another architecture", "no Python.h"],
+)
+def test_where_it_cannot_be_built_cmake_says_why(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    needs("cmake")
+    said = run(
+        "cmake",
+        "-S",
+        CDEF,
+        "-B",
+        tmp_path,
+        f"-DPython_EXECUTABLE={sys.executable}",
+        *options,
+        check=False,
+    )
+    assert message in " ".join(said.split())
+    assert "Configuring incomplete" in said

@@ -1,0 +1,164 @@
+"""What importing shmbridge brings along, and that its types are right for its users."""
+
+import inspect
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import shmbridge
+
+
+def test_importing_brings_none_of_the_extras_along(python):
+    code = """
+        import sys, shmbridge
+        extras = {"google", "onnxruntime", "onnx", "torch", "grpc", "click", "rich", "ml_dtypes", "flatbuffers", "ray"}
+        print(sorted(extras & {module.partition(".")[0] for module in sys.modules}))
+    """
+    assert python(code).end() == (0, "[]")
+
+
+def test_importing_leaves_shm_and_signals_and_threads_alone(python, shm_files):
+    code = """
+        import os, signal, threading
+        before = {s: signal.getsignal(s) for s in signal.Signals}, threading.active_count()
+        import shmbridge
+        print(before == ({s: signal.getsignal(s) for s in signal.Signals}, threading.active_count()))
+    """
+    assert python(code).end() == (0, "True")
+
+
+def test_the_version_is_the_c_librarys():
+    from importlib.metadata import version
+
+    assert shmbridge.__version__ == version("shmbridge")
+
+
+def test_everything_public_has_a_docstring_and_is_there():
+    for name in shmbridge.__all__:
+        thing = getattr(shmbridge, name)
+        assert name == "__version__" or thing.__doc__
+
+
+PROGRAM = """
+    from collections.abc import Mapping
+    from typing import Any
+
+    import numpy as np
+    import numpy.typing as npt
+
+    import shmbridge
+    from shmbridge import Batch, Host, Request, Runner, TensorSpec
+
+
+    def model(features: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        x: npt.NDArray[np.float32] = features["x"]
+        return x * 2
+
+
+    def one(request: Request) -> int:
+        return int(request["x"])
+
+
+    def several(batch: Batch) -> dict[str, Any]:
+        return {"x": np.ones(len(batch))}
+
+
+    def serve() -> int:
+        with Host("name", features=[TensorSpec("x", np.float32, (None,))], until_idle=1.5) as host:
+            host.serve(model, max_batch=8)
+            host.serve(one, log="decisions.jsonl", record="decisions.tlog")
+            host.serve(several, max_wait=1e-3, pad_to=8)
+            host.serve(lambda request: int(request["features"].sum() < 8))
+            for request in host:
+                sent: bool = request.reply(model(request))
+                request.reply(a=1, b="text")
+                in_place = request.view("x")
+                in_place.sum()
+            taken: Request | None = host.receive(timeout=1)
+            if taken is not None:
+                taken.fail(ValueError("no"))
+            batch: Batch
+            for batch in host.batches(max_size=4, max_wait=1e-3):
+                batch.reply(batch.gather("x").sum(axis=1))
+            return 1
+
+
+    def ask(runner: Runner) -> float:
+        try:
+            return float(runner.evaluate({"x": np.zeros(3), "name": "f"}, dtype=np.float64))
+        except (shmbridge.ModelError, shmbridge.HostGoneError) as error:
+            print(error.status)
+            return 0.0
+
+
+    with shmbridge.connect("shm://name", deadline=0.5, wait="block") as runner:
+        ask(runner)
+"""
+WRONG = [
+    "shmbridge.Host(5)",
+    'shmbridge.Host("a", channels="many")',
+    'shmbridge.connect("a").evaluate(5)',
+    'shmbridge.TensorSpec("x", "f4", "shape")',
+    'shmbridge.Host("a").no_such_method()',
+    'shmbridge.Host("a", chanels=3)',
+    'shmbridge.Host("a", wait="never")',
+    'shmbridge.connect("a", time_out=3)',
+    'shmbridge.connect("a", wait="never")',
+    'shmbridge.connect("a", default_advice="0")',
+    'shmbridge.connect("a").evaluate({}, dtype=1.5)',
+    'shmbridge.Host("a").serve(3)',
+    'shmbridge.Host("a").serve(lambda request: 1, max_bach=3)',
+]
+
+
+def test_the_types_are_right_for_users(tmp_path):
+    pytest.importorskip("mypy")
+    good = tmp_path / "good.py"
+    good.write_text(textwrap.dedent(PROGRAM))
+    bad = tmp_path / "bad.py"
+    bad.write_text("import shmbridge\n\n" + "\n".join(WRONG) + "\n")
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
+    done = subprocess.run([*mypy, good], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    done = subprocess.run([*mypy, bad], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.count(" error: ") == len(WRONG), done.stdout
+
+
+def test_the_signatures_show_the_options():
+    options = [
+        "channels",
+        "slots",
+        "request_bytes",
+        "advice_bytes",
+        "header_bytes",
+        "wait",
+        "features",
+        "advice",
+        "until_idle",
+    ]
+    assert list(inspect.signature(shmbridge.Host).parameters) == ["name", *options]
+    assert {"deadline", "wait", "retries", "default_advice"} < inspect.signature(
+        shmbridge.connect
+    ).parameters.keys()
+
+
+def test_in_the_clone_the_import_says_what_to_do(tmp_path):
+    """The source's folder hides the installed package, and has no library."""
+    source = Path(__file__).parents[2] / "shmbridge"
+    (tmp_path / "shmbridge").mkdir()
+    for file in source.glob("*.py"):
+        (tmp_path / "shmbridge" / file.name).write_text(file.read_text())
+    done = subprocess.run(
+        [sys.executable, "-c", "import shmbridge"], cwd=tmp_path, capture_output=True, text=True
+    )
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("ImportError: ") and "another folder" in said and "pip install ." in said
+
+
+def test_the_readme_names_what_users_look_for():
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    for name in ("Compilers", "CompilerEnv", "as_gymnasium", "TrainingLog"):
+        assert name in text, name

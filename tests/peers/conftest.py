@@ -1,0 +1,125 @@
+"""Hosts of named pipes as ML-Compiler-Bridge's clients see them, and `shmbridge run` of unmodified compilers."""
+
+import re
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from support.requests import FIRST
+from support.stock import SHMBRIDGE, environment
+
+from shmbridge import Host, connect
+
+
+@pytest.fixture
+def sent(tmp_path, in_thread):
+    """sent(model, **options): the frame, without its length, that a client of theirs gets for its question."""
+
+    def ask(model, query="", **options):
+        with Host(f"pipe://{tmp_path}/p{query}", **options) as host:
+            serving = in_thread(host.serve, model)
+            with (
+                open(tmp_path / "p.in", "rb", buffering=0) as replies,
+                open(tmp_path / "p.out", "wb", buffering=0) as requests,
+            ):
+                requests.write(len(FIRST).to_bytes(8, "little") + FIRST)
+                length = int.from_bytes(replies.read(8), "little")
+                body = replies.read(length & (1 << 62) - 1)
+            host.close()
+            serving.result()
+        return body if length < 1 << 62 else (length, body)
+
+    return ask
+
+
+@pytest.fixture
+def pair(tmp_path, in_thread):
+    """pair(model, serdes, dtype): what a runner of ours gets from a host of ours."""
+
+    def ask(model, serdes="bitstream", dtype=None):
+        url = f"pipe://{tmp_path}/p?serdes={serdes}"
+        with Host(url) as host:
+            serving = in_thread(host.serve, model)
+            try:
+                with connect(url, deadline=20) as runner:
+                    return runner.evaluate({"x": np.arange(3)}, dtype=dtype)
+            finally:
+                host.close()
+                serving.result()
+
+    return ask
+
+
+@pytest.fixture
+def their_bytes():
+    """their_bytes(value): what their bitstream SerDes makes of it."""
+    module = pytest.importorskip("compilerinterface")
+
+    def serialize(value, data_format="bytes"):
+        serdes = module.SerDes(data_format)
+        serdes.serializeData(value)
+        return serdes.getOutputBuffer()[8:]
+
+    return serialize
+
+
+@pytest.fixture(params=["preload", "pipes"])
+def transport(request):
+    return [] if request.param == "preload" else ["--pipes"]
+
+
+@dataclass
+class Outcome:
+    status: int
+    stderr: str
+    questions: Counter  # (decision, context, features): how often
+    asked: int
+    defaulted: int
+
+
+@pytest.fixture
+def shmbridge_run(transport, tmp_path):
+    """shmbridge_run(decisions, policy, *command): how it went."""
+
+    def go(decisions, policy, *command, options=()):
+        log = tmp_path / "questions"
+        log.unlink(missing_ok=True)
+        host = ["--host", f"policy:{policy}"] if policy else []
+        started = [
+            SHMBRIDGE,
+            "run",
+            "-v",
+            "--llvm",
+            decisions,
+            *host,
+            *transport,
+            *options,
+            "--",
+            *map(str, command),
+        ]
+        done = subprocess.run(
+            started,
+            env=environment(tmp_path),
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+        found = re.search(
+            r"^shmbridge: (\d+) of (\d+) decisions took the default advice.*\n",
+            done.stderr,
+            re.MULTILINE,
+        )
+        assert found, done.stderr
+        lines = (
+            [line.rsplit(" ", 2) for line in log.read_text().splitlines()] if log.exists() else []
+        )
+        questions = Counter(tuple(" ".join(line).split(" ")) for line in lines)
+        rest = done.stderr.replace(found[0], "")
+        return Outcome(
+            done.returncode, rest, questions, asked=int(found[2]), defaulted=int(found[1])
+        )
+
+    return go

@@ -1,0 +1,175 @@
+"""Numbers between ML-Compiler-Bridge's Python package and us: byte for byte what its host sends, and either width for our runners."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shmbridge
+from shmbridge import TensorSpec, connect
+from shmbridge.hosts.pipe import narrowed
+
+PEERS = Path(__file__).parent
+PLAIN = [
+    12,
+    -1,
+    0,
+    2**31 - 1,
+    -(2**31),
+    4.14,
+    0.1,
+    -0.0,
+    1e-46,
+    float("inf"),
+    [12, 23, 34],
+    [1.11, 2.22, -3.33, 0.0],
+    [0.1] * 7,
+]
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=repr)
+def test_plain_numbers_go_out_as_theirs_do(sent, their_bytes, value):
+    assert sent(lambda request: value) == their_bytes(value)
+
+
+def test_a_published_reply_in_plain_numbers_byte_for_byte(sent):
+    assert sent(lambda request: 12) == bytes.fromhex("0c000000")
+    assert sent(lambda request: 4.14) == bytes.fromhex("e17a8440")
+    assert sent(lambda request: False) == bytes(4)
+    assert sent(lambda request: [12, 23, 34]) == bytes.fromhex("0c0000001700000022000000")
+    assert sent(lambda request: [1.11, 2.22, -3.33, 0.0]) == bytes.fromhex(
+        "7b148e3f7b140e40b81e55c000000000"
+    )
+    assert sent(lambda request: [True, False]) == bytes.fromhex("0100000000000000")
+    assert sent(lambda request: [0, 2.5]) == bytes.fromhex("0000000000002040")
+    assert sent(lambda request: np.int64(1234567891)) == bytes.fromhex("d302964900000000")
+    assert sent(lambda request: np.array([-1.5])) == bytes.fromhex("000000000000f8bf")
+
+
+@given(
+    st.one_of(st.integers(-(2**31), 2**31 - 1), st.floats(width=64)).flatmap(
+        lambda x: st.sampled_from([x, [x], [x, x]])
+    )
+)
+def test_any_plain_number_has_their_bytes(value):
+    serdes = pytest.importorskip("compilerinterface").SerDes("bytes")
+    try:
+        serdes.serializeData(value)
+    except OverflowError:  # a float beyond float32
+        with pytest.raises(shmbridge.InvalidError, match="float64"):
+            narrowed("advice", value)
+    else:
+        assert narrowed("advice", value).tobytes() == serdes.getOutputBuffer()[8:]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.int64(5), np.float64(2.5), np.arange(3), np.ones(2), [np.float64(1), np.float64(2)]],
+    ids=repr,
+)
+def test_numpys_numbers_keep_their_dtype(sent, value):
+    assert sent(lambda request: value) == np.asarray(value).tobytes()
+
+
+def test_numpys_numbers_keep_their_dtype_in_batches(tmp_path, in_thread, sent):
+    host = lambda model: lambda request: model  # noqa: E731
+    assert sent(host(np.float64(2.5))) == np.float64(2.5).tobytes()
+    assert [type(row) for row in shmbridge._batch.rows_of("advice", np.ones(2), 2)] == [
+        np.float64,
+        np.float64,
+    ]
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, [1, 2**31]])
+def test_an_int_beyond_int32_is_an_error_that_says_how_to_send_int64(sent, value):
+    length, body = sent(lambda request: value)
+    assert length >> 63 and b"reply numpy.int64(...)" in body
+
+
+def test_a_spec_says_what_plain_numbers_are(sent):
+    assert (
+        sent(lambda request: 12, advice=[TensorSpec("advice", np.int64)]) == np.int64(12).tobytes()
+    )
+
+
+def test_a_plain_number_is_exact_for_our_runners(pair):
+    assert pair(lambda request: 0.1) == 0.1
+    assert pair(lambda request: 2**40) == 2**40
+    assert pair(lambda request: [2**40, 1]).tolist() == [2**40, 1]
+
+
+@pytest.fixture
+def replying(tmp_path, in_thread):
+    """replying(value): their host, which answers one question with it; returns the URL."""
+
+    def start(value):
+        interface = pytest.importorskip("compilerinterface").PipeCompilerInterface(
+            "bytes", str(tmp_path / "q")
+        )
+
+        def serve():
+            interface.reset_pipes()
+            for _ in range(2):
+                interface.evaluate()
+                interface.populate_buffer(value)
+            interface.evaluate("exit")
+
+        in_thread(serve)
+        return f"pipe://{tmp_path}/q?deadline=20"
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        (12, np.int32, 12),
+        (12, np.int64, 12),
+        (2.5, np.float32, 2.5),
+        (0.1, np.float64, float(np.float32(0.1))),
+        (ctypes.c_long(2**40), np.int64, 2**40),
+        (ctypes.c_double(0.1), np.float64, 0.1),
+    ],
+)
+def test_their_hosts_one_number_is_a_number_of_either_width(replying, value, dtype, expected):
+    with connect(replying(value)) as runner:
+        assert runner.evaluate({"x": 1}, dtype=dtype) == expected
+        assert float(runner.evaluate({"x": 1}, dtype=dtype)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "letter", "expected"),
+    [
+        (12, "i", "12 12 "),
+        (12, "l", "12 12 "),
+        (2.5, "f", "2.5 2.5 "),
+        (2.5, "d", "2.5 2.5 "),
+        (ctypes.c_long(7), "i", "7 7 "),
+        (ctypes.c_long(2**40), "l", "1099511627776 1099511627776 "),
+        (ctypes.c_double(0.1), "d", "0.10000000000000001 0.10000000000000001 "),
+        (ctypes.c_double(0.5), "f", "0.5 0.5 "),
+        (
+            ctypes.c_long(2**40),
+            "i",
+            '16 the advice "advice" of int64 has no exact counterpart in int32: ask for int64' * 2,
+        ),
+    ],
+)
+@pytest.mark.parametrize("retries", ["", "&retries=1"])
+def test_c_reads_one_number_of_either_width(replying, c_program, value, letter, expected, retries):
+    program = c_program(PEERS / "scalar_runner.c")
+    out = subprocess.run(
+        [program, replying(value) + retries, letter], capture_output=True, text=True, timeout=60
+    )
+    assert (out.stdout, out.stderr) == (expected, "")
+
+
+def test_their_host_tells_no_dtype_and_so_one_must_be_asked_for(replying):
+    with connect(replying(12)) as runner:
+        with pytest.raises(shmbridge.MismatchError, match="evaluate\\(..., dtype=\\)"):
+            runner.evaluate({"x": 1})
+        assert runner.evaluate({"x": 1}, dtype=np.int32) == 12

@@ -1,0 +1,149 @@
+"""`shmbridge run` of unmodified compilers in whole builds, and how a run ends."""
+
+import os
+import signal
+import subprocess
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support.stock import (
+    ADVICE,
+    ALL,
+    SHMBRIDGE,
+    SOURCES,
+    alive,
+    environment,
+    needs,
+    wait_until,
+)
+
+CORE = Path(__file__).parents[2] / "cdef"
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
+
+
+def children(pid):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid and fields[0] != "Z":
+                found += [int(stat.parent.name), *children(int(stat.parent.name))]
+    return found
+
+
+@pytest.fixture
+def stuck(transport, tmp_path):
+    """A run whose policy hangs for good; the supervisor, and all processes that it has."""
+    needs("clang-22")
+    command = [
+        SHMBRIDGE,
+        "run",
+        "--llvm",
+        "priority",
+        "--host",
+        "policy:hangs",
+        "--deadline",
+        "0",
+        *transport,
+        "--",
+    ]
+    link = [
+        "clang-22",
+        "-O2",
+        SOURCES / "numbers.c",
+        SOURCES / "main.c",
+        "-o",
+        tmp_path / "out",
+    ]  # in processes of its own
+    running = subprocess.Popen([*command, *link], env=environment(tmp_path), start_new_session=True)
+    wait_until(
+        lambda: any(
+            "-cc1" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children(running.pid)
+        )
+    )
+    processes = children(running.pid)
+    yield running, processes
+    running.kill()
+    running.wait()
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_compiler_and_then_the_run_in_the_same_way(stuck, number):
+    running, processes = stuck
+    os.killpg(running.pid, number)
+    assert running.wait(20) == -number
+    wait_until(lambda: not any(map(alive, processes)))
+
+
+def test_killed_supervisor_leaves_no_process(stuck):
+    running, processes = stuck
+    running.kill()
+    wait_until(lambda: not any(map(alive, processes)))
+
+
+# ---- A project ----
+
+
+MAKEFILE = """
+CFLAGS = -O2 -std=c11 -D_GNU_SOURCE -DSHMB_VERSION_TEXT='"0"' -I{core}/include -I{core}/src -I{core}/../tests/c
+vpath %.c $(wildcard {core}/src/*) {core}/../tests/c
+program: {objects}
+\t$(CC) -o $@ $^ -lm -lrt -lpthread
+"""
+
+
+def test_make_with_several_jobs_makes_a_program_that_works(transport, tmp_path):
+    needs("clang-22", "make")
+    sources = [*(CORE / "src").rglob("*.c"), CORE.parent / "tests" / "c" / "test_llvm_questions.c"]
+    objects = " ".join(source.with_suffix(".o").name for source in sources)
+    (tmp_path / "Makefile").write_text(MAKEFILE.format(core=CORE, objects=objects))
+    launcher = " ".join(
+        [SHMBRIDGE, "run", "--llvm", ALL, "--host", "policy:advise", *transport, "--", "clang-22"]
+    )
+    make = ["make", "-j4", f"CC={launcher}"]
+    done = subprocess.run(
+        make, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    subprocess.run([tmp_path / "program"], check=True)
+    asked = Counter(
+        line.split(" ")[0] for line in (tmp_path / "questions").read_text().splitlines()
+    )
+    assert asked.keys() == set(ADVICE.values())
+
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.20)
+project(numbers C)
+add_executable(program {sources}/main.c {sources}/numbers.c)
+"""
+
+
+def test_cmake_takes_the_run_as_a_launcher(transport, tmp_path):
+    needs("clang-22", "cmake", "make")
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE.format(sources=SOURCES))
+    launcher = ";".join(
+        [SHMBRIDGE, "run", "--llvm", ALL, "--host", f"{SOURCES}/policy.py:advise", *transport, "--"]
+    )
+    options = [
+        "-DCMAKE_C_COMPILER=clang-22",
+        "-DCMAKE_BUILD_TYPE=Release",
+        f"-DCMAKE_C_COMPILER_LAUNCHER={launcher}",
+    ]
+    env = os.environ | {"QUESTIONS": str(tmp_path / "questions")}
+    for words in (
+        ["-S", tmp_path, "-B", tmp_path / "b", "-G", "Unix Makefiles", *options],
+        ["--build", tmp_path / "b"],
+    ):
+        done = subprocess.run(["cmake", *words], cwd="/", env=env, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    subprocess.run([tmp_path / "b" / "program"], check=True, stdout=subprocess.DEVNULL)
+    asked = Counter(
+        line.split(" ")[0] for line in (tmp_path / "questions").read_text().splitlines()
+    )
+    assert asked.keys() == set(ADVICE.values())

@@ -1,0 +1,62 @@
+"""Relays with a log."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.recording import MODELS, Command
+
+from shmbridge._relay import Relay
+from shmbridge.training_log import LogWriter
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "decisions.log"
+
+
+@pytest.fixture
+def tap(
+    name: str, new_name: Callable[[], str], path: Path, in_thread: Any
+) -> Iterator[Callable[..., Any]]:
+    """tap(**options): a tap of the bridge `name`, serving in a thread; its log is at `path`."""
+    with contextlib.ExitStack() as stack:
+
+        def start(target: str = name, **options: Any) -> Relay:
+            log = stack.enter_context(LogWriter(path))
+            made = Relay(target, new_name(), log=log, **options)
+            serving = in_thread(made.serve)
+            stack.callback(serving.result)
+            stack.callback(made.close)
+            return made
+
+        yield start
+
+
+@pytest.fixture
+def command(tmp_path: Path, name: str) -> Iterator[Callable[..., Command]]:
+    """command(ready, …): starts a command, and waits until it has said `ready`."""
+    (tmp_path / "models.py").write_text(MODELS)
+    started: list[Command] = []
+
+    def start(ready: str, *arguments: object) -> Command:
+        started.append(Command(ready, *arguments, cwd=tmp_path))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.poll() is None:
+            one.end(signal.SIGTERM)
+
+
+@pytest.fixture
+def serving(command: Callable[..., Command], name: str) -> Callable[..., Command]:
+    """serving("total", …): `shmbridge serve` with that model."""
+    return lambda model, *more: command(
+        "Python", "serve", name, "--python", f"models:{model}", "--request-bytes", "64K", *more
+    )

@@ -1,0 +1,370 @@
+"""A relay with a log: what passes through is what was said, and is recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.recording import X, records, run
+
+import shmbridge
+from shmbridge._relay import Relay
+from shmbridge._runner import Exact
+from shmbridge.training_log import LogWriter, TrainingLog
+
+
+def test_a_tap_passes_on_and_records(serve: Any, tap: Any, path: Path) -> None:
+    with (
+        serve(lambda request: float(request["x"].sum())),
+        shmbridge.connect(tap().host.url) as runner,
+    ):
+        for i in range(3):
+            assert runner.evaluate({"x": X * i, "context": "main"}) == 7 * i
+    found = records(path)
+    assert [question["context"] for question, _ in found] == 3 * ["main"]
+    assert [(question["x"].tolist(), advice.item()) for question, advice in found] == [
+        ((X * i).tolist(), 7 * i) for i in range(3)
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")  # text is not recorded
+def test_every_kind_of_value_passes_through_as_it_was(serve: Any, tap: Any, echo: Any) -> None:
+    values = {
+        "half": np.float16(1.5), "single": np.float32(0.1), "byte": np.uint8(255), "flag": np.bool_(True), "long": 1 << 62,
+        "matrix": np.arange(6, dtype=np.int16).reshape(2, 3), "none": np.zeros((0, 3)), "text": "ü", "texts": ["a", ""],
+        "rows": shmbridge.Ragged.from_rows([np.arange(2), np.arange(3)]),
+    }  # fmt: skip
+    with serve(echo), Exact(tap().host.url) as runner:
+        found = runner.evaluate(values)
+    assert list(found) == list(values)
+    for name, value in values.items():
+        if isinstance(value, (np.ndarray, np.generic)):
+            assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape)
+        assert (
+            np.array_equal(found[name], value)
+            if name != "rows"
+            else [r.tolist() for r in found[name]] == [[0, 1], [0, 1, 2]]
+        )
+
+
+def test_wanted_dtypes_reach_the_host(serve: Any, tap: Any, path: Path) -> None:
+    wanted = []
+
+    def model(request: Any) -> int:
+        wanted.append(request.wanted)
+        return 3
+
+    with serve(model), shmbridge.connect(tap().host.url) as runner:
+        assert runner.evaluate({"x": X}, dtype=np.float32) == 3
+        assert runner.evaluate({"x": X}) == 3
+    assert wanted == [np.float32, None]
+    assert [
+        advice.dtype
+        for log in (path, path.with_name(f"{path.name}.2"))
+        for _, advice in records(log)
+    ] == [
+        np.float32,
+        np.int64,
+    ]
+
+
+def test_advice_that_its_runner_got_as_an_error_is_not_recorded(
+    serve: Any, tap: Any, path: Path
+) -> None:
+    with (
+        serve(lambda request: np.zeros(int(request["n"]))),
+        shmbridge.connect(tap(advice_bytes=4096).host.url) as runner,
+    ):
+        with pytest.raises(shmbridge.TooLargeError):
+            runner.evaluate({"n": 1000})
+        assert runner.evaluate({"n": 2}).tolist() == [0, 0]
+        runner.evaluate({"n": 1})  # when it is answered the one before is in the log
+    assert [question["n"] for question, _ in records(path)][:1] == [2]
+
+
+def test_errors_pass_with_their_status(serve: Any, tap: Any, path: Path) -> None:
+    def model(request: Any) -> Any:
+        if "fail" in request:
+            raise ValueError("no advice for you")
+        return 0.5
+
+    with serve(model) as host, shmbridge.connect(tap().host.url) as runner:
+        with pytest.raises(shmbridge.ModelError, match="^ValueError: no advice for you$"):
+            runner.evaluate({"fail": 1})
+        with pytest.raises(shmbridge.InexactError, match="not exactly representable as int64"):
+            runner.evaluate({"x": 1}, dtype=np.int64)
+        host.close()
+        with pytest.raises(shmbridge.ClosedError):
+            runner.evaluate({"x": 1})
+    assert not path.read_bytes()
+
+
+def test_a_target_that_is_not_there_is_an_error_at_once(
+    name: str, new_name: Any, path: Path
+) -> None:
+    with LogWriter(path) as log, pytest.raises(shmbridge.NoHostError):
+        Relay(f"{name}?connect_timeout=0.01", new_name(), log=log)
+
+
+def test_runners_do_not_wait_for_each_other(name: str, tap: Any, in_thread: Any) -> None:
+    with shmbridge.Host(name) as host:
+        claims = in_thread(
+            host.receive, 20
+        )  # answers the tap's first runner, then takes a question
+        url = tap().host.url
+
+        def ask(value: int) -> Any:
+            with shmbridge.connect(url) as runner:
+                return runner.evaluate({"x": value})
+
+        asked = [in_thread(ask, value) for value in (1, 2)]
+        together = [claims.result(), host.receive(20)]  # both are under way before one is answered
+        for request in together:
+            request.reply(int(request["x"]) * 10)
+        assert [call.result() for call in asked] == [10, 20]
+
+
+def test_many_runners_get_their_own_advice_and_are_recorded(
+    serve: Any, tap: Any, in_thread: Any, path: Path
+) -> None:
+    url = None
+
+    def ask(first: int) -> None:
+        with shmbridge.connect(url) as runner:
+            for i in range(first, first + 100):
+                assert runner.evaluate({"i": i}) == -i
+
+    with serve(lambda request: -int(request["i"])):
+        url = tap().host.url
+        for call in [in_thread(ask, 100 * n) for n in range(8)]:
+            call.result()
+    assert sorted((int(q["i"]), -int(advice)) for q, advice in records(path)) == [
+        (i, i) for i in range(800)
+    ]
+
+
+def test_runners_that_give_up_again_and_again_get_no_advice_of_another_question(
+    serve: Any, tap: Any
+) -> None:
+    def model(request: Any) -> int:
+        time.sleep(0.003 * (int(request["i"]) % 3))
+        return -int(request["i"])
+
+    given_up = 0
+    with serve(model), shmbridge.connect(tap().host.url, deadline=0.004) as runner:
+        for i in range(200):
+            try:
+                assert runner.evaluate({"i": i}) == -i
+            except shmbridge.DeadlineError:
+                given_up += 1
+        runner.set_deadline(20)
+        assert runner.evaluate({"i": 7}) == -7
+    assert given_up
+
+
+def test_a_runner_that_is_killed_disturbs_no_other(
+    name: str, tap: Any, in_thread: Any, python: Any
+) -> None:
+    with shmbridge.Host(name) as host:
+        claims = in_thread(host.receive, 20)
+        tapped = tap()
+        doomed = python(
+            "import sys, shmbridge\nshmbridge.connect(sys.argv[1]).evaluate({'x': 1})",
+            tapped.host.url,
+        )
+        orphan = claims.result()
+        doomed.kill()
+        doomed.wait()
+        with shmbridge.connect(tapped.host.url) as runner:
+            asked = in_thread(runner.evaluate, {"x": 2})
+            request = host.receive(20)
+            assert request is not None and int(request["x"]) == 2
+            request.reply(22)
+            assert asked.result() == 22
+        orphan.reply(11)
+
+
+def test_a_question_that_was_given_up_is_given_up_at_the_target(
+    name: str, tap: Any, in_thread: Any
+) -> None:
+    with shmbridge.Host(name) as host:
+        claims = in_thread(host.receive, 20)
+        url = tap().host.url
+
+        def ask() -> Any:
+            with shmbridge.connect(url, deadline=0.2) as runner:
+                with pytest.raises(shmbridge.DeadlineError):
+                    runner.evaluate({"x": 1})
+                runner.set_deadline(20)
+                return runner.evaluate({"x": 2})
+
+        asked = in_thread(ask)
+        first, second = claims.result(), host.receive(20)
+        assert int(second["x"]) == 2
+        second.reply(22)
+        first.reply(11)
+        assert asked.result() == 22
+
+
+def test_the_targets_deadline_is_an_error_of_the_question(
+    name: str, tap: Any, in_thread: Any
+) -> None:
+    with shmbridge.Host(name) as host:
+        claims = in_thread(host.receive, 20)
+        with shmbridge.connect(tap(f"{name}?deadline=0.1").host.url) as runner:
+            with pytest.raises(shmbridge.DeadlineError, match="0.1 s"):
+                runner.evaluate({"x": 1})
+            claims.result()
+
+
+def test_when_the_target_dies_its_runners_are_told_and_later_ones_find_the_next(
+    name: str, tap: Any, python: Any
+) -> None:
+    host = """
+    import sys, shmbridge
+    with shmbridge.Host(sys.argv[1]) as host:
+        print("ready", flush=True)
+        for request in host:
+            if "die" in request:
+                import os
+                os.kill(os.getpid(), 9)
+            request.reply(int(sys.argv[2]))
+    """
+    first = python(host, name, 1)
+    assert first.line() == "ready"
+    tapped = tap()
+    with shmbridge.connect(tapped.host.url) as runner:
+        assert runner.evaluate({"x": 1}) == 1
+        with pytest.raises(shmbridge.HostGoneError):
+            runner.evaluate({"die": 1})
+        with pytest.raises(shmbridge.NoHostError):
+            runner.evaluate({"x": 1})
+        second = python(host, name, 2)
+        assert second.line() == "ready"
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            with contextlib.suppress(shmbridge.NoHostError):
+                assert runner.evaluate({"x": 1}) == 2
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("the tap did not find the new host")
+        second.terminate()
+    while tapped.log.recorded < 2:  # which is behind the reply
+        time.sleep(0.01)
+    second.wait()
+    shmbridge.Host(name).close()  # takes the dead host's files away
+
+
+def test_what_cannot_be_recorded_is_passed_on(serve: Any, tap: Any) -> None:
+    tapping = pytest.warns(UserWarning, match="not recorded")
+    with (
+        serve(lambda request: "inline"),
+        shmbridge.connect((tapped := tap()).host.url) as runner,
+        tapping,
+    ):
+        assert runner.evaluate({"x": X}) == "inline"
+    assert (tapped.log.recorded, tapped.log.left_out) == (0, 1)
+
+
+def test_the_target_has_no_runners_when_the_tap_has_none(serve: Any, tap: Any) -> None:
+    with serve(lambda request: 1) as host:
+        with shmbridge.connect(tap().host.url) as runner:
+            runner.evaluate({"x": 1})
+            assert host.runners == 1
+        until = time.monotonic() + 20
+        while host.runners and time.monotonic() < until:
+            time.sleep(0.02)
+        assert host.runners == 0
+
+
+def test_what_clang_asks_is_recorded_and_replayed(
+    serve: Any, name: str, tmp_path: Path, path: Path, in_thread: Any
+) -> None:
+    clang = shutil.which("clang-22") or shutil.which("clang-19")
+    if clang is None:
+        pytest.skip("no clang-22 or clang-19")
+    source = tmp_path / "two.c"
+    source.write_text(
+        "int first(int a, int b) { return a * b + a; }\nint second(int *p) { return first(p[0], p[1]) - 1; }\n"
+    )
+    with serve(lambda request: float(request["li_size"].sum())):
+        with LogWriter(path) as log, Relay(name, f"llvm://{tmp_path}/tap", log=log) as tapped:
+            in_thread(tapped.serve)
+            flags = tapped.host.flags(clang, "priority")  # type: ignore[attr-defined]
+            subprocess.run(
+                [clang, "-O1", "-c", source, "-o", tmp_path / "two.o", *flags],
+                check=True,
+                timeout=60,
+            )
+        found = list(TrainingLog(path))
+        assert {record.context for record in found} == {"first", "second"}
+        assert all(
+            record.layout.decision == "priority" and record.advice["priority"].dtype == np.float32
+            for record in found
+        )
+        assert all(
+            record.advice["priority"] == record.features["li_size"].sum() for record in found
+        )
+        done = run("replay", path, name, "--check")
+    assert done.returncode == 0, done.stdout
+    assert f"the same advice for {len(found)}," in done.stdout
+
+
+@pytest.mark.parametrize("serdes", ["bitstream", "json", "flatbuffers", "protobuf"])
+def test_compilers_may_come_through_pipes(
+    serve: Any, name: str, tmp_path: Path, path: Path, in_thread: Any, serdes: str
+) -> None:
+    if serdes == "protobuf":
+        pytest.importorskip("google.protobuf")
+    listen = f"pipe://{tmp_path}/tap?serdes={serdes}"
+    with serve(lambda request: float(request["x"].sum())), LogWriter(path) as log:
+        with Relay(name, listen, log=log) as tapped:
+            serving = in_thread(tapped.serve)
+            with shmbridge.connect(listen) as runner:
+                assert [runner.evaluate({"x": X * i}, dtype=np.float64) for i in range(3)] == [
+                    0,
+                    7,
+                    14,
+                ]
+        serving.result()
+    assert [advice.item() for _, advice in records(path)] == [0, 7, 14]
+
+
+def test_the_target_may_be_behind_pipes(
+    tmp_path: Path, tap: Any, path: Path, in_thread: Any, python: Any
+) -> None:
+    target = f"pipe://{tmp_path}/model?serdes=json"
+    host = python(
+        """
+        import sys, shmbridge
+        with shmbridge.Host(sys.argv[1]) as host:
+            print("ready", flush=True)
+            host.serve(lambda request: float(request["x"].sum()))
+        """,
+        target,
+    )
+    assert host.line() == "ready"
+    with shmbridge.connect((tapped := tap(target)).host.url) as runner:
+        assert runner.evaluate({"x": X}) == 7
+        with pytest.raises(shmbridge.BusyError):
+            shmbridge.connect(tapped.host.url, connect_timeout=0.1)  # a pair of pipes is for one
+    host.send_signal(signal.SIGINT)
+    assert host.end()[0] == 0
+    assert [advice.item() for _, advice in records(path)] == [7]
+
+
+def test_a_tap_has_the_room_that_its_target_has(serve: Any, tap: Any) -> None:
+    with (
+        serve(lambda request: request["x"], request_bytes=3 << 20, advice_bytes=3 << 20),
+        shmbridge.connect(tap().host.url) as runner,
+    ):
+        large = np.arange(1 << 18)
+        assert np.array_equal(runner.evaluate({"x": large}), large)

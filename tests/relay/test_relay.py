@@ -1,0 +1,324 @@
+"""shmbridge relay: any host joined to any runner; its command, and deaths on both sides."""
+
+import contextlib
+import itertools
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from support.processes import free_port
+
+from shmbridge import Host, HostGoneError, ModelError, NoHostError, ShmbridgeError, _config, connect
+from shmbridge._relay import Relay
+
+pytestmark = pytest.mark.usefixtures("no_bridges")
+X = np.arange(8, dtype=np.float32)[::-1].copy()
+MODEL = """
+#include <shmbridge/model.h>
+static const char *run(void *state, const shmb_tensor *inputs, shmb_tensor *outputs) {
+    const float *x = inputs[0].data;
+    int64_t best = 0;
+    (void)state;
+    for (int64_t i = 1; i < 8; i++)
+        if (x[i] < x[best]) best = i;
+    *(int64_t *)outputs[0].data = best;
+    return 0;
+}
+static const int64_t eight[] = {8};
+static const shmb_port inputs[] = {{"x", SHMB_FLOAT32, 1, eight}}, outputs[] = {{"advice", SHMB_INT64, 0, 0}};
+const shmb_model *shmb_model_entry(void) {
+    static const shmb_model model = {sizeof model, 1, 1, inputs, outputs, 0, run, 0};
+    return &model;
+}
+"""
+SERVE = """
+    import sys
+    import shmbridge
+    with shmbridge.Host(sys.argv[1]) as host:
+        print(host.url, flush=True)
+        host.serve(lambda request: int(request["x"]))
+"""
+
+
+def advise(features):
+    """argmax(2 - x), as the paper has it."""
+    if "fail" in features:
+        raise ValueError("no advice for you")
+    return int(np.argmax(2 - features["x"]))
+
+
+@pytest.fixture
+def serving(in_thread, name):
+    """serving(url, model): a host whose loop runs in a thread; its url."""
+    with contextlib.ExitStack() as stack:
+
+        def start(url, model=advise, **options):
+            host = Host(url, **options)
+            call = in_thread(host.serve, model)
+            stack.callback(call.result)
+            stack.callback(host.close)
+            return host.url
+
+        yield start
+
+
+@pytest.fixture
+def target(tmp_path, serving, name):
+    """target(kind): the URL of a model that a runner opens."""
+
+    def grpc():
+        pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
+        return serving("grpc://127.0.0.1:0")
+
+    def python():
+        (tmp_path / "relayed_model.py").write_text(
+            "import numpy\ndef advise(f): return int(numpy.argmax(2 - f['x']))\n"
+        )
+        return f"python://relayed_model:advise?path={tmp_path}"
+
+    def onnx():
+        for package in ("onnx", "onnxruntime"):
+            pytest.importorskip(package, reason="makes and runs a model")
+        from support import onnx_models
+
+        return f"onnx://{onnx_models.two_minus(tmp_path / 'm.onnx')}"
+
+    def aot():
+        (tmp_path / "m.c").write_text(MODEL)
+        cc = ["cc", "-shared", "-fPIC", *shlex.split(_config.cflags()), "m.c", "-o", "m.so"]
+        subprocess.run(cc, cwd=tmp_path, check=True)
+        return f"aot://{tmp_path}/m.so"
+
+    kinds = {
+        "shm": lambda: serving(name),
+        "pipe": lambda: serving(f"pipe://{tmp_path}/target?serdes=flatbuffers"),
+        "grpc": grpc,
+        "python": python,
+        "onnx": onnx,
+        "aot": aot,
+    }
+    return lambda kind: kinds[kind]()
+
+
+@pytest.fixture
+def relay(in_thread, name):
+    """relay(host_url, runner_url, **options): a relay whose loop runs in a thread."""
+    with contextlib.ExitStack() as stack:
+
+        def start(host_url, runner_url, **options):
+            tap = Relay(runner_url, host_url, **options)
+            call = in_thread(tap.serve)
+            stack.callback(call.result)
+            stack.callback(tap.close)
+            return tap
+
+        yield start
+
+
+def listener(kind, tmp_path, new_name):
+    """(what a relay listens at, what compilers open; None: the host's url)"""
+    if kind.startswith("grpc"):
+        pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
+    if kind == "grpc, called":
+        address = f"grpc://127.0.0.1:{free_port()}"
+        return f"{address}?role=client", f"{address}?role=server"
+    return {
+        "shm": f"shm://{new_name()}",
+        "pipe": f"pipe://{tmp_path}/listen?serdes=flatbuffers",
+        "grpc": "grpc://127.0.0.1:0",
+    }[kind], None
+
+
+# ---- Any host, any runner ----
+
+
+@pytest.mark.parametrize(
+    "host, runner",
+    [
+        *itertools.product(["shm", "pipe", "grpc", "grpc, called"], ["shm", "pipe", "grpc"]),
+        *itertools.product(["shm", "grpc"], ["python", "onnx", "aot"]),
+    ],
+)
+def test_any_host_is_joined_to_any_runner(host, runner, target, relay, tmp_path, new_name):
+    here, there = listener(host, tmp_path, new_name)
+    try:
+        behind = target(runner)
+    except ShmbridgeError as error:
+        pytest.skip(str(error))
+    tap = relay(
+        here,
+        behind,
+        **(
+            {"channels": 2}
+            if runner in ("python", "onnx", "aot") and host in ("shm", "grpc")
+            else {}
+        ),
+    )
+    with connect(there or tap.host.url) as asking:
+        assert [asking.evaluate({"x": np.roll(X, i)}, dtype=np.int64) for i in range(3)] == [
+            7,
+            0,
+            1,
+        ]
+    assert (tap.asked, tap.errors) == (3, 0)
+
+
+@pytest.mark.parametrize("runner", ["shm", "grpc"])
+def test_errors_pass_with_their_status(runner, target, relay, new_name):
+    tap = relay(f"shm://{new_name()}", target(runner))
+    with connect(tap.host.url) as asking:
+        with pytest.raises(ModelError, match="^ValueError: no advice for you$"):
+            asking.evaluate({"fail": 1})
+        assert asking.evaluate({"x": X}) == 7
+    assert (tap.asked, tap.errors) == (2, 1)
+
+
+def test_two_relays_in_a_row_carry_scalars_as_they_are(serving, relay, name, new_name):
+    pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
+    serving(
+        name, lambda request: {"a": np.float32(request["x"]), "b": np.bool_(True), "c": np.int8(-1)}
+    )
+    far = relay("grpc://127.0.0.1:0", name)
+    near = relay(f"shm://{new_name()}", far.host.url)
+    with connect(near.host.url) as asking:
+        asking.evaluate({"x": 0.1})
+        assert asking.advice == {"a": np.float32(0.1), "b": True, "c": -1}
+        assert asking.evaluate({"x": 1}) == {"a": 1, "b": True, "c": -1}
+
+
+# ---- The command ----
+
+RELAY = [sys.executable, "-P", "-m", "shmbridge.cli", "relay"]
+
+
+@pytest.fixture
+def command():
+    """command(host_url, runner_url): the relay as a program, whose first line has come."""
+    started = []
+
+    def start(*words):
+        started.append(
+            subprocess.Popen(
+                [*RELAY, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        )
+        return started[-1], started[-1].stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_what_it_joins_and_ends_by_a_signal_with_a_summary(
+    end, serving, name, new_name, command
+):
+    serving(name)
+    here = f"shm://{new_name()}"
+    process, line = command(here, name, "--channels", "2")
+    assert line == f"relaying {here} to {name} (to end it: Ctrl-C)"
+    with connect(here) as asking:
+        assert asking.evaluate({"x": X}) == 7
+        with pytest.raises(ModelError):
+            asking.evaluate({"fail": 1})
+    process.send_signal(end)
+    assert (
+        process.communicate(timeout=20)[0]
+        == "2 questions passed on, 1 of them answered with an error\n"
+    )
+    assert process.returncode == 0
+
+
+def test_a_signal_ends_it_also_while_the_model_computes(python, name, new_name, command):
+    pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
+    model = python(
+        """
+        import sys, shmbridge
+        with shmbridge.Host("grpc://127.0.0.1:0") as host:
+            print(host.url, flush=True)
+            for request in host:
+                print("asked", flush=True)
+                sys.stdin.readline()
+        """
+    )
+    here = f"shm://{new_name()}"
+    process, _ = command(here, model.line())
+    asking = subprocess.Popen(
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            f"import shmbridge; shmbridge.connect({here!r}).evaluate({{'x': 1}})",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert model.line() == "asked"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert "ClosedError" in asking.communicate(timeout=20)[1]
+
+
+def test_a_target_that_is_not_there_is_an_error_after_its_connect_timeout(new_name, name):
+    done = subprocess.run(
+        [*RELAY, f"shm://{new_name()}", f"shm://{name}?connect_timeout=0.1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1 and "no host" in done.stderr
+
+
+# ---- Deaths ----
+
+
+@pytest.mark.parametrize("kind", ["shm", "grpc"])
+def test_it_outlives_the_target_and_finds_it_again(kind, python, name, new_name, relay):
+    if kind == "grpc":
+        pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
+    url = f"shm://{name}" if kind == "shm" else f"grpc://127.0.0.1:{free_port()}"
+    first = python(SERVE, url)
+    assert first.line() == url
+    tap = relay(f"shm://{new_name()}", url)
+    with connect(tap.host.url) as asking:
+        assert asking.evaluate({"x": 1}) == 1
+        first.kill()
+        first.wait()
+        with pytest.raises((HostGoneError, NoHostError)):
+            asking.evaluate({"x": 2})
+        second = python(SERVE, url)
+        assert second.line() == url
+        end = time.monotonic() + 20
+        while True:
+            try:
+                assert asking.evaluate({"x": 3}) == 3
+                break
+            except ShmbridgeError:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        second.send_signal(signal.SIGINT)
+        second.wait()
+
+
+def test_with_retries_compilers_only_wait_while_the_target_is_away(
+    python, name, new_name, relay, in_thread
+):
+    url = f"shm://{name}"
+    first = python(SERVE, url)
+    assert first.line() == url
+    tap = relay(f"shm://{new_name()}", f"{url}?retries=200&backoff=0.05")
+    with connect(tap.host.url) as asking:
+        assert asking.evaluate({"x": 1}) == 1
+        first.kill()
+        first.wait()
+        call = in_thread(asking.evaluate, {"x": 2})
+        second = python(SERVE, url)
+        assert second.line() == url
+        assert call.result() == 2
+        second.send_signal(signal.SIGINT)
+        second.wait()

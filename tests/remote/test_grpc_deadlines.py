@@ -1,0 +1,112 @@
+"""grpc://: deadlines, Ctrl-C and interrupts."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from support.grpc import ANY
+from support.processes import free_port
+
+from shmbridge import (
+    BusyError,
+    DeadlineError,
+    Host,
+    InterruptedCallError,
+    NoHostError,
+    connect,
+)
+from shmbridge._native import lib
+
+
+def test_a_deadline_ends_the_question_and_its_late_answer_is_dropped(joined):
+    go, waiting = threading.Event(), threading.Event()
+
+    def model(request):
+        if request["x"] < 0:
+            waiting.set()
+            go.wait(20)
+        return request["x"]
+
+    host, runner = joined(model)
+    runner.set_deadline(0.2)
+    with pytest.raises(DeadlineError, match=r"0\.2 s"):
+        runner.evaluate({"x": -1})
+    assert waiting.wait(10)
+    runner.set_deadline(20)
+    go.set()
+    assert [runner.evaluate({"x": i}) for i in range(3)] == [0, 1, 2]
+
+
+def test_what_a_runner_gives_up_frees_its_channel(serving):
+    go = threading.Event()
+    host = serving(lambda request: go.wait(20) and 1, channels=1)
+    with connect(host.url, deadline=0.1) as runner, pytest.raises(DeadlineError):
+        runner.evaluate({"x": 1})
+    go.set()
+    with connect(host.url) as runner:
+        assert runner.evaluate({"x": 1}) == 1
+
+
+def test_nobody_there_is_said_with_the_reason():
+    begin = time.monotonic()
+    with pytest.raises(NoHostError, match=r"within 0\.3 s: .*refused"):
+        connect(f"grpc://127.0.0.1:{free_port()}", connect_timeout=0.3)
+    with pytest.raises(NoHostError, match="no trainer has called"):
+        connect(f"grpc://127.0.0.1:{free_port()}?role=server", connect_timeout=0.3)
+    with pytest.raises(NoHostError, match="refused"):
+        connect(f"grpc://127.0.0.1:{free_port()}", connect_timeout=0)
+    assert time.monotonic() - begin < 10
+
+
+def test_a_host_that_does_not_look_lets_nobody_in():
+    with Host(ANY) as host, pytest.raises((BusyError, DeadlineError)):
+        connect(host.url, connect_timeout=0.3)
+
+
+@pytest.mark.parametrize("doing", ["connecting", "asking"])
+def test_ctrl_c_ends_every_wait(doing, serving):
+    asked, go = threading.Event(), threading.Event()
+
+    def model(request):
+        asked.set()
+        go.wait(20)
+        return 1
+
+    host = serving(model)
+
+    def interrupt():
+        if doing == "asking":
+            asked.wait(20)
+        else:
+            time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        if doing == "asking":
+            with connect(host.url) as runner:
+                runner.evaluate({"x": 1})
+        else:
+            connect(f"grpc://127.0.0.1:{free_port()}", connect_timeout=30)
+    go.set()
+
+
+@pytest.mark.parametrize("deadline", [None, 30])
+def test_an_interrupt_ends_a_question(deadline, joined):
+    asked, go = threading.Event(), threading.Event()
+
+    def model(request):
+        if request["x"]:
+            asked.set()
+            go.wait(20)
+        return 7
+
+    _, runner = joined(model)
+    runner.set_deadline(deadline)
+    threading.Thread(target=lambda: asked.wait(20) and lib.shmb_interrupt(runner._r)).start()
+    with pytest.raises(InterruptedCallError):
+        runner.evaluate({"x": 1})
+    go.set()
+    assert runner.evaluate({"x": 0}) == 7

@@ -1,0 +1,246 @@
+"""grpc://: hosts and compilers that close, are killed, stop or fork."""
+
+import contextlib
+import os
+import signal
+import threading
+
+import pytest
+from support.grpc import ANY, ask_once, until
+from support.processes import free_port
+
+from shmbridge import (
+    ClosedError,
+    ForkedError,
+    Host,
+    HostGoneError,
+    connect,
+)
+
+SERVE = """
+    import sys
+    import shmbridge
+    def model(request):
+        if request.get("hang"):
+            print("asked", flush=True)
+            sys.stdin.readline()
+        return request["x"]
+    with shmbridge.Host(sys.argv[1]) as host:
+        print(host.url, flush=True)
+        host.serve(model)
+"""
+
+ASK = """
+    import sys
+    import shmbridge
+    with shmbridge.connect(sys.argv[1], connect_timeout=20) as runner:
+        print("connected", flush=True)
+        for line in sys.stdin:
+            try:
+                print(runner.evaluate({"x": 1, "hang": int(line)}), flush=True)
+            except shmbridge.ShmbridgeError as error:
+                print(type(error).__name__, flush=True)
+"""
+
+
+def test_a_host_that_closes_says_so(joined):
+    asked = threading.Event()
+
+    def model(request):
+        if request["x"]:
+            asked.set()
+            host.close()
+        return 1
+
+    host, runner = joined(model)
+    runner.evaluate({"x": 0})
+    with pytest.raises((ClosedError, HostGoneError)):
+        runner.evaluate({"x": 1})
+    with pytest.raises((ClosedError, HostGoneError)):
+        runner.evaluate({"x": 0})
+
+
+@pytest.mark.parametrize("role", ["host serves", "compiler serves"])
+def test_the_last_advice_arrives_though_the_host_closes_behind_it(role, in_thread):
+    called = role == "compiler serves"
+    for _ in range(5):
+        url = f"grpc://127.0.0.1:{free_port()}"
+        with Host(f"{url}?role=client" if called else url) as host:
+            asked = in_thread(ask_once, f"{url}?role=server" if called else url, {"x": 1})
+            for request in host:
+                request.reply(7)
+                break
+        assert asked.result() == 7
+
+
+def test_a_killed_host_is_noticed_and_the_next_one_is_found(python):
+    port = free_port()
+    first = python(SERVE, f"grpc://127.0.0.1:{port}")
+    url = first.line()
+    with connect(url) as busy, connect(url) as idle:
+        assert busy.evaluate({"x": 1}) == idle.evaluate({"x": 1}) == 1
+        threading.Thread(target=lambda: first.line() and first.kill()).start()
+        with pytest.raises(HostGoneError):
+            busy.evaluate({"x": 1, "hang": 1})
+        with pytest.raises(HostGoneError):
+            idle.evaluate({"x": 1})
+    second = python(SERVE, url)
+    with connect(url, connect_timeout=30) as runner:
+        assert runner.evaluate({"x": 2}) == 2
+    assert second.line() == url
+
+
+def test_a_killed_compiler_leaves_its_channel_to_the_next(serving, python):
+    asked = threading.Event()
+    go = threading.Event()
+
+    def model(request):
+        if request["hang"]:
+            asked.set()
+            go.wait(20)
+        return 4
+
+    host = serving(model, channels=1)
+    worker = python(ASK, host.url)
+    assert worker.line() == "connected"
+    worker.say("1")
+    assert asked.wait(20)
+    worker.kill()
+    go.set()
+    with connect(host.url) as runner:
+        assert runner.evaluate({"x": 1, "hang": 0}) == 4
+
+
+def test_training_goes_on_when_a_compiler_is_killed_and_another_serves(serving, python):
+    url = f"grpc://127.0.0.1:{free_port()}"
+    asked, go = threading.Event(), threading.Event()
+
+    def model(request):
+        if request["hang"]:
+            asked.set()
+            go.wait(20)
+        return 4
+
+    host = serving(model, f"{url}?role=client")
+    worker = python(ASK, f"{url}?role=server")
+    assert worker.line() == "connected"
+    worker.say("0")
+    assert worker.line() == "4"
+    worker.say("1")
+    assert asked.wait(20)
+    worker.kill()
+    worker.wait()
+    go.set()
+    with connect(f"{url}?role=server", connect_timeout=30) as runner:
+        assert runner.evaluate({"x": 1, "hang": 0}) == 4
+    until(lambda: host.runners == 0)
+
+
+def test_training_goes_on_when_the_trainer_is_killed_and_another_calls(python):
+    url = f"grpc://127.0.0.1:{free_port()}"
+    trainer = python(SERVE, f"{url}?role=client")
+    with connect(f"{url}?role=server", connect_timeout=30) as runner:
+        assert runner.evaluate({"x": 1}) == 1
+        assert trainer.line()
+        threading.Thread(target=lambda: trainer.line() and trainer.kill()).start()
+        with pytest.raises(HostGoneError, match="the trainer has gone"):
+            runner.evaluate({"x": 1, "hang": 1})
+        with pytest.raises(HostGoneError):
+            runner.evaluate({"x": 1})
+    python(SERVE, f"{url}?role=client")
+    with connect(f"{url}?role=server", connect_timeout=30) as runner:
+        assert runner.evaluate({"x": 3}) == 3
+
+
+@pytest.mark.parametrize("role", ["host serves", "compiler serves"])
+def test_with_retries_a_question_outlives_its_host(role, python, in_thread):
+    url = f"grpc://127.0.0.1:{free_port()}"
+    host, runner = (
+        (url, url) if role == "host serves" else (f"{url}?role=client", f"{url}?role=server")
+    )
+    first = python(SERVE, host)
+    assert first.line() == host
+
+    def restart():
+        assert first.line() == "asked"
+        first.kill()
+        first.wait()
+        python(SERVE, host).say()  # which does not hang
+
+    with connect(runner, retries=100, backoff=0.05) as asking:
+        call = in_thread(restart)
+        assert asking.evaluate({"x": 2, "hang": 1}) == 2
+        call.result()
+        assert asking.evaluate({"x": 3}) == 3
+
+
+@pytest.mark.parametrize("role", ["host serves", "compiler serves"])
+def test_a_program_that_closes_nothing_ends(role, python):
+    url = f"grpc://127.0.0.1:{free_port()}"
+    called = role == "compiler serves"
+    host = python(
+        """
+        import sys, shmbridge
+        host = shmbridge.Host(sys.argv[1])
+        print(host.url, flush=True)
+        for request in host:
+            last = request["x"]
+            request.reply(int(last))
+            if last: break
+        """,
+        f"{url}?role=client" if called else url,
+    )
+    assert host.line()
+    compiler = python(
+        """
+        import sys, shmbridge
+        runner = shmbridge.connect(sys.argv[1])
+        print(runner.evaluate({"x": 0}), flush=True)
+        sys.stdin.readline()
+        """,
+        f"{url}?role=server" if called else url,
+    )
+    assert compiler.line() == "0"
+    assert compiler.end()[0] == 0
+    with connect(f"{url}?role=server" if called else url, connect_timeout=30) as runner:
+        assert runner.evaluate({"x": 1}) == 1
+        assert host.end()[0] == 0
+
+
+def test_a_stopped_host_is_noticed(python):
+    process = python(SERVE, ANY)
+    with connect(f"{process.line()}?keepalive=0.3") as runner:
+        assert runner.evaluate({"x": 1}) == 1
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(HostGoneError):
+            runner.evaluate({"x": 1})
+
+
+def test_in_a_forked_child_runner_and_host_are_the_parents(serving):
+    host = serving(lambda request: 1)
+    with connect(host.url) as runner:
+        runner.evaluate({"x": 1})
+        child = os.fork()
+        if not child:
+            status = 1
+            with contextlib.suppress(BaseException):
+                try:
+                    runner.evaluate({"x": 1})
+                except ForkedError:
+                    status = 2
+                runner.close()
+                host.close()
+                status += 5
+            os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert runner.evaluate({"x": 1}) == 1
+
+
+def test_a_compiler_in_c_asks_by_the_embedding(serving, embedding, c_runner):
+    host = serving(lambda request: int(request["x"]))
+    runner = c_runner(host.url, env={**os.environ, "SHMBRIDGE_PYTHON_LIBRARY": str(embedding)})
+    runner.do("feature x 5 0", (7).to_bytes(8, "little").hex())
+    assert runner.do("i64") == "0 7"
+    runner.communicate(timeout=20)
+    assert runner.returncode == 0
+    until(lambda: host.runners == 0)

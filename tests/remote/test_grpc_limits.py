@@ -1,0 +1,102 @@
+"""grpc://: what is too many, too large, or makes no sense."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from support.grpc import ANY, same
+
+from shmbridge import (
+    BusyError,
+    Host,
+    InUseError,
+    InvalidError,
+    TooLargeError,
+    connect,
+)
+
+
+def test_when_all_channels_are_taken_a_runner_is_told_so(serving):
+    host = serving(lambda request: 1, channels=1)
+    with connect(host.url) as runner:
+        assert runner.evaluate({"x": 0}) == 1
+        with pytest.raises(BusyError, match="channel"):
+            connect(host.url, connect_timeout=0.3)
+    with connect(host.url) as runner:
+        assert runner.evaluate({"x": 0}) == 1
+
+
+def test_what_is_too_large_is_named_with_its_limit(joined):
+    _, runner = joined(
+        lambda request: np.zeros(int(request["n"])), request_bytes=4096, advice_bytes=4096
+    )
+    with pytest.raises(TooLargeError, match="request_bytes"):
+        runner.evaluate({"x": np.zeros(5000)})
+    with pytest.raises(TooLargeError, match="advice_bytes"):
+        runner.evaluate({"n": 5000})
+    assert same(runner.evaluate({"n": 2}), np.zeros(2))
+
+
+def test_a_message_beyond_message_bytes_is_named_with_its_size(serving):
+    host = serving(lambda request: np.zeros(int(request["n"])), f"{ANY}?message_bytes=8192")
+    with connect(f"{host.url}?message_bytes=4096") as runner:
+        with pytest.raises(TooLargeError, match=r"8192.*had 40\d\d\d bytes.*message_bytes="):
+            runner.evaluate({"x": np.zeros(5000)})
+        with pytest.raises(TooLargeError, match="4096.*message_bytes="):
+            runner.evaluate({"n": 1000})
+        assert same(runner.evaluate({"n": 2}), np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "url, text",
+    [
+        ("grpc://h:1?colour=red", "no option colour"),
+        ("grpc://h:1?role=both", "expected server or client"),
+        ("grpc://h:1?role=server&ca=x", "both cert=FILE and key=FILE"),
+        ("grpc://h:1?cert=x", "both cert=FILE and key=FILE"),
+        ("grpc://h:1?message_bytes=many", "expected a number"),
+        ("grpc://h:1?message_bytes=0", "expected 1 or more"),
+        ("grpc://h:1?service=a.B/c&messages=no_such_module", "which can be imported"),
+        ("grpc://", "expected grpc://"),
+        ("grpc://h:1,h:2", "expected grpc://"),
+        ("grpc://h", "expected grpc://HOST:PORT"),
+        ("grpc://h:port", "expected grpc://HOST:PORT"),
+        ("grpc://h:65536", "expected grpc://HOST:PORT"),
+        ("grpc://:1", "expected grpc://HOST:PORT"),
+        ("grpc://unix:/no/such/folder/s?role=server", "a folder that may be written to"),
+        ("grpc://h:1?ca=/no/such.pem&cert=/no&key=/no", "expected a file in PEM"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_on_both_sides(url, text):
+    for make in (Host, lambda url: connect(url, connect_timeout=0)):
+        with pytest.raises(InvalidError, match=text):
+            make(url)
+
+
+def test_a_port_is_one_servers(serving):
+    host = serving(lambda request: 1)
+    with pytest.raises(InUseError, match="another server listens there"):
+        Host(host.url)
+    with pytest.raises(InUseError, match="another server listens there"):
+        connect(f"{host.url}?role=server", connect_timeout=0.1)
+    with pytest.raises(InvalidError, match="expected HOST:PORT"):
+        Host("grpc://not-an-address-of-any-machine.invalid:1")
+    with pytest.raises(InvalidError, match="expected grpc://HOST:PORT"):
+        Host("grpc://127.0.0.1:1,127.0.0.1?role=client")
+    with pytest.raises(InvalidError, match="spin"):
+        Host(ANY, wait="spin")
+
+
+def test_calls_one_after_another_share_threads_which_end_with_the_server():
+    from shmbridge._grpc import _Threads
+
+    threads, before = _Threads(), threading.active_count()
+    for i in range(200):
+        assert threads.submit(int, i).result(10) == i
+    assert threading.active_count() - before < 20
+    threads.shutdown()
+    until = time.monotonic() + 10
+    while threading.active_count() > before:
+        assert time.monotonic() < until
+        time.sleep(0.01)

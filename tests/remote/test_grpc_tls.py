@@ -1,0 +1,147 @@
+"""grpc:// with TLS, and the lines for compilers that `shmbridge serve` prints."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support.grpc import ANY
+from support.processes import free_port
+
+from shmbridge import NoHostError, connect
+
+# ---- TLS ----
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """A folder with ca.pem; server.pem, client.pem and their .key; and other.pem, whom nobody has signed."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*words):
+        try:
+            subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+        except FileNotFoundError:
+            pytest.skip("needs openssl")
+
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    for name in ("ca", "other"):
+        openssl(
+            "req",
+            "-x509",
+            *key,
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.pem",
+        )
+    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+    for name in ("server", "client"):
+        openssl(
+            "req", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr"
+        )
+        signed = [
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            "names",
+        ]
+        openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
+    return folder
+
+
+def pair(folder, name):
+    return f"cert={folder}/{name}.pem&key={folder}/{name}.key"
+
+
+def test_tls_lets_in_who_trusts_the_server(serving, certificates):
+    host = serving(lambda request: 1, f"{ANY}?{pair(certificates, 'server')}")
+    with connect(f"{host.url}?ca={certificates}/ca.pem") as runner:
+        assert runner.evaluate({"x": 1}) == 1
+    for options in (f"ca={certificates}/other.pem", "tls=1"):
+        with pytest.raises(NoHostError, match="(?i)certificate|handshake"):
+            connect(f"{host.url}?{options}", connect_timeout=0.5)
+    with pytest.raises(NoHostError):
+        connect(host.url, connect_timeout=0.5)
+
+
+def test_mutual_tls_lets_in_whom_the_server_trusts(serving, certificates):
+    host = serving(
+        lambda request: 1, f"{ANY}?{pair(certificates, 'server')}&ca={certificates}/ca.pem"
+    )
+    trusting = f"{host.url}?ca={certificates}/ca.pem"
+    with connect(f"{trusting}&{pair(certificates, 'client')}") as runner:
+        assert runner.evaluate({"x": 1}) == 1
+    for own in ("", f"&{pair(certificates, 'other')}"):
+        with pytest.raises(NoHostError):
+            connect(trusting + own, connect_timeout=0.5)
+
+
+def test_training_takes_tls_as_well(serving, certificates):
+    address, both = f"grpc://localhost:{free_port()}", f"ca={certificates}/ca.pem"
+    serving(lambda request: 1, f"{address}?role=client&{both}&{pair(certificates, 'client')}")
+    with connect(
+        f"{address}?role=server&{both}&{pair(certificates, 'server')}", connect_timeout=30
+    ) as runner:
+        assert runner.evaluate({"x": 1}) == 1
+
+
+# ---- What `shmbridge serve` prints ----
+
+
+@pytest.mark.parametrize("names", ["", "IP:127.0.0.1", "DNS:elsewhere", "signed"])
+def test_the_line_that_serve_prints_works_as_typed(names, certificates, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    url = query = f"grpc://127.0.0.1:{free_port()}"
+    if names == "signed":
+        query = f"{url}?{pair(certificates, 'server')}"
+    elif names:
+        words = [
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-subj",
+            "/CN=us",
+            "-addext",
+            f"subjectAltName={names}",
+        ]
+        subprocess.run(
+            ["openssl", "req", "-x509", *words, "-keyout", tmp_path / "k", "-out", tmp_path / "c"],
+            check=True,
+            capture_output=True,
+        )
+        query = f"{url}?cert={tmp_path}/c&key={tmp_path}/k"
+    shmbridge_ = [sys.executable, "-m", "shmbridge.cli"]
+    words = [
+        *shmbridge_,
+        "serve",
+        query,
+        "--python",
+        "shmbridge.demo.model:nothing",
+        "--background",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    said = done.stdout
+    assert done.returncode == 0, done.stderr
+    try:
+        found = re.search(r'connect\("(.*?)"\)', said)
+        if names == "signed":  # nobody but the user knows by whom
+            assert found is None and "?ca=FILE" in said
+            return
+        assert "shmbridge embed" in said and f"SHMBRIDGE_URL={shlex.quote(found[1])}" in said
+        with connect(found[1]) as runner:
+            runner.evaluate({"features": np.ones(16, np.float32)})
+    finally:
+        subprocess.run([*shmbridge_, "stop", url], check=True, capture_output=True)

@@ -1,0 +1,408 @@
+"""onnx://: an ONNX file in the runner's process computes what ONNX Runtime's own Python API computes, and says what it expects."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="the models are made with it")
+onnxruntime = pytest.importorskip("onnxruntime", reason="it is what runs them")
+
+from onnx import TensorProto as T  # noqa: E402
+from onnx import helper  # noqa: E402
+from support import onnx_models as models  # noqa: E402
+from support.onnx_models import node, save  # noqa: E402
+
+from shmbridge import InvalidError, MismatchError, ModelError, connect  # noqa: E402
+
+LIBRARY = next(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"))
+X = np.arange(8, dtype=np.float32)
+ELEMENTS = [
+    "BOOL",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "FLOAT16",
+    "FLOAT",
+    "DOUBLE",
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.onnx"
+
+
+def reference(path, features):
+    """What ONNX Runtime's own Python API says: all outputs by name."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return dict(
+        zip(
+            [output.name for output in session.get_outputs()],
+            session.run(None, features),
+            strict=True,
+        )
+    )
+
+
+def same(found, expected):
+    found = found if isinstance(found, dict) else {next(iter(expected)): found}
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        array = np.asarray(
+            found[name], value.dtype if not value.shape else None
+        )  # of rank 0 is a Python number
+        assert array.dtype == value.dtype and array.shape == value.shape
+        assert np.array_equal(array, value)
+
+
+# ---- Values ----
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("dims", [[], [5], [2, 3, 4], [0]])
+def test_every_dtype_and_shape_goes_through_unchanged(path, element, dims):
+    file = models.identity(path, getattr(T, element), dims)
+    dtype = helper.tensor_dtype_to_np_dtype(getattr(T, element))
+    x = np.arange(np.prod(dims, dtype=int)).reshape(dims).astype(dtype)
+    with connect(f"onnx://{file}") as runner:
+        for _ in range(3):
+            same(runner.evaluate({"x": x}), reference(file, {"x": x}))
+
+
+def test_bfloat16_goes_through_unchanged(path):
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="it is what numpy has bfloat16 from")
+    x = np.array([1, -2, 0.5], ml_dtypes.bfloat16)
+    with connect(f"onnx://{models.identity(path, T.BFLOAT16, [3])}") as runner:
+        assert np.array_equal(runner.evaluate({"x": x}), x)
+
+
+def test_many_inputs_of_many_dtypes_and_several_outputs(path):
+    nodes = [node("Cast", f"x{i}", f"y{i}", to=T.DOUBLE) for i in range(len(ELEMENTS))]
+    nodes.append(node("Sum", " ".join(f"y{i}" for i in range(len(ELEMENTS))), "sum"))
+    inputs = [(f"x{i}", getattr(T, element), [4]) for i, element in enumerate(ELEMENTS)]
+    file = save(path, nodes, inputs, [("sum", T.DOUBLE, [4]), ("y3", T.DOUBLE, [4])])
+    features = {
+        name: np.array([0, 1, i % 2, 1]).astype(helper.tensor_dtype_to_np_dtype(element))
+        for i, (name, element, _) in enumerate(inputs)
+    }
+    with connect(f"onnx://{file}") as runner:
+        for turn in range(4):
+            if turn % 2:
+                features = dict(reversed(features.items()))
+            same(runner.evaluate(features), reference(file, features))
+
+
+def test_sizes_that_change_from_request_to_request(path):
+    file = models.perceptron(path)
+    random = np.random.default_rng(1)
+    with connect(f"onnx://{file}") as runner:
+        for batch in (1, 3, 3, 2, 1, 0, 1, 64, 64):
+            x = random.normal(size=(batch, 30)).astype(np.float32)
+            same(runner.evaluate({"x": x}), reference(file, {"x": x}))
+
+
+def test_a_feature_without_the_leading_dim_gives_advice_without_it(path):
+    file = models.perceptron(path)
+    x = np.linspace(-1, 1, 30, dtype=np.float32)
+    with connect(f"onnx://{file}") as runner:
+        assert np.array_equal(
+            runner.evaluate({"x": x}), reference(file, {"x": x[None]})["advice"][0]
+        )
+        same(runner.evaluate({"x": x[None]}), reference(file, {"x": x[None]}))
+
+
+def test_advice_whose_size_depends_on_the_features(path):
+    file = save(
+        path,
+        [node("NonZero", "x", "advice")],
+        [("x", T.FLOAT, [8])],
+        [("advice", T.INT64, [1, "found"])],
+    )
+    with connect(f"onnx://{file}") as runner:
+        for x in (X, X - 3, X * 0, X, X, X - 3, X * 0):
+            same(runner.evaluate({"x": x}), reference(file, {"x": x}))
+
+
+def test_advice_of_another_size_than_the_model_declares(path):
+    file = save(
+        path,
+        [node("Concat", "x x", "advice", axis=0)],
+        [("x", T.FLOAT, ["n"])],
+        [("advice", T.FLOAT, ["n"])],
+    )
+    with connect(f"onnx://{file}") as runner:
+        for x in (X, X, X[:3], X):
+            assert np.array_equal(runner.evaluate({"x": x}), np.concatenate([x, x]))
+
+
+def test_an_output_that_is_an_input_and_one_that_is_a_constant(path):
+    file = save(
+        path,
+        [
+            node("Identity", "x", "same"),
+            node("Identity", "two", "constant"),
+            node("Add", "x two", "sum"),
+        ],
+        [("x", T.FLOAT, [8])],
+        [("same", T.FLOAT, [8]), ("constant", T.FLOAT, []), ("sum", T.FLOAT, [8])],
+        {"two": np.float32(2)},
+    )
+    with connect(f"onnx://{file}") as runner:
+        for x in (X, X + 1, X + 2):
+            same(runner.evaluate({"x": x}), reference(file, {"x": x}))
+
+
+def test_inputs_with_initializers_are_not_required(path):
+    file = save(
+        path,
+        [node("Add", "x bias", "advice")],
+        [("x", T.FLOAT, [8]), ("bias", T.FLOAT, [8])],
+        [("advice", T.FLOAT, [8])],
+        {"bias": np.ones(8, np.float32)},
+    )
+    with connect(f"onnx://{file}") as runner:
+        same(runner.evaluate({"x": X, "more": np.arange(3)}), reference(file, {"x": X}))
+
+
+def test_from_c_with_the_wanted_dtype(path, c_runner):
+    file = models.two_minus(path)
+    runner = c_runner(f"onnx://{file}")
+    for shift in (0, 3, 5):
+        x = np.roll(X, shift)
+        runner.do("feature x 11 1 8", x.tobytes().hex())
+        assert runner.do("i64") == f"0 {np.argmin(x)}"
+    runner.do("feature x 11 1 8", X.tobytes().hex())
+    assert runner.do("f32") == "0 0"
+
+
+def test_bound_features_from_c(path, c_runner):
+    runner = c_runner(f"onnx://{models.two_minus(path)}")
+    runner.do("bind x 11 1 8")
+    for shift in (0, 3, 5):
+        runner.do("write x", np.roll(X, shift).tobytes().hex())
+        assert runner.do("i64") == f"0 {shift}"
+
+
+def test_several_agents_behind_one_runner(tmp_path):
+    first, second = models.two_minus(tmp_path / "a.onnx"), models.perceptron(tmp_path / "b.onnx")
+    x = np.ones((1, 30), np.float32)
+    with connect(f"onnx://?agent.evict={first}&agent.priority={second}") as runner:
+        assert runner.expected() is None and runner.expected("other") is None
+        assert runner.expected("priority") == {"x": (np.float32, (None, 30))}
+        for _ in range(3):
+            assert runner.evaluate({"agent": "evict", "x": X}) == 0
+            same(runner.evaluate({"agent": "priority", "x": x}), reference(second, {"x": x}))
+        with pytest.raises(MismatchError, match="evict, priority"):
+            runner.evaluate({"agent": "other", "x": X})
+
+
+# ---- What does not fit ----
+
+
+def test_features_that_do_not_fit_are_told_what_the_model_expects(path):
+    file = models.perceptron(path)
+    with connect(f"onnx://{file}") as runner:
+        for features, expected, found in (
+            ({}, r'"x", float32\[\?,30\]', "no features"),
+            ({"y": X}, r'"x", float32\[\?,30\]', "found y"),
+            ({"x": np.zeros((1, 30))}, r"float32\[\?,30\]", r"float64\[1,30\]"),
+            ({"x": np.zeros((2, 31), np.float32)}, r"float32\[\?,30\]", r"float32\[2,31\]"),
+            ({"x": "text"}, r"float32\[\?,30\]", "text or a list"),
+        ):
+            with pytest.raises(MismatchError, match=f"{expected}.*{found}"):
+                runner.evaluate(features)
+        x = np.ones((2, 30), np.float32)
+        same(runner.evaluate({"x": x}), reference(file, {"x": x}))
+
+
+def test_sizes_that_changed_in_a_request_that_did_not_fit_are_taken_over_all_the_same(path):
+    inputs, outputs = [("a", T.FLOAT, ["n"]), ("b", T.FLOAT, [2])], [("advice", T.FLOAT, ["m"])]
+    file = save(path, [node("Concat", "a b", "advice", axis=0)], inputs, outputs)
+    a, b = np.arange(64, dtype=np.float32), np.array([8, 9], np.float32)
+    with connect(f"onnx://{file}") as runner:
+        same(runner.evaluate({"b": b, "a": a[:3]}), reference(file, {"a": a[:3], "b": b}))
+        with pytest.raises(MismatchError):
+            runner.evaluate({"b": a[:3], "a": a})
+        same(runner.evaluate({"b": b, "a": a}), reference(file, {"a": a, "b": b}))
+
+
+@pytest.mark.parametrize(
+    ("port", "says"),
+    [
+        (helper.make_tensor_value_info("odd", T.STRING, [1]), "of strings"),
+        (helper.make_tensor_sequence_value_info("odd", T.FLOAT, None), "a sequence"),
+        (helper.make_tensor_value_info("odd", T.FLOAT8E4M3FN, [1]), "of a packed or 8-bit float"),
+    ],
+)
+def test_inputs_that_no_feature_can_be_are_named(path, port, says):
+    file = save(
+        path,
+        [node("Identity", "x", "advice"), node("Identity", "odd", "o")],
+        [("x", T.FLOAT, [8]), port],
+        [("advice", T.FLOAT, [8])],
+    )
+    if "float" in says:  # opset 17 has none
+        model = models.onnx.load(file)
+        model.opset_import[0].version = 19
+        models.onnx.save(model, file)
+    with pytest.raises(InvalidError, match=f'the input "odd" is {says}'):
+        connect(f"onnx://{file}")
+
+
+def test_maps_and_ranks_above_eight_are_refused(path):
+    nodes = [node("ZipMap", "x", "advice", domain="ai.onnx.ml", classlabels_int64s=[0, 1])]
+    of_maps = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(T.INT64, helper.make_tensor_type_proto(T.FLOAT, []))
+    )
+    file = save(path, nodes, [("x", T.FLOAT, [1, 2])], [helper.make_value_info("advice", of_maps)])
+    with pytest.raises(InvalidError, match=r'the output "advice" is a sequence.*zipmap=False'):
+        connect(f"onnx://{file}")
+    with pytest.raises(InvalidError, match="more than 8 dims"):
+        connect(f"onnx://{models.identity(path, T.FLOAT, [1] * 9)}")
+
+
+def test_files_that_are_no_models(tmp_path):
+    with pytest.raises(InvalidError, match="nowhere.onnx: No such file"):
+        connect(f"onnx://{tmp_path}/nowhere.onnx")
+    (tmp_path / "text.onnx").write_text("this is no model")
+    with pytest.raises(InvalidError, match="text.onnx.*rotobuf"):
+        connect(f"onnx://{tmp_path}/text.onnx")
+    with pytest.raises(InvalidError, match="names no file"):
+        connect("onnx://")
+
+
+def test_a_model_that_fails_says_why_and_goes_on(path):
+    nodes = [node("Gather", "table x", "advice")]
+    file = save(
+        path, nodes, [("x", T.INT64, [1])], [("advice", T.INT64, [1])], {"table": np.arange(5)}
+    )
+    with connect(f"onnx://{file}") as runner:
+        for _ in range(2):
+            assert runner.evaluate({"x": np.array([3])}) == [3]
+            with pytest.raises(ModelError, match="out of data bounds"):
+                runner.evaluate({"x": np.array([30])})
+
+
+# ---- Options ----
+
+
+@pytest.mark.parametrize("options", ["threads=2", "threads=0", "level=disable", "level=basic&threads=1", "level=extended",
+                                     "level=all", "providers=CPUExecutionProvider", "providers=cpu", f"library={LIBRARY}"])  # fmt: skip
+def test_options_leave_the_advice_as_it_is(path, options):
+    with connect(f"onnx://{models.two_minus(path)}?{options}") as runner:
+        assert runner.evaluate({"x": np.roll(X, 3)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("threads=many", "threads=many: expected 1 to 1024"),
+        ("threads=-1", "expected 1 to 1024"),
+        ("threads=", "expected 1 to 1024"),
+        ("level=best", "level=best: expected disable, basic, extended or all"),
+        ("providers=TPU", 'expected some of .*CPUExecutionProvider.*found "TPU"'),
+        ("providers=cpu,Nobody", 'found "Nobody"'),
+        ("custom_ops=/nowhere.so", "custom_ops: .*/nowhere.so"),
+        ("library=/nowhere.so", r"ONNX Runtime does not load.*looked at /nowhere.so \(cannot open"),
+        ("speed=9", "expected threads, level, providers, custom_ops, library"),
+    ],
+)
+def test_options_that_make_no_sense(path, options, says):
+    with pytest.raises(InvalidError, match=says):
+        connect(f"onnx://{models.two_minus(path)}?{options}")
+
+
+# ---- The library ----
+
+
+def answers(program, url, **environment):
+    """What scripted_runner.c answers to an open of the url and a question, with that environment alone."""
+    lines = f"open {url}\nfeature x 11 1 8 {X.tobytes().hex()}\ni64\n"
+    ended = subprocess.run(
+        [program],
+        input=lines,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return ended.stdout.splitlines()
+
+
+def test_c_finds_the_library_beside_its_own(path, scripted_runner):
+    assert answers(scripted_runner, f"onnx://{models.two_minus(path)}")[::2] == ["0 ", "0 0"]
+
+
+@pytest.fixture
+def lonely_runner(scripted_runner, tmp_path):
+    """The same program with libshmbridge.so outside of any Python."""
+    from shmbridge import _config
+
+    lonely = tmp_path / "lonely"
+    lonely.mkdir()
+    for file in (scripted_runner, _config.library()):
+        shutil.copy(file, lonely)
+    return lambda url, **environment: answers(
+        lonely / scripted_runner.name, url, LD_LIBRARY_PATH=str(lonely), **environment
+    )
+
+
+def test_c_finds_the_library_by_environment_or_url_and_else_says_where_it_looked(
+    path, lonely_runner, tmp_path
+):
+    url = f"onnx://{models.two_minus(path)}"
+    assert lonely_runner(url, SHMBRIDGE_ONNXRUNTIME=str(LIBRARY))[2] == "0 0"
+    assert lonely_runner(f"{url}?library={LIBRARY}")[2] == "0 0"
+    environment = tmp_path / "venv"
+    packages = environment / "lib" / "python3.99" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "onnxruntime").symlink_to(LIBRARY.parents[1])
+    assert lonely_runner(url, VIRTUAL_ENV=str(environment))[2] == "0 0"
+    (packages / "onnxruntime").unlink()
+    opened, _, asked = lonely_runner(url, VIRTUAL_ENV=str(environment))
+    if opened != "0 ":  # the system has one
+        assert (
+            "pip install 'shmbridge[onnx]'" in opened
+            and f"{environment}/lib/python3*/site-packages/onnxruntime/capi" in opened
+            and "libonnxruntime.so" in opened
+        )
+        assert opened == asked
+
+
+def test_in_python_the_environment_goes_before_the_package(path):
+    code = f"import shmbridge; shmbridge.connect('onnx://{models.two_minus(path)}')"
+    environment = os.environ | {"SHMBRIDGE_ONNXRUNTIME": "/nowhere.so"}
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert "looked at /nowhere.so" in ended.stderr
+
+
+def test_python_does_not_import_onnxruntime(path):
+    code = f"import sys, shmbridge; shmbridge.connect('onnx://{models.two_minus(path)}'); print('onnxruntime' in sys.modules)"
+    assert (
+        subprocess.run(
+            [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "False\n"
+    )
+
+
+def test_positions_in_the_function_table_are_those_of_the_official_header():
+    header = os.environ.get("SHMBRIDGE_ONNXRUNTIME_HEADER")
+    if not header:
+        pytest.skip("no package has onnxruntime_c_api.h: name one in $SHMBRIDGE_ONNXRUNTIME_HEADER")
+    script = Path(__file__).parents[1] / "peers" / "check_onnxruntime_header.py"
+    ended = subprocess.run([sys.executable, script, header], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr

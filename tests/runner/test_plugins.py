@@ -1,0 +1,354 @@
+"""Plug-ins of others, found by their entry points: runner kinds behind a URL's scheme, and what goes wrong in them."""
+
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from support.values import arrays, many, same
+
+import shmbridge
+from shmbridge import (
+    DeadlineError,
+    InexactError,
+    InterruptedCallError,
+    InvalidError,
+    MismatchError,
+    ModelError,
+    NoHostError,
+    Ragged,
+    UnsupportedError,
+    _plugins,
+)
+from shmbridge._native import lib
+
+MODULE = '''
+import time
+
+from shmbridge import BusyError, DeadlineError, InterruptedCallError, NoHostError
+from shmbridge.runners import RunnerKind
+
+opened, closed, kept, boom = [], [], [], []
+
+
+class Kind(RunnerKind):
+    """Where says what it does."""
+
+    def __init__(self, where, by="1", why="no reason"):
+        opened.append(where)
+        self.where, self.by, self.why = where, int(by), why
+        if where == "nowhere":
+            raise NoHostError("nobody is there")
+        if where == "late" and opened.count("late") < 3:
+            raise BusyError("not yet")
+        if where == "ctrl-c at open":
+            raise KeyboardInterrupt
+
+    def evaluate(self, features, want, deadline):
+        return getattr(self, self.where.replace(" ", "_"))(features, want, deadline)
+
+    def add(self, features, want, deadline):
+        return features["x"] + self.by
+
+    late = add
+
+    def wait(self, features, want, deadline):
+        kept.append(features)
+        while not self.interrupted():
+            time.sleep(0.01)
+        self.where = "add"
+        raise InterruptedCallError("it was asked to")
+
+    def echo(self, features, want, deadline):
+        return features
+
+    def keep(self, features, want, deadline):
+        kept.append(features)
+        return len(kept)
+
+    def tell(self, features, want, deadline):
+        return {"want": str(want), "deadline": -1.0 if deadline is None else deadline}
+
+    def half(self, features, want, deadline):
+        return 0.5
+
+    def raises(self, features, want, deadline):
+        raise ValueError(self.why)
+
+    def late_for_good(self, features, want, deadline):
+        raise DeadlineError("it takes too long")
+
+    def ctrl_c(self, features, want, deadline):
+        raise KeyboardInterrupt
+
+    def no_tensor(self, features, want, deadline):
+        return {"good": 1, "the culprit": object()}
+
+    def unprintable(self, features, want, deadline):
+        class Unprintable(Exception):
+            def __str__(self):
+                raise RuntimeError
+        raise Unprintable
+
+    def close(self):
+        closed.append(self.where)
+        if self.where in boom:
+            raise OSError("it does not close")
+'''
+
+
+class Distribution:
+    """A third party's distribution in a directory of sys.path: a module and its entry points."""
+
+    def __init__(self, path: Path, module: str, source: str, **groups: str) -> None:
+        (path / f"{module}.py").write_text(source)
+        info = path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        lines = [f"[shmbridge.{group}]\n{entry}\n" for group, entry in groups.items()]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("site-packages")
+    entries = "\n".join(
+        [
+            "toy = toy_plugins:Kind",
+            "toymissing = toy_plugins:Nothing",
+            "toybroken = toy_broken:X",
+            "toyint = toy_plugins:opened",
+        ]
+    )
+    Distribution(path, "toy_plugins", MODULE, runners=entries)
+    (path / "toy_broken.py").write_text("import a_module_that_nobody_has")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(path)
+        yield path
+
+
+@pytest.fixture
+def toy(installed):
+    import toy_plugins
+
+    for seen in (toy_plugins.opened, toy_plugins.closed, toy_plugins.kept, toy_plugins.boom):
+        seen.clear()
+    return toy_plugins
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_printed(capfd):
+    yield
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_runner_of_another_distribution_answers_by_its_scheme(toy):
+    with shmbridge.connect("toy://add") as runner:
+        assert runner.evaluate({"x": 2}) == 3
+        assert runner.evaluate({"x": np.arange(3)}).tolist() == [1, 2, 3]
+    assert toy.opened == toy.closed == ["add"]
+
+
+def test_the_urls_options_are_the_constructors(toy, monkeypatch):
+    monkeypatch.setenv("SHMBRIDGE_URL", "toy://add?by=10&deadline=2")
+    with shmbridge.connect() as runner:
+        assert runner.evaluate({"x": 2}) == 12
+    with pytest.raises(InvalidError, match="TypeError: .*colour"):
+        shmbridge.connect("toy://add?colour=red")
+
+
+@many
+@given(arrays())
+def test_an_array_goes_through_a_plug_in_as_it_is(array):
+    with shmbridge.connect("toy://echo") as runner, np.errstate(invalid="ignore"):
+        assert same(runner.evaluate({"x": array}), array)
+
+
+def test_strings_and_lists_go_through_a_plug_in_as_they_are():
+    sent = {
+        "text": "hé\0\udcff",
+        "texts": ["a", "", "bc"],
+        "rows": Ragged(np.arange(6.0).reshape(3, 2), np.array([0, 1, 3])),
+        "none": shmbridge.Texts(),
+    }
+    with shmbridge.connect("toy://echo") as runner:
+        found = runner.evaluate(sent)
+        assert (
+            list(found) == list(sent)
+            and found["text"] == sent["text"]
+            and found["texts"] == sent["texts"]
+        )
+        assert [row.tolist() for row in found["rows"]] == [row.tolist() for row in sent["rows"]]
+        assert found["none"] == [] and isinstance(found["none"], shmbridge.Texts)
+
+
+def test_features_that_a_plug_in_keeps_do_not_change(toy):
+    with shmbridge.connect("toy://keep") as runner:
+        for i in range(5):
+            runner.evaluate({"x": np.full(1000, i)})
+    assert [int(features["x"].sum()) for features in toy.kept] == [0, 1000, 2000, 3000, 4000]
+
+
+def test_a_plug_in_is_told_the_wanted_dtype_and_the_deadline():
+    with shmbridge.connect("toy://tell", deadline=2.5) as runner:
+        assert runner.evaluate({}) == {"want": "None", "deadline": 2.5}
+        runner.set_deadline(None)
+        assert runner.evaluate({})["deadline"] == -1
+
+
+def test_advice_is_converted_to_the_wanted_dtype_or_refused():
+    with shmbridge.connect("toy://add") as runner:
+        found = runner.evaluate({"x": np.arange(3)}, dtype="f4")
+        assert found.dtype == np.float32 and found.tolist() == [1, 2, 3]
+    with shmbridge.connect("toy://half") as runner:
+        assert runner.evaluate({}, dtype="f2") == 0.5
+        with pytest.raises(InexactError, match="float64 is not exactly representable as int32"):
+            runner.evaluate({}, dtype="i4")
+    with shmbridge.connect("toy://tell") as runner, pytest.raises(MismatchError, match="2 fields"):
+        runner.evaluate({}, dtype="i4")
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "says"),
+    [
+        ("raises?why=because", ModelError, "ValueError: because"),
+        ("late for good", DeadlineError, "it takes too long"),
+        ("no tensor", InvalidError, '"the culprit": expected'),
+        ("unprintable", ModelError, "Unprintable"),
+        (
+            "no such thing",
+            ModelError,
+            "AttributeError: 'Kind' object has no attribute 'no_such_thing'",
+        ),
+    ],
+)
+def test_what_a_plug_in_raises_is_the_error_and_the_runner_goes_on(where, error, says):
+    with shmbridge.connect(f"toy://{where}") as runner:
+        for _ in range(2):
+            with pytest.raises(error) as caught:
+                runner.evaluate({"x": 1})
+            assert says in str(caught.value) and type(caught.value) is error
+
+
+def test_a_long_text_is_cut_and_zeros_in_it_are_shown():
+    with shmbridge.connect(f"toy://raises?why={'é' * 1000}") as runner:
+        with pytest.raises(ModelError) as caught:
+            runner.evaluate({})
+        assert (
+            str(caught.value).startswith("ValueError: ééé")
+            and len(str(caught.value).encode()) < 520
+        )
+
+
+def test_an_interrupt_ends_a_plug_in_that_looks_and_not_the_next_question(toy):
+    with shmbridge.connect("toy://wait") as runner:
+
+        def interrupt():
+            end = time.monotonic() + 10
+            while not toy.kept and time.monotonic() < end:
+                time.sleep(0.01)
+            lib.shmb_interrupt(runner._r)
+
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(InterruptedCallError, match="it was asked to"):
+            runner.evaluate({"x": 1})
+        assert runner.evaluate({"x": 1}) == 2
+
+
+def test_ctrl_c_in_a_plug_in_is_ctrl_c():
+    with shmbridge.connect("toy://ctrl c") as runner:
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                runner.evaluate({})
+    with pytest.raises(KeyboardInterrupt):
+        shmbridge.connect("toy://ctrl-c at open")
+    with shmbridge.connect("toy://add") as runner:
+        assert runner.evaluate({"x": 1}) == 2
+
+
+def test_a_host_that_is_not_there_yet_is_tried_again_until_the_connect_deadline(toy):
+    start = time.monotonic()
+    with pytest.raises(NoHostError, match="nobody is there"):
+        shmbridge.connect("toy://nowhere?connect_timeout=0.1")
+    assert time.monotonic() - start >= 0.1 and toy.opened.count("nowhere") > 1
+    with shmbridge.connect("toy://late", connect_timeout=60) as runner:
+        assert runner.evaluate({"x": 1}) == 2
+    with pytest.raises(NoHostError):
+        shmbridge.connect("toy://nowhere", connect_timeout=0)
+
+
+def test_close_is_called_once_and_its_error_is_not_lost(toy):
+    toy.boom.append("add")
+    runner = shmbridge.connect("toy://add")
+    with pytest.raises(OSError, match="it does not close"):
+        runner.close()
+    runner.close()
+    assert toy.closed == ["add"]
+
+
+def test_an_open_that_fails_needs_no_close(toy):
+    with pytest.raises(NoHostError):
+        shmbridge.connect("toy://nowhere", connect_timeout=0)
+    assert toy.closed == []
+
+
+def test_each_thread_has_its_own_runner_of_a_plug_in(in_thread):
+    def ask(by):
+        with shmbridge.connect(f"toy://add?by={by}") as runner:
+            return [runner.evaluate({"x": i}) for i in range(200)]
+
+    calls = [in_thread(ask, by) for by in range(4)]
+    assert [call.result() for call in calls] == [[i + by for i in range(200)] for by in range(4)]
+
+
+def test_no_plug_in_of_that_scheme_is_unsupported():
+    with pytest.raises(UnsupportedError, match='no runner for "nosuchscheme://"'):
+        shmbridge.connect("nosuchscheme://x")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "says"),
+    [
+        ("toymissing", "AttributeError"),
+        ("toybroken", "a_module_that_nobody_has"),
+        ("toyint", "RunnerKind, found ["),
+    ],
+)
+def test_a_plug_in_that_does_not_load_says_why(scheme, says):
+    with pytest.raises(UnsupportedError, match=scheme) as caught:
+        shmbridge.connect(f"{scheme}://x")
+    assert says in str(caught.value)
+
+
+def test_plug_ins_are_listed(installed):
+    assert {"toy", "toybroken"} <= set(_plugins.names("runners"))
+    assert "protobuf" in _plugins.names("serdes")
+    with pytest.raises(
+        UnsupportedError, match="no runners plug-in is called 'nothing': expected one of .*toy"
+    ):
+        _plugins.find("runners", "nothing")
+
+
+def test_shm_needs_no_plug_in_to_be_looked_for(python):
+    code = """
+        import sys, shmbridge
+        try: shmbridge.connect("shm://nobody-has-this-name", connect_timeout=0)
+        except shmbridge.NoHostError: print(sorted({"importlib.metadata", "shmbridge.serdes", "shmbridge.runners"} & set(sys.modules)))
+    """
+    assert python(code).end() == (0, "[]")
+
+
+def test_a_program_ends_while_a_runner_of_a_plug_in_is_open(python, installed):
+    code = """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import shmbridge
+        runner = shmbridge.connect("toy://add")
+        print(runner.evaluate({"x": 1}))
+    """
+    process = python(code, installed, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "2\n", "")

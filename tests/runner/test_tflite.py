@@ -1,0 +1,345 @@
+"""tflite://: LiteRT in the compiler's process gives what the wheel's own Interpreter gives, from C, C++ and Python."""
+
+import os
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+import shmbridge
+from shmbridge import DeadlineError, InvalidError, MismatchError, ModelError, _config, _url
+
+interpreter = pytest.importorskip(
+    "ai_edge_litert.interpreter", reason="LiteRT (pip install 'shmbridge[tflite]') is not there"
+)
+from support import tflite_models as models  # noqa: E402
+
+X = np.array([[4, -1, 7, 0.5]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("tflite")
+
+
+@pytest.fixture(scope="module")
+def any_size(folder):
+    return models.two_minus_x(folder / "any.tflite")
+
+
+@pytest.fixture(scope="module")
+def mlp(folder):
+    return models.mlp(folder / "mlp.tflite")
+
+
+def url(file, **options):
+    text = "&".join(f"{name.replace('__', '.')}={value}" for name, value in options.items())
+    return _url.resolve(f"tflite://{file}" + (f"?{text}" if text else ""))
+
+
+def expected(file, **features):
+    """What the wheel's Interpreter gives, by the names of the signature's outputs."""
+    run = interpreter.Interpreter(str(file), num_threads=1)
+    for detail in run.get_input_details():
+        value = next(
+            v
+            for name, v in features.items()
+            if f"_{name}:" in detail["name"] or name == detail["name"]
+        )
+        run.resize_tensor_input(detail["index"], value.shape)
+    return run.get_signature_runner()(**features)
+
+
+@pytest.mark.parametrize("kernels", ["xnnpack", "builtin"])
+def test_python_gets_what_the_interpreter_gives(mlp, kernels):
+    x = np.random.default_rng(1).normal(size=(1, 300)).astype(np.float32)
+    with shmbridge.connect(url(mlp, kernels=kernels)) as runner:
+        advice = runner.evaluate({"features": x})
+        assert advice.dtype == np.float32 and advice.shape == (1, 2)
+        wanted = expected(mlp, features=x)["score"]
+        assert (
+            np.array_equal(advice, wanted)
+            if kernels == "xnnpack"
+            else np.allclose(advice, wanted, rtol=1e-4)
+        )
+
+
+def test_c_gets_what_the_interpreter_gives(any_size, c_runner):
+    runner, wanted = c_runner(url(any_size)), expected(any_size, x=X)
+    runner.do("feature", "x", 11, 2, 1, 4, X.tobytes().hex())
+    assert runner.do("evaluate", 0).split("|")[1:] == [
+        f" y 11 0 2 1 4 {wanted['y'].tobytes().hex()} ",
+        f" best 5 0 1 1 {wanted['best'].tobytes().hex()}",
+    ]
+
+
+CPP = """
+#include <cstdio>
+#include <shmbridge.hpp>
+int main(int, char **argv) {
+    shmbridge::Runner r(argv[1]);
+    r.populate({{"x", std::vector<float>{4, -1, 7, 0.5}}});
+    if (!r.evaluate()) return std::puts(r.message());
+    std::printf("%d", int(r.advice<int64_t>("best").value_or(-1)));
+}
+"""
+
+
+def test_cpp_gets_what_the_interpreter_gives(any_size, c_program, tmp_path):
+    (tmp_path / "ask.cpp").write_text(CPP)
+    said = subprocess.run(
+        [c_program(tmp_path / "ask.cpp"), url(any_size)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.split() == [str(expected(any_size, x=X)["best"][0])]
+
+
+def test_features_have_the_names_of_the_signature_and_else_of_the_tensors(any_size, folder):
+    bare = models.two_minus_x(folder / "bare.tflite", 4, signature=False)
+    with shmbridge.connect(url(bare)) as runner:
+        runner.evaluate({"serving_default_x:0": X})
+        assert list(runner.advice) == ["StatefulPartitionedCall:0", "StatefulPartitionedCall:1"]
+        with pytest.raises(
+            MismatchError, match=r'expects "serving_default_x:0", float32\[1,4\]; found x'
+        ):
+            runner.evaluate({"x": X})
+    with shmbridge.connect(url(any_size)) as runner:
+        runner.evaluate({"unused": "text", "x": X})
+        assert list(runner.advice) == ["y", "best"]
+
+
+def test_a_size_that_the_model_leaves_open_may_change(any_size):
+    with shmbridge.connect(url(any_size)) as runner:
+        for n in [4, 1, 4, 1000, 3]:
+            x = np.arange(n, dtype=np.float32)[None]
+            advice = runner.evaluate({"x": x})
+            assert np.array_equal(advice["y"], 2 - x) and advice["best"] == [0]
+            assert runner.evaluate({"x": x[0]})["y"].shape == (n,)  # as one row
+
+
+def test_sizes_that_litert_refuses_are_refused_each_time(any_size):
+    with shmbridge.connect(url(any_size)) as runner:
+        said = []
+        for n in [4, 0, 0, 0]:
+            try:
+                runner.evaluate({"x": np.zeros((1, n), np.float32)})
+            except ModelError as error:
+                said.append(str(error))
+        assert len(said) == 3 and len(set(said)) == 1
+        assert np.array_equal(runner.evaluate({"x": X})["y"], 2 - X)
+
+
+def test_bound_memory_is_what_the_model_reads(any_size, c_runner):
+    runner = c_runner(url(any_size))
+    runner.do("bind", "x", 11, 2, 1, 4)
+    for value in [X, X + 1]:
+        runner.do("write", "x", value.tobytes().hex())
+        assert (2 - value).tobytes().hex() in runner.do("evaluate", 0)
+
+
+def test_agents_are_models_side_by_side(any_size, mlp):
+    with shmbridge.connect(url("", agent__invert=any_size, agent__score=mlp)) as runner:
+        assert np.array_equal(runner.evaluate({"agent": "invert", "x": X})["y"], 2 - X)
+        assert runner.evaluate({"agent": "score", "features": np.ones(300, np.float32)}).shape == (
+            2,
+        )
+        with pytest.raises(
+            MismatchError, match='"agent" says "other": expected one of the URL\'s agents'
+        ):
+            runner.evaluate({"agent": "other", "x": X})
+
+
+def test_what_does_not_fit_is_refused_and_the_next_request_served(folder):
+    fixed = models.two_minus_x(folder / "fixed.tflite", 4)
+    with shmbridge.connect(url(fixed)) as runner:
+        for wrong, says in [
+            (X[:, :3], r"expects float32\[1,4\], found float32\[1,3\]"),
+            (np.tile(X, (2, 1)), r"expects float32\[1,4\], found float32\[2,4\]"),
+            (X.astype(np.float64), r"expects float32\[1,4\], found float64\[1,4\]"),
+            ("text", r"expects float32\[1,4\], found text"),
+        ]:
+            with pytest.raises(MismatchError, match=says):
+                runner.evaluate({"x": wrong})
+            assert np.array_equal(runner.evaluate({"x": X})["y"], 2 - X)
+
+
+def test_the_wanted_dtype_is_given_where_it_is_exact(mlp, folder):
+    g = models.Graph()
+    x, y = g.tensor("x", "float32", [4]), g.tensor("y", "int64", [])
+    g.operator("ARG_MAX", [x, g.constant(np.int32(0))], [y], outputType=models.type_of("int64"))
+    with shmbridge.connect(url(g.write(folder / "argmax.tflite", {"x": x}, {"y": y}))) as runner:
+        assert runner.evaluate({"x": X[0]}) == 2
+        assert runner.evaluate({"x": X[0]}, dtype=np.float32) == 2.0
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        "float64",
+        "int8",
+        "uint8",
+        "int16",
+        "int32",
+        "int64",
+        "bool",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+    ],
+)
+def test_every_dtype_goes_in_and_out(folder, dtype):
+    g = models.Graph()
+    x, y = g.tensor("x", dtype, [3]), g.tensor("y", dtype, [3, 1])
+    g.operator("RESHAPE", [x, g.constant(np.array([3, 1], np.int32))], [y])
+    value = np.array([0, 1, 100], dtype)
+    with shmbridge.connect(url(g.write(folder / f"{dtype}.tflite", {"x": x}, {"y": y}))) as runner:
+        advice = runner.evaluate({"x": value})
+        assert advice.dtype == dtype and np.array_equal(advice, value[:, None])
+
+
+def test_a_file_that_is_no_model_is_an_error(folder, mlp):
+    for name, content, says in [
+        ("empty", b"", "cannot be read: the file is empty"),
+        (
+            "text",
+            b"no model " * 100,
+            "expected a TFLite model, found something else, or part of one",
+        ),
+        *[
+            (f"part{n}", mlp.read_bytes()[:n], "expected a TFLite model")
+            for n in [10, 100, 1000, 40_000]
+        ],
+    ]:
+        file = folder / f"{name}.tflite"
+        file.write_bytes(content)
+        with pytest.raises(InvalidError, match=says):
+            shmbridge.connect(url(file))
+    with pytest.raises(InvalidError, match="nowhere.tflite cannot be read: No such file"):
+        shmbridge.connect(url(folder / "nowhere.tflite"))
+
+
+def test_a_model_that_cannot_run_is_an_error(folder):
+    g = models.Graph()
+    x, y = g.tensor("x", "float32", [4]), g.tensor("y", "float32", [4])
+    g.operator("CUSTOM", [x], [y])
+    g.model.operatorCodes[-1].customCode = b"NobodysOperator"
+    with pytest.raises(InvalidError, match="cannot run it"):
+        shmbridge.connect(url(g.write(folder / "custom.tflite", {"x": x}, {"y": y})))
+
+
+def test_a_failing_model_says_what_litert_says_and_goes_on(folder):
+    g = models.Graph()
+    x, i, y = (
+        g.tensor("x", "float32", [4]),
+        g.tensor("i", "int32", [1]),
+        g.tensor("y", "float32", [1]),
+    )
+    g.operator("GATHER", [x, i], [y])
+    with shmbridge.connect(
+        url(g.write(folder / "gather.tflite", {"x": x, "i": i}, {"y": y}))
+    ) as runner:
+        with pytest.raises(ModelError, match="gather index out of bounds"):
+            runner.evaluate({"x": X[0], "i": np.array([9], np.int32)})
+        assert runner.evaluate({"x": X[0], "i": np.array([2], np.int32)}) == [7]
+
+
+def test_a_deadline_ends_the_model_between_two_operators(folder):
+    deep = models.mlp(folder / "deep.tflite", (300,) * 20)
+    with shmbridge.connect(url(deep, kernels="builtin")) as runner:
+        runner.set_deadline(1e-9)
+        with pytest.raises(DeadlineError, match="no advice within the deadline"):
+            runner.evaluate({"features": np.ones(300, np.float32)})
+        runner.set_deadline(None)
+        assert runner.evaluate({"features": np.ones(300, np.float32)}).shape == (300,)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"threads": 0}, "threads=0: expected a number from 1 to 9999"),
+        ({"threads": "two"}, "threads=two: expected a number"),
+        ({"kernels": "fast"}, "kernels=fast: expected xnnpack or builtin"),
+        ({"signature": "train"}, 'has no signature "train": expected one of serving_default'),
+        (
+            {"library": "/nowhere.so"},
+            "LiteRT does not load: install ai-edge-litert 2.2 .*looked at /nowhere.so",
+        ),
+        (
+            {"speed": 9},
+            'unknown option "speed" in the URL: expected threads, kernels, signature, library, agent.NAME, connect',
+        ),
+    ],
+)
+def test_wrong_options_are_errors(any_size, options, says):
+    with pytest.raises(InvalidError, match=says):
+        shmbridge.connect(url(any_size, **options))
+
+
+def test_a_library_that_is_another_is_an_error(any_size):
+    with pytest.raises(
+        InvalidError,
+        match="ai-edge-litert 2.2 or later: expected a library that exports kLiteRtRuntimeBuiltin",
+    ):
+        shmbridge.connect(url(any_size, library=_config.library()))
+
+
+def test_threads_with_a_runner_each_share_a_file(mlp):
+    random = np.random.default_rng(2)
+    questions = random.normal(size=(4, 200, 300)).astype(np.float32)
+    wrong = []
+
+    def ask(mine):
+        with shmbridge.connect(url(mlp, threads=2)) as runner:
+            for x in mine:
+                if not np.array_equal(runner.evaluate({"features": x}), expect[x.tobytes()]):
+                    wrong.append(x)
+
+    with shmbridge.connect(url(mlp)) as runner:
+        expect = {x.tobytes(): runner.evaluate({"features": x}) for mine in questions for x in mine}
+    threads = [threading.Thread(target=ask, args=(mine,)) for mine in questions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+
+
+def test_nothing_is_printed_with_builtin_kernels(any_size, python):
+    process = python(
+        "import sys, numpy, shmbridge\nwith shmbridge.connect(sys.argv[1]) as r: print(r.evaluate({'x': numpy.ones(3, 'f')})['best'])",
+        url(any_size, kernels="builtin"),
+        stderr=subprocess.STDOUT,
+    )
+    assert process.end() == (0, "0")
+
+
+def test_the_environment_names_the_library_where_the_url_does_not(any_size, c_runner):
+    library = url(any_size).partition("library=")[2]
+    plain = f"tflite://{any_size}"
+    runner = c_runner(env={**os.environ, "SHMBRIDGE_LITERT": library})
+    assert runner.do("open", plain).startswith("0")
+    runner = c_runner(env={**os.environ, "SHMBRIDGE_LITERT": "/nowhere/libLiteRt.so"})
+    assert "looked at /nowhere/libLiteRt.so" in runner.do("open", plain)
+
+
+def test_a_forked_child_leaves_the_model_alone(any_size, python):
+    process = python(
+        """
+        import os, sys, numpy, shmbridge
+        runner, x = shmbridge.connect(sys.argv[1]), {"x": numpy.ones(3, "f")}
+        runner.evaluate(x)
+        if not os.fork():
+            try: runner.evaluate(x)
+            except shmbridge.ForkedError: runner.close(); os._exit(7)
+            os._exit(1)
+        print(os.waitstatus_to_exitcode(os.wait()[1]), runner.evaluate(x)["best"])
+        """,
+        url(any_size, threads=4),
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.end() == (0, "7 0")

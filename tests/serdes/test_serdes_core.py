@@ -1,0 +1,407 @@
+"""The C core's SerDes against readers and writers that share nothing with it: json and struct of Python, compilerinterface's."""
+
+import importlib.util
+import io
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from support import header
+from support.values import arrays, names, texts
+from test_serdes import check_survives, identical, many, messages, ragged
+
+from shmbridge import (
+    InexactError,
+    InvalidError,
+    MismatchError,
+    Ragged,
+    ShmbridgeError,
+    Texts,
+    UnsupportedError,
+    _tensor,
+    serdes,
+)
+
+js, bits, flat, raw = (serdes.find(name) for name in ("json", "bitstream", "flatbuffers", "bytes"))
+whole = st.integers(-(2**63), 2**64 - 1)
+
+
+# ---- JSON ----
+
+
+@many
+@given(messages)
+def test_pythons_json_reads_a_request(message):
+    with np.errstate(invalid="ignore"):
+        found = json.loads(js.encode(message).decode(errors="surrogatepass"))
+    assert list(found) == list(message)
+    for name, value in message.items():
+        field = _tensor.as_field(name, value)
+        if isinstance(value, (str, Texts)):
+            assert found[name] == value
+        elif isinstance(value, Ragged):
+            assert len(found[name]) == len(value)
+            assert same_numbers(
+                [number for row in found[name] for number in flat_list(row)], field.values.ravel()
+            )
+        else:
+            assert (
+                np.shape(found[name])[: field.values.ndim]
+                == field.values.shape[: np.ndim(found[name])]
+            )
+            assert same_numbers(found[name], field.values)
+
+
+def flat_list(value):
+    return (
+        [number for item in value for number in flat_list(item)]
+        if isinstance(value, list)
+        else [value]
+    )
+
+
+def same_numbers(found, values):
+    """The same where rounded to the values' dtype; NaN is NaN."""
+    with np.errstate(all="ignore"):
+        back = (
+            np.array(found, object).astype(values.dtype)
+            if np.size(found)
+            else np.zeros(values.shape, values.dtype)
+        )
+    return bool(np.all((back == values) | ((back != back) & (values != values))))
+
+
+# Anything that Python's json writes of lists, numbers and text.
+leaves = st.one_of(st.booleans(), st.integers(-(2**65), 2**65), st.floats(), texts, st.none())
+alike = st.one_of(
+    st.booleans(), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.floats(), texts
+)
+nested = st.one_of(
+    st.recursive(leaves, lambda inner: st.lists(inner, max_size=3), max_leaves=8),
+    alike.flatmap(lambda leaf: st.lists(st.lists(st.just(leaf), max_size=3), max_size=3)),
+    st.lists(whole, max_size=4),
+    st.lists(st.floats(), max_size=4),
+    st.lists(st.lists(st.floats(), min_size=2, max_size=2), max_size=4),
+)
+
+
+@many
+@given(nested)
+@example([[1], [], [2, 3]])
+@example([2**63, -1])
+@example([0, 2**63])
+@example([[1], [2**64 - 1, 0]])
+@example([2**64])
+@example([1, 2.5])
+@example([True, 1])
+@example([["a"]])
+def test_what_python_writes_is_read_as_the_same_tensor_or_both_refuse(value):
+    try:
+        expected = _tensor.as_field("x", value)
+    except InvalidError:
+        expected = None
+    data = json.dumps({"x": value}).encode()
+    try:
+        found = js.decode(data)
+    except ShmbridgeError as error:
+        assert '"x"' in str(error)
+        assert expected is None, (value, str(error))
+        return
+    if expected is None and flat_list(
+        value
+    ):  # whole numbers beside decimals: many writers print 0.0 as 0
+        values = _tensor.as_field("x", found["x"]).values
+        assert {type(leaf) for leaf in flat_list(value)} == {int, float} and values.dtype == float
+        assert np.array_equal(values.ravel(), flat_list(value), equal_nan=True)
+        return
+    if expected is None:
+        return  # lists of nothing of unequal depth
+    field = _tensor.as_field("x", found["x"])
+    assert (field.code, field.kind, field.dims) == (expected.code, expected.kind, expected.dims)
+    assert np.array_equal(
+        field.values, expected.values, equal_nan=expected.values.dtype.kind == "f"
+    )
+    assert (
+        np.array_equal(
+            np.signbit(field.values.astype(float)), np.signbit(expected.values.astype(float))
+        )
+        or np.isnan(expected.values.astype(float)).any()
+    )
+
+
+@many
+@given(arrays(max_rank=4))
+def test_advice_comes_back_from_json_as_the_dtype_that_is_asked_for(array):
+    assume(array.size)
+    with np.errstate(invalid="ignore"):
+        native = np.ascontiguousarray(array).astype(
+            array.dtype.newbyteorder("=") if array.dtype.name != "bfloat16" else array.dtype
+        )
+        found = js.decode_advice(js.encode_advice({"advice": array}), native.dtype)["advice"]
+    assert found.dtype == native.dtype and found.shape == array.shape
+    assert same_numbers(np.asarray(found), native.reshape(array.shape))
+
+
+@many
+@given(ragged())
+def test_rows_of_unequal_length_are_never_flattened_by_json(rows):
+    written = json.loads(js.encode({"x": rows}))["x"]
+    assert [len(row) for row in written] == [len(row) for row in rows]
+
+
+@pytest.mark.parametrize("value", [2**31, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1])
+def test_large_integers_are_exact_in_json(value):
+    assert json.loads(js.encode({"x": value}))["x"] == value
+    found = js.decode(json.dumps({"x": [value]}).encode())["x"]
+    assert found.tolist() == [value] and found.dtype == ("u8" if value > 2**63 - 1 else "i8")
+    with pytest.raises((InexactError, MismatchError)):
+        js.decode_advice(json.dumps({"out": value}).encode(), np.dtype("i4"))
+
+
+def test_numbers_that_are_not_finite_are_kept_by_json():
+    data = js.encode({"x": np.array([np.nan, np.inf, -np.inf, -0.0])})
+    assert json.loads(data)["x"][1:3] == [np.inf, -np.inf]
+    found = js.decode(data)["x"]
+    assert (
+        np.isnan(found[0]) and found[1:].tolist() == [np.inf, -np.inf, 0] and np.signbit(found[3])
+    )
+
+
+def test_advice_in_json_is_what_ml_compiler_bridge_says():
+    assert json.loads(js.encode_advice({"advice": [1, 2]})) == {"out": [1, 2]}
+    assert js.decode_advice(b'{"out": 2.5}', None) == {"advice": 2.5}
+    assert json.loads(js.encode_advice({"a": 1, "b": "x"})) == {"out": {"a": 1, "b": "x"}}
+    assert js.decode_advice(b'{"out": {"a": 1, "b": "x"}}', None) == {"a": 1, "b": "x"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"{}x", b'{"x": 1,}', b'{"x" 1}', b'{"x": 01}', b'{"x": +1}', b'{"x": .5}', b'{"x": 1e}', b'{"x": "a}',
+     b'{"x": "\\u12"}', b'{"x": 1, "x": 2}', b'{"": 1}', b'{"x": nan}', b'{"x": ' + b"[" * 100_000, b'{"x": ' + b'{"x": ' * 100_000, b"\xef\xbb\xbf{}", b"{'x': 1}"],
+)  # fmt: skip
+def test_what_is_no_json_is_an_error(data):
+    with pytest.raises(ShmbridgeError):
+        js.decode(data)
+
+
+# ---- Bitstream ----
+
+TYPES = {
+    "float": "f",
+    "double": "d",
+    "int8_t": "b",
+    "uint8_t": "B",
+    "int16_t": "h",
+    "uint16_t": "H",
+    "int32_t": "i",
+    "uint32_t": "I",
+    "int64_t": "q",
+    "uint64_t": "Q",
+}
+NAMES = {np.dtype(code): name for name, code in TYPES.items()}
+streamable = [np.dtype(code) for code in TYPES.values()]
+
+
+def read_bitstream(data):
+    """By the description alone: {name: (type, shape, numbers)}."""
+    line, _, rest = data.partition(b"\n")
+    head, found = json.loads(line), {}
+    assert set(head) == {"features"}
+    for spec in head["features"]:
+        code, count = TYPES[spec["type"]], int(np.prod(spec["shape"], dtype=int))
+        size = struct.calcsize(f"={count}{code}")
+        found[spec["name"]] = (
+            spec["type"],
+            spec["shape"],
+            struct.unpack(f"={count}{code}", rest[:size]),
+        )
+        rest = rest[size:]
+    assert rest == b"\n"
+    return found
+
+
+def write_bitstream(fields):
+    specs = [
+        {"name": name, "type": kind, "port": 6020, "shape": shape}
+        for name, (kind, shape, _) in fields.items()
+    ]
+    body = b"".join(
+        struct.pack(f"={len(numbers)}{TYPES[kind]}", *numbers)
+        for kind, shape, numbers in fields.values()
+    )
+    return json.dumps({"features": specs}).encode() + b"\n" + body + b"\n"
+
+
+@many
+@given(st.dictionaries(names, arrays(streamable, max_rank=4), max_size=5))
+def test_a_bitstream_is_read_and_written_as_described(message):
+    found = read_bitstream(bits.encode(message))
+    assert list(found) == list(message)
+    for name, array in message.items():
+        native = array.astype(array.dtype.newbyteorder("="))
+        kind, shape, sent = found[name]
+        assert kind == NAMES[native.dtype] and shape == (list(array.shape) or [1])
+        assert np.array_equal(
+            np.array(sent, native.dtype), native.ravel(), equal_nan=native.dtype.kind == "f"
+        )
+    vectors = {
+        name: np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).reshape(
+            array.shape or (1,)
+        )
+        for name, array in message.items()
+    }
+    assert identical(bits.decode(bits.encode(message)), vectors)
+    finite = {
+        name: part
+        for name, part in found.items()
+        if not any(number != number for number in part[2])
+    }
+    assert identical(bits.decode(write_bitstream(finite)), {name: vectors[name] for name in finite})
+
+
+def test_compilerinterfaces_reader_reads_a_bitstream():
+    package = importlib.util.find_spec(
+        "compilerinterface"
+    )  # whose import needs gRPC, which the reader does not
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("no compilerinterface: pip install --no-deps compilerinterface==0.0.2")
+    spec = importlib.util.spec_from_file_location(
+        "log_reader", Path(package.submodule_search_locations[0]) / "log_reader.py"
+    )
+    reader = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reader)
+    sent = {
+        "a": np.arange(5, dtype="f4"),
+        "b": np.int64(2**40),
+        "c": np.array([[1, 2], [3, 4]], "i4"),
+        "flag": True,
+    }
+    _, _, features, _ = next(reader.read_stream2(io.BufferedReader(io.BytesIO(bits.encode(sent)))))
+    found = {value.spec().name: [value[i] for i in range(len(value))] for value in features}
+    assert found == {"a": [0, 1, 2, 3, 4], "b": [2**40], "c": [1, 2, 3, 4], "flag": [1]}
+
+
+@pytest.mark.parametrize("value", [["a", "b"], [[1], [2, 3]], np.float16(1), np.ones(3, "f2")])
+def test_what_a_bitstream_cannot_hold_is_an_error_that_names_the_field(value):
+    for encode in (bits.encode, lambda x: bits.encode_advice({"x": x["x"]})):
+        with pytest.raises(UnsupportedError, match='"x"'):
+            encode({"x": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [(7, struct.pack("=q", 7)), (np.int32(7), struct.pack("=i", 7)), (True, struct.pack("=i", 1)), (np.float32(0.5), struct.pack("=f", 0.5)),
+     (0.5, struct.pack("=d", 0.5)), (np.array([1, 2], "i4"), struct.pack("=2i", 1, 2)), (2**31, struct.pack("=q", 2**31)), (np.float64(1), struct.pack("=d", 1))],
+)  # fmt: skip
+def test_advice_in_a_bitstream_is_its_elements_alone(value, sent):
+    assert bits.encode_advice({"advice": value}) == sent
+    dtype = np.asarray(value).dtype
+    assert bits.decode_advice(sent, dtype)["advice"].tolist() == np.asarray(value).tolist()
+
+
+def test_advice_in_a_bitstream_needs_a_dtype_whose_size_divides_it():
+    with pytest.raises(MismatchError, match="dtype"):
+        bits.decode_advice(b"\0" * 8, None)
+    with pytest.raises(MismatchError, match="multiple of 8 bytes, found 12"):
+        bits.decode_advice(b"\0" * 12, np.dtype("i8"))
+    with pytest.raises(MismatchError, match="one tensor, found 2"):
+        bits.encode_advice({"a": 1, "b": 2})
+
+
+GOOD = {"x": ("int32_t", [2], (1, 2))}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\n", b"x", b"{}\n\n", write_bitstream(GOOD)[:-1], write_bitstream(GOOD)[:-5], write_bitstream(GOOD) + b"\n", write_bitstream(GOOD | {"": GOOD["x"]}),
+     *(write_bitstream(GOOD).replace(old, new) for old, new in [
+         (b"[2]", b"[3]"), (b"[2]", b"[4611686018427387904]"), (b"[2]", b"[4294967296, 4294967296]"), (b"[2]", b"[9223372036854775808]"), (b"[2]", b"[-1]"),
+         (b"[2]", b"[2.0]"), (b"[2]", b"2"), (b"[2]", b"[1,1,1,1,1,1,1,1,2]"), (b"int32_t", b"int33_t"), (b"int32_t", b"float16"), (b'"x"', b"5"), (b'"x"', b'""'),
+         (b'"features"', b'"creatures"')])],
+)  # fmt: skip
+def test_a_bitstream_that_lies_is_an_error(data):
+    with pytest.raises(ShmbridgeError):
+        bits.decode(data)
+
+
+# ---- FlatBuffers, bytes ----
+
+
+@many
+@given(messages)
+def test_a_flatbuffers_frame_has_the_header_that_python_reads(message):
+    with np.errstate(invalid="ignore"):
+        data = flat.encode_request(message, np.dtype("f4"))
+    want, size = struct.unpack_from("=2I", data)
+    fields = header.decode(data[8 : 8 + size])
+    assert want == 11 and [field.name for field in fields] == list(message)
+    for field, (name, value) in zip(fields, message.items(), strict=True):
+        sent = _tensor.as_field(name, value)
+        assert (field.dtype, field.kind, field.rank) == (sent.code, sent.kind, sent.values.ndim)
+
+
+def test_bytes_are_one_vector_as_it_is():
+    frame = np.frombuffer(b"a\0b", np.uint8)
+    assert raw.encode({"frame": frame}) == b"a\0b" == raw.encode_advice({"anything": frame})
+    assert raw.decode(b"a\0b")["frame"].tobytes() == b"a\0b" and raw.decode(b"")["frame"].shape == (
+        0,
+    )
+    for wrong in (
+        {},
+        {"x": frame, "y": frame},
+        {"x": "text"},
+        {"x": np.zeros(3)},
+        {"x": np.uint8(1)},
+    ):
+        with pytest.raises(MismatchError):
+            raw.encode(wrong)
+
+
+@many
+@given(
+    st.sampled_from([js, bits, flat, raw]),
+    st.dictionaries(names, st.one_of(arrays(streamable, max_rank=3), texts), max_size=4),
+    st.data(),
+)
+def test_mutated_and_truncated_bytes_are_a_message_or_an_error(some, message, data):
+    sent = bytearray(some.encode(message) if some is not raw else b"12345678")
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(sent)))
+        sent[at : at + data.draw(st.integers(0, 9))] = data.draw(
+            st.one_of(
+                st.binary(max_size=4),
+                st.sampled_from([b"[", b"]", b"{", b",", b"9" * 9, b"1e999", b"-", b"NaN"]),
+            )
+        )
+    check_survives(some, bytes(sent))
+
+
+def test_truncated_frames_are_errors():
+    for some in (js, bits, flat):
+        data = some.encode({"x": np.arange(3), "y": np.ones((2, 2), "f4")})
+        for end in range(len(data)):
+            with pytest.raises(ShmbridgeError):
+                some.decode(data[:end])
+
+
+def test_sizes_that_lie_take_no_memory(python):
+    code = """
+        import resource, struct
+        import numpy as np
+        from shmbridge import ShmbridgeError, serdes
+
+        frames = {"bitstream": [b'{"features":[{"name":"x","type":"int64_t","port":0,"shape":[%d]}]}\\n\\n' % size for size in (10**9, 2**40, 2**60)]}
+        frames["flatbuffers"] = [serdes.find("flatbuffers").encode({"x": np.zeros(77)}).replace(struct.pack("q", 77), struct.pack("q", size)) for size in (10**9, 2**40, 2**60)]
+        frames["json"] = [b'{"x": [' + b"[" * 8, b'{"x": "' + b"a" * 100]
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for name, lies in frames.items():
+            for lie in lies:
+                try: print(serdes.find(name).decode(lie))
+                except ShmbridgeError: pass
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000)  # KiB
+    """
+    assert python(code).end() == (0, "True")

@@ -1,0 +1,146 @@
+"""examples/yaml_serdes, a third party's SerDes: installed as pip would, it is found by name and keeps what it must keep."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support.values import DTYPES
+from test_serdes import check_survives, many, messages
+
+from shmbridge import CorruptError, Ragged, Texts, UnsupportedError, _tensor, _url, serdes
+from shmbridge.serdes._core import Core
+
+pytest.importorskip("yaml")
+EXAMPLE = Path(__file__).parents[2] / "examples/yaml_serdes"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(tmp_path_factory):
+    """The distribution in a directory of its own, with the metadata that pip makes of its pyproject.toml."""
+    where, project = (
+        tmp_path_factory.mktemp("site-packages"),
+        (EXAMPLE / "pyproject.toml").read_text(),
+    )
+    (where / "shmbridge_yaml.py").write_text((EXAMPLE / "shmbridge_yaml.py").read_text())
+    info = where / "shmbridge_yaml-0.1.0.dist-info"
+    info.mkdir()
+    name, entry = re.search(r'\[project\.entry-points\."(.*)"\]\n(.*)\n', project).groups()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shmbridge-yaml\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text(f"[{name}]\n{entry.replace(chr(34), '')}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(where)
+        yield where
+
+
+@pytest.fixture(scope="module", params=["Python", "C"])
+def yaml(request):
+    return serdes.find("yaml") if request.param == "Python" else Core(serdes.ensure("yaml"))
+
+
+def test_it_is_found_by_its_entry_point():
+    assert "yaml" in serdes.names() and type(serdes.find("yaml")).__name__ == "Yaml"
+    assert _url.resolve("pipe:///p?serdes=yaml") == "pipe:///p?serdes=yaml"
+    assert (
+        _url.resolve("pipe:///p?indent=4&serdes=yaml&connect_timeout=1")
+        == "pipe:///p?serdes=yaml(indent:4)&connect_timeout=1"
+    )
+    assert (
+        Core("yaml(indent:4)").encode({"x": [1]})
+        == b"x:\n    dtype: int64\n    shape: [1]\n    values: [1]\n"
+    )
+
+
+@many
+@given(messages)
+@example({"no": "yes", "~": "null", "1": "1e3", "x": np.float64(-0.0)})
+def test_a_message_comes_back_as_it_was(yaml, message):
+    message = {
+        name: value
+        for name, value in message.items()
+        if _tensor.as_field(name, value).values.dtype.name != "bfloat16"
+    }
+    with np.errstate(invalid="ignore"):
+        found = yaml.decode(yaml.encode(message))
+    assert list(found) == list(message)
+    for name, value in message.items():
+        a, b = _tensor.as_field(name, found[name]), _tensor.as_field(name, value)
+        assert (a.code, a.kind, a.dims) == (b.code, b.kind, b.dims)
+        assert np.array_equal(a.values, b.values, equal_nan=b.values.dtype.kind == "f")
+        assert a.offsets is None or np.array_equal(a.offsets, b.offsets)
+
+
+def test_it_is_what_the_module_says():
+    text = (EXAMPLE / "shmbridge_yaml.py").read_text().split('"""')[1]
+    found = serdes.find("yaml").decode(
+        text.split("\n\n", 1)[1]
+        .replace("  text\n", "\n")
+        .replace("  a list of strings\n", "\n")
+        .replace("  a ragged list: [4, 5] and [6]", "")
+        .encode()
+    )
+    assert (
+        found["callee"] == "main"
+        and found["blocks"] == ["entry", "exit"]
+        and isinstance(found["blocks"], Texts)
+    )
+    assert found["costs"].dtype == np.float32 and np.array_equal(
+        found["costs"], [[1, 2.5], [np.inf, np.nan]], equal_nan=True
+    )
+    assert isinstance(found["users"], Ragged) and [row.tolist() for row in found["users"]] == [
+        [4, 5],
+        [6],
+    ]
+
+
+def test_what_yaml_cannot_hold_is_refused(yaml):
+    with pytest.raises(UnsupportedError, match='"x": YAML has bool, .*found bfloat16'):
+        yaml.encode({"x": np.ones(3, DTYPES[-1])})
+
+
+X = "x: {dtype: int8, shape: [2], values: [1, 2]}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "[1]", "x: {dtype: int8}", "x: {}", "x:", "\t", "a: [", "&a x: *a", "a: &a [1]\nb: [*a, *a]", "!!python/object/apply:os.system [ls]", "[" * 100_000, "x: " + "{a: " * 10_000, "? [a]\n: b",
+     *(X.replace(old, new) for old, new in [("[2]", "[3]"), ("[2]", "[-2]"), ("[2]", "[4000000000, 4000000000]"), ("[2]", "2.5"), ("int8", "S1000000000"), ("int8", "(9999999,)f4"), ("int8", "object"),
+                                            ("int8", "[1]"), ("[1, 2]", "[1, 300]"), ("[1, 2]", "[1, 2.5]"), ("[1, 2]", "[1, true]"), ("[1, 2]", "[1, [2]]"), ("[1, 2]", "12"), ("}", ", offsets: [0, 9]}"),
+                                            ("}", ", offsets: [a]}"), ("values: [1, 2]", "shape: [2]")])],
+)  # fmt: skip
+def test_what_is_no_message_is_an_error(yaml, text):
+    try:
+        found = yaml.decode(text.encode())
+        for name, value in found.items():
+            _tensor.as_field(name, value)  # the core checks offsets
+    except (CorruptError, ValueError):
+        return
+    assert text == "x:" and found == {"x": ""}
+
+
+@many
+@given(st.text(max_size=100) | st.binary(max_size=100))
+def test_any_text_is_a_message_or_an_error(data):
+    check_survives(
+        Core(serdes.ensure("yaml")),
+        data if isinstance(data, bytes) else data.encode(errors="surrogatepass"),
+    )
+
+
+def test_the_readmes_command_works(python, installed):
+    command = re.search(r"python -c '(.*)'", (EXAMPLE / "README.md").read_text())[1]
+    status, said = python(
+        f"import sys; sys.path.insert(0, sys.argv[1]); {command}", installed
+    ).end()
+    assert status == 0 and said.split() == [
+        "x:",
+        "dtype:",
+        "int64",
+        "shape:",
+        "[2]",
+        "values:",
+        "[0,",
+        "1]",
+    ]

@@ -1,0 +1,118 @@
+"""Commands in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import shmbridge
+
+SHMBRIDGE = [sys.executable, "-m", "shmbridge.cli"]
+
+MODELS = """
+import time
+import numpy as np
+
+def total(request):
+    return float(np.sum(request["x"]))
+
+def totals(batch):
+    return batch["x"].sum(axis=1)
+
+def rows(batch):
+    return {"rows": np.full(len(batch), len(batch["x"])), "total": batch["x"].sum(axis=1)}
+
+def several(request):
+    return {"first": int(request["x"][0]), "all": request["x"] * 2}
+
+def broken(request):
+    raise ValueError("no advice for you")
+
+def large(request):
+    return np.zeros(1 << 20)
+
+def slow(request):
+    time.sleep(1)
+    return 7
+
+answer = 42
+"""
+
+
+def run(
+    *arguments: object, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    command = [*SHMBRIDGE, *map(str, arguments)]
+    env = {**os.environ, **environment}
+    return subprocess.run(
+        command, cwd=cwd or "/", env=env, text=True, capture_output=True, check=False, timeout=120
+    )
+
+
+def refused(status: int, *arguments: object, cwd: Path | None = None) -> str:
+    """What the command says on stderr; fails unless it ends with that status and without a traceback."""
+    done = run(*arguments, cwd=cwd)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    said = done.stderr.strip()
+    assert said.splitlines()[-1].startswith("Error: ")
+    assert status != 1 or len(said.splitlines()) == 1
+    return said
+
+
+class Serving:
+    """`shmbridge serve`, while it runs."""
+
+    def __init__(self, *arguments: object, cwd: Path) -> None:
+        small = ("--channels", "4", "--request-bytes", "64K")
+        command = [*SHMBRIDGE, "serve", *small, *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert self.process.stdout
+        self.said = ""
+        while "Python" not in self.said:  # the last line of the introduction
+            line = self.process.stdout.readline()
+            assert line, self.said
+            self.said += line
+
+    def end(self, number: int = signal.SIGTERM) -> str:
+        """Ends it; returns all that it has said. Fails unless it ends with status 0."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.said += self.process.communicate(timeout=20)[0]
+        assert self.process.returncode == 0, self.said
+        return self.said
+
+
+def evaluate(name: str, **features: Any) -> Any:
+    with shmbridge.connect(name) as runner:
+        return runner.evaluate(features)
+
+
+def together(name: str, questions: list[dict[str, Any]]) -> list[Any]:
+    """The advice for several questions, asked by a runner each at about the same time."""
+    answers: list[Any] = [None] * len(questions)
+    barrier = threading.Barrier(len(questions))
+
+    def ask(i: int) -> None:
+        with shmbridge.connect(name) as runner:
+            barrier.wait()
+            answers[i] = runner.evaluate(questions[i])
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(questions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+X = np.array([1, 2, 3], np.float32)

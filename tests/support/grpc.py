@@ -1,0 +1,38 @@
+"""Both sides of grpc://, and what asks them."""
+
+import time
+
+import numpy as np
+import pytest
+
+from shmbridge import Ragged, UnsupportedError, _plugins, connect
+
+try:
+    _plugins.find("hosts", "grpc")
+except UnsupportedError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+ANY = "grpc://127.0.0.1:0"
+
+
+def until(condition, seconds=10):
+    """Waits for it."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.01)
+
+
+def same(found, sent):
+    if isinstance(sent, Ragged):
+        return same(found.values, sent.values) and list(found.offsets) == list(sent.offsets)
+    if isinstance(sent, np.ndarray):
+        return (
+            found.dtype == sent.dtype and found.shape == sent.shape and bool(np.all(found == sent))
+        )
+    return found == sent
+
+
+def ask_once(url, features):
+    with connect(url) as runner:
+        return runner.evaluate(features)

@@ -1,0 +1,65 @@
+"""Programs beside the test, and where bridges are."""
+
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+SHM = Path("/dev/shm")
+
+
+def free_port():
+    """A TCP port that nobody has just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Process(subprocess.Popen):
+    """A Python program beside the test, spoken to by lines."""
+
+    def __init__(self, code, args, python=sys.executable, **options):
+        options = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "text": True,
+            "bufsize": 1,
+            **options,
+        }
+        super().__init__([python, "-c", textwrap.dedent(code), *map(str, args)], **options)
+
+    def line(self):
+        """The next line it prints; "" when it has ended."""
+        return self.stdout.readline().strip()
+
+    def say(self, text="go"):
+        self.stdin.write(f"{text}\n")
+        self.stdin.flush()
+
+    def end(self):
+        """Waits for its end: (exit status, the rest of what it printed)."""
+        out, _ = self.communicate(timeout=60)
+        return self.returncode, out.strip()
+
+
+class ScriptedRunner(subprocess.Popen):
+    """tests/cross/scripted_runner.c, or another that reads its lines: each call is a line to it and its line back."""
+
+    def __init__(self, *command, **options):
+        super().__init__(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+        )
+
+    def do(self, *words):
+        self.ask(*words)
+        return self.answer()
+
+    def ask(self, *words):
+        self.stdin.write(" ".join(map(str, words)) + "\n")
+        self.stdin.flush()
+
+    def answer(self):
+        line = self.stdout.readline()
+        assert line, f"the runner died: {self.wait()}"
+        return line.strip()

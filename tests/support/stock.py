@@ -1,0 +1,128 @@
+"""Unmodified compilers, and what they make of a small program."""
+
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[1] / "peers/stock"
+ADVICE = {"inline": "inlining_decision", "evict": "index_to_evict", "priority": "priority"}
+ALL = "inline,evict,priority"
+MAKES = {"clang": ALL, "opt": "inline", "llc": "evict,priority", "rustc": ALL}
+NAMES = ["clang-22", "clang-19", "opt-22", "opt-19", "llc-22", "llc-19", "rustc"]
+SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
+
+
+def needs(*tools):
+    for tool in tools:
+        if not shutil.which(tool) or (tool == "rustc" and llvm_of_rustc() < 19):
+            pytest.skip(
+                f"no {tool} (Debian: clang-22 llvm-22 clang-19 llvm-19; rustc with LLVM 19 or later: rustup)"
+            )
+
+
+def llvm_of_rustc():
+    said = subprocess.run(["rustc", "-vV"], stdout=subprocess.PIPE, text=True).stdout
+    found = re.search(r"^LLVM version: (\d+)", said, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def environment(folder):
+    return os.environ | {"QUESTIONS": str(folder / "questions"), "PYTHONPATH": str(SOURCES)}
+
+
+def wait_until(true):
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until, "waited for 20 seconds in vain"
+        time.sleep(0.02)
+
+
+def alive(pid):
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@dataclass
+class Compiler:
+    """What makes `out` of numbers.c or numbers.rs, and what that says when it runs."""
+
+    kind: str
+    version: str
+    folder: Path
+
+    def command(self, out):
+        inputs = {
+            "clang": SOURCES / "numbers.c",
+            "opt": self.folder / "raw.bc",
+            "llc": self.folder / "optimised.bc",
+        }
+        return {
+            "clang": [f"clang{self.version}", "-O2", "-c", inputs["clang"], "-o", out],
+            "opt": [f"opt{self.version}", inputs["opt"], "-o", out],
+            "llc": [
+                f"llc{self.version}",
+                "-filetype=obj",
+                "-relocation-model=pic",
+                inputs["llc"],
+                "-o",
+                out,
+            ],
+            "rustc": ["rustc", "-O", "-Ccodegen-units=1", SOURCES / "numbers.rs", "-o", out],
+        }[self.kind]
+
+    def prepare(self):
+        clang = [f"clang{self.version}", "-O2", "-emit-llvm", "-c", SOURCES / "numbers.c"]
+        if self.kind == "opt":
+            subprocess.run(
+                [*clang, "-Xclang", "-disable-llvm-passes", "-o", self.folder / "raw.bc"],
+                check=True,
+            )
+        if self.kind == "llc":
+            subprocess.run([*clang, "-o", self.folder / "optimised.bc"], check=True)
+
+    def plain(self, out):
+        command = self.command(out)
+        passes = ["-passes=scc-oz-module-inliner"] if self.kind == "opt" else []
+        subprocess.run([command[0], *passes, *command[1:]], check=True)
+        return out
+
+    def says(self, out):
+        """What the program made of `out` prints."""
+        program = out
+        if self.kind != "rustc":
+            program = out.with_suffix(".program")
+            bitcode = out.read_bytes()[:2] == b"BC"
+            object_file = out.with_suffix(".bc") if bitcode else out
+            if bitcode:
+                shutil.copy(out, object_file)
+            subprocess.run(
+                [f"clang{self.version}", SOURCES / "main.c", object_file, "-o", program], check=True
+            )
+        return subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def expect_right_object(version, tmp_path):
+    used = Compiler("clang", f"-{version}", tmp_path)
+    assert used.says(tmp_path / "out.o") == used.says(used.plain(tmp_path / "plain.o"))
+
+
+def clang(version, tmp_path):
+    needs(f"clang-{version}")
+    return Compiler("clang", f"-{version}", tmp_path).command(tmp_path / "out.o")
+
+
+def compiler_of(name, folder):
+    kind, _, version = name.partition("-")
+    needs(name, *([f"clang-{version}"] if version else []))
+    made = Compiler(kind, f"-{version}" if version else "", folder)
+    made.prepare()
+    return made

@@ -1,0 +1,199 @@
+"""The C core's folders and the package's modules are layers: includes and imports point down, and never in a circle."""
+
+import ast
+import re
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CORE = ROOT / "cdef" / "src"
+PACKAGE = ROOT / "shmbridge"
+# From the bottom up; docs/design.md says what each is for.
+LAYERS = [
+    "base",
+    "process",
+    "message",
+    "segment",
+    "host",
+    "serdes",
+    "runner",
+    "pipe",
+    "model",
+    "environment",
+]
+
+
+def includes(file):
+    """The core's own headers that a file includes, below src/; the public ones are everybody's."""
+    names = re.findall(r'^#include "([^"]+)"', file.read_text(), re.MULTILINE)
+    return [name for name in names if not name.startswith("shmbridge")]
+
+
+def upward(layers, graph):
+    """The includes that point to a layer above their own."""
+    floor = {name: number for number, name in enumerate(layers)}
+    return [
+        f"{file} -> {name}"
+        for file, names in graph.items()
+        for name in names
+        if floor[name.split("/")[0]] > floor[file.split("/")[0]]
+    ]
+
+
+def core():
+    return {str(file.relative_to(CORE)): includes(file) for file in CORE.rglob("*.[ch]")}
+
+
+def test_every_file_of_the_core_is_in_a_layer():
+    assert {file.split("/")[0] for file in core()} == set(LAYERS)
+
+
+def test_no_include_points_up():
+    assert upward(LAYERS, core()) == []
+
+
+def test_no_includes_form_a_circle():
+    list(TopologicalSorter(core()).static_order())
+
+
+def test_an_include_that_points_up_is_found():
+    assert upward(["low", "high"], {"low/a.c": ["high/b.h"], "high/b.h": ["low/a.h"]}) == [
+        "low/a.c -> high/b.h"
+    ]
+
+
+# ---- Python ----
+
+# From the bottom up, a line a layer: modules and folders, whose own modules may use each other as long as that is no circle.
+# "shmbridge" is the package's own names. Imports inside functions and for type checkers count as others do.
+PYTHON = """
+_native _hot _config _generated
+errors
+_closing _dtype _llvm _options _plugins _segment
+_tensor
+_place
+_inspect
+_decision_log _fields _log_writer _onnx training_log
+serdes
+_grpc _grpc_options
+runners
+_request
+_batch _passing
+_service
+_receiving
+_host
+_url
+_opening
+_runner
+shmbridge
+_relay
+hosts rl trainer
+_compile _embedding demo
+cli
+"""
+PUBLIC = {
+    "cli",
+    "demo",
+    "errors",
+    "hosts",
+    "rl",
+    "runners",
+    "serdes",
+    "shmbridge",
+    "trainer",
+    "training_log",
+}
+MODULES = {
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in PACKAGE.rglob("*.py")
+}
+
+
+def short(module):
+    """A module's name below shmbridge; "shmbridge" for itself."""
+    return module.removeprefix("shmbridge.")
+
+
+def named(statement):
+    """The package's modules that an import statement names."""
+    if isinstance(statement, ast.Import):
+        return [alias.name for alias in statement.names if alias.name.split(".")[0] == "shmbridge"]
+    if (
+        not isinstance(statement, ast.ImportFrom)
+        or (statement.module or "").split(".")[0] != "shmbridge"
+    ):
+        return []
+    inner = {f"{statement.module}.{alias.name}" for alias in statement.names}
+    modules = {
+        name for name in inner if name in MODULES or name in ("shmbridge._native", "shmbridge._hot")
+    }
+    return [*modules, *([statement.module] if modules != inner else [])]
+
+
+def imports(file):
+    return {short(name) for node in ast.walk(ast.parse(file.read_text())) for name in named(node)}
+
+
+def package():
+    return {short(module): imports(file) for module, file in MODULES.items()}
+
+
+def upward_imports(layers, graph):
+    floor = {
+        name: number
+        for number, line in enumerate(layers.strip().splitlines())
+        for name in line.split()
+    }
+    return [
+        f"{module} -> {name}"
+        for module, names in graph.items()
+        for name in sorted(names)
+        if floor[name.split(".")[0]] > floor[module.split(".")[0]]
+    ]
+
+
+def test_every_module_is_in_a_layer():
+    found = {module.split(".")[0] for module in package()}
+    assert found == set(PYTHON.split()) - {"_native", "_hot"}
+
+
+def test_what_is_not_public_has_an_underscore():
+    assert {module.split(".")[0] for module in package() if not module.startswith("_")} == PUBLIC
+
+
+def test_no_import_points_up():
+    assert upward_imports(PYTHON, package()) == []
+
+
+def test_no_imports_form_a_circle():
+    list(TopologicalSorter(package()).static_order())
+
+
+def test_no_import_is_relative():
+    trees = [ast.walk(ast.parse(file.read_text())) for file in MODULES.values()]
+    assert not [
+        node for tree in trees for node in tree if isinstance(node, ast.ImportFrom) and node.level
+    ]
+
+
+def test_no_command_imports_another():
+    from shmbridge.cli import MODULES as COMMANDS
+
+    commands = {f"cli.{module}" for module in COMMANDS.values()}
+    assert {
+        module: names & commands for module, names in package().items() if names & commands
+    } == {}
+
+
+def test_imports_that_point_up_or_form_a_circle_are_found(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text(
+        "def f():\n    from shmbridge import _host\n    from shmbridge._native import lib\n    import shmbridge.rl\n"
+    )
+    graph = {"_tensor": imports(file)}
+    assert graph == {"_tensor": {"_host", "_native", "rl"}}
+    assert upward_imports(PYTHON, graph) == ["_tensor -> _host", "_tensor -> rl"]
+    with pytest.raises(CycleError):
+        list(TopologicalSorter({"_host": {"_request"}, "_request": {"_host"}}).static_order())
