@@ -1,4 +1,5 @@
-/* The function that shmbridge compile's generator writes, called directly. arguments: a library with `call`, around that function. */
+/* The function that shmbridge compile's generator writes, called directly. arguments: a library
+ * with `call`, around that function. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

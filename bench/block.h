@@ -1,5 +1,6 @@
-/* The near side of every C pair: reads lines of "BYTES NANOSECONDS", makes round trips for so long, and answers with
- * a line: the median ns of a round trip in a batch, then single round trips, timed alone (which adds a clock read). */
+/* The near side of every C pair: reads lines of "BYTES NANOSECONDS", makes round trips for so long,
+ * and answers with a line: the median ns of a round trip in a batch, then single round trips, timed
+ * alone (which adds a clock read). */
 #ifndef BLOCK_H
 #define BLOCK_H
 
@@ -29,7 +30,8 @@ static inline void blocks(void (*trip)(size_t bytes)) {
     printf("ready\n");
     fflush(stdout);
     while (scanf("%zu %lld", &bytes, &length) == 2) {
-        int batch = bytes < 10000 ? 32 : bytes < 1000000 ? 4 : 1, n = 0;
+        int batch = bytes < 10000 ? 32 : 4, n = 0;
+        if (bytes >= 1000000) batch = 1;
         int64_t start = now_ns(), t;
         do trip(bytes);
         while (now_ns() - start < length / 5); /* the far side wakes up, caches fill */

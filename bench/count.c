@@ -1,4 +1,5 @@
-/* Runs a program step by step between its first two SIGTRAPs and prints how many instructions it executed there.
+/* Runs a program step by step between its first two SIGTRAPs and prints how many instructions it
+ * executed there.
  *     count PROGRAM ARGUMENTS... */
 #include <signal.h>
 #include <stdio.h>
@@ -6,7 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Lets the child run until it stops with SIGTRAP; false when it ends. Other signals are passed on. */
+/* Lets the child run until it stops with SIGTRAP; false when it ends. Other signals are passed on.
+ */
 static int run_to_trap(pid_t child, int how) {
     int status, number = 0;
     for (;;) {

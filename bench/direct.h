@@ -1,4 +1,5 @@
-/* The same model without this library: what in_process.c compares a runner with. A file for each kind: onnx_direct.c, … */
+/* The same model without this library: what in_process.c compares a runner with. A file for each
+ * kind: onnx_direct.c, … */
 #ifndef DIRECT_H
 #define DIRECT_H
 

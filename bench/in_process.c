@@ -1,9 +1,11 @@
-/* What an evaluation costs through a runner in this process, beside the same model called directly (direct.h).
+/* What an evaluation costs through a runner in this process, beside the same model called directly
+ * (direct.h).
  *     in_process WORKLOAD URL THREADS ROUNDS MILLISECONDS ARGUMENTS…     ARGUMENTS: direct_load's
- * WORKLOAD is DTYPE:COUNTxROWSxELEMENTS: COUNT inputs f32 or i64, "x" or "x0", "x1", …, of ROWS x ELEMENTS, or of ELEMENTS where ROWS is 0.
- * Each line is a round: ns of an evaluation directly, through a runner, and through one whose features are bound, in blocks by turns. One
- * thread: the median over batches of 32. Several: the block's time over the evaluations of all. Every way writes every element of its
- * features, and reads the first byte of the answer. */
+ * WORKLOAD is DTYPE:COUNTxROWSxELEMENTS: COUNT inputs f32 or i64, "x" or "x0", "x1", …, of ROWS x
+ * ELEMENTS, or of ELEMENTS where ROWS is 0. Each line is a round: ns of an evaluation directly,
+ * through a runner, and through one whose features are bound, in blocks by turns. One thread: the
+ * median over batches of 32. Several: the block's time over the evaluations of all. Every way
+ * writes every element of its features, and reads the first byte of the answer. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>

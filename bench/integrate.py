@@ -36,7 +36,7 @@ from llvm_inliner import INLINER
 from run import machine
 from sources import fetch_zstd
 
-from shmbridge import _config, plugins
+from shmbridge import _config, _url
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -103,7 +103,7 @@ def onnx_model(path: Path) -> Path:
 def tflite_model(path: Path) -> Path:
     """The same."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from tflite_models import Graph  # type: ignore[import-not-found]
+    from support.tflite_models import Graph  # type: ignore[import-not-found]
 
     g = Graph()
     x, total = g.tensor("x", "float32", [1, 16]), g.tensor("sum", "float32", [1])
@@ -191,7 +191,7 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
                 shell(command, folder)
             host = [sys.executable, "-c", code.format(url=url)] if code is HOST else ["true"]
             env = os.environ | {
-                "SHMBRIDGE_URL": plugins.resolve(url) if make else url,
+                "SHMBRIDGE_URL": _url.resolve(url) if make else url,
                 "PYTHONPATH": str(folder),
             }
             for program in ([asks[".c"]], [asks[".cpp"]], [sys.executable, "-c", PYTHON_ASKS]):
@@ -234,9 +234,11 @@ class Tools:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        config = lambda *a: subprocess.check_output(
-            [LLVM / "bin/llvm-config", "--link-static", *a], text=True
-        ).split()  # noqa: E731
+
+        def config(*asked: str) -> list[str]:
+            command = [LLVM / "bin/llvm-config", "--link-static", *asked]
+            return subprocess.check_output(command, text=True).split()
+
         self.flags = [*config("--cxxflags"), "-fno-rtti", "-O2"]
         left_out = re.compile(r"libclang-cpp|Tidy|libclangd|libclang\.a")
         clang = [
@@ -397,7 +399,7 @@ def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace)
         ),
         "shm": ("shmbridge", {"SHMBRIDGE_URL": f"shm://{name}?connect_timeout=30"}, hosted),
         "aot": ("shmbridge", {"SHMBRIDGE_URL": f"aot://{compiled}"}, ["true"]),
-        "onnx": ("shmbridge", {"SHMBRIDGE_URL": plugins.resolve(f"onnx://{model}")}, ["true"]),
+        "onnx": ("shmbridge", {"SHMBRIDGE_URL": _url.resolve(f"onnx://{model}")}, ["true"]),
         "python": ("shmbridge", {"SHMBRIDGE_URL": "python://policy:advise"}, ["true"]),
         "gRPC, linked": ("grpc", {"BENCH_GRPC": address}, server),
     }

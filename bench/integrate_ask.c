@@ -1,4 +1,5 @@
-/* A compiler with a heuristic, that learns to ask. What stands behind #ifdef ASK is what its writer adds, whatever answers. */
+/* A compiler with a heuristic, that learns to ask. What stands behind #ifdef ASK is what its writer
+ * adds, whatever answers. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

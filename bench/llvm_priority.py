@@ -1,14 +1,16 @@
 """What it costs a stock clang to ask a Python policy for the priority of every live range, through the preloaded library.
 
-    python bench/llvm_priority.py [--clang clang-22] [--rounds N] [--source FILE.c] [--json FILE]
+    python bench/llvm_priority.py [--at-once N] [--clang clang-22] [--rounds N] [--source FILE.c] [--json FILE]
 
-A round compiles the program (sqlite3.c) with -O2 in three ways, in an order that turns around with every round; in every
-third round also in a fourth:
+A round compiles the program (sqlite3.c) with -O2 in these ways, in an order that turns around with every round; by pipes in
+every third round, and by one compiler only:
     plain       LLVM's own priorities, no channel
     inside      the policy in the compiler's own process: the preloaded library without a host; it is its default advice
     shmbridge   the policy in a Python host, through the preloaded library
+    bare        the same in a host that is a bare C loop (host.c)
     pipes       the policy in Python, through LLVM's interactive channel over two named pipes
-The policy is the live range's size. LLVM's own priorities know more than a policy is told, so none can give the same, and
+With --at-once 4, as `make -j4` does, so many compilers start together, and a time is that of the last to end. Of the two hosts it
+also measures the CPU that they took for a question, beside what the policy takes when it is called alone. The policy is the live range's size. LLVM's own priorities know more than a policy is told, so none can give the same, and
 other priorities are other work for the register allocator: `shmbridge` against `plain` is what a user of this policy
 sees, `shmbridge` against `inside` the way to the host and back alone. Differences are taken within a round.
 """
@@ -25,26 +27,36 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from interval import Interval, interval
+from run import build
 from sources import fetch_sqlite
 
 from shmbridge import _config
 
 NAME = f"bench-priority-{os.getpid()}"
 TURNS = 20_000
+PAIRS = (("shmbridge", "plain"), ("shmbridge", "inside"), ("inside", "plain"), ("bare", "inside"))
 HOST = """
-import signal, sys
+import signal, sys, time
+import numpy as np
 import shmbridge
 
+def policy(request):
+    return float(request["li_size"][0])
+
+alike, start = {"li_size": np.array([7])}, time.perf_counter()
+for _ in range(100_000):
+    policy(alike)
+took = (time.perf_counter() - start) / 100_000
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 with shmbridge.Host(sys.argv[1]) as host:
-    print("ready", flush=True)
-    host.serve(lambda request: float(request["li_size"][0]))
+    print(took, flush=True)
+    host.serve(policy)
 """
 PIPES = """
 import json, os, struct, sys
@@ -60,69 +72,92 @@ with open(base + ".in", "wb", buffering=0) as reply, open(base + ".out", "rb") a
 """
 
 
+class Beside:
+    """A program beside, and the line that it prints when it is ready."""
+
+    def __init__(self, *command: object) -> None:
+        words = [str(word) for word in command]
+        self.program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self.program.stdout is not None
+        self.said = self.program.stdout.readline().strip()
+
+    def cpu(self) -> float:
+        """Seconds of CPU so far."""
+        return int(Path(f"/proc/{self.program.pid}/schedstat").read_text().split()[0]) / 1e9
+
+    def end(self) -> None:
+        self.program.terminate()
+        self.program.communicate()
+
+
 @contextmanager
-def host(code: str, argument: str) -> Iterator[None]:
-    """A Python program beside, from the line that it prints to the end of the block."""
-    program = subprocess.Popen([sys.executable, "-I", "-c", code, argument], stdout=subprocess.PIPE)
-    assert program.stdout is not None
-    program.stdout.readline()
+def host(*command: object) -> Iterator[Beside]:
+    beside = Beside(*command)
     try:
-        yield
+        yield beside
     finally:
-        program.terminate()
-        program.communicate()
+        beside.end()
+
+
+def python(code: str, argument: str) -> tuple[str, ...]:
+    return sys.executable, "-I", "-c", code, argument
 
 
 class Bench:
-    """One compiler and one program to compile."""
+    """One program to compile, and so many compilers at once."""
 
-    def __init__(self, clang: str, source: Path, folder: Path) -> None:
-        self.clang, self.source, self.folder = clang, source, folder
+    def __init__(self, clang: str, source: Path, folder: Path, at_once: int) -> None:
+        self.clang, self.source, self.folder, self.at_once = clang, source, folder, at_once
+        self.hosts: dict[str, Beside] = {}  # by way
+        self.bare_name = ""
         self.prefix, self.report = f"{folder}/channel", folder / "report"
         self.base = f"{self.prefix}.priority"
 
     def environment(self, way: str) -> Mapping[str, str]:
-        if way not in ("inside", "shmbridge"):
+        if way not in ("inside", *self.hosts):
             return os.environ
         self.report.unlink(missing_ok=True)
         return os.environ | {
             "LD_PRELOAD": str(_config.preload()),
             "SHMBRIDGE_LLVM_BASE": self.prefix,
             "SHMBRIDGE_LLVM_REPORT": str(self.report),
-            "SHMBRIDGE_URL": NAME if way == "shmbridge" else "nobody?connect_timeout=0",
+            "SHMBRIDGE_URL": {"shmbridge": NAME, "bare": self.bare_name}.get(way, "nobody"),
         }
 
     @contextmanager
     def pipes(self) -> Iterator[None]:
-        with host(PIPES, self.base):
+        with host(*python(PIPES, self.base)):
             yield
         for end in (".in", ".out"):
             os.unlink(self.base + end)
 
-    def run(self, way: str, command: list[str]) -> tuple[float, str]:
-        """Seconds, and what it printed."""
+    def run(self, way: str, commands: list[list[str]]) -> tuple[float, str]:
+        """Seconds until all have ended, and what the last printed."""
         variables = self.environment(way)
-        if way == "pipes":
-            with self.pipes():
-                return self._run(command, variables)
-        return self._run(command, variables)
+        with self.pipes() if way == "pipes" else nullcontext():
+            start = time.perf_counter()
+            running = [
+                subprocess.Popen(command, stdout=subprocess.PIPE, env=variables, text=True)
+                for command in commands
+            ]
+            said = [each.communicate()[0] for each in running]
+            took = time.perf_counter() - start
+        if any(each.returncode for each in running):
+            raise SystemExit(f"{way}: {' '.join(commands[0])} failed")
+        return took, said[-1]
 
-    def _run(self, command: list[str], variables: Mapping[str, str]) -> tuple[float, str]:
-        start = time.perf_counter()
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=variables, text=True)
-        return time.perf_counter() - start, done.stdout
-
-    def compile(self, way: str) -> float:
-        """Seconds."""
+    def compile(self, way: str) -> tuple[float, float]:
+        """Seconds, and those of the host's CPU."""
         flags = [
             "-regalloc-enable-priority-advisor=release",
             f"-regalloc-priority-interactive-channel-base={self.base}",
         ]
         channel = [word for flag in flags for word in ("-mllvm", flag)] if way != "plain" else []
-        out = self.folder / f"{way}.o"
-        return self.run(
-            way, [self.clang, "-O2", "-w", "-c", str(self.source), "-o", str(out), *channel]
-        )[0]
+        out = [self.folder / f"{way}{'.' * (i > 0)}{i or ''}.o" for i in range(self.at_once)]
+        command = [self.clang, "-O2", "-w", "-c", str(self.source), *channel]
+        before = self.hosts[way].cpu() if way in self.hosts else 0
+        took = self.run(way, [[*command, "-o", str(each)] for each in out])[0]
+        return took, self.hosts[way].cpu() - before if way in self.hosts else 0
 
     def round_trip(self, way: str) -> float:
         """Seconds that a question takes there and back, without a compiler."""
@@ -130,11 +165,12 @@ class Bench:
         if not program.exists():
             code = Path(__file__).with_name("llvm_turns.c")
             subprocess.run(["cc", "-O2", code, "-o", program], check=True)
-        return float(self.run(way, [str(program), self.base, str(TURNS)])[1]) / 1e9
+        return float(self.run(way, [[str(program), self.base, str(TURNS)]])[1]) / 1e9
 
     def counted(self, way: str) -> int:
         """The questions of the last compilation; all must have been answered as they should."""
-        asked, defaulted = map(int, self.report.read_text().split()[1:3])
+        lines = [line.split() for line in self.report.read_text().splitlines()]
+        asked, defaulted = (sum(int(line[i]) for line in lines) for i in (1, 2))
         expected = asked if way == "inside" else 0
         if defaulted != expected:
             raise SystemExit(
@@ -145,32 +181,37 @@ class Bench:
 
 def measure(bench: Bench, rounds: int) -> dict[str, Any]:
     """Times in seconds; intervals of differences and ratios within a round."""
-    times: dict[str, list[float]] = {way: [] for way in ("plain", "inside", "shmbridge", "pipes")}
+    by_turns = ["plain", "shmbridge", "inside", "bare"]
+    times: dict[str, list[float]] = {way: [] for way in (*by_turns, "pipes")}
+    cpu: dict[str, list[float]] = {way: [] for way in ("shmbridge", "bare")}  # for a question
     pairs: list[tuple[float, float]] = []  # of plain and pipes
     trips: list[float] = []
     asked = 0
-    with host(HOST, NAME):
+    build(bench.folder / "build", [["host"]])
+    bare_host = bench.folder / "build" / "host", "adaptive", -1, 1 << 16, 16
+    with host(*python(HOST, NAME)) as policy, host(*bare_host) as bare:
+        bench.hosts, bench.bare_name = {"shmbridge": policy, "bare": bare}, bare.said
         bench.compile("plain")  # the compiler and its input come into memory
         for number in range(rounds):
-            ways = ["plain", "shmbridge", "inside"]
-            for way in ways if number % 2 == 0 else reversed(ways):
-                times[way].append(bench.compile(way))
+            for way in by_turns if number % 2 == 0 else reversed(by_turns):
+                took, host_cpu = bench.compile(way)
+                times[way].append(took)
                 asked = asked if way == "plain" else bench.counted(way)
-            if number % 3 == 0:
-                times["pipes"].append(bench.compile("pipes"))
+                if way in cpu:
+                    cpu[way].append(host_cpu / asked)
+            if number % 3 == 0 and bench.at_once == 1:
+                times["pipes"].append(bench.compile("pipes")[0])
                 pairs.append((times["plain"][-1], times["pipes"][-1]))
             trips.append(bench.round_trip("shmbridge"))
             print(
                 f"round {number + 1} of {rounds}:",
-                *(f"{way} {taken[-1]:.2f} s" for way, taken in times.items()),
+                *(f"{way} {taken[-1]:.2f} s" for way, taken in times.items() if taken),
                 flush=True,
             )
         pipe_trip = bench.round_trip("pipes")
-    objects = {
-        way: (bench.folder / f"{way}.o").read_bytes() for way in ("inside", "shmbridge", "pipes")
-    }
-    if len(set(objects.values())) != 1:
-        raise SystemExit("expected the same object inside, through shmbridge and through the pipes")
+    ways = [way for way, taken in times.items() if taken and way != "plain"]
+    if len({(bench.folder / f"{way}.o").read_bytes() for way in ways}) != 1:
+        raise SystemExit(f"expected the same object of {', '.join(ways)}")
 
     def against(way: str, base: str) -> dict[str, Interval]:
         both = list(zip(times[way], times[base], strict=True))
@@ -182,11 +223,11 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
     plain, trip = interval(times["plain"]), interval(trips)
     return {
         "requests": asked,
-        **{f"{way}_s": interval(taken) for way, taken in times.items()},
-        "shmbridge_over_plain": against("shmbridge", "plain"),
-        "inside_over_plain": against("inside", "plain"),
-        "shmbridge_over_inside": against("shmbridge", "inside"),
-        "pipes_over_plain": {"ratio": interval([pipe / plain for plain, pipe in pairs])},
+        **{f"{way}_s": interval(taken) for way, taken in times.items() if taken},
+        **{f"{way}_over_{base}": against(way, base) for way, base in PAIRS},
+        **({"pipes_over_plain": {"ratio": interval([b / a for a, b in pairs])}} if pairs else {}),
+        "policy_s": float(policy.said),
+        **{f"{way}_host_cpu_s": interval(taken) for way, taken in cpu.items()},
         "round_trip_s": trip,
         "pipes_round_trip_s": pipe_trip,
         "round_trips_of_plain": asked * trip.median / plain.median,
@@ -197,19 +238,23 @@ def report(clang: str, source: Path, r: dict[str, Any]) -> None:
     print(
         f"\n{clang} -O2 {source.name}: {r['requests']} requests; medians, 95 % intervals in parentheses"
     )
-    for way in ("plain", "inside", "shmbridge", "pipes"):
+    for way in ("plain", "inside", "shmbridge", "bare", "pipes"):
+        if f"{way}_s" not in r:
+            continue
         ratio = r.get(f"{way}_over_plain", {}).get("ratio")
         print(
             f"  {way:12}{r[f'{way}_s'].text(2):>26} s"
             + (f"{ratio.text(4):>28} x plain" if ratio else "")
         )
-    for way, base in (("shmbridge", "plain"), ("shmbridge", "inside"), ("inside", "plain")):
+    for way, base in PAIRS:
         both = r[f"{way}_over_{base}"]
         print(f"  {way} - {base}: {both['seconds'].text(3)} s, {both['ratio'].text(4)} x")
     each = r["shmbridge_over_inside"]["seconds"].median / r["requests"]
     print(f"  a round trip: {r['round_trip_s'].text(2, 1e6)} us without a compiler ({r['pipes_round_trip_s'] * 1e6:.1f} us over pipes),"
           f" {each * 1e6:.2f} us within")  # fmt: skip
     print(f"  requests x round trip: {r['round_trips_of_plain']:.2%} of plain")
+    print(f"  the host's CPU for a question: {r['shmbridge_host_cpu_s'].text(2, 1e6)} us in Python, of which the policy {r['policy_s'] * 1e6:.2f};"
+          f" {r['bare_host_cpu_s'].text(2, 1e6)} us in a bare C loop")  # fmt: skip
 
 
 def main() -> None:
@@ -217,6 +262,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--clang", default="clang-22")
+    parser.add_argument("--at-once", type=int, default=1, help="compilers that start together")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument(
         "--source",
@@ -232,7 +278,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = options.source or fetch_sqlite(folder)
-        result = measure(Bench(options.clang, source, folder), options.rounds)
+        result = measure(Bench(options.clang, source, folder, options.at_once), options.rounds)
     report(options.clang, source, result)
     if options.json:
         machine = {
@@ -244,6 +290,7 @@ def main() -> None:
             "clang": options.clang,
             "source": source.name,
             "rounds": options.rounds,
+            "at_once": options.at_once,
         }
         options.json.write_text(json.dumps(about | result, indent=2, default=asdict))
 

@@ -1,5 +1,5 @@
-/* LLVM's interactive channel without LLVM: asks for TURNS priorities through BASE.in and BASE.out as a compiler would,
- * and prints the median round trip, in nanoseconds, of batches of 16.
+/* LLVM's interactive channel without LLVM: asks for TURNS priorities through BASE.in and BASE.out
+ * as a compiler would, and prints the median round trip, in nanoseconds, of batches of 16.
  *     llvm_turns BASE TURNS */
 #include <fcntl.h>
 #include <stdint.h>
@@ -54,7 +54,10 @@ static void turn(int in, int out, int64_t number) {
 
 int main(int argc, char **argv) {
     int batches = argc == 3 ? atoi(argv[2]) / BATCH : 0;
-    if (batches < 1) return fprintf(stderr, "usage: llvm_turns BASE TURNS\n"), 2;
+    if (batches < 1) {
+        fprintf(stderr, "usage: llvm_turns BASE TURNS\n");
+        return 2;
+    }
     double *times = malloc((size_t)batches * sizeof *times);
     int in = open_end(argv[1], ".in", O_RDONLY),
         out = open_end(argv[1], ".out", O_WRONLY | O_CREAT | O_TRUNC);

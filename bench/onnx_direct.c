@@ -1,12 +1,13 @@
-/* ONNX Runtime's C API, called as well as it can be: one session, values over memory that stays, outputs in place. arguments: the
- * library, the model, and "run" or "binding", which is to call Run or RunWithBinding. */
+/* ONNX Runtime's C API, called as well as it can be: one session, values over memory that stays,
+ * outputs in place. arguments: the library, the model, and "run" or "binding", which is to call Run
+ * or RunWithBinding. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "direct.h"
-#include "onnxruntime.h"
+#include "model/onnxruntime.h"
 
 enum { MOST = 64 };
 

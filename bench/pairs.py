@@ -21,13 +21,23 @@ class Pair:
     block runs, so that every far side can have the same core. far is None where the near side does all of it in process."""
 
     def __init__(
-        self, name: str, far: Sequence[str] | None, near: Sequence[str], fds: Sequence[int] = ()
+        self,
+        name: str,
+        far: Sequence[str] | None,
+        near: Sequence[str],
+        fds: Sequence[int] = (),
+        far_stdin: bool = False,
     ) -> None:
         self.name = name
         self.near: subprocess.Popen[str] | None = None
         self.far = (
             subprocess.Popen(
-                far, stdout=subprocess.PIPE, text=True, pass_fds=fds, start_new_session=True
+                far,
+                stdin=subprocess.PIPE if far_stdin else None,
+                stdout=subprocess.PIPE,
+                text=True,
+                pass_fds=fds,
+                start_new_session=True,
             )
             if far
             else None

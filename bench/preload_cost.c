@@ -1,5 +1,5 @@
-/* What a program that has no channel does most: reads and writes of one byte, and opens and closes. Prints nanoseconds
- * per call, the median of blocks of 1000.
+/* What a program that has no channel does most: reads and writes of one byte, and opens and closes.
+ * Prints nanoseconds per call, the median of blocks of 1000.
  *     preload_cost CALLS */
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,7 +32,10 @@ static void reopen(void) {
 
 int main(int argc, char **argv) {
     int blocks = argc == 2 ? atoi(argv[1]) / BLOCK : 0;
-    if (blocks < 1) return fprintf(stderr, "usage: preload_cost CALLS\n"), 2;
+    if (blocks < 1) {
+        fprintf(stderr, "usage: preload_cost CALLS\n");
+        return 2;
+    }
     int in = open("/dev/zero", O_RDONLY), out = open("/dev/null", O_WRONLY);
     double *times[2] = {malloc((size_t)blocks * sizeof(double)),
                         malloc((size_t)blocks * sizeof(double))};

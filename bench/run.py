@@ -18,16 +18,17 @@ from typing import Any
 import rows
 from pairs import HERE, Place
 
-SOURCES = HERE.parent / "cdef"
 PROGRAMS = (["bare"], ["runner"], ["host"], ["turns"], ["count"])
 
 
-def build(directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS) -> None:
-    """The core, optimised across files as the shared library is, and programs on top of it: the C files of each, the first its name."""
+def build(
+    directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS, tree: Path = HERE.parent
+) -> None:
+    """The core of a checkout, optimised across files as the shared library is, and this one's programs on top of it: the C files of each, the first its name."""
     for step in (
         [
             "-S",
-            str(SOURCES),
+            str(tree / "cdef"),
             "-B",
             str(directory),
             "-DCMAKE_C_COMPILER=cc",
@@ -37,9 +38,9 @@ def build(directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS) -> None
     ):
         subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
     include = [
-        f"-I{SOURCES / 'include'}",
-        f"-I{SOURCES / 'src'}",
-        f"-I{HERE.parent / 'tests' / 'c'}",
+        f"-I{tree / 'cdef' / 'include'}",
+        f"-I{tree / 'cdef' / 'src'}",
+        f"-I{tree / 'tests' / 'c'}",
     ]
     for program in programs:
         subprocess.run(
@@ -67,7 +68,7 @@ def build(directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS) -> None
         )
 
 
-def machine() -> dict[str, Any]:
+def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the figures depend on."""
     cpu = next(
         (
@@ -78,7 +79,7 @@ def machine() -> dict[str, Any]:
         platform.machine(),
     )
     versions = {}
-    for package in ("shmbridge", "numpy", "onnxruntime"):
+    for package in ("shmbridge", "numpy", "onnxruntime", *packages):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

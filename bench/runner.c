@@ -1,4 +1,5 @@
-/* The compiler's side in C: float32[BYTES / 4] in, one scalar out, again and again. It writes every byte.
+/* The compiler's side in C: float32[BYTES / 4] in, one scalar out, again and again. It writes every
+ * byte.
  *     runner NAME WAIT [CORE]      NAME: a bridge's, or a URL; WAIT: as in a URL */
 #include <sched.h>
 #include <string.h>
@@ -23,7 +24,10 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     snprintf(url, sizeof url, "%s%s%cwait=%s", strstr(argv[1], "://") ? "" : "shm://", argv[1],
              strchr(argv[1], '?') ? '&' : '?', argv[2]);
-    if (shmb_open(url, NULL, &r)) return fprintf(stderr, "%s\n", shmb_error_message(r)), 1;
+    if (shmb_open(url, NULL, &r)) {
+        fprintf(stderr, "%s\n", shmb_error_message(r));
+        return 1;
+    }
     if (argc > 3) { /* only now: a runner that may use one CPU only does not spin */
         cpu_set_t cpus;
         CPU_ZERO(&cpus);

@@ -24,7 +24,7 @@ def answer(request: Mapping[str, Any]) -> Any:
 def write_tflite(directory: Path) -> None:
     """look.tflite (its advice is a bool) and two_minus.tflite."""
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
-    from tflite_models import Graph  # type: ignore[import-not-found]
+    from support.tflite_models import Graph  # type: ignore[import-not-found]
 
     look = Graph()
     features, first = (

@@ -1,5 +1,7 @@
-/* Both ends driven by turns in one thread, so that nothing waits: the library's own instructions per message.
- *     turns BYTES MESSAGES      raises SIGTRAP before and after the messages, for whoever counts between (count.c) */
+/* Both ends driven by turns in one thread, so that nothing waits: the library's own instructions
+ * per message.
+ *     turns BYTES MESSAGES      raises SIGTRAP before and after the messages, for whoever counts between (count.c)
+ */
 #include "bridge.h"
 
 #include <signal.h>

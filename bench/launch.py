@@ -1,0 +1,130 @@
+"""What `shmbridge run` costs the compiler of a small file, whose policy is a host that runs already.
+
+    python bench/launch.py [--rounds N] [--json FILE]
+
+By turns `clang-22 -O2 -c` of 20 lines: plain; below `shmbridge run --llvm inline --connect NAME`; the same by Python alone,
+as what is no such common case goes; and `preload`, only the preloaded library and the flags, with nothing that starts or
+waits for it. Time is the wall's, CPU is user + system of all processes. Printed are the least, the median, and the
+quartiles; the ratios to plain are of the least and of the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import statistics
+import sysconfig
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from shmbridge import Host, _config, llvm
+
+SOURCE = """
+static int square(int x) { return x * x; }
+static int cube(int x) { return x * square(x); }
+static int sum(const int *x, int n) {
+    int s = 0;
+    for (int i = 0; i < n; i++)
+        s += square(x[i]) - cube(x[i]);
+    return s;
+}
+int least(const int *x, int n) {
+    int m = x[0];
+    for (int i = 1; i < n; i++)
+        if (x[i] < m)
+            m = x[i];
+    return m;
+}
+int spread(const int *x, int n) {
+    return sum(x, n) - n * square(least(x, n));
+}
+int twice(const int *x, int n) { return 2 * spread(x, n); }
+"""
+
+
+def ways(source: Path, name: str) -> dict[str, tuple[list[str], dict[str, str]]]:
+    """By way: the command, and its environment."""
+    scripts, out = Path(sysconfig.get_path("scripts")), f"{source}.o"
+    clang = ["clang-22", "-O2", "-c", str(source), "-o", out]
+    run = ["run", "--llvm", "inline", "--connect", name, "--", *clang]
+    base = f"{source}.channel"
+    preloaded = {
+        "LD_PRELOAD": str(_config.preload()),
+        "SHMBRIDGE_LLVM_BASE": base,
+        "SHMBRIDGE_URL": f"shm://{name}",
+    }
+    asking = llvm.with_flags(clang, "clang", {"inline": f"{base}.inline"}, pipes=False)
+    plain = dict(os.environ)
+    return {
+        "plain": (clang, plain),
+        "run": ([str(scripts / "shmbridge"), *run], plain),
+        "python": ([str(scripts / "shmbridge-python"), *run], plain),
+        "preload": (asking, plain | preloaded),
+    }
+
+
+def once(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
+    """Seconds of time and of CPU."""
+    begun = time.perf_counter()
+    pid = os.posix_spawnp(command[0], command, environment)
+    _, status, used = os.wait4(pid, 0)
+    if status:
+        raise SystemExit(f"{command[0]} ended with status {status}")
+    return time.perf_counter() - begun, used.ru_utime + used.ru_stime
+
+
+def measure(rounds: int) -> tuple[dict[str, list[tuple[float, float]]], int]:
+    """By way: time and CPU of each round; and how many questions the host answered."""
+    asked = []
+    with tempfile.TemporaryDirectory() as folder, Host(f"launch-{secrets.token_hex(4)}") as host:
+        serving = threading.Thread(target=host.serve, args=(lambda request: asked.append(0) or 1,))
+        serving.start()
+        source = Path(folder) / "small.c"
+        source.write_text(SOURCE)
+        all_ways = ways(source, host.name)
+        for command, environment in all_ways.values():
+            once(command, environment)  # what is read from the disk is in memory from here on
+        taken: dict[str, list[tuple[float, float]]] = {way: [] for way in all_ways}
+        for number in range(rounds):
+            for way in all_ways if number % 2 == 0 else reversed(all_ways):
+                taken[way].append(once(*all_ways[way]))
+        host.close()
+        serving.join()
+    return taken, len(asked)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    options = parser.parse_args()
+    taken, asked = measure(max(options.rounds, 2))
+    print(f"{options.rounds} rounds, {asked} questions; ms")
+    print(
+        f"{'':10}{'':6}{'least':>8}{'median':>8}{'quartiles':>16}{'x plain: least':>16}{'median':>8}"
+    )
+    for way, rounds in taken.items():
+        for what, mine, plain in zip(
+            ("time", "CPU"),
+            zip(*rounds, strict=True),
+            zip(*taken["plain"], strict=True),
+            strict=True,
+        ):
+            low, middle, high = statistics.quantiles(mine, n=4)
+            ratios = min(mine) / min(plain), statistics.median(mine) / statistics.median(plain)
+            print(
+                f"{way:10}{what:6}{min(mine) * 1e3:8.1f}{middle * 1e3:8.1f}"
+                f"{f'{low * 1e3:.1f} to {high * 1e3:.1f}':>16}{ratios[0]:16.2f}{ratios[1]:8.2f}"
+            )
+    if options.json:
+        options.json.write_text(json.dumps({"questions": asked, "seconds": taken}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""A question and its answer through every peer: python bench/peers.py [--all] [--only NAMES] [--json FILE]
+
+2 KB and 100 KB, alone and beside two endless loops, from one client and from eight; p50, p99, rate, and the CPU of both sides.
+README.md tells what it needs and how it measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from select import select
+from typing import Any
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # whose threads would be forked
+import numpy as np
+from pairs import HERE
+from peers_base import Ask, Peer
+from peers_table import PEERS
+from run import build, machine
+
+SIZES, LOOPS, CLIENTS = (2_000, 100_000), (0, 2), (1, 8)
+ROUNDS, SECONDS = 5, 0.4
+WARM, WARM_SECONDS = 50, 0.1  # questions before, or as many as fit
+PATIENCE = 10.0  # seconds for a process to start, and for a question
+PACKAGES = (
+    "iceoryx2",
+    "pyzmq",
+    "pynng",
+    "faster-fifo",
+    "eclipse-zenoh",
+    "grpcio",
+    "compilerinterface",
+)
+
+
+class Child:
+    """A process of our own that runs `work(read, write)` with the ends of two pipes, as 0 and 1 for a program."""
+
+    def __init__(self, work: Callable[[], None], argv: Sequence[str] = ()) -> None:
+        (inner_in, self.to), (self.out, inner_out) = os.pipe(), os.pipe()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # our handler is not the child's
+        self.pid = os.fork()
+        if self.pid:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+            os.close(inner_in)
+            os.close(inner_out)
+            return
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+            os.dup2(inner_in, 0)
+            os.dup2(inner_out, 1)
+            os.close(self.to)
+            os.close(self.out)
+            if argv:
+                os.execv(argv[0], list(argv))
+            work()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def read(self, size: int, server: Child | None = None) -> bytes:
+        """Exactly so many bytes. Errors: RuntimeError."""
+        data, until = b"", time.monotonic() + PATIENCE
+        while len(data) < size:
+            ends = [self.out, *([server.out] if server else [])]
+            came = select(ends, [], [], max(0, until - time.monotonic()))[0]
+            if self.out not in came:
+                raise RuntimeError(
+                    "the server has ended" if came else f"no answer within {PATIENCE:g} s"
+                )
+            part = os.read(self.out, size - len(data))
+            if not part:
+                raise RuntimeError("a process has ended")
+            data += part
+        return data
+
+    def cpu(self) -> float:
+        """Seconds of all its threads."""
+        return time.clock_gettime((~self.pid << 3) | 2)  # what clock_getcpuclockid(3) makes
+
+    def close(self) -> None:
+        if not self.pid:
+            return
+        os.close(self.to)
+        os.close(self.out)
+        os.kill(self.pid, signal.SIGTERM)
+        until = time.monotonic() + 2
+        while not os.waitpid(self.pid, os.WNOHANG)[0]:
+            if time.monotonic() > until:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                break
+            time.sleep(0.002)
+        self.pid = 0
+
+
+def serve(peer: Peer) -> None:
+    peer.serve(lambda: (os.write(1, b"r"), None)[1])
+
+
+def ask_for(ask: Ask, size: int, seconds: float) -> None:
+    """peers_ask.c's main, in Python."""
+    array = np.full(size // 4, 0.2, np.float32)
+    until = time.monotonic() + WARM_SECONDS
+    for _ in range(WARM):
+        if time.monotonic() < until:
+            ask(array)
+    os.write(1, b"r")
+    while os.read(0, 1):
+        samples, clock = [], time.perf_counter_ns
+        before = clock()
+        end = before + seconds * 1e9
+        while before < end:
+            ask(array)
+            now = clock()
+            samples.append(now - before)
+            before = now
+        with os.fdopen(os.dup(1), "wb") as out:
+            out.write(np.array([len(samples), *samples], np.int64).tobytes())
+
+
+@contextmanager
+def child(work: Callable[[], None], argv: Sequence[str] = ()) -> Iterator[Child]:
+    made = Child(work, argv)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def measure(
+    kind: Callable[..., Peer], size: int, clients: int, seconds: float, build: Path
+) -> dict[str, Any]:
+    """One server and its clients, which are alone alive. Errors: RuntimeError, OSError, ImportError."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers")))
+        peer = kind(size, clients, folder, build)
+        server = stack.enter_context(child(lambda: serve(peer)))
+        server.read(1)
+        askers = []
+        for i in range(clients):
+            argv = peer.program(i)
+            argv = [*argv, str(size), str(seconds)] if argv else []
+            askers.append(
+                stack.enter_context(
+                    child(lambda i=i: ask_for(peer.connect(i), size, seconds), argv)
+                )
+            )
+        for asker in askers:
+            asker.read(1, server)
+        host, near = server.cpu(), sum(each.cpu() for each in askers)
+        for asker in askers:
+            os.write(asker.to, b"g")
+        time.sleep(seconds)
+        host, near = server.cpu() - host, sum(each.cpu() for each in askers) - near
+        samples = []
+        for asker in askers:
+            count = int.from_bytes(asker.read(8, server), "little")
+            samples.append(np.frombuffer(asker.read(8 * count, server), np.int64))
+        server.close()  # first, or it would tell that the clients have gone
+        whole = np.concatenate(samples)
+        return {
+            "p50_us": float(np.percentile(whole, 50)) / 1e3,
+            "p99_us": float(np.percentile(whole, 99)) / 1e3,
+            "per_second": len(whole) / seconds,
+            "cpu_us": (host + near) / len(whole) * 1e6,
+            "host_cpu_us": host / len(whole) * 1e6,
+            "slowest_client": min(map(len, samples)) / max(map(len, samples)),
+        }
+
+
+@contextmanager
+def loops(count: int) -> Iterator[None]:
+    """So many processes that compute without end."""
+
+    def spin() -> None:
+        while True:
+            pass
+
+    with ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(child(spin))
+        yield
+
+
+def prepare(directory: Path) -> list[type[Peer]]:
+    """Builds the C programs; who can take part here."""
+    build(directory, [["peers_ask"]])
+    source = os.environ.get("MLCB_SOURCE")
+    built = source and build_mlcb(Path(source), directory)
+    missing = {kind.needs for kind in PEERS if kind.needs and not find_spec(kind.needs)}
+    for name in sorted(missing):
+        print(f"left out: there is no package {name}", file=sys.stderr)
+    if not built:
+        print("left out: ML-Compiler-Bridge's C++ runner needs $MLCB_SOURCE", file=sys.stderr)
+    return [kind for kind in PEERS if kind.needs not in missing and (built or kind.asker != "C++")]
+
+
+def build_mlcb(source: Path, directory: Path) -> bool:
+    """ML-Compiler-Bridge's pipe runner from its source, as its C library has it: with LLVM's library and Protobuf's headers."""
+    config = os.environ.get("LLVM_CONFIG", "llvm-config")
+    flags = subprocess.run(
+        [config, "--cxxflags", "--ldflags", "--libs"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    serdes = ("bitstreamSerDes", "jsonSerDes", "JSON", "TensorSpec")
+    files = ["MLModelRunner/PipeModelRunner", *(f"SerDes/{name}" for name in serdes)]
+    command = ["c++", "-O2", "-w", "-DC_LIBRARY", "-include", "optional", "-include", "thread"]
+    command += [f"-I{source / 'include'}", str(HERE / "peers_mlcb.cpp")]
+    command += [str(source / f"{file}.cpp") for file in files]
+    command += [*flags, "-std=c++17", "-o", str(directory / "peers_mlcb")]
+    return subprocess.run(command).returncode == 0
+
+
+def run(
+    kinds: Sequence[type[Peer]], seconds: float, directory: Path, found: list[dict[str, Any]]
+) -> None:
+    """Adds a round to each row, a row being a peer in a situation."""
+    for count in LOOPS:
+        with loops(count):
+            for size, clients, kind in itertools.product(SIZES, CLIENTS, kinds):
+                about = {"peer": kind.name, "bytes": size, "loops": count, "clients": clients}
+                row = next((row for row in found if about.items() <= row.items()), None)
+                if row is None:
+                    found.append(row := {**about, "rounds": []})
+                try:
+                    row["rounds"].append(measure(kind, size, clients, seconds, directory))
+                except (RuntimeError, OSError) as error:
+                    print(f"left out: {about}: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def table(found: Sequence[dict[str, Any]]) -> None:
+    for row in found:
+        if not row["rounds"]:
+            continue
+        p50 = [each["p50_us"] for each in row["rounds"]]
+        median = {key: statistics.median(r[key] for r in row["rounds"]) for key in row["rounds"][0]}
+        print(
+            f"{row['bytes']:>7}{row['loops']:>3}{row['clients']:>3} {row['peer']:52}{median['p50_us']:>10.1f}"
+            f"  ({min(p50):.1f} - {max(p50):.1f}){median['p99_us']:>12.1f}{median['per_second']:>10.0f}{median['cpu_us']:>9.1f}"
+            f"{median['slowest_client']:>6.2f}"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="also settings that are not anybody's best"
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        help="a part of the names of those to measure, or several with commas between",
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help=f"of one measurement (default {SECONDS})"
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write everything there, beside the rounds that it has",
+    )
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    old = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    results = {
+        "machine": machine(PACKAGES),
+        "askers": {kind.name: kind.asker for kind in PEERS},
+        "rows": old.get("rows", []),
+    }
+    wanted = options.only.split(",")
+    with tempfile.TemporaryDirectory() as directory:
+        kinds = [
+            kind
+            for kind in prepare(Path(directory))
+            if (options.all or options.only or not kind.extra)
+            and any(part in kind.name for part in wanted)
+        ]
+        for _ in range(options.rounds):
+            try:
+                run(kinds, options.seconds, Path(directory), results["rows"])
+            finally:
+                if options.json:
+                    options.json.write_text(json.dumps(results, indent=1) + "\n")
+    table(results["rows"])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Peers whose clients shmbridge's hosts serve too: gRPC, and the named pipes of ML-Compiler-Bridge."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from peers_base import ANSWER, Ask, Peer, answer, model
+
+sys.path.insert(0, str(Path(__file__).parent))  # of peers_pb2, for the host's own import
+
+
+class Grpc(Peer):
+    """Unary calls of bytes over a Unix socket. grpc.io/docs/guides/performance: in Python streams are slower than unary calls."""
+
+    name = "gRPC, bytes"
+    needs = "grpc"
+    method = "/peers.Peers/Ask"
+    options = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+    @property
+    def _address(self) -> str:
+        return f"unix:{self.folder}/grpc"
+
+    def handler(self) -> Any:
+        import grpc
+
+        return grpc.unary_unary_rpc_method_handler(lambda data, _: answer(data))
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        import grpc
+
+        server = grpc.server(ThreadPoolExecutor(self.clients), options=self.options)
+        _, service, method = self.method.split("/")
+        handlers = {method: self.handler()}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        server.add_insecure_port(self._address)
+        server.start()
+        ready()
+        server.wait_for_termination()
+
+    def _call(self, **codec: Any) -> Any:
+        import grpc
+
+        self.channel = grpc.insecure_channel(self._address, self.options)
+        grpc.channel_ready_future(self.channel).result(20)
+        return self.channel.unary_unary(self.method, **codec)
+
+    def connect(self, client: int) -> Ask:
+        call = self._call()
+        return lambda array: ANSWER.unpack(call(array.tobytes()))[0]
+
+
+class GrpcServicer(Grpc):
+    """The same with messages, as a servicer has them: repeated float, int64."""
+
+    name = "gRPC, messages"
+
+    def handler(self) -> Any:
+        import grpc
+        from peers_pb2 import Advice, Features
+
+        return grpc.unary_unary_rpc_method_handler(
+            lambda question, _: Advice(advice=model(np.array(question.x, np.float32))),
+            request_deserializer=Features.FromString,
+            response_serializer=Advice.SerializeToString,
+        )
+
+    def connect(self, client: int) -> Ask:
+        from peers_pb2 import Advice, Features
+
+        call = self._call(
+            request_serializer=Features.SerializeToString, response_deserializer=Advice.FromString
+        )
+        return lambda array: call(Features(x=array)).advice
+
+
+class GrpcHost(GrpcServicer):
+    """The same client, asking a host of shmbridge's."""
+
+    name = "gRPC, messages, shmbridge's host"
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        import shmbridge
+
+        url = f"grpc://{self._address}?service={self.method[1:]}&messages=peers_pb2"
+        with shmbridge.Host(url, channels=self.clients, request_bytes=self.size + 4096) as host:
+            ready()
+            for request in host:
+                request.reply(model(request["x"]))
+
+
+# ---- Named pipes: a pair for each compiler ----
+
+
+class CompilerInterface(Peer):
+    """ML-Compiler-Bridge's Python side, of PyPI, with a compiler in C that writes its bitstream."""
+
+    name = "compilerinterface, C asks"
+    asker = "C"
+    needs = "compilerinterface"
+
+    def _path(self, client: int) -> str:
+        return f"{self.folder}/pipe{client}"
+
+    def _threads(self, ready: Callable[[], None], serve: Callable[[Any], None]) -> None:
+        ends = [self.end(self._path(i)) for i in range(self.clients)]
+        threads = [threading.Thread(target=serve, args=(end,), daemon=True) for end in ends[1:]]
+        for thread in threads:
+            thread.start()
+        ready()
+        serve(ends[0])
+
+    def end(self, path: str) -> Any:
+        from compilerinterface import PipeCompilerInterface
+
+        return PipeCompilerInterface("bytes", path)
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        def each(end: Any) -> None:
+            end.reset_pipes()  # waits for the compiler
+            while True:
+                end.populate_buffer(ctypes.c_long(model(end.evaluate()[0])))
+
+        self._threads(ready, each)
+
+    def program(self, client: int) -> list[str]:
+        return [str(self.build / "peers_ask"), self._path(client)]
+
+
+class PipeHost(CompilerInterface):
+    """The same client, asking a host of shmbridge's."""
+
+    name = "the same pipes, C asks, shmbridge's host"
+    needs = ""
+
+    def end(self, path: str) -> Any:
+        import shmbridge
+
+        return shmbridge.Host(f"pipe://{path}", request_bytes=self.size + 4096)
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        def each(host: Any) -> None:
+            for request in host:
+                request.reply(np.int64(model(request["x"])))
+
+        self._threads(ready, each)
+
+
+class Cpp(CompilerInterface):
+    """ML-Compiler-Bridge's own C++ runner, of $MLCB_SOURCE."""
+
+    name = "ML-Compiler-Bridge, C++ asks"
+    asker = "C++"
+
+    def program(self, client: int) -> list[str]:
+        return [str(self.build / "peers_mlcb"), self._path(client)]
+
+
+class CppPipeHost(PipeHost):
+    name = "ML-Compiler-Bridge, C++ asks, shmbridge's host"
+    asker = "C++"
+    program = Cpp.program

@@ -1,0 +1,190 @@
+"""Peers in shared memory: shmbridge, iceoryx2, the standard library's blocks with semaphores, faster-fifo."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from peers_base import ANSWER, Ask, Peer, answer, model
+
+
+class Shmbridge(Peer):
+    name = "shmbridge"
+    wait = "adaptive"
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        import shmbridge
+
+        room = self.size + 4096
+        with shmbridge.Host(
+            self.id, channels=self.clients, request_bytes=room, wait=self.wait
+        ) as host:
+            ready()
+            for request in host:
+                request.reply(model(request["x"]))
+
+    def connect(self, client: int) -> Ask:
+        import shmbridge
+
+        runner = shmbridge.connect(f"shm://{self.id}?wait={self.wait}")
+        return lambda array: runner.evaluate({"x": array})
+
+
+class ShmbridgeC(Shmbridge):
+    name = "shmbridge, C asks"
+    asker = "C"
+
+    def program(self, client: int) -> list[str]:
+        return [str(self.build / "peers_ask"), f"shm://{self.id}?wait={self.wait}"]
+
+
+class ShmbridgeSpin(ShmbridgeC):
+    name = "shmbridge, C asks, wait=spin"
+    wait = "spin"
+    extra = True
+
+
+class Iceoryx2(Peer):
+    """Both sides poll, as its own benchmarks do: iceoryx2, benchmarks/request-response."""
+
+    name = "iceoryx2, polling"
+    needs = "iceoryx2"
+    events = False
+
+    def _node(self) -> tuple[Any, Any, Any]:
+        import iceoryx2 as iox2
+
+        iox2.set_log_level(iox2.LogLevel.Error)
+        node = iox2.NodeBuilder.new().create(iox2.ServiceType.Ipc)
+        slices = iox2.Slice[ctypes.c_uint8]
+        service = node.service_builder(iox2.ServiceName.new(self.id))
+        return iox2, node, service.request_response(slices, slices).open_or_create()
+
+    def _event(self, iox2: Any, node: Any, name: str) -> Any:
+        return node.service_builder(iox2.ServiceName.new(self.id + name)).event().open_or_create()
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        iox2, node, service = self._node()
+        server = service.server_builder().initial_max_slice_len(8).create()
+        if self.events:  # examples/python/event_based_communication
+            came = self._event(iox2, node, "server").listener_builder().create()
+            told = [
+                self._event(iox2, node, str(i)).notifier_builder().create()
+                for i in range(self.clients)
+            ]
+        ready()
+        while True:
+            if self.events:
+                came.timed_wait(iox2.Duration.from_secs(1))
+            while (request := server.receive()) is not None:
+                data = np.frombuffer(request.payload().as_memory_view(), np.uint8)
+                reply = request.loan_slice_uninit(ANSWER.size)
+                ANSWER.pack_into(
+                    reply.payload().as_memory_view(), 0, model(data[:-1].view(np.float32))
+                )
+                client = data[-1]
+                reply.assume_init().send()
+                request.delete()
+                if self.events:
+                    told[client].notify()
+
+    def connect(self, client: int) -> Ask:
+        iox2, node, service = self._node()
+        asker = service.client_builder().initial_max_slice_len(self.size + 1).create()
+        if self.events:
+            came = self._event(iox2, node, str(client)).listener_builder().create()
+            told = self._event(iox2, node, "server").notifier_builder().create()
+
+        def ask(array: Any) -> int:
+            request = asker.loan_slice_uninit(self.size + 1)
+            to = np.frombuffer(request.payload().as_memory_view(), np.uint8)
+            to[:-1] = array.view(np.uint8)
+            to[-1] = client
+            pending = request.assume_init().send()
+            if self.events:
+                told.notify()
+            while (reply := pending.receive()) is None:
+                if self.events:
+                    came.timed_wait(iox2.Duration.from_secs(1))
+            return ANSWER.unpack(reply.payload().as_memory_view())[0]
+
+        return ask
+
+
+class Iceoryx2Events(Iceoryx2):
+    name = "iceoryx2, events"
+    events = True
+
+
+class SharedMemory(Peer):
+    """docs.python.org/3/library/multiprocessing.shared_memory.html: a block for each client, and semaphores to wait on."""
+
+    name = "shared_memory, semaphores"
+
+    def make(self) -> None:
+        from multiprocessing import get_context, shared_memory
+
+        fork = get_context("fork")
+        room = self.size + 16
+        self.blocks = [
+            shared_memory.SharedMemory(create=True, size=room) for _ in range(self.clients)
+        ]
+        self.asked, self.told = fork.Semaphore(0), [fork.Semaphore(0) for _ in self.blocks]
+        for block in self.blocks:
+            block.unlink()
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        ready()
+        while True:
+            self.asked.acquire()
+            for block, told in zip(self.blocks, self.told, strict=True):
+                buffer = block.buf
+                if buffer[0]:
+                    buffer[0] = 0
+                    buffer[8:16] = answer(buffer[16 : 16 + self.size])
+                    told.release()
+
+    def connect(self, client: int) -> Ask:
+        buffer, told = self.blocks[client].buf, self.told[client]
+        room = np.frombuffer(buffer, np.float32, self.size // 4, 16)
+
+        def ask(array: Any) -> int:
+            room[:] = array
+            buffer[0] = 1
+            self.asked.release()
+            told.acquire()
+            return ANSWER.unpack_from(buffer, 8)[0]
+
+        return ask
+
+
+class FasterFifo(Peer):
+    """pypi.org/project/faster-fifo: serializers of one's own in place of pickle, get_many for many to one."""
+
+    name = "faster-fifo"
+    needs = "faster_fifo"
+
+    def make(self) -> None:
+        import faster_fifo
+
+        plain = {"loads": bytes, "dumps": bytes}
+        room = (self.size + 64) * (self.clients + 1) * 2
+        self.asked = faster_fifo.Queue(room, **plain)
+        self.told = [faster_fifo.Queue(4096, **plain) for _ in range(self.clients)]
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        ready()
+        while True:
+            for data in self.asked.get_many(timeout=1e6):
+                self.told[data[-1]].put(answer(data[:-1]))
+
+    def connect(self, client: int) -> Ask:
+        mine = bytes([client])
+
+        def ask(array: Any) -> int:
+            self.asked.put(array.tobytes() + mine)
+            return ANSWER.unpack(self.told[client].get(timeout=1e6))[0]
+
+        return ask

@@ -1,0 +1,215 @@
+"""The tables of docs/performance.md from what peers.py and scale.py measured, and a plot:
+
+python bench/peers_page.py --peers peers.json [--scale scale.json] [--plot peers.png]      the plot needs matplotlib
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+OURS = {"C": "shmbridge, C asks", "C++": "shmbridge, C asks", "Python": "shmbridge"}
+SITUATIONS = [(loops, clients) for clients in (1, 8) for loops in (0, 2)]
+TITLES = {
+    (0, 1): "1 client",
+    (2, 1): "1 client, 2 loops beside",
+    (0, 8): "8 clients",
+    (2, 8): "8 clients, 2 loops beside",
+}
+Row = dict[str, Any]
+
+
+def median(row: Row, key: str) -> float:
+    return statistics.median(each[key] for each in row["rounds"])
+
+
+def short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.2g}"
+
+
+def by_situation(rows: Sequence[Row]) -> dict[tuple[str, int, int, int], Row]:
+    return {(r["peer"], r["bytes"], r["loops"], r["clients"]): r for r in rows if r["rounds"]}
+
+
+def spread(row: Row, key: str, scale: float = 1) -> str:
+    """The median, and the least and the greatest of the rounds."""
+    values = [each[key] / scale for each in row["rounds"]]
+    return f"{short(statistics.median(values))} ({short(min(values))}–{short(max(values))})"
+
+
+def cell(row: Row | None) -> str:
+    if not row:
+        return "-"
+    many = row["clients"] > 1
+    first = f"{spread(row, 'per_second', 1e3)} k/s" if many else spread(row, "p50_us")
+    return f"{first}; {short(median(row, 'p99_us'))}"
+
+
+def peers_table(found: dict[str, Any]) -> list[str]:
+    at = by_situation(found["rows"])
+    names = list(dict.fromkeys(row["peer"] for row in found["rows"]))
+    rounds = sorted({len(row["rounds"]) for row in found["rows"]})
+    lines = [
+        "With one client: p50, and behind the semicolon p99, in µs. With eight: thousands of questions a second of all together, and p99. CPU: µs of "
+        "both sides for a question of one client without loops. In brackets the least and the greatest of the rounds, of which there were "
+        f"{' to '.join(map(str, {rounds[0]: 0, rounds[-1]: 0}))}. {about(found)}.",
+        "",
+    ]
+    for size in sorted({row["bytes"] for row in found["rows"]}):
+        lines += [
+            f"| {size // 1000} KB | "
+            + " | ".join(TITLES[each] for each in SITUATIONS)
+            + " | CPU |",
+            "|---|" + "---|" * (len(SITUATIONS) + 1),
+        ]
+        for name in names:
+            cells = [cell(at.get((name, size, *each))) for each in SITUATIONS]
+            first = at.get((name, size, 0, 1))
+            cells.append(short(median(first, "cpu_us")) if first else "-")
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        lines.append("")
+    return lines + losses(found, at)
+
+
+def about(found: dict[str, Any]) -> str:
+    machine = found["machine"]
+    kind = "virtual " if machine["virtual"] else ""
+    return f"{machine['cpus']} {kind}CPUs, {machine['cpu']}, Linux {machine['kernel'].split('-')[0]}, Python {machine['python']}"
+
+
+def losses(found: dict[str, Any], at: dict[Any, Row]) -> list[str]:
+    """Where a peer is better than shmbridge asked from the same language, by a tenth or more."""
+
+    def better(key: str, size: int, loops: int, clients: int) -> str:
+        them = {}
+        for name, asker in found["askers"].items():
+            theirs = at.get((name, size, loops, clients))
+            ours = at.get((OURS[asker], size, loops, clients))
+            if theirs and ours and "shmbridge" not in name:
+                them[name] = median(theirs, key) / median(ours, key)
+                if key == "per_second":
+                    them[name] = 1 / them[name]
+        return "; ".join(
+            f"{name} {short(ratio)}"
+            for name, ratio in sorted(them.items(), key=lambda each: each[1])
+            if ratio < 0.9
+        )
+
+    lines = [
+        "Who is better than shmbridge asked from the same language, and what of shmbridge's time, p99 or CPU that takes:",
+        "",
+        "| | p50; with eight clients the time for a question of all together | p99 | CPU |",
+        "|---|---|---|---|",
+    ]
+    for size, (loops, clients) in itertools.product(
+        sorted({row["bytes"] for row in found["rows"]}), SITUATIONS
+    ):
+        keys = ("per_second" if clients > 1 else "p50_us", "p99_us", "cpu_us")
+        cells = [better(key, size, loops, clients) or "nobody" for key in keys]
+        lines.append(f"| {size // 1000} KB, {TITLES[loops, clients]} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def scale_table(found: dict[str, Any]) -> list[str]:
+    ways = list(dict.fromkeys(row["way"] for row in found["rows"]))
+    runners = sorted({row["runners"] for row in found["rows"]})
+    at = {(row["way"], row["runners"]): row for row in found["rows"]}
+    lines = [
+        "Thousands of requests a second, and behind the semicolon µs of the host's CPU for each; in brackets the least and the greatest of the rounds.",
+        "",
+        "| runners | " + " | ".join(f"`{way}`" if "(" in way else way for way in ways) + " |",
+        "|---|" + "---|" * len(ways),
+    ]
+    for count in runners:
+        cells = [
+            f"{spread(at[way, count], 'per_second', 1e3)}; {spread(at[way, count], 'host_cpu_us')}"
+            for way in ways
+        ]
+        lines.append(f"| {count} | " + " | ".join(cells) + " |")
+    shares = ", ".join(
+        f"{share:.2%} with {count or 'no'} idle runners" for count, share in found["idle"].items()
+    ).replace("with 0 idle", "with no idle")
+    return [*lines, "", f"The CPU of a host with 256 channels: {shares}. {about(found)}.", ""]
+
+
+def write(name: str, lines: Sequence[str]) -> None:
+    """Puts the lines between the page's marks of that name."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    text = PAGE.read_text()
+    before, rest = text.split(begin)
+    PAGE.write_text(before + begin + "\n" + "\n".join(lines) + end + rest.split(end)[1])
+
+
+def plot(found: dict[str, Any], path: Path) -> None:
+    """p50 to p99 of each peer, a panel for each situation; shmbridge's are filled."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    at = by_situation(found["rows"])
+    names = list(dict.fromkeys(row["peer"] for row in found["rows"]))[::-1]
+    sizes = sorted({row["bytes"] for row in found["rows"]})
+    figure, axes = pyplot.subplots(
+        len(sizes),
+        4,
+        figsize=(17, 5.2 * len(sizes)),
+        sharex=True,
+        sharey=True,
+        layout="constrained",
+    )
+    for panels, size in zip(axes, sizes, strict=True):
+        for panel, (loops, clients) in zip(panels, SITUATIONS, strict=True):
+            for y, name in enumerate(names):
+                row = at.get((name, size, loops, clients))
+                if row is None:
+                    continue
+                p50, p99 = median(row, "p50_us"), median(row, "p99_us")
+                colour = "#0057b7" if "shmbridge" in name else "#8a8a8a"
+                panel.plot([p50, p99], [y, y], color=colour, linewidth=2)
+                panel.plot(p50, y, "o", color=colour, markersize=7)
+                panel.plot(p99, y, "|", color=colour, markersize=11, markeredgewidth=2)
+                panel.annotate(
+                    short(p50),
+                    (p50, y),
+                    (0, 6),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=8,
+                )
+            panel.set(xscale="log", yticks=range(len(names)), yticklabels=names)
+            panel.set_title(f"{size // 1000} KB, {TITLES[loops, clients]}", fontsize=11)
+            panel.grid(True, axis="x", alpha=0.3)
+            panel.margins(y=0.04)
+            panel.spines[["top", "right"]].set_visible(False)
+    for panel in axes[-1]:
+        panel.set_xlabel("µs: dot p50, bar p99")
+    figure.savefig(path, dpi=110)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in ("peers", "scale", "plot"):
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    if options.peers:
+        found = json.loads(options.peers.read_text())
+        write("peers", peers_table(found))
+        if options.plot:
+            plot(found, options.plot)
+    if options.scale:
+        write("scale", scale_table(json.loads(options.scale.read_text())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

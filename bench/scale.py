@@ -1,0 +1,124 @@
+"""How many runners one host serves: python bench/scale.py [--json FILE]
+
+Requests a second, the host's CPU for each, and p50 and p99, with 1 to 64 C runners that ask without a pause, each request answered alone and
+all that wait answered together; and the CPU of a host with 256 channels, without runners and with 256 that are idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from peers import Child, child, measure, serve
+from peers_base import model
+from peers_memory import ShmbridgeC
+from run import build, machine
+
+RUNNERS, CHANNELS, BYTES = (1, 2, 4, 8, 16, 32, 64), 256, 2_000
+
+
+class Singles(ShmbridgeC):
+    """host.serve(model)"""
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        import shmbridge
+
+        with shmbridge.Host(self.id, channels=self.channels, request_bytes=1 << 14) as host:
+            ready()
+            host.serve(self.answer, max_batch=self.batch)
+
+    @property
+    def channels(self) -> int:
+        return self.clients
+
+    batch = 1
+
+    @staticmethod
+    def answer(request: Any) -> Any:
+        return model(request["x"])
+
+
+class Batches(Singles):
+    """host.serve(model, max_batch=64)"""
+
+    batch = 64
+
+    @staticmethod
+    def answer(batch: Any) -> Any:
+        return (batch["x"][:, 0] < 1).astype("int64")
+
+
+class ManyChannels(Singles):
+    """the same with 256 channels"""
+
+    channels = CHANNELS  # type: ignore[assignment]
+
+
+def idle(runners: int, seconds: float, directory: Path) -> float:
+    """CPU of a host with 256 channels, as a share of a core."""
+    with ExitStack() as stack:
+        peer = ManyChannels(BYTES, runners, directory, directory)
+        host: Child = stack.enter_context(child(lambda: serve(peer)))
+        host.read(1)
+        for i in range(runners):
+            asker = stack.enter_context(child(lambda: None, [*peer.program(i), str(BYTES), "1"]))
+            asker.read(1, host)
+        time.sleep(0.2)
+        before = host.cpu()
+        time.sleep(seconds)
+        return (host.cpu() - before) / seconds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    found: dict[str, Any] = {"machine": machine(), "rows": [], "idle": {}}
+    with tempfile.TemporaryDirectory(prefix="scale") as directory:
+        place = Path(directory)
+        build(place, [["peers_ask"]])
+        for kind in (Singles, Batches, ManyChannels):
+            print(
+                f"\n{kind.__doc__}\n{'runners':>8}{'per second':>24}{'host us':>20}{'p50':>9}{'p99':>11}"
+            )
+            for count in RUNNERS:
+                rounds = [
+                    measure(kind, BYTES, count, options.seconds, place)
+                    for _ in range(options.rounds)
+                ]
+                rate, cpu = (
+                    [each[key] for each in rounds] for key in ("per_second", "host_cpu_us")
+                )
+                p50, p99 = (
+                    statistics.median(each[key] for each in rounds) for key in ("p50_us", "p99_us")
+                )
+                print(
+                    f"{count:>8}{statistics.median(rate):>9.0f} ({min(rate):.0f}-{max(rate):.0f})"
+                    f"{statistics.median(cpu):>8.2f} ({min(cpu):.2f}-{max(cpu):.2f}){p50:>9.1f}{p99:>11.1f}",
+                    flush=True,
+                )
+                found["rows"].append({"way": kind.__doc__, "runners": count, "rounds": rounds})
+        for count in (0, CHANNELS):
+            found["idle"][count] = idle(count, 3, place)
+            print(
+                f"idle, {CHANNELS} channels, {count} runners: {found['idle'][count]:.4f} of a core"
+            )
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,315 @@
+"""Every way of waiting in every situation: python bench/waiting.py [--only ROWS] [--json FILE].
+
+waiting.c is both sides, in C. See bench/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pairs import HERE
+from run import build, machine
+
+COLUMNS = ("pipe", "semaphore", "block", "spin", "adaptive")
+TARGETS = 16  # of the make
+FIGURES = ("p50", "p99", "cpu", "rate")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass
+class Row:
+    """A situation: what runs beside, where both sides may run, how they ask."""
+
+    about: str
+    loops: int = 0  # endless ones beside
+    loops_nice: int = 0
+    comes_and_goes: float = 0  # seconds between stopping the loops and letting them go on
+    runners: int = 1
+    shape: str = "think:0"
+    cpus: tuple[int, int] = (0, 0)  # masks: the host's, the runners'; 0 is any
+    nice: tuple[int, int] = (0, 0)
+    quota: float = 0  # CPUs, of a cgroup that both sides are in
+    nested: bool = False  # in a group below it
+    seconds: float = 0.3  # at least
+
+
+ROWS = {
+    "idle": Row("nothing beside"),
+    "loops1": Row("an endless loop beside", loops=1),
+    "loops2": Row("two endless loops", loops=2),
+    "loops4": Row("four endless loops", loops=4),
+    "loops8": Row("eight endless loops", loops=8, seconds=0.6),
+    "apart": Row("each side pinned to a CPU of its own", cpus=(1, 2)),
+    "together": Row("both sides pinned to the same CPU", cpus=(1, 1)),
+    "one_cpu": Row("both sides pinned to one CPU, a loop on it", cpus=(1, 1), loops=2),
+    "quota": Row("a cgroup's quota of 1.5 CPUs", quota=1.5),
+    "quota_nested": Row("the quota of a group further up", quota=1.5, nested=True),
+    "runners2": Row("two runners", runners=2),
+    "runners8": Row("eight runners", runners=8),
+    "runners64": Row("64 runners", runners=64, seconds=0.6),
+    "nice": Row(
+        "runner and two loops at nice 10, the host at 0", loops=2, loops_nice=10, nice=(0, 10)
+    ),
+    "nice_both": Row("both sides at nice 10 beside two loops", loops=2, nice=(10, 10), seconds=0.6),
+    "every1": Row("1 us of computing between two questions", shape="think:1"),
+    "every50": Row("50 us", shape="think:50"),
+    "every500": Row("500 us", shape="think:500"),
+    "every5000": Row("5 ms", shape="think:5000", seconds=1),
+    "every50_loops2": Row("50 us beside two loops", shape="think:50", loops=2),
+    "bursts": Row("200 questions after every 20 ms of sleep", shape="burst:200:20000"),
+    "comes_and_goes": Row(
+        "two loops, a second on and a second off", loops=2, comes_and_goes=1, seconds=2
+    ),
+    "make": Row("a make -j4 of files that are compiled and ask", runners=TARGETS, shape="make"),
+}
+
+
+@contextlib.contextmanager
+def beside(row: Row) -> Iterator[None]:
+    """The endless loops. They come and go by a shell that stops them and lets them go on."""
+    cpus = (
+        set(range(64))
+        if row.cpus[0] != row.cpus[1] or not row.cpus[0]
+        else {row.cpus[0].bit_length() - 1}
+    )
+
+    def settle() -> None:
+        os.nice(row.loops_nice)
+        os.sched_setaffinity(0, cpus & os.sched_getaffinity(0))
+
+    loops = [
+        subprocess.Popen(["sh", "-c", "while :; do :; done"], preexec_fn=settle)
+        for _ in range(row.loops)
+    ]
+    ids = " ".join(str(loop.pid) for loop in loops)
+    if row.comes_and_goes:
+        pause = f"sleep {row.comes_and_goes}"
+        turns = f"while :; do {pause}; kill -STOP {ids}; {pause}; kill -CONT {ids}; done"
+        loops.append(subprocess.Popen(["sh", "-c", turns], start_new_session=True))
+    try:
+        yield
+    finally:
+        if row.comes_and_goes:
+            os.killpg(loops[-1].pid, signal.SIGKILL)
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+class NoCgroup(Exception):
+    """Cgroups cannot be made here."""
+
+
+@contextlib.contextmanager
+def cgroup(row: Row) -> Iterator[list[Path]]:
+    """Where a process writes itself to come under the row's quota."""
+    if not row.quota:
+        yield []
+        return
+    old = CGROUPS / "cpu"
+    group = (old if old.is_dir() else CGROUPS) / f"shmbridge-{os.getpid()}"
+    below = group / "below"
+    try:
+        group.mkdir()
+        if old.is_dir():
+            (group / "cpu.cfs_quota_us").write_text(str(round(row.quota * 100_000)))
+        else:
+            (group / "cpu.max").write_text(f"{round(row.quota * 100_000)} 100000")
+        if row.nested:
+            below.mkdir()
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        raise NoCgroup(f"no cgroup can be made here: {error}") from error
+    try:
+        yield [(below if row.nested else group) / "cgroup.procs"]
+    finally:
+        time.sleep(0.05)  # its last process is still ending
+        for directory in (below, group):
+            with contextlib.suppress(FileNotFoundError):
+                directory.rmdir()
+
+
+def makefile(directory: Path) -> None:
+    """Targets that compile a file of a few functions and ask."""
+    functions = "\n".join(
+        f"int f{i}(int *a, int n) {{ int s = 0; for (int i = 0; i < n; i++) s += a[i] * {i}; return s; }}"
+        for i in range(40)
+    )
+    (directory / "part.c").write_text(functions)
+    names = " ".join(f"t{i}" for i in range(TARGETS))
+    rules = "".join(f"t{i}:\n\tcc -O2 -c part.c -o $@.o && $(ASK) {i}\n" for i in range(TARGETS))
+    (directory / "Makefile").write_text(f"all: {names}\n{rules}")
+
+
+def busy_seconds() -> float:
+    """Of all CPUs, since they started."""
+    user, nice, system, _, _, irq, soft = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
+    )
+    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+
+
+def cell(program: Path, kind: str, row: Row, seconds: float, procs: list[Path]) -> dict[str, float]:
+    """One way of waiting for so long, between a fresh host and fresh runners."""
+
+    def enter() -> None:
+        for path in procs:
+            path.write_text(str(os.getpid()))
+
+    shape = f"make:{program.parent}" if row.shape == "make" else row.shape
+    numbers = [
+        row.runners,
+        round(250 * seconds),
+        round(1000 * seconds),
+        shape,
+        *row.cpus,
+        *row.nice,
+    ]
+    busy, began = busy_seconds(), time.monotonic()
+    done = subprocess.run(
+        [str(program), kind, *map(str, numbers)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        preexec_fn=enter,
+        timeout=100,
+    )
+    system = (busy_seconds() - busy) / (time.monotonic() - began)
+    took, count, cpu, p50, p99 = map(float, done.stdout.split())
+    return {
+        "rate": count / took * 1e9,
+        "p50": p50 / 1000 if count else took / 1000,
+        "p99": p99 / 1000 if count else took / 1000,
+        "cpu": cpu / 1000 / max(count, 1),
+        "system": system,
+    }
+
+
+def reference(cells: dict[str, list[dict[str, float]]]) -> str:
+    """Whichever of spin and sleep has the lower median, but the sleeper where the spinner takes more than three times its CPU."""
+    spin, sleep = (
+        {f: statistics.median(c[f] for c in cells[kind]) for f in FIGURES}
+        for kind in ("spin", "block")
+    )
+    return "spin" if spin["p50"] < sleep["p50"] and spin["cpu"] <= 3 * sleep["cpu"] else "block"
+
+
+def ratios(cells: list[dict[str, float]], base: list[dict[str, float]], figure: str) -> list[float]:
+    """Quartiles of what stands beside each other."""
+    each = [a[figure] / max(b[figure], 1e-9) for a, b in zip(cells, base, strict=True)]
+    return statistics.quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
+
+
+def judge(cells: dict[str, list[dict[str, float]]], kind: str) -> dict[str, Any]:
+    """Adaptive beside its reference: the quartiles of ratios, and what is beyond its limit."""
+    base = reference(cells)
+    result: dict[str, Any] = {f: ratios(cells[kind], cells[base], f) for f in ("p50", "cpu", "p99")}
+    result["rate"] = ratios(cells[kind], cells["pipe"], "rate")
+    limits = {"p50": 1.5, "cpu": 1.5, "p99": 3}
+    misses = [f for f, most in limits.items() if result[f][1] > most]
+    misses += ["rate"] if result["rate"][1] < 0.5 else []
+    return {"reference": base, "misses": misses, **result}
+
+
+def show(
+    columns: list[str], cells: dict[str, list[dict[str, float]]], verdicts: dict[str, Any]
+) -> None:
+    print(
+        f"  {'':14}{'p50 us':>10}{'p99 us':>10}{'CPU us':>9}{'system':>8}{'rate':>10}  (quartiles)"
+    )
+    for kind in columns:
+        middle = {f: statistics.median(c[f] for c in cells[kind]) for f in (*FIGURES, "system")}
+        rates = [c["rate"] for c in cells[kind]]
+        low, _, high = (
+            statistics.quantiles(rates, n=4, method="inclusive") if len(rates) > 1 else rates * 3
+        )
+        print(
+            f"  {kind:14}{middle['p50']:10.2f}{middle['p99']:10.1f}{middle['cpu']:9.2f}"
+            f"{middle['system']:8.2f}{middle['rate']:10.0f}  ({low:.0f} to {high:.0f})"
+        )
+    for kind, v in verdicts.items():
+        text = ", ".join(
+            f"{f} {v[f][1]:.2f} ({v[f][0]:.2f} to {v[f][2]:.2f})" for f in ("p50", "cpu", "p99")
+        )
+        verdict = "misses " + ", ".join(v["misses"]) if v["misses"] else "good"
+        print(
+            f"  {kind}: {verdict}; {text} of {v['reference']}; rate {v['rate'][1]:.2f} of pipes",
+            flush=True,
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(ROWS)}")
+    parser.add_argument("--columns", default=",".join(COLUMNS), help="which to measure")
+    parser.add_argument(
+        "--before", type=Path, help="another checkout, whose adaptive is measured beside"
+    )
+    parser.add_argument("--alternations", type=int, default=15)
+    parser.add_argument(
+        "--seconds", type=float, default=0, help="of a cell, at most what its row says"
+    )
+    parser.add_argument("--build", type=Path, help="keep the programs there")
+    parser.add_argument(
+        "--json", type=Path, help="write everything there; rows that it has are replaced"
+    )
+    options = parser.parse_args()
+    chosen = options.only.split(",") if options.only else list(ROWS)
+    if set(chosen) - ROWS.keys():
+        parser.error(f"--only: expected some of {', '.join(ROWS)}; found {options.only}")
+    columns = options.columns.split(",") + ["before"] * bool(options.before)
+    results: dict[str, Any] = {"machine": machine(), "rows": {}}
+    if options.json and options.json.exists():
+        results["rows"] = json.loads(options.json.read_text())["rows"]
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = options.build or temporary
+        programs = {"": HERE.parent} | ({"before": options.before} if options.before else {})
+        for name, tree in programs.items():
+            (Path(directory) / f"x{name}").mkdir(parents=True, exist_ok=True)
+            build(Path(directory) / f"x{name}", [["waiting"]], tree)
+            makefile(Path(directory) / f"x{name}")
+        for name in chosen:
+            row = ROWS[name]
+            seconds = min(options.seconds or row.seconds, row.seconds)
+            print(f"\n== {name}: {row.about}", flush=True)
+            cells: dict[str, list[dict[str, float]]] = {kind: [] for kind in columns}
+            try:
+                with cgroup(row) as procs, beside(row):
+                    for _ in range(options.alternations):
+                        for kind in columns:
+                            before = kind == "before"
+                            program = Path(directory) / ("xbefore" if before else "x") / "waiting"
+                            cells[kind].append(
+                                cell(program, "adaptive" if before else kind, row, seconds, procs)
+                            )
+            except NoCgroup as error:
+                print(f"  skipped: {error}")
+                continue
+            judged = [
+                k
+                for k in ("adaptive", "before")
+                if k in columns and {"pipe", "spin", "block"} <= set(columns)
+            ]
+            verdicts = {kind: judge(cells, kind) for kind in judged}
+            show(columns, cells, verdicts)
+            results["rows"][name] = {"about": row.about, "cells": cells, "verdicts": verdicts}
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
