@@ -64,6 +64,19 @@ static void died_in_its_frame(struct compilers *s, bool looks) {
     }
 }
 
+/* The host looks only when the next one is there already, and that one has said nothing yet. */
+static void died_unseen(struct compilers *s) {
+    for (size_t bytes = 0; bytes <= 12; bytes++) {
+        struct client c = client_open(&s->pipes);
+        CHECK(compilers_receive(s, 5) == -1);
+        client_send(&c, "dead", bytes);
+        c = replace(s, &c, false);
+        CHECK(compilers_receive(s, 5) == -1);
+        converse(s, &c, "next", "next!");
+        client_die(&c);
+    }
+}
+
 static void died_while_the_model_computed(struct compilers *s, bool looks) {
     struct client c = client_open(&s->pipes);
     client_ask(&c, "dead");
@@ -150,6 +163,7 @@ int main(void) {
         died_before_it_read(&s, looks);
         CHECK(compilers_receive(&s, 5) == -1);
     }
+    died_unseen(&s);
     mixed(&s);
     runners_in_turn(&s);
     compilers_close(&s);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -157,25 +158,42 @@ static int conversation_feed(struct conversation *c, shmb_dtype *want, struct er
     return result;
 }
 
+/* Reads away what is in the pipe now, and no more: its bytes. */
+static size_t read_away(struct conversation *c, int unread) {
+    char bytes[4096];
+    size_t away = 0, most = sizeof bytes;
+    ssize_t n = 1;
+    for (; unread > 0 && n > 0; unread -= (int)n, away += (size_t)n)
+        if ((n = read(c->stream.from, bytes, (size_t)unread < most ? (size_t)unread : most)) < 0)
+            break;
+    return away;
+}
+
 /* The compiler left, and the next one may be there already. Whose are the bytes behind the first
  * `old` that were read? One that waits for its answer sends nothing, and one that has it has sent
- * nothing unless the pipe is dirty. */
+ * nothing unless the pipe is dirty. Else all are the last one's, if nobody has written since: that
+ * is looked at once the bytes are counted. */
 static void follow_leaving(struct conversation *c, size_t old) {
-    enum flow flow = ENDED;
     bool mixed = c->mixed && !c->asking;
     if (mixed && c->protocol->resumes) {
         c->left = c->mixed = false;
         return;
     }
     size_t lost = c->stream.in.size - old;
-    if (mixed) shmb_stream_take(&c->stream, c->stream.in.size);
-    for (int i = 0; mixed && i < READS && (flow = shmb_stream_read(&c->stream)) == MOVED; i++) {
-        lost += c->stream.in.size;
-        shmb_stream_take(&c->stream, c->stream.in.size);
+    bool theirs = false;
+    c->left = false;
+    if (mixed) {
+        int unread = 0;
+        if (ioctl(c->stream.from, FIONREAD, &unread)) unread = 0;
+        shmb_foreign_note(c->foreign);
+        theirs = c->written;
+        lost += read_away(c, unread);
     }
-    conversation_end(c, mixed ? 0 : old);
-    /* the next one's bytes are lost among the last one's */
-    if (mixed && lost && flow != ENDED) conversation_refuse(c);
+    bool next_left = c->left;
+    conversation_end(c, mixed ? c->stream.in.size : old);
+    c->left = c->mixed = next_left;
+    c->torn = mixed && lost;
+    if (theirs && lost) conversation_refuse(c); /* its bytes are lost among the last one's */
 }
 
 /* ---- A conversation goes on ---- */
@@ -228,14 +246,21 @@ static bool understand(struct conversation *c) {
 static bool listen(struct conversation *c) {
     for (int i = 0; !understand(c); i++) {
         size_t old = c->stream.in.size;
+        if (!c->talking || old) shmb_foreign_note(c->foreign); /* whose are the bytes to come? */
+        if (c->left) {
+            follow_leaving(c, old);
+            old = c->stream.in.size;
+        }
         enum flow flow = shmb_stream_read(&c->stream);
         /* before the bytes are taken for this conversation's */
         if (flow != STUCK) shmb_foreign_note(c->foreign);
         if (c->left) follow_leaving(c, old);
+        else if (flow == STUCK && c->torn && c->written) conversation_refuse(c);
         else if (flow == STUCK) c->dirty = false;
         else if (flow == UNABLE) conversation_refuse(c);
         else if (flow == ENDED && (c->talking || c->ended || c->deaf)) conversation_end(c, old);
         c->talking |= flow == MOVED || flow == STUCK;
+        c->torn &= flow != MOVED;
         if (flow != MOVED || i == READS) return false;
     }
     return true;

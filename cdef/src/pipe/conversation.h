@@ -20,12 +20,14 @@ struct conversation {
     int place;  /* PATH.in, without being an end of it */
     int watch;  /* of PATH.out, among the foreign's events */
     bool talking, asking;
-    bool deaf;  /* a conversation that cannot go on: what still comes is dropped */
-    bool ended; /* nobody writes, and somebody did */
-    bool left;  /* the compiler has closed its end; the next may have opened it */
-    bool dirty; /* something was written that was perhaps not read */
-    bool mixed; /* ... before the compiler left */
-    char *path; /* for messages */
+    bool deaf;    /* a conversation that cannot go on: what still comes is dropped */
+    bool ended;   /* nobody writes, and somebody did */
+    bool left;    /* the compiler has closed its end; the next may have opened it */
+    bool dirty;   /* something was written that was perhaps not read */
+    bool mixed;   /* ... before the compiler left */
+    bool written; /* since the last one left, as far as inotify has told */
+    bool torn;    /* bytes were dropped, of which none is the next one's unless it has written */
+    char *path;   /* for messages */
     struct inherited inherited;
 };
 

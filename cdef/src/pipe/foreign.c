@@ -99,9 +99,13 @@ void shmb_foreign_note(shmb_foreign *foreign) {
             for (int i = 0; i < foreign->count; i++)
                 if (foreign->conversations[i]->watch == event->wd) c = foreign->conversations[i];
             if (!c) continue;
-            if (event->mask & IN_MODIFY) c->dirty |= !c->asking || c->left;
+            if (event->mask & IN_MODIFY) {
+                c->written = true;
+                c->dirty |= !c->asking || c->left;
+            }
             if (event->mask & IN_CLOSE_WRITE) {
                 c->left = true;
+                c->written = false;
                 c->mixed |= c->dirty;
             }
         }

@@ -69,6 +69,15 @@ static shmb_status pipe_open_end(const char *path, const char *end, int flags, i
         "\"%.300s\" is no named pipe: expected the PATH of a host's PATH.in and PATH.out", name);
 }
 
+/* A process that dies closes its files in the order of their numbers, and the lock must not go
+ * before the other end. */
+static void lock_last(struct stream *s) {
+    int last = fcntl(s->from, F_DUPFD_CLOEXEC, s->to);
+    if (last < 0) return;
+    shmb_fork_close(&s->from);
+    s->from = last;
+}
+
 /* The end to read first: a host may wait in open until it has a reader. Its lock, since one that
  * was open for writing would hide from the host that the runner before has left. */
 static shmb_status open_both(struct pipe *p, bool *present, struct error *e) {
@@ -87,6 +96,7 @@ static shmb_status open_both(struct pipe *p, bool *present, struct error *e) {
             "the host at \"%.300s\" has not read yet what the runner before has sent: is its model busy?",
             p->path);
     if (e->status) shmb_stream_close(&p->stream);
+    else lock_last(&p->stream);
     return e->status;
 }
 
