@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple, NoReturn, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +43,7 @@ class Expected(NamedTuple):
     shape: tuple[int | None, ...]
 
 
-class Runner:
+class Runner(_hot.Asker):
     """Asks for advice: what `connect` returns.
 
     A runner is for one thread at a time. Several threads connect a runner each. `with` closes it at the end.
@@ -67,8 +66,6 @@ class Runner:
     ) -> None:
         self._r: Any = ffi.NULL
         self._log = ffi.NULL if log is None else ffi.new_handle(log)
-        self._lock = threading.Lock()  # held while evaluate uses the handle
-        self._closing = False
         if not 0 <= retries < 1 << 31:
             raise InvalidError(f"retries={retries!r}: expected 0 or more, below 2**31")
         options = {
@@ -82,7 +79,6 @@ class Runner:
         self._r = open_runner(
             url, connect_timeout, options, number_text(default_advice), self._gives_a_moment
         )
-        self._advice: dict[str, Any] = {}
         self._tensor = ffi.new("shmb_tensor *")
         self._address = int(ffi.cast("uintptr_t", self._r))  # for _hot
 
@@ -104,50 +100,41 @@ class Runner:
             ModelError, DroppedError: The model failed, or the host gave no reply.
             TooLargeError, MismatchError, InexactError: The request or the advice does not fit.
         """
-        want = lib.SHMB_ANY if dtype is None else _dtype.code_of(np.dtype(dtype), "dtype")
-        if not self._lock.acquire(blocking=False):
-            raise InvalidError(
-                "another thread waits for advice through this runner: connect a runner for each thread"
-            )
-        try:
-            return self._ask(features, want)
-        finally:
-            self._lock.release()
-            if self._closing:
-                self._dispose()
+        want = 0 if dtype is None else _dtype.code_of(np.dtype(dtype), "dtype")  # 0: SHMB_ANY
+        return _hot.evaluate(
+            self, features if type(features) is dict else dict(features.items()), want
+        )
 
-    def _ask(self, features: Mapping[str, Any], want: int) -> Any:
-        r = self._r
+    def _refuse(self) -> NoReturn:
         if self._closing:
             raise ClosedError("this runner is closed: connect another")
-        self._advice = {}
-        status = PENDING
+        raise InvalidError(
+            "another thread waits for advice through this runner: connect a runner for each thread"
+        )
+
+    def _go_on(self, status: int) -> None:
+        """What _hot.evaluate leaves to us: a question that was asked and has that status."""
         try:
-            if type(features) is not dict:
-                features = dict(features.items())
-            status = _hot.ask(self._address, features, want, self._fill)
             while status == PENDING:
                 if self._closing:
                     raise ClosedError("another thread has closed this runner: connect another")
-                status = lib.shmb_runner_continue(r)
-        except BaseException:  # of filling, or Ctrl-C, which may come before or behind any step
+                status = lib.shmb_runner_continue(self._r)
+        except BaseException:  # Ctrl-C, which may come before or behind any step
             if status == PENDING:
-                lib.shmb_runner_abandon(r, lib.SHMB_INTERRUPTED)
+                lib.shmb_runner_abandon(self._r, lib.SHMB_INTERRUPTED)
             raise
         if status:
-            raise_error(status, lib.shmb_error_message(r))
-        self._advice = advice = self._read()
-        return next(iter(advice.values())) if len(advice) == 1 else advice
+            raise_error(status, lib.shmb_error_message(self._r))
 
     def _fill(self, name: str, value: Any) -> None:
-        """Adds a feature that _hot.ask leaves to us."""
+        """Adds a feature that _hot.evaluate leaves to us."""
         field = _tensor.as_field(name, value)
         _tensor.write_field(lambda *a: lib.shmb_runner_add(self._r, *a), field)
 
     @property
     def advice(self) -> dict[str, Any]:
         """All fields of the last advice by name; empty after an error."""
-        return self._advice
+        return self._advice or {}
 
     @property
     def defaulted(self) -> int:
@@ -184,11 +171,8 @@ class Runner:
             ports[ffi.string(port.name).decode()] = Expected(_dtype.dtype_of(port.dtype), shape)
         return None if count < 0 else ports
 
-    def _read(self) -> dict[str, Any]:
-        return _hot.read(self._address, self._copy)
-
     def _copy(self, index: int) -> Any:
-        """A field of the advice that _hot.read leaves to us."""
+        """A field of the advice that _hot.evaluate leaves to us."""
         lib.shmb_advice_at(self._r, index, self._tensor)
         return _tensor.copy_value(self._tensor)
 
@@ -213,10 +197,10 @@ class Runner:
 
     def _dispose(self) -> None:
         """Frees the closed handle, unless an evaluate is under way, which will do that."""
-        if self._lock.acquire(blocking=False):
+        if self._hold():
             r, self._r = self._r, ffi.NULL
             lib.shmb_close(r)
-            self._lock.release()
+            self._let_go()
             _plugins.raise_carried()  # of a plug-in's close
 
     def __enter__(self) -> Runner:
@@ -245,20 +229,18 @@ ffi.def_extern("shmb_python_log")(_write_log)
 class Exact(Runner):
     """A runner whose advice keeps its dtype also where it is one number."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._exact = True
+
     def interrupt(self) -> None:
         """Ends the evaluate that another thread waits in, with InterruptedCallError. Not beside close."""
         lib.shmb_interrupt(self._r)
 
-    def _read(self) -> dict[str, Any]:
-        advice = {}
-        for i in range(lib.shmb_advice_count(self._r)):
-            lib.shmb_advice_at(self._r, i, self._tensor)
-            value = _tensor.copy_value(self._tensor)
-            dense = self._tensor.kind == lib.SHMB_TENSOR
-            advice[ffi.string(self._tensor.name).decode()] = (
-                np.asarray(value, _dtype.dtype_of(self._tensor.dtype)) if dense else value
-            )
-        return advice
+    def _copy(self, index: int) -> Any:
+        value = super()._copy(index)
+        dense = self._tensor.kind == lib.SHMB_TENSOR
+        return np.asarray(value, _dtype.dtype_of(self._tensor.dtype)) if dense else value
 
 
 def _signed_as(

@@ -1,8 +1,19 @@
+#include <stdatomic.h>
 #include <string.h>
 
 #include "hot.h"
 
 enum { PENDING = -1 }; /* of shmb_runner_continue */
+
+/* What a Runner is below. */
+struct asker {
+    PyObject_HEAD shmb_runner *runner;
+    PyObject *advice; /* a dict, or NULL */
+    _Atomic char busy;
+    char closing; /* to be disposed of by whoever is busy with it last */
+    char exact;   /* numbers too are read by _copy */
+};
+static PyTypeObject *asker_type;
 
 /* Adds one feature; false: it goes the long way. */
 static bool add(shmb_runner *r, PyObject *name, PyObject *object) {
@@ -22,46 +33,140 @@ static bool add(shmb_runner *r, PyObject *name, PyObject *object) {
     return true;
 }
 
-/* ask(runner, features, want, fill) -> status, -1 where it waits: fills the dict's features, those
- * that need the long way by fill(name, value), and asks. */
-PyObject *hot_ask(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    if (count != 4 || !PyDict_Check(args[1]))
-        return PyErr_Format(PyExc_TypeError, "expected a runner, a dict, a dtype and a function");
-    shmb_runner *r = PyLong_AsVoidPtr(args[0]);
-    long want = PyLong_AsLong(args[2]);
-    if (PyErr_Occurred()) return NULL;
-    PyObject *name, *value;
-    for (Py_ssize_t at = 0; PyDict_Next(args[1], &at, &name, &value);) {
-        if (add(r, name, value)) continue;
-        Py_INCREF(name);
-        Py_INCREF(value);
-        PyObject *done = PyObject_CallFunctionObjArgs(args[3], name, value, NULL);
-        Py_DECREF(value);
-        Py_DECREF(name);
-        if (!done) return NULL;
-        Py_DECREF(done);
-    }
-    int status;
-    Py_BEGIN_ALLOW_THREADS status = (int)core.shmb_runner_start(r, (shmb_dtype)want);
-    if (!status) status = core.shmb_runner_continue(r);
-    Py_END_ALLOW_THREADS return PyLong_FromLong(status);
+/* True where the method was called without an exception. */
+static bool call(PyObject *result) {
+    Py_XDECREF(result);
+    return result != NULL;
 }
 
-/* read(runner, copy) -> the advice by name. copy(i) reads what is no single number. */
-PyObject *hot_read(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    if (count != 2) return PyErr_Format(PyExc_TypeError, "expected a runner and a function");
-    shmb_runner *r = PyLong_AsVoidPtr(args[0]);
-    PyObject *advice = PyErr_Occurred() ? NULL : PyDict_New();
-    for (int64_t i = 0, n = core.shmb_advice_count(r); advice && i < n; i++) {
-        shmb_tensor t;
-        core.shmb_advice_at(r, i, &t);
-        bool plain = !t.rank && t.kind == SHMB_TENSOR;
-        PyObject *value =
-            plain ? hot_number(&t) : PyObject_CallFunction(args[1], "L", (long long)i);
-        if (!value || PyDict_SetItemString(advice, t.name, value)) Py_CLEAR(advice);
-        Py_XDECREF(value);
+/* Features that need the long way go by asker._fill(name, value). */
+static bool fill(struct asker *a, PyObject *features) {
+    PyObject *name, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(features, &at, &name, &value);) {
+        if (add(a->runner, name, value)) continue;
+        Py_INCREF(name);
+        Py_INCREF(value);
+        bool filled = call(PyObject_CallMethod((PyObject *)a, "_fill", "OO", name, value));
+        Py_DECREF(value);
+        Py_DECREF(name);
+        if (!filled) return false;
     }
+    return true;
+}
+
+static bool ask(struct asker *a, PyObject *features, shmb_dtype want) {
+    Py_CLEAR(a->advice);
+    if (!fill(a, features)) {
+        core.shmb_runner_abandon(a->runner, SHMB_INTERRUPTED);
+        return false;
+    }
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = (int)core.shmb_runner_start(a->runner, want);
+    if (!status) status = core.shmb_runner_continue(a->runner);
+    Py_END_ALLOW_THREADS return !status ||
+        call(PyObject_CallMethod((PyObject *)a, "_go_on", "i", status));
+}
+
+static PyObject *value_of(struct asker *a, int64_t index, const shmb_tensor *t) {
+    if (!a->exact && !t->rank && t->kind == SHMB_TENSOR) return hot_number(t);
+    return PyObject_CallMethod((PyObject *)a, "_copy", "L", (long long)index);
+}
+
+/* The advice: the value of its only field, or all by name. */
+static PyObject *read_advice(struct asker *a) {
+    PyObject *advice = PyDict_New(), *value = NULL;
+    int64_t count = core.shmb_advice_count(a->runner);
+    for (int64_t i = 0; advice && i < count; i++) {
+        shmb_tensor t;
+        core.shmb_advice_at(a->runner, i, &t);
+        Py_XDECREF(value);
+        value = value_of(a, i, &t);
+        if (!value || PyDict_SetItemString(advice, t.name, value)) Py_CLEAR(advice);
+    }
+    a->advice = advice;
+    if (advice && count == 1) return value;
+    Py_XDECREF(value);
+    Py_XINCREF(advice);
     return advice;
+}
+
+/* What another thread has closed meanwhile. An error that is under way stays. */
+static bool dispose(struct asker *a) {
+    PyObject *type, *error, *trace;
+    PyErr_Fetch(&type, &error, &trace);
+    bool done = call(PyObject_CallMethod((PyObject *)a, "_dispose", NULL));
+    if (done || type) PyErr_Restore(type, error, trace);
+    return done;
+}
+
+/* evaluate(asker, features, want) -> the advice. Calls asker._refuse() where it is busy or closed. */
+PyObject *hot_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 3 || !PyObject_TypeCheck(args[0], asker_type) || !PyDict_Check(args[1]))
+        return PyErr_Format(PyExc_TypeError, "expected a runner, a dict and a dtype");
+    struct asker *a = (struct asker *)args[0];
+    long want = PyLong_AsLong(args[2]);
+    if (PyErr_Occurred()) return NULL;
+    if (a->closing || atomic_exchange(&a->busy, 1))
+        return PyObject_CallMethod(args[0], "_refuse", NULL);
+    PyObject *advice = NULL;
+    if (ask(a, args[1], (shmb_dtype)want)) advice = read_advice(a);
+    atomic_store(&a->busy, 0);
+    if (a->closing && !dispose(a)) Py_CLEAR(advice);
+    return advice;
+}
+
+static PyObject *asker_hold(PyObject *self, PyObject *unused) {
+    (void)unused;
+    return PyBool_FromLong(!atomic_exchange(&((struct asker *)self)->busy, 1));
+}
+
+static PyObject *asker_let_go(PyObject *self, PyObject *unused) {
+    (void)unused;
+    atomic_store(&((struct asker *)self)->busy, 0);
+    Py_RETURN_NONE;
+}
+
+static int asker_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((struct asker *)self)->advice);
+    return 0;
+}
+
+static int asker_clear(PyObject *self) {
+    Py_CLEAR(((struct asker *)self)->advice);
+    return 0;
+}
+
+static void asker_dealloc(PyObject *self) {
+    PyTypeObject *own = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    asker_clear(self);
+    freefunc release = (freefunc)PyType_GetSlot(own, Py_tp_free);
+    release(self);
+    Py_DECREF(own);
+}
+
+static PyMemberDef members[] = {{"_address", T_ULONGLONG, offsetof(struct asker, runner), 0, NULL},
+                                {"_advice", T_OBJECT, offsetof(struct asker, advice), 0, NULL},
+                                {"_closing", T_BOOL, offsetof(struct asker, closing), 0, NULL},
+                                {"_exact", T_BOOL, offsetof(struct asker, exact), 0, NULL},
+                                {NULL, 0, 0, 0, NULL}};
+static PyMethodDef methods[] = {{"_hold", asker_hold, METH_NOARGS, NULL},
+                                {"_let_go", asker_let_go, METH_NOARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
+static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)asker_dealloc},
+                              {Py_tp_traverse, (void *)asker_traverse},
+                              {Py_tp_clear, (void *)asker_clear},
+                              {Py_tp_members, members},
+                              {Py_tp_methods, methods},
+                              {0, NULL}};
+static PyType_Spec spec = {"shmbridge._hot.Asker", sizeof(struct asker), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+
+int hot_add_asker(PyObject *module) {
+    asker_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    if (!asker_type) return -1;
+    Py_INCREF(asker_type); /* the module's, and ours */
+    return PyModule_AddObject(module, "Asker", (PyObject *)asker_type);
 }

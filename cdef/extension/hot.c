@@ -87,7 +87,7 @@ static int add_all(PyObject *module) {
         Py_XDECREF(name);
     }
     if (!core_names || PyModule_AddObject(module, "CORE", core_names)) return -1;
-    return hot_add_question(module) ? -1 : hot_add_loop(module);
+    return hot_add_question(module) || hot_add_asker(module) ? -1 : hot_add_loop(module);
 }
 
 #define METHOD(name, function) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
@@ -100,8 +100,7 @@ static PyMethodDef methods[] = {METHOD("setup", setup),
                                 METHOD("collect", hot_collect),
                                 METHOD("gather", hot_gather),
                                 METHOD("reply_rows", hot_reply_rows),
-                                METHOD("ask", hot_ask),
-                                METHOD("read", hot_read),
+                                METHOD("evaluate", hot_evaluate),
                                 {"loop", hot_loop, METH_O, NULL},
                                 {NULL, NULL, 0, NULL}};
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_all},

@@ -47,6 +47,7 @@ void PyBuffer_Release(Py_buffer *);
       (shmb_runner *, const char *, shmb_dtype, shmb_kind, int32_t, const int64_t *, int64_t **))  \
     X(shmb_runner_start, shmb_status, (shmb_runner *, shmb_dtype))                                 \
     X(shmb_runner_continue, int, (shmb_runner *))                                                  \
+    X(shmb_runner_abandon, void, (shmb_runner *, shmb_status))                                     \
     X(shmb_advice_count, int64_t, (const shmb_runner *))                                           \
     X(shmb_advice_at, shmb_status, (shmb_runner *, int64_t, shmb_tensor *))
 
@@ -122,8 +123,8 @@ struct question *hot_renew(PyObject *requests, PyObject *key, Py_ssize_t holders
 HOT_FUNCTION(hot_collect);
 HOT_FUNCTION(hot_gather); /* batch.c */
 HOT_FUNCTION(hot_reply_rows);
-HOT_FUNCTION(hot_ask); /* ask.c */
-HOT_FUNCTION(hot_read);
+HOT_FUNCTION(hot_evaluate); /* ask.c */
+int hot_add_asker(PyObject *module);
 PyObject *hot_loop(PyObject *module, PyObject *generator); /* loop.c */
 int hot_add_loop(PyObject *module);
 
