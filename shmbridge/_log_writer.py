@@ -135,9 +135,9 @@ class LogWriter:
         try:
             self.write(features, advice, reward=reward, want=want)
         except Exception as error:
+            self._warn_once(f"not recorded: {error}")
             with self._lock:
                 self.left_out += 1
-            self._warn_once(f"not recorded: {error}")
 
     def close(self) -> None:
         """Closes the files. May be called twice."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -32,12 +33,13 @@ CONNECT = 0.25  # seconds that one question may wait for a target that has gone
 LEAVE = (
     2.0  # seconds that questions under way have to end, where their runner cannot be interrupted
 )
+FILES = ("onnx", "aot", "tflite")  # schemes of models that are in this process
 FOR_GOOD = (HostGoneError, ClosedError, CorruptError, ForkedError)
 
 
 class Relay:
     """A host at `listen` (any host's URL) whose model is the host at `target` (any runner's URL): questions and advice go on
-    as they are, errors with their status, and what was advised into `log`, if there is one.
+    as they are, errors with their status, and what was advised into `log`, if there is one. A model in a file answers in a C loop.
 
     Each runner has a thread and a runner of the target of its own, so that none waits for another. A question that its
     runner has given up (its deadline, its death) is given up at the target when that channel asks again. When the target
@@ -54,15 +56,21 @@ class Relay:
         room = {**_room(target), **options}
         if listen.partition("://")[0] in ("pipe", "llvm") or "role=client" in listen:
             room.pop("channels", None)  # there are as many as it names
+        inside = target.partition("://")[0] in FILES and not log
         with undone_by(first.close):
-            self.host = Host(
-                listen, wait="block", **room
-            )  # who spins keeps the GIL from the others
-        self._channels = {0: _Channel(self, first)}
+            # who spins keeps the GIL from the others
+            self.host = Host(listen, wait="adaptive" if inside else "block", **room)
+        self._channels = {} if inside else {0: _Channel(self, first)}
+        self._model, self._answered = first if inside else None, 0
+        if inside:
+            self.host.answer_by(first._r, self._count)
+
+    def _count(self, answered: int) -> None:
+        self._answered += answered
 
     def serve(self) -> None:
         """Until the host is closed; KeyboardInterrupt goes through."""
-        try:
+        with suppress(ClosedError), self._model.in_use() if self._model else nullcontext():
             while True:
                 request = self.host.receive(SLICE)
                 if request is None:
@@ -73,13 +81,11 @@ class Relay:
                     self._channels[channel] = _Channel(self)
                 self._channels[channel].ask(request)
                 del request  # or it would be held until the next
-        except ClosedError:
-            pass
 
     @property
     def asked(self) -> int:
         """How many questions came."""
-        return sum(channel.asked for channel in self._channels.values())
+        return self._answered + sum(channel.asked for channel in self._channels.values())
 
     @property
     def errors(self) -> int:
@@ -100,6 +106,8 @@ class Relay:
         for channel in self._channels.values():
             channel.join(max(0, until - time.monotonic()))
         self.host.close()
+        if self._model:
+            self._model.close()
 
     def __enter__(self) -> Relay:
         return self

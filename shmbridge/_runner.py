@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, ParamSpec
 
@@ -232,6 +233,17 @@ class Exact(Runner):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._exact = True
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While C asks through it. A close meanwhile takes effect at the end."""
+        self._hold()
+        try:
+            yield
+        finally:
+            self._let_go()
+            if self._closing:
+                self._dispose()
 
     def interrupt(self) -> None:
         """Ends the evaluate that another thread waits in, with InterruptedCallError. Not beside close."""

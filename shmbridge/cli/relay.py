@@ -44,7 +44,7 @@ def relay(host_url: str, runner_url: str, background: bool, **options: Any) -> N
         shmbridge relay shm://inliner grpc://trainer:50051
         SHMBRIDGE_URL=shm://inliner clang …
 
-    Both may be URLs of any kind. RUNNER_URL must answer at the start, within its connect_timeout (10 s). When what is behind it dies, questions
+    Both may be URLs of any kind. A model in a file (aot://, onnx://, tflite://) answers in a loop in C. RUNNER_URL must answer at the start, within its connect_timeout (10 s). When what is behind it dies, questions
     fail until it is there again; with retries=N in RUNNER_URL they wait for that. Errors go on as they are.
     """
     handle(signal.default_int_handler)

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.processes import until
 
 import shmbridge
 
@@ -66,13 +67,6 @@ def serve(name: str, *words: object) -> str:
 
 def files(where: Path) -> list[str]:
     return sorted(file.name for file in where.glob("state/shmbridge/*"))
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.02)
-    assert condition()
 
 
 def test_it_returns_when_the_name_stands_and_stop_ends_it(where: Path, name: str) -> None:
@@ -135,7 +129,7 @@ def test_it_survives_the_shell_that_started_it_and_holds_none_of_its_pipes(
     line = f"{sys.executable} -m shmbridge.cli serve {name} --python models:double --background >said; exec sleep 60"
     shell = subprocess.Popen(["sh", "-c", line], start_new_session=True, pass_fds=[writer])
     os.close(writer)
-    eventually(
+    until(
         lambda: (
             shell.poll() is None and "Python" in (where / "said").read_text()
             if (where / "said").exists()
@@ -159,7 +153,7 @@ def test_a_signal_while_the_model_loads_ends_the_host_too(
     )
     command = [*SHMBRIDGE, "serve", name, "--python", "late:f", "--background"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    eventually(lambda: (where / "pid").exists() and (where / "pid").read_text() != "")
+    until(lambda: (where / "pid").exists() and (where / "pid").read_text() != "")
     assert int((where / "pid").read_text()) != process.pid
     process.send_signal(number)
     process.communicate(timeout=30)

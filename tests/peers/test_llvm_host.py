@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from support.processes import until
 from support.stock import (
     ADVICE,
     ALL,
@@ -16,7 +17,6 @@ from support.stock import (
     alive,
     expect_right_object,
     needs,
-    wait_until,
 )
 
 from shmbridge import Host, InvalidError
@@ -146,7 +146,7 @@ def test_host_whose_program_ends_sees_its_compiler_out(python, tmp_path):
     pid = int(process.line())
     try:
         assert process.end()[0] == 0
-        wait_until(lambda: not alive(pid))
+        until(lambda: not alive(pid))
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

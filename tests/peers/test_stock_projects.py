@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.processes import until
 from support.stock import (
     ADVICE,
     ALL,
@@ -16,7 +17,6 @@ from support.stock import (
     alive,
     environment,
     needs,
-    wait_until,
 )
 
 CORE = Path(__file__).parents[2] / "cdef"
@@ -58,7 +58,7 @@ def stuck(transport, tmp_path):
         tmp_path / "out",
     ]  # in processes of its own
     running = subprocess.Popen([*command, *link], env=environment(tmp_path), start_new_session=True)
-    wait_until(
+    until(
         lambda: any(
             "-cc1" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children(running.pid)
         )
@@ -77,13 +77,13 @@ def test_signal_ends_the_compiler_and_then_the_run_in_the_same_way(stuck, number
     running, processes = stuck
     os.killpg(running.pid, number)
     assert running.wait(20) == -number
-    wait_until(lambda: not any(map(alive, processes)))
+    until(lambda: not any(map(alive, processes)))
 
 
 def test_killed_supervisor_leaves_no_process(stuck):
     running, processes = stuck
     running.kill()
-    wait_until(lambda: not any(map(alive, processes)))
+    until(lambda: not any(map(alive, processes)))
 
 
 # ---- A project ----

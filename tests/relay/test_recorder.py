@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.processes import until
 from support.recording import X, records, run
 
 import shmbridge
@@ -248,17 +249,14 @@ def test_when_the_target_dies_its_runners_are_told_and_later_ones_find_the_next(
             runner.evaluate({"x": 1})
         second = python(host, name, 2)
         assert second.line() == "ready"
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
+
+        def finds_it():
             with contextlib.suppress(shmbridge.NoHostError):
-                assert runner.evaluate({"x": 1}) == 2
-                break
-            time.sleep(0.05)
-        else:
-            pytest.fail("the tap did not find the new host")
+                return runner.evaluate({"x": 1}) == 2
+
+        until(finds_it)
         second.terminate()
-    while tapped.log.recorded < 2:  # which is behind the reply
-        time.sleep(0.01)
+    until(lambda: tapped.log.recorded == 2)  # which is behind the reply
     second.wait()
     shmbridge.Host(name).close()  # takes the dead host's files away
 
@@ -271,6 +269,7 @@ def test_what_cannot_be_recorded_is_passed_on(serve: Any, tap: Any) -> None:
         tapping,
     ):
         assert runner.evaluate({"x": X}) == "inline"
+        until(lambda: tapped.log.left_out)
     assert (tapped.log.recorded, tapped.log.left_out) == (0, 1)
 
 
@@ -279,10 +278,7 @@ def test_the_target_has_no_runners_when_the_tap_has_none(serve: Any, tap: Any) -
         with shmbridge.connect(tap().host.url) as runner:
             runner.evaluate({"x": 1})
             assert host.runners == 1
-        until = time.monotonic() + 20
-        while host.runners and time.monotonic() < until:
-            time.sleep(0.02)
-        assert host.runners == 0
+        until(lambda: host.runners == 0)
 
 
 def test_what_clang_asks_is_recorded_and_replayed(

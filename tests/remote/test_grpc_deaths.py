@@ -6,8 +6,8 @@ import signal
 import threading
 
 import pytest
-from support.grpc import ANY, ask_once, until
-from support.processes import free_port
+from support.grpc import ANY, ask_once
+from support.processes import free_port, until
 
 from shmbridge import (
     ClosedError,

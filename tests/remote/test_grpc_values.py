@@ -4,8 +4,8 @@ import gc
 
 import numpy as np
 import pytest
-from support.grpc import ANY, same, until
-from support.processes import free_port
+from support.grpc import ANY, same
+from support.processes import free_port, until
 
 from shmbridge import (
     DroppedError,

@@ -1,7 +1,5 @@
 """Both sides of grpc://, and what asks them."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -13,14 +11,6 @@ except UnsupportedError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 ANY = "grpc://127.0.0.1:0"
-
-
-def until(condition, seconds=10):
-    """Waits for it."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.01)
 
 
 def same(found, sent):

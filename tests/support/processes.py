@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 SHM = Path("/dev/shm")
@@ -14,6 +15,14 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def until(condition, seconds=30):
+    """Waits for it."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited for {seconds} seconds in vain"
+        time.sleep(0.01)
 
 
 class Process(subprocess.Popen):

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sysconfig
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +35,6 @@ def llvm_of_rustc():
 
 def environment(folder):
     return os.environ | {"QUESTIONS": str(folder / "questions"), "PYTHONPATH": str(SOURCES)}
-
-
-def wait_until(true):
-    until = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < until, "waited for 20 seconds in vain"
-        time.sleep(0.02)
 
 
 def alive(pid):
