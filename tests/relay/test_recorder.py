@@ -24,10 +24,11 @@ from shmbridge.training_log import LogWriter, TrainingLog
 def test_a_tap_passes_on_and_records(serve: Any, tap: Any, path: Path) -> None:
     with (
         serve(lambda request: float(request["x"].sum())),
-        shmbridge.connect(tap().host.url) as runner,
+        shmbridge.connect((tapped := tap()).host.url) as runner,
     ):
         for i in range(3):
             assert runner.evaluate({"x": X * i, "context": "main"}) == 7 * i
+        until(lambda: tapped.log.recorded == 3)  # which is behind the reply
     found = records(path)
     assert [question["context"] for question, _ in found] == 3 * ["main"]
     assert [(question["x"].tolist(), advice.item()) for question, advice in found] == [
@@ -62,9 +63,10 @@ def test_wanted_dtypes_reach_the_host(serve: Any, tap: Any, path: Path) -> None:
         wanted.append(request.wanted)
         return 3
 
-    with serve(model), shmbridge.connect(tap().host.url) as runner:
+    with serve(model), shmbridge.connect((tapped := tap()).host.url) as runner:
         assert runner.evaluate({"x": X}, dtype=np.float32) == 3
         assert runner.evaluate({"x": X}) == 3
+        until(lambda: tapped.log.recorded == 2)
     assert wanted == [np.float32, None]
     assert [
         advice.dtype
@@ -143,9 +145,11 @@ def test_many_runners_get_their_own_advice_and_are_recorded(
                 assert runner.evaluate({"i": i}) == -i
 
     with serve(lambda request: -int(request["i"])):
-        url = tap().host.url
+        tapped = tap()
+        url = tapped.host.url
         for call in [in_thread(ask, 100 * n) for n in range(8)]:
             call.result()
+        until(lambda: tapped.log.recorded == 800)
     assert sorted((int(q["i"]), -int(advice)) for q, advice in records(path)) == [
         (i, i) for i in range(800)
     ]
@@ -256,7 +260,7 @@ def test_when_the_target_dies_its_runners_are_told_and_later_ones_find_the_next(
 
         until(finds_it)
         second.terminate()
-    until(lambda: tapped.log.recorded == 2)  # which is behind the reply
+    until(lambda: tapped.log.recorded == 2)
     second.wait()
     shmbridge.Host(name).close()  # takes the dead host's files away
 
@@ -352,6 +356,7 @@ def test_the_target_may_be_behind_pipes(
         assert runner.evaluate({"x": X}) == 7
         with pytest.raises(shmbridge.BusyError):
             shmbridge.connect(tapped.host.url, connect_timeout=0.1)  # a pair of pipes is for one
+    until(lambda: tapped.log.recorded == 1)
     host.send_signal(signal.SIGINT)
     assert host.end()[0] == 0
     assert [advice.item() for _, advice in records(path)] == [7]
