@@ -144,14 +144,16 @@ struct host_line {
     _Atomic uint32_t closed;
     uint32_t pid; /* for `shmbridge ls` only: never trusted */
     uint32_t reserved;
+    /* in a line of its own: it is written at every other wait, and the runners look at the words above */
+    uint8_t between[128 - 16];
     struct place place;
-    uint8_t unused[256 - 40];
+    uint8_t unused[256 - 128 - 24];
 };
 _Static_assert(sizeof(struct host_line) == 256, "wire format");
 _Static_assert(offsetof(struct host_line, asleep) == 0, "wire format");
 _Static_assert(offsetof(struct host_line, closed) == 4, "wire format");
 _Static_assert(offsetof(struct host_line, pid) == 8, "wire format");
-_Static_assert(offsetof(struct host_line, place) == 16, "wire format");
+_Static_assert(offsetof(struct host_line, place) == 128, "wire format");
 
 /* claim and ready hold generation << 8 | state. */
 enum { FREE = 0, CLAIMED = 1, READY = 2, POISONED = 3 };
@@ -161,15 +163,16 @@ struct runner_line {
     _Atomic uint64_t posted; /* when the runner last woke the host, CLOCK_MONOTONIC ns */
     _Atomic uint32_t asleep;
     uint32_t pid; /* a hint */
+    uint8_t between[64 - 24];
     struct place place;
-    uint8_t unused[128 - 48];
+    uint8_t unused[128 - 64 - 24];
 };
 _Static_assert(sizeof(struct runner_line) == 128, "wire format");
 _Static_assert(offsetof(struct runner_line, claim) == 0, "wire format");
 _Static_assert(offsetof(struct runner_line, posted) == 8, "wire format");
 _Static_assert(offsetof(struct runner_line, asleep) == 16, "wire format");
 _Static_assert(offsetof(struct runner_line, pid) == 20, "wire format");
-_Static_assert(offsetof(struct runner_line, place) == 24, "wire format");
+_Static_assert(offsetof(struct runner_line, place) == 64, "wire format");
 
 /* What the runner is about: a source file's name, say. Written before the claim. */
 struct label {

@@ -162,13 +162,12 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
                              _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     w->slept = false;
     /* Without pauses at first: one takes up to 50 ns, as long as the news. */
-    for (int i = 0; w->may_spin && i < LOOKS_BEFORE_CLOCK; i++) {
+    for (int i = w->near ? LOOKS_BEFORE_CLOCK - 1 : 0; w->may_spin && i < LOOKS_BEFORE_CLOCK; i++)
         if (look(context)) {
             shmb_waiter_news(w);
             return NEWS;
         }
-        if (i == 0 && same_cpu(w)) break;
-    }
+    w->near = same_cpu(w);
     int64_t start = shmb_clock_ns();
     tell_since(w, start);
     if (until > start + SLICE_NS) until = start + SLICE_NS;

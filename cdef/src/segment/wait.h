@@ -16,6 +16,7 @@ struct waiter {
     struct place *place;      /* where it tells since when and where it waits, or NULL */
     const struct place *peer; /* the other side's, or NULL */
     bool leads;               /* a runner: it parts two who share a CPU */
+    bool near;                /* was the other side on this CPU when a clock was last read? */
     bool waits;               /* for the same since its last wait */
     bool spins_only;          /* never sleeps */
     bool may_spin;            /* not told to block */
