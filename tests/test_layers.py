@@ -82,7 +82,7 @@ runners
 _request
 _batch _passing
 _service
-_receiving
+_receiving _serving
 _host
 _url
 _opening
