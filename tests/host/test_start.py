@@ -188,16 +188,9 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "threading.Event().wait(1000)",
-        "import subprocess; subprocess.run(['sleep', '1000'])",
-    ],
-)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_and_leaves_nothing(name, python, body, number, shm_files):
-    host = python(PROGRAM.format(body=body), name, stderr=-1, start_new_session=True)
+def test_a_signal_ends_it_and_leaves_nothing(name, python, number, shm_files):
+    host = python(PROGRAM.format(body="threading.Event().wait(1000)"), name, stderr=-1)
     assert host.line() == "ready"
     host.send_signal(number)
     _, error = host.communicate(timeout=30)
