@@ -75,7 +75,7 @@ _closing _dtype _llvm _options _plugins _segment
 _tensor
 _place
 _inspect
-_decision_log _fields _log_writer _onnx training_log
+_decision_log _fields _log_dataset _log_reader _log_writer _onnx _sequence_example training_log
 serdes
 _grpc _grpc_options
 runners
