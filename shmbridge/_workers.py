@@ -17,8 +17,8 @@ from shmbridge.task import Compilation, Outcome, Task, label_of
 class Workers:
     """Compilers that a trainer starts, and that end with it. One thread calls the methods.
 
-    A slot is one place of a vectorised environment: it has one compilation at a time. While that runs, the slot's next one may start ahead and
-    wait with its first question, where the host has channels for both.
+    A slot is one place of a vectorised environment: it has one compilation at a time. While that runs, the slot's next one starts ahead and
+    waits with its first question, where the host has channels for both, and begin() has not been told what to compile.
 
     Args:
         task: What they do.
@@ -80,7 +80,7 @@ class Workers:
             for each in self._ahead.values():
                 self._discard(each)
             self._ahead.clear()
-        elif again:
+        elif again and seed is None and asked is None:
             self._ahead[slot] = self._start(self._module(slot, None))
         return worker.label
 

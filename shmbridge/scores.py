@@ -59,9 +59,9 @@ def object_size(path: Path) -> float:
 
 
 def mca_cycles(path: Path) -> float:
-    """What llvm-mca says of a file of assembly (`-S`): cycles for one run from the first instruction to the last.
+    """What llvm-mca says of a file of assembly (`-S`): the cycles that all its instructions take if none waits for another (Block RThroughput).
 
-    Instructions that llvm-mca cannot model count nothing. Calls and branches go on with the next line.
+    An instruction counts once, however often it would run. Those that llvm-mca cannot model count nothing.
 
     Args:
         path: Assembly in LLVM's syntax, for this machine's architecture.
@@ -70,16 +70,13 @@ def mca_cycles(path: Path) -> float:
         Cycles.
 
     Raises:
-        InvalidError: llvm-mca is missing, or cannot read the file.
+        InvalidError: llvm-mca is missing, older than LLVM 19, or cannot read the file.
     """
-    words = [
-        "-iterations=1",
-        "-skip-unsupported-instructions=any",
-        "-all-views=false",
-        "-summary-view",
-    ]
-    printed = _tool("llvm-mca", *words, str(path))
-    return float(_found(r"Total Cycles:\s+(\d+)", printed, "llvm-mca", "Total Cycles"))
+    printed = _tool("llvm-mca", "-iterations=1", "-skip-unsupported-instructions=any", str(path))
+    match = re.search(r"^Block RThroughput:\s+([\d.]+)", printed, re.MULTILINE)
+    if not match:
+        raise InvalidError(f"expected Block RThroughput of llvm-mca, found {printed[:100]!r}")
+    return float(match[1])
 
 
 def ir_instructions(path: Path) -> float:
@@ -158,7 +155,7 @@ def run_instructions(*arguments: str, seconds: float = SECONDS) -> Score:
 
 def _tool(name: str, *arguments: str) -> str:
     """What an LLVM tool prints: the newest of the machine."""
-    for version in ("", *(f"-{number}" for number in range(30, 14, -1))):
+    for version in (*(f"-{number}" for number in range(40, 14, -1)), ""):
         if shutil.which(name + version):
             return _ran([name + version, *arguments], SECONDS)[1].decode(errors="replace")
     raise InvalidError(f"expected {name}, which is not on this machine: install LLVM's tools")
@@ -170,13 +167,6 @@ def _ran(words: list[str], seconds: float) -> tuple[_job.Report, bytes]:
         how = report.limit or report.unstarted or f"status {report.status}"
         raise InvalidError(f"{' '.join(words)}: {how}: {report.stderr[-200:].strip()}")
     return report, printed
-
-
-def _found(pattern: str, text: str, tool: str, what: str) -> str:
-    match = re.search(pattern, text)
-    if not match:
-        raise InvalidError(f"{tool}: expected {what!r}, found {text[:100]!r}")
-    return match[1]
 
 
 # ---- ELF ----
@@ -199,7 +189,7 @@ def _sections(data: bytes, path: Path) -> Iterator[tuple[str, int]]:
         for entry in found:
             begin = start + entry[0]
             yield data[begin : data.index(b"\0", begin)].decode(errors="replace"), entry[SIZE]
-    except (struct.error, LookupError, ValueError) as error:
+    except (struct.error, LookupError, ValueError, OverflowError) as error:
         if isinstance(error, InvalidError):
             raise
         raise InvalidError(f"{path}: expected a whole ELF file: {error}") from None
