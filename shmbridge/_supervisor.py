@@ -232,11 +232,12 @@ class Supervisor:
         return True
 
     def _waits(self) -> bool:
-        """Does it wait for the trainer's answer? That is the trainer's time."""
+        """Does it wait for the trainer, to accept it or to answer? That is the trainer's time."""
         name, label = self.job["bridge"], self.job["label"]
         found = _inspect.bridge(name) if name else None
         return found is not None and any(
-            channel.waits and channel.label == label for channel in found.channels
+            (channel.waits or channel.connects) and channel.label == label
+            for channel in found.channels
         )
 
     def _beyond(self, pid: int, seconds: float, everything: bool) -> str:

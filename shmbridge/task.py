@@ -20,15 +20,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shmbridge import _job, _llvm, _preload, _segment
+from shmbridge import _inspect, _job, _llvm, _preload, _segment
 from shmbridge._baselines import Baselines
 from shmbridge._job import Job, Report
 from shmbridge._url import with_options
 from shmbridge.corpus import Module
-from shmbridge.errors import InvalidError, ShmbridgeError, error_text
+from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError, error_text
 from shmbridge.scores import Score
 
-CONNECT = 30.0  # seconds that a compiler may wait for a channel that another leaves
+CONNECT = 1e6  # seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own time is over
 VERSION = 10.0  # seconds for a compiler to say its version
 LABEL = 150  # characters of a module's name in a label
 TASK_SECONDS = 60.0
@@ -148,6 +148,9 @@ class Task:
 
         Returns:
             The outcome. Whatever the compiler does is an outcome, not an exception.
+
+        Raises:
+            NoHostError: There is no host at the URL.
         """
         with Compilation(self, module, url, label or label_of(module)) as compilation:
             return compilation.finish()
@@ -240,9 +243,9 @@ class Compilation:
         environment: dict[str, str] = {}
         bridge = ""
         if url is not None:
-            asks = with_options(url, label=label, connect_timeout=f"{CONNECT:g}")
+            asks = with_options(url, label=label, connect_timeout=f"{CONNECT:.0f}")
             words = task._command(module, asks)
-            bridge = _segment.bridge_name(url) if url.startswith("shm://") else ""
+            bridge = _bridge_at(url)
         self.command = task._again(words, module, url and asks, Path("{folder}"))
         if url is not None:
             words, environment = task._asking(words, asks)
@@ -307,6 +310,17 @@ class Compilation:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _bridge_at(url: str) -> str:
+    """The name of the bridge at a URL; "" where its scheme has none that others can look at."""
+    if not url.startswith("shm://"):
+        return ""
+    name = _segment.bridge_name(url.partition("?")[0])
+    there = _inspect.bridge(name)
+    if there is None or not there.alive:
+        raise NoHostError(f"expected a host at {url}, found none: start it before its compilers")
+    return name
 
 
 def _kind(report: Report) -> str:
