@@ -75,6 +75,9 @@ _closing _dtype _llvm _options _plugins _segment
 _tensor
 _place
 _inspect
+_preload _supervisor
+_job corpus
+_baselines scores
 _decision_log _fields _log_dataset _log_reader _log_writer _onnx _sequence_example training_log
 serdes
 _grpc _grpc_options
@@ -85,6 +88,8 @@ _service
 _receiving _serving
 _host
 _url
+task
+_workers
 _opening
 _runner
 shmbridge
@@ -95,13 +100,16 @@ cli
 """
 PUBLIC = {
     "cli",
+    "corpus",
     "demo",
     "errors",
     "hosts",
     "rl",
     "runners",
+    "scores",
     "serdes",
     "shmbridge",
+    "task",
     "trainer",
     "training_log",
 }
