@@ -12,11 +12,11 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from shmbridge._dtype import dtype_of
+from shmbridge._dtype import TensorSpec, dtype_of
 from shmbridge._log_writer import FOREIGN, LINE_BYTES, TYPES
 from shmbridge._native import lib
 from shmbridge._tensor import Array
-from shmbridge.errors import CorruptError
+from shmbridge.errors import CorruptError, MismatchError
 
 CODES = {name: code for code, name in TYPES.items()}
 Found = TypeVar("Found")
@@ -67,6 +67,38 @@ class Layout:
         kinds = {"features": self.features, "advice": self.advice}
         kinds |= {"score": (self.score,)} if self.score else {}
         return "; ".join(f"{kind} {', '.join(map(str, specs))}" for kind, specs in kinds.items())
+
+    def check(self, expected: Mapping[str, Any]) -> None:
+        """Would a model take these features? Asks so before the first question, and says all that differs at once.
+
+            with shmbridge.connect("onnx://policy.onnx") as runner:
+                dataset.layout.check(runner.expected())
+
+        Args:
+            expected: What the model expects, by name: each has a dtype and a shape, whose sizes may be None (any). As
+                `Runner.expected()`. A model's first dim may be one more, of 1 or any size. Features that it does not name are left alone.
+
+        Raises:
+            MismatchError: The text has the model's features and the compiler's, and those that differ.
+        """
+        found = {spec.name: spec for spec in self.features}
+        wrong = [
+            name
+            for name, want in expected.items()
+            if name not in found or not _takes(want, found[name])
+        ]
+        if wrong:
+            wanted = [TensorSpec(name, want.dtype, want.shape) for name, want in expected.items()]
+            raise MismatchError(
+                f"the model expects {', '.join(map(str, wanted))}; the compiler sends "
+                f"{', '.join(map(str, self.features)) or 'nothing'}; different: {', '.join(wrong)}"
+            )
+
+
+def _takes(want: Any, found: Spec) -> bool:
+    spec = TensorSpec(found.name, want.dtype, want.shape)
+    batched = want.shape[:1] in ((None,), (1,)) and spec.matches(found.dtype, (1, *found.shape))
+    return batched or spec.matches(found.dtype, found.shape)
 
 
 @dataclass(frozen=True)

@@ -500,3 +500,33 @@ def test_the_command_exports(path: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0 and done.output.startswith("12 records"), done.output
     done = CliRunner().invoke(main, ["export", str(path), str(tmp_path / "a.csv")])
     assert done.exit_code == 1 and "expected a name that ends in" in done.output
+
+
+# ---- A model beside the compiler's features ----
+
+
+def expects(**wanted: Any) -> dict[str, Any]:
+    from shmbridge._runner import Expected
+
+    return {name: Expected(np.dtype(dtype), shape) for name, (dtype, shape) in wanted.items()}
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 3), (None, 3), (1, 2, 3), (None, 2, 3), (None, None, None)], ids=str
+)
+def test_a_model_that_takes_the_features_is_taken(path: Path, shape: Any) -> None:
+    write(path, 1)
+    Dataset(path).layout.check(expects(x=("f4", shape), n=("i8", ())))
+
+
+@pytest.mark.parametrize(
+    "wanted", [("f8", (2, 3)), ("f4", (3, 2)), ("f4", (2, 2, 3)), ("f4", (None,))], ids=str
+)
+def test_where_model_and_compiler_differ_both_are_shown(path: Path, wanted: Any) -> None:
+    write(path, 1)
+    with pytest.raises(MismatchError) as raised:
+        Dataset(path).layout.check(expects(n=("i8", ()), x=wanted, mask=("bool", (None, 4))))
+    text = str(raised.value)
+    assert "the compiler sends x: float32[2, 3], n: int64[]; different: x, mask" in text
+    assert text.startswith(f"the model expects n: int64[], x: {np.dtype(wanted[0])}[")
+    assert "mask: bool[?, 4]" in text
