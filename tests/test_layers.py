@@ -89,7 +89,7 @@ _receiving _serving
 _host
 _url
 task
-_workers
+_workers trajectories
 _opening
 _runner
 shmbridge
@@ -112,6 +112,7 @@ PUBLIC = {
     "task",
     "trainer",
     "training_log",
+    "trajectories",
 }
 MODULES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
