@@ -12,7 +12,7 @@ import os
 import shlex
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from shmbridge import _inspect, _job, _llvm, _preload, _segment
@@ -117,10 +117,14 @@ class Task:
             ShmbridgeError: The compiler fails without any advice. The text has the command to try.
             OSError: The module, or the file of baselines, cannot be read or written.
         """
+        return self._baseline(module, self.run)
+
+    def _baseline(self, module: Module, run: Callable[[Module], Outcome]) -> dict[str, float]:
+        """run: compiles without advice, where that is not known yet."""
         key = self._key(module)
         found = self._baselines.get(key)
         if found is None or found.keys() != self.scores.keys():
-            outcome = self.run(module)
+            outcome = run(module)
             if not outcome.ok:
                 raise ShmbridgeError(
                     f"{module.name}: no baseline: {outcome.kind} {outcome.exit or outcome.signal}: "
