@@ -28,7 +28,7 @@ from shmbridge import _inspect
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 TICK = 0.1  # seconds between looks at memory and time
-SCAN = 0.5  # seconds between looks at the memory of all that a compiler started, which needs all of /proc
+SCAN = 1.0  # seconds between looks at the memory of all that a compiler started, which needs all of /proc
 GIVE_UP = 5.0  # seconds for killed processes to end: one in the kernel may take its time
 STDERR_BYTES = 4096  # of its end
 FILE_BYTES = 1 << 30  # of each file that a compiler writes
@@ -261,7 +261,8 @@ def _poll(*descriptors: int, timeout: float | None = None) -> set[int]:
 def resident(pid: int) -> int:
     """Bytes of memory that a process has in use; those that it shares count as its own."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+        with open(f"/proc/{pid}/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * PAGE
     except (OSError, IndexError):
         return 0
 
@@ -270,10 +271,9 @@ def descendants(ancestors: set[int], but: Set[int] = frozenset()) -> set[int]:
     """All processes below these, without those in `but` and what is below them."""
     parents = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError, IndexError):
-            stat = Path(f"/proc/{entry}/stat").read_text(errors="replace")
-            state, parent = stat.rpartition(")")[2].split()[:2]
-            if state != "Z":
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{entry}/stat", "rb") as stat:
+            state, parent = stat.read().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
                 parents[int(entry)] = int(parent)
     found: set[int] = set()
     new = ancestors

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from shmbridge import _inspect, _segment
+from shmbridge._compilation import Outcome, label_of
 from shmbridge.corpus import Module, Sampler
 from shmbridge.errors import InvalidError
-from shmbridge.task import Compilation, Outcome, Task, label_of
+from shmbridge.task import Task
 
 
 class Workers:
@@ -173,7 +174,7 @@ class Worker:
 
     def __init__(self, task: Task, module: Module, url: str, label: str) -> None:
         self.module, self.label, self.counted = module, label, False
-        self.compilation = Compilation(task, module, url, label)
+        self.compilation = task._start(module, url, label)
         self._ended = threading.Event()
         self._outcome: Outcome | None = None
         self._thread = threading.Thread(target=self._wait, name=label, daemon=True)

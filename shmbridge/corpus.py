@@ -1,8 +1,7 @@
 """Programs to train on: from sources, from a compile_commands.json, or in the format of ml-compiler-opt.
 
 train, held_out = Corpus.from_compile_commands("build/compile_commands.json").split(0.2)
-for module in itertools.islice(train.sampler(seed=1), 100):
-    ...
+modules = itertools.islice(train.sampler(seed=1), 100)
 """
 
 from __future__ import annotations

@@ -7,79 +7,26 @@ reward = 1 - outcome.scores["size"] / task.baseline(module)["size"]
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import math
 import os
-import re
 import shlex
 import shutil
-import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from shmbridge import _inspect, _job, _llvm, _preload, _segment
 from shmbridge._baselines import Baselines
-from shmbridge._job import Job, Report
+from shmbridge._compilation import Compilation, Outcome, label_of
 from shmbridge._url import with_options
 from shmbridge.corpus import Module
-from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError, error_text
+from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
 from shmbridge.scores import Score
 
+__all__ = ["Outcome", "Task"]
 CONNECT = 1e6  # seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own time is over
 VERSION = 10.0  # seconds for a compiler to say its version
-LABEL = 150  # characters of a module's name in a label
-TASK_SECONDS = 60.0
-KINDS = (
-    "ok",
-    "exit status",
-    "signal",
-    "time limit",
-    "memory limit",
-    "no score",
-    "not started",
-    "ended",
-)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a compilation ended.
-
-    Attributes:
-        kind: "ok"; "exit status": another than 0; "signal": it crashed, or somebody killed it; "time limit"; "memory limit"; "no score": it
-            said that all went well, and the output cannot be scored; "not started"; "ended": the trainer ended it, or its supervisor was
-            killed.
-        module: The module's name.
-        exit: The exit status. None: there is none.
-        signal: The signal that ended it, as "SIGSEGV". "": none.
-        stderr: The end of what it wrote there, at most 4096 bytes; behind it, why there is no score.
-        seconds: How long it took, without the time that it waited for advice.
-        cpu: Seconds of CPU, of all its processes.
-        memory: The most bytes that one of its processes had in use.
-        scores: By name. Empty unless the kind is "ok".
-        defaulted: How many decisions took a default advice, in a task with `llvm`: so many are not the model's.
-        command: A line for a shell that does the same again.
-    """
-
-    kind: str
-    module: str
-    exit: int | None = None
-    signal: str = ""
-    stderr: str = ""
-    seconds: float = 0.0
-    cpu: float = 0.0
-    memory: int = 0
-    scores: Mapping[str, float] = field(default_factory=dict)
-    defaulted: int = 0
-    command: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Did all go well?"""
-        return self.kind == "ok"
+SECONDS = 60.0
 
 
 class Task:
@@ -111,7 +58,7 @@ class Task:
         *,
         llvm: str = "",
         scores: Mapping[str, Score] | None = None,
-        seconds: float = TASK_SECONDS,
+        seconds: float = SECONDS,
         memory: int = _job.MEMORY,
         baselines: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -152,7 +99,7 @@ class Task:
         Raises:
             NoHostError: There is no host at the URL.
         """
-        with Compilation(self, module, url, label or label_of(module)) as compilation:
+        with self._start(module, url, label or label_of(module)) as compilation:
             return compilation.finish()
 
     def baseline(self, module: Module) -> dict[str, float]:
@@ -199,6 +146,28 @@ class Task:
         digest.update(module.path.read_bytes())
         return digest.hexdigest()
 
+    def _start(self, module: Module, url: str | None, label: str) -> Compilation:
+        """Starts to compile a module; arguments as `run`."""
+        bridge, environment = "", dict[str, str]()
+        if url is not None:
+            bridge = _bridge_at(url)
+            url = with_options(url, label=label, connect_timeout=f"{CONNECT:.0f}")
+        words = self._command(module, url)
+        again = self._again(words, module, url)
+        if url is not None:
+            words, environment = self._asking(words, url)
+        job = _job.Job(
+            words,
+            environment=environment,
+            cwd=module.folder,
+            stdout=not any("{output}" in word for word in self.words),
+            seconds=self.seconds,
+            memory=self.memory,
+            bridge=bridge,
+            label=label,
+        )
+        return Compilation(module, job, self.scores, again)
+
     def _command(self, module: Module, url: str | None) -> list[str]:
         """The words, but for `{folder}`. url: the compiler asks there."""
         values = {"{module}": str(module.path), "{output}": "{folder}/output", "{url}": url or ""}
@@ -220,7 +189,7 @@ class Task:
             **there,
         }
 
-    def _again(self, words: Sequence[str], module: Module, url: str | None, folder: Path) -> str:
+    def _again(self, words: Sequence[str], module: Module, url: str | None) -> str:
         """A line for a shell that does the same again."""
         typed = _job.quoted(words, Path("{folder}"))
         if url and self._kind:
@@ -232,90 +201,6 @@ class Task:
         return f"W=$(mktemp -d) && cd {where} && {typed}"
 
 
-def label_of(module: Module, number: int | None = None) -> str:
-    """A label that URLs may hold. The number tells the compilations of one module apart."""
-    name = re.sub(r"[^\w./+-]", "_", module.name)[-LABEL:]
-    return name if number is None else f"{name}@{number}"
-
-
-class Compilation:
-    """A compilation under way; close() ends it and removes its work folder. url, label: as `Task.run`."""
-
-    def __init__(self, task: Task, module: Module, url: str | None, label: str) -> None:
-        self.task, self.module, self.label = task, module, label
-        words = task._command(module, url)
-        environment: dict[str, str] = {}
-        bridge = ""
-        if url is not None:
-            asks = with_options(url, label=label, connect_timeout=f"{CONNECT:.0f}")
-            words = task._command(module, asks)
-            bridge = _bridge_at(url)
-        self.command = task._again(words, module, url and asks, Path("{folder}"))
-        if url is not None:
-            words, environment = task._asking(words, asks)
-        self._job = Job(
-            words,
-            environment=environment,
-            cwd=module.folder,
-            stdout=not any("{output}" in word for word in task.words),
-            seconds=task.seconds,
-            memory=task.memory,
-            bridge=bridge,
-            label=label,
-        )
-
-    def finish(self) -> Outcome:
-        """Waits for the end, and scores the output."""
-        report = self._job.wait()
-        assert report
-        return self._outcome(report)
-
-    def _outcome(self, report: Report) -> Outcome:
-        kind, scores, stderr = _kind(report), dict[str, float](), report.stderr
-        if kind == "ok":
-            try:
-                scores = {
-                    name: _scored(score, self._job.output)
-                    for name, score in self.task.scores.items()
-                }
-            except Exception as error:
-                kind, scores, stderr = "no score", {}, f"{stderr}\n{error_text(error)}".lstrip()
-        number = -(report.status or 0)
-        return Outcome(
-            kind,
-            self.module.name,
-            report.status if number <= 0 else None,
-            _name(number) if number > 0 else "",
-            stderr or report.unstarted,
-            report.seconds,
-            report.cpu,
-            report.bytes,
-            scores,
-            self._defaulted(),
-            self.command,
-        )
-
-    def _defaulted(self) -> int:
-        with contextlib.suppress(OSError, ValueError):
-            text = (self._job.folder / "report").read_text(errors="replace")
-            return sum(count.defaulted for count in _preload.counts_of(text))
-        return 0
-
-    def end(self) -> None:
-        """Tells it to end, without waiting for that."""
-        self._job.end()
-
-    def close(self) -> None:
-        """Ends it. May be called twice."""
-        self._job.close()
-
-    def __enter__(self) -> Compilation:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 def _bridge_at(url: str) -> str:
     """The name of the bridge at a URL; "" where its scheme has none that others can look at."""
     if not url.startswith("shm://"):
@@ -325,26 +210,3 @@ def _bridge_at(url: str) -> str:
     if there is None or not there.alive:
         raise NoHostError(f"expected a host at {url}, found none: start it before its compilers")
     return name
-
-
-def _kind(report: Report) -> str:
-    if report.unstarted:
-        return "not started"
-    if report.limit or report.status is None:
-        return report.limit or "ended"
-    return "ok" if report.status == 0 else "exit status" if report.status > 0 else "signal"
-
-
-def _scored(score: Score, output: Path) -> float:
-    if not output.exists():
-        raise InvalidError("expected an output, found none: the compiler wrote nothing to {output}")
-    value = float(score(output))
-    if not math.isfinite(value):
-        raise InvalidError(f"expected a finite score, found {value}")
-    return value
-
-
-def _name(number: int) -> str:
-    with contextlib.suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"

@@ -27,14 +27,15 @@ import numpy as np
 import numpy.typing as npt
 
 from shmbridge._batch import Batch, rows_of
+from shmbridge._compilation import Compilation, label_of
 from shmbridge._host import Host
 from shmbridge._service import named
 from shmbridge._tensor import Array, Ragged
 from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, ShmbridgeError
-from shmbridge.task import Compilation, Outcome, Task, label_of
+from shmbridge.task import Outcome, Task
 
-__all__ = ["Episode", "Policy", "Reward", "collect", "evaluate", "improvement"]
+__all__ = ["Episode", "collect", "evaluate", "improvement"]
 
 Policy: TypeAlias = Callable[[Batch], Any]
 Reward: TypeAlias = Callable[[Outcome, Mapping[str, float]], float]
@@ -261,17 +262,18 @@ class _Collection:
         return compiled
 
     def _outcome(self, module: Module, url: str | None, label: str) -> Outcome:
-        with self._lock:
-            if self._ended:
-                return Outcome("ended", module.name)
-            compilation = Compilation(self._task, module, url, label)
-            self._running.add(compilation)
-        try:
-            with compilation:
-                return compilation.finish()
-        finally:
+        if self._ended:
+            return Outcome("ended", module.name)
+        with self._task._start(module, url, label) as compilation:
             with self._lock:
-                self._running.discard(compilation)
+                self._running.add(compilation)
+                if self._ended:  # meanwhile
+                    compilation.end()
+            try:
+                return compilation.finish()
+            finally:
+                with self._lock:
+                    self._running.discard(compilation)
 
     def _score(self, compiled: _Compiled) -> None:
         task, plainly = self._task, partial(self._outcome, url=None, label="baseline")

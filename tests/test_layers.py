@@ -78,6 +78,7 @@ _inspect
 _preload _supervisor
 _job corpus
 _baselines scores
+_compilation
 _decision_log _fields _log_dataset _log_reader _log_writer _onnx _sequence_example training_log
 serdes
 _grpc _grpc_options
