@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from shmbridge._native import lib
 from shmbridge._service import Model, Question, Service, logger
 from shmbridge.errors import ShmbridgeError, error_text
 
@@ -60,6 +61,8 @@ class Serving:
         self._host._resting = True
         if threading.current_thread() is self._thread:  # the model has had enough
             return
+        if self.alive:
+            lib.shmb_host_wake(self._host._h)
         self._thread.join(JOIN)
         if not self.alive:
             self._host._resting = False
