@@ -283,7 +283,7 @@ class Host(Receiving):
                 service.answer(question)
 
     def start(self, model: Model, **options: Any) -> Serving:
-        """Answers as `serve` does, in a thread, until the with block of what it returns ends:
+        """Answers as `serve` does, in a thread, until the with block of what it returns ends::
 
             with Host("inliner") as host, host.start(model) as serving:
                 ...

@@ -28,9 +28,9 @@ class Columns:
     """Rows of logs, stacked. The arrays are the caller's own.
 
     Attributes:
-        features: What was asked, by name: [rows, *shape].
-        advice: What was advised, by name: [rows, *shape].
-        score: The rewards, [rows, *shape], if there are any.
+        features: What was asked, by name: [rows, ...].
+        advice: What was advised, by name: [rows, ...].
+        score: The rewards, [rows, ...], if there are any.
         context: What was compiled: str or None, object[rows].
         observation: Each row's number in its context: int64[rows].
         file: Which of the dataset's files each row is from: int64[rows].

@@ -69,7 +69,7 @@ class Layout:
         return "; ".join(f"{kind} {', '.join(map(str, specs))}" for kind, specs in kinds.items())
 
     def check(self, expected: Mapping[str, Any]) -> None:
-        """Would a model take these features? Asks so before the first question, and says all that differs at once.
+        """Would a model take these features? Asks so before the first question, and says all that differs at once::
 
             with shmbridge.connect("onnx://policy.onnx") as runner:
                 dataset.layout.check(runner.expected())

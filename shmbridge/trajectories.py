@@ -1,13 +1,13 @@
 """Whole compilations by a policy, with one reward at the end of each: for policy gradients and evolution strategies.
 
-One host answers n compilers at once, in batches, in this process.
+One host answers n compilers at once, in batches, in this process::
 
-for episode in collect(policy, task, modules):
-    episode.features["features"]        # float32[steps, ...]
-    episode.advice["advice"]            # int64[steps]
-    episode.reward
+    for episode in collect(policy, task, modules):
+        episode.features["features"]        # float32[steps, ...]
+        episode.advice["advice"]            # int64[steps]
+        episode.reward
 
-rewards = evaluate(policy, 100, task, modules)      # float64[100, modules]: policy(batch, rows) knows whose turn it is
+    rewards = evaluate(policy, 100, task, modules)      # float64[100, len(modules)]: policy(batch, rows) knows whose turn it is
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CHANNELS = 256  # of a host at most
 class Episode:
     """A compilation: what was asked and advised, in order, and what came of it.
 
-    Tensors are stacked: [steps, *shape]. Where a shape changes from step to step, and for texts and lists, it is object[steps].
+    Tensors are stacked: [steps, ...]. Where a shape changes from step to step, and for texts and lists, it is object[steps].
     A compilation that asks several kinds of questions (LLVM's "inline" and "evict") has each one's steps in an episode of its own.
 
     Attributes:
@@ -135,7 +135,7 @@ def evaluate(
     reward: Reward = improvement,
     **options: Any,
 ) -> npt.NDArray[np.float64]:
-    """Compiles each module with each of several candidates for a policy's weights, all served by one host: for evolution strategies.
+    """Compiles each module with each of several candidates for a policy's weights, all served by one host: for evolution strategies::
 
         weights = center + sigma * noise        # [candidates, size]
 

@@ -220,3 +220,13 @@ def test_a_program_that_forgets_its_end_ends(name, python, shm_files):
     """
     assert python(code, name).end()[0] == 0
     assert not shm_files()
+
+
+def test_a_pipe_host_starts_too(tmp_path):
+    with Host(f"pipe://{tmp_path}/p?serdes=json") as host:
+        for advice in (1, 2):
+            with host.start(lambda request, advice=advice: advice) as serving:
+                url = f"pipe://{tmp_path}/p?serdes=json&connect_timeout=5"
+                with connect(url) as runner:
+                    assert runner.evaluate({"x": [1.0]}) == advice
+            assert not serving.alive
