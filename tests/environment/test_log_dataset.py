@@ -530,3 +530,28 @@ def test_where_model_and_compiler_differ_both_are_shown(path: Path, wanted: Any)
     assert "the compiler sends x: float32[2, 3], n: int64[]; different: x, mask" in text
     assert text.startswith(f"the model expects n: int64[], x: {np.dtype(wanted[0])}[")
     assert "mask: bool[?, 4]" in text
+
+
+def test_a_log_larger_than_memory_is_read_in_pieces(path: Path, python: Any) -> None:
+    with LogWriter(path) as log:
+        for i in range(150):  # 150 MB
+            log.write({"x": np.full(1 << 18, i, np.float32)}, i)
+    reader = python(
+        """
+        import resource, sys
+        import numpy as np
+        from shmbridge.training_log import Dataset
+
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (80 << 20),) * 2)
+        dataset = Dataset(sys.argv[1])
+        try:
+            dataset.columns()
+        except MemoryError:
+            print("too large")
+        pieces = (dataset.columns(slice(i, i + 16)) for i in range(0, len(dataset), 16))
+        print(sum(int(piece.features["x"][:, -1].sum()) for piece in pieces))
+        """,
+        path,
+    )
+    assert reader.end() == (0, f"too large\n{sum(range(150))}")
