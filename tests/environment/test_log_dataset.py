@@ -244,14 +244,34 @@ def read_tfrecords(data: bytes) -> list[bytes]:
     return found
 
 
-def test_a_tfrecord_is_as_tensorflow_writes_it(path: Path) -> None:
+def test_the_bytes_are_those_that_tensorflow_writes(path: Path) -> None:
     with path.open("wb") as file:
         write_tfrecords(file, [b"hello"])
-    # length 5, and masked = rotate right by 15, plus 0xa282ead8
-    crc = crc32c(struct.pack("<Q", 5))
-    rotated = (crc >> 15 | crc << 17) & 0xFFFFFFFF
-    assert path.read_bytes()[:12] == struct.pack("<QI", 5, (rotated + 0xA282EAD8) % 2**32)
+    assert path.read_bytes().hex() == "0500000000000000eab2043e68656c6c6fbb1f1c19"
     assert read_tfrecords(path.read_bytes()) == [b"hello"]
+    assert sequence_example({"context": "f"}, {"n": np.array([[1, -1], [300, 0]])}).hex() == (
+        "0a120a100a07636f6e7465787412050a030a01661221"  # the context; 33 bytes of feature lists
+        "0a1f0a016e121a0a0f1a0d0a0b01ffffffffffffffffff010a071a050a03ac0200"
+    )
+
+
+def test_tensorflow_reads_an_export(path: Path, tmp_path: Path) -> None:
+    tensorflow = pytest.importorskip("tensorflow")
+    write(path, 300, contexts=3, reward=lambda i: np.float32(i / 4))
+    Dataset(path).export(tmp_path / "a.tfrecord")
+    steps = tensorflow.io.FixedLenSequenceFeature
+    wanted = {
+        "x": steps([2, 3], "float32"),
+        "n": steps([], "int64"),
+        "reward": steps([], "float32"),
+    }
+    for i, data in enumerate(tensorflow.data.TFRecordDataset(str(tmp_path / "a.tfrecord"))):
+        names = {"context": tensorflow.io.FixedLenFeature([], "string")}
+        context, found = tensorflow.io.parse_single_sequence_example(data, names, wanted)
+        assert context["context"].numpy() == f"f{i}".encode()
+        np.testing.assert_array_equal(found["n"], np.arange(i, 300, 3))
+        np.testing.assert_array_equal(found["x"][:, 1, 2], np.arange(i, 300, 3))
+        np.testing.assert_array_equal(found["reward"], np.arange(i, 300, 3) / 4)
 
 
 # ---- Stacked ----
