@@ -206,7 +206,9 @@ def _start() -> tuple[socket.socket, Path, subprocess.Popen[bytes]]:
         raise
     if not root:
         orders.close()
-        raise ShmbridgeError(f"{sys.executable} could not start shmbridge._supervisor: see stderr")
+        raise ShmbridgeError(
+            f"{sys.executable} could not start shmbridge._supervisor, which needs Linux 5.3: see stderr"
+        )
     orders.settimeout(None)
     _roots.append(Path(root))
     return orders, Path(root), process

@@ -39,11 +39,12 @@ LIBC = ctypes.CDLL(None)
 def main() -> None:
     """The guard. Arguments: the trainer's process id, and the descriptor of its socket."""
     trainer, orders = int(sys.argv[-2]), socket.socket(fileno=int(sys.argv[-1]))
-    life = os.pidfd_open(trainer)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    if os.getppid() == trainer:
-        Guard(orders, life).serve()
+    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        life = os.pidfd_open(trainer)
+        if os.getppid() == trainer:
+            Guard(orders, life).serve()
 
 
 class Guard:
@@ -59,9 +60,10 @@ class Guard:
     def serve(self) -> None:
         """Until the trainer ends."""
         try:
-            self.orders.send(os.fsencode(self.root))
-            while self._turn():
-                pass
+            with contextlib.suppress(ConnectionError):
+                self.orders.send(os.fsencode(self.root))
+                while self._turn():
+                    pass
         finally:
             self._end()
 

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge import _inspect, _segment
+from shmbridge import _inspect
 from shmbridge._compilation import Outcome, label_of
+from shmbridge._segment import bridge_name
 from shmbridge.corpus import Module, Sampler
 from shmbridge.errors import InvalidError
 from shmbridge.task import Task
@@ -18,8 +19,8 @@ from shmbridge.task import Task
 class Workers:
     """Compilers that a trainer starts, and that end with it. One thread calls the methods.
 
-    A slot is one place of a vectorised environment: it has one compilation at a time. While that runs, the slot's next one starts ahead and
-    waits with its first question, where the host has channels for both, and begin() has not been told what to compile.
+    A slot is one place of a vectorised environment: it has one compilation at a time. While that runs, the slot's next one may start ahead
+    and wait with its first question: where open() allows it, the host has channels for both, and begin() is not told what to compile.
 
     Args:
         task: What they do.
@@ -32,20 +33,27 @@ class Workers:
     def __init__(self, task: Task, sampler: Sampler) -> None:
         self.task, self.counts = task, Counter[str]()
         self._sampler = sampler
-        self._url = ""
+        self._url, self._channels = "", 0  # the host's, if compilers may start ahead
         self._numbers = itertools.count()
         self._samplers: dict[int, Sampler] = {}  # of slots that a seed was given for
         self._running: dict[int, Worker] = {}  # by slot
         self._ahead: dict[int, Worker] = {}
+        self._owed: dict[int, Module] = {}  # the next ones of slots
         self._labels: dict[str, int] = {}  # the slots of those that run
 
-    def open(self, url: str) -> None:
+    def open(self, url: str, ahead: bool = False) -> None:
         """Tells where compilers ask.
 
         Args:
             url: The host's.
+            ahead: May compilers start ahead? Then who receives keeps a first question until begin() returns its label.
         """
-        self._url = url
+        bridge = (
+            url.startswith("shm://")
+            and ahead
+            and _inspect.bridge(bridge_name(url.partition("?")[0]))
+        )
+        self._url, self._channels = url, len(bridge.channels) if bridge else 0
 
     def begin(
         self, slot: int, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -65,25 +73,27 @@ class Workers:
         """
         if not self._url:
             raise InvalidError("expected open(url) before begin()")
-        if seed is not None:
-            self._samplers[slot] = self._sampler.corpus.sampler(seed)
+        asked = (options or {}).get("module")
         again = slot in self._running
         if again:
             self.end(self._running[slot].label)
-        ahead = self._ahead.pop(slot, None)
-        asked = (options or {}).get("module")
-        if ahead and (seed is not None or asked is not None):
-            self._discard(ahead)
-            ahead = None
-        worker = ahead or self._start(self._module(slot, asked))
+        if seed is not None or asked is not None:
+            self._discard(slot)
+        if seed is not None:
+            self._samplers[slot] = self._sampler.corpus.sampler(seed)
+            self._owed.pop(slot, None)
+        worker = self._ahead.pop(slot, None) or self._start(self._module(slot, asked))
         self._running[slot], self._labels[worker.label] = worker, slot
         if not self._room():
-            for each in self._ahead.values():
-                self._discard(each)
-            self._ahead.clear()
+            for other in list(self._ahead):
+                self._discard(other)
         elif again and seed is None and asked is None:
             self._ahead[slot] = self._start(self._module(slot, None))
         return worker.label
+
+    def ahead(self, label: str) -> bool:
+        """Has this compiler started ahead? Then its first question waits until begin() returns its label."""
+        return any(worker.label == label for worker in self._ahead.values())
 
     def module(self, label: str) -> Module:
         """What the compiler of that label compiles."""
@@ -130,9 +140,8 @@ class Workers:
             worker.compilation.end()
         for label in list(self._labels):
             self.end(label)
-        for worker in self._ahead.values():
-            self._discard(worker)
-        self._ahead.clear()
+        for slot in list(self._ahead):
+            self._discard(slot)
 
     def __enter__(self) -> Workers:
         return self
@@ -149,24 +158,23 @@ class Workers:
 
     def _module(self, slot: int, asked: Any) -> Module:
         if asked is None:
-            return next(self._samplers.get(slot, self._sampler))
+            return self._owed.pop(slot, None) or next(self._samplers.get(slot, self._sampler))
         module: Module = asked if isinstance(asked, Module) else self._sampler.corpus[str(asked)]
         return module
 
     def _start(self, module: Module) -> Worker:
         return Worker(self.task, module, self._url, label_of(module, next(self._numbers)))
 
-    def _discard(self, worker: Worker) -> None:
-        worker.compilation.end()
-        worker.close()
+    def _discard(self, slot: int) -> None:
+        """What started ahead makes room; its module is the slot's next all the same."""
+        worker = self._ahead.pop(slot, None)
+        if worker is not None:
+            self._owed[slot] = worker.module
+            worker.close()
 
     def _room(self) -> bool:
         """Has the host a channel for every compiler, and for every one that starts ahead?"""
-        if not self._url.startswith("shm://"):
-            return False
-        bridge = _inspect.bridge(_segment.bridge_name(self._url))
-        wanted = 2 * len(self._labels) * self.task.channels
-        return bridge is not None and len(bridge.channels) >= wanted
+        return self._channels >= 2 * len(self._labels) * self.task.channels
 
 
 class Worker:

@@ -1,6 +1,7 @@
 """Whatever a compiler does is an outcome, and nothing is left of it: conftest.py looks for processes and files after each test."""
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -242,3 +243,36 @@ def test_compilers_end_with_the_trainer(name_of, name, corpus, python, no_leftov
     subprocess.run(
         [sys.executable, "-P", "-m", "shmbridge.cli", "gc"], check=True, capture_output=True
     )
+
+
+BUSY = """
+import itertools, sys, threading
+from shmbridge.corpus import Corpus
+from shmbridge.task import Task
+
+corpus = Corpus.from_sources(*sys.argv[1:])
+task = Task(["sh", "-c", "setsid sleep 1000 & cp $1 $2; sleep 0.0$3", "sh", "{module}", "{output}", "1"])
+task.words.remove("{flags}")
+
+def compile(sampler):
+    for module in sampler:
+        assert task.run(module).ok
+
+print("ready", flush=True)
+for seed in range(3):
+    threading.Thread(target=compile, args=(corpus.sampler(seed),)).start()
+"""
+
+
+def test_nothing_is_left_of_a_trainer_that_is_killed_at_any_moment(
+    corpus, python, no_leftovers, torture
+):
+    chance = random.Random(1)
+    for _ in range(200 if torture else 8):
+        trainer = python(BUSY, *(module.path for module in corpus))
+        assert trainer.line() == "ready"
+        time.sleep(chance.random() * 0.3)
+        trainer.kill()
+        trainer.wait(20)
+        eventually(lambda: not marked(no_leftovers))
+        assert os.listdir(os.environ["TMPDIR"]) == []

@@ -19,11 +19,11 @@ def opened(name, corpus):
     """opened(task, channels=16): (host, workers), open until the test ends."""
     made = []
 
-    def make(task, channels=16):
+    def make(task, channels=16, ahead=True):
         host = Host(name, channels=channels)
         workers = Workers(task, corpus.sampler(1))
         made.extend((workers, host))
-        workers.open(host.url)
+        workers.open(host.url, ahead)
         return host, workers
 
     yield make
@@ -71,6 +71,16 @@ def test_a_seed_tells_the_modules_of_its_slot_alone(opened, sh, corpus):
     modules_of(workers, 1, 3)
     assert modules_of(workers, 0, 4, seed=5) == expected
     assert modules_of(workers, 2, 4, seed=5) == expected
+
+
+def test_what_is_ended_ahead_is_compiled_later(opened, sh, corpus):
+    _, workers = opened(sh("true"), channels=5)
+    names = [m.name for m in itertools.islice(corpus.sampler(5), 4)]
+    assert modules_of(workers, 0, 2, seed=5) == names[:2]  # and the third is ahead
+    workers.begin(0, options={"module": "a.txt"})
+    for slot in (1, 2):  # the third is too much for five channels
+        workers.begin(slot)
+    assert modules_of(workers, 0, 2) == names[2:]
 
 
 def test_an_option_names_the_module(opened, sh, corpus):
@@ -133,8 +143,16 @@ def test_from_its_second_time_on_a_slots_next_compiler_starts_ahead(opened, py):
     eventually(lambda: waiting(host) == 2)
     requests = {request.label: request for request in (host.receive(BOUND), host.receive(BOUND))}
     requests.pop(label).reply(0)
+    (early,) = requests
+    assert workers.ahead(early) and not workers.ahead(label)
     assert workers.outcome(label, BOUND).ok
-    assert workers.begin(0) in requests
+    assert workers.begin(0) == early and not workers.ahead(early)
+
+
+def test_nothing_starts_ahead_unless_the_trainer_keeps_what_it_asks(opened, sh):
+    _, workers = opened(sh("true"), ahead=False)
+    modules_of(workers, 0, 3)
+    assert not workers._ahead
 
 
 def test_nothing_starts_ahead_where_the_host_has_too_few_channels(opened, py):
@@ -151,11 +169,11 @@ def test_nothing_starts_ahead_where_the_host_has_too_few_channels(opened, py):
 
 
 def test_who_waits_ahead_is_not_late(opened, py):
-    host, workers = opened(py("ask()", seconds=2))
+    host, workers = opened(py("ask()", seconds=3))
     workers.begin(0)
     workers.begin(0)
     eventually(lambda: waiting(host) == 2)
-    time.sleep(2.5)
+    time.sleep(3.5)
     label = workers.begin(0)
     assert workers.outcome(label, 0) is None
     workers.end(label)
@@ -195,11 +213,11 @@ open(output, "w").write("1234")
 
 
 def test_a_loop_goes_on_whatever_its_compilers_do(opened, py):
-    task = py(WORST, scores={"n": object_size}, seconds=2, memory=200 << 20)
+    task = py(WORST, scores={"n": object_size}, seconds=4, memory=200 << 20)
     host, workers = opened(task)
     begun = {}  # slots by label
     outcomes = []
-    while len(outcomes) < 36:
+    while len(outcomes) < 28:
         while len(begun) < 4:
             slot = next(slot for slot in range(4) if slot not in begun.values())
             begun[workers.begin(slot)] = slot
