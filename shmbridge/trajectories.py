@@ -12,6 +12,7 @@ One host answers n compilers at once, in batches, in this process::
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import secrets
@@ -329,7 +330,9 @@ class _Collection:
 
 
 def _rows(values: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
-    return {name: rows_of(name, value, len(batch)) for name, value in values.items()}
+    """Copies, since the policy may use its arrays again."""
+    rows = {name: rows_of(name, value, len(batch)) for name, value in values.items()}
+    return {name: copy.copy(value) for name, value in rows.items()}
 
 
 def _stacked(values: Sequence[Any]) -> Array:

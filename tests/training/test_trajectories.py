@@ -74,6 +74,18 @@ def test_a_policy_may_change_what_it_gets(py, corpus):
         assert episode.features["x"].tolist() == [0, 1, 2]
 
 
+def test_a_policy_may_use_its_arrays_again(py, corpus):
+    advice = np.zeros(1, np.int64)
+
+    def policy(batch):
+        advice[:] = batch["x"] * 2
+        return advice, {"same": advice}
+
+    task = py(SUMS, scores={"size": size})
+    for episode in collect(policy, task, corpus, workers=1):
+        assert episode.advice["advice"].tolist() == episode.extras["same"].tolist() == [0, 2, 4]
+
+
 def test_kinds_of_questions_have_episodes_of_their_own_and_shapes_may_change(py, corpus):
     task = py(
         """
