@@ -16,6 +16,7 @@ from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, error_text
 from shmbridge.scores import Score
 
+NOT_STARTED, KILLED = 127, int(signal.SIGKILL)
 LABEL = 150  # characters of a module's name in a label
 
 
@@ -28,7 +29,7 @@ class Outcome:
             said that all went well, and the output cannot be scored; "not started"; "ended": the trainer ended it, or its supervisor was
             killed.
         module: The module's name.
-        exit: The exit status. None: there is none.
+        exit: The exit status; minus the number of the signal that ended it; 127 if it did not start, as a shell says.
         signal: The signal that ended it, as "SIGSEGV". "": none.
         stderr: The end of what it wrote there, at most 4096 bytes; behind it, why there is no score.
         seconds: How long it took, without the time that it waited for advice.
@@ -41,7 +42,7 @@ class Outcome:
 
     kind: str
     module: str
-    exit: int | None = None
+    exit: int = -KILLED
     signal: str = ""
     stderr: str = ""
     seconds: float = 0.0
@@ -82,12 +83,14 @@ class Compilation:
                 }
             except Exception as error:
                 kind, scores, stderr = "no score", {}, f"{stderr}\n{error_text(error)}".lstrip()
-        number = -(report.status or 0)
+        exit = (
+            NOT_STARTED if report.unstarted else -KILLED if report.status is None else report.status
+        )
         return Outcome(
             kind,
             self.module.name,
-            report.status if number <= 0 else None,
-            _name(number) if number > 0 else "",
+            exit,
+            _name(-exit) if exit < 0 else "",
             stderr or report.unstarted,
             report.seconds,
             report.cpu,

@@ -129,7 +129,7 @@ class Task:
             outcome = run(module)
             if not outcome.ok:
                 raise ShmbridgeError(
-                    f"{module.name}: no baseline: {outcome.kind} {outcome.exit or outcome.signal}: "
+                    f"{module.name}: no baseline: {outcome.kind} {outcome.signal or outcome.exit}: "
                     f"{outcome.stderr[-500:].strip()}: try {outcome.command}"
                 )
             found = dict(outcome.scores)
@@ -150,14 +150,12 @@ class Task:
 
     def _start(self, module: Module, url: str | None, label: str) -> Compilation:
         """Starts to compile a module; arguments as `run`."""
-        bridge, environment = "", dict[str, str]()
-        if url is not None:
-            bridge = _bridge_at(url)
-            url = with_options(url, label=label, connect_timeout=f"{CONNECT:.0f}")
-        words = self._command(module, url)
-        again = self._again(words, module, url)
-        if url is not None:
-            words, environment = self._asking(words, url)
+        known = url and with_options(url, label=label)  # as somebody types it again
+        again, environment = self._command(module, known), dict[str, str]()
+        words = again
+        if known:
+            asks = with_options(known, connect_timeout=f"{CONNECT:.0f}")
+            words, environment = self._asking(self._command(module, asks), asks)
         job = _job.Job(
             words,
             environment=environment,
@@ -165,10 +163,10 @@ class Task:
             stdout=not any("{output}" in word for word in self.words),
             seconds=self.seconds,
             memory=self.memory,
-            bridge=bridge,
+            bridge=_bridge_at(url) if url else "",
             label=label,
         )
-        return Compilation(module, job, self.scores, again)
+        return Compilation(module, job, self.scores, self._again(again, module, known))
 
     def _command(self, module: Module, url: str | None) -> list[str]:
         """The words, but for `{folder}`. url: the compiler asks there."""

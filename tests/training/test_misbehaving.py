@@ -41,7 +41,7 @@ def test_one_that_does_its_work(sh, corpus):
 def test_one_that_a_signal_ends(sh, corpus, name):
     number = signal.Signals[name]
     outcome = sh(f'echo "about to end" >&2; kill -{int(number)} $$').run(corpus[0])
-    assert (outcome.kind, outcome.exit, outcome.signal) == ("signal", None, name)
+    assert (outcome.kind, outcome.exit, outcome.signal) == ("signal", -number, name)
     assert outcome.stderr == "about to end\n" and outcome.scores == {}
     assert again(outcome) in (128 + number, -number)
 
@@ -67,7 +67,7 @@ def test_one_that_writes_garbage(sh, corpus):
 
 def test_one_that_hangs_in_silence(sh, corpus):
     outcome = sh("sleep 1000", seconds=LIMIT).run(corpus[0])
-    assert (outcome.kind, outcome.exit, outcome.signal) == ("time limit", None, "SIGKILL")
+    assert (outcome.kind, outcome.exit, outcome.signal) == ("time limit", -9, "SIGKILL")
     assert outcome.seconds >= LIMIT
 
 
@@ -173,7 +173,10 @@ def test_one_that_cannot_be_started(corpus, tmp_path):
     program.write_text("neither a script nor a binary")
     program.chmod(0o755)
     outcome = Task([program, "{module}"]).run(corpus[0])
-    assert outcome.kind == "not started" and "Exec format error" in outcome.stderr
+    assert (outcome.kind, outcome.exit) == (
+        "not started",
+        127,
+    ) and "Exec format error" in outcome.stderr
 
 
 def test_one_whose_folder_is_gone(sh, corpus, tmp_path):
