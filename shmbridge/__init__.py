@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shmbridge._host import Host
     from shmbridge._request import Request
     from shmbridge._runner import Runner, connect
+    from shmbridge._serving import Serving
     from shmbridge._tensor import Ragged, Texts
     from shmbridge.errors import (
         BusyError,
@@ -76,6 +77,7 @@ __all__ = [
     "Request",
     "Runner",
     "RunnerGoneError",
+    "Serving",
     "ShmbridgeError",
     "SystemCallError",
     "TensorSpec",
@@ -90,7 +92,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """What is public, and modules, imported when first used: numpy takes longer to import than a small file to compile."""
     homes = (
-        ("errors", "_dtype", "_tensor", "_batch", "_request", "_runner", "_host")
+        ("errors", "_dtype", "_tensor", "_batch", "_request", "_runner", "_serving", "_host")
         if name in __all__
         else ()
     )

@@ -55,6 +55,11 @@ class Batch(Mapping[str, Any]):
         """len(batch)."""
         return len(self)
 
+    @property
+    def labels(self) -> list[str]:
+        """Each request's `label`: what its runner is about."""
+        return [request.label for request in self.requests]
+
     def __len__(self) -> int:
         return len(self.requests)
 

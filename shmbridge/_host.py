@@ -17,7 +17,8 @@ from shmbridge._native import ffi, lib
 from shmbridge._options import Wait, wait_code
 from shmbridge._receiving import SLICE_NS, Receiving
 from shmbridge._request import Request
-from shmbridge._service import Model, Path, Service
+from shmbridge._service import Model, Path, Question, Service
+from shmbridge._serving import Serving
 from shmbridge.errors import ClosedError, InvalidError
 
 if TYPE_CHECKING:
@@ -276,16 +277,53 @@ class Host(Receiving):
             InvalidError: `max_batch` is greater than `pad_to`.
             OSError: A file cannot be written.
         """
+        service, questions = self._served(model, max_batch, max_wait, pad_to, log, record)
+        with service, contextlib.suppress(KeyboardInterrupt):
+            for question in questions:
+                service.answer(question)
+
+    def start(self, model: Model, **options: Any) -> Serving:
+        """Answers as `serve` does, in a thread, until the with block of what it returns ends::
+
+            with Host("inliner") as host, host.start(model) as serving:
+                ...
+                serving.model = better  # from the next batch on
+
+        Args:
+            model: As `serve`.
+            options: As `serve`: max_batch, max_wait, pad_to, log, record.
+
+        Returns:
+            The `Serving`, a context manager. Keep it.
+
+        Raises:
+            InvalidError: The host serves already, or as `serve`.
+            OSError: A file cannot be written.
+        """
+        if self._serving is not None and self._serving.alive:
+            raise InvalidError(
+                f"{self.url} serves already: expected its with block to end first, or an assignment to its `model`"
+            )
+        self._serving = serving = Serving(self, *self._served(model, **options))
+        return serving
+
+    def _served(
+        self,
+        model: Model,
+        max_batch: int | None = None,
+        max_wait: float = MAX_WAIT,
+        pad_to: int | None = None,
+        log: Path | DecisionLog | None = None,
+        record: Path | LogWriter | None = None,
+    ) -> tuple[Service, Iterator[Question]]:
+        """Who answers, and what."""
         if pad_to is not None and not (max_batch or 1) <= pad_to:
             raise InvalidError(
                 f"max_batch={max_batch}, pad_to={pad_to}: expected batches no larger than what they are padded to"
             )
-        max_batch = max_batch or pad_to or 1
-        batches = max_batch > 1 or pad_to
-        service = Service(model, pad_to=pad_to, log=log, record=record)
-        with service, contextlib.suppress(KeyboardInterrupt):
-            for question in self.batches(max_batch, max_wait) if batches else self:
-                service.answer(question)
+        size = max_batch or pad_to or 1
+        questions = self.batches(size, max_wait) if size > 1 or pad_to else iter(self)
+        return Service(model, pad_to=pad_to, log=log, record=record), questions
 
 
 DEFAULTS = {

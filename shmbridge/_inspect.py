@@ -23,6 +23,7 @@ class ChannelInfo:
     served: int  # replies so far
     label: str  # what the runner said that it is about
     waits: bool  # a question has no reply yet
+    connects: bool  # the host has not yet accepted it
     since: float  # seconds ago that the runner last began to wait; 0: never
 
 
@@ -59,6 +60,7 @@ def _inspect(fd: int, name: str) -> BridgeInfo | None:
             c.served,
             os.fsdecode(ffi.string(c.label)) if c.alive else "",
             c.alive and c.waits,
+            c.alive and c.connects,
             _ago(c.since) if c.alive else 0,
         )
         for i, c in enumerate(channels[0 : info.channels])

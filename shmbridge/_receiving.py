@@ -26,6 +26,8 @@ class Receiving(Receiver):
 
     _request_type: type[Request] = Request
     _interrupted = False  # Ctrl-C has ended a loop
+    _serving: Any = None  # in a thread
+    _resting = False  # the loop is to end, and the host to stay open
     _refused_told = False
     _url: str
     _features: dict[str, TensorSpec] | None
@@ -192,7 +194,9 @@ class Receiving(Receiver):
             if came is not None:
                 (alike if came._layout == layout else others).append(came)
                 alike.sort(key=Request._place_in_segment)
-            elif key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED) or (left <= 0 and key < 0):
+            elif key < 0 and (
+                key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED) or left <= 0 or self._resting
+            ):
                 break
         self._left_over = others
         if first._lists:  # those of a runner that has left or died meanwhile went with it
@@ -247,7 +251,7 @@ class Receiving(Receiver):
 
     def _ends(self, key: int) -> bool:
         """Nothing was received: is that the end of the loop? Raises where it is an error."""
-        if key == -lib.SHMB_CLOSED or self._closed:
+        if key == -lib.SHMB_CLOSED or self._closed or self._resting:
             return True
         if key == -lib.SHMB_FORKED:
             raise ForkedError(

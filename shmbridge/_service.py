@@ -42,7 +42,8 @@ class Service:
         record: Path | LogWriter | None = None,
     ) -> None:
         self.errors = 0  # questions that were answered with one
-        self._model: Callable[[Any], Any] = padded(model, pad_to) if pad_to else model
+        self._pad_to = pad_to
+        self.model = model
         self._told: set[Any] = set()
         self._values: set[type] = set()  # types of advice that are no mappings
         with ExitStack() as files:
@@ -57,6 +58,16 @@ class Service:
                 else record
             )
             self._files = files.pop_all()
+
+    @property
+    def model(self) -> Model:
+        """Who answers. Another may be assigned between two questions, by any thread."""
+        return self._given
+
+    @model.setter
+    def model(self, model: Model) -> None:
+        self._given = model
+        self._model: Callable[[Any], Any] = padded(model, self._pad_to) if self._pad_to else model
 
     def __enter__(self) -> Service:
         return self

@@ -15,6 +15,14 @@ WHEELS = {
 }
 
 
+def with_options(name: str, **options: str) -> str:
+    """The URL of a bridge's name or URL, with these options unless it has them."""
+    url, _, query = (name if "://" in name else f"shm://{name}").partition("?")
+    given = dict(option.partition("=")[::2] for option in query.split("&") if option)
+    words = "&".join(f"{key}={value}" for key, value in {**given, **options, **given}.items())
+    return f"{url}?{words}" if words else url
+
+
 def resolve(url: str) -> str:
     """The URL for `shmb_open`: Python plug-ins that it names, a SerDes or what is behind the scheme, are known to the C core
     when this returns, and what the core loads for a scheme is named. Errors: UnsupportedError, and what the plug-in raises."""

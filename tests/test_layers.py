@@ -75,16 +75,22 @@ _closing _dtype _llvm _options _plugins _segment
 _tensor
 _place
 _inspect
-_decision_log _fields _log_writer _onnx training_log
+_preload _supervisor
+_job corpus
+_baselines scores
+_compilation
+_decision_log _fields _log_dataset _log_reader _log_writer _onnx _sequence_example training_log
 serdes
 _grpc _grpc_options
 runners
 _request
 _batch _passing
 _service
-_receiving
+_receiving _serving
 _host
 _url
+task
+_workers trajectories
 _opening
 _runner
 shmbridge
@@ -95,15 +101,19 @@ cli
 """
 PUBLIC = {
     "cli",
+    "corpus",
     "demo",
     "errors",
     "hosts",
     "rl",
     "runners",
+    "scores",
     "serdes",
     "shmbridge",
+    "task",
     "trainer",
     "training_log",
+    "trajectories",
 }
 MODULES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file

@@ -17,6 +17,7 @@ MODULES = {
     "run": "run",
     "record": "record",
     "replay": "replay",
+    "export": "export",
     "relay": "relay",
     "ls": "list",
     "inspect": "inspect",

@@ -1,89 +1,23 @@
-"""How an unmodified compiler asks in `shmbridge run`: over named pipes, or as a runner inside it."""
+"""How an unmodified compiler asks in `shmbridge run --pipes`; otherwise it has a runner inside it (shmbridge/_preload.py)."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
-from shmbridge import _config
 from shmbridge._native import ffi, lib
+from shmbridge._preload import Count
 from shmbridge.cli.supervise import FORWARDED, fork, reap
 from shmbridge.errors import raise_status, undone_by
 
 FOREVER_NS = 2**62
-
-
-@dataclass
-class Count:
-    """The decisions of one kind that compilers asked for, how many of them took a default, and why the first one did."""
-
-    decision: str
-    asked: int = 0
-    defaulted: int = 0
-    why: str = ""
-
-
-class Preload:
-    """The channels are runners inside the compiler: the environment that makes them so, and two files without a name: where each
-    tells what it was asked, and where all count what may still be asked."""
-
-    def __init__(self, url: str, defaults: Mapping[str, str], limit: int | None) -> None:
-        library = _config.preload()
-        if not library.exists() or set(str(library)) & set(" :"):
-            raise click.ClickException(
-                f"expected {library}, in a path without spaces or colons: reinstall shmbridge, or say --pipes"
-            )
-        self._base = (
-            f"/tmp/shmbridge-{os.getpid()}-{secrets.token_hex(8)}"  # where no file comes to be
-        )
-        self._report = os.memfd_create("shmbridge-report")
-        old = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
-        self.environment = {
-            "LD_PRELOAD": ":".join([str(library), *(path for path in old if path != str(library))]),
-            "SHMBRIDGE_LLVM_BASE": self._base,
-            "SHMBRIDGE_URL": url,
-            "SHMBRIDGE_LLVM_DEFAULTS": ",".join(
-                f"{key}={value}" for key, value in defaults.items()
-            ),
-            "SHMBRIDGE_LLVM_REPORT": f"/proc/{os.getpid()}/fd/{self._report}",
-        }
-        self._limit = os.memfd_create("shmbridge-limit")
-        if limit is not None:
-            os.write(self._limit, limit.to_bytes(8, sys.byteorder))
-            self.environment["SHMBRIDGE_LLVM_LIMIT"] = f"/proc/{os.getpid()}/fd/{self._limit}"
-
-    def base(self, decision: str) -> str:
-        """The path of a decision's channel, without .in and .out. No file is there."""
-        return f"{self._base}.{decision}"
-
-    def counts(self) -> list[Count]:
-        """What was asked so far, for each channel that was closed."""
-        found = []
-        for line in (
-            os.pread(self._report, os.fstat(self._report).st_size, 0)
-            .decode(errors="replace")
-            .splitlines()
-        ):
-            decision, asked, defaulted, _status, why = line.split(" ", 4)
-            found.append(Count(decision, int(asked), int(defaulted), why))
-        return found
-
-    def close(self) -> None:
-        """Removes the files."""
-        os.close(self._report)
-        os.close(self._limit)
 
 
 class Pipes:

@@ -17,8 +17,10 @@ import click
 
 from shmbridge import _llvm
 from shmbridge._native import ffi, lib
+from shmbridge._preload import Count, Preload
+from shmbridge._url import with_options
 from shmbridge.cli import launch
-from shmbridge.cli.channels import Count, Pipes, Preload
+from shmbridge.cli.channels import Pipes
 from shmbridge.cli.option_types import FILE, Bytes
 from shmbridge.cli.supervise import REQUEST_BYTES, Policy, Signals, die_of, one_line
 from shmbridge.errors import InvalidError, ShmbridgeError
@@ -57,13 +59,8 @@ def default_advice(
 
 
 def runner_url(name: str, deadline: float) -> str:
-    """The URL of a runner at a bridge's name or URL, with these options unless the URL has them."""
-    url, _, query = (name if "://" in name else f"shm://{name}").partition("?")
-    options = dict(option.partition("=")[::2] for option in query.split("&") if option)
-    if deadline:
-        options.setdefault("deadline", f"{deadline:.9f}")
-    words = "&".join(f"{key}={value}" for key, value in options.items())
-    return f"{url}?{words}" if words else url
+    """The URL of a runner at a bridge's name or URL, with this deadline unless the URL has one."""
+    return with_options(name, **({"deadline": f"{deadline:.9f}"} if deadline else {}))
 
 
 def summary(counts: Iterable[Count], decisions: Iterable[str] = ()) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 import pytest
 
 from shmbridge import _llvm
-from shmbridge.cli.channels import Count
+from shmbridge._preload import Count
 from shmbridge.cli.run import runner_url, summary
 from shmbridge.errors import InvalidError
 

@@ -30,7 +30,7 @@ static uint64_t newest(const struct lane *l, uint32_t generation) {
 static void inspect_channel(const struct segment *s, uint32_t i, shmb_channel_info *out) {
     const struct runner_line *runner = shmb_segment_runner_line(s, i);
     const struct channel_line *line = shmb_segment_channel_line(s, i);
-    uint64_t ready = load_acquire(&line->ready);
+    uint64_t ready = load_acquire(&line->ready), claim = load_acquire(&runner->claim);
     struct lane requests = shmb_segment_lane(s, i, REQUEST),
                 replies = shmb_segment_lane(s, i, REPLY);
     uint64_t asked = newest(&requests, (uint32_t)(ready >> 8));
@@ -39,6 +39,7 @@ static void inspect_channel(const struct segment *s, uint32_t i, shmb_channel_in
                                .pid = runner->pid,
                                .alive = shmb_peer_alive(s->fd, CHANNEL_BYTE + (int)i),
                                .poisoned = (ready & 0xff) == POISONED,
+                               .connects = (claim & 0xff) == CLAIMED && claim >> 8 > ready >> 8,
                                .asked = asked,
                                .waits = asked > newest(&replies, (uint32_t)(ready >> 8)),
                                .since = load_relaxed(&runner->place.since)};

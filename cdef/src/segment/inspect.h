@@ -19,6 +19,7 @@ typedef struct shmb_channel_info {
     uint64_t since;         /* when the runner last began to wait */
     uint32_t generation, pid;
     bool alive, poisoned, waits; /* waits: a question has no reply yet */
+    bool connects;               /* its claim has no answer yet */
     char label[256];
 } shmb_channel_info;
 typedef struct shmb_segment_info {

@@ -1,0 +1,144 @@
+"""A compilation under way, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shmbridge import _preload
+from shmbridge._job import Job, Report
+from shmbridge.corpus import Module
+from shmbridge.errors import InvalidError, error_text
+from shmbridge.scores import Score
+
+NOT_STARTED, KILLED = 127, int(signal.SIGKILL)
+LABEL = 150  # characters of a module's name in a label
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a compilation ended.
+
+    Attributes:
+        kind: "ok"; "exit status": another than 0; "signal": it crashed, or somebody killed it; "time limit"; "memory limit"; "no score": it
+            said that all went well, and the output cannot be scored; "not started"; "ended": the trainer ended it, or its supervisor was
+            killed.
+        module: The module's name.
+        exit: The exit status; minus the number of the signal that ended it; 127 if it did not start, as a shell says.
+        signal: The signal that ended it, as "SIGSEGV". "": none.
+        stderr: The end of what it wrote there, at most 4096 bytes; behind it, why there is no score.
+        seconds: How long it took, without the time that it waited for advice.
+        cpu: Seconds of CPU, of all its processes.
+        memory: The most bytes that one of its processes had in use.
+        scores: By name. Empty unless the kind is "ok".
+        defaulted: How many decisions took a default advice, in a task with `llvm`: so many are not the model's.
+        command: A line for a shell that does the same again.
+    """
+
+    kind: str
+    module: str
+    exit: int = -KILLED
+    signal: str = ""
+    stderr: str = ""
+    seconds: float = 0.0
+    cpu: float = 0.0
+    memory: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict)
+    defaulted: int = 0
+    command: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Did all go well?"""
+        return self.kind == "ok"
+
+
+def label_of(module: Module, number: int | None = None) -> str:
+    """A label that URLs may hold. The number tells the compilations of one module apart."""
+    name = re.sub(r"[^\w./+-]", "_", module.name)[-LABEL:]
+    return name if number is None else f"{name}@{number}"
+
+
+class Compilation:
+    """A compilation under way; close() ends it and removes its work folder. command: a line for a shell that does the same again."""
+
+    def __init__(self, module: Module, job: Job, scores: Mapping[str, Score], command: str) -> None:
+        self.module = module
+        self._job, self._scores, self._command = job, scores, command
+
+    def finish(self) -> Outcome:
+        """Waits for the end, and scores the output."""
+        report = self._job.wait()
+        assert report
+        kind, scores, stderr = _kind(report), dict[str, float](), report.stderr
+        if kind == "ok":
+            try:
+                scores = {
+                    name: _scored(score, self._job.output) for name, score in self._scores.items()
+                }
+            except Exception as error:
+                kind, scores, stderr = "no score", {}, f"{stderr}\n{error_text(error)}".lstrip()
+        exit = (
+            NOT_STARTED if report.unstarted else -KILLED if report.status is None else report.status
+        )
+        return Outcome(
+            kind,
+            self.module.name,
+            exit,
+            _name(-exit) if exit < 0 else "",
+            stderr or report.unstarted,
+            report.seconds,
+            report.cpu,
+            report.bytes,
+            scores,
+            self._defaulted(),
+            self._command,
+        )
+
+    def _defaulted(self) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            text = (self._job.folder / "report").read_text(errors="replace")
+            return sum(count.defaulted for count in _preload.counts_of(text))
+        return 0
+
+    def end(self) -> None:
+        """Tells it to end, without waiting for that."""
+        self._job.end()
+
+    def close(self) -> None:
+        """Ends it. May be called twice."""
+        self._job.close()
+
+    def __enter__(self) -> Compilation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _kind(report: Report) -> str:
+    if report.unstarted:
+        return "not started"
+    if report.limit or report.status is None:
+        return report.limit or "ended"
+    return "ok" if report.status == 0 else "exit status" if report.status > 0 else "signal"
+
+
+def _scored(score: Score, output: Path) -> float:
+    if not output.exists():
+        raise InvalidError("expected an output, found none: the compiler wrote nothing to {output}")
+    value = float(score(output))
+    if not math.isfinite(value):
+        raise InvalidError(f"expected a finite score, found {value}")
+    return value
+
+
+def _name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"

@@ -1,0 +1,312 @@
+"""Training logs as stacked arrays: an index of where each record lies, and reads of the rows that are asked for."""
+
+from __future__ import annotations
+
+import operator
+import os
+import zipfile
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from shmbridge._log_reader import Input, Layout, Spec, TornError, events, read_layout
+from shmbridge._sequence_example import sequence_example, write_tfrecords
+from shmbridge._tensor import Array
+from shmbridge.errors import CorruptError, InvalidError, MismatchError, undone_by
+
+CHUNK = 1 << 24  # bytes of a read
+GAP = 1 << 12  # bytes between two records that are read rather than skipped
+TENSORS, SCORE, OBSERVATION, CONTEXT, FILE = range(5)  # columns of the index
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Rows of logs, stacked. The arrays are the caller's own.
+
+    Attributes:
+        features: What was asked, by name: [rows, ...].
+        advice: What was advised, by name: [rows, ...].
+        score: The rewards, [rows, ...], if there are any.
+        context: What was compiled: str or None, object[rows].
+        observation: Each row's number in its context: int64[rows].
+        file: Which of the dataset's files each row is from: int64[rows].
+    """
+
+    features: Mapping[str, Array]
+    advice: Mapping[str, Array]
+    score: Array | None
+    context: Array
+    observation: Array
+    file: Array
+
+
+class Dataset:
+    """The records of logs that have the same layout, as rows in the order of the files.
+
+    An index of 40 bytes a record lies in memory, the rest stays in the files. So they may be larger than memory: read pieces of them.
+
+    It is a map-style dataset for PyTorch's `DataLoader`. Its items are dicts: {"features": {name: array}, "advice": {name: array}}, and
+    "score" where there are rewards. It may be pickled, and read by several processes. What is appended to a file later belongs to the next
+    Dataset.
+
+    Args:
+        paths: A log, or several.
+
+    Attributes:
+        layout: What the headers say.
+        torn: What was found to be cut off at the end of a file, as by a kill of the writer.
+
+    Raises:
+        OSError: A file cannot be read.
+        CorruptError: A file is no such log. The text has its name and the place.
+        MismatchError: The layouts differ. The text has both.
+        InvalidError: There are no paths.
+    """
+
+    def __init__(self, paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> None:
+        several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+        self.paths = [Path(path) for path in several]
+        if not self.paths:
+            raise InvalidError("expected a training log, found none")
+        self.layout = read_layout(self.paths[0])
+        self.torn: list[str] = []
+        contexts: dict[str | None, int] = {}
+        index = array("q")
+        for file, path in enumerate(self.paths):
+            self._check(path, read_layout(path))
+            try:
+                self._scan(path, file, contexts, index)
+            except TornError as torn:
+                self.torn.append(f"{path}: {torn}")
+        self._contexts = np.array([*contexts, None], object)[:-1]
+        self._index = np.array(index, np.int64).reshape(-1, 5)
+
+    def _scan(
+        self, path: Path, file: int, contexts: dict[str | None, int], index: array[int]
+    ) -> None:
+        with Input(path) as source:
+            for layout, context, number, tensors, score in events(source, source.skip):
+                self._check(path, layout)
+                name = contexts.setdefault(context, len(contexts))
+                index.extend((tensors, -1 if score is None else score, number, name, file))
+
+    def _check(self, path: Path, layout: Layout) -> None:
+        if layout != self.layout:
+            raise MismatchError(
+                f"{path}: expected what {self.paths[0]} has: {self.layout}; found {layout}: make a Dataset of each"
+            )
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, row: Any) -> Any:
+        """The item of a row; a list of items for a slice."""
+        if isinstance(row, slice):
+            return self.__getitems__(range(len(self))[row])
+        return self.__getitems__([range(len(self))[operator.index(row)]])[0]
+
+    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """The items of several rows, read together, as a `DataLoader` asks for them.
+
+        Args:
+            rows: Their numbers.
+        """
+        found = self.columns(rows)
+        items = []
+        for i in range(len(found.observation)):
+            item: dict[str, Any] = {
+                "features": {name: values[i] for name, values in found.features.items()},
+                "advice": {name: values[i] for name, values in found.advice.items()},
+            }
+            if found.score is not None:
+                item["score"] = found.score[i]
+            items.append(item)
+        return items
+
+    def columns(self, rows: slice | Sequence[int] | Array = slice(None)) -> Columns:
+        """Rows, stacked. Only these are read.
+
+        Args:
+            rows: Which, in which order: a slice, numbers, or bool[len(dataset)].
+
+        Returns:
+            New arrays.
+
+        Raises:
+            IndexError: There is no such row.
+            OSError: A file cannot be read.
+            CorruptError: A file is shorter than it was.
+        """
+        if not isinstance(rows, slice):
+            rows = np.asarray(rows, None if len(rows) else np.int64)
+        index = self._index[rows]
+        asked, advised = self.layout.features, self.layout.advice
+        values = self._read(index, TENSORS, asked + advised)
+        score = self._read(index, SCORE, [self.layout.score])[0] if self.layout.score else None
+        return Columns(
+            {spec.name: value for spec, value in zip(asked, values, strict=False)},
+            {spec.name: value for spec, value in zip(advised, values[len(asked) :], strict=True)},
+            score,
+            self._contexts[index[:, CONTEXT]],
+            index[:, OBSERVATION].copy(),
+            index[:, FILE].copy(),
+        )
+
+    def _read(self, index: Array, column: int, specs: Sequence[Spec]) -> list[Array]:
+        """A new array for each spec, with the values of these rows."""
+        values = [np.empty((len(index), *spec.shape), spec.dtype) for spec in specs]
+        row = _row(specs)
+        if not row.itemsize:
+            return values
+        for begin, end in _same(index[:, FILE]):
+            path = self.paths[int(index[begin, FILE])]
+            with path.open("rb", buffering=0) as file:
+                for first, last, stride in _runs(index[begin:end, column], row.itemsize):
+                    at = int(index[begin + first, column])
+                    size = (last - first - 1) * stride + row.itemsize
+                    data = os.pread(file.fileno(), size, at)
+                    if len(data) < size:
+                        raise CorruptError(
+                            f"{path}, byte {at}: expected {size} bytes, as there were when its Dataset was made, found {len(data)}"
+                        )
+                    found = np.ndarray((last - first,), row, data, strides=(stride,))
+                    for i, value in enumerate(values):
+                        value[begin + first : begin + last] = found[f"{i}"]
+        return values
+
+    # ---- For others ----
+
+    def _flat(self, columns: Columns) -> dict[str, Array]:
+        """Everything by one name each. What has another's name is called NAME_advice, or NAME_score."""
+        flat = dict(columns.features)
+        for name, value in columns.advice.items():
+            flat[f"{name}_advice" if name in flat else name] = value
+        if columns.score is not None and self.layout.score is not None:
+            name = self.layout.score.name
+            flat[f"{name}_score" if name in flat else name] = columns.score
+        return flat
+
+    def to_dataframe(self, rows: slice | Sequence[int] | Array = slice(None)) -> Any:
+        """Rows as a pandas DataFrame, indexed by file, context and observation.
+
+        A column for each feature, advice and the score. One of a single element holds numbers, any other holds arrays. An advice that has a
+        feature's name is called NAME_advice.
+
+        Args:
+            rows: As `columns`.
+
+        Returns:
+            The pandas.DataFrame.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(
+                "to_dataframe needs pandas: pip install 'shmbridge[pandas]'"
+            ) from error
+        columns = self.columns(rows)
+        keys = [columns.file, columns.context, columns.observation]
+        index = pandas.MultiIndex.from_arrays(keys, names=["file", "context", "observation"])
+        flat = self._flat(columns)
+        data = {
+            name: value.reshape(-1) if value.size == len(value) else list(value)
+            for name, value in flat.items()
+        }
+        return pandas.DataFrame(data, index=index)
+
+    def sequence_examples(self) -> Iterator[bytes]:
+        """TensorFlow's SequenceExamples, one for each context of each file, as ml-compiler-opt trains on them.
+
+        Feature lists have a Feature a step: floats as float_list (of float32), all else as int64_list. Each has its feature's, advice's or
+        score's name. The context's name, if there is one, is the context feature "context".
+
+        Yields:
+            Serialized tensorflow.train.SequenceExample messages.
+        """
+        if not len(self):
+            return
+        keys = self._index[:, [FILE, CONTEXT]]
+        order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: steps stay in order
+        _, first = np.unique(keys[order], axis=0, return_index=True)
+        for rows in sorted(np.split(order, first[1:]), key=lambda rows: int(rows[0])):
+            columns = self.columns(rows)
+            name = columns.context[0]
+            yield sequence_example({} if name is None else {"context": name}, self._flat(columns))
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Writes everything for other programs, into a new file.
+
+        Args:
+            path: Its ending says the format: .tfrecord (SequenceExamples), .npz (an array for each name), .parquet (as `to_dataframe`).
+
+        Raises:
+            InvalidError: Another ending.
+            ImportError: .parquet needs pandas and pyarrow.
+            OSError: The file is there, or cannot be written.
+        """
+        path = Path(path)
+        writers = {
+            ".tfrecord": self._to_tfrecord,
+            ".npz": self._to_npz,
+            ".parquet": self._to_parquet,
+        }
+        if path.suffix not in writers:
+            raise InvalidError(f"{path}: expected a name that ends in {', '.join(writers)}")
+        with path.open("xb") as file, undone_by(path.unlink):
+            writers[path.suffix](file)
+
+    def _to_tfrecord(self, file: BinaryIO) -> None:
+        write_tfrecords(file, self.sequence_examples())
+
+    def _to_npz(self, file: BinaryIO) -> None:
+        with zipfile.ZipFile(file, "w") as archive:  # np.savez takes no array called "file"
+            for name, value in self._flat(self.columns()).items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, value, allow_pickle=False)
+
+    def _to_parquet(self, file: BinaryIO) -> None:
+        frame = self.to_dataframe()
+        for name in frame:
+            if frame[name].dtype == object:  # Parquet has no arrays of more than one dim
+                frame[name] = [value.reshape(-1) for value in frame[name]]
+        frame.to_parquet(file)
+
+
+def _row(specs: Sequence[Spec]) -> np.dtype[Any]:
+    """A record's tensors, back to back; their names are their numbers."""
+    return np.dtype([(f"{i}", spec.dtype, spec.shape) for i, spec in enumerate(specs)])
+
+
+def _same(values: Array) -> Iterator[tuple[int, int]]:
+    """Begin and end of each stretch of equal values."""
+    ends = [*(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
+    begin = 0
+    for end in ends:
+        if end > begin:
+            yield begin, end
+        begin = end
+
+
+def _runs(places: Array, size: int) -> Iterator[tuple[int, int, int]]:
+    """Begin, end and stride of stretches that one read is for: evenly spaced, close to each other, and no more than CHUNK."""
+    steps = np.diff(places)
+    breaks = [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
+    begin = 0
+    for last in breaks:
+        while begin <= last:
+            step = int(steps[begin]) if begin < last else 0
+            if not size <= step <= size + GAP:
+                step, end = size, begin + 1
+                yield begin, end, step
+                begin = end
+                continue
+            end = min(last + 1, begin + max(1, CHUNK // step))
+            yield begin, end, step
+            begin = end

@@ -1,0 +1,87 @@
+"""How an unmodified compiler asks as a runner inside it: by the preloaded library, which knows from the environment what to do."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shmbridge import _config
+from shmbridge.errors import ShmbridgeError
+
+
+@dataclass
+class Count:
+    """The decisions of one kind that compilers asked for, how many of them took a default, and why the first one did."""
+
+    decision: str
+    asked: int = 0
+    defaulted: int = 0
+    why: str = ""
+
+
+def new_base() -> str:
+    """The prefix of channels' paths where no file comes to be."""
+    return f"/tmp/shmbridge-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def environment(
+    url: str, base: str, report: str, defaults: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The variables that make a compiler ask at this URL, and append to the file `report` what it was asked. Errors: ShmbridgeError."""
+    library = _config.preload()
+    if not library.exists() or set(str(library)) & set(" :"):
+        raise ShmbridgeError(
+            f"expected {library}, in a path without spaces or colons: reinstall shmbridge, or say --pipes"
+        )
+    old = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    return {
+        "LD_PRELOAD": ":".join([str(library), *(path for path in old if path != str(library))]),
+        "SHMBRIDGE_LLVM_BASE": base,
+        "SHMBRIDGE_URL": url,
+        "SHMBRIDGE_LLVM_DEFAULTS": ",".join(
+            f"{key}={value}" for key, value in (defaults or {}).items()
+        ),
+        "SHMBRIDGE_LLVM_REPORT": report,
+    }
+
+
+def counts_of(report: str) -> list[Count]:
+    """What a report's text says was asked, for each channel that was closed."""
+    found = []
+    for line in report.splitlines():
+        decision, asked, defaulted, _status, why = line.split(" ", 4)
+        found.append(Count(decision, int(asked), int(defaulted), why))
+    return found
+
+
+class Preload:
+    """The channels are runners inside the compiler: the environment that makes them so, and two files without a name: where each
+    tells what it was asked, and where all count what may still be asked."""
+
+    def __init__(self, url: str, defaults: Mapping[str, str], limit: int | None) -> None:
+        self._base = new_base()
+        self._report = os.memfd_create("shmbridge-report")
+        self._limit = os.memfd_create("shmbridge-limit")
+        self.environment = environment(
+            url, self._base, f"/proc/{os.getpid()}/fd/{self._report}", defaults
+        )
+        if limit is not None:
+            os.write(self._limit, limit.to_bytes(8, sys.byteorder))
+            self.environment["SHMBRIDGE_LLVM_LIMIT"] = f"/proc/{os.getpid()}/fd/{self._limit}"
+
+    def base(self, decision: str) -> str:
+        """The path of a decision's channel, without .in and .out. No file is there."""
+        return f"{self._base}.{decision}"
+
+    def counts(self) -> list[Count]:
+        """What was asked so far, for each channel that was closed."""
+        text = os.pread(self._report, os.fstat(self._report).st_size, 0)
+        return counts_of(text.decode(errors="replace"))
+
+    def close(self) -> None:
+        """Removes the files."""
+        os.close(self._report)
+        os.close(self._limit)

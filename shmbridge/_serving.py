@@ -1,0 +1,100 @@
+"""A model that answers a host's requests in a thread, beside whoever started it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from shmbridge._native import lib
+from shmbridge._service import Model, Question, Service, logger
+from shmbridge.errors import ShmbridgeError, error_text
+
+if TYPE_CHECKING:
+    from shmbridge._receiving import Receiving
+
+JOIN = 0.9  # seconds that stop() waits for a model that computes
+
+
+class Serving:
+    """A model that answers in a thread until its with block ends: what `Host.start` returns. The host stays open.
+
+    What ends the thread before that, besides the host's close and `until_idle`, goes to the logger "shmbridge" at once and is raised at
+    the end of the with block, unless that ends by an error of its own.
+    """
+
+    def __init__(self, host: Receiving, service: Service, questions: Iterator[Question]) -> None:
+        self._host, self._service = host, service
+        self._error: BaseException | None = None
+        host._resting = False
+        # A daemon: a model that hangs must not keep the process.
+        self._thread = threading.Thread(target=self._run, args=(questions,), daemon=True)
+        self._thread.start()
+
+    @property
+    def model(self) -> Model:
+        """The model. One that is assigned answers from the next request or batch on."""
+        return self._service.model
+
+    @model.setter
+    def model(self, model: Model) -> None:
+        self._service.model = model
+
+    @property
+    def errors(self) -> int:
+        """How many requests were answered with an error."""
+        return self._service.errors
+
+    @property
+    def alive(self) -> bool:
+        """Is the thread still answering?"""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ends the thread, within a second. A model that computes for longer is left to itself: its answer is the last one. May be called
+        twice.
+
+        Raises:
+            Exception: What ended the thread before.
+        """
+        self._host._resting = True
+        if threading.current_thread() is self._thread:  # the model has had enough
+            return
+        if self.alive:
+            lib.shmb_host_wake(self._host._h)
+        self._thread.join(JOIN)
+        if not self.alive:
+            self._host._resting = False
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self.stop()
+        except BaseException:
+            if error is None:
+                raise
+
+    def _run(self, questions: Iterator[Question]) -> None:
+        question: Question | None = None
+        try:
+            with self._service:
+                for question in questions:
+                    self._service.answer(question)
+                    if self._host._resting:
+                        break
+        except BaseException as error:
+            logger.error("serving has ended: %s", error_text(error), exc_info=error)
+            self._error = error
+            with suppress(ShmbridgeError):  # the host is closed, or the runner has gone
+                if question is not None:
+                    question._answer_error(error)
+        finally:
+            del questions  # its end tells waiting runners that no loop is running
+            self._host._resting = False
+            self._host._serving = None

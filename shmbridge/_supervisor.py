@@ -1,0 +1,316 @@
+"""What starts compilers for a trainer, in a process of its own: limits them, and ends all that they started.
+
+The trainer starts one *guard*. For each compilation the guard forks a *supervisor*, whose only child is the compiler. Whatever the
+compiler starts stays below the supervisor (PR_SET_CHILD_SUBREAPER), so nothing escapes. Trainer and supervisor share a socket:
+the job goes one way, the report the other. When the trainer closes its end, or dies, the supervisor ends all, and removes the work folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import Any
+
+from shmbridge import _inspect
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+TICK = 0.1  # seconds between looks at memory and time
+SCAN = 1.0  # seconds between looks at the memory of all that a compiler started, which needs all of /proc
+GIVE_UP = 5.0  # seconds for killed processes to end: one in the kernel may take its time
+STDERR_BYTES = 4096  # of its end
+FILE_BYTES = 1 << 30  # of each file that a compiler writes
+PAGE = os.sysconf("SC_PAGE_SIZE")
+LIBC = ctypes.CDLL(None)
+
+
+def main() -> None:
+    """The guard. Arguments: the trainer's process id, and the descriptor of its socket."""
+    trainer, orders = int(sys.argv[-2]), socket.socket(fileno=int(sys.argv[-1]))
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        life = os.pidfd_open(trainer)
+        if os.getppid() == trainer:
+            Guard(orders, life).serve()
+
+
+class Guard:
+    """Forks supervisors until the trainer has gone; the work folders lie in one folder, which then goes too."""
+
+    def __init__(self, orders: socket.socket, life: int) -> None:
+        self.orders, self.life, self.supervisors = orders, life, set[int]()
+        self.root = Path(tempfile.mkdtemp(prefix="shmbridge-task-"))
+        self.ended, its_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(its_end)
+
+    def serve(self) -> None:
+        """Until the trainer ends."""
+        try:
+            with contextlib.suppress(ConnectionError):
+                self.orders.send(os.fsencode(self.root))
+                while self._turn():
+                    pass
+        finally:
+            self._end()
+
+    def _turn(self) -> bool:
+        ready = _poll(self.orders.fileno(), self.life, self.ended)
+        if self.ended in ready:
+            os.read(self.ended, 4096)
+            self._reap()
+        if self.orders.fileno() not in ready:
+            return self.life not in ready
+        _, descriptors, _, _ = socket.recv_fds(self.orders, 1, 1)
+        if not descriptors:
+            return False
+        pid = os.fork()
+        if pid == 0:
+            self._become_supervisor(descriptors[0])
+        self.supervisors.add(pid)
+        os.close(descriptors[0])
+        return True
+
+    def _become_supervisor(self, control: int) -> None:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.orders.close()
+            Supervisor(socket.socket(fileno=control), self.life).serve()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(0)
+
+    def _reap(self) -> None:
+        for pid, status in _reaped():
+            self.supervisors.discard(pid)
+            if os.WIFSIGNALED(status):  # what it watched over is ours now
+                for orphan in descendants({os.getpid()}, self.supervisors):
+                    _kill(orphan)
+
+    def _end(self) -> None:
+        signal.set_wakeup_fd(-1)
+        until = time.monotonic() + GIVE_UP
+        while self.supervisors and time.monotonic() < until:
+            self._reap()
+            time.sleep(0.005)
+        kill_all(GIVE_UP)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+class Supervisor:
+    """One compilation: its job from the socket, its report back, and its end."""
+
+    def __init__(self, control: socket.socket, life: int) -> None:
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self.control, self.life = control, life
+        self.job = json.loads(control.makefile().readline() or "{}")
+        self.folder = self.job.get("folder")
+        self.stderr = b""
+        self.limit = ""  # which one the compiler went beyond
+        self.waited = 0.0  # seconds for advice
+
+    def serve(self) -> None:
+        """From the job to the removal of its folder."""
+        if not self.job:
+            return
+        try:
+            os.mkdir(self.folder, 0o700)
+            report = self._compile()
+            if report:
+                with contextlib.suppress(OSError):
+                    self.control.sendall(json.dumps(report).encode() + b"\n")
+                _poll(self.control.fileno(), self.life)  # the output is wanted until then
+        finally:
+            kill_all(GIVE_UP)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _compile(self) -> dict[str, Any] | None:
+        """The report; None where the trainer ended the compilation."""
+        started = time.monotonic()
+        errors, its_errors = os.pipe()
+        os.set_blocking(errors, False)
+        try:
+            compiler = self._start(its_errors)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return {"unstarted": str(error)}
+        finally:
+            os.close(its_errors)
+        wanted = self._watch(compiler.pid, errors, started)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(compiler.pid, signal.SIGKILL)
+        status, usage = os.wait4(compiler.pid, 0)[1:]
+        kill_all(GIVE_UP)
+        self._read(errors)
+        if not wanted:
+            return None
+        return {
+            "status": os.waitstatus_to_exitcode(status),
+            "limit": self.limit,
+            "stderr": self.stderr.decode(errors="replace"),
+            "seconds": time.monotonic() - started - self.waited,
+            "cpu": usage.ru_utime + usage.ru_stime,
+            "bytes": usage.ru_maxrss << 10,
+        }
+
+    def _start(self, stderr: int) -> subprocess.Popen[bytes]:
+        job, parent = self.job, os.getpid()
+
+        def in_child() -> None:
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            most = FILE_BYTES if hard == resource.RLIM_INFINITY else min(hard, FILE_BYTES)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+            with contextlib.suppress(
+                OSError
+            ):  # where memory ends, a compiler goes, not the trainer
+                Path("/proc/self/oom_score_adj").write_text("1000")
+            if os.getppid() != parent:
+                os._exit(1)
+
+        with open(job["stdout"] or os.devnull, "wb") as stdout:
+            return subprocess.Popen(
+                job["command"],
+                env=job["environment"],
+                cwd=job["cwd"] or self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=in_child,
+            )
+
+    def _watch(self, pid: int, errors: int, started: float) -> bool:
+        """Until the compiler has ended or is to end. Does the trainer want to know?"""
+        compiler = os.pidfd_open(pid)
+        looked, scanned = started, started
+        try:
+            while True:
+                ready = _poll(compiler, errors, self.control.fileno(), self.life, timeout=TICK)
+                if errors in ready and not self._read(errors):
+                    errors = -1  # closed, which is no end
+                if self.control.fileno() in ready or self.life in ready:
+                    return False
+                if compiler in ready:
+                    return True
+                now = time.monotonic()
+                if now - looked < TICK:
+                    continue
+                if self._waits():
+                    self.waited += now - looked
+                everything, looked = now - scanned >= SCAN, now
+                scanned = now if everything else scanned
+                self.limit = self._beyond(pid, now - started - self.waited, everything)
+                if self.limit:
+                    return True
+        finally:
+            os.close(compiler)
+
+    def _read(self, errors: int) -> bool:
+        """Keeps the end of what came to stderr, a turn's worth. False: there is no more to come."""
+        for _ in range(16):
+            try:
+                more = os.read(errors, 1 << 16) if errors >= 0 else b""
+            except BlockingIOError:
+                return True
+            if not more:
+                return False
+            self.stderr = (self.stderr + more)[-STDERR_BYTES:]
+        return True
+
+    def _waits(self) -> bool:
+        """Does it wait for the trainer, to accept it or to answer? That is the trainer's time."""
+        name, label = self.job["bridge"], self.job["label"]
+        found = _inspect.bridge(name) if name else None
+        return found is not None and any(
+            (channel.waits or channel.connects) and channel.label == label
+            for channel in found.channels
+        )
+
+    def _beyond(self, pid: int, seconds: float, everything: bool) -> str:
+        if seconds > self.job["seconds"]:
+            return "time limit"
+        processes = descendants({os.getpid()}) if everything else {pid}
+        return "memory limit" if sum(map(resident, processes)) > self.job["memory"] else ""
+
+
+# ---- Processes ----
+
+
+def _poll(*descriptors: int, timeout: float | None = None) -> set[int]:
+    poll = select.poll()
+    for descriptor in descriptors:
+        if descriptor >= 0:
+            poll.register(descriptor, select.POLLIN)
+    return {found for found, _ in poll.poll(None if timeout is None else timeout * 1e3)}
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has in use; those that it shares count as its own."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def descendants(ancestors: set[int], but: Set[int] = frozenset()) -> set[int]:
+    """All processes below these, without those in `but` and what is below them."""
+    parents = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{entry}/stat", "rb") as stat:
+            state, parent = stat.read().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
+                parents[int(entry)] = int(parent)
+    found: set[int] = set()
+    new = ancestors
+    while new:
+        new = {pid for pid, parent in parents.items() if parent in new} - found - but
+        found |= new
+    return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _reaped() -> Iterator[tuple[int, int]]:
+    """The children that have ended, with their statuses."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            yield ended
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def kill_all(seconds: float) -> None:
+    """Ends all processes below this one: as their parents end they become its children, so it sees when none is left."""
+    until = time.monotonic() + seconds
+    while _has_children() and time.monotonic() < until:
+        for pid in descendants({os.getpid()}):
+            _kill(pid)
+        time.sleep(0.002)
+        for _ in _reaped():
+            pass

@@ -1,0 +1,205 @@
+"""The compilers that belong to a trainer: each slot has one after another."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from shmbridge import _inspect
+from shmbridge._compilation import Outcome, label_of
+from shmbridge._segment import bridge_name
+from shmbridge.corpus import Module, Sampler
+from shmbridge.errors import InvalidError
+from shmbridge.task import Task
+
+
+class Workers:
+    """Compilers that a trainer starts, and that end with it. One thread calls the methods.
+
+    A slot is one place of a vectorised environment: it has one compilation at a time. While that runs, the slot's next one may start ahead
+    and wait with its first question: where open() allows it, the host has channels for both, and begin() is not told what to compile.
+
+    Args:
+        task: What they do.
+        sampler: Which modules they compile, and the corpus that seeds and names choose from.
+
+    Attributes:
+        counts: How many compilations ended with each kind of outcome; those that the trainer ended are "ended".
+    """
+
+    def __init__(self, task: Task, sampler: Sampler) -> None:
+        self.task, self.counts = task, Counter[str]()
+        self._sampler = sampler
+        self._url, self._channels = "", 0  # the host's, if compilers may start ahead
+        self._numbers = itertools.count()
+        self._samplers: dict[int, Sampler] = {}  # of slots that a seed was given for
+        self._running: dict[int, Worker] = {}  # by slot
+        self._ahead: dict[int, Worker] = {}
+        self._owed: dict[int, Module] = {}  # the next ones of slots
+        self._labels: dict[str, int] = {}  # the slots of those that run
+
+    def open(self, url: str, ahead: bool = False) -> None:
+        """Tells where compilers ask.
+
+        Args:
+            url: The host's.
+            ahead: May compilers start ahead? Then who receives keeps a first question until begin() returns its label.
+        """
+        bridge = (
+            url.startswith("shm://")
+            and ahead
+            and _inspect.bridge(bridge_name(url.partition("?")[0]))
+        )
+        self._url, self._channels = url, len(bridge.channels) if bridge else 0
+
+    def begin(
+        self, slot: int, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> str:
+        """Makes sure that a compiler runs for the slot; the one that ran is ended.
+
+        Args:
+            slot: Which one.
+            seed: Chooses the module, and those that follow in this slot. None: the next one.
+            options: {"module": NAME} chooses the module by its name in the corpus, or {"module": Module(...)}.
+
+        Returns:
+            The label under which the compiler connects.
+
+        Raises:
+            InvalidError: No such module, or open() was not called.
+        """
+        if not self._url:
+            raise InvalidError("expected open(url) before begin()")
+        asked = (options or {}).get("module")
+        again = slot in self._running
+        if again:
+            self.end(self._running[slot].label)
+        if seed is not None or asked is not None:
+            self._discard(slot)
+        if seed is not None:
+            self._samplers[slot] = self._sampler.corpus.sampler(seed)
+            self._owed.pop(slot, None)
+        worker = self._ahead.pop(slot, None) or self._start(self._module(slot, asked))
+        self._running[slot], self._labels[worker.label] = worker, slot
+        if not self._room():
+            for other in list(self._ahead):
+                self._discard(other)
+        elif again and seed is None and asked is None:
+            self._ahead[slot] = self._start(self._module(slot, None))
+        return worker.label
+
+    def ahead(self, label: str) -> bool:
+        """Has this compiler started ahead? Then its first question waits until begin() returns its label."""
+        return any(worker.label == label for worker in self._ahead.values())
+
+    def module(self, label: str) -> Module:
+        """What the compiler of that label compiles."""
+        return self._worker(label).module
+
+    def outcome(self, label: str, timeout: float | None = None) -> Outcome | None:
+        """How a compilation ended, with its scores.
+
+        Args:
+            label: Its compiler's.
+            timeout: Seconds to wait. None: until it has ended, which the task's limits bound.
+
+        Returns:
+            The outcome, or None where it still runs.
+
+        Raises:
+            InvalidError: No slot has a compiler of that label.
+        """
+        worker = self._worker(label)
+        outcome = worker.outcome(timeout)
+        if outcome is not None and not worker.counted:
+            worker.counted = True
+            self.counts[outcome.kind] += 1
+        return outcome
+
+    def end(self, label: str) -> None:
+        """Kills a compiler and all that it started. Nothing happens where it has ended, or is not known.
+
+        Args:
+            label: The compiler's.
+        """
+        slot = self._labels.pop(label, None)
+        if slot is not None:
+            worker = self._running[slot]
+            outcome = worker.outcome(0)
+            if not worker.counted:
+                self.counts[outcome.kind if outcome else "ended"] += 1
+            worker.close()
+
+    def close(self) -> None:
+        """Ends all. May be called twice."""
+        workers = [*(self._running[slot] for slot in self._labels.values()), *self._ahead.values()]
+        for worker in workers:
+            worker.compilation.end()
+        for label in list(self._labels):
+            self.end(label)
+        for slot in list(self._ahead):
+            self._discard(slot)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- Within ----
+
+    def _worker(self, label: str) -> Worker:
+        if label not in self._labels:
+            raise InvalidError(f"expected the label of a running compiler, found {label!r}")
+        return self._running[self._labels[label]]
+
+    def _module(self, slot: int, asked: Any) -> Module:
+        if asked is None:
+            return self._owed.pop(slot, None) or next(self._samplers.get(slot, self._sampler))
+        module: Module = asked if isinstance(asked, Module) else self._sampler.corpus[str(asked)]
+        return module
+
+    def _start(self, module: Module) -> Worker:
+        return Worker(self.task, module, self._url, label_of(module, next(self._numbers)))
+
+    def _discard(self, slot: int) -> None:
+        """What started ahead makes room; its module is the slot's next all the same."""
+        worker = self._ahead.pop(slot, None)
+        if worker is not None:
+            self._owed[slot] = worker.module
+            worker.close()
+
+    def _room(self) -> bool:
+        """Has the host a channel for every compiler, and for every one that starts ahead?"""
+        return self._channels >= 2 * len(self._labels) * self.task.channels
+
+
+class Worker:
+    """One compilation, with a thread that waits for its end and scores what came out."""
+
+    def __init__(self, task: Task, module: Module, url: str, label: str) -> None:
+        self.module, self.label, self.counted = module, label, False
+        self.compilation = task._start(module, url, label)
+        self._ended = threading.Event()
+        self._outcome: Outcome | None = None
+        self._thread = threading.Thread(target=self._wait, name=label, daemon=True)
+        self._thread.start()
+
+    def _wait(self) -> None:
+        try:
+            self._outcome = self.compilation.finish()
+        except BaseException as error:  # a score that exits, or the end of this process
+            self._outcome = Outcome("no score", self.module.name, stderr=repr(error))
+        finally:
+            self._ended.set()
+
+    def outcome(self, timeout: float | None) -> Outcome | None:
+        """As `Workers.outcome`."""
+        return self._outcome if self._ended.wait(timeout) else None
+
+    def close(self) -> None:
+        """Ends it."""
+        self.compilation.close()

@@ -1,0 +1,31 @@
+"""shmbridge export: turns training logs into files that others read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from shmbridge.cli.console import console
+from shmbridge.cli.option_types import EXISTING_FILE, FILE
+from shmbridge.training_log import Dataset
+
+
+@click.command()
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=EXISTING_FILE)
+@click.argument("file", type=FILE)
+def export(logs: tuple[Path, ...], file: Path) -> None:
+    """Turn training logs of one layout into FILE, which must not exist. Its ending says the format.
+
+    .tfrecord: TensorFlow's SequenceExamples, one for each context of each LOG. .npz: numpy arrays, one for each feature, advice and
+    score. .parquet: a table, which needs pandas and pyarrow.
+    """
+    dataset, out = Dataset(logs), console()
+    try:
+        dataset.export(file)
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+    for text in dataset.torn:
+        out.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+    out.print(f"{len(dataset)} records: {escape(str(file))}", soft_wrap=True)

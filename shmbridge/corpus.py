@@ -1,0 +1,298 @@
+"""Programs to train on: from sources, from a compile_commands.json, or in the format of ml-compiler-opt.
+
+    train, held_out = Corpus.from_compile_commands("build/compile_commands.json").split(0.2)
+    modules = itertools.islice(train.sampler(seed=1), 100)
+
+`Task` tells what a compiler does with a module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shmbridge import _llvm
+from shmbridge.errors import InvalidError
+
+# What a compile command says of its own input and output: which task runs it says that anew. Those of the first kind have an argument.
+WITH_ARGUMENT = {"-o", "-MF", "-MT", "-MQ", "-MJ"}
+ALONE = {"-c", "-MD", "-MMD", "-MP", "-MG", "-M", "-MM"}
+DELETED = (
+    "-split-dwarf-file",
+    "-split-dwarf-output",
+    "-fthinlto-index",
+)  # they name files of the build
+
+
+@dataclass(frozen=True)
+class Module:
+    """One program to compile.
+
+    Args:
+        name: What it is called: one module of a corpus has it.
+        path: Its source, or its bitcode.
+        flags: The compiler's arguments that belong to it, as `-I` and `-D`, without input and output.
+        folder: Where its compiler runs. None: in the task's work folder.
+    """
+
+    name: str
+    path: Path
+    flags: tuple[str, ...] = ()
+    folder: Path | None = None
+
+
+class Corpus(Sequence[Module]):
+    """Modules, in an order, each with a name of its own.
+
+    Args:
+        modules: At least one.
+
+    Raises:
+        InvalidError: There is none, or two have the same name.
+    """
+
+    def __init__(self, modules: Iterable[Module]) -> None:
+        self._modules = tuple(modules)
+        self._by_name = {module.name: module for module in self._modules}
+        if not self._modules:
+            raise InvalidError("expected a module at least, found none")
+        if len(self._by_name) < len(self._modules):
+            names = Counter(module.name for module in self._modules)
+            raise InvalidError(
+                f"expected names that differ, found {names.most_common(1)[0][0]!r} twice"
+            )
+
+    @classmethod
+    def from_sources(cls, *paths: str | os.PathLike[str], flags: Sequence[str] = ()) -> Corpus:
+        """Files, each a module, named by its path below the folder that all have in common.
+
+        Args:
+            paths: The files.
+            flags: Arguments for each.
+
+        Returns:
+            The corpus.
+
+        Raises:
+            InvalidError: There is none, or one is no file.
+        """
+        found = [Path(path).absolute() for path in paths]
+        if missing := [path for path in found if not path.is_file()]:
+            raise InvalidError(f"expected a file, found none: {missing[0]}")
+        return cls(
+            Module(name, path, tuple(flags))
+            for name, path in zip(_names(found), found, strict=True)
+        )
+
+    @classmethod
+    def from_compile_commands(cls, path: str | os.PathLike[str]) -> Corpus:
+        """What CMake, Ninja, Meson or Bear wrote: a module for each command, with the command's flags, compiled in the command's folder.
+
+        Args:
+            path: The compile_commands.json.
+
+        Returns:
+            The corpus. A source with several commands is several modules: NAME, NAME#2, ...
+
+        Raises:
+            InvalidError: It is no such file, or there is no command in it.
+            OSError: It cannot be read.
+        """
+        entries = _read(path)
+        try:
+            read = [_entry(entry) for entry in entries]
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InvalidError(
+                f'{path}: expected a list of {{"directory", "file", "command" or "arguments"}}: {error!r}'
+            ) from None
+        if not read:
+            raise InvalidError(f"{path}: expected a command at least, found none")
+        names = _names([path for path, _, _ in read])
+        return cls(
+            Module(name, path, flags, folder)
+            for name, (path, flags, folder) in zip(names, read, strict=True)
+        )
+
+    @classmethod
+    def from_description(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        add: Sequence[str] = (),
+        delete: Sequence[str] = DELETED,
+    ) -> Corpus:
+        """ml-compiler-opt's format: corpus_description.json, and NAME.bc and NAME.cmd for each module.
+
+        The flags are as ml-compiler-opt has them: NAME.cmd, less what `delete` says, -x ir, what ThinLTO needs, and `add`. A module's path
+        follows -x ir where a task's command says `{flags} {module}`.
+
+        Args:
+            folder: Where they lie.
+            add: Flags to add to each.
+            delete: Beginnings of flags to leave out; one without "=" goes with its argument.
+
+        Returns:
+            The corpus.
+
+        Raises:
+            InvalidError: It is no such description.
+            OSError: A file cannot be read.
+        """
+        root = Path(folder).absolute()
+        file = root / "corpus_description.json"
+        said = _read(file)
+        try:
+            names, thinlto = [str(name) for name in said["modules"]], bool(said["has_thinlto"])
+            override = [str(word) for word in said.get("global_command_override", ())]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidError(
+                f'{file}: expected {{"modules": [...], "has_thinlto": ...}}: {error!r}'
+            ) from None
+        if override == ["<UNSPECIFIED>"]:
+            raise InvalidError(
+                f"{file}: expected flags in global_command_override, which is not filled in"
+            )
+
+        def module(name: str) -> Module:
+            path = root / name
+            words = override or os.fsdecode(Path(f"{path}.cmd").read_bytes()).split("\0")
+            index = (f"-fthinlto-index={path}.thinlto.bc", "-mllvm", "-thinlto-assume-merged")
+            flags = (*_without(filter(None, words), delete), *(index if thinlto else ()), *add)
+            return Module(name, Path(f"{path}.bc"), (*flags, "-x", "ir"))
+
+        return cls(map(module, names))
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __getitem__(self, key: Any) -> Any:
+        """A module by its place or its name; a corpus of several by a slice."""
+        if isinstance(key, slice):
+            return Corpus(self._modules[key])
+        if isinstance(key, str) and key not in self._by_name:
+            raise InvalidError(f"expected a module of the corpus, found {key!r}")
+        return self._by_name[key] if isinstance(key, str) else self._modules[key]
+
+    def __repr__(self) -> str:
+        return f"<Corpus of {len(self)} modules: {', '.join(list(self._by_name)[:3])}, ...>"
+
+    def split(self, held_out: float = 0.2, seed: int = 0) -> tuple[Corpus, Corpus]:
+        """Two corpora: to train on, and to test on.
+
+        Whether a module is held out depends on its name and the seed, so most stay where they are when others join.
+
+        Args:
+            held_out: The part to test on, between 0 and 1. Each side gets a module at least.
+            seed: Another one splits in another way.
+
+        Returns:
+            The modules to train on, and those held out, in this corpus's order.
+
+        Raises:
+            InvalidError: `held_out` is not between 0 and 1, or there is one module alone.
+        """
+        if not 0 < held_out < 1 or len(self) < 2:
+            raise InvalidError(
+                f"expected a part between 0 and 1 of two modules at least, found {held_out} of {len(self)}"
+            )
+        count = min(max(round(len(self) * held_out), 1), len(self) - 1)
+        out = {module.name for module in _shuffled(self, f"split {seed}")[:count]}
+        sides: tuple[list[Module], list[Module]] = [], []
+        for module in self:
+            sides[module.name in out].append(module)
+        return Corpus(sides[0]), Corpus(sides[1])
+
+    def sampler(self, seed: int) -> Sampler:
+        """Modules without end, in an order that the seed tells.
+
+        Args:
+            seed: One seed gives one order, on every machine.
+
+        Returns:
+            The sampler.
+        """
+        return Sampler(self, seed)
+
+
+class Sampler(Iterator[Module]):
+    """Modules without end: all of the corpus in some order, then all in another one. `Corpus.sampler` makes it.
+
+    Args:
+        corpus: Where they come from.
+        seed: Tells the order.
+
+    Attributes:
+        corpus: Where they come from.
+    """
+
+    def __init__(self, corpus: Corpus, seed: int) -> None:
+        self.corpus, self._seed = corpus, seed
+        self._epoch, self._left = 0, list[Module]()
+
+    def __next__(self) -> Module:
+        if not self._left:
+            self._left = _shuffled(self.corpus, f"epoch {self._epoch} {self._seed}")
+            self._epoch += 1
+        return self._left.pop()
+
+
+def _shuffled(modules: Iterable[Module], seed: str) -> list[Module]:
+    """The same order with every Python: by hashes of the names."""
+    return sorted(modules, key=lambda m: hashlib.sha256(f"{seed} {m.name}".encode()).digest())
+
+
+def _read(path: str | os.PathLike[str]) -> Any:
+    try:
+        return json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InvalidError(f"{path}: expected JSON: {error}") from None
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """By the paths below the folder that all have in common; "#2" tells the second of a name."""
+    if len(paths) < 2:
+        return [path.name for path in paths]
+    shared = os.path.commonpath([path.parent for path in paths])
+    counts: Counter[Path] = Counter()
+    names = []
+    for path in paths:
+        counts[path] += 1
+        again = f"#{counts[path]}" if counts[path] > 1 else ""
+        names.append(f"{path.relative_to(shared)}{again}")
+    return names
+
+
+def _entry(entry: Any) -> tuple[Path, tuple[str, ...], Path]:
+    """Source, flags and folder of a compile command."""
+    folder = Path(entry["directory"]).absolute()
+    words = [str(word) for word in entry.get("arguments") or shlex.split(entry["command"])]
+    if os.path.basename(words[0]) in _llvm.CACHES:
+        words = words[1:]
+    flags: list[str] = []
+    rest = iter(words[1:])
+    for word in rest:
+        if word in WITH_ARGUMENT:
+            next(rest, None)
+        elif (
+            word not in ALONE
+            and word != entry["file"]
+            and not word.startswith(("-o", "-MF", "-MT", "-MQ"))
+        ):
+            flags.append(word)
+    return Path(os.path.normpath(folder / entry["file"])), tuple(flags), folder
+
+
+def _without(words: Iterable[str], delete: Sequence[str]) -> Iterator[str]:
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith(tuple(delete)):
+            yield word
+        elif "=" not in word:
+            next(rest, None)

@@ -1,0 +1,195 @@
+"""What came out of a compiler, as a number: functions of the output's path, for a `Task`'s `scores`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from shmbridge import _job
+from shmbridge.errors import InvalidError
+
+Score: TypeAlias = Callable[[Path], float]
+
+SECONDS = 60.0  # for a tool that scores
+EXTENDED = 0xFFFF  # the names' section has a number that is too large for its field
+# By the class of an ELF file: where its header tells of the sections, these fields, and a section's.
+ELF = {1: (32, "II6H", "8I"), 2: (40, "QI6H", "II4QII")}
+OFFSET, SIZE, LINK = 4, 5, 6  # of a section's fields
+
+
+def text_size(path: Path) -> float:
+    """The bytes of code in an object or program: sections `.text` and `.text.*`.
+
+    Args:
+        path: An ELF file.
+
+    Returns:
+        Their sizes' sum.
+
+    Raises:
+        InvalidError: It is no ELF file.
+        OSError: It cannot be read.
+    """
+    return float(
+        sum(
+            size
+            for name, size in _sections(Path(path).read_bytes(), path)
+            if name == ".text" or name.startswith(".text.")
+        )
+    )
+
+
+def object_size(path: Path) -> float:
+    """The bytes of the file, whatever it is.
+
+    Args:
+        path: A file.
+
+    Returns:
+        Its size.
+
+    Raises:
+        OSError: There is no such file.
+    """
+    return float(Path(path).stat().st_size)
+
+
+def mca_cycles(path: Path) -> float:
+    """What llvm-mca says of a file of assembly (`-S`): the cycles that all its instructions take if none waits for another (Block RThroughput).
+
+    An instruction counts once, however often it would run. Those that llvm-mca cannot model count nothing.
+
+    Args:
+        path: Assembly in LLVM's syntax, for this machine's architecture.
+
+    Returns:
+        Cycles.
+
+    Raises:
+        InvalidError: llvm-mca is missing, older than LLVM 19, or cannot read the file.
+    """
+    printed = _tool("llvm-mca", "-iterations=1", "-skip-unsupported-instructions=any", str(path))
+    match = re.search(r"^Block RThroughput:\s+([\d.]+)", printed, re.MULTILINE)
+    if not match:
+        raise InvalidError(f"expected Block RThroughput of llvm-mca, found {printed[:100]!r}")
+    return float(match[1])
+
+
+def ir_instructions(path: Path) -> float:
+    """The instructions of LLVM IR, in text or in bitcode.
+
+    Args:
+        path: What `clang -emit-llvm` or opt wrote. Bitcode needs llvm-dis.
+
+    Returns:
+        How many there are in all functions, as CompilerGym's IrInstructionCount.
+
+    Raises:
+        InvalidError: It is no IR, or llvm-dis is missing.
+        OSError: It cannot be read.
+    """
+    text = Path(path).read_bytes()
+    if text.startswith((b"BC\xc0\xde", b"\xde\xc0\x17\x0b")):
+        text = _tool("llvm-dis", str(path), "-o", "-").encode()
+    elif b"source_filename" not in text and b"define " not in text:
+        raise InvalidError(f"{path}: expected LLVM IR, in text or in bitcode")
+    functions = re.findall(rb"^define [^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
+    return float(sum(len(re.findall(rb"^  [^\s\];]", body, re.MULTILINE)) for body in functions))
+
+
+def run_time(*arguments: str, seconds: float = SECONDS) -> Score:
+    """Scores a program by the CPU time of one run.
+
+    Args:
+        arguments: The program's.
+        seconds: How long it may run.
+
+    Returns:
+        A function of the program's path, which returns seconds of CPU. It raises InvalidError where the program fails.
+    """
+
+    def score(path: Path) -> float:
+        return _ran([str(path), *arguments], seconds)[0].cpu
+
+    return score
+
+
+def run_instructions(*arguments: str, seconds: float = SECONDS) -> Score:
+    """Scores a program by the instructions of one run in user mode: by perf, or by valgrind where perf cannot count.
+
+    Args:
+        arguments: The program's.
+        seconds: How long it may run. Under valgrind it takes fifty times as long as alone.
+
+    Returns:
+        A function of the program's path, which returns instructions. It raises InvalidError where the program fails, or neither tool can
+        count.
+    """
+    ways = {
+        "perf": (
+            ["perf", "stat", "-x,", "-e", "instructions:u", "--"],
+            r"^(\d+),[^,]*,instructions",
+        ),
+        "valgrind": (
+            ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"],
+            r"I\s+refs:\s+([\d,]+)",
+        ),
+    }
+
+    def score(path: Path) -> float:
+        for words, pattern in (way for tool, way in ways.items() if shutil.which(tool)):
+            report, _ = _ran([*words, str(path), *arguments], seconds)
+            if match := re.search(pattern, report.stderr, re.MULTILINE):
+                return float(match[1].replace(",", ""))
+        raise InvalidError("expected perf that may count instructions, or valgrind: install one")
+
+    return score
+
+
+# ---- Tools ----
+
+
+def _tool(name: str, *arguments: str) -> str:
+    """What an LLVM tool prints: the newest of the machine."""
+    for version in (*(f"-{number}" for number in range(40, 14, -1)), ""):
+        if shutil.which(name + version):
+            return _ran([name + version, *arguments], SECONDS)[1].decode(errors="replace")
+    raise InvalidError(f"expected {name}, which is not on this machine: install LLVM's tools")
+
+
+def _ran(words: list[str], seconds: float) -> tuple[_job.Report, bytes]:
+    report, printed = _job.run(words, seconds=seconds)
+    if report.status != 0:
+        how = report.limit or report.unstarted or f"status {report.status}"
+        raise InvalidError(f"{' '.join(words)}: {how}: {report.stderr[-200:].strip()}")
+    return report, printed
+
+
+# ---- ELF ----
+
+
+def _sections(data: bytes, path: Path) -> Iterator[tuple[str, int]]:
+    """Names and sizes of an ELF file's sections."""
+    try:
+        if data[:4] != b"\x7fELF":
+            raise InvalidError(f"{path}: expected an ELF file, found {data[:4]!r}")
+        order = {1: "<", 2: ">"}[data[5]]
+        at, header, section = ELF[data[4]]
+        table, _, _, _, _, size, count, names = struct.unpack_from(order + header, data, at)
+        read = struct.Struct(order + section)
+        if not table:
+            return
+        first = read.unpack_from(data, table)
+        found = [read.unpack_from(data, table + i * size) for i in range(count or first[SIZE])]
+        start = found[names if names != EXTENDED else first[LINK]][OFFSET]
+        for entry in found:
+            begin = start + entry[0]
+            yield data[begin : data.index(b"\0", begin)].decode(errors="replace"), entry[SIZE]
+    except (struct.error, LookupError, ValueError, OverflowError) as error:
+        if isinstance(error, InvalidError):
+            raise
+        raise InvalidError(f"{path}: expected a whole ELF file: {error}") from None

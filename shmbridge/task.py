@@ -1,0 +1,212 @@
+"""What a compiler is to do with a module, within which limits, and what the result is worth.
+
+    task = Task("clang-22 -Oz -c {module} -o {output}", llvm="inline", scores={"size": text_size})
+    outcome = task.run(module, host.url)
+    reward = 1 - outcome.scores["size"] / task.baseline(module)["size"]
+
+Whatever the compiler does is an outcome, and nothing is left of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from shmbridge import _inspect, _job, _llvm, _preload, _segment
+from shmbridge._baselines import Baselines
+from shmbridge._compilation import Compilation, Outcome, label_of
+from shmbridge._url import with_options
+from shmbridge.corpus import Module
+from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
+from shmbridge.scores import Score
+
+__all__ = ["Outcome", "Task"]
+CONNECT = 1e6  # seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own time is over
+VERSION = 10.0  # seconds for a compiler to say its version
+SECONDS = 60.0
+
+
+class Task:
+    """A command that compiles a module.
+
+    In the command's words, `{module}` is the module's path, `{output}` the file that is scored, `{url}` where to ask, `{folder}` the work
+    folder, and a word `{flags}` the module's flags, which otherwise follow the program. Without `{output}` what the command prints is
+    scored. The compiler also finds the URL in $SHMBRIDGE_URL.
+
+    Each compilation has a work folder, in which it runs unless the module says where, and which is $TMPDIR too. The folder, and every
+    process that the compiler started, go when its outcome is known.
+
+    Args:
+        command: Its words, or one text with them as for a shell; no shell reads it.
+        llvm: The decisions that an unmodified LLVM asks about: "inline", "evict", "priority", or some of them, with commas between. "": the
+            compiler asks by itself.
+        scores: Functions of the output's path, by name. They may run in several threads at once.
+        seconds: How long one compilation may take, without the time that it waits for advice.
+        memory: Bytes that a compiler's processes may have in use together.
+        baselines: A JSON file that keeps baselines from one run of the trainer to the next. None: they are kept in memory.
+
+    Raises:
+        InvalidError: There is no such program, the command names no module, or the compiler does not make these decisions.
+    """
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        *,
+        llvm: str = "",
+        scores: Mapping[str, Score] | None = None,
+        seconds: float = SECONDS,
+        memory: int = _job.MEMORY,
+        baselines: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.words = shlex.split(command) if isinstance(command, str) else [*map(str, command)]
+        self.scores = dict(scores or {})
+        self.seconds, self.memory = seconds, memory
+        if not self.words or shutil.which(self.words[0]) is None:
+            raise InvalidError(f"expected a program, found none: {command!r}")
+        if not any("{module}" in word for word in self.words):
+            raise InvalidError(f"expected {{module}} in the command, found none: {command!r}")
+        if not seconds > 0 or not memory > 0:
+            raise InvalidError(f"seconds={seconds}, memory={memory}: expected more than 0")
+        if "{flags}" not in self.words:
+            self.words.insert(1, "{flags}")
+        self._kind = _llvm.kind_of(self.words[0]) if llvm else ""
+        self._decisions = _llvm.asked_of(self._kind, llvm.split(",")) if llvm else []
+        self._base = _preload.new_base()
+        self._baselines = Baselines(baselines)
+        self._version = ""
+        self._lock = threading.Lock()
+
+    @property
+    def channels(self) -> int:
+        """How many channels of a host one compilation takes at once, as far as that is known."""
+        return max(1, len(self._decisions))
+
+    def run(self, module: Module, url: str | None = None, label: str | None = None) -> Outcome:
+        """Compiles a module, and waits for the outcome.
+
+        Args:
+            module: What to compile.
+            url: Where the compiler asks: a host's URL. None: it does not ask, and decides as always.
+            label: The compiler's `request.label`. None: the module's name.
+
+        Returns:
+            The outcome. Whatever the compiler does is an outcome, not an exception.
+
+        Raises:
+            NoHostError: There is no host at the URL.
+        """
+        with self._start(module, url, label or label_of(module)) as compilation:
+            return compilation.finish()
+
+    def baseline(self, module: Module) -> dict[str, float]:
+        """The scores without advice: compiled once for each content of the module's file, flags, and version of the compiler.
+
+        A change of what the module includes, or of what a score computes, is not seen: remove the file then.
+
+        Args:
+            module: What to compile.
+
+        Returns:
+            The scores, by name.
+
+        Raises:
+            ShmbridgeError: The compiler fails without any advice. The text has the command to try.
+            OSError: The module, or the file of baselines, cannot be read or written.
+        """
+        return self._baseline(module, self.run)
+
+    def _baseline(self, module: Module, run: Callable[[Module], Outcome]) -> dict[str, float]:
+        """run: compiles without advice, where that is not known yet."""
+        key = self._key(module)
+        found = self._baselines.get(key)
+        if found is None or found.keys() != self.scores.keys():
+            outcome = run(module)
+            if not outcome.ok:
+                raise ShmbridgeError(
+                    f"{module.name}: no baseline: {outcome.kind} {outcome.signal or outcome.exit}: "
+                    f"{outcome.stderr[-500:].strip()}: try {outcome.command}"
+                )
+            found = dict(outcome.scores)
+            self._baselines.put(key, found)
+        return dict(found)
+
+    def _key(self, module: Module) -> str:
+        with self._lock:
+            if not self._version:
+                program = str(shutil.which(self.words[0]))
+                report, printed = _job.run([program, "--version"], seconds=VERSION)
+                changed = os.stat(program).st_mtime_ns
+                self._version = f"{program} {changed} {report.status} {printed!r}"
+        said = [self._version, *self.words, *module.flags, str(module.folder), *sorted(self.scores)]
+        digest = hashlib.sha256("\0".join(said).encode(errors="surrogateescape"))
+        digest.update(module.path.read_bytes())
+        return digest.hexdigest()
+
+    def _start(self, module: Module, url: str | None, label: str) -> Compilation:
+        """Starts to compile a module; arguments as `run`."""
+        known = url and with_options(url, label=label)  # as somebody types it again
+        again, environment = self._command(module, known), dict[str, str]()
+        words = again
+        if known:
+            asks = with_options(known, connect_timeout=f"{CONNECT:.0f}")
+            words, environment = self._asking(self._command(module, asks), asks)
+        job = _job.Job(
+            words,
+            environment=environment,
+            cwd=module.folder,
+            stdout=not any("{output}" in word for word in self.words),
+            seconds=self.seconds,
+            memory=self.memory,
+            bridge=_bridge_at(url) if url else "",
+            label=label,
+        )
+        return Compilation(module, job, self.scores, self._again(again, module, known))
+
+    def _command(self, module: Module, url: str | None) -> list[str]:
+        """The words, but for `{folder}`. url: the compiler asks there."""
+        values = {"{module}": str(module.path), "{output}": "{folder}/output", "{url}": url or ""}
+        words: list[str] = []
+        for word in self.words:
+            for name, value in values.items():
+                word = word.replace(name, value)
+            words += module.flags if word == "{flags}" else [word]
+        return words
+
+    def _asking(self, words: list[str], url: str) -> tuple[list[str], dict[str, str]]:
+        """The words and variables that make a compiler ask."""
+        if not self._kind:
+            return words, {"SHMBRIDGE_URL": url}
+        bases = {decision: f"{self._base}.{decision}" for decision in self._decisions}
+        there = _preload.environment(url, self._base, "{folder}/report")
+        return _llvm.with_flags(words, self._kind, bases, pipes=False), {
+            **_llvm.CACHE_BYPASS,
+            **there,
+        }
+
+    def _again(self, words: Sequence[str], module: Module, url: str | None) -> str:
+        """A line for a shell that does the same again."""
+        typed = _job.quoted(words, Path("{folder}"))
+        if url and self._kind:
+            decisions = ",".join(self._decisions)
+            typed = f"shmbridge run --llvm {decisions} --connect {shlex.quote(url)} -- {typed}"
+        elif url:
+            typed = f"SHMBRIDGE_URL={shlex.quote(url)} {typed}"
+        where = shlex.quote(str(module.folder)) if module.folder else '"$W"'
+        return f"W=$(mktemp -d) && cd {where} && {typed}"
+
+
+def _bridge_at(url: str) -> str:
+    """The name of the bridge at a URL; "" where its scheme has none that others can look at."""
+    if not url.startswith("shm://"):
+        return ""
+    name = _segment.bridge_name(url.partition("?")[0])
+    there = _inspect.bridge(name)
+    if there is None or not there.alive:
+        raise NoHostError(f"expected a host at {url}, found none: start it before its compilers")
+    return name

@@ -1,0 +1,348 @@
+"""Whole compilations by a policy, with one reward at the end of each: for policy gradients and evolution strategies.
+
+One host answers n compilers at once, in batches, in this process::
+
+    for episode in collect(policy, task, modules):
+        episode.features["features"]        # float32[steps, ...]
+        episode.advice["advice"]            # int64[steps]
+        episode.reward
+
+    rewards = evaluate(policy, 100, task, modules)      # float64[100, len(modules)]: policy(batch, rows) knows whose turn it is
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from shmbridge._batch import Batch, rows_of
+from shmbridge._compilation import Compilation, label_of
+from shmbridge._host import Host
+from shmbridge._service import named
+from shmbridge._tensor import Array, Ragged
+from shmbridge.corpus import Module
+from shmbridge.errors import InvalidError, ShmbridgeError
+from shmbridge.task import Outcome, Task
+
+__all__ = ["Episode", "collect", "evaluate", "improvement"]
+
+Policy: TypeAlias = Callable[[Batch], Any]
+Reward: TypeAlias = Callable[[Outcome, Mapping[str, float]], float]
+
+CHANNELS = 256  # of a host at most
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A compilation: what was asked and advised, in order, and what came of it.
+
+    Tensors are stacked: [steps, ...]. Where a shape changes from step to step, and for texts and lists, it is object[steps].
+    A compilation that asks several kinds of questions (LLVM's "inline" and "evict") has each one's steps in an episode of its own.
+
+    Attributes:
+        module: What was compiled.
+        decision: Which decision of LLVM's it is, as "inlining_decision". "": the compiler does not tell.
+        features: What was asked, by name.
+        advice: What the policy advised, by name.
+        extras: What else the policy returned, by name, as log-probabilities.
+        reward: Of the whole compilation. NaN where it failed.
+        outcome: How the compilation ended.
+    """
+
+    module: Module
+    decision: str
+    features: Mapping[str, Array]
+    advice: Mapping[str, Array]
+    extras: Mapping[str, Array]
+    reward: float
+    outcome: Outcome
+
+    def __len__(self) -> int:
+        return len(next(iter(self.advice.values()), ()))
+
+
+def improvement(outcome: Outcome, baseline: Mapping[str, float]) -> float:
+    """By which part the task's first score is smaller than without advice: 1 - (score + 0.01) / (baseline + 0.01), as ml-compiler-opt has it.
+
+    Args:
+        outcome: With the scores.
+        baseline: The scores without advice.
+
+    Returns:
+        The reward: 0.1 for a tenth less, negative where the score has grown.
+    """
+    name, score = next(iter(outcome.scores.items()))
+    return 1 - (score + 0.01) / (baseline[name] + 0.01)
+
+
+def collect(
+    policy: Policy,
+    task: Task,
+    modules: Iterable[Module],
+    *,
+    workers: int | None = None,
+    reward: Reward = improvement,
+    **options: Any,
+) -> Iterator[Episode]:
+    """Compiles modules with a policy, several at once, and yields each compilation when it has ended.
+
+    A compilation that fails has an episode, too, whose reward is NaN and whose `outcome` tells why. When the iterator is closed or
+    collected, or by Ctrl-C, compilers that run are killed.
+
+    Args:
+        policy: Gets a `Batch` of requests and returns advice, a row for each, as for `Host.serve`. Or a pair, (advice, extras): extras are
+            rows by name that the episode keeps and the compiler does not get.
+        task: What compilers do. Without scores there are no baselines, and `reward` must need none.
+        modules: What to compile. It may be endless, as a sampler is; then the iterator is.
+        workers: How many compilers run at once. None: one for each CPU of this process.
+        reward: Makes of an outcome and the baseline's scores the reward.
+        options: The host's, as request_bytes.
+
+    Yields:
+        Episodes, in the order in which compilations end.
+
+    Raises:
+        InvalidError: An option makes no sense.
+        Exception: What the policy or the reward has raised.
+    """
+
+    def answer(batch: Batch, _rows: Array) -> Any:
+        return policy(batch)
+
+    with _Collection(answer, task, workers, reward, options) as collection:
+        for _, recorded in collection.run((module, 0) for module in modules):
+            yield from recorded.episodes()
+
+
+def evaluate(
+    policy: Callable[[Batch, npt.NDArray[np.int64]], Any],
+    candidates: int,
+    task: Task,
+    modules: Sequence[Module],
+    *,
+    workers: int | None = None,
+    reward: Reward = improvement,
+    **options: Any,
+) -> npt.NDArray[np.float64]:
+    """Compiles each module with each of several candidates for a policy's weights, all served by one host: for evolution strategies::
+
+        weights = center + sigma * noise        # [candidates, size]
+
+        def policy(batch, rows):
+            return np.einsum("bf,bf->b", batch["features"], weights[rows]) > 0
+
+        rewards = evaluate(policy, len(weights), task, modules).mean(axis=1)
+
+    Args:
+        policy: Gets a `Batch` and int64[len(batch)], which candidate each of its requests is for. Returns advice, a row for each request.
+        candidates: How many there are.
+        task: As `collect`.
+        modules: What to compile.
+        workers: As `collect`.
+        reward: As `collect`.
+        options: As `collect`.
+
+    Returns:
+        The rewards, float64[candidates, len(modules)]. NaN where a compilation failed.
+
+    Raises:
+        InvalidError: An option makes no sense.
+        Exception: What the policy or the reward has raised.
+    """
+    rewards = np.full((candidates, len(modules)), np.nan)
+    jobs = list(itertools.product(range(len(modules)), range(candidates)))  # a module's in a row
+    with _Collection(policy, task, workers, reward, options, keep=False) as collection:
+        ended = collection.run((modules[column], row) for column, row in jobs)
+        for number, recorded in ended:
+            column, row = jobs[number]
+            rewards[row, column] = recorded.reward
+    return rewards
+
+
+class _Compiled:
+    """A compilation's steps while it runs, and its end."""
+
+    def __init__(self, module: Module, row: int) -> None:
+        self.module, self.row = module, row
+        self.reward = float("nan")
+        self.outcome = Outcome("not started", module.name)
+        # By decision and names of features: arrays of a batch, and which row of it.
+        self.steps: dict[Any, list[tuple[dict[str, dict[str, Any]], int]]] = {}
+
+    def episodes(self) -> Iterator[Episode]:
+        """One for each kind of question; one without steps where nothing was asked."""
+        for (decision, *_), steps in (self.steps or {("",): []}).items():
+            columns: dict[str, dict[str, Array]] = {"features": {}, "advice": {}, "extras": {}}
+            for kind, names in (steps[0][0] if steps else {}).items():
+                for name in names:
+                    columns[kind][name] = _stacked([step[kind][name][i] for step, i in steps])
+            yield Episode(
+                self.module, decision, **columns, reward=self.reward, outcome=self.outcome
+            )
+
+
+class _Collection:
+    """A host, its policy in a thread, and the threads that wait for compilers."""
+
+    def __init__(
+        self,
+        policy: Callable[[Batch, Array], Any],
+        task: Task,
+        workers: int | None,
+        reward: Reward,
+        options: Mapping[str, Any],
+        keep: bool = True,
+    ) -> None:
+        self._workers = len(os.sched_getaffinity(0)) if workers is None else workers
+        if self._workers < 1:
+            raise InvalidError(f"workers={workers}: expected 1 or more")
+        self._policy, self._task, self._reward, self._keep = policy, task, reward, keep
+        self._error: BaseException | None = None  # the policy's
+        self._by_label: dict[str, _Compiled] = {}
+        self._running: set[Compilation] = set()
+        self._lock = threading.Lock()
+        self._ended = False
+        questions = self._workers * task.channels
+        name = f"collect-{os.getpid()}-{secrets.token_hex(4)}"
+        with ExitStack() as stack:
+            self._pool = stack.enter_context(ThreadPoolExecutor(self._workers, "compilations"))
+            # Twice: a compiler may come before the one whose place it takes has left.
+            channels = {"channels": min(CHANNELS, 2 * questions)}
+            self._host = stack.enter_context(Host(name, **{**channels, **options}))
+            stack.enter_context(self._host.start(self._answer, max_batch=max(2, questions)))
+            stack.callback(self._end)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> _Collection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self, jobs: Iterable[tuple[Module, int]]) -> Iterator[tuple[int, _Compiled]]:
+        """The number of each job, and its compilation, when that has ended."""
+        left = enumerate(jobs)
+        waiting: dict[Future[_Compiled], int] = {}
+        while True:
+            for number, (module, row) in itertools.islice(left, 2 * self._workers - len(waiting)):
+                waiting[self._pool.submit(self._compile, number, module, row)] = number
+            if not waiting:
+                return
+            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                number = waiting.pop(done)
+                compiled = done.result()
+                if self._error is not None:
+                    raise self._error
+                yield number, compiled
+
+    # ---- In the pool's threads ----
+
+    def _compile(self, number: int, module: Module, row: int) -> _Compiled:
+        compiled, label = _Compiled(module, row), label_of(module, number)
+        with self._lock:
+            self._by_label[label] = compiled
+        try:
+            compiled.outcome = self._outcome(module, self._host.url, label)
+            if compiled.outcome.ok:
+                self._score(compiled)
+        finally:
+            with self._lock:
+                del self._by_label[label]
+        return compiled
+
+    def _outcome(self, module: Module, url: str | None, label: str) -> Outcome:
+        if self._ended:
+            return Outcome("ended", module.name)
+        with self._task._start(module, url, label) as compilation:
+            with self._lock:
+                self._running.add(compilation)
+                if self._ended:  # meanwhile
+                    compilation.end()
+            try:
+                return compilation.finish()
+            finally:
+                with self._lock:
+                    self._running.discard(compilation)
+
+    def _score(self, compiled: _Compiled) -> None:
+        task, plainly = self._task, partial(self._outcome, url=None, label="baseline")
+        try:
+            baseline = task._baseline(compiled.module, plainly) if task.scores else {}
+        except (ShmbridgeError, OSError) as error:
+            why = f"{compiled.outcome.stderr}\n{error}".lstrip()
+            compiled.outcome = replace(compiled.outcome, kind="no score", stderr=why)
+            return
+        compiled.reward = float(self._reward(compiled.outcome, baseline))
+
+    def _end(self) -> None:
+        with self._lock:
+            self._ended = True
+            for compilation in self._running:
+                compilation.end()
+
+    # ---- In the host's thread ----
+
+    def _answer(self, batch: Batch) -> Any:
+        try:
+            return self._advise(batch)
+        except BaseException as error:
+            self._error = self._error or error
+            raise
+
+    def _advise(self, batch: Batch) -> dict[str, Any]:
+        with self._lock:
+            compiled = [self._by_label.get(label) for label in batch.labels]
+        rows = np.array([each.row if each else 0 for each in compiled])
+        features = self._features(batch) if self._keep else {}
+        answer = self._policy(batch, rows)
+        pair = isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)
+        advice, extras = (named(answer[0]), answer[1]) if pair else (named(answer), {})
+        if self._keep:
+            values = {
+                "features": features,
+                "advice": _rows(advice, batch),
+                "extras": _rows(extras, batch),
+            }
+            decisions = features.get("decision", [""] * len(batch))
+            for i, each in enumerate(compiled):
+                if each is not None:
+                    each.steps.setdefault((decisions[i], *features), []).append((values, i))
+        return dict(advice)
+
+    def _features(self, batch: Batch) -> dict[str, Any]:
+        """Copies: the policy may change what it gets, and a slot that is held is one less."""
+        return {
+            name: values if isinstance(values, list) else values.copy()
+            for name, values in batch.items()
+        }
+
+
+def _rows(values: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
+    """Copies, since the policy may use its arrays again."""
+    rows = {name: rows_of(name, value, len(batch)) for name, value in values.items()}
+    return {name: copy.copy(value) for name, value in rows.items()}
+
+
+def _stacked(values: Sequence[Any]) -> Array:
+    """One array of all, or of objects where they are no tensors of one shape."""
+    if not any(isinstance(value, (str, Ragged)) for value in values):
+        with suppress(ValueError):  # rows of unequal length
+            arrays = [np.asarray(value) for value in values]
+            if len({array.shape for array in arrays}) == 1 and arrays[0].dtype.kind not in "OSU":
+                return np.stack(arrays)
+    stacked = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        stacked[i] = value
+    return stacked

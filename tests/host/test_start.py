@@ -1,0 +1,232 @@
+"""host.start: a model that serves in a thread, beside whoever started it."""
+
+import signal
+import threading
+
+import pytest
+
+from shmbridge import Host, InvalidError, ModelError, connect
+
+pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
+
+
+def plus(n):
+    return lambda request: request["x"] + n
+
+
+def test_a_started_model_answers_while_its_with_block_lasts(name):
+    with Host(name) as host:
+        with host.start(plus(1)) as serving, connect(name) as runner:
+            assert runner.evaluate({"x": 1}) == 2
+            assert serving.alive
+        assert not serving.alive
+
+
+@pytest.mark.parametrize("options", [{}, {"max_batch": 4}, {"max_batch": 4, "pad_to": 4}])
+def test_a_model_is_changed_between_two_questions(name, options):
+    with Host(name) as host, host.start(plus(1), **options) as serving, connect(name) as runner:
+        assert runner.evaluate({"x": 1}) == 2
+        serving.model = plus(10)
+        assert runner.evaluate({"x": 1}) == 11
+
+
+def test_a_model_changed_in_mid_batch_answers_from_the_next_batch_on(name, in_thread):
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(request):
+        begun.set()
+        go.wait(30)
+        return 1
+
+    with Host(name) as host, host.start(slow) as serving, connect(name) as runner:
+        asking = in_thread(runner.evaluate, {"x": 1})
+        begun.wait(30)
+        serving.model = lambda request: 2
+        go.set()
+        assert asking.result() == 1
+        assert runner.evaluate({"x": 1}) == 2
+
+
+def test_a_host_may_start_again_and_be_served_by_hand(name, in_thread):
+    with Host(name) as host:
+        with host.start(plus(1)):
+            runner = connect(name)
+        for n in (1, 2):
+            with host.start(plus(n)):
+                assert runner.evaluate({"x": 1}) == 1 + n
+        asking = in_thread(runner.evaluate, {"x": 1})
+        host.receive(30).reply(3)
+        assert asking.result() == 3
+        runner.close()
+
+
+def test_a_host_serves_once_at_a_time(name):
+    with Host(name) as host, host.start(len), pytest.raises(InvalidError, match="serves already"):
+        host.start(len)
+
+
+def test_wrong_options_are_an_error_at_the_start(name, tmp_path):
+    with Host(name) as host:
+        with pytest.raises(InvalidError, match="pad_to"):
+            host.start(len, max_batch=3, pad_to=2)
+        with pytest.raises(OSError):
+            host.start(len, record=tmp_path / "none" / "log")
+
+
+def test_the_end_does_not_wait_for_more_of_a_batch(name, in_thread):
+    with Host(name) as host:
+        options = {"max_batch": 4, "max_wait": 1000}
+        with host.start(lambda batch: [7] * len(batch), **options), connect(name):
+            runner = connect(name)
+            asking = in_thread(runner.evaluate, {"x": 1})
+            while not host._requests:
+                pass
+        assert asking.result() == 7
+        runner.close()
+
+
+def test_busy_runners_do_not_keep_it_from_ending(name, in_thread):
+    ended = threading.Event()
+
+    def ask():
+        with connect(name, connect_timeout=5) as runner:
+            while not ended.is_set():
+                try:
+                    runner.evaluate({"x": 1}, deadline=0.2)
+                except Exception:
+                    ended.wait(0.05)
+
+    with Host(name) as host:
+        asking = [in_thread(ask) for _ in range(3)]
+        with host.start(lambda request: 1) as serving:
+            while host.runners < 3:
+                pass
+        assert not serving.alive
+        ended.set()
+    for call in asking:
+        call.result()
+
+
+def test_a_model_that_hangs_does_not_keep_the_end(name, in_thread):
+    begun, go = threading.Event(), threading.Event()
+
+    def hangs(request):
+        begun.set()
+        go.wait(30)
+        return 5
+
+    with Host(name) as host:
+        with host.start(hangs) as serving:
+            runner = connect(name)
+            asking = in_thread(runner.evaluate, {"x": 1})
+            begun.wait(30)
+        assert serving.alive
+        with pytest.raises(InvalidError):
+            host.start(len)
+        go.set()
+        assert asking.result() == 5
+        while serving.alive:
+            pass
+        with host.start(lambda request: 6):
+            assert runner.evaluate({"x": 1}) == 6
+            runner.close()
+
+
+def test_what_a_model_raises_is_its_runners_and_counted(name, caplog):
+    with Host(name) as host, host.start(lambda r: 1 / 0) as serving, connect(name) as runner:
+        with pytest.raises(ModelError, match="ZeroDivisionError"):
+            runner.evaluate({"x": 1})
+        assert serving.errors == 1 and serving.alive
+    assert "ZeroDivisionError" in caplog.text
+
+
+def quits(request):
+    raise SystemExit("enough")
+
+
+def test_what_ends_the_thread_is_told_at_once_and_raised_at_the_end(name, caplog):
+    with Host(name) as host:
+        with pytest.raises(SystemExit, match="enough"), host.start(quits) as serving:
+            with pytest.raises(ModelError), connect(name) as runner:
+                runner.evaluate({"x": 1})
+            while serving.alive:
+                pass
+            assert "enough" in caplog.text
+        serving.stop()  # it has been told
+
+
+def test_an_error_of_the_with_block_goes_before_the_threads(name):
+    with pytest.raises(KeyError), Host(name) as host, host.start(quits), connect(name) as runner:
+        with pytest.raises(ModelError):
+            runner.evaluate({"x": 1})
+        raise KeyError
+
+
+def test_closing_the_host_ends_it_quietly(name):
+    with Host(name) as host, host.start(len) as serving:
+        host.close()
+        while serving.alive:
+            pass
+
+
+def test_until_idle_ends_it_quietly(name):
+    with Host(name, until_idle=0.1) as host, host.start(len) as serving:
+        while serving.alive:
+            pass
+
+
+PROGRAM = """
+    import sys, threading, shmbridge
+    def model(request):
+        if "hang" in request:
+            print("hangs", flush=True)
+            threading.Event().wait(1000)
+        return 1
+    with shmbridge.Host(sys.argv[1]) as host, host.start(model, max_batch=2, max_wait=1000) as serving:
+        print("ready", flush=True)
+        {body}
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_leaves_nothing(name, python, number, shm_files):
+    host = python(PROGRAM.format(body="threading.Event().wait(1000)"), name, stderr=-1)
+    assert host.line() == "ready"
+    host.send_signal(number)
+    _, error = host.communicate(timeout=30)
+    assert host.returncode == -number, error
+    assert not shm_files()
+
+
+def test_ctrl_c_ends_it_while_the_model_hangs(name, python, shm_files, in_thread):
+    host = python(PROGRAM.format(body="threading.Event().wait(1000)"), name, stderr=-1)
+    assert host.line() == "ready"
+    with connect(name) as runner:
+        asking = in_thread(runner.evaluate, {"hang": 1})
+        assert host.line() == "hangs"
+        host.send_signal(signal.SIGINT)
+        with pytest.raises(Exception, match="closed"):
+            asking.result()
+    host.communicate(timeout=30)
+    assert host.returncode == -signal.SIGINT
+    assert not shm_files()
+
+
+def test_a_program_that_forgets_its_end_ends(name, python, shm_files):
+    code = """
+        import sys, shmbridge
+        host = shmbridge.Host(sys.argv[1])
+        serving = host.start(len)
+    """
+    assert python(code, name).end()[0] == 0
+    assert not shm_files()
+
+
+def test_a_pipe_host_starts_too(tmp_path):
+    with Host(f"pipe://{tmp_path}/p?serdes=json") as host:
+        for advice in (1, 2):
+            with host.start(lambda request, advice=advice: advice) as serving:
+                url = f"pipe://{tmp_path}/p?serdes=json&connect_timeout=5"
+                with connect(url) as runner:
+                    assert runner.evaluate({"x": [1.0]}) == advice
+            assert not serving.alive

@@ -1,0 +1,263 @@
+"""Corpora: from sources, compile commands and ml-compiler-opt's format; splits and samplers. The last part holds what
+compiler_opt/rl/corpus_test.py asks of that format."""
+
+import contextlib
+import itertools
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmbridge.corpus import DELETED, Corpus, Module
+from shmbridge.errors import InvalidError
+
+NAMES = st.lists(st.text(min_size=1), min_size=1, unique=True)
+corpora = NAMES.map(lambda names: Corpus(Module(name, Path("x")) for name in names))
+
+
+# ---- Modules ----
+
+
+def test_modules_are_found_by_place_name_and_slice():
+    corpus = Corpus(Module(name, Path(name)) for name in "abc")
+    assert corpus[0] is corpus["a"] and len(corpus) == 3
+    assert [module.name for module in corpus[1:]] == ["b", "c"]
+    with pytest.raises(InvalidError, match="expected a module of the corpus, found 'd'"):
+        corpus["d"]
+
+
+def test_an_empty_corpus_and_two_of_a_name_are_errors():
+    with pytest.raises(InvalidError, match="found none"):
+        Corpus([])
+    with pytest.raises(InvalidError, match="found 'a' twice"):
+        Corpus([Module("a", Path("1")), Module("a", Path("2"))])
+
+
+def test_sources_are_named_below_the_folder_that_they_share(tmp_path):
+    for name in ("x/a.c", "x/sub/a.c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    corpus = Corpus.from_sources(tmp_path / "x/a.c", tmp_path / "x/sub/a.c", flags=["-DX=1"])
+    assert [module.name for module in corpus] == ["a.c", "sub/a.c"]
+    assert corpus[0] == Module("a.c", tmp_path / "x/a.c", ("-DX=1",))
+    with pytest.raises(InvalidError, match="expected a file"):
+        Corpus.from_sources(tmp_path / "b.c")
+
+
+# ---- Splits and samplers ----
+
+
+@given(corpora, st.floats(0.01, 0.99), st.integers())
+def test_a_split_has_every_module_once_in_its_order(corpus, part, seed):
+    if len(corpus) < 2:
+        with pytest.raises(InvalidError):
+            corpus.split(part, seed)
+        return
+    train, held_out = corpus.split(part, seed)
+    assert {*train} | {*held_out} == {*corpus} and not {*train} & {*held_out}
+    assert len(held_out) == min(max(round(len(corpus) * part), 1), len(corpus) - 1)
+    assert [*train] == [module for module in corpus if module in {*train}]
+    assert [*corpus.split(part, seed)[1]] == [*held_out]
+
+
+@pytest.mark.parametrize("part", [0, 1, -0.5, 1.5, float("nan")])
+def test_a_part_must_be_between_0_and_1(part):
+    with pytest.raises(InvalidError, match="between 0 and 1"):
+        Corpus(Module(name, Path("x")) for name in "ab").split(part)
+
+
+def test_most_modules_stay_on_their_side_when_others_join():
+    modules = [Module(f"m{i}", Path("x")) for i in range(200)]
+    before = {module.name for module in Corpus(modules[:100]).split(0.2)[1]}
+    after = {module.name for module in Corpus(modules[:110]).split(0.2)[1]}
+    assert len(before - after) <= 5
+
+
+@given(corpora, st.integers(), st.integers(1, 3))
+def test_a_sampler_takes_every_module_once_before_it_begins_anew(corpus, seed, epochs):
+    taken = list(itertools.islice(corpus.sampler(seed), epochs * len(corpus)))
+    for epoch in range(epochs):
+        part = taken[epoch * len(corpus) : (epoch + 1) * len(corpus)]
+        assert {*part} == {*corpus}
+    assert taken == list(itertools.islice(corpus.sampler(seed), len(taken)))
+
+
+def test_the_order_is_the_same_on_every_machine():
+    corpus = Corpus(Module(name, Path(name)) for name in "abcde")
+    assert (
+        "".join(module.name for module in itertools.islice(corpus.sampler(7), 10)) == "cdeabdaecb"
+    )
+    assert "".join(module.name for module in corpus.split(0.4, seed=1)[1]) == "ce"
+
+
+# ---- compile_commands.json ----
+
+
+def commands(tmp_path, *entries):
+    file = tmp_path / "compile_commands.json"
+    file.write_text(json.dumps(entries))
+    return Corpus.from_compile_commands(file)
+
+
+def test_compile_commands_of_both_kinds(tmp_path):
+    corpus = commands(
+        tmp_path,
+        {
+            "directory": "/b",
+            "file": "../s/a.c",
+            "command": "ccache cc -Iinc '-DX=\"a b\"' -O2 -MD -MT a.o -MF a.d -o a.o -c ../s/a.c",
+        },
+        {"directory": "/b", "file": "/s/d/b.c", "arguments": ["cc", "-oa.o", "-c", "/s/d/b.c"]},
+    )
+    assert corpus[0] == Module("a.c", Path("/s/a.c"), ("-Iinc", '-DX="a b"', "-O2"), Path("/b"))
+    assert corpus[1] == Module("d/b.c", Path("/s/d/b.c"), (), Path("/b"))
+
+
+def test_a_source_with_two_commands_is_two_modules(tmp_path):
+    one = {"directory": "/b", "file": "a.c", "command": "cc -c a.c"}
+    corpus = commands(tmp_path, one, {**one, "command": "cc -DX -c a.c"})
+    assert [(module.name, module.flags) for module in corpus] == [("a.c", ()), ("a.c#2", ("-DX",))]
+
+
+WORDS = st.text(st.characters(blacklist_characters="\0", codec="utf-8"), min_size=1)
+PLAIN = WORDS.filter(lambda word: word not in ("-c", "a.c") and not word.startswith(("-o", "-M")))
+
+
+@given(st.lists(PLAIN), st.booleans())
+def test_flags_come_through_a_compile_command(tmp_path_factory, flags, as_text):
+    words = ["cc", *flags, "-o", "a.o", "-c", "a.c"]
+    said = {"command": shlex.join(words)} if as_text else {"arguments": words}
+    corpus = commands(tmp_path_factory.mktemp("c"), {"directory": "/b", "file": "a.c", **said})
+    assert corpus[0].flags == tuple(flags)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "{}", "[]", "[1]", "[{}]", '[{"directory": 1, "file": "a", "command": "cc"}]',
+     '[{"directory": "/", "file": "a"}]', '[{"directory": "/", "file": "a", "command": ""}]',
+     '[{"directory": "/", "file": "a", "command": "\'"}]', "null", "[" * 100_000],
+)  # fmt: skip
+def test_what_is_no_list_of_compile_commands_is_an_error(tmp_path, text):
+    file = tmp_path / "compile_commands.json"
+    file.write_text(text)
+    with pytest.raises(InvalidError, match="compile_commands.json: expected"):
+        Corpus.from_compile_commands(file)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["directory", "file", "command", "arguments", "modules", "has_thinlto", "global_command_override"]) | st.text(), inner),
+)  # fmt: skip
+
+
+@given(JSON)
+def test_any_json_is_a_corpus_or_an_invalid_error(tmp_path_factory, value):
+    folder = tmp_path_factory.mktemp("c")
+    for name in ("compile_commands.json", "corpus_description.json"):
+        (folder / name).write_text(json.dumps(value))
+    for read in (
+        lambda: Corpus.from_compile_commands(folder / "compile_commands.json"),
+        lambda: Corpus.from_description(folder),
+    ):
+        with contextlib.suppress(InvalidError, OSError):
+            assert len(read()) > 0
+
+
+# ---- ml-compiler-opt's format ----
+
+
+def described(folder, commands, thinlto=False, **said):
+    """A corpus of these modules and their commands."""
+    (folder / "corpus_description.json").write_text(
+        json.dumps({"modules": [*commands], "has_thinlto": thinlto, **said})
+    )
+    for name, words in commands.items():
+        if words is not None:
+            (folder / f"{name}.cmd").write_text("\0".join(words))
+    return folder
+
+
+def words_of(module):
+    """What follows the compiler in a task's `{flags} {module}`, less `-x ir` and the module, which every one ends with."""
+    assert module.flags[-2:] == ("-x", "ir") and module.path.suffix == ".bc"
+    return [*module.flags[:-2]]
+
+
+def test_the_flags_of_a_module_and_of_thinlto(tmp_path):
+    commands = {"hi": ["-cc1", "-foo", "-bar=baz"]}
+    (module,) = Corpus.from_description(described(tmp_path, commands))
+    assert words_of(module) == ["-cc1", "-foo", "-bar=baz"]
+    assert (module.name, module.path) == ("hi", tmp_path / "hi.bc")
+    (module,) = Corpus.from_description(described(tmp_path, commands, thinlto=True))
+    assert words_of(module) == [
+        "-cc1",
+        "-foo",
+        "-bar=baz",
+        f"-fthinlto-index={tmp_path}/hi.thinlto.bc",
+        "-mllvm",
+        "-thinlto-assume-merged",
+    ]
+
+
+BAD = ["-cc1", "-fthinlto-index=bad", "-split-dwarf-file", "/tmp/foo.dwo"]
+BAD += ["-split-dwarf-output", "somepath/some.dwo"]
+
+
+def test_flags_are_deleted_with_their_arguments_and_added(tmp_path):
+    folder = described(tmp_path, {"hi": BAD})
+    assert words_of(Corpus.from_description(folder)[0]) == ["-cc1"]
+    (module,) = Corpus.from_description(
+        folder, add=["-fix-all-bugs"], delete=[*DELETED, "-fprofile-sample-use"]
+    )
+    assert words_of(module) == ["-cc1", "-fix-all-bugs"]
+    assert words_of(Corpus.from_description(folder, delete=[])[0]) == BAD
+
+
+def test_an_override_is_every_modules_command(tmp_path):
+    folder = described(
+        tmp_path,
+        {"1": ["-cc1", "-fthinlto-index=xyz"], "2": None},
+        thinlto=True,
+        global_command_override=["-O3", "-qrs"],
+    )
+    for module in Corpus.from_description(folder, add=["-add"]):
+        index = f"-fthinlto-index={tmp_path}/{module.name}.thinlto.bc"
+        assert words_of(module) == [
+            "-O3",
+            "-qrs",
+            index,
+            "-mllvm",
+            "-thinlto-assume-merged",
+            "-add",
+        ]
+
+
+def test_modules_have_commands_of_their_own(tmp_path):
+    corpus = Corpus.from_description(
+        described(tmp_path, {"1": ["-cc1"], "2": ["-O3"]}), add=["-add"]
+    )
+    assert [words_of(module) for module in corpus] == [["-cc1", "-add"], ["-O3", "-add"]]
+
+
+def test_an_override_that_is_not_filled_in_is_an_error(tmp_path):
+    folder = described(tmp_path, {"1": ["-cc1"]}, global_command_override=["<UNSPECIFIED>"])
+    with pytest.raises(InvalidError, match="not filled in"):
+        Corpus.from_description(folder)
+
+
+def test_a_description_without_modules_or_files_is_an_error(tmp_path):
+    with pytest.raises(InvalidError, match="found none"):
+        Corpus.from_description(described(tmp_path, {}))
+    with pytest.raises(FileNotFoundError):
+        Corpus.from_description(described(tmp_path, {"1": None}))
+    with pytest.raises(FileNotFoundError):
+        Corpus.from_description(tmp_path / "nowhere")
+
+
+@given(st.lists(WORDS.filter(lambda word: not word.startswith(DELETED))))
+def test_flags_come_through_a_cmd_file(tmp_path_factory, flags):
+    folder = described(tmp_path_factory.mktemp("c"), {"m": flags})
+    assert words_of(Corpus.from_description(folder)[0]) == flags

@@ -1,0 +1,281 @@
+"""Whatever a compiler does is an outcome, and nothing is left of it: conftest.py looks for processes and files after each test."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from support.compilations import eventually, marked, words_of
+
+from shmbridge.scores import object_size, text_size
+from shmbridge.task import Task
+
+LIMIT = 1.0  # seconds, of a compiler that hangs
+
+
+def again(outcome):
+    """The exit status of the line that does the same again; minus the signal, if the shell became the compiler."""
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run(
+            ["bash", "-c", outcome.command],
+            env={**os.environ, "TMPDIR": folder},
+            capture_output=True,
+            timeout=60,
+        ).returncode
+
+
+def test_one_that_does_its_work(sh, corpus):
+    outcome = sh('cat "$1" > "$2"', scores={"size": object_size}).run(corpus[0])
+    assert (outcome.kind, outcome.ok, outcome.exit, outcome.signal) == ("ok", True, 0, "")
+    assert outcome.scores == {"size": len("the text of a\n")} and outcome.module == "a.txt"
+    assert again(outcome) == 0
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE", "SIGKILL", "SIGTERM"])
+def test_one_that_a_signal_ends(sh, corpus, name):
+    number = signal.Signals[name]
+    outcome = sh(f'echo "about to end" >&2; kill -{int(number)} $$').run(corpus[0])
+    assert (outcome.kind, outcome.exit, outcome.signal) == ("signal", -number, name)
+    assert outcome.stderr == "about to end\n" and outcome.scores == {}
+    assert again(outcome) in (128 + number, -number)
+
+
+def test_one_that_exits_with_a_status(sh, corpus):
+    outcome = sh('echo "a.c:3: error" >&2; exit 42').run(corpus[0])
+    assert (outcome.kind, outcome.exit, outcome.stderr) == ("exit status", 42, "a.c:3: error\n")
+    assert again(outcome) == 42
+
+
+def test_one_that_exits_early_without_an_output(sh, corpus):
+    outcome = sh("exit 0", scores={"size": object_size}).run(corpus[0])
+    assert (outcome.kind, outcome.exit, outcome.scores) == ("no score", 0, {})
+    assert "wrote nothing to {output}" in outcome.stderr
+
+
+def test_one_that_writes_garbage(sh, corpus):
+    task = sh('head -c 5000 /dev/urandom > "$2"; echo done >&2', scores={"text": text_size})
+    outcome = task.run(corpus[0])
+    assert (outcome.kind, outcome.exit, outcome.scores) == ("no score", 0, {})
+    assert outcome.stderr.startswith("done\n") and "expected an ELF file" in outcome.stderr
+
+
+def test_one_that_hangs_in_silence(sh, corpus):
+    outcome = sh("sleep 1000", seconds=LIMIT).run(corpus[0])
+    assert (outcome.kind, outcome.exit, outcome.signal) == ("time limit", -9, "SIGKILL")
+    assert outcome.seconds >= LIMIT
+
+
+def test_one_that_hangs_and_ignores_signals(sh, corpus):
+    script = "trap '' TERM INT HUP QUIT; while :; do sleep 0.01; done"
+    assert sh(script, seconds=LIMIT).run(corpus[0]).kind == "time limit"
+
+
+def test_one_that_stops_itself(sh, corpus):
+    assert sh("kill -STOP $$", seconds=LIMIT).run(corpus[0]).kind == "time limit"
+
+
+def test_one_that_closes_its_stderr_and_hangs(sh, corpus):
+    assert sh("exec 2>&- >&-; sleep 1000", seconds=LIMIT).run(corpus[0]).kind == "time limit"
+
+
+def test_one_that_eats_memory(py, corpus):
+    task = py("taken = b'x' * (400 << 20); time.sleep(1000)", memory=200 << 20)
+    outcome = task.run(corpus[0])
+    assert (outcome.kind, outcome.signal) == ("memory limit", "SIGKILL")
+    assert outcome.memory > 200 << 20
+
+
+def test_one_whose_children_eat_memory_together(py, corpus):
+    task = py(
+        """
+        eat = "import time; taken = b'x' * (60 << 20); time.sleep(1000)"
+        children = [subprocess.Popen([sys.executable, "-c", eat]) for _ in range(4)]
+        time.sleep(1000)
+        """,
+        memory=200 << 20,
+    )
+    assert task.run(corpus[0]).kind == "memory limit"
+
+
+def test_one_that_fills_the_disk(sh, corpus, monkeypatch):
+    outcome = sh('truncate -s 2G "$2"').run(corpus[0])
+    assert outcome.kind in ("signal", "exit status")  # of SIGXFSZ
+
+
+def test_one_that_is_killed_from_outside(sh, corpus, in_thread, no_leftovers):
+    call = in_thread(sh('echo $$ > "$TMPDIR/pid"; sleep 1000').run, corpus[0])
+
+    def shell():
+        found = [pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid)]
+        return found[0] if found else None
+
+    eventually(shell)
+    os.kill(shell(), signal.SIGKILL)
+    outcome = call.result()
+    assert (outcome.kind, outcome.signal) == ("signal", "SIGKILL")
+
+
+def test_one_that_floods_stderr(sh, corpus):
+    outcome = sh("head -c 50000000 /dev/zero | tr '\\0' x >&2; echo the end >&2").run(corpus[0])
+    assert outcome.kind == "ok"
+    assert len(outcome.stderr) == 4096 and outcome.stderr.endswith("xxxthe end\n")
+
+
+def test_one_that_floods_stderr_without_end(sh, corpus):
+    assert sh("yes >&2", seconds=LIMIT).run(corpus[0]).kind == "time limit"
+
+
+def test_one_that_writes_no_text_to_stderr(sh, corpus):
+    outcome = sh("printf '\\377\\376\\000x' >&2; exit 1").run(corpus[0])
+    assert outcome.stderr == "\ufffd\ufffd\0x"
+
+
+@pytest.mark.parametrize("how", ["", "setsid", "nohup"])
+def test_one_whose_child_outlives_it(sh, corpus, how, no_leftovers):
+    outcome = sh(f'{how} sleep 1000 & cat "$1" > "$2"').run(corpus[0])
+    assert outcome.kind == "ok"
+    assert "sleep" not in "".join(map(words_of, marked(no_leftovers)))
+
+
+def test_one_whose_grandchildren_are_daemons(py, corpus, no_leftovers):
+    outcome = py(
+        """
+        if os.fork() == 0:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            for _ in range(3):
+                if os.fork() == 0:
+                    os.setsid()
+                    time.sleep(1000)
+            os._exit(0)
+        os.wait()
+        """
+    ).run(corpus[0])
+    assert outcome.kind == "ok"
+    assert not [pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid)]
+
+
+def test_one_that_forks_without_end(py, corpus):
+    task = py(
+        "while len(os.listdir('/proc')) < 2000 and os.fork() >= 0: time.sleep(0.05)", seconds=LIMIT
+    )
+    assert task.run(corpus[0]).kind in ("time limit", "ok")
+
+
+def test_one_that_cannot_be_started(corpus, tmp_path):
+    program = tmp_path / "no-program"
+    program.write_text("neither a script nor a binary")
+    program.chmod(0o755)
+    outcome = Task([program, "{module}"]).run(corpus[0])
+    assert (outcome.kind, outcome.exit) == (
+        "not started",
+        127,
+    ) and "Exec format error" in outcome.stderr
+
+
+def test_one_whose_folder_is_gone(sh, corpus, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    module = type(corpus[0])("a", corpus[0].path, folder=folder)
+    task = sh("true")
+    assert task.run(module).kind == "ok"
+    shutil.rmtree(folder)
+    assert task.run(module).kind == "not started"
+
+
+def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
+    call = in_thread(sh("sleep 1000 & sleep 1000").run, corpus[0])
+    eventually(lambda: sum("sleep" in words_of(pid) for pid in marked(no_leftovers)) == 2)
+    sleeper = next(pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid))
+    os.kill(int(Path(f"/proc/{sleeper}/stat").read_text().split()[3]), signal.SIGKILL)
+    assert call.result().kind == "ended"
+    eventually(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
+
+
+def test_a_guard_that_is_killed_is_replaced(sh, corpus):
+    from shmbridge import _job
+
+    task = sh('cat "$1"')
+    assert task.run(corpus[0]).kind == "ok"
+    os.kill(_job._guard[2].pid, signal.SIGKILL)
+    os.waitid(os.P_PID, _job._guard[2].pid, os.WEXITED | os.WNOWAIT)
+    assert task.run(corpus[0]).kind == "ok"
+
+
+# ---- The end of the trainer ----
+
+TRAINER = """
+import sys, threading, time
+from shmbridge import Host
+from shmbridge.corpus import Corpus
+from shmbridge.task import Task
+from shmbridge._workers import Workers
+
+name, *modules = sys.argv[1:]
+corpus = Corpus.from_sources(*modules)
+task = Task([sys.executable, "-c", "import subprocess, time; subprocess.Popen(['sleep', '1000'], start_new_session=True); time.sleep(1000)",
+             "{module}"])
+with Host(name) as host, Workers(task, corpus.sampler(1)) as workers:
+    workers.open(host.url)
+    for slot in range(3):
+        workers.begin(slot)
+    print("ready", flush=True)
+    if sys.stdin.readline().strip() != "close":
+        host.receive()
+"""
+
+
+@pytest.mark.parametrize("name_of", ["SIGINT", "SIGTERM", "SIGKILL", "close"])
+def test_compilers_end_with_the_trainer(name_of, name, corpus, python, no_leftovers, no_bridges):
+    trainer = python(TRAINER, name, *(module.path for module in corpus), stderr=subprocess.DEVNULL)
+    assert trainer.line() == "ready"
+    eventually(lambda: sum("sleep 1000" in words_of(pid) for pid in marked(no_leftovers)) == 3)
+    before = time.monotonic()
+    trainer.say("close" if name_of == "close" else "go")
+    if name_of != "close":
+        os.kill(trainer.pid, signal.Signals[name_of])
+    trainer.wait(20)
+    eventually(lambda: not marked(no_leftovers))
+    assert time.monotonic() - before < 10
+    subprocess.run(
+        [sys.executable, "-P", "-m", "shmbridge.cli", "gc"], check=True, capture_output=True
+    )
+
+
+BUSY = """
+import itertools, sys, threading
+from shmbridge.corpus import Corpus
+from shmbridge.task import Task
+
+corpus = Corpus.from_sources(*sys.argv[1:])
+task = Task(["sh", "-c", "setsid sleep 1000 & cp $1 $2; sleep 0.0$3", "sh", "{module}", "{output}", "1"])
+task.words.remove("{flags}")
+
+def compile(sampler):
+    for module in sampler:
+        assert task.run(module).ok
+
+print("ready", flush=True)
+for seed in range(3):
+    threading.Thread(target=compile, args=(corpus.sampler(seed),)).start()
+"""
+
+
+def test_nothing_is_left_of_a_trainer_that_is_killed_at_any_moment(
+    corpus, python, no_leftovers, torture
+):
+    chance = random.Random(1)
+    for _ in range(200 if torture else 8):
+        trainer = python(BUSY, *(module.path for module in corpus))
+        assert trainer.line() == "ready"
+        time.sleep(chance.random() * 0.3)
+        trainer.kill()
+        trainer.wait(20)
+        eventually(lambda: not marked(no_leftovers))
+        assert os.listdir(os.environ["TMPDIR"]) == []

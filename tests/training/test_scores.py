@@ -1,0 +1,188 @@
+"""Scores of what came out, beside other tools that say the same."""
+
+import contextlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shmbridge.errors import InvalidError
+from shmbridge.scores import (
+    ir_instructions,
+    mca_cycles,
+    object_size,
+    run_instructions,
+    run_time,
+    text_size,
+)
+
+SOURCE = """
+__attribute__((noinline)) static int twice(int x) { return x * 2; }
+__attribute__((section(".text.cold"))) int cold(int x) { return twice(x) + 1; }
+int main(int n, char **words) {
+    unsigned sum = 0;
+    for (int i = 0; i < 3000000; i++) { sum += i ^ n; __asm__("" : "+r"(sum)); }
+    switch (n) { case 1: return 0; case 2: return words[1][0] - 'a'; case 9: sum = 5; }
+    return (int)sum;
+}
+"""
+CLANG = next((f"clang-{n}" for n in range(30, 14, -1) if shutil.which(f"clang-{n}")), None)
+needs_clang = pytest.mark.skipif(CLANG is None, reason="no clang")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """compiled(*flags, compiler="cc"): the path of what the compiler made of SOURCE."""
+    folder = tmp_path_factory.mktemp("compiled")
+    (folder / "a.c").write_text(SOURCE)
+
+    def make(*flags, compiler="cc"):
+        path = folder / re.sub(r"\W", "", f"{compiler}{flags}")
+        if not path.exists():
+            subprocess.run([compiler, *flags, folder / "a.c", "-o", path], check=True)
+        return path
+
+    return make
+
+
+def size_of_text(path):
+    """As binutils' size tells."""
+    lines = subprocess.run(["size", "-A", path], capture_output=True, text=True, check=True).stdout
+    sizes = [line.split() for line in lines.splitlines()]
+    return sum(
+        int(words[1]) for words in sizes if words and re.fullmatch(r"\.text(\..*)?", words[0])
+    )
+
+
+@pytest.mark.parametrize(
+    "flags", [("-c",), ("-O2", "-c"), ("-Os", "-c", "-ffunction-sections"), ("-O2",), ("-g", "-c")]
+)
+def test_text_is_what_size_says(compiled, flags):
+    path = compiled(*flags)
+    assert text_size(path) == size_of_text(path) > 0
+    assert object_size(path) == path.stat().st_size
+
+
+@needs_clang
+@pytest.mark.parametrize("target", ["aarch64", "i686", "mips", "powerpc64"])
+def test_text_of_other_machines(compiled, target):
+    try:
+        path = compiled(
+            f"--target={target}-linux-gnu", "-c", "-O1", "-ffreestanding", compiler=CLANG
+        )
+    except subprocess.CalledProcessError:
+        pytest.skip(f"no {target}")
+    tool = shutil.which(CLANG.replace("clang", "llvm-size"))
+    if tool is None:
+        pytest.skip("no llvm-size")
+    lines = subprocess.run([tool, "-A", path], capture_output=True, text=True, check=True).stdout
+    expected = sum(map(int, re.findall(r"^\.text(?:\.\S+)?\s+(\d+)", lines, re.MULTILINE)))
+    assert text_size(path) == expected > 0
+
+
+def test_text_of_more_sections_than_the_header_can_count(tmp_path):
+    """70000 sections: their number is in the first one's size, the names' place in its link."""
+    names = b"\0.text\0.names\0"
+    count = 70_000
+    table = 64 + len(names)
+
+    def section(name, size, offset=0, link=0):
+        return struct.pack("<IIQQQQIIQQ", name, 1, 0, 0, offset, size, link, 0, 1, 0)
+
+    header = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, table, 0, 64, 0, 0, 64, 0, 0xFFFF)
+    first = section(0, count, link=count - 1)
+    last = section(7, len(names), 64)
+    path = tmp_path / "many.o"
+    path.write_bytes(header + names + first + section(1, 3) * (count - 2) + last)
+    assert text_size(path) == 3 * (count - 2)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_a_broken_elf_file_is_an_invalid_error(compiled, tmp_path_factory, data):
+    whole = compiled("-c").read_bytes()
+    path = tmp_path_factory.getbasetemp() / "broken.o"
+    broken = bytearray(whole[: data.draw(st.integers(0, len(whole)), "length")])
+    for _ in range(data.draw(st.integers(0, 8), "changes")):
+        if broken:
+            at = data.draw(
+                st.integers(0, len(broken) - 1) | st.integers(0, min(63, len(broken) - 1))
+            )
+            broken[at] = data.draw(st.integers(0, 255))
+    path.write_bytes(broken)
+    try:
+        assert text_size(path) >= 0
+    except InvalidError as error:
+        assert "expected a" in str(error)
+
+
+@settings(max_examples=200, deadline=None)
+@given(rest=st.binary(max_size=200), kind=st.sampled_from([b"\1\1", b"\1\2", b"\2\1", b"\2\2"]))
+def test_random_bytes_behind_an_elf_header_are_an_invalid_error(tmp_path_factory, rest, kind):
+    path = tmp_path_factory.getbasetemp() / "random.o"
+    path.write_bytes(b"\x7fELF" + kind + rest)
+    with contextlib.suppress(InvalidError):
+        assert text_size(path) >= 0
+
+
+def test_what_is_no_elf_file_is_an_error(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"text")
+    with pytest.raises(InvalidError, match="expected an ELF file, found b'text'"):
+        text_size(path)
+
+
+@needs_clang
+def test_instructions_of_ir_in_text_and_in_bitcode(compiled):
+    text = compiled("-S", "-emit-llvm", "-O1", compiler=CLANG)
+    bitcode = compiled("-c", "-emit-llvm", "-O1", compiler=CLANG)
+    assert ir_instructions(text) == ir_instructions(bitcode) > 10
+    tool = shutil.which(CLANG.replace("clang", "opt"))
+    if tool:  # LLVM's own count
+        words = [tool, "-disable-output", "-passes=print<func-properties>", text]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+        assert ir_instructions(text) == sum(
+            map(int, re.findall(r"^TotalInstructionCount: (\d+)", said, re.MULTILINE))
+        )
+
+
+def test_what_is_no_ir_is_an_error(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"text")
+    with pytest.raises(InvalidError, match="expected LLVM IR"):
+        ir_instructions(path)
+
+
+@needs_clang
+def test_cycles_by_llvm_mca(compiled):
+    fast, slow = (compiled("-S", level, compiler=CLANG) for level in ("-O2", "-O0"))
+    assert 0 < mca_cycles(fast) < mca_cycles(slow)
+    with pytest.raises(InvalidError, match="llvm-mca"):
+        mca_cycles(Path("/dev/null"))
+
+
+def test_time_and_instructions_of_a_run(compiled):
+    program = compiled("-O1")
+    assert run_time()(program) > 0
+    assert run_instructions()(program) > 3_000_000
+    assert run_time("a")(program) > 0
+    with pytest.raises(InvalidError, match="status 1"):
+        run_time("b")(program)
+
+
+def test_a_run_that_hangs_is_an_error():
+    with pytest.raises(InvalidError, match="time limit"):
+        run_time("1000", seconds=0.5)(Path("/bin/sleep"))
+
+
+def test_without_perf_and_valgrind_instructions_cannot_be_counted(monkeypatch):
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    with pytest.raises(InvalidError, match="install one"):
+        run_instructions()(Path("/bin/true"))
