@@ -136,6 +136,15 @@ int shmb_host_waiting(const shmb_host *h) {
     return n;
 }
 
+int64_t shmb_host_claim(shmb_host *h, int64_t channel) {
+    if (channel < 0 || channel >= h->count) return -1;
+    struct channel *c = &h->channels[channel];
+    pthread_mutex_lock(&c->mutex);
+    int64_t claim = c->active ? (int64_t)c->in.generation : -1;
+    pthread_mutex_unlock(&c->mutex);
+    return claim;
+}
+
 /* ---- Upkeep: claims and the dead ---- */
 
 /* Out of line, so that what comes before it stays small enough to be inlined. */

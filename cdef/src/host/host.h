@@ -54,6 +54,10 @@ int64_t shmb_host_poll(shmb_host *h);
 int shmb_host_attached(const shmb_host *h); /* runners with a channel */
 int shmb_host_waiting(const shmb_host *h);  /* runners whose request has no reply yet */
 
+/* The number of a channel's claim, which tells its runner from the one before; -1: nobody has it, or
+ * whoever did has died (known after a receive that waited). */
+int64_t shmb_host_claim(shmb_host *h, int64_t channel);
+
 /* The request of a key: valid until its reply. NULL when that was sent or the runner has gone. */
 typedef struct shmb_message {
     int64_t count;

@@ -1,0 +1,441 @@
+"""Episodes of n compilers, stepped by C (_hot.Steps): one row of each array for each. What C hands back is read here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shmbridge import _hot, _tensor
+from shmbridge._compilers import Compilers, channel_of
+from shmbridge._receiving import SLICE_NS
+from shmbridge._request import Request
+from shmbridge._tensor import Ragged
+from shmbridge.errors import DeadlineError, InvalidError, MismatchError
+
+NOBODY = 60.0  # seconds that a reset without a timeout waits while no compiler is connected
+MUTE = 10  # compilers in a row that asked nothing
+# What a request has beside the observation; and "reward.NAME", where several agents ask through one runner.
+OWN = ("agent", "reward", "done", "truncated", "step")
+IDLE, OPEN, SENT = range(3)  # as in steps.c
+UNKNOWN, ADVICE_ALONE, TELLS_STEPS = range(3)
+
+LEFT = "the compiler died or left in mid-episode"
+ANOTHER = "the compiler began another episode in the midst of this one"
+
+
+class Stepping:
+    """Rows of episodes.
+
+    Attributes:
+        features: By name, an array of a row for each compiler, once the first observation has come.
+        rewards, terminated, truncated, steps: float64[n], bool[n], bool[n], int64[n].
+        agents: int64[n], whose turn it is: a place in `names`, -1 where agents have no name.
+        infos: What else came with the last request, by row.
+        odd: Observations that are not like `features`, by row.
+        outcomes: Infos of episodes that ended otherwise than by their compiler's word, by row.
+    """
+
+    def __init__(
+        self,
+        compilers: Compilers,
+        n: int,
+        timeout: float | None,
+        actions: tuple[int, int] | None,
+        strict: bool = False,
+    ) -> None:
+        if n < 1:
+            raise InvalidError(f"expected one environment or more, found {n}")
+        self.compilers, self.n, self.timeout = compilers, n, timeout
+        self._host, self._workers = compilers.host, compilers._workers
+        self._strict = strict  # observations must be like the first
+        self._slot = compilers._slots
+        compilers._slots += n
+        self.features: dict[str, np.ndarray[Any, Any]] = {}
+        self.rewards, self.steps = np.zeros(n), np.zeros(n, np.int64)
+        self.terminated, self.truncated = np.zeros(n, bool), np.zeros(n, bool)
+        self.agents, self.names = np.full(n, -1, np.int64), list[bytes]()
+        self.infos: dict[int, dict[str, Any]] = {}
+        self.odd: dict[int, dict[str, Any]] = {}
+        self.outcomes: dict[int, dict[str, Any]] = {}
+        self.core = core = _hot.Steps(
+            self._host._address,
+            self.rewards,
+            self.terminated,
+            self.truncated,
+            self.steps,
+            self.agents,
+            self.names,
+        )
+        core.defers = self._workers is not None or not compilers._direct
+        if actions is not None:
+            core.first_action, core.actions = actions
+        self._begins: list[int] = []  # rows that wait for their first request
+        self._labels: dict[int, str] = {}  # of workers, by row
+        self._generators: dict[int, np.random.Generator] = {}  # of the seeds of later episodes
+        self._carried: dict[int, float] = {}  # rewards of a drive that is done, in a compilation
+        self._mute: dict[int, int] = {}
+        self._later: list[tuple[int, int]] = []  # rows and keys, of compilers with several runners
+
+    # ---- Begin and end ----
+
+    def begin(
+        self, rows: Sequence[int], seeds: Sequence[int | None] | None = None, options: Any = None
+    ) -> None:
+        """Episodes are to begin in these rows, at the next `wait`. Those under way are given up."""
+        for i, row in enumerate(rows):
+            self.give_up(row)
+            if self._workers is not None:
+                self._start(row, seeds[i] if seeds else None, options)
+            self._begins.append(row)
+        self.core.begins = len(self._begins)
+
+    def _start(self, row: int, seed: int | None, options: Any) -> None:
+        """Has the workers start a compiler. One seed gives the same episodes, however many rows there are."""
+        assert self._workers is not None
+        if seed is not None:
+            self._generators[row] = np.random.default_rng(seed)
+        elif row in self._generators and not options:
+            seed = int(self._generators[row].integers(1 << 31))
+        label = self._workers.begin(self._slot + row, seed=seed, options=options)
+        self._labels[row] = label
+        self.compilers._labels[label] = (self, row)
+
+    def give_up(self, row: int) -> None:
+        """Ends the row's episode, if there is one, which its compiler gets as an error."""
+        state, key, _, _ = self.core.row(row)
+        if state == OPEN:
+            self.compilers.refuse(key)
+        if row in self._begins:
+            self._begins.remove(row)
+            self.core.begins = len(self._begins)
+        self._free(row)
+
+    def _free(self, row: int) -> None:
+        channels = self.core.channels(row)
+        self.core.end(row)
+        for channel, _ in channels:
+            self.compilers.let_go(channel)
+        label = self._labels.pop(row, None)
+        if label is not None and self._workers is not None:
+            self.compilers._labels.pop(label, None)
+            self._workers.end(label)
+        self._carried.pop(row, None)
+
+    def _over(self, row: int, terminated: bool, info: dict[str, Any]) -> None:
+        """The episode ended without its compiler's word."""
+        self.rewards[row] = self._carried.get(row, 0.0)
+        self.terminated[row], self.truncated[row] = terminated, not terminated
+        self.outcomes[row] = info
+        self.core.ended += 1
+        self._free(row)
+
+    # ---- Step ----
+
+    def forget(self) -> None:
+        """What belongs to the last step."""
+        self.infos.clear()
+        self.odd.clear()
+        self.outcomes.clear()
+        self.core.ended = 0
+
+    def send(self, row: int, action: Any) -> None:
+        """An action that C does not send. Errors as `Request.reply`'s."""
+        _, key, knows, _ = self.core.row(row)
+        request = self.compilers.read(key)
+        if request is None:  # its end shows when its answer is waited for
+            self.core.sent(row)
+            return
+        several = dict(action) if isinstance(action, Mapping) else {}
+        try:
+            if knows:
+                request.reply(**several) if several else request.reply(action)
+            else:
+                request.reply(**several, learner=True) if several else request.reply(learner=action)
+        finally:
+            if request._open:
+                self.compilers.lay_down(request)
+            else:
+                self.core.sent(row)
+
+    def send_all(self, actions: Any) -> None:
+        """Its own of n actions to each row that waits for one.
+
+        Args:
+            actions: An array of n rows, or a dict of such.
+
+        Raises:
+            InvalidError: One is none of the actions; nothing was done.
+        """
+        if not isinstance(actions, Mapping):
+            actions = np.ascontiguousarray(actions)
+            wrong = self.core.send(actions) if self.compilers._direct else -1
+            if wrong is None:
+                return
+            self._check(actions, wrong)
+        for row in range(self.n):
+            if self.core.row(row)[0] == OPEN:
+                several = isinstance(actions, Mapping)
+                one = (
+                    {name: each[row] for name, each in actions.items()} if several else actions[row]
+                )
+                self.send(row, one)
+
+    def _check(self, actions: Any, wrong: int) -> None:
+        first, count = self.core.first_action, self.core.actions
+        if actions.ndim < 1 or len(actions) != self.n:
+            raise InvalidError(f"expected {self.n} actions, found {actions.shape}")
+        if count and wrong < 0:
+            whole = actions.ndim == 1 and actions.dtype.kind in "iu"
+            fits = (actions >= first) & (actions < first + count) if whole else [False]
+            wrong = -1 if np.all(fits) else int(np.argmin(fits))
+        if wrong >= 0:
+            raise InvalidError(
+                f"action {actions[wrong]!r} of environment {wrong}: expected an integer from {first} to {first + count - 1}"
+            )
+
+    def wait(self) -> None:
+        """Until no row's action is under way, and none waits for its first request.
+
+        Raises:
+            DeadlineError: No compiler began an episode within the timeout.
+            ClosedError: The host is closed.
+        """
+        core, direct = self.core, self.compilers._direct
+        until = alone = None if self.timeout is None else time.monotonic() + self.timeout
+        if self._later:
+            self._look_later()
+        while True:
+            if self._begins:
+                self._seat()
+            left = SLICE_NS
+            if until is not None:
+                left = max(0, min(SLICE_NS, int((until - time.monotonic()) * 1e9)))
+            if direct:
+                came = core.wait(left)
+            elif core.under_way or core.begins:
+                came = self._host._receive(self._host._source, left)
+            else:
+                came = None
+            if came is None:
+                return
+            if came >= 0:
+                self._host._idle_since = time.monotonic()
+                self.compilers.came(came, self)
+                continue
+            self.compilers.check_open(came)
+            self._look_for_the_dead()
+            if until is not None and time.monotonic() >= until:
+                self._time_out()
+            if self._host.runners or alone is None:
+                alone = time.monotonic() + NOBODY
+            elif self._begins and until is None and time.monotonic() > alone:
+                self._time_out(NOBODY)
+
+    def _time_out(self, alone: float = 0) -> None:
+        for row in range(self.n):
+            if self.core.row(row)[0] == SENT:
+                self._over(
+                    row, False, {"error": f"the compiler asked nothing for {self.timeout} s"}
+                )
+        if self._begins:
+            for row in list(self._begins):
+                self.give_up(row)
+            raise DeadlineError(
+                f"no compiler has been connected to {self._host.url} for {alone:.0f} s: start one, or say timeout="
+                if alone
+                else f"no compiler began an episode at {self._host.url} within {self.timeout} s"
+            )
+
+    def _look_for_the_dead(self) -> None:
+        for row in range(self.n):
+            if self._workers is not None:
+                self._look_for_outcome(row)
+            elif self.core.row(row)[0] == SENT:
+                for channel, there in self.core.channels(row):
+                    if not there:
+                        self.lose(row, channel)
+
+    def _look_for_outcome(self, row: int) -> None:
+        assert self._workers is not None
+        label = self._labels.get(row)
+        if label is None or self.core.row(row)[0] == OPEN:
+            return
+        outcome = self._workers.outcome(label, 0)
+        if outcome is None:
+            return
+        if row not in self._begins:
+            ok = outcome.exit == 0
+            error = {} if ok else {"error": f"the compiler failed: {outcome.kind}"}
+            self._over(row, ok, {**_told(outcome), **error})
+            return
+        self._mute[row] = self._mute.get(row, 0) + 1
+        self.give_up(row)
+        if self._mute[row] > MUTE or row not in self._generators:
+            raise InvalidError(
+                f"the compiler asked nothing, {outcome.kind}: {outcome.command}\n{outcome.stderr}"
+            )
+        self.begin([row])
+
+    # ---- For Compilers ----
+
+    def has(self, row: int, channel: int) -> bool | None:
+        """Is the channel's runner still there? None: the channel is not the row's any more."""
+        return dict(self.core.channels(row)).get(channel)
+
+    def lose(self, row: int, channel: int) -> None:
+        """A row's runner has gone. A worker's compilation goes on without it."""
+        if self._workers is not None:
+            self.core.disown(channel)
+            self.compilers.let_go(channel)
+        elif self.core.row(row)[3] == ADVICE_ALONE:  # as a compilation ends that asks for advice
+            self._over(row, True, {})
+        else:
+            self._over(row, False, {"error": LEFT})
+
+    def begin_with(self, key: int) -> bool:
+        """The first request of an episode, for a row that waits for any compiler."""
+        if not self._begins:
+            return False
+        row = self._begins[0]
+        if not self.core.begin(row, key):
+            request = self.compilers.read(key)
+            if request is None or "step" in request:
+                self.core.end(row)
+                if request is not None:
+                    self.compilers.lay_down(request)
+                return False
+            if not self._read(row, key, request):
+                return True
+        self._begun(row)
+        self.compilers._owners[channel_of(key)] = (self, row)
+        return True
+
+    def _begun(self, row: int) -> None:
+        self._begins.remove(row)
+        self.core.begins = len(self._begins)
+        self._mute.pop(row, None)
+
+    def _seat(self) -> None:
+        """Gives rows that wait for it what came before they did."""
+        if self._workers is not None:
+            return
+        while self._begins and (key := self.compilers.next_held()) is not None:
+            self.begin_with(key)
+
+    def join(self, row: int, key: int) -> None:
+        """A runner of the row's own compiler asks for the first time."""
+        if row not in self._begins:
+            self.core.own(row, key)
+            self.look(row, key)
+            return
+        if not self.core.begin(row, key):
+            request = self.compilers.read(key)
+            if request is None or not self._read(row, key, request):
+                return
+        self._begun(row)
+
+    def look(self, row: int, key: int) -> None:
+        """A request of a row that has an episode."""
+        if self.core.take(row, key):
+            return
+        state, _, _, drives = self.core.row(row)
+        request = self.compilers.read(key)
+        if request is None:
+            return
+        if state != SENT:  # a second runner of a compilation, or one that does not wait
+            self.compilers.lay_down(request)
+            self._later.append((row, key))
+        elif "step" not in request and drives == TELLS_STEPS and self._workers is None:
+            self.compilers.lay_down(request)
+            self._over(row, False, {"error": ANOTHER})
+            self.compilers._held[channel_of(key)] = key
+        else:
+            self._read(row, key, request)
+
+    def _look_later(self) -> None:
+        later, self._later = self._later, []
+        for row, key in later:
+            if self.has(row, channel_of(key)):
+                self.look(row, key)
+
+    # ---- Read ----
+
+    def _read(self, row: int, key: int, request: Request) -> bool:
+        """What a request says, into the row. False: it cannot be the row's, and has been refused."""
+        try:
+            self._fill(row, key, request)
+            return True
+        except (MismatchError, TypeError, ValueError) as error:
+            request.fail(error)
+            if self.core.row(row)[0] == SENT:
+                self._over(row, False, {"error": str(error)})
+            else:
+                self.core.end(row)
+            return False
+
+    def _fill(self, row: int, key: int, request: Request) -> None:
+        values = {name: _copied(request[name]) for name in request}
+        told = {name: values.pop(name, None) for name in OWN}
+        rewards = {name[7:]: values.pop(name) for name in request if name.startswith("reward.")}
+        tensors = {name: each for name, each in values.items() if isinstance(each, np.ndarray)}
+        self._observe(row, tensors)
+        self.infos[row] = {name: each for name, each in values.items() if name not in tensors}
+        if rewards:
+            self.infos[row]["rewards"] = {who: float(each) for who, each in rewards.items()}
+        self.agents[row] = -1 if told["agent"] is None else self._number(told["agent"])
+        self.rewards[row] = (told["reward"] or 0.0) + self._carried.pop(row, 0.0)
+        self.terminated[row], self.truncated[row] = bool(told["done"]), bool(told["truncated"])
+        self.steps[row] = told["step"] or 0
+        drives = told["step"] is not None
+        if not (self.terminated[row] or self.truncated[row]):
+            self.compilers.lay_down(request)
+            begun = self.core.row(row)[0] == SENT
+            kind = TELLS_STEPS if drives else ADVICE_ALONE if begun else UNKNOWN
+            self.core.place(row, key, drives, kind)
+            return
+        request.reply(0)
+        if self._workers is not None:  # the compilation goes on, and may drive again
+            self._carried[row] = float(self.rewards[row])
+        else:
+            self.core.ended += 1
+            self._free(row)
+
+    def _observe(self, row: int, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
+        if tensors and not self.features:
+            self.features = {
+                name: np.zeros((self.n, *each.shape), each.dtype) for name, each in tensors.items()
+            }
+            self.core.shape(self.features)
+        like = tensors.keys() == self.features.keys() and all(
+            (each.shape, each.dtype) == (self.features[name].shape[1:], self.features[name].dtype)
+            for name, each in tensors.items()
+        )
+        if not like and tensors:  # a report may have none
+            if self._strict:
+                one = {name: each[0] for name, each in self.features.items()}
+                expected, found = _tensor.describe(one), _tensor.describe(tensors)
+                raise MismatchError(f"expected observations of {expected}; found {found}")
+            self.odd[row] = tensors
+        for name, each in tensors.items() if like else ():
+            self.features[name][row] = each
+
+    def _number(self, agent: str) -> int:
+        name = agent.encode(errors="surrogateescape")
+        if name not in self.names:
+            self.names.append(name)
+        return self.names.index(name)
+
+
+def _copied(value: Any) -> Any:
+    """A value of a request that is kept beyond it."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return Ragged(value.values.copy(), value.offsets) if isinstance(value, Ragged) else value
+
+
+def _told(outcome: Any) -> dict[str, Any]:
+    names = ("kind", "exit", "stderr", "command", "scores")
+    return {name: getattr(outcome, name) for name in names}
