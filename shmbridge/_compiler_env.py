@@ -61,8 +61,7 @@ class CompilerEnv(gymnasium.Env[dict[str, Any], Any]):
         self.action_space = _spaces.of_actions(actions)
         self._range = _spaces.range_of(self.action_space)
         self._stepping = Stepping(self.compilers, 1, timeout, self._range)
-        self._row: dict[str, Any] = {}  # views of the one row
-        self._last: dict[str, Any] = {}
+        self._sent = False  # an action whose outcome nobody has received
         self._looked: tuple[dict[str, Any], dict[str, Any]] | None = None  # for the spaces
         self._space: Any = None
 
@@ -92,9 +91,10 @@ class CompilerEnv(gymnasium.Env[dict[str, Any], Any]):
             return looked
         s = self._stepping
         s.forget()
+        self._sent = False
         s.begin([0], [seed], options)
         s.wait()
-        return self._observe(), self._info()
+        return s.observation(0), s.info(0)
 
     def step(self, action: Any) -> Turn:
         """Gives the compiler an action and waits for what comes of it.
@@ -123,23 +123,26 @@ class CompilerEnv(gymnasium.Env[dict[str, Any], Any]):
             TooLargeError: The compiler has that error now and does not wait: go on with `receive`.
         """
         s = self._stepping
-        if s.infos or s.odd or s.outcomes:
-            s.forget()
+        s.forget()
         direct = self.compilers._direct and (self._range or self.action_space is None)
         status = s.core.reply(0, action) if direct else None
         if status is None:
             self._send_slowly(action)
-        elif status == lib.SHMB_TOO_LARGE or status == lib.SHMB_CLOSED:
+            return
+        self._sent, self._looked = True, None
+        if status == lib.SHMB_TOO_LARGE or status == lib.SHMB_CLOSED:
             raise_status(
                 status, f"the action does not reach the compiler at {self.compilers.host.url}"
             )
-        self._looked = None
 
     def _send_slowly(self, action: Any) -> None:
         if self._stepping.core.row(0)[0] != OPEN:
             raise InvalidError("no compiler waits for an action: expected reset() first")
         self._check(action)
-        self._stepping.send(0, action)
+        try:
+            self._stepping.send(0, action)
+        finally:
+            self._sent, self._looked = self._stepping.core.row(0)[0] != OPEN, None
 
     def receive(self) -> Turn:
         """The second half of `step`.
@@ -152,15 +155,16 @@ class CompilerEnv(gymnasium.Env[dict[str, Any], Any]):
             ClosedError: The host is closed.
         """
         s = self._stepping
-        if not s.core.under_way:
+        if not self._sent:
             raise InvalidError("no action is under way: expected send() first")
         s.wait()
+        self._sent = False
         return (
-            self._observe(),
+            s.observation(0),
             s.rewards.item(),
             s.terminated.item(),
             s.truncated.item(),
-            self._info(),
+            s.info(0),
         )
 
     def close(self) -> None:
@@ -186,7 +190,7 @@ class CompilerEnv(gymnasium.Env[dict[str, Any], Any]):
 
     def action_masks(self) -> Any:
         """The last observation's "action_mask" as bool[actions]: what Stable-Baselines3's MaskablePPO asks for."""
-        return self._last["action_mask"].astype(bool)
+        return self._stepping.features["action_mask"][0].astype(bool)
 
     # ---- Within ----
 
@@ -208,25 +212,3 @@ class CompilerEnv(gymnasium.Env[dict[str, Any], Any]):
             raise InvalidError(
                 f"action {action!r}: expected an integer from {first} to {first + count - 1}"
             )
-
-    def _observe(self) -> dict[str, Any]:
-        s = self._stepping
-        if s.odd:
-            self._last = s.odd[0]
-        else:
-            if not self._row:
-                self._row = {name: each[0, ...] for name, each in s.features.items()}
-            self._last = {name: row.copy() for name, row in self._row.items()}
-        return self._last
-
-    def _info(self) -> dict[str, Any]:
-        s = self._stepping
-        if s.outcomes:
-            return s.outcomes[0]
-        info = {**s.infos.get(0, {}), "step": s.steps.item()}
-        agent = s.agents.item()
-        if agent >= 0:
-            info["agent"] = s.names[agent].decode(errors="surrogateescape")
-        if "action_mask" in self._last:
-            info["action_mask"] = self._last["action_mask"]
-        return info

@@ -136,6 +136,8 @@ class Stepping:
 
     def forget(self) -> None:
         """What belongs to the last step."""
+        if not (self.infos or self.odd or self.core.ended):
+            return
         self.infos.clear()
         self.odd.clear()
         self.outcomes.clear()
@@ -169,9 +171,12 @@ class Stepping:
         Raises:
             InvalidError: One is none of the actions; nothing was done.
         """
+        direct = self.compilers._direct
+        if direct and type(actions) is np.ndarray and self.core.send(actions) is None:
+            return
         if not isinstance(actions, Mapping):
             actions = np.ascontiguousarray(actions)
-            wrong = self.core.send(actions) if self.compilers._direct else -1
+            wrong = self.core.send(actions) if direct else -1
             if wrong is None:
                 return
             self._check(actions, wrong)
@@ -278,6 +283,28 @@ class Stepping:
                 f"the compiler asked nothing, {outcome.kind}: {outcome.command}\n{outcome.stderr}"
             )
         self.begin([row])
+
+    def observation(self, row: int) -> dict[str, Any]:
+        """A row's observation, as arrays of its own."""
+        if row in self.odd:
+            return self.odd[row]
+        return {name: each[row, ...].copy() for name, each in self.features.items()}
+
+    def info(self, row: int) -> dict[str, Any]:
+        """What came with it, or how the episode ended."""
+        if row in self.outcomes:
+            return self.outcomes[row]
+        info = {**self.infos.get(row, {}), "step": self.steps.item(row)}
+        agent = self.agents.item(row)
+        if agent >= 0:
+            info["agent"] = self.name_of(agent)
+        if "action_mask" in self.features and row not in self.odd:
+            info["action_mask"] = self.features["action_mask"][row].copy()
+        return info
+
+    def name_of(self, agent: int) -> str:
+        """An agent's name."""
+        return self.names[agent].decode(errors="surrogateescape")
 
     # ---- For Compilers ----
 

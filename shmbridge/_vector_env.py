@@ -63,7 +63,7 @@ class CompilerVectorEnv(VectorEnv[dict[str, Any], Any, Any]):
         self._stepping = Stepping(compilers, num_envs, timeout, range_, strict=True)
         self._over = np.zeros(num_envs, bool)  # waits for its next episode
         self._any_over = False
-        self._rows: list[int] = []  # that begin in this step
+        self._all = np.ones(num_envs, bool)
         self._looked: tuple[dict[str, Array], dict[str, Any]] | None = None
         self._spaces: Any = None
 
@@ -161,10 +161,11 @@ class CompilerVectorEnv(VectorEnv[dict[str, Any], Any, Any]):
         """
         s = self._stepping
         s.wait()
-        self._any_over = s.core.ended > 0
-        if self._any_over and self.autoreset_mode == AutoresetMode.SAME_STEP:
-            return self._next_episodes()
-        np.logical_or(s.terminated, s.truncated, out=self._over)
+        if s.core.ended or self._any_over:
+            self._any_over = s.core.ended > 0
+            if self._any_over and self.autoreset_mode == AutoresetMode.SAME_STEP:
+                return self._next_episodes()
+            np.logical_or(s.terminated, s.truncated, out=self._over)
         return (
             self._observations(),
             s.rewards.copy(),
@@ -211,17 +212,11 @@ class CompilerVectorEnv(VectorEnv[dict[str, Any], Any, Any]):
         s = self._stepping
         rewards, ends = s.rewards.copy(), (s.terminated.copy(), s.truncated.copy())
         over = np.logical_or(*ends)
-        last, final = self._observations(), self._infos()
         infos: dict[str, Any] = {}
         rows = [int(row) for row in np.flatnonzero(over)]
         for row in rows:
-            info = {
-                name: each[row]
-                for name, each in final.items()
-                if name[0] != "_" and final[f"_{name}"][row]
-            }
-            observation = {name: each[row] for name, each in last.items()}
-            self._add_info(infos, {"final_obs": observation, "final_info": info}, row)
+            end = {"final_obs": s.observation(row), "final_info": s.info(row)}
+            self._add_info(infos, end, row)
         s.forget()
         s.begin(rows)
         s.wait()
@@ -233,10 +228,10 @@ class CompilerVectorEnv(VectorEnv[dict[str, Any], Any, Any]):
 
     def _infos(self, mask: Array | None = None) -> dict[str, Any]:
         s = self._stepping
-        told = np.ones(self.num_envs, bool) if mask is None else mask.copy()
+        told = (self._all if mask is None else mask).copy()
         infos = {"step": s.steps.copy(), "_step": told}
         if s.names:
-            names = np.array([*(name.decode(errors="surrogateescape") for name in s.names), None])
+            names = np.array([*map(s.name_of, range(len(s.names))), None])
             infos["agent"], infos["_agent"] = names[s.agents], (s.agents >= 0) & told
         if "action_mask" in s.features:
             infos["action_mask"], infos["_action_mask"] = s.features["action_mask"].copy(), told

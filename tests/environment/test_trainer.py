@@ -492,9 +492,7 @@ def test_gymnasium_takes_it(name, walk):
 
 
 def test_gymnasium_is_not_imported_unasked(python):
-    process = python(
-        "import sys, shmbridge, shmbridge.rl; print('gymnasium' in sys.modules)"
-    )
+    process = python("import sys, shmbridge, shmbridge.rl; print('gymnasium' in sys.modules)")
     assert process.end() == (0, "False")
 
 

@@ -32,7 +32,8 @@ struct shmb_host {
     int64_t upkeep; /* when the dead were last looked for */
     _Atomic int woken;
     _Atomic bool closed;
-    bool looping; /* somebody receives; the receiver's own */
+    bool may_spin; /* at all, as its policy has it */
+    bool looping;  /* somebody receives; the receiver's own */
     struct error error;
 };
 
@@ -84,6 +85,7 @@ shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *sessi
     if (!h) return SHMB_NO_MEMORY;
     h->segment.fd = -1;
     shmb_waiter_init(&h->waiter, wait);
+    h->may_spin = h->waiter.may_spin;
     if (create(h, fd, plan, session)) {
         h->segment.fd = -1; /* still the caller's */
         h->closed = true;
@@ -213,6 +215,11 @@ static bool look_wider(void *context) {
     h->found = MAX_CHANNELS;
     return look(h) ||
            (++h->looks % LOOKS_PER_CLAIMS == 0 && (load_relaxed(&h->woken) || claims_changed(h)));
+}
+
+void shmb_host_expect(shmb_host *h, int64_t runners) {
+    h->waiter.may_spin =
+        h->may_spin && runners <= __builtin_popcountll(load_relaxed(&h->line->place.cpus));
 }
 
 static int64_t accept_found(shmb_host *h) {
