@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from shmbridge._tensor import Ragged
 from shmbridge.errors import DeadlineError, InvalidError, MismatchError
 
 NOBODY = 60.0  # seconds that a reset without a timeout waits while no compiler is connected
+WORKERS_SLICE_NS = 5_000_000
 MUTE = 10  # compilers in a row that asked nothing
 # What a request has beside the observation; and "reward.NAME", where several agents ask through one runner.
 OWN = ("agent", "reward", "done", "truncated", "step")
@@ -50,6 +52,9 @@ class Stepping:
             raise InvalidError(f"expected one environment or more, found {n}")
         self.compilers, self.n, self.timeout = compilers, n, timeout
         self._host, self._workers = compilers.host, compilers._workers
+        # A worker's end is looked for more often: it ends the episode.
+        shortest = WORKERS_SLICE_NS if self._workers is not None else SLICE_NS
+        self._slice = shortest if timeout is None else min(shortest, timeout * 1e9)
         self._strict = strict  # observations must be like the first
         self._slot = compilers._slots
         compilers._slots += n
@@ -208,38 +213,38 @@ class Stepping:
             DeadlineError: No compiler began an episode within the timeout.
             ClosedError: The host is closed.
         """
-        core, direct = self.core, self.compilers._direct
-        until = alone = None if self.timeout is None else time.monotonic() + self.timeout
         if self._later:
             self._look_later()
-        while True:
-            if self._begins:
-                self._seat()
-            left = SLICE_NS
-            if until is not None:
-                left = max(0, min(SLICE_NS, int((until - time.monotonic()) * 1e9)))
-            if direct:
-                came = core.wait(left)
-            elif core.under_way or core.begins:
-                came = self._host._receive(self._host._source, left)
-            else:
-                came = None
-            if came is None:
-                return
+        if self._begins and self._workers is None:
+            self._seat()
+        came = self._receive(self._slice)
+        if came is None:
+            return
+        start = time.monotonic()
+        alone, until = start + NOBODY, start + (math.inf if self.timeout is None else self.timeout)
+        while came is not None:
+            now = time.monotonic()
             if came >= 0:
-                self._host._idle_since = time.monotonic()
+                self._host._idle_since = now
                 self.compilers.came(came, self)
-                continue
-            self.compilers.check_open(came)
-            self._look_for_the_dead()
-            if until is not None and time.monotonic() >= until:
-                self._time_out()
-            if self._host.runners or alone is None:
-                alone = time.monotonic() + NOBODY
-            elif self._begins and until is None and time.monotonic() > alone:
-                self._time_out(NOBODY)
+            else:
+                self.compilers.check_open(came)
+                self._look_for_the_dead()
+                if self._host.runners:
+                    alone = now + NOBODY
+                if now >= until or (until == math.inf and self._begins and now > alone):
+                    self._time_out()
+            came = self._receive(max(0, min(self._slice, (until - now) * 1e9)))
 
-    def _time_out(self, alone: float = 0) -> None:
+    def _receive(self, ns: float) -> int | None:
+        """A key at which to look, or -shmb_status; None: nothing is waited for."""
+        if self.compilers._direct:
+            return self.core.wait(int(ns))
+        if not (self.core.under_way or self.core.begins):
+            return None
+        return self._host._receive(self._host._source, int(ns))
+
+    def _time_out(self) -> None:
         for row in range(self.n):
             if self.core.row(row)[0] == SENT:
                 self._over(
@@ -249,8 +254,8 @@ class Stepping:
             for row in list(self._begins):
                 self.give_up(row)
             raise DeadlineError(
-                f"no compiler has been connected to {self._host.url} for {alone:.0f} s: start one, or say timeout="
-                if alone
+                f"no compiler has been connected to {self._host.url} for {NOBODY:.0f} s: start one, or say timeout="
+                if self.timeout is None
                 else f"no compiler began an episode at {self._host.url} within {self.timeout} s"
             )
 
@@ -347,8 +352,6 @@ class Stepping:
 
     def _seat(self) -> None:
         """Gives rows that wait for it what came before they did."""
-        if self._workers is not None:
-            return
         while self._begins and (key := self.compilers.next_held()) is not None:
             self.begin_with(key)
 

@@ -235,9 +235,9 @@ class CompilerVectorEnv(VectorEnv[dict[str, Any], Any, Any]):
             infos["agent"], infos["_agent"] = names[s.agents], (s.agents >= 0) & told
         if "action_mask" in s.features:
             infos["action_mask"], infos["_action_mask"] = s.features["action_mask"].copy(), told
-        for row, info in s.infos.items():
+        for row, info in s.infos.items() if s.infos else ():
             self._add_info(infos, info, row)
-        for row, info in s.outcomes.items():
+        for row, info in s.outcomes.items() if s.outcomes else ():
             told[row] = False
             self._add_info(infos, info, row)
         return infos
