@@ -92,7 +92,7 @@ class CompilerEnv(gymnasium.Env[dict[str, Any], Any]):
         s = self._stepping
         s.forget()
         self._sent = False
-        s.begin([0], [seed], options)
+        s.begin([0], [seed], [options])
         s.wait()
         return s.observation(0), s.info(0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -87,17 +88,20 @@ class Stepping:
     # ---- Begin and end ----
 
     def begin(
-        self, rows: Sequence[int], seeds: Sequence[int | None] | None = None, options: Any = None
+        self,
+        rows: Sequence[int],
+        seeds: Sequence[int | None] = (),
+        options: Sequence[Mapping[str, Any] | None] = (),
     ) -> None:
         """Episodes are to begin in these rows, at the next `wait`. Those under way are given up."""
-        for i, row in enumerate(rows):
+        for row, seed, chosen in zip_longest(rows, seeds, options):
             self.give_up(row)
             if self._workers is not None:
-                self._start(row, seeds[i] if seeds else None, options)
+                self._start(row, seed, chosen)
             self._begins.append(row)
         self.core.begins = len(self._begins)
 
-    def _start(self, row: int, seed: int | None, options: Any) -> None:
+    def _start(self, row: int, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Has the workers start a compiler. One seed gives the same episodes, however many rows there are."""
         assert self._workers is not None
         if seed is not None:

@@ -63,6 +63,7 @@ class CompilerVectorEnv(VectorEnv[dict[str, Any], Any, Any]):
         self._stepping = Stepping(compilers, num_envs, timeout, range_, strict=True)
         self._over = np.zeros(num_envs, bool)  # waits for its next episode
         self._any_over = False
+        self._ends: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # of the last step
         self._all = np.ones(num_envs, bool)
         self._looked: tuple[dict[str, Array], dict[str, Any]] | None = None
         self._spaces: Any = None
@@ -97,14 +98,22 @@ class CompilerVectorEnv(VectorEnv[dict[str, Any], Any, Any]):
             raise InvalidError(
                 f"expected {n} seeds and reset_mask=bool[{n}] with one True or more, found {seed!r} and {mask!r}"
             )
-        looked, self._looked = self._looked, None
-        fresh = self.compilers._workers is not None and (seed is not None or chosen)
+        return self._begin(mask, seeds, [chosen] * n)
+
+    def _begin(
+        self, mask: Array, seeds: Sequence[int | None], options: Sequence[Mapping[str, Any]]
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Begins the episodes of the mask's environments, each with its own seed and options."""
+        s, (looked, self._looked) = self._stepping, (self._looked, None)
+        fresh = self.compilers._workers is not None and (
+            any(options) or seeds != [None] * len(seeds)
+        )
         if looked is not None and mask.all() and not fresh:
             return looked
         rows = [int(row) for row in np.flatnonzero(mask)]
-        self._stepping.forget()
-        self._stepping.begin(rows, [seeds[row] for row in rows], chosen or None)
-        self._stepping.wait()
+        s.forget()
+        s.begin(rows, [seeds[row] for row in rows], [options[row] or None for row in rows])
+        s.wait()
         self._over[mask] = False
         self._any_over = bool(self._over.any())
         return self._observations(), self._infos(mask)
@@ -145,6 +154,7 @@ class CompilerVectorEnv(VectorEnv[dict[str, Any], Any, Any]):
         if not s.core.under_way and not rows:
             raise InvalidError("no compiler waits for an action: expected reset() first")
         self._looked = None
+        self._ends.clear()
         s.forget()
         if rows:
             s.begin(rows)
@@ -214,9 +224,9 @@ class CompilerVectorEnv(VectorEnv[dict[str, Any], Any, Any]):
         over = np.logical_or(*ends)
         infos: dict[str, Any] = {}
         rows = [int(row) for row in np.flatnonzero(over)]
-        for row in rows:
-            end = {"final_obs": s.observation(row), "final_info": s.info(row)}
-            self._add_info(infos, end, row)
+        self._ends = {row: (s.observation(row), s.info(row)) for row in rows}
+        for row, (observation, info) in self._ends.items():
+            self._add_info(infos, {"final_obs": observation, "final_info": info}, row)
         s.forget()
         s.begin(rows)
         s.wait()
