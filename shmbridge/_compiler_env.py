@@ -18,7 +18,7 @@ import gymnasium  # isort: skip # behind _spaces, which says what to install
 Turn = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
 
 
-class CompilerEnv(gymnasium.Env[dict[str, Any], Any]):
+class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     """One compiler at a time as a `gymnasium.Env`.
 
     An episode is one of the compiler's own `drive`, in C, C++ or Python. A compiler that asks for advice alone, as an unmodified clang does,

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 Turns = tuple[dict[str, Array], Array, Array, Array, dict[str, Any]]
 
 
-class CompilerVectorEnv(VectorEnv[dict[str, Any], Any, Any]):
+class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
     """Several compilers at once as a `gymnasium.vector.VectorEnv`. Episodes and infos are as in `CompilerEnv`.
 
     Observations are the tensors by name with a row for each environment: shape [n, ...]. Compilers whose observations are not like the

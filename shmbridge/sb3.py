@@ -6,7 +6,7 @@ PPO("MultiInputPolicy", env).learn(100_000)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ except ImportError as error:
 MASKS = "action_masks"  # what MaskablePPO asks for
 
 
-class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any where it is not installed
+class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
     """Several compilers at once as a `VecEnv` of Stable-Baselines3.
 
     Episodes and infos are as in `CompilerEnv`; the next one begins in the same step. Observations are dicts, so take
@@ -166,5 +166,5 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any where it is not instal
         return self.vector._stepping.features["action_mask"][row].astype(bool)
 
     def _get_indices(self, indices: Any) -> Iterable[int]:
-        found: Sequence[int] | range = super()._get_indices(indices)
+        found: Iterable[int] = super()._get_indices(indices)
         return found

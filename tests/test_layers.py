@@ -89,7 +89,11 @@ _opening
 _runner
 shmbridge
 _relay
+_compilers _spaces
+_stepping
+_compiler_env _vector_env
 hosts rl trainer
+pettingzoo sb3
 _compile _embedding demo
 cli
 """
@@ -98,8 +102,10 @@ PUBLIC = {
     "demo",
     "errors",
     "hosts",
+    "pettingzoo",
     "rl",
     "runners",
+    "sb3",
     "serdes",
     "shmbridge",
     "trainer",

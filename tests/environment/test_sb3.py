@@ -65,9 +65,7 @@ def test_it_steps_as_sb3s_own_vector_does(make):
     assert same(ours.reset(), theirs.reset())
     over = np.zeros(2, bool)
     while not over.all():
-        for env, keep in ((ours, 0), (theirs, 1)):
-            turn = env.step(np.array([2, 1]))
-            (found, expected) = (turn, None) if keep == 0 else (found, turn)
+        found, expected = (env.step(np.array([2, 1])) for env in (ours, theirs))
         for row in np.flatnonzero(~over):
             assert found[1][row] == expected[1][row] and found[2][row] == expected[2][row]
             info, other = found[3][row], expected[3][row]
