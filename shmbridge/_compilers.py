@@ -84,22 +84,22 @@ class Compilers:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self, key: int) -> Request | None:
+    def _read(self, key: int) -> Request | None:
         """The request of a key, for a look; None where its runner has gone or is refused. Whoever does not reply lays it down."""
         return self.host._take(key)
 
-    def lay_down(self, request: Request) -> None:
+    def _lay_down(self, request: Request) -> None:
         """The request is its key again: whoever made the object does not answer it at its end."""
         request._open = False
 
-    def refuse(self, key: int, why: str = GIVEN_UP) -> None:
+    def _refuse(self, key: int, why: str = GIVEN_UP) -> None:
         """Answers with an error."""
-        request = self.read(key)
+        request = self._read(key)
         if request is not None:
             with contextlib.suppress(ShmbridgeError):  # the host is closed: it knows
                 request.fail(why)
 
-    def came(self, key: int, asking: Taker) -> None:
+    def _came(self, key: int, asking: Taker) -> None:
         """A request that C does not take by itself."""
         channel = channel_of(key)
         if channel in self._owners:
@@ -114,24 +114,24 @@ class Compilers:
                 taker.lose(row, channel)
         if self._workers is None and asking.begin_with(key):
             return
-        request = self.read(key)
+        request = self._read(key)
         if request is None:
             return
         if self._workers is not None:
             found = self._labels.get(request.label)
-            self.lay_down(request)
+            self._lay_down(request)
             if found is not None:
                 self._owners[channel] = found
                 found[0].join(found[1], key)
             else:
-                self.refuse(key, NO_EPISODE)
+                self._refuse(key, NO_EPISODE)
         elif "step" in request:
             request.fail(NO_EPISODE)
         else:
-            self.lay_down(request)
+            self._lay_down(request)
             self._held[channel] = key
 
-    def next_held(self) -> int | None:
+    def _next_held(self) -> int | None:
         """A first request that waits for an environment."""
         for channel in self._held.keys() - self._owners.keys():
             key = self._held.pop(channel)
@@ -139,21 +139,21 @@ class Compilers:
                 return key
         return None
 
-    def let_go(self, channel: int) -> None:
+    def _let_go(self, channel: int) -> None:
         """Its episode is over. What it goes on asking in that episode is refused."""
         self._owners.pop(channel, None)
         key = self._held.get(channel)
         if key is None:
             return
-        request = self.read(key)
+        request = self._read(key)
         if request is None or "step" in request:
             del self._held[channel]
             if request is not None:
                 request.fail(GIVEN_UP)
         else:
-            self.lay_down(request)
+            self._lay_down(request)
 
-    def check_open(self, status: int) -> None:
+    def _check_open(self, status: int) -> None:
         """Nothing came: is the host closed?"""
         if self.host._ends(status):
             raise ClosedError(f"the host at {self.host.url} is closed")

@@ -1,4 +1,4 @@
-"""Episodes of n compilers, stepped by C (_hot.Steps): one row of each array for each. What C hands back is read here."""
+"""Episodes of n compilers: C (_hot.Steps) steps them, and hands back what is unusual."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _hot, _tensor
 from shmbridge._compilers import Compilers, channel_of
 from shmbridge._receiving import SLICE_NS
 from shmbridge._request import Request
-from shmbridge._tensor import Ragged
-from shmbridge.errors import DeadlineError, InvalidError, MismatchError
+from shmbridge._rows import Rows
+from shmbridge.errors import DeadlineError, InvalidError, MismatchError, RunnerGoneError
 
 NOBODY = 60.0  # seconds that a reset without a timeout waits while no compiler is connected
 WORKERS_SLICE_NS = 5_000_000
 MUTE = 10  # compilers in a row that asked nothing
-# What a request has beside the observation; and "reward.NAME", where several agents ask through one runner.
-OWN = ("agent", "reward", "done", "truncated", "step")
 IDLE, OPEN, SENT = range(3)  # as in steps.c
 UNKNOWN, ADVICE_ALONE, TELLS_STEPS = range(3)
 
@@ -29,17 +26,8 @@ LEFT = "the compiler died or left in mid-episode"
 ANOTHER = "the compiler began another episode in the midst of this one"
 
 
-class Stepping:
-    """Rows of episodes.
-
-    Attributes:
-        features: By name, an array of a row for each compiler, once the first observation has come.
-        rewards, terminated, truncated, steps: float64[n], bool[n], bool[n], int64[n].
-        agents: int64[n], whose turn it is: a place in `names`, -1 where agents have no name.
-        infos: What else came with the last request, by row.
-        odd: Observations that are not like `features`, by row.
-        outcomes: Infos of episodes that ended otherwise than by their compiler's word, by row.
-    """
+class Stepping(Rows):
+    """The episodes of n compilers, one after another in each row."""
 
     def __init__(
         self,
@@ -51,33 +39,17 @@ class Stepping:
     ) -> None:
         if n < 1:
             raise InvalidError(f"expected one environment or more, found {n}")
-        self.compilers, self.n, self.timeout = compilers, n, timeout
+        super().__init__(compilers.host._address, n, strict)
+        self.compilers, self.timeout = compilers, timeout
         self._host, self._workers = compilers.host, compilers._workers
         # A worker's end is looked for more often: it ends the episode.
         shortest = WORKERS_SLICE_NS if self._workers is not None else SLICE_NS
         self._slice = shortest if timeout is None else min(shortest, timeout * 1e9)
-        self._strict = strict  # observations must be like the first
         self._slot = compilers._slots
         compilers._slots += n
-        self.features: dict[str, np.ndarray[Any, Any]] = {}
-        self.rewards, self.steps = np.zeros(n), np.zeros(n, np.int64)
-        self.terminated, self.truncated = np.zeros(n, bool), np.zeros(n, bool)
-        self.agents, self.names = np.full(n, -1, np.int64), list[bytes]()
-        self.infos: dict[int, dict[str, Any]] = {}
-        self.odd: dict[int, dict[str, Any]] = {}
-        self.outcomes: dict[int, dict[str, Any]] = {}
-        self.core = core = _hot.Steps(
-            self._host._address,
-            self.rewards,
-            self.terminated,
-            self.truncated,
-            self.steps,
-            self.agents,
-            self.names,
-        )
-        core.defers = self._workers is not None or not compilers._direct
+        self.core.defers = self._workers is not None or not compilers._direct
         if actions is not None:
-            core.first_action, core.actions = actions
+            self.core.first_action, self.core.actions = actions
         self._begins: list[int] = []  # rows that wait for their first request
         self._labels: dict[int, str] = {}  # of workers, by row
         self._generators: dict[int, np.random.Generator] = {}  # of the seeds of later episodes
@@ -116,7 +88,7 @@ class Stepping:
         """Ends the row's episode, if there is one, which its compiler gets as an error."""
         state, key, _, _ = self.core.row(row)
         if state == OPEN:
-            self.compilers.refuse(key)
+            self.compilers._refuse(key)
         if row in self._begins:
             self._begins.remove(row)
             self.core.begins = len(self._begins)
@@ -126,12 +98,13 @@ class Stepping:
         channels = self.core.channels(row)
         self.core.end(row)
         for channel, _ in channels:
-            self.compilers.let_go(channel)
+            self.compilers._let_go(channel)
         label = self._labels.pop(row, None)
         if label is not None and self._workers is not None:
             self.compilers._labels.pop(label, None)
             self._workers.end(label)
         self._carried.pop(row, None)
+        self._later = [each for each in self._later if each[0] != row]
 
     def _over(self, row: int, terminated: bool, info: dict[str, Any]) -> None:
         """The episode ended without its compiler's word."""
@@ -143,19 +116,10 @@ class Stepping:
 
     # ---- Step ----
 
-    def forget(self) -> None:
-        """What belongs to the last step."""
-        if not (self.infos or self.odd or self.core.ended):
-            return
-        self.infos.clear()
-        self.odd.clear()
-        self.outcomes.clear()
-        self.core.ended = 0
-
     def send(self, row: int, action: Any) -> None:
         """An action that C does not send. Errors as `Request.reply`'s."""
         _, key, knows, _ = self.core.row(row)
-        request = self.compilers.read(key)
+        request = self.compilers._read(key)
         if request is None:  # its end shows when its answer is waited for
             self.core.sent(row)
             return
@@ -167,7 +131,7 @@ class Stepping:
                 request.reply(**several, learner=True) if several else request.reply(learner=action)
         finally:
             if request._open:
-                self.compilers.lay_down(request)
+                self.compilers._lay_down(request)
             else:
                 self.core.sent(row)
 
@@ -230,9 +194,9 @@ class Stepping:
             now = time.monotonic()
             if came >= 0:
                 self._host._idle_since = now
-                self.compilers.came(came, self)
+                self.compilers._came(came, self)
             else:
-                self.compilers.check_open(came)
+                self.compilers._check_open(came)
                 self._look_for_the_dead()
                 if self._host.runners:
                     alone = now + NOBODY
@@ -293,28 +257,6 @@ class Stepping:
             )
         self.begin([row])
 
-    def observation(self, row: int) -> dict[str, Any]:
-        """A row's observation, as arrays of its own."""
-        if row in self.odd:
-            return self.odd[row]
-        return {name: each[row, ...].copy() for name, each in self.features.items()}
-
-    def info(self, row: int) -> dict[str, Any]:
-        """What came with it, or how the episode ended."""
-        if row in self.outcomes:
-            return self.outcomes[row]
-        info = {**self.infos.get(row, {}), "step": self.steps.item(row)}
-        agent = self.agents.item(row)
-        if agent >= 0:
-            info["agent"] = self.name_of(agent)
-        if "action_mask" in self.features and row not in self.odd:
-            info["action_mask"] = self.features["action_mask"][row].copy()
-        return info
-
-    def name_of(self, agent: int) -> str:
-        """An agent's name."""
-        return self.names[agent].decode(errors="surrogateescape")
-
     # ---- For Compilers ----
 
     def has(self, row: int, channel: int) -> bool | None:
@@ -325,7 +267,7 @@ class Stepping:
         """A row's runner has gone. A worker's compilation goes on without it."""
         if self._workers is not None:
             self.core.disown(channel)
-            self.compilers.let_go(channel)
+            self.compilers._let_go(channel)
         elif self.core.row(row)[3] == ADVICE_ALONE:  # as a compilation ends that asks for advice
             self._over(row, True, {})
         else:
@@ -337,11 +279,11 @@ class Stepping:
             return False
         row = self._begins[0]
         if not self.core.begin(row, key):
-            request = self.compilers.read(key)
+            request = self.compilers._read(key)
             if request is None or "step" in request:
                 self.core.end(row)
                 if request is not None:
-                    self.compilers.lay_down(request)
+                    self.compilers._lay_down(request)
                 return False
             if not self._read(row, key, request):
                 return True
@@ -356,7 +298,7 @@ class Stepping:
 
     def _seat(self) -> None:
         """Gives rows that wait for it what came before they did."""
-        while self._begins and (key := self.compilers.next_held()) is not None:
+        while self._begins and (key := self.compilers._next_held()) is not None:
             self.begin_with(key)
 
     def join(self, row: int, key: int) -> None:
@@ -366,7 +308,7 @@ class Stepping:
             self.look(row, key)
             return
         if not self.core.begin(row, key):
-            request = self.compilers.read(key)
+            request = self.compilers._read(key)
             if request is None or not self._read(row, key, request):
                 return
         self._begun(row)
@@ -376,14 +318,14 @@ class Stepping:
         if self.core.take(row, key):
             return
         state, _, _, drives = self.core.row(row)
-        request = self.compilers.read(key)
+        request = self.compilers._read(key)
         if request is None:
             return
         if state != SENT:  # a second runner of a compilation, or one that does not wait
-            self.compilers.lay_down(request)
+            self.compilers._lay_down(request)
             self._later.append((row, key))
         elif "step" not in request and drives == TELLS_STEPS and self._workers is None:
-            self.compilers.lay_down(request)
+            self.compilers._lay_down(request)
             self._over(row, False, {"error": ANOTHER})
             self.compilers._held[channel_of(key)] = key
         else:
@@ -395,79 +337,32 @@ class Stepping:
             if self.has(row, channel_of(key)):
                 self.look(row, key)
 
-    # ---- Read ----
-
     def _read(self, row: int, key: int, request: Request) -> bool:
         """What a request says, into the row. False: it cannot be the row's, and has been refused."""
+        begun = self.core.row(row)[0] == SENT
         try:
-            self._fill(row, key, request)
-            return True
-        except (MismatchError, TypeError, ValueError) as error:
+            over = self.read(row, request)
+        except (MismatchError, RunnerGoneError, TypeError, ValueError) as error:
             request.fail(error)
-            if self.core.row(row)[0] == SENT:
+            if begun:
                 self._over(row, False, {"error": str(error)})
             else:
                 self.core.end(row)
             return False
-
-    def _fill(self, row: int, key: int, request: Request) -> None:
-        values = {name: _copied(request[name]) for name in request}
-        told = {name: values.pop(name, None) for name in OWN}
-        rewards = {name[7:]: values.pop(name) for name in request if name.startswith("reward.")}
-        tensors = {name: each for name, each in values.items() if isinstance(each, np.ndarray)}
-        self._observe(row, tensors)
-        self.infos[row] = {name: each for name, each in values.items() if name not in tensors}
-        if rewards:
-            self.infos[row]["rewards"] = {who: float(each) for who, each in rewards.items()}
-        self.agents[row] = -1 if told["agent"] is None else self._number(told["agent"])
-        self.rewards[row] = (told["reward"] or 0.0) + self._carried.pop(row, 0.0)
-        self.terminated[row], self.truncated[row] = bool(told["done"]), bool(told["truncated"])
-        self.steps[row] = told["step"] or 0
-        drives = told["step"] is not None
-        if not (self.terminated[row] or self.truncated[row]):
-            self.compilers.lay_down(request)
-            begun = self.core.row(row)[0] == SENT
+        self.rewards[row] += self._carried.pop(row, 0.0)
+        if not over:
+            drives = "step" in request
+            self.compilers._lay_down(request)
             kind = TELLS_STEPS if drives else ADVICE_ALONE if begun else UNKNOWN
             self.core.place(row, key, drives, kind)
-            return
+            return True
         request.reply(0)
         if self._workers is not None:  # the compilation goes on, and may drive again
-            self._carried[row] = float(self.rewards[row])
+            self._carried[row] = self.rewards.item(row)
         else:
             self.core.ended += 1
             self._free(row)
-
-    def _observe(self, row: int, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
-        if tensors and not self.features:
-            self.features = {
-                name: np.zeros((self.n, *each.shape), each.dtype) for name, each in tensors.items()
-            }
-            self.core.shape(self.features)
-        like = tensors.keys() == self.features.keys() and all(
-            (each.shape, each.dtype) == (self.features[name].shape[1:], self.features[name].dtype)
-            for name, each in tensors.items()
-        )
-        if not like and tensors:  # a report may have none
-            if self._strict:
-                one = {name: each[0] for name, each in self.features.items()}
-                expected, found = _tensor.describe(one), _tensor.describe(tensors)
-                raise MismatchError(f"expected observations of {expected}; found {found}")
-            self.odd[row] = tensors
-        for name, each in tensors.items() if like else ():
-            self.features[name][row] = each
-
-    def _number(self, agent: str) -> int:
-        name = agent.encode(errors="surrogateescape")
-        if name not in self.names:
-            self.names.append(name)
-        return self.names.index(name)
-
-
-def _copied(value: Any) -> Any:
-    """A value of a request that is kept beyond it."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    return Ragged(value.values.copy(), value.offsets) if isinstance(value, Ragged) else value
+        return True
 
 
 def _told(outcome: Any) -> dict[str, Any]:

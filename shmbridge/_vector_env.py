@@ -184,7 +184,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             self._infos(),
         )
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self) -> None:
         """Gives the episodes up, and closes the host if that is this environment's own."""
         for row in range(self.num_envs):
             self._stepping.give_up(row)

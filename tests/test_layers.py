@@ -89,7 +89,7 @@ _opening
 _runner
 shmbridge
 _relay
-_compilers _spaces
+_compilers _rows _spaces
 _stepping
 _compiler_env _vector_env
 hosts rl trainer

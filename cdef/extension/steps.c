@@ -1,70 +1,7 @@
+#include "steps.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "hot.h"
-
-/* Steps: the episodes of n compilers. Their actions go out and their next requests come in with no
- * Python object for either: features are copied into rows of the caller's arrays. What is unusual
- * goes to Python by its key: another layout, texts, a runner that nobody here knows. */
-
-enum { CHANNELS = 256, SLOTS = 1 << SHMB_KEY_SLOT_BITS, NONE = -1 };
-enum state { IDLE, OPEN, SENT }; /* no episode; waits for an action; the action is under way */
-enum drives { UNKNOWN, ADVICE_ALONE, TELLS_STEPS };
-enum own { REWARD, DONE, TRUNCATED, STEP, OWN, AGENT = OWN, NAMED };
-static const struct {
-    const char *name;
-    shmb_dtype dtype;
-} owns[NAMED] = {{"reward", SHMB_FLOAT64},
-                 {"done", SHMB_BOOL},
-                 {"truncated", SHMB_BOOL},
-                 {"step", SHMB_INT64},
-                 {"agent", SHMB_UINT8}};
-
-/* Where the tensors of all messages of a key are. */
-struct plan {
-    int64_t key;
-    bool fits;      /* it has all columns, or none (bare), and nothing unknown */
-    bool bare;      /* a report may have no observation */
-    int own[NAMED]; /* indexes of tensors, or NONE */
-    int columns[];  /* the same */
-};
-
-struct feature {
-    char *name;
-    shmb_dtype dtype;
-    int rank;
-    int64_t dims[SHMB_MAX_RANK];
-    size_t bytes; /* of a row */
-    Py_buffer rows;
-};
-
-struct row {
-    enum state state;
-    enum drives drives;
-    int64_t key; /* OPEN: of its request */
-    bool knows;  /* the compiler knows that there is a learner */
-    struct plan *plans[SLOTS];
-};
-
-struct steps {
-    PyObject_HEAD shmb_host *host;
-    Py_ssize_t count;
-    struct row *rows;
-    struct {
-        int row; /* NONE: no row's */
-        int64_t claim;
-    } owners[CHANNELS];
-    struct feature *features;
-    Py_ssize_t features_count;
-    Py_buffer
-        own[NAMED];    /* the caller's arrays: float64, bool, bool, int64, int64, a number each */
-    PyObject *agents;  /* a list of bytes; an agent's number is its place */
-    Py_ssize_t sent;   /* rows that are SENT */
-    Py_ssize_t begins; /* rows that Python waits for, too */
-    Py_ssize_t ended;  /* episodes, since Python set it to 0 */
-    int64_t first_action, actions; /* 0 actions: anything is one */
-    char defers;                   /* Python is to look at what says that an episode is over */
-};
 
 static int channel_of(int64_t key) { return (int)((key & SHMB_KEY_PLACE) >> SHMB_KEY_SLOT_BITS); }
 
@@ -72,60 +9,6 @@ static void set_state(struct steps *s, struct row *r, enum state state) {
     s->sent += (state == SENT) - (r->state == SENT);
     r->state = state;
     if (state != OPEN) r->key = NONE;
-}
-
-/* ---- What a message is made of ---- */
-
-static bool is_own(const shmb_tensor *t, enum own which) {
-    shmb_kind kind = which == AGENT ? SHMB_STRING : SHMB_TENSOR;
-    return t->kind == kind && t->dtype == owns[which].dtype && (which == AGENT || !t->rank) &&
-           strcmp(t->name, owns[which].name) == 0;
-}
-
-static bool is_feature(const shmb_tensor *t, const struct feature *f) {
-    return t->kind == SHMB_TENSOR && t->dtype == f->dtype && t->rank == f->rank &&
-           memcmp(t->dims, f->dims, (size_t)f->rank * sizeof *f->dims) == 0 &&
-           strcmp(t->name, f->name) == 0;
-}
-
-static void make_plan(const struct steps *s, struct plan *p, const shmb_message *m) {
-    int64_t told = 0, found = 0, agent = 0;
-    for (int i = 0; i < NAMED; i++) p->own[i] = NONE;
-    for (Py_ssize_t i = 0; i < s->features_count; i++) p->columns[i] = NONE;
-    for (int t = 0; t < m->count; t++) {
-        for (int i = 0; i < NAMED; i++)
-            if (is_own(&m->tensors[t], (enum own)i)) {
-                p->own[i] = t;
-                i < OWN ? told++ : agent++;
-            }
-        for (Py_ssize_t i = 0; i < s->features_count; i++)
-            if (is_feature(&m->tensors[t], &s->features[i])) {
-                p->columns[i] = t;
-                found++;
-            }
-    }
-    p->bare = !found && told == OWN;
-    p->fits = (told == 0 || told == OWN) && (p->bare || found == s->features_count) &&
-              told + found + agent == m->count;
-}
-
-static const struct plan *plan_of(struct steps *s, struct row *r, int64_t key,
-                                  const shmb_message *m) {
-    struct plan **at = &r->plans[key & (SLOTS - 1)], *p = *at;
-    if (p && p->key == key) return p;
-    if (!p) *at = p = malloc(sizeof *p + (size_t)s->features_count * sizeof *p->columns);
-    if (!p) return NULL;
-    make_plan(s, p, m);
-    p->key = key;
-    return p;
-}
-
-static void forget_plans(struct steps *s) {
-    for (Py_ssize_t i = 0; i < s->count; i++)
-        for (int j = 0; j < SLOTS; j++) {
-            free(s->rows[i].plans[j]);
-            s->rows[i].plans[j] = NULL;
-        }
 }
 
 /* ---- Take ---- */
@@ -160,7 +43,7 @@ static void copy_features(struct steps *s, Py_ssize_t row, const struct plan *p,
 static bool copy_own(struct steps *s, Py_ssize_t row, const struct plan *p, const shmb_message *m) {
     int64_t values[OWN] = {0};
     for (int i = 0; i < OWN && p->own[REWARD] != NONE; i++)
-        memcpy(&values[i], m->tensors[p->own[i]].data, core.shmb_dtype_size(owns[i].dtype));
+        memcpy(&values[i], m->tensors[p->own[i]].data, hot_own_bytes((enum own)i));
     bool done = values[DONE], truncated = values[TRUNCATED];
     set_own(s, REWARD, row, &values[REWARD]);
     set_own(s, DONE, row, &done);
@@ -191,7 +74,7 @@ static bool follows(const struct row *r, const struct plan *p, bool begins) {
 static bool take(struct steps *s, Py_ssize_t row, int64_t key, bool begins) {
     struct row *r = &s->rows[row];
     const shmb_message *m = core.shmb_host_message(s->host, key);
-    const struct plan *p = m ? plan_of(s, r, key, m) : NULL;
+    const struct plan *p = m ? hot_plan_of(s, r, key, m) : NULL;
     if (!p || !follows(r, p, begins)) return false;
     int64_t agent = p->own[AGENT] == NONE ? NONE : agent_of(s, &m->tensors[p->own[AGENT]]);
     if (p->own[AGENT] != NONE && agent == NONE) return false;
@@ -426,55 +309,10 @@ static PyObject *steps_channels(PyObject *self, PyObject *args) {
 
 /* ---- Life ---- */
 
-static void forget_features(struct steps *s) {
-    for (Py_ssize_t i = 0; i < s->features_count; i++) {
-        PyBuffer_Release(&s->features[i].rows);
-        free(s->features[i].name);
-    }
-    free(s->features);
-    s->features = NULL;
-    s->features_count = 0;
-}
-
-static bool get_array(PyObject *array, Py_ssize_t rows, Py_buffer *out) {
-    if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE | PyBUF_FORMAT))
-        return false;
-    if (out->ndim && out->shape[0] == rows) return true;
-    PyBuffer_Release(out);
-    PyErr_Format(PyExc_ValueError, "expected arrays of %zd rows", rows);
-    return false;
-}
-
-static bool add_feature(struct steps *s, PyObject *name, PyObject *array) {
-    struct feature *f = &s->features[s->features_count];
-    struct value value;
-    const char *text = hot_name(name);
-    if (!text || !hot_array(array, &value)) {
-        PyErr_SetString(PyExc_TypeError, "expected arrays of rows, by name");
-        return false;
-    }
-    f->dtype = value.tensor.dtype;
-    f->rank = value.tensor.rank - 1;
-    hot_release_values(&value, 1);
-    if (!get_array(array, s->count, &f->rows)) return false;
-    for (int i = 0; i < f->rank; i++) f->dims[i] = f->rows.shape[i + 1];
-    f->bytes = (size_t)(f->rows.len / s->count);
-    f->name = strdup(text);
-    s->features_count++;
-    return f->name;
-}
-
 /* shape(features): the arrays that observations go to from now on, by name. */
 static PyObject *steps_shape(PyObject *self, PyObject *features) {
-    struct steps *s = (struct steps *)self;
-    PyObject *name, *array;
     if (!PyDict_Check(features)) return PyErr_Format(PyExc_TypeError, "expected a dict");
-    forget_plans(s);
-    forget_features(s);
-    s->features = calloc((size_t)PyDict_Size(features) + 1, sizeof *s->features);
-    if (!s->features) return PyErr_NoMemory();
-    for (Py_ssize_t at = 0; PyDict_Next(features, &at, &name, &array);)
-        if (!add_feature(s, name, array)) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    if (!hot_shape((struct steps *)self, features)) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -495,7 +333,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *named) 
     s->count = PyObject_Size(own[0]);
     for (int i = 0; i < CHANNELS; i++) s->owners[i].row = NONE;
     for (int i = 0; i < NAMED; i++) {
-        if (s->count < 1 || !get_array(own[i], s->count, &s->own[i])) goto fail;
+        if (s->count < 1 || !hot_rows_of(own[i], s->count, &s->own[i])) goto fail;
         if (s->own[i].len != s->count * sizes[i]) {
             PyErr_SetString(PyExc_ValueError, "expected arrays of the dtypes that are told");
             goto fail;
@@ -515,8 +353,7 @@ fail:
 static void steps_dealloc(PyObject *self) {
     struct steps *s = (struct steps *)self;
     PyTypeObject *own = Py_TYPE(self);
-    if (s->rows) forget_plans(s);
-    forget_features(s);
+    if (s->rows) hot_forget_shape(s);
     for (int i = 0; i < NAMED; i++)
         if (s->own[i].obj) PyBuffer_Release(&s->own[i]);
     free(s->rows);
