@@ -86,19 +86,32 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             The observations and the infos.
 
         Raises:
-            InvalidError: The seeds or the mask are not n.
+            InvalidError, TypeError: The seeds are not n, or the mask is not bool[n] with one True or more.
             DeadlineError: Not enough compilers came within the timeout.
             ClosedError: The host is closed.
         """
         n, chosen = self.num_envs, dict(options or {})
         super().reset(seed=seed if isinstance(seed, int) else None)
-        mask = np.asarray(chosen.pop("reset_mask", np.ones(n, bool)))
+        mask = self._mask(chosen.pop("reset_mask", self._all))
         seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed or [None] * n)
-        if len(seeds) != n or mask.shape != (n,) or mask.dtype != bool or not mask.any():
-            raise InvalidError(
-                f"expected {n} seeds and reset_mask=bool[{n}] with one True or more, found {seed!r} and {mask!r}"
-            )
+        if len(seeds) != n:
+            raise InvalidError(f"expected {n} seeds, found {len(seeds)}")
         return self._begin(mask, seeds, [chosen] * n)
+
+    def _mask(self, mask: Any) -> Array:
+        """Checked, in Gymnasium's words."""
+        name, shape = "`options['reset_mask']`", (self.num_envs,)
+        if not isinstance(mask, np.ndarray):
+            raise TypeError(f"{name} must be a numpy array, got {type(mask)}")
+        if mask.shape != shape:
+            raise InvalidError(f"{name} must have shape `{shape}`, got {mask.shape}")
+        if mask.dtype != np.bool_:
+            raise TypeError(f"{name} must have `dtype=np.bool_`, got {mask.dtype}")
+        if not mask.any():
+            raise InvalidError(
+                f"{name} must contain a boolean array with at least one True value, got reset_mask={mask}"
+            )
+        return mask
 
     def _begin(
         self, mask: Array, seeds: Sequence[int | None], options: Sequence[Mapping[str, Any]]
