@@ -142,12 +142,14 @@ class Stepping(Rows):
             actions: An array of n rows, or a dict of such.
 
         Raises:
-            InvalidError: One is none of the actions; nothing was done.
+            InvalidError, TypeError: One is none of the actions, or these are not n; nothing was done.
         """
         direct = self.compilers._direct
         if direct and type(actions) is np.ndarray and self.core.send(actions) is None:
             return
         if not isinstance(actions, Mapping):
+            if np.ndim(actions) == 0:
+                raise TypeError(f"expected {self.n} actions, found {actions!r} alone")
             actions = np.ascontiguousarray(actions)
             wrong = self.core.send(actions) if direct else -1
             if wrong is None:
@@ -163,7 +165,7 @@ class Stepping(Rows):
 
     def _check(self, actions: Any, wrong: int) -> None:
         first, count = self.core.first_action, self.core.actions
-        if actions.ndim < 1 or len(actions) != self.n:
+        if len(actions) != self.n:
             raise InvalidError(f"expected {self.n} actions, found {actions.shape}")
         if count and wrong < 0:
             whole = actions.ndim == 1 and actions.dtype.kind in "iu"

@@ -141,7 +141,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             observations, rewards float64[n], terminations bool[n], truncations bool[n], infos.
 
         Raises:
-            InvalidError, DeadlineError, ClosedError: As `send` and `receive`.
+            InvalidError, TypeError, DeadlineError, ClosedError: As `send` and `receive`.
         """
         self.send(actions)
         return self.receive()
@@ -153,7 +153,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             actions: As `step`.
 
         Raises:
-            InvalidError: There is no episode, or one is none of the actions. The compilers still wait.
+            InvalidError, TypeError: There is no episode, one is none of the actions, or these are not n. The compilers still wait.
         """
         s = self._stepping
         rows: list[int] = []

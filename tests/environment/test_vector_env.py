@@ -137,9 +137,11 @@ def test_what_is_none_of_the_actions_is_refused_and_all_compilers_still_wait(nam
     with contextlib.closing(CompilerVectorEnv(name, 2, actions=2, timeout=BOUND)) as env:
         walks = [walk(Plain()) for _ in range(2)]
         env.reset()
-        for wrong in ([0, 2], [-1, 0], [0.5, 0], [[0, 1]], [0], 0, ["a", "b"]):
+        for wrong in ([0, 2], [-1, 0], [0.5, 0], [[0, 1]], [0], ["a", "b"]):
             with pytest.raises(InvalidError, match="expected"):
                 env.step(np.array(wrong))
+        with pytest.raises(TypeError, match="alone"):
+            env.step(0)
         for _ in range(4):
             *_, terminations, _, _ = env.step([1, 1])  # no array: one is made
         assert terminations.all()

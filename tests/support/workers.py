@@ -58,7 +58,9 @@ class GymWorkers:
     def begin(self, slot, seed=None, options=None):
         label = f"{slot}-{len(self.begun)}"
         self.begun.append((slot, seed, options))
-        self.threads.append(threading.Thread(target=self.run, args=(label, seed, options)))
+        self.threads.append(
+            threading.Thread(target=self.run, args=(label, seed, options), daemon=True)
+        )
         self.threads[-1].start()
         return label
 
