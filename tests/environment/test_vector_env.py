@@ -1,13 +1,17 @@
 """CompilerVectorEnv: several compilers at once, and all three ways of beginning the next episode."""
 
 import contextlib
+import subprocess
+import threading
+import time
 
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from support.environments import Corridor
 
-from shmbridge import ClosedError, DeadlineError, InvalidError, connect
+from shmbridge import ClosedError, DeadlineError, InvalidError, _config, connect
+from shmbridge._stepping import ANOTHER, LEFT
 from shmbridge.rl import Agent, Environment, drive
 from shmbridge.trainer import CompilerEnv, Compilers, CompilerVectorEnv
 
@@ -188,6 +192,43 @@ def test_a_killed_compiler_truncates_its_own_episode_alone(name, python, walk):
         observations, rewards, *ends, _ = env.step([0, 0])  # the next compiler
         assert not np.any(ends) and rewards[dead] == 0 and observations["cell"][dead][0] == 1
         env.close()
+
+
+def test_compilers_killed_at_any_moment_end_their_own_episodes_alone(name, c_program, in_thread):
+    program = c_program(_config.examples() / "c" / "environment.c")
+    random, stop, seen = np.random.default_rng(1), threading.Event(), []
+
+    def start():
+        command = [program, f"shm://{name}?connect_timeout=20", "1000000"]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def kill_and_start():
+        running = [start() for _ in range(3)]
+        while not stop.wait(random.exponential(0.02)):
+            which = random.integers(3)
+            running[which].kill()
+            running[which].wait()
+            running[which] = start()
+        for each in running:
+            each.kill()
+            each.wait()
+
+    with contextlib.closing(CompilerVectorEnv(name, 3, actions=4, timeout=BOUND)) as env:
+        killing = in_thread(kill_and_start)
+        try:
+            env.reset()
+            until = time.monotonic() + 3
+            while time.monotonic() < until:
+                *_, truncations, infos = env.step(random.integers(0, 3, 3))
+                told = infos.get("_error", np.zeros(3, bool))
+                assert not np.any(told & ~truncations)
+                seen += [
+                    error for error, one in zip(infos.get("error", told), told, strict=True) if one
+                ]
+        finally:
+            stop.set()
+            killing.result()
+    assert len(seen) > 10 and set(seen) <= {LEFT, ANOTHER}
 
 
 def test_a_compiler_with_other_observations_is_refused(name, walk):
