@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from shmbridge._host import Host
 from shmbridge._native import ffi, lib
+from shmbridge._passing import channel_of
 from shmbridge._request import Request
 from shmbridge.errors import ClosedError, ShmbridgeError
 
@@ -59,6 +60,7 @@ class Compilers:
         # Are requests and replies C's alone? Pipes have rules of their own, and specs are checked in Python.
         self._direct = (
             self.host._request_type is Request
+            and self.host._source is self.host._address
             and self.host._advice is None
             and self.host._features is None
         )
@@ -157,8 +159,3 @@ class Compilers:
         """Nothing came: is the host closed?"""
         if self.host._ends(status):
             raise ClosedError(f"the host at {self.host.url} is closed")
-
-
-def channel_of(key: int) -> int:
-    """The channel that a request came through, which is its runner's as long as that is connected."""
-    return int((key & lib.SHMB_KEY_PLACE) >> lib.SHMB_KEY_SLOT_BITS)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._compilers import Compilers, channel_of
+from shmbridge._compilers import Compilers
+from shmbridge._passing import channel_of
 from shmbridge._receiving import SLICE_NS
 from shmbridge._request import Request
 from shmbridge._rows import Rows
