@@ -144,11 +144,3 @@ def _sent(tensor: Any) -> Sent:
     dtype = ffi.string(lib.shmb_dtype_name(tensor.dtype)).decode()
     name = ffi.string(tensor.name).decode(errors="replace")
     return Sent(name, dtype, kind, dims[is_list:], dims[0] if is_list else None)
-
-
-def claim_of(name: str, channel: int) -> int:
-    """The number of the claim of a channel, which tells its runner from the one before; -1 where nobody has it."""
-    info, channels = ffi.new("shmb_segment_info *"), ffi.new("shmb_channel_info[256]")
-    with _opened(name) as fd:
-        found = fd is not None and lib.shmb_inspect(fd, info, channels) and channels[channel].alive
-    return int(channels[channel].generation) if found else -1

@@ -76,7 +76,7 @@ class Relay:
                 if request is None:
                     self._rest()
                     continue
-                channel = channel_of(request)
+                channel = channel_of(request._key)
                 if channel not in self._channels:
                     self._channels[channel] = _Channel(self)
                 self._channels[channel].ask(request)

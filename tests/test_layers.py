@@ -95,7 +95,11 @@ _opening
 _runner
 shmbridge
 _relay
+_compilers _rows _spaces
+_stepping
+_compiler_env _vector_env
 hosts rl trainer
+pettingzoo sb3
 _compile _embedding demo
 cli
 """
@@ -105,8 +109,10 @@ PUBLIC = {
     "demo",
     "errors",
     "hosts",
+    "pettingzoo",
     "rl",
     "runners",
+    "sb3",
     "scores",
     "serdes",
     "shmbridge",

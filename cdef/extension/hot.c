@@ -87,7 +87,10 @@ static int add_all(PyObject *module) {
         Py_XDECREF(name);
     }
     if (!core_names || PyModule_AddObject(module, "CORE", core_names)) return -1;
-    return hot_add_question(module) || hot_add_asker(module) ? -1 : hot_add_loop(module);
+    return hot_add_question(module) || hot_add_asker(module) || hot_add_loop(module) ||
+                   hot_add_steps(module)
+               ? -1
+               : 0;
 }
 
 #define METHOD(name, function) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}

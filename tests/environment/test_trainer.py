@@ -22,11 +22,11 @@ from shmbridge import (
     ModelError,
     TooLargeError,
     _config,
+    _stepping,
     connect,
-    trainer,
 )
 from shmbridge.rl import Agent, Random, choose, drive
-from shmbridge.trainer import CompilerEnv, Compilers, as_gymnasium
+from shmbridge.trainer import CompilerEnv, Compilers
 
 BOUND = 20  # seconds, of every wait
 
@@ -185,7 +185,7 @@ def test_a_compiler_that_asks_for_advice_alone_has_one_episode_until_it_leaves(n
 
 
 def test_a_reset_without_a_timeout_ends_where_no_compiler_is_connected(name, monkeypatch):
-    monkeypatch.setattr(trainer, "NOBODY", 0.3)
+    monkeypatch.setattr(_stepping, "NOBODY", 0.3)
     with (
         contextlib.closing(CompilerEnv(name)) as env,
         pytest.raises(DeadlineError, match="no compiler has been connected"),
@@ -451,10 +451,10 @@ def test_silence_is_bounded(name, walk, in_thread):
     with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
         compiler = walk(Slow())
         env.reset()
-        env._timeout = 0.05
+        env._stepping._slice, env._stepping.timeout = 1e6, 0.05
         assert env.step(1)[3:] == (True, {"error": "the compiler asked nothing for 0.05 s"})
         go.set()
-        env._timeout = 0.5
+        env._stepping.timeout = 0.5
         with pytest.raises(DeadlineError):
             env.reset()
         assert isinstance(compiler.result()[0], ModelError)
@@ -479,7 +479,7 @@ def test_gymnasium_takes_it(name, walk):
     )
     env = CompilerEnv(name, actions=2, timeout=BOUND)
     compiler = walk(Corridor(), episodes=2)
-    adapted = gymnasium.wrappers.RecordEpisodeStatistics(as_gymnasium(env))
+    adapted = gymnasium.wrappers.RecordEpisodeStatistics(env)
     assert adapted.action_space == gymnasium.spaces.Discrete(2)
     for _ in range(2):
         observation, _ = adapted.reset(seed=1)
@@ -492,9 +492,7 @@ def test_gymnasium_takes_it(name, walk):
 
 
 def test_gymnasium_is_not_imported_unasked(python):
-    process = python(
-        "import sys, shmbridge.trainer, shmbridge.rl; print('gymnasium' in sys.modules)"
-    )
+    process = python("import sys, shmbridge, shmbridge.rl; print('gymnasium' in sys.modules)")
     assert process.end() == (0, "False")
 
 

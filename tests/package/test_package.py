@@ -160,5 +160,5 @@ def test_in_the_clone_the_import_says_what_to_do(tmp_path):
 
 def test_the_readme_names_what_users_look_for():
     text = (Path(__file__).parents[2] / "README.md").read_text()
-    for name in ("Compilers", "CompilerEnv", "as_gymnasium", "TrainingLog"):
+    for name in ("CompilerEnv", "CompilerVectorEnv", "TrainingLog"):
         assert name in text, name

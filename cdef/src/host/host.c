@@ -32,7 +32,8 @@ struct shmb_host {
     int64_t upkeep; /* when the dead were last looked for */
     _Atomic int woken;
     _Atomic bool closed;
-    bool looping; /* somebody receives; the receiver's own */
+    bool may_spin; /* at all, as its policy has it */
+    bool looping;  /* somebody receives; the receiver's own */
     struct error error;
 };
 
@@ -84,6 +85,7 @@ shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *sessi
     if (!h) return SHMB_NO_MEMORY;
     h->segment.fd = -1;
     shmb_waiter_init(&h->waiter, wait);
+    h->may_spin = h->waiter.may_spin;
     if (create(h, fd, plan, session)) {
         h->segment.fd = -1; /* still the caller's */
         h->closed = true;
@@ -134,6 +136,15 @@ int shmb_host_waiting(const shmb_host *h) {
     int n = 0;
     for (uint32_t i = 0; i < h->active_count; i++) n += h->channels[h->active[i]].open != 0;
     return n;
+}
+
+int64_t shmb_host_claim(shmb_host *h, int64_t channel) {
+    if (channel < 0 || channel >= h->count) return -1;
+    struct channel *c = &h->channels[channel];
+    pthread_mutex_lock(&c->mutex);
+    int64_t claim = c->active ? (int64_t)c->in.generation : -1;
+    pthread_mutex_unlock(&c->mutex);
+    return claim;
 }
 
 /* ---- Upkeep: claims and the dead ---- */
@@ -204,6 +215,11 @@ static bool look_wider(void *context) {
     h->found = MAX_CHANNELS;
     return look(h) ||
            (++h->looks % LOOKS_PER_CLAIMS == 0 && (load_relaxed(&h->woken) || claims_changed(h)));
+}
+
+void shmb_host_expect(shmb_host *h, int64_t runners) {
+    h->waiter.may_spin =
+        h->may_spin && runners <= __builtin_popcountll(load_relaxed(&h->line->place.cpus));
 }
 
 static int64_t accept_found(shmb_host *h) {

@@ -51,8 +51,15 @@ enum {
 int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns);
 /* The same without sleeping: looks for 100 microseconds or so where spinning pays, else once. */
 int64_t shmb_host_poll(shmb_host *h);
+/* The next waits are for so many runners, who compute meanwhile. Where they are more than the CPUs it
+ * does not spin: it would keep one of them from running. */
+void shmb_host_expect(shmb_host *h, int64_t runners);
 int shmb_host_attached(const shmb_host *h); /* runners with a channel */
 int shmb_host_waiting(const shmb_host *h);  /* runners whose request has no reply yet */
+
+/* The number of a channel's claim, which tells its runner from the one before; -1: nobody has it, or
+ * whoever did has died (known after a receive that waited). */
+int64_t shmb_host_claim(shmb_host *h, int64_t channel);
 
 /* The request of a key: valid until its reply. NULL when that was sent or the runner has gone. */
 typedef struct shmb_message {

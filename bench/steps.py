@@ -1,0 +1,163 @@
+"""Steps of environments, beside Gymnasium's and Stable-Baselines3's vectors: python bench/steps.py [--only ROWS] [--json FILE].
+
+See bench/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from run import machine
+from waiting import Row, beside
+
+from shmbridge import _config
+from shmbridge.trainer import CompilerEnv, CompilerVectorEnv
+
+HERE = Path(__file__).parent
+LENGTH = 1000  # steps of an episode
+SIZES = (1, 2, 4, 8)
+CONTENDERS = ("single", "vector", "sync", "async", "subproc")
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """steps_environment.c in Python."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (300,), np.float32)
+    action_space = spaces.Discrete(5)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.at = 0
+        return np.arange(300, dtype=np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.at += 1
+        return np.arange(300, dtype=np.float32), float(action), self.at == LENGTH, False, {}
+
+
+Step = Callable[[], Any]
+
+
+@contextlib.contextmanager
+def compilers(program: Path, n: int) -> Iterator[str]:
+    name = f"steps-{os.getpid()}"
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        url = f"shm://{name}?connect_timeout=20"
+        started += [subprocess.Popen([str(program), url, str(LENGTH)]) for _ in range(n)]
+        yield name
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+
+
+@contextlib.contextmanager
+def contender(kind: str, n: int, program: Path) -> Iterator[Step]:
+    """What makes a step of all n environments."""
+    actions = np.ones(n, np.int64)
+    with contextlib.ExitStack() as stack:
+        env: Any
+        if kind == "single":
+            name = stack.enter_context(compilers(program, 1))
+            env = stack.enter_context(contextlib.closing(CompilerEnv(name, actions=5, timeout=20)))
+
+            def step() -> None:
+                _, _, terminated, truncated, _ = env.step(1)
+                if terminated or truncated:
+                    env.reset()
+
+            env.reset()
+            yield step
+            return
+        if kind == "vector":
+            name = stack.enter_context(compilers(program, n))
+            env = CompilerVectorEnv(name, n, actions=5, timeout=20)
+        elif kind == "subproc":
+            from stable_baselines3.common.vec_env import SubprocVecEnv
+
+            env = SubprocVecEnv([Walk] * n)
+        else:
+            env = {"sync": SyncVectorEnv, "async": AsyncVectorEnv}[kind]([Walk] * n)
+        stack.enter_context(contextlib.closing(env))
+        env.reset()
+        yield lambda: env.step(actions)
+
+
+def measure(kind: str, n: int, program: Path, seconds: float) -> dict[str, float]:
+    """Steps a second of all environments, and microseconds of the trainer's CPU for each."""
+    with contender(kind, n, program) as step:
+        for _ in range(200):
+            step()
+        count = 0
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        start = time.monotonic()
+        while time.monotonic() - start < seconds:
+            for _ in range(50):
+                step()
+            count += 50 * n
+        took = time.monotonic() - start
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    return {"rate": count / took, "cpu": cpu / count * 1e6}
+
+
+def main() -> None:
+    """Contenders by turns, in rounds; medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="contenders, of " + ",".join(CONTENDERS))
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--loops", default="0,2", help="endless loops beside")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    kinds = args.only.split(",") if args.only else CONTENDERS
+    results = []
+    with tempfile.TemporaryDirectory() as directory:
+        program = Path(directory, "steps_environment")
+        source = str(HERE / "steps_environment.c")
+        flags = [*shlex.split(_config.cflags()), *shlex.split(_config.libs())]
+        subprocess.run(["cc", "-O2", source, *flags, "-o", str(program)], check=True)
+        for loops in map(int, args.loops.split(",")):
+            for n in map(int, args.sizes.split(",")):
+                shown = [kind for kind in kinds if kind != "single" or n == 1]
+                found: dict[str, list[dict[str, float]]] = {kind: [] for kind in shown}
+                for _ in range(args.rounds):
+                    for kind in shown:
+                        with beside(Row("", loops=loops)):
+                            found[kind].append(measure(kind, n, program, args.seconds))
+                for kind in shown:
+                    rate, cpu = (
+                        statistics.median(each[figure] for each in found[kind])
+                        for figure in ("rate", "cpu")
+                    )
+                    results.append(
+                        {"contender": kind, "n": n, "loops": loops, "rate": rate, "cpu": cpu}
+                    )
+                    print(
+                        f"loops {loops}  n {n}  {kind:8}  {rate:9.0f}/s  {cpu:6.2f} us of CPU a step",
+                        flush=True,
+                    )
+    if args.json:
+        about = machine(("gymnasium", "stable-baselines3"))
+        args.json.write_text(json.dumps({"machine": about, "rows": results}, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

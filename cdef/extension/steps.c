@@ -1,0 +1,399 @@
+#include "steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int channel_of(int64_t key) { return (int)((key & SHMB_KEY_PLACE) >> SHMB_KEY_SLOT_BITS); }
+
+static void set_state(struct steps *s, struct row *r, enum state state) {
+    s->sent += (state == SENT) - (r->state == SENT);
+    r->state = state;
+    if (state != OPEN) r->key = NONE;
+}
+
+/* ---- Take ---- */
+
+/* The number of the agent whose name a message has; NONE where it is not known yet. */
+static int64_t agent_of(const struct steps *s, const shmb_tensor *t) {
+    for (Py_ssize_t i = 0, n = PyList_Size(s->agents); i < n; i++) {
+        char *name;
+        Py_ssize_t bytes;
+        if (!PyBytes_AsStringAndSize(PyList_GetItem(s->agents, i), &name, &bytes) &&
+            bytes == t->size && memcmp(name, t->data, (size_t)bytes) == 0)
+            return i;
+    }
+    return NONE;
+}
+
+static void set_own(struct steps *s, enum own which, Py_ssize_t row, const void *value) {
+    size_t bytes = (size_t)s->own[which].itemsize;
+    memcpy((char *)s->own[which].buf + (size_t)row * bytes, value, bytes);
+}
+
+static void copy_features(struct steps *s, Py_ssize_t row, const struct plan *p,
+                          const shmb_message *m) {
+    for (Py_ssize_t i = 0; !p->bare && i < s->features_count; i++) {
+        const struct feature *f = &s->features[i];
+        memcpy((char *)f->rows.buf + (size_t)row * f->bytes, m->tensors[p->columns[i]].data,
+               f->bytes);
+    }
+}
+
+/* Numbers of the message, zeros where it tells none. A bool may be any byte. Is the episode over? */
+static bool copy_own(struct steps *s, Py_ssize_t row, const struct plan *p, const shmb_message *m) {
+    int64_t values[OWN] = {0};
+    for (int i = 0; i < OWN && p->own[REWARD] != NONE; i++)
+        memcpy(&values[i], m->tensors[p->own[i]].data, hot_own_bytes((enum own)i));
+    bool done = values[DONE], truncated = values[TRUNCATED];
+    set_own(s, REWARD, row, &values[REWARD]);
+    set_own(s, DONE, row, &done);
+    set_own(s, TRUNCATED, row, &truncated);
+    set_own(s, STEP, row, &values[STEP]);
+    return done || truncated;
+}
+
+static void end_row(struct steps *s, Py_ssize_t row) {
+    set_state(s, &s->rows[row], IDLE);
+    for (int i = 0; i < CHANNELS; i++)
+        if (s->owners[i].row == row) s->owners[i].row = NONE;
+}
+
+static bool says_done(const struct plan *p, const shmb_message *m) {
+    return p->own[DONE] != NONE && (*(const char *)m->tensors[p->own[DONE]].data ||
+                                    *(const char *)m->tensors[p->own[TRUNCATED]].data);
+}
+
+/* May a message of that plan be the row's next? */
+static bool follows(const struct row *r, const struct plan *p, bool begins) {
+    if (!p->fits || (p->bare && begins)) return false;
+    if (begins) return p->own[STEP] == NONE;
+    return p->own[STEP] != NONE || r->drives != TELLS_STEPS;
+}
+
+/* The request of a key becomes the row's; false: nothing was done, and Python is to look at it. */
+static bool take(struct steps *s, Py_ssize_t row, int64_t key, bool begins) {
+    struct row *r = &s->rows[row];
+    const shmb_message *m = core.shmb_host_message(s->host, key);
+    const struct plan *p = m ? hot_plan_of(s, r, key, m) : NULL;
+    if (!p || !follows(r, p, begins)) return false;
+    int64_t agent = p->own[AGENT] == NONE ? NONE : agent_of(s, &m->tensors[p->own[AGENT]]);
+    if (p->own[AGENT] != NONE && agent == NONE) return false;
+    bool ends = says_done(p, m);
+    if ((ends && s->defers) || (p->bare && !ends)) return false;
+    copy_features(s, row, p, m);
+    set_own(s, AGENT, row, &agent);
+    ends = copy_own(s, row, p, m);
+    r->knows = p->own[STEP] != NONE;
+    r->drives = begins ? UNKNOWN : r->knows ? TELLS_STEPS : ADVICE_ALONE;
+    if (ends) {
+        int64_t ignored = 0;
+        shmb_tensor t = {.name = "advice", .dtype = SHMB_INT64, .size = 1, .data = &ignored};
+        core.shmb_host_reply(s->host, key, false, &t, 1);
+        s->ended++;
+        end_row(s, row);
+        return true;
+    }
+    set_state(s, r, OPEN);
+    r->key = key;
+    return true;
+}
+
+static bool is_row(const struct steps *s, Py_ssize_t row) {
+    if (row >= 0 && row < s->count) return true;
+    PyErr_Format(PyExc_IndexError, "expected a row below %zd, found %zd", s->count, row);
+    return false;
+}
+
+static bool own(struct steps *s, Py_ssize_t row, int64_t key) {
+    int channel = channel_of(key);
+    if (key < 0 || channel >= CHANNELS) {
+        PyErr_SetString(PyExc_ValueError, "expected the key of a request");
+        return false;
+    }
+    s->owners[channel].row = (int)row;
+    s->owners[channel].claim = core.shmb_host_claim(s->host, channel);
+    return true;
+}
+
+/* begin(row, key) -> bool: an episode begins with that request. False: the row only has the channel
+ * now, and Python is to look at the request. */
+static PyObject *steps_begin(PyObject *self, PyObject *args) {
+    struct steps *s = (struct steps *)self;
+    Py_ssize_t row;
+    long long key;
+    if (!PyArg_ParseTuple(args, "nL", &row, &key) || !is_row(s, row)) return NULL;
+    if (!own(s, row, key)) return NULL;
+    return PyBool_FromLong(take(s, row, key, true));
+}
+
+/* own(row, key): the runner that sent it is the row's too. */
+static PyObject *steps_own(PyObject *self, PyObject *args) {
+    struct steps *s = (struct steps *)self;
+    Py_ssize_t row;
+    long long key;
+    if (!PyArg_ParseTuple(args, "nL", &row, &key) || !is_row(s, row) || !own(s, row, key))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* disown(channel): its runner is no row's any more. */
+static PyObject *steps_disown(PyObject *self, PyObject *channel) {
+    long long i = PyLong_AsLongLong(channel);
+    if (PyErr_Occurred()) return NULL;
+    if (i >= 0 && i < CHANNELS) ((struct steps *)self)->owners[i].row = NONE;
+    Py_RETURN_NONE;
+}
+
+/* place(row, key, knows, drives): the row waits for an action for that request, which Python has
+ * read. */
+static PyObject *steps_place(PyObject *self, PyObject *args) {
+    struct steps *s = (struct steps *)self;
+    Py_ssize_t row;
+    long long key;
+    int knows, drives;
+    if (!PyArg_ParseTuple(args, "nLpi", &row, &key, &knows, &drives) || !is_row(s, row))
+        return NULL;
+    s->rows[row].knows = knows;
+    s->rows[row].drives = (enum drives)drives;
+    set_state(s, &s->rows[row], OPEN);
+    s->rows[row].key = key;
+    Py_RETURN_NONE;
+}
+
+/* take(row, key) -> bool: the next request of an episode; False: Python is to look at it. */
+static PyObject *steps_take(PyObject *self, PyObject *args) {
+    struct steps *s = (struct steps *)self;
+    Py_ssize_t row;
+    long long key;
+    if (!PyArg_ParseTuple(args, "nL", &row, &key) || !is_row(s, row)) return NULL;
+    return PyBool_FromLong(s->rows[row].state == SENT && take(s, row, key, false));
+}
+
+/* The row of the channel's claim, where that is SENT; NONE. */
+static int row_of_key(const struct steps *s, int64_t key) {
+    int channel = channel_of(key);
+    int row = channel < CHANNELS ? s->owners[channel].row : NONE;
+    if (row == NONE || s->rows[row].state != SENT ||
+        s->owners[channel].claim != core.shmb_host_claim(s->host, channel))
+        return NONE;
+    return row;
+}
+
+/* wait(timeout_ns) -> None: no row is SENT, and none begins; else a key at which Python is to look,
+ * or -shmb_status. Waits a slice of the host's at most. */
+static PyObject *steps_wait(PyObject *self, PyObject *timeout) {
+    struct steps *s = (struct steps *)self;
+    long long ns = PyLong_AsLongLong(timeout);
+    if (PyErr_Occurred()) return NULL;
+    core.shmb_host_expect(s->host, s->sent + s->begins);
+    while (s->sent || s->begins) {
+        int64_t key = core.shmb_host_poll(s->host);
+        if (key < 0) {
+            Py_BEGIN_ALLOW_THREADS key = core.shmb_host_receive(s->host, ns);
+            Py_END_ALLOW_THREADS
+        }
+        int row = key < 0 ? NONE : row_of_key(s, key);
+        if (row == NONE || !take(s, row, key, false)) return PyLong_FromLongLong(key);
+    }
+    core.shmb_host_expect(s->host, 1); /* for other loops over the host */
+    Py_RETURN_NONE;
+}
+
+/* ---- Send ---- */
+
+static bool is_action(const struct steps *s, const void *data, shmb_dtype dtype) {
+    if (!s->actions) return true;
+    shmb_number n = core.shmb_number_at(data, dtype);
+    return n.form == SHMB_WHOLE && n.i >= s->first_action && n.i - s->first_action < s->actions;
+}
+
+static shmb_status reply(struct steps *s, struct row *r, shmb_tensor *t) {
+    t->name = r->knows ? "advice" : "learner";
+    int64_t key = r->key;
+    set_state(s, r, SENT);
+    shmb_status status = core.shmb_host_reply(s->host, key, false, t, 1);
+    if (status == SHMB_INVALID) {
+        set_state(s, r, OPEN);
+        r->key = key;
+    }
+    return status;
+}
+
+/* send(actions) -> None: each row that waits for an action has its own now; else a row whose is
+ * none of the actions, or -1: these are no array of n rows; nothing was done. What went wrong with
+ * a compiler shows when its answer is waited for. */
+static PyObject *steps_send(PyObject *self, PyObject *actions) {
+    struct steps *s = (struct steps *)self;
+    struct value all;
+    if (!hot_array(actions, &all)) return PyLong_FromLong(NONE);
+    shmb_tensor t = all.tensor;
+    bool rows = t.rank && t.dims[0] == s->count && (t.rank == 1 || !s->actions);
+    Py_ssize_t wrong = rows ? s->count : NONE;
+    t.rank--;
+    t.dims++;
+    t.size = rows && s->count ? t.size / s->count : 0;
+    size_t bytes = (size_t)t.size * core.shmb_dtype_size(t.dtype);
+    const char *data = all.tensor.data;
+    for (Py_ssize_t i = 0; i < s->count && wrong == s->count; i++)
+        if (s->rows[i].state == OPEN && !is_action(s, data + (size_t)i * bytes, t.dtype)) wrong = i;
+    for (Py_ssize_t i = 0; i < s->count && wrong == s->count; i++) {
+        t.data = data + (size_t)i * bytes;
+        if (s->rows[i].state == OPEN) reply(s, &s->rows[i], &t);
+    }
+    hot_release_values(&all, 1);
+    if (wrong == s->count) Py_RETURN_NONE;
+    return PyLong_FromSsize_t(wrong);
+}
+
+/* reply(row, action) -> the status; None: nothing was done, and Python is to see to it. */
+static PyObject *steps_reply(PyObject *self, PyObject *args) {
+    struct steps *s = (struct steps *)self;
+    struct value value;
+    Py_ssize_t row;
+    PyObject *action;
+    if (!PyArg_ParseTuple(args, "nO", &row, &action) || !is_row(s, row)) return NULL;
+    struct row *r = &s->rows[row];
+    if (r->state != OPEN || !hot_value(action, &value)) Py_RETURN_NONE;
+    shmb_tensor t = value.tensor;
+    bool fits = !s->actions || (!t.rank && is_action(s, t.data, t.dtype));
+    shmb_status status = fits ? reply(s, r, &t) : SHMB_INVALID;
+    hot_release_values(&value, 1);
+    if (status == SHMB_INVALID) Py_RETURN_NONE;
+    return PyLong_FromLong((long)status);
+}
+
+/* ---- Rows, for Python ---- */
+
+/* sent(row): Python has sent its action. */
+static PyObject *steps_sent(PyObject *self, PyObject *args) {
+    struct steps *s = (struct steps *)self;
+    Py_ssize_t row;
+    if (!PyArg_ParseTuple(args, "n", &row) || !is_row(s, row)) return NULL;
+    set_state(s, &s->rows[row], SENT);
+    Py_RETURN_NONE;
+}
+
+/* end(row): it has no episode any more, and no channel. */
+static PyObject *steps_end(PyObject *self, PyObject *args) {
+    struct steps *s = (struct steps *)self;
+    Py_ssize_t row;
+    if (!PyArg_ParseTuple(args, "n", &row) || !is_row(s, row)) return NULL;
+    end_row(s, row);
+    Py_RETURN_NONE;
+}
+
+/* row(row) -> (state, key or -1, knows, drives) */
+static PyObject *steps_row(PyObject *self, PyObject *args) {
+    struct steps *s = (struct steps *)self;
+    Py_ssize_t row;
+    if (!PyArg_ParseTuple(args, "n", &row) || !is_row(s, row)) return NULL;
+    const struct row *r = &s->rows[row];
+    return Py_BuildValue("iLii", (int)r->state, (long long)r->key, (int)r->knows, (int)r->drives);
+}
+
+/* channels(row) -> [(channel, does its runner have it still?)] */
+static PyObject *steps_channels(PyObject *self, PyObject *args) {
+    struct steps *s = (struct steps *)self;
+    Py_ssize_t row;
+    if (!PyArg_ParseTuple(args, "n", &row) || !is_row(s, row)) return NULL;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < CHANNELS; i++) {
+        if (s->owners[i].row != row) continue;
+        bool there = s->owners[i].claim == core.shmb_host_claim(s->host, i);
+        PyObject *pair = Py_BuildValue("(iO)", i, there ? Py_True : Py_False);
+        if (!pair || PyList_Append(list, pair)) Py_CLEAR(list);
+        Py_XDECREF(pair);
+    }
+    return list;
+}
+
+/* ---- Life ---- */
+
+/* shape(features): the arrays that observations go to from now on, by name. */
+static PyObject *steps_shape(PyObject *self, PyObject *features) {
+    if (!PyDict_Check(features)) return PyErr_Format(PyExc_TypeError, "expected a dict");
+    if (!hot_shape((struct steps *)self, features)) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Steps(host, rewards, terminated, truncated, steps, agents, names): arrays of n numbers, and the
+ * list in which Python numbers agents. */
+static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+    unsigned long long host;
+    PyObject *own[NAMED], *names;
+    (void)named;
+    if (!PyArg_ParseTuple(args, "KOOOOOO!", &host, own, own + 1, own + 2, own + 3, own + 4,
+                          &PyList_Type, &names))
+        return NULL;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct steps *s = (struct steps *)allocate(type, 0);
+    if (!s) return NULL;
+    static const Py_ssize_t sizes[NAMED] = {8, 1, 1, 8, 8};
+    s->host = (shmb_host *)(uintptr_t)host;
+    s->count = PyObject_Size(own[0]);
+    for (int i = 0; i < CHANNELS; i++) s->owners[i].row = NONE;
+    for (int i = 0; i < NAMED; i++) {
+        if (s->count < 1 || !hot_rows_of(own[i], s->count, &s->own[i])) goto fail;
+        if (s->own[i].len != s->count * sizes[i]) {
+            PyErr_SetString(PyExc_ValueError, "expected arrays of the dtypes that are told");
+            goto fail;
+        }
+    }
+    Py_INCREF(names);
+    s->agents = names;
+    s->rows = calloc((size_t)s->count, sizeof *s->rows);
+    for (Py_ssize_t i = 0; s->rows && i < s->count; i++) s->rows[i].key = NONE;
+    if (s->rows) return (PyObject *)s;
+    PyErr_NoMemory();
+fail:
+    Py_DECREF(s);
+    return NULL;
+}
+
+static void steps_dealloc(PyObject *self) {
+    struct steps *s = (struct steps *)self;
+    PyTypeObject *own = Py_TYPE(self);
+    if (s->rows) hot_forget_shape(s);
+    for (int i = 0; i < NAMED; i++)
+        if (s->own[i].obj) PyBuffer_Release(&s->own[i]);
+    free(s->rows);
+    Py_XDECREF(s->agents);
+    freefunc release = (freefunc)PyType_GetSlot(own, Py_tp_free);
+    release(self);
+    Py_DECREF(own);
+}
+
+static PyMemberDef members[] = {
+    {"begins", T_PYSSIZET, offsetof(struct steps, begins), 0, NULL},
+    {"ended", T_PYSSIZET, offsetof(struct steps, ended), 0, NULL},
+    {"under_way", T_PYSSIZET, offsetof(struct steps, sent), READONLY, NULL},
+    {"first_action", T_LONGLONG, offsetof(struct steps, first_action), 0, NULL},
+    {"actions", T_LONGLONG, offsetof(struct steps, actions), 0, NULL},
+    {"defers", T_BOOL, offsetof(struct steps, defers), 0, NULL},
+    {NULL, 0, 0, 0, NULL}};
+static PyMethodDef methods[] = {{"shape", steps_shape, METH_O, NULL},
+                                {"begin", steps_begin, METH_VARARGS, NULL},
+                                {"own", steps_own, METH_VARARGS, NULL},
+                                {"disown", steps_disown, METH_O, NULL},
+                                {"place", steps_place, METH_VARARGS, NULL},
+                                {"take", steps_take, METH_VARARGS, NULL},
+                                {"wait", steps_wait, METH_O, NULL},
+                                {"send", steps_send, METH_O, NULL},
+                                {"reply", steps_reply, METH_VARARGS, NULL},
+                                {"sent", steps_sent, METH_VARARGS, NULL},
+                                {"end", steps_end, METH_VARARGS, NULL},
+                                {"row", steps_row, METH_VARARGS, NULL},
+                                {"channels", steps_channels, METH_VARARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
+static PyType_Slot slots[] = {{Py_tp_new, (void *)steps_new},
+                              {Py_tp_dealloc, (void *)steps_dealloc},
+                              {Py_tp_members, members},
+                              {Py_tp_methods, methods},
+                              {0, NULL}};
+static PyType_Spec spec = {"shmbridge._hot.Steps", sizeof(struct steps), 0, Py_TPFLAGS_DEFAULT,
+                           slots};
+
+int hot_add_steps(PyObject *module) {
+    PyObject *type = PyType_FromSpec(&spec);
+    return !type || PyModule_AddObject(module, "Steps", type) ? -1 : 0;
+}

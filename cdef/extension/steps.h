@@ -1,0 +1,71 @@
+/* Steps: the episodes of n compilers. Their actions go out and their next requests come in with no
+ * Python object for either: features are copied into rows of the caller's arrays. What is unusual
+ * goes to Python by its key: another layout, texts, a runner that nobody here knows. */
+#ifndef STEPS_H
+#define STEPS_H
+
+#include "hot.h"
+
+enum { CHANNELS = 256, SLOTS = 1 << SHMB_KEY_SLOT_BITS, NONE = -1 };
+enum state { IDLE, OPEN, SENT }; /* no episode; waits for an action; the action is under way */
+enum drives { UNKNOWN, ADVICE_ALONE, TELLS_STEPS };
+enum own { REWARD, DONE, TRUNCATED, STEP, OWN, AGENT = OWN, NAMED };
+/* Where the tensors of all messages of a key are. */
+struct plan {
+    int64_t key;
+    bool fits;      /* it has all columns, or none (bare), and nothing unknown */
+    bool bare;      /* a report may have no observation */
+    int own[NAMED]; /* indexes of tensors, or NONE */
+    int columns[];  /* the same */
+};
+
+struct feature {
+    char *name;
+    shmb_dtype dtype;
+    int rank;
+    int64_t dims[SHMB_MAX_RANK];
+    size_t bytes; /* of a row */
+    Py_buffer rows;
+};
+
+struct row {
+    enum state state;
+    enum drives drives;
+    int64_t key; /* OPEN: of its request */
+    bool knows;  /* the compiler knows that there is a learner */
+    struct plan *plans[SLOTS];
+};
+
+struct steps {
+    PyObject_HEAD shmb_host *host;
+    Py_ssize_t count;
+    struct row *rows;
+    struct {
+        int row; /* NONE: no row's */
+        int64_t claim;
+    } owners[CHANNELS];
+    struct feature *features;
+    Py_ssize_t features_count;
+    Py_buffer
+        own[NAMED];    /* the caller's arrays: float64, bool, bool, int64, int64, a number each */
+    PyObject *agents;  /* a list of bytes; an agent's number is its place */
+    Py_ssize_t sent;   /* rows that are SENT */
+    Py_ssize_t begins; /* rows that Python waits for, too */
+    Py_ssize_t ended;  /* episodes, since Python set it to 0 */
+    int64_t first_action, actions; /* 0 actions: anything is one */
+    char defers;                   /* Python is to look at what says that an episode is over */
+};
+
+/* ---- steps_plan.c ---- */
+
+/* What the row's messages of that key are made of; NULL: no memory. */
+const struct plan *hot_plan_of(struct steps *s, struct row *r, int64_t key, const shmb_message *m);
+/* The size of a number of the message's own. */
+size_t hot_own_bytes(enum own which);
+/* A writable array of so many rows; false with the exception set. */
+bool hot_rows_of(PyObject *array, Py_ssize_t rows, Py_buffer *out);
+/* From now on observations go to these arrays, by name; false with the exception set. */
+bool hot_shape(struct steps *s, PyObject *features);
+void hot_forget_shape(struct steps *s);
+
+#endif

@@ -1,0 +1,120 @@
+#include "steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    shmb_dtype dtype;
+} owns[NAMED] = {{"reward", SHMB_FLOAT64},
+                 {"done", SHMB_BOOL},
+                 {"truncated", SHMB_BOOL},
+                 {"step", SHMB_INT64},
+                 {"agent", SHMB_UINT8}};
+
+size_t hot_own_bytes(enum own which) { return core.shmb_dtype_size(owns[which].dtype); }
+
+/* ---- What a message is made of ---- */
+
+static bool is_own(const shmb_tensor *t, enum own which) {
+    shmb_kind kind = which == AGENT ? SHMB_STRING : SHMB_TENSOR;
+    return t->kind == kind && t->dtype == owns[which].dtype && (which == AGENT || !t->rank) &&
+           strcmp(t->name, owns[which].name) == 0;
+}
+
+static bool is_feature(const shmb_tensor *t, const struct feature *f) {
+    return t->kind == SHMB_TENSOR && t->dtype == f->dtype && t->rank == f->rank &&
+           memcmp(t->dims, f->dims, (size_t)f->rank * sizeof *f->dims) == 0 &&
+           strcmp(t->name, f->name) == 0;
+}
+
+static void make_plan(const struct steps *s, struct plan *p, const shmb_message *m) {
+    int64_t told = 0, found = 0, agent = 0;
+    for (int i = 0; i < NAMED; i++) p->own[i] = NONE;
+    for (Py_ssize_t i = 0; i < s->features_count; i++) p->columns[i] = NONE;
+    for (int t = 0; t < m->count; t++) {
+        for (int i = 0; i < NAMED; i++)
+            if (is_own(&m->tensors[t], (enum own)i)) {
+                p->own[i] = t;
+                i < OWN ? told++ : agent++;
+            }
+        for (Py_ssize_t i = 0; i < s->features_count; i++)
+            if (is_feature(&m->tensors[t], &s->features[i])) {
+                p->columns[i] = t;
+                found++;
+            }
+    }
+    p->bare = !found && told == OWN;
+    p->fits = (told == 0 || told == OWN) && (p->bare || found == s->features_count) &&
+              told + found + agent == m->count;
+}
+
+const struct plan *hot_plan_of(struct steps *s, struct row *r, int64_t key, const shmb_message *m) {
+    struct plan **at = &r->plans[key & (SLOTS - 1)], *p = *at;
+    if (p && p->key == key) return p;
+    if (!p) *at = p = malloc(sizeof *p + (size_t)s->features_count * sizeof *p->columns);
+    if (!p) return NULL;
+    make_plan(s, p, m);
+    p->key = key;
+    return p;
+}
+
+static void forget_plans(struct steps *s) {
+    for (Py_ssize_t i = 0; i < s->count; i++)
+        for (int j = 0; j < SLOTS; j++) {
+            free(s->rows[i].plans[j]);
+            s->rows[i].plans[j] = NULL;
+        }
+}
+
+/* ---- The arrays ---- */
+
+void hot_forget_shape(struct steps *s) {
+    forget_plans(s);
+    for (Py_ssize_t i = 0; i < s->features_count; i++) {
+        PyBuffer_Release(&s->features[i].rows);
+        free(s->features[i].name);
+    }
+    free(s->features);
+    s->features = NULL;
+    s->features_count = 0;
+}
+
+bool hot_rows_of(PyObject *array, Py_ssize_t rows, Py_buffer *out) {
+    if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE | PyBUF_FORMAT))
+        return false;
+    if (out->ndim && out->shape[0] == rows) return true;
+    PyBuffer_Release(out);
+    PyErr_Format(PyExc_ValueError, "expected arrays of %zd rows", rows);
+    return false;
+}
+
+static bool add_feature(struct steps *s, PyObject *name, PyObject *array) {
+    struct feature *f = &s->features[s->features_count];
+    struct value value;
+    const char *text = hot_name(name);
+    if (!text || !hot_array(array, &value)) {
+        PyErr_SetString(PyExc_TypeError, "expected arrays of rows, by name");
+        return false;
+    }
+    f->dtype = value.tensor.dtype;
+    f->rank = value.tensor.rank - 1;
+    hot_release_values(&value, 1);
+    if (!hot_rows_of(array, s->count, &f->rows)) return false;
+    for (int i = 0; i < f->rank; i++) f->dims[i] = f->rows.shape[i + 1];
+    f->bytes = (size_t)(f->rows.len / s->count);
+    f->name = strdup(text);
+    s->features_count++;
+    return f->name;
+}
+
+bool hot_shape(struct steps *s, PyObject *features) {
+    PyObject *name, *array;
+    hot_forget_shape(s);
+    s->features = calloc((size_t)PyDict_Size(features) + 1, sizeof *s->features);
+    bool added = s->features;
+    for (Py_ssize_t at = 0; added && PyDict_Next(features, &at, &name, &array);)
+        added = add_feature(s, name, array);
+    if (!added && !PyErr_Occurred()) PyErr_NoMemory();
+    return added;
+}

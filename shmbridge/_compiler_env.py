@@ -1,0 +1,214 @@
+"""One compiler at a time as a gymnasium.Env."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from shmbridge import _spaces
+from shmbridge._compilers import Compilers, Workers
+from shmbridge._host import Host
+from shmbridge._native import lib
+from shmbridge._stepping import OPEN, Stepping
+from shmbridge.errors import InvalidError, raise_status
+
+import gymnasium  # isort: skip # behind _spaces, which says what to install
+
+Turn = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
+
+
+class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
+    """One compiler at a time as a `gymnasium.Env`.
+
+    An episode is one of the compiler's own `drive`, in C, C++ or Python. A compiler that asks for advice alone, as an unmodified clang does,
+    has one episode, from its first question until it leaves, without rewards: reward it by what came out. With workers an episode is
+    one compilation, whatever way it asks.
+
+    Observations have the tensors by name, as arrays of their own. Texts and lists are in `info`, as are
+
+    - "step", the number of actions so far, and "agent", whose turn it is, where agents have names;
+    - "rewards", each agent's own part of the reward, where agents share a runner;
+    - "action_mask", the feature of that name;
+    - "error", where an episode was truncated because the compiler died, left, or was silent. The next reset takes the next compiler;
+    - of workers, at the end, "kind", "exit", "stderr", "command" and "scores" of the compilation.
+
+    Args:
+        compilers: A `Compilers` that several share, or a host or URL of its own, which close() closes.
+        actions: How many there are, or a space. None: anything, and there is no action space.
+        timeout: Seconds to wait for a request. None: as long as the compiler lives.
+        workers: As `Compilers`, where this is no `Compilers`.
+        options: The host's, where a URL is given.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}
+
+    def __init__(
+        self,
+        compilers: Compilers | Host | str,
+        *,
+        actions: Any = None,
+        timeout: float | None = None,
+        workers: Workers | None = None,
+        **options: Any,
+    ) -> None:
+        self._own = not isinstance(compilers, Compilers)
+        self.compilers = (
+            compilers
+            if isinstance(compilers, Compilers)
+            else Compilers(compilers, workers=workers, **options)
+        )
+        self.action_space = _spaces.of_actions(actions)
+        self._range = _spaces.range_of(self.action_space)
+        self._stepping = Stepping(self.compilers, 1, timeout, self._range)
+        self._sent = False  # an action whose outcome nobody has received
+        self._looked: tuple[dict[str, Any], dict[str, Any]] | None = None  # for the spaces
+        self._space: Any = None
+
+    # ---- Gymnasium's methods ----
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Waits for a compiler that begins an episode. An episode under way is given up, which its compiler gets as an error.
+
+        Args:
+            seed: With workers: chooses the program, and those of later episodes. Else unused, since compilers come by themselves.
+            options: The same: {"module": name} chooses the program by name.
+
+        Returns:
+            The observation and the info.
+
+        Raises:
+            DeadlineError: No compiler came within the timeout.
+            ClosedError: The host is closed.
+        """
+        super().reset(seed=seed)
+        looked, self._looked = self._looked, None
+        if looked is not None and (
+            self.compilers._workers is None or (seed is None and not options)
+        ):
+            return looked
+        s = self._stepping
+        s.forget()
+        self._sent = False
+        s.begin([0], [seed], [options])
+        s.wait()
+        return s.observation(0), s.info(0)
+
+    def step(self, action: Any) -> Turn:
+        """Gives the compiler an action and waits for what comes of it.
+
+        Args:
+            action: A value, or a dict of several fields.
+
+        Returns:
+            observation, reward, terminated, truncated, info.
+
+        Raises:
+            InvalidError, TooLargeError: As `send`.
+            ClosedError: The host is closed.
+        """
+        self.send(action)
+        return self.receive()
+
+    def send(self, action: Any) -> None:
+        """The first half of `step`.
+
+        Args:
+            action: A value, or a dict of several fields.
+
+        Raises:
+            InvalidError: There is no episode, or this is no advice, or none of the actions. The compiler still waits.
+            TooLargeError: The compiler has that error now and does not wait: go on with `receive`.
+        """
+        s = self._stepping
+        s.forget()
+        direct = self.compilers._direct and (self._range or self.action_space is None)
+        status = s.core.reply(0, action) if direct else None
+        if status is None:
+            self._send_slowly(action)
+            return
+        self._sent, self._looked = True, None
+        if status == lib.SHMB_TOO_LARGE or status == lib.SHMB_CLOSED:
+            raise_status(
+                status, f"the action does not reach the compiler at {self.compilers.host.url}"
+            )
+
+    def _send_slowly(self, action: Any) -> None:
+        if self._stepping.core.row(0)[0] != OPEN:
+            raise InvalidError("no compiler waits for an action: expected reset() first")
+        self._check(action)
+        try:
+            self._stepping.send(0, action)
+        finally:
+            self._sent, self._looked = self._stepping.core.row(0)[0] != OPEN, None
+
+    def receive(self) -> Turn:
+        """The second half of `step`.
+
+        Returns:
+            observation, reward, terminated, truncated, info.
+
+        Raises:
+            InvalidError: No action is under way.
+            ClosedError: The host is closed.
+        """
+        s = self._stepping
+        if not self._sent:
+            raise InvalidError("no action is under way: expected send() first")
+        s.wait()
+        self._sent = False
+        return (
+            s.observation(0),
+            s.rewards.item(),
+            s.terminated.item(),
+            s.truncated.item(),
+            s.info(0),
+        )
+
+    def close(self) -> None:
+        """Gives the episode up, and closes the host if that is this environment's own."""
+        self._stepping.give_up(0)
+        self._looked = None
+        if self._own:
+            self.compilers.close()
+
+    @property
+    def observation_space(self) -> Any:
+        """Of the first observation, for good. Waits for a compiler where there was none yet.
+
+        Raises:
+            DeadlineError: No compiler came within the timeout.
+        """
+        if self._space is None:
+            if not self._stepping.features:
+                self._looked = self.reset()
+            one = {name: each[0] for name, each in self._stepping.features.items()}
+            self._space = _spaces.of_observations(one)
+        return self._space
+
+    def action_masks(self) -> Any:
+        """The last observation's "action_mask" as bool[actions]: what Stable-Baselines3's MaskablePPO asks for."""
+        return self._stepping.features["action_mask"][0].astype(bool)
+
+    # ---- Within ----
+
+    def _check(self, action: Any) -> None:
+        """What is no action would silently become the compiler's own heuristic, and the learner be paid for it."""
+        space = self.action_space
+        if space is None or (isinstance(action, Mapping) and self._range):
+            return
+        if self._range is None:
+            if not space.contains(action):
+                raise InvalidError(f"action {action!r}: expected one of {space}")
+            return
+        first, count = self._range
+        try:
+            fits = first <= operator.index(action) < first + count
+        except TypeError:
+            fits = False
+        if not fits:
+            raise InvalidError(
+                f"action {action!r}: expected an integer from {first} to {first + count - 1}"
+            )

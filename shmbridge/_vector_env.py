@@ -1,0 +1,266 @@
+"""Several compilers as a gymnasium.vector.VectorEnv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shmbridge import _spaces
+from shmbridge._compilers import Compilers, Workers
+from shmbridge._host import Host
+from shmbridge._stepping import Stepping
+from shmbridge.errors import InvalidError
+
+from gymnasium.vector import AutoresetMode, VectorEnv  # isort: skip # behind _spaces, as there
+from gymnasium.vector.utils import batch_space  # isort: skip
+
+Array = np.ndarray[Any, Any]
+Turns = tuple[dict[str, Array], Array, Array, Array, dict[str, Any]]
+
+
+class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
+    """Several compilers at once as a `gymnasium.vector.VectorEnv`. Episodes and infos are as in `CompilerEnv`.
+
+    Observations are the tensors by name with a row for each environment: shape [n, ...]. Compilers whose observations are not like the
+    first one are refused. Each step returns arrays of its own.
+
+    Args:
+        compilers: A `Compilers` that several share, or a host or URL of its own, which close() closes.
+        num_envs: How many compilers are stepped at once.
+        actions: How many there are, or a space. None: anything, and there is no action space.
+        timeout: Seconds to wait for requests. None: as long as the compilers live.
+        autoreset_mode: When the next episode begins after the end of one: with the next step, in the same step
+            (`infos["final_obs"]`, `infos["final_info"]`), or by reset(options={"reset_mask": bool[n]}) alone.
+        workers: As `Compilers`, where this is no `Compilers`.
+        options: The host's, where a URL is given.
+    """
+
+    def __init__(
+        self,
+        compilers: Compilers | Host | str,
+        num_envs: int,
+        *,
+        actions: Any = None,
+        timeout: float | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        workers: Workers | None = None,
+        **options: Any,
+    ) -> None:
+        self.num_envs = num_envs
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {"autoreset_mode": self.autoreset_mode, "render_modes": []}
+        self.single_action_space = _spaces.of_actions(actions)
+        self.action_space = (
+            None if actions is None else batch_space(self.single_action_space, num_envs)
+        )
+        self._own = not isinstance(compilers, Compilers)
+        if not isinstance(compilers, Compilers):
+            compilers = Compilers(compilers, workers=workers, **options)
+        self.compilers = compilers
+        range_ = _spaces.range_of(self.single_action_space)
+        self._stepping = Stepping(compilers, num_envs, timeout, range_, strict=True)
+        self._over = np.zeros(num_envs, bool)  # waits for its next episode
+        self._any_over = False
+        self._ends: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # of the last step
+        self._all = np.ones(num_envs, bool)
+        self._looked: tuple[dict[str, Array], dict[str, Any]] | None = None
+        self._spaces: Any = None
+
+    # ---- Gymnasium's methods ----
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Waits until a compiler begins an episode in each environment. Those under way are given up.
+
+        Args:
+            seed: With workers: environment i's programs are those that `CompilerEnv.reset(seed + i)` gets, or `seed[i]`. Else unused.
+            options: "reset_mask", bool[n]: resets these environments alone. With workers {"module": name} chooses the program.
+
+        Returns:
+            The observations and the infos.
+
+        Raises:
+            InvalidError, TypeError: The seeds are not n, or the mask is not bool[n] with one True or more.
+            DeadlineError: Not enough compilers came within the timeout.
+            ClosedError: The host is closed.
+        """
+        n, chosen = self.num_envs, dict(options or {})
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        mask = self._mask(chosen.pop("reset_mask", self._all))
+        seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed or [None] * n)
+        if len(seeds) != n:
+            raise InvalidError(f"expected {n} seeds, found {len(seeds)}")
+        return self._begin(mask, seeds, [chosen] * n)
+
+    def _mask(self, mask: Any) -> Array:
+        """Checked, in Gymnasium's words."""
+        name, shape = "`options['reset_mask']`", (self.num_envs,)
+        if not isinstance(mask, np.ndarray):
+            raise TypeError(f"{name} must be a numpy array, got {type(mask)}")
+        if mask.shape != shape:
+            raise InvalidError(f"{name} must have shape `{shape}`, got {mask.shape}")
+        if mask.dtype != np.bool_:
+            raise TypeError(f"{name} must have `dtype=np.bool_`, got {mask.dtype}")
+        if not mask.any():
+            raise InvalidError(
+                f"{name} must contain a boolean array with at least one True value, got reset_mask={mask}"
+            )
+        return mask
+
+    def _begin(
+        self, mask: Array, seeds: Sequence[int | None], options: Sequence[Mapping[str, Any]]
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Begins the episodes of the mask's environments, each with its own seed and options."""
+        s, (looked, self._looked) = self._stepping, (self._looked, None)
+        fresh = self.compilers._workers is not None and (
+            any(options) or seeds != [None] * len(seeds)
+        )
+        if looked is not None and mask.all() and not fresh:
+            return looked
+        rows = [int(row) for row in np.flatnonzero(mask)]
+        s.forget()
+        s.begin(rows, [seeds[row] for row in rows], [options[row] or None for row in rows])
+        s.wait()
+        self._over[mask] = False
+        self._any_over = bool(self._over.any())
+        return self._observations(), self._infos(mask)
+
+    def step(self, actions: Any) -> Turns:
+        """Gives each compiler its action and waits for what comes of all.
+
+        Args:
+            actions: One for each environment: an array of n rows, or a dict of such. Where an episode is over it is ignored.
+
+        Returns:
+            observations, rewards float64[n], terminations bool[n], truncations bool[n], infos.
+
+        Raises:
+            InvalidError, TypeError, DeadlineError, ClosedError: As `send` and `receive`.
+        """
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions: Any) -> None:
+        """The first half of `step`.
+
+        Args:
+            actions: As `step`.
+
+        Raises:
+            InvalidError, TypeError: There is no episode, one is none of the actions, or these are not n. The compilers still wait.
+        """
+        s = self._stepping
+        rows: list[int] = []
+        if self._any_over:
+            if self.autoreset_mode == AutoresetMode.DISABLED:
+                raise InvalidError(
+                    f"episodes of environments {np.flatnonzero(self._over)} are over: expected reset(options={{'reset_mask': ...}})"
+                )
+            rows = [int(row) for row in np.flatnonzero(self._over)]
+        s.send_all(actions)
+        if not s.core.under_way and not rows:
+            raise InvalidError("no compiler waits for an action: expected reset() first")
+        self._looked = None
+        self._ends.clear()
+        s.forget()
+        if rows:
+            s.begin(rows)
+
+    def receive(self) -> Turns:
+        """The second half of `step`.
+
+        Returns:
+            observations, rewards, terminations, truncations, infos.
+
+        Raises:
+            DeadlineError: Not enough compilers came within the timeout, for the next episodes.
+            ClosedError: The host is closed.
+        """
+        s = self._stepping
+        s.wait()
+        if s.core.ended or self._any_over:
+            self._any_over = s.core.ended > 0
+            if self._any_over and self.autoreset_mode == AutoresetMode.SAME_STEP:
+                return self._next_episodes()
+            np.logical_or(s.terminated, s.truncated, out=self._over)
+        return (
+            self._observations(),
+            s.rewards.copy(),
+            s.terminated.copy(),
+            s.truncated.copy(),
+            self._infos(),
+        )
+
+    def close_extras(self) -> None:
+        """Gives the episodes up, and closes the host if that is this environment's own."""
+        for row in range(self.num_envs):
+            self._stepping.give_up(row)
+        if self._own:
+            self.compilers.close()
+
+    @property
+    def single_observation_space(self) -> Any:
+        """Of the first observation, for good. Waits for compilers where there were none yet.
+
+        Raises:
+            DeadlineError: Not enough compilers came within the timeout.
+        """
+        return self._observation_spaces()[0]
+
+    @property
+    def observation_space(self) -> Any:
+        """The same with a row for each environment."""
+        return self._observation_spaces()[1]
+
+    # ---- Within ----
+
+    def _observation_spaces(self) -> Any:
+        if self._spaces is None:
+            if not self._stepping.features:
+                self._looked = self.reset()
+            one = _spaces.of_observations(
+                {name: each[0] for name, each in self._stepping.features.items()}
+            )
+            self._spaces = one, batch_space(one, self.num_envs)
+        return self._spaces
+
+    def _next_episodes(self) -> Turns:
+        """The ends of some episodes, and the beginnings of the next ones."""
+        s = self._stepping
+        rewards, ends = s.rewards.copy(), (s.terminated.copy(), s.truncated.copy())
+        over = np.logical_or(*ends)
+        infos: dict[str, Any] = {}
+        rows = [int(row) for row in np.flatnonzero(over)]
+        self._ends = {row: (s.observation(row), s.info(row)) for row in rows}
+        for row, (observation, info) in self._ends.items():
+            self._add_info(infos, {"final_obs": observation, "final_info": info}, row)
+        s.forget()
+        s.begin(rows)
+        s.wait()
+        self._any_over = False
+        return self._observations(), rewards, *ends, {**self._infos(), **infos}
+
+    def _observations(self) -> dict[str, Array]:
+        return {name: each.copy() for name, each in self._stepping.features.items()}
+
+    def _infos(self, mask: Array | None = None) -> dict[str, Any]:
+        s = self._stepping
+        told = (self._all if mask is None else mask).copy()
+        infos = {"step": s.steps.copy(), "_step": told}
+        if s.names:
+            names = np.array([*map(s.name_of, range(len(s.names))), None])
+            infos["agent"], infos["_agent"] = names[s.agents], (s.agents >= 0) & told
+        if "action_mask" in s.features:
+            infos["action_mask"], infos["_action_mask"] = s.features["action_mask"].copy(), told
+        for row, info in s.infos.items() if s.infos else ():
+            self._add_info(infos, info, row)
+        for row, info in s.outcomes.items() if s.outcomes else ():
+            told[row] = False
+            self._add_info(infos, info, row)
+        return infos

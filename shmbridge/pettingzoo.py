@@ -1,0 +1,173 @@
+"""A compiler whose agents take turns, as an environment of PettingZoo: pip install 'shmbridge[pettingzoo]'.
+
+env = CompilerAECEnv("shm://layout", agents=["inline", "unroll"], actions=2)
+env.reset()
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    env.step(None if terminated or truncated else policy(agent, observation))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shmbridge import _spaces
+from shmbridge._compilers import Compilers
+from shmbridge._host import Host
+from shmbridge.errors import InvalidError
+from shmbridge.trainer import CompilerEnv
+
+try:
+    from pettingzoo import AECEnv
+except ImportError as error:
+    raise ImportError(
+        "environments of several agents need PettingZoo: pip install 'shmbridge[pettingzoo]'"
+    ) from error
+
+
+class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
+    """One compiler at a time as an `AECEnv` of PettingZoo: its agents take turns as `next_agent` says.
+
+    Episodes are as in `CompilerEnv`. An agent observes what it was last asked, zeros before that. It is rewarded with its own part,
+    where the compiler's agents share a runner.
+
+    Args:
+        compilers: As `CompilerEnv`.
+        agents: The names of all agents.
+        actions: How many there are, or a space; or a dict of these by agent.
+        observations: Spaces by agent, where agents observe different features. None: all observe what the first one does.
+        options: As `CompilerEnv`: timeout, workers, the host's.
+    """
+
+    metadata: dict[str, Any] = {
+        "name": "compiler_v0",
+        "render_modes": [],
+        "is_parallelizable": False,
+    }
+    render_mode = None
+
+    def __init__(
+        self,
+        compilers: Compilers | Host | str,
+        *,
+        agents: Sequence[str],
+        actions: Any,
+        observations: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.possible_agents = list(agents)
+        self.agents: list[str] = []
+        each = actions if isinstance(actions, Mapping) else dict.fromkeys(agents, actions)
+        self.action_spaces = {agent: _spaces.of_actions(each[agent]) for agent in agents}
+        self._observation_spaces = dict(observations or {})
+        self._env = CompilerEnv(compilers, **options)
+        self._seen: dict[str, Any] = {}  # by agent
+
+    def observation_space(self, agent: str) -> Any:
+        """Of an agent. Waits for a compiler where there was none yet.
+
+        Args:
+            agent: Its name.
+
+        Raises:
+            DeadlineError: No compiler came within the timeout.
+        """
+        if agent not in self._observation_spaces:
+            self._observation_spaces[agent] = self._env.observation_space
+        return self._observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Any:
+        """Of an agent.
+
+        Args:
+            agent: Its name.
+        """
+        return self.action_spaces[agent]
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Waits for a compiler that begins an episode. An episode under way is given up.
+
+        Args:
+            seed: As `CompilerEnv.reset`.
+            options: The same.
+
+        Raises:
+            InvalidError: The compiler asks for an agent that is none of `agents`.
+            DeadlineError: No compiler came within the timeout.
+            ClosedError: The host is closed.
+        """
+        observation, info = self._env.reset(seed=seed, options=options)
+        self.agents = list(self.possible_agents)
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
+        self._seen = {}
+        self._turn(observation, info)
+
+    def step(self, action: Any) -> None:
+        """The action of the agent whose turn it is.
+
+        Args:
+            action: Its action; None for an agent whose episode is over.
+
+        Raises:
+            InvalidError: This is none of its actions, or the compiler asks for an agent that is none of `agents`. The compiler still waits.
+            ClosedError: The host is closed.
+        """
+        actor = self.agent_selection
+        if self.terminations[actor] or self.truncations[actor]:
+            self._was_dead_step(action)
+            return
+        space = self.action_spaces[actor]
+        if space is not None and not space.contains(action):
+            raise InvalidError(f"action {action!r} of {actor}: expected one of {space}")
+        observation, reward, terminated, truncated, info = self._env.step(action)
+        rewards = info.get("rewards", {actor: reward})
+        self._check(info.get("agent", actor), *rewards)
+        self._cumulative_rewards[actor] = 0.0
+        self.rewards = dict.fromkeys(self.agents, 0.0) | rewards
+        self._accumulate_rewards()
+        if terminated or truncated:
+            self.terminations = dict.fromkeys(self.agents, terminated)
+            self.truncations = dict.fromkeys(self.agents, truncated)
+            self.infos = {agent: dict(info) for agent in self.agents}
+            self._seen[info.get("agent", actor)] = observation
+            self._deads_step_first()
+        else:
+            self._turn(observation, info)
+
+    def observe(self, agent: str) -> Any:
+        """What an agent was last asked, zeros before that.
+
+        Args:
+            agent: Its name.
+        """
+        if agent not in self._seen:
+            space = self.observation_space(agent)
+            self._seen[agent] = {
+                name: np.zeros(each.shape, each.dtype) for name, each in space.items()
+            }
+        return self._seen[agent]
+
+    def close(self) -> None:
+        """Gives the episode up, and closes the host if that is this environment's own."""
+        self._env.close()
+
+    def _turn(self, observation: dict[str, Any], info: dict[str, Any]) -> None:
+        agent = info.get("agent", "" if len(self.agents) > 1 else self.agents[0])
+        self._check(agent)
+        self.agent_selection = agent
+        self.infos[agent] = info
+        self._seen[agent] = observation
+
+    def _check(self, *agents: str) -> None:
+        for agent in set(agents).difference(self.possible_agents):
+            raise InvalidError(
+                f"the compiler has an agent {agent!r}: expected one of {', '.join(self.possible_agents)}"
+            )

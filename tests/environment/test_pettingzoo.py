@@ -1,0 +1,111 @@
+"""Agents that take turns, as PettingZoo has them, and PettingZoo's own tests of that."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from support.environments import Tag
+from support.workers import GymWorkers
+
+pytest.importorskip("pettingzoo", reason="its own package is tested against")
+
+from pettingzoo.test import api_test, seed_test
+
+from shmbridge import InvalidError
+from shmbridge.pettingzoo import CompilerAECEnv
+from shmbridge.rl import Agent, drive
+
+BOUND = 20
+AGENTS = ["red", "green", "blue"]
+
+
+class Shuffled(Tag):
+    """The seed chooses whose turn it is; the agent before pays for the one that acts."""
+
+    def __init__(self, seed):
+        order = np.random.default_rng(seed).permutation(AGENTS * 3)
+        self.order = tuple(map(str, order))
+
+    def observe(self):
+        at = len(self.log)
+        return {"turn": np.array([at, AGENTS.index(self.order[at])], np.int64)}
+
+    def reset(self):
+        super().reset()
+        return self.observe()
+
+    def step(self, action):
+        before = self.log[-1][0] if self.log else None
+        more = super().step(action)
+        if before:
+            self.add_reward(-0.25, before)
+        return more and self.observe()
+
+
+def compile(runner, seed, options):
+    drive(Shuffled(seed), [Agent(runner, name) for name in AGENTS])
+
+
+@pytest.fixture
+def make(new_name):
+    """make(**options): an environment whose compilers are threads."""
+    with contextlib.ExitStack() as stack:
+
+        def environment(**options):
+            options = {"agents": AGENTS, "actions": 4, "timeout": BOUND, **options}
+            options.setdefault("workers", GymWorkers(compile=compile))
+            env = CompilerAECEnv(new_name(), **options)
+            return stack.enter_context(contextlib.closing(env))
+
+        yield environment
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_pettingzoos_api_test_passes(make):
+    api_test(make(), num_cycles=60)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_pettingzoos_seed_test_passes(make):
+    seed_test(make, num_cycles=40)
+
+
+def test_turns_and_rewards_are_the_compilers(make):
+    env = make()
+    env.reset(seed=5)
+    order, rewards = [], []
+    for agent in env.agent_iter():
+        observation, _, terminated, truncated, _ = env.last()
+        if not terminated:
+            order.append(agent)
+            assert observation["turn"].tolist() == [len(order) - 1, AGENTS.index(agent)]
+        env.step(None if terminated or truncated else 1)
+        if not terminated:
+            rewards.append(env.rewards)
+    expected = Shuffled(5).order
+    assert tuple(order) == expected and not env.agents
+    for i, each in enumerate(rewards):
+        told = dict.fromkeys(AGENTS, 0.0)
+        told[expected[i]] += 1
+        if i:
+            told[expected[i - 1]] -= 0.25
+        assert i == len(rewards) - 1 or each == told
+
+
+def test_an_agent_that_was_not_named_is_refused(make):
+    with pytest.raises(InvalidError, match="expected one of red, green"):
+        env = make(agents=["red", "green"])
+        env.reset(seed=5)
+        for _ in range(9):
+            env.step(0)
+
+
+def test_what_is_no_action_is_refused_and_the_compiler_still_waits(make):
+    env = make()
+    env.reset(seed=1)
+    first = env.agent_selection
+    with pytest.raises(InvalidError, match="expected one of Discrete"):
+        env.step(9)
+    assert env.agent_selection == first
+    env.step(3)
+    assert env.infos[env.agent_selection]["step"] == 1

@@ -1,0 +1,157 @@
+"""What C copies and what it hands to Python: observations of any kind, and compilers that say what makes no sense."""
+
+import contextlib
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from shmbridge import ShmbridgeError, connect
+from shmbridge.rl import Agent, Environment, drive
+from shmbridge.trainer import CompilerEnv, Compilers, CompilerVectorEnv
+
+BOUND = 20
+DTYPES = st.sampled_from(["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"])
+SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+
+
+@st.composite
+def episodes(draw):
+    """Observations of an episode: equal names, dtypes and shapes, and rewards between them."""
+    names = draw(st.lists(st.text("abcxyz", min_size=1), min_size=1, max_size=4, unique=True))
+    kinds = {name: (np.dtype(draw(DTYPES)), draw(SHAPES)) for name in names}
+    steps = draw(st.integers(1, 4))
+    observations = [
+        {name: draw(arrays.arrays(dtype, shape)) for name, (dtype, shape) in kinds.items()}
+        for _ in range(steps + 1)
+    ]
+    rewards = draw(st.lists(st.floats(allow_nan=False), min_size=steps, max_size=steps))
+    return observations, rewards
+
+
+class Recorded(Environment):
+    def __init__(self, observations, rewards):
+        self.observations, self.rewards = observations, rewards
+
+    def reset(self):
+        self.at = 0
+        return self.observations[0]
+
+    def step(self, action):
+        self.add_reward(self.rewards[self.at])
+        self.at += 1
+        if self.at == len(self.rewards):
+            self.set_done()
+        return self.observations[self.at]
+
+
+@pytest.mark.parametrize("kind", ["single", "vector"])
+@settings(max_examples=40, deadline=None)
+@given(episode=episodes())
+def test_observations_and_rewards_arrive_as_they_were_sent(new_name, kind, episode):
+    observations, rewards = episode
+    with Compilers(new_name()) as compilers, ThreadPoolExecutor(1) as threads:
+
+        def compiler():
+            with connect(compilers.host.url, connect_timeout=BOUND) as runner:
+                drive(Recorded(observations, rewards), Agent(runner))
+
+        asking = threads.submit(compiler)
+        env = (
+            CompilerEnv(compilers, timeout=BOUND)
+            if kind == "single"
+            else CompilerVectorEnv(compilers, 1, timeout=BOUND)
+        )
+        found = [env.reset()[0]]
+        got = []
+        for _ in rewards:
+            observation, reward, terminated, truncated, _ = env.step(np.array([1]))
+            found.append(observation)
+            got.append(float(np.reshape(reward, ())))
+        assert np.all(terminated) and not np.any(truncated)
+        assert all(a == b or math.isclose(a, b) for a, b in zip(got, rewards, strict=True))
+        for one, other in zip(found, observations, strict=True):
+            assert one.keys() == other.keys()
+            for name, value in other.items():
+                rows = one[name] if kind == "single" else one[name][0]
+                assert np.array(rows).dtype == value.dtype
+                assert np.array(rows).tobytes() == value.tobytes()
+        asking.result()
+
+
+WRONG = {
+    "a reward that is text": {"reward": "much", "done": False, "truncated": False, "step": 1},
+    "a reward that is many": {"reward": np.ones(3), "done": False, "truncated": False, "step": 1},
+    "a step that is a list": {"reward": 1.0, "done": False, "truncated": False, "step": ["a"]},
+}
+
+
+@pytest.mark.parametrize("said", WRONG.values(), ids=WRONG)
+def test_a_compiler_that_says_no_reward_loses_its_own_episode(name, in_thread, said):
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            runner.evaluate({"x": np.float32(1)})
+            with pytest.raises(ShmbridgeError):
+                runner.evaluate({"x": np.float32(2), **said})
+            runner.evaluate({"x": np.float32(3)})
+
+    with contextlib.closing(CompilerVectorEnv(name, 1, timeout=BOUND)) as env:
+        asking = in_thread(compiler)
+        env.reset()
+        *_, terminations, truncations, infos = env.step([0])
+        assert truncations.all() and not terminations.any() and infos["error"][0]
+        assert env.step([0])[0]["x"].tolist() == [3]
+        env.step([0])
+        asking.result()
+
+
+def test_numbers_of_other_dtypes_are_read_too(name, in_thread):
+    """They are not what `drive` says, so Python reads them."""
+
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            runner.evaluate({"x": np.float32(1)})
+            told = {"done": np.uint8(0), "truncated": False, "step": np.int16(1)}
+            runner.evaluate({"x": np.float32(2), "reward": np.float32(0.5), **told})
+            runner.evaluate({"reward": 2, "done": np.uint8(1), "truncated": False, "step": 2})
+
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        asking = in_thread(compiler)
+        env.reset()
+        assert env.step(0)[1:4] == (0.5, False, False)
+        observation, *turn, info = env.step(0)
+        assert turn == [2, True, False] and observation["x"] == 2 and info["step"] == 2
+        asking.result()
+
+
+def test_environments_of_one_host_do_not_take_each_others_requests(name, in_thread):
+    """A vector and single environments, whose requests come while another waits."""
+
+    def compiler(length):
+        with connect(name, connect_timeout=BOUND) as runner:
+            observations = [{"x": np.float32(i)} for i in range(length + 1)]
+            drive(Recorded(observations, [float(length)] * length), Agent(runner))
+
+    with Compilers(name) as compilers:
+        vector = CompilerVectorEnv(compilers, 2, timeout=BOUND)
+        single = CompilerEnv(compilers, timeout=BOUND)
+        asking = [in_thread(compiler, length) for length in (30, 30)]
+        vector.reset()
+        asking.append(in_thread(compiler, 30))
+        single.reset()
+        for i in range(30):
+            vector.send([0, 0])
+            single.send(0)
+            if i % 2:
+                one, many = single.receive(), vector.receive()
+            else:
+                many, one = vector.receive(), single.receive()
+            assert one[0]["x"] == i + 1 and many[0]["x"].tolist() == [i + 1] * 2
+            assert one[1] == 30 and many[1].tolist() == [30, 30]
+        assert one[2] and many[2].all()
+        for each in asking:
+            each.result()

@@ -1,0 +1,319 @@
+"""CompilerVectorEnv: several compilers at once, and all three ways of beginning the next episode."""
+
+import contextlib
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from support.environments import Corridor
+
+from shmbridge import ClosedError, DeadlineError, InvalidError, _config, connect
+from shmbridge._stepping import ANOTHER, LEFT
+from shmbridge.rl import Agent, Environment, drive
+from shmbridge.trainer import CompilerEnv, Compilers, CompilerVectorEnv
+
+BOUND = 20  # seconds, of every wait
+DYING = """
+import sys
+import shmbridge
+from shmbridge.rl import Agent, Environment, drive
+
+class Endless(Environment):
+    def reset(self): return {"cell": [0.0] * 5}
+    def step(self, action): return self.reset()
+
+drive(Endless(), Agent(shmbridge.connect(sys.argv[1], connect_timeout=20)))
+"""
+
+
+class Plain(Corridor):
+    """A corridor without texts: all of it goes through C."""
+
+    def observe(self):
+        return {"cell": super().observe()["cell"]}
+
+
+@pytest.fixture
+def walk(in_thread, name):
+    """walk(environment, episodes): drives it in a thread, as a compiler, until the host closes; how many episodes were finished."""
+
+    def go(corridor, episodes=1, max_steps=50):
+        def compiler():
+            done = 0
+            with connect(name, connect_timeout=BOUND) as runner:
+                for _ in range(episodes):
+                    try:
+                        drive(corridor, Agent(runner), max_steps)
+                        done += 1
+                    except ClosedError:
+                        break
+                    except Exception:
+                        continue
+            return done
+
+        return in_thread(compiler)
+
+    return go
+
+
+@pytest.fixture(params=[Plain, Corridor], ids=["plain", "with texts"])
+def kind(request):
+    return request.param
+
+
+def run(env, steps):
+    """All that the environment returns, by name, for actions that go right but for every third one."""
+    turns = [env.step(np.full(env.num_envs, int(i % 3 > 0))) for i in range(steps)]
+    names = ("observations", "rewards", "terminations", "truncations", "infos")
+    return dict(zip(names, zip(*turns, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_it_gives_what_gymnasiums_own_vector_gives(new_name, in_thread, mode, kind, n):
+    names = [new_name(), new_name()]
+
+    def compiler(name):
+        with connect(name, connect_timeout=BOUND) as runner, contextlib.suppress(ClosedError):
+            while True:
+                drive(kind(), Agent(runner), 7)
+
+    threads = [in_thread(compiler, name) for name in names for _ in range(n)]
+    with Compilers(names[0]) as one, Compilers(names[1]) as other:
+        ours = CompilerVectorEnv(one, n, actions=2, timeout=BOUND, autoreset_mode=mode)
+        make = [lambda: CompilerEnv(other, actions=2, timeout=BOUND)] * n
+        theirs = SyncVectorEnv(make, autoreset_mode=mode)
+        assert ours.observation_space == theirs.observation_space
+        assert ours.single_action_space == theirs.single_action_space
+        assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
+        for mine, other in zip(ours.reset(), theirs.reset(), strict=True):
+            assert normal(mine) == normal(other)
+        found, expected = run(ours, 30), run(theirs, 30)
+        for name, values in expected.items():
+            for step, (a, b) in enumerate(zip(found[name], values, strict=True)):
+                assert normal(a) == normal(b), (name, step)
+    for thread in threads:
+        with contextlib.suppress(ClosedError):
+            thread.result()
+
+
+def normal(value):
+    """Something to compare: values that a mask leaves out are nothing."""
+    if isinstance(value, dict):
+        masks = {name[1:]: mask for name, mask in value.items() if name[0] == "_"}
+        plain = {name: normal(each) for name, each in value.items() if name[0] != "_"}
+        return {
+            name: [each for each, told in zip(values, masks[name], strict=True) if told]
+            if name in masks and isinstance(values, list)
+            else values
+            for name, values in plain.items()
+        } | {f"_{name}": mask.tolist() for name, mask in masks.items()}
+    if isinstance(value, np.ndarray):
+        return [normal(each) for each in value] if value.dtype == object else value.tolist()
+    return value
+
+
+def test_disabled_waits_for_a_reset_of_those_that_are_over(name, walk, kind):
+    with contextlib.closing(
+        CompilerVectorEnv(name, 2, actions=2, timeout=BOUND, autoreset_mode="Disabled")
+    ) as env:
+        walks = [walk(kind(), episodes=9) for _ in range(2)]
+        env.reset()
+        for _ in range(3):
+            env.step(np.array([1, 0]))
+        *_, terminations, truncations, _ = env.step(np.array([1, 0]))
+        assert terminations.tolist() == [True, False] and not truncations.any()
+        with pytest.raises(InvalidError, match="reset_mask"):
+            env.step(np.array([1, 1]))
+        observations, infos = env.reset(options={"reset_mask": terminations})
+        assert observations["cell"].argmax(axis=1).tolist() == [0, 0]
+        assert infos["_step"].tolist() == [True, False]
+        assert env.step(np.array([1, 1]))[4]["step"].tolist() == [1, 5]
+        env.close()
+        for each in walks:
+            each.result()
+
+
+def test_what_is_none_of_the_actions_is_refused_and_all_compilers_still_wait(name, walk):
+    with contextlib.closing(CompilerVectorEnv(name, 2, actions=2, timeout=BOUND)) as env:
+        walks = [walk(Plain()) for _ in range(2)]
+        env.reset()
+        for wrong in ([0, 2], [-1, 0], [0.5, 0], [[0, 1]], [0], ["a", "b"]):
+            with pytest.raises(InvalidError, match="expected"):
+                env.step(np.array(wrong))
+        with pytest.raises(TypeError, match="alone"):
+            env.step(0)
+        for _ in range(4):
+            *_, terminations, _, _ = env.step([1, 1])  # no array: one is made
+        assert terminations.all()
+        env.close()
+        assert [each.result() for each in walks] == [1, 1]
+
+
+def test_actions_of_floats_and_of_several_fields(name, in_thread):
+    class Tile(Plain):
+        def step(self, action):
+            self.log.append(action.advice)
+            return super().step(action)
+
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            tile = Tile()
+            tile.log = []
+            drive(tile, Agent(runner, choice="raw"), 3)
+            return tile.log
+
+    with contextlib.closing(CompilerVectorEnv(name, 1, timeout=BOUND)) as env:
+        tiling = in_thread(compiler)
+        env.reset()
+        env.step(np.array([[0.5, 1.5]]))
+        env.step({"tile": np.array([4]), "unroll": np.array([2])})
+        env.step(np.array([7]))
+        first, second, third = tiling.result()
+        assert first.tolist() == [0.5, 1.5] and second["tile"] == 4 and third == 7
+
+
+def test_a_killed_compiler_truncates_its_own_episode_alone(name, python, walk):
+    with contextlib.closing(CompilerVectorEnv(name, 2, actions=2, timeout=BOUND)) as env:
+        victim = python(DYING.replace("[0.0] * 5", "__import__('numpy').zeros(5, 'f4')"), name)
+        walk(Plain(), episodes=3)
+        env.reset()
+        env.step([0, 0])
+        victim.kill()
+        victim.wait()
+        *_, terminations, truncations, infos = env.step([0, 0])
+        assert not terminations.any() and truncations.sum() == 1
+        (dead,) = np.flatnonzero(truncations)
+        assert "died" in infos["error"][dead] and infos["_error"].sum() == 1
+        walk(Plain(), episodes=3)
+        observations, rewards, *ends, _ = env.step([0, 0])  # the next compiler
+        assert not np.any(ends) and rewards[dead] == 0 and observations["cell"][dead][0] == 1
+        env.close()
+
+
+def test_compilers_killed_at_any_moment_end_their_own_episodes_alone(name, c_program, in_thread):
+    program = c_program(_config.examples() / "c" / "environment.c")
+    random, stop, seen = np.random.default_rng(1), threading.Event(), []
+
+    def start():
+        command = [program, f"shm://{name}?connect_timeout=20", "1000000"]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def kill_and_start():
+        running = [start() for _ in range(3)]
+        while not stop.wait(random.exponential(0.02)):
+            which = random.integers(3)
+            running[which].kill()
+            running[which].wait()
+            running[which] = start()
+        for each in running:
+            each.kill()
+            each.wait()
+
+    with contextlib.closing(CompilerVectorEnv(name, 3, actions=4, timeout=BOUND)) as env:
+        killing = in_thread(kill_and_start)
+        try:
+            env.reset()
+            until = time.monotonic() + 3
+            while time.monotonic() < until:
+                *_, truncations, infos = env.step(random.integers(0, 3, 3))
+                told = infos.get("_error", np.zeros(3, bool))
+                assert not np.any(told & ~truncations)
+                seen += [
+                    error for error, one in zip(infos.get("error", told), told, strict=True) if one
+                ]
+        finally:
+            stop.set()
+            killing.result()
+    assert len(seen) > 10 and set(seen) <= {LEFT, ANOTHER}
+
+
+def test_a_compiler_with_other_observations_is_refused(name, walk):
+    class Other(Plain):
+        length = 6
+
+    with contextlib.closing(CompilerVectorEnv(name, 1, actions=2, timeout=BOUND)) as env:
+        first = walk(Plain())
+        env.reset()
+        while not env.step([1])[2].any():
+            pass
+        first.result()
+        other = walk(Other())
+        with contextlib.suppress(DeadlineError):
+            env._stepping.timeout = 0.5
+            env.step([1])
+        assert other.result() == 0
+
+
+def test_texts_lists_and_agents_are_infos(name, in_thread):
+    class Spoken(Environment):
+        def reset(self):
+            self.at = 0
+            return {"x": np.float32(0), "words": ["a", "bc"], "who": "né"}
+
+        def step(self, action):
+            self.at += 1
+            self.add_reward(1)
+            self.next_agent("green" if self.at % 2 else "red")
+            if self.at == 3:
+                self.set_done()
+            return {"x": np.float32(self.at), "words": ["d"] * self.at, "who": "né" * self.at}
+
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            drive(Spoken(), [Agent(runner, "red"), Agent(runner, "green")])
+
+    with contextlib.closing(CompilerVectorEnv(name, 1, timeout=BOUND)) as env:
+        spoken = in_thread(compiler)
+        _, infos = env.reset()
+        assert infos["words"][0] == ["a", "bc"] and infos["who"][0] == "né"
+        assert infos["agent"].tolist() == ["red"]
+        observations, _, _, _, infos = env.step(np.array([1]))
+        assert observations["x"].tolist() == [1] and infos["agent"].tolist() == ["green"]
+        assert infos["rewards"]["red"].tolist() == [1] and infos["words"][0] == ["d"]
+        env.step(np.array([1]))
+        *_, terminations, _, infos = env.step(np.array([1]))
+        assert terminations.all() and infos["who"][0] == "né" * 3
+        spoken.result()
+
+
+def test_masks_are_in_observations_and_infos(name, in_thread):
+    class Masked(Plain):
+        def observe(self):
+            return super().observe() | {"action_mask": np.array([self.at > 0, True])}
+
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            drive(Masked(), Agent(runner))
+
+    with contextlib.closing(CompilerVectorEnv(name, 1, actions=2, timeout=BOUND)) as env:
+        masked = in_thread(compiler)
+        assert env.reset()[1]["action_mask"].tolist() == [[False, True]]
+        for _ in range(4):
+            observations, *_, infos = env.step([1])
+            assert infos["action_mask"].tolist() == [[True, True]]
+            assert observations["action_mask"].tolist() == [[True, True]]
+        masked.result()
+
+
+def test_what_was_returned_does_not_change(name, walk):
+    with contextlib.closing(CompilerVectorEnv(name, 1, actions=2, timeout=BOUND)) as env:
+        walk(Plain(), episodes=9)
+        env.reset()
+        kept = [env.step([1]) for _ in range(4)]
+        env.step([1])
+        assert [turn[0]["cell"].argmax() for turn in kept] == [1, 2, 3, 4]
+        assert [turn[2].item() for turn in kept] == [False, False, False, True]
+        assert [turn[4]["step"].item() for turn in kept] == [1, 2, 3, 4]
+        env.close()
+
+
+def test_a_step_before_a_reset_is_refused(name):
+    with (
+        contextlib.closing(CompilerVectorEnv(name, 1, timeout=BOUND)) as env,
+        pytest.raises(InvalidError, match="expected reset"),
+    ):
+        env.step([0])

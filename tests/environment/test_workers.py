@@ -1,0 +1,188 @@
+"""Environments whose compilers are their own: seeds choose the programs, and an episode is a compilation."""
+
+import contextlib
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from support.environments import Corridor
+from support.workers import GymWorkers
+
+from shmbridge import InvalidError
+from shmbridge.rl import Agent, drive
+from shmbridge.trainer import CompilerEnv, CompilerVectorEnv
+
+BOUND = 20
+
+
+def cartpole():
+    return gymnasium.make("CartPole-v1").unwrapped
+
+
+def environment(name, workers, **options):
+    return contextlib.closing(
+        CompilerEnv(name, actions=2, timeout=BOUND, workers=workers, **options)
+    )
+
+
+def vector(name, workers, n, **options):
+    return contextlib.closing(
+        CompilerVectorEnv(name, n, actions=2, timeout=BOUND, workers=workers, **options)
+    )
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_gymnasiums_check_passes(name):
+    workers = GymWorkers(cartpole)
+    with environment(name, workers) as env:
+        check_env(env)
+    assert workers.closed and len(workers.ended) == len(workers.begun)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_cartpole_behind_the_bridge_is_cartpole(name, mode):
+    """Number for number, until each one's second episode, whose seed is drawn otherwise."""
+    theirs = SyncVectorEnv([cartpole] * 3, autoreset_mode=mode)
+    actions = np.random.default_rng(5).integers(0, 2, (40, 3))
+    with vector(name, GymWorkers(cartpole), 3, autoreset_mode=mode) as ours:
+        a, b = ours.reset(seed=11)[0]["observation"], theirs.reset(seed=11)[0]
+        over = np.zeros(3, bool)
+        assert np.array_equal(a, b)
+        for action in actions:
+            found, rewards, terminations, *_ = ours.step(action)
+            expected, *reward, _, _ = theirs.step(action)
+            first = ~over
+            assert np.array_equal(rewards[first], reward[0][first])
+            assert np.array_equal(terminations[first], reward[1][first])
+            over |= terminations
+            same = ~over if mode == AutoresetMode.SAME_STEP else first
+            assert np.array_equal(found["observation"][same], expected[same])
+        assert over.all()
+
+
+def episodes(envs, steps):
+    """Of each environment: the states that it goes through."""
+    return [[turn[0]["observation"][i].tolist() for turn in steps] for i in range(envs)]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_same_seeds_give_the_same_episodes_whatever_the_number_of_workers(new_name, n):
+    def run(count):
+        with vector(new_name(), GymWorkers(cartpole), count) as env:
+            turns = [env.reset(seed=3), *(env.step(np.ones(count, int)) for _ in range(40))]
+            return episodes(count, turns)
+
+    assert run(3)[:n] == run(n)
+
+
+def test_a_single_environment_has_the_vectors_episodes(new_name):
+    with vector(new_name(), GymWorkers(cartpole), 2, autoreset_mode="SameStep") as env:
+        turns = [env.reset(seed=3), *(env.step(np.ones(2, int)) for _ in range(40))]
+    expected = episodes(2, turns)[1]
+    with environment(new_name(), GymWorkers(cartpole)) as env:
+        found = [env.reset(seed=4)[0]["observation"].tolist()]
+        for _ in range(40):
+            observation, _, terminated, truncated, _ = env.step(1)
+            if terminated or truncated:
+                observation, _ = env.reset()
+            found.append(observation["observation"].tolist())
+    assert found == expected
+
+
+def test_options_reach_the_workers(name):
+    workers = GymWorkers(cartpole)
+    with environment(name, workers) as env:
+        env.reset(seed=1, options={"module": "a.c"})
+        env.reset(seed=2)
+        env.reset()
+    seeds = [seed for _, seed, _ in workers.begun]
+    assert workers.begun[0] == (0, 1, {"module": "a.c"}) and seeds[1] == 2 and seeds[2] is not None
+
+
+def test_the_end_of_the_compiler_is_the_end_of_the_episode_with_its_outcome(name):
+    """One that drives twice, and one that asks for advice alone."""
+
+    def compile(runner, seed, options):
+        if seed == 1:
+            for _ in range(2):
+                drive(Corridor(), Agent(runner))
+        else:
+            for i in range(3):
+                runner.evaluate({"cell": np.full(5, i, np.float32)})
+
+    with environment(name, GymWorkers(compile=compile)) as env:
+        env.reset(seed=1)
+        turns = [env.step(1) for _ in range(8)]
+        assert [turn[2] for turn in turns] == [False] * 7 + [True]
+        assert round(sum(turn[1] for turn in turns), 2) == 1.92
+        assert turns[-1][4]["exit"] == 0 and turns[-1][4]["scores"] == {"seed": 1}
+        env.reset(seed=2)
+        turns = [env.step(1) for _ in range(3)]
+        assert [turn[2] for turn in turns] == [False, False, True]
+        assert turns[-1][4]["kind"] == "ended"
+
+
+def test_several_runners_of_a_compiler_are_one_episode(name):
+    """As a compiler whose passes each open their own."""
+    from shmbridge import connect
+
+    workers = GymWorkers()
+
+    def compile(runner, seed, options):
+        runner.evaluate({"x": np.float32(1)})
+        with connect(workers.url, label="0-0", connect_timeout=BOUND) as second:
+            second.evaluate({"x": np.float32(2)})
+            runner.evaluate({"x": np.float32(3)})
+        runner.evaluate({"x": np.float32(4)})
+
+    workers.compile = compile
+    with environment(name, workers) as env:
+        seen = [env.reset(seed=1)[0]["x"].item()]
+        over = False
+        while not over:
+            observation, _, over, truncated, _ = env.step(0)
+            seen.append(observation["x"].item())
+        assert seen == [1, 2, 3, 4, 4] and not truncated
+
+
+def test_a_compiler_that_fails_truncates_with_the_end_of_its_stderr(name):
+    def compile(runner, seed, options):
+        runner.evaluate({"x": np.float32(1)})
+        raise InvalidError("boom")
+
+    with environment(name, GymWorkers(compile=compile)) as env:
+        env.reset(seed=1)
+        _, _, terminated, truncated, info = env.step(0)
+        assert (terminated, truncated) == (False, True)
+        assert info["exit"] == 1 and "boom" in info["stderr"] and "failed" in info["error"]
+
+
+def test_compilers_that_ask_nothing_are_passed_over(name):
+    def compile(runner, seed, options):
+        if len(workers.begun) > 3:
+            runner.evaluate({"x": np.float32(1)})
+
+    workers = GymWorkers(compile=compile)
+    with environment(name, workers) as env:
+        env.reset(seed=1)
+        assert len(workers.begun) == 4
+    silent = GymWorkers(compile=lambda *_: None)
+    with environment(name, silent) as env, pytest.raises(InvalidError, match="asked nothing"):
+        env.reset(options={"module": "a.c"})
+
+
+def test_a_compiler_of_nobodys_is_refused(name, in_thread):
+    from shmbridge import ModelError, connect
+
+    def stranger():
+        with connect(name, connect_timeout=BOUND) as runner:
+            runner.evaluate({"observation": np.zeros(4, np.float32)})
+
+    with environment(name, GymWorkers(cartpole)) as env:
+        asking = in_thread(stranger)
+        while asking.is_alive():
+            env.reset()
+        with pytest.raises(ModelError, match="no such episode"):
+            asking.result()

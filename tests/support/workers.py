@@ -1,0 +1,84 @@
+"""Workers without compilers: threads that have Gymnasium's environments as passes."""
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shmbridge import ShmbridgeError, connect
+from shmbridge.rl import Agent, Environment, drive
+
+
+@dataclass
+class Outcome:
+    exit: int
+    kind: str = "ended"
+    stderr: str = ""
+    command: str = "compile"
+    scores: dict = field(default_factory=dict)
+
+
+class Gym(Environment):
+    """An environment of Gymnasium as a pass."""
+
+    def __init__(self, env, seed, options=None):
+        self.env, self.seed, self.options = env, seed, options
+
+    def reset(self):
+        return observed(self.env.reset(seed=self.seed, options=self.options)[0])
+
+    def step(self, action):
+        value = action.advice if action.index == 0 else action.index
+        observation, reward, terminated, truncated, _ = self.env.step(np.asarray(value)[()])
+        self.add_reward(float(reward))
+        if terminated or truncated:
+            self.set_done()
+        return observed(observation)
+
+
+def observed(observation):
+    return observation if isinstance(observation, dict) else {"observation": observation}
+
+
+class GymWorkers:
+    """As Workers: an episode of make() for each slot and seed. `compile(runner, seed, options)` may do something else."""
+
+    def __init__(self, make=None, compile=None, max_steps=None):
+        self.make, self.max_steps = make, max_steps
+        self.compile = compile or self.drive
+        self.outcomes, self.begun, self.ended, self.threads = {}, [], [], []
+        self.closed = False
+
+    def drive(self, runner, seed, options):
+        drive(Gym(self.make(), seed), Agent(runner), self.max_steps)
+
+    def open(self, url):
+        self.url = url
+
+    def begin(self, slot, seed=None, options=None):
+        label = f"{slot}-{len(self.begun)}"
+        self.begun.append((slot, seed, options))
+        self.threads.append(
+            threading.Thread(target=self.run, args=(label, seed, options), daemon=True)
+        )
+        self.threads[-1].start()
+        return label
+
+    def run(self, label, seed, options):
+        try:
+            with connect(self.url, label=label, connect_timeout=20) as runner:
+                self.compile(runner, seed, options)
+            self.outcomes[label] = Outcome(0, scores={"seed": seed})
+        except ShmbridgeError as error:
+            self.outcomes[label] = Outcome(1, "failed", str(error))
+
+    def outcome(self, label, timeout):
+        return self.outcomes.get(label)
+
+    def end(self, label):
+        self.ended.append(label)
+
+    def close(self):
+        self.closed = True
+        for thread in self.threads:
+            thread.join(20)
