@@ -248,7 +248,7 @@ class Stepping(Rows):
         if outcome is None:
             return
         if row not in self._begins:
-            ok = outcome.exit == 0
+            ok = outcome.kind == "ok"
             error = {} if ok else {"error": f"the compiler failed: {outcome.kind}"}
             self._over(row, ok, {**_told(outcome), **error})
             return

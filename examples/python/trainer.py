@@ -1,5 +1,5 @@
 """Teaches the agent of environment.cpp, environment.c or environment.py by Q-learning, over shared memory, and writes what it has
-learnt as an ONNX model, for onnx:// (pip install onnx).
+learnt as an ONNX model, for onnx:// (pip install gymnasium onnx).
 
 python trainer.py shm://NAME MODEL.onnx [EPISODES]
 """

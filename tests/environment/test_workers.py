@@ -121,7 +121,7 @@ def test_the_end_of_the_compiler_is_the_end_of_the_episode_with_its_outcome(name
         env.reset(seed=2)
         turns = [env.step(1) for _ in range(3)]
         assert [turn[2] for turn in turns] == [False, False, True]
-        assert turns[-1][4]["kind"] == "ended"
+        assert turns[-1][4]["kind"] == "ok"
 
 
 def test_several_runners_of_a_compiler_are_one_episode(name):

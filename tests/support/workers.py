@@ -12,7 +12,7 @@ from shmbridge.rl import Agent, Environment, drive
 @dataclass
 class Outcome:
     exit: int
-    kind: str = "ended"
+    kind: str = "ok"
     stderr: str = ""
     command: str = "compile"
     scores: dict = field(default_factory=dict)
