@@ -16,6 +16,7 @@ import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from shmbridge import _inspect, _job, _llvm, _preload, _segment
 from shmbridge._baselines import Baselines
@@ -25,10 +26,27 @@ from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
 from shmbridge.scores import Score
 
-__all__ = ["Outcome", "Task"]
+__all__ = ["Outcome", "Reward", "Task", "improvement"]
 CONNECT = 1e6  # seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own time is over
 VERSION = 10.0  # seconds for a compiler to say its version
 SECONDS = 60.0
+
+
+Reward: TypeAlias = Callable[[Outcome, Mapping[str, float]], float]
+
+
+def improvement(outcome: Outcome, baseline: Mapping[str, float]) -> float:
+    """By which part the task's first score is smaller than without advice: 1 - (score + 0.01) / (baseline + 0.01), as ml-compiler-opt has it.
+
+    Args:
+        outcome: With the scores.
+        baseline: The scores without advice.
+
+    Returns:
+        The reward: 0.1 for a tenth less, negative where the score has grown.
+    """
+    name, score = next(iter(outcome.scores.items()))
+    return 1 - (score + 0.01) / (baseline[name] + 0.01)
 
 
 class Task:

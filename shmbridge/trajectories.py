@@ -34,12 +34,11 @@ from shmbridge._service import named
 from shmbridge._tensor import Array, Ragged
 from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, ShmbridgeError
-from shmbridge.task import Outcome, Task
+from shmbridge.task import Outcome, Reward, Task, improvement
 
 __all__ = ["Episode", "collect", "evaluate", "improvement"]
 
 Policy: TypeAlias = Callable[[Batch], Any]
-Reward: TypeAlias = Callable[[Outcome, Mapping[str, float]], float]
 
 CHANNELS = 256  # of a host at most
 
@@ -71,20 +70,6 @@ class Episode:
 
     def __len__(self) -> int:
         return len(next(iter(self.advice.values()), ()))
-
-
-def improvement(outcome: Outcome, baseline: Mapping[str, float]) -> float:
-    """By which part the task's first score is smaller than without advice: 1 - (score + 0.01) / (baseline + 0.01), as ml-compiler-opt has it.
-
-    Args:
-        outcome: With the scores.
-        baseline: The scores without advice.
-
-    Returns:
-        The reward: 0.1 for a tenth less, negative where the score has grown.
-    """
-    name, score = next(iter(outcome.scores.items()))
-    return 1 - (score + 0.01) / (baseline[name] + 0.01)
 
 
 def collect(

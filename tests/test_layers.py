@@ -90,7 +90,7 @@ _receiving _serving
 _host
 _url
 task
-_workers trajectories
+trajectories workers
 _opening
 _runner
 shmbridge
@@ -120,6 +120,7 @@ PUBLIC = {
     "trainer",
     "training_log",
     "trajectories",
+    "workers",
 }
 MODULES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file

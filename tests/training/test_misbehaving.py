@@ -215,7 +215,7 @@ import sys, threading, time
 from shmbridge import Host
 from shmbridge.corpus import Corpus
 from shmbridge.task import Task
-from shmbridge._workers import Workers
+from shmbridge.workers import Workers
 
 name, *modules = sys.argv[1:]
 corpus = Corpus.from_sources(*modules)

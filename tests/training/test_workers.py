@@ -7,7 +7,7 @@ import pytest
 from support.compilations import eventually, marked, words_of
 
 from shmbridge import Host, _inspect
-from shmbridge._workers import Workers
+from shmbridge.workers import Workers
 from shmbridge.errors import InvalidError
 from shmbridge.scores import object_size
 

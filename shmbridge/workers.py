@@ -13,7 +13,7 @@ from shmbridge._compilation import Outcome, label_of
 from shmbridge._segment import bridge_name
 from shmbridge.corpus import Module, Sampler
 from shmbridge.errors import InvalidError
-from shmbridge.task import Task
+from shmbridge.task import Reward, Task, improvement
 
 
 class Workers:
@@ -25,13 +25,15 @@ class Workers:
     Args:
         task: What they do.
         sampler: Which modules they compile, and the corpus that seeds and names choose from.
+        reward: What a compilation that says no rewards itself is worth, from its outcome and its module's baseline.
 
     Attributes:
         counts: How many compilations ended with each kind of outcome; those that the trainer ended are "ended".
     """
 
-    def __init__(self, task: Task, sampler: Sampler) -> None:
+    def __init__(self, task: Task, sampler: Sampler, *, reward: Reward = improvement) -> None:
         self.task, self.counts = task, Counter[str]()
+        self._reward = reward
         self._sampler = sampler
         self._url, self._channels = "", 0  # the host's, if compilers may start ahead
         self._numbers = itertools.count()
@@ -119,6 +121,21 @@ class Workers:
             self.counts[outcome.kind] += 1
         return outcome
 
+    def reward(self, label: str) -> float:
+        """What a compilation that has ended well was worth; 0 where the task has no scores.
+
+        Args:
+            label: Its compiler's.
+
+        Raises:
+            InvalidError: No slot has a compiler of that label.
+            Exception: There is no baseline, or what the reward has raised.
+        """
+        worker = self._worker(label)
+        if worker.error is not None:
+            raise worker.error
+        return worker.reward
+
     def end(self, label: str) -> None:
         """Kills a compiler and all that it started. Nothing happens where it has ended, or is not known.
 
@@ -163,7 +180,8 @@ class Workers:
         return module
 
     def _start(self, module: Module) -> Worker:
-        return Worker(self.task, module, self._url, label_of(module, next(self._numbers)))
+        label = label_of(module, next(self._numbers))
+        return Worker(self.task, module, self._url, label, self._reward)
 
     def _discard(self, slot: int) -> None:
         """What started ahead makes room; its module is the slot's next all the same."""
@@ -180,17 +198,23 @@ class Workers:
 class Worker:
     """One compilation, with a thread that waits for its end and scores what came out."""
 
-    def __init__(self, task: Task, module: Module, url: str, label: str) -> None:
+    def __init__(self, task: Task, module: Module, url: str, label: str, reward: Reward) -> None:
         self.module, self.label, self.counted = module, label, False
+        self.reward, self.error = 0.0, None
         self.compilation = task._start(module, url, label)
         self._ended = threading.Event()
         self._outcome: Outcome | None = None
-        self._thread = threading.Thread(target=self._wait, name=label, daemon=True)
-        self._thread.start()
+        waiting = threading.Thread(target=self._wait, args=(task, reward), name=label, daemon=True)
+        waiting.start()
 
-    def _wait(self) -> None:
+    def _wait(self, task: Task, reward: Reward) -> None:
         try:
-            self._outcome = self.compilation.finish()
+            self._outcome = outcome = self.compilation.finish()
+            if outcome.ok and outcome.scores:
+                try:
+                    self.reward = reward(outcome, task.baseline(self.module))
+                except Exception as error:  # told to whoever asks for the reward
+                    self.error = error
         except BaseException as error:  # a score that exits, or the end of this process
             self._outcome = Outcome("no score", self.module.name, stderr=repr(error))
         finally:
