@@ -83,14 +83,14 @@ class Compilation:
                 }
             except Exception as error:
                 kind, scores, stderr = "no score", {}, f"{stderr}\n{error_text(error)}".lstrip()
-        exit = (
+        status = (
             NOT_STARTED if report.unstarted else -KILLED if report.status is None else report.status
         )
         return Outcome(
             kind,
             self.module.name,
-            exit,
-            _name(-exit) if exit < 0 else "",
+            status,
+            _name(-status) if status < 0 else "",
             stderr or report.unstarted,
             report.seconds,
             report.cpu,
