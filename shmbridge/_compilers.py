@@ -19,11 +19,13 @@ NO_EPISODE = "this trainer has no such episode, or has given it up: begin anothe
 class Workers(Protocol):
     """Compilers that belong to a trainer: it starts and ends them."""
 
-    def open(self, url: str) -> None: ...
+    def open(self, url: str, ahead: bool = False) -> None: ...
     def begin(
         self, slot: int, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> str: ...
+    def ahead(self, label: str) -> bool: ...
     def outcome(self, label: str, timeout: float) -> Any: ...
+    def reward(self, label: str) -> float: ...
     def end(self, label: str) -> None: ...
     def close(self) -> None: ...
 
@@ -57,6 +59,7 @@ class Compilers:
         self._owners: dict[int, tuple[Taker, int]] = {}  # by channel: whose episode it is in
         self._labels: dict[str, tuple[Taker, int]] = {}  # the same of workers
         self._held: dict[int, int] = {}  # keys of requests that nobody has taken yet, by channel
+        self._early: dict[int, str] = {}  # labels of workers that started ahead, by their keys
         # Are requests and replies C's alone? Pipes have rules of their own, and specs are checked in Python.
         self._direct = (
             self.host._request_type is Request
@@ -66,7 +69,7 @@ class Compilers:
         )
         if workers is not None:
             try:
-                workers.open(self.host.url)
+                workers.open(self.host.url, ahead=True)
             except BaseException:
                 self.close()
                 raise
@@ -120,11 +123,13 @@ class Compilers:
         if request is None:
             return
         if self._workers is not None:
-            found = self._labels.get(request.label)
+            label = request.label
             self._lay_down(request)
-            if found is not None:
-                self._owners[channel] = found
-                found[0].join(found[1], key)
+            if label in self._labels:
+                self._owners[channel] = taker, row = self._labels[label]
+                taker.join(row, key)
+            elif self._workers.ahead(label):
+                self._early[key] = label
             else:
                 self._refuse(key, NO_EPISODE)
         elif "step" in request:
@@ -140,6 +145,14 @@ class Compilers:
             if lib.shmb_host_message(self.host._h, key) != ffi.NULL:
                 return key
         return None
+
+    def _come_early(self, asking: Taker) -> None:
+        """Those that started ahead, and whose episodes have begun since."""
+        for key, label in list(self._early.items()):
+            if label in self._labels:
+                self._came(key, asking)
+            if label in self._labels or not self._workers or not self._workers.ahead(label):
+                del self._early[key]
 
     def _let_go(self, channel: int) -> None:
         """Its episode is over. What it goes on asking in that episode is refused."""

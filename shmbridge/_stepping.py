@@ -53,7 +53,7 @@ class Stepping(Rows):
             self.core.first_action, self.core.actions = actions
         self._begins: list[int] = []  # rows that wait for their first request
         self._labels: dict[int, str] = {}  # of workers, by row
-        self._generators: dict[int, np.random.Generator] = {}  # of the seeds of later episodes
+        self._chosen: set[int] = set()  # rows whose program the caller chose by its name
         self._carried: dict[int, float] = {}  # rewards of a drive that is done, in a compilation
         self._mute: dict[int, int] = {}
         self._later: list[tuple[int, int]] = []  # rows and keys, of compilers with several runners
@@ -75,12 +75,9 @@ class Stepping(Rows):
         self.core.begins = len(self._begins)
 
     def _start(self, row: int, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Has the workers start a compiler. One seed gives the same episodes, however many rows there are."""
+        """Has the workers start a compiler. A seed is for this episode and those after it."""
         assert self._workers is not None
-        if seed is not None:
-            self._generators[row] = np.random.default_rng(seed)
-        elif row in self._generators and not options:
-            seed = int(self._generators[row].integers(1 << 31))
+        (self._chosen.add if options else self._chosen.discard)(row)
         label = self._workers.begin(self._slot + row, seed=seed, options=options)
         self._labels[row] = label
         self.compilers._labels[label] = (self, row)
@@ -186,8 +183,8 @@ class Stepping(Rows):
         """
         if self._later:
             self._look_later()
-        if self._begins and self._workers is None:
-            self._seat()
+        if self._begins:
+            self._seat() if self._workers is None else self.compilers._come_early(self)
         came = self._receive(self._slice)
         if came is None:
             return
@@ -250,11 +247,13 @@ class Stepping(Rows):
         if row not in self._begins:
             ok = outcome.kind == "ok"
             error = {} if ok else {"error": f"the compiler failed: {outcome.kind}"}
+            if ok and self.core.row(row)[3] != TELLS_STEPS:
+                self._carried[row] = self._workers.reward(label)
             self._over(row, ok, {**_told(outcome), **error})
             return
         self._mute[row] = self._mute.get(row, 0) + 1
         self.give_up(row)
-        if self._mute[row] > MUTE or row not in self._generators:
+        if self._mute[row] > MUTE or row in self._chosen:
             raise InvalidError(
                 f"the compiler asked nothing, {outcome.kind}: {outcome.command}\n{outcome.stderr}"
             )
@@ -369,5 +368,5 @@ class Stepping(Rows):
 
 
 def _told(outcome: Any) -> dict[str, Any]:
-    names = ("kind", "exit", "stderr", "command", "scores")
+    names = ("module", "kind", "exit", "stderr", "command", "scores")
     return {name: getattr(outcome, name) for name in names}

@@ -200,7 +200,8 @@ class Worker:
 
     def __init__(self, task: Task, module: Module, url: str, label: str, reward: Reward) -> None:
         self.module, self.label, self.counted = module, label, False
-        self.reward, self.error = 0.0, None
+        self.reward = 0.0
+        self.error: Exception | None = None
         self.compilation = task._start(module, url, label)
         self._ended = threading.Event()
         self._outcome: Outcome | None = None

@@ -1,7 +1,6 @@
 """The processes that a trainer started."""
 
 import os
-import time
 from pathlib import Path
 
 MARK = "SHMBRIDGE_TEST_MARK"  # who has this variable was started by a test
@@ -17,14 +16,6 @@ def marked(text):
         except OSError:
             pass
     return sorted({*found} - {os.getpid()})
-
-
-def eventually(condition, seconds=20):
-    """Waits until it is true."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come to pass"
-        time.sleep(0.01)
 
 
 def words_of(pid):

@@ -12,6 +12,7 @@ from shmbridge.rl import Agent, Environment, drive
 @dataclass
 class Outcome:
     exit: int
+    module: str = "m"
     kind: str = "ok"
     stderr: str = ""
     command: str = "compile"
@@ -47,16 +48,27 @@ class GymWorkers:
         self.make, self.max_steps = make, max_steps
         self.compile = compile or self.drive
         self.outcomes, self.begun, self.ended, self.threads = {}, [], [], []
+        self.seeds = {}  # of later episodes, by slot
         self.closed = False
 
     def drive(self, runner, seed, options):
         drive(Gym(self.make(), seed), Agent(runner), self.max_steps)
 
-    def open(self, url):
+    def open(self, url, ahead=False):
         self.url = url
+
+    def ahead(self, label):
+        return False
+
+    def reward(self, label):
+        return 0.0
 
     def begin(self, slot, seed=None, options=None):
         label = f"{slot}-{len(self.begun)}"
+        if seed is not None:
+            self.seeds[slot] = np.random.default_rng(seed)
+        elif slot in self.seeds and not options:
+            seed = int(self.seeds[slot].integers(1 << 31))
         self.begun.append((slot, seed, options))
         self.threads.append(
             threading.Thread(target=self.run, args=(label, seed, options), daemon=True)
@@ -70,7 +82,7 @@ class GymWorkers:
                 self.compile(runner, seed, options)
             self.outcomes[label] = Outcome(0, scores={"seed": seed})
         except ShmbridgeError as error:
-            self.outcomes[label] = Outcome(1, "failed", str(error))
+            self.outcomes[label] = Outcome(1, kind="failed", stderr=str(error))
 
     def outcome(self, label, timeout):
         return self.outcomes.get(label)

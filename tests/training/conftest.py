@@ -9,7 +9,8 @@ import textwrap
 import time
 
 import pytest
-from support.compilations import MARK, eventually, marked
+from support.compilations import MARK, marked
+from support.processes import until
 
 from shmbridge import _job
 from shmbridge.corpus import Corpus
@@ -29,7 +30,7 @@ def no_leftovers(monkeypatch, tmp_path_factory):
     _stop_guard()
     left = marked(mark)
     try:
-        eventually(lambda: not marked(mark), 5)
+        until(lambda: not marked(mark), 5)
         assert list(folder.iterdir()) == []
     finally:
         for pid in left:

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support.compilations import eventually, marked, words_of
+from support.compilations import marked, words_of
+from support.processes import until
 
 from shmbridge.scores import object_size, text_size
 from shmbridge.task import Task
@@ -115,7 +116,7 @@ def test_one_that_is_killed_from_outside(sh, corpus, in_thread, no_leftovers):
         found = [pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid)]
         return found[0] if found else None
 
-    eventually(shell)
+    until(shell)
     os.kill(shell(), signal.SIGKILL)
     outcome = call.result()
     assert (outcome.kind, outcome.signal) == ("signal", "SIGKILL")
@@ -191,11 +192,11 @@ def test_one_whose_folder_is_gone(sh, corpus, tmp_path):
 
 def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
     call = in_thread(sh("sleep 1000 & sleep 1000").run, corpus[0])
-    eventually(lambda: sum("sleep" in words_of(pid) for pid in marked(no_leftovers)) == 2)
+    until(lambda: sum("sleep" in words_of(pid) for pid in marked(no_leftovers)) == 2)
     sleeper = next(pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid))
     os.kill(int(Path(f"/proc/{sleeper}/stat").read_text().split()[3]), signal.SIGKILL)
     assert call.result().kind == "ended"
-    eventually(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
+    until(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
 
 
 def test_a_guard_that_is_killed_is_replaced(sh, corpus):
@@ -235,13 +236,13 @@ with Host(name) as host, Workers(task, corpus.sampler(1)) as workers:
 def test_compilers_end_with_the_trainer(name_of, name, corpus, python, no_leftovers, no_bridges):
     trainer = python(TRAINER, name, *(module.path for module in corpus), stderr=subprocess.DEVNULL)
     assert trainer.line() == "ready"
-    eventually(lambda: sum("sleep 1000" in words_of(pid) for pid in marked(no_leftovers)) == 3)
+    until(lambda: sum("sleep 1000" in words_of(pid) for pid in marked(no_leftovers)) == 3)
     before = time.monotonic()
     trainer.say("close" if name_of == "close" else "go")
     if name_of != "close":
         os.kill(trainer.pid, signal.Signals[name_of])
     trainer.wait(20)
-    eventually(lambda: not marked(no_leftovers))
+    until(lambda: not marked(no_leftovers))
     assert time.monotonic() - before < 10
     subprocess.run(
         [sys.executable, "-P", "-m", "shmbridge.cli", "gc"], check=True, capture_output=True
@@ -277,5 +278,5 @@ def test_nothing_is_left_of_a_trainer_that_is_killed_at_any_moment(
         time.sleep(chance.random() * 0.3)
         trainer.kill()
         trainer.wait(20)
-        eventually(lambda: not marked(no_leftovers))
+        until(lambda: not marked(no_leftovers))
         assert os.listdir(os.environ["TMPDIR"]) == []

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.compilations import eventually
+from support.processes import until
 
 from shmbridge import Host
 from shmbridge.corpus import Corpus, Module
@@ -364,4 +364,4 @@ def test_ctrl_c_ends_a_run(sh, corpus):
     with pytest.raises(KeyboardInterrupt):
         task.run(corpus[0])
     assert time.monotonic() - before < 20
-    eventually(lambda: True)
+    until(lambda: True)

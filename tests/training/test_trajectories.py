@@ -8,7 +8,8 @@ import time
 
 import numpy as np
 import pytest
-from support.compilations import eventually, marked, words_of
+from support.compilations import marked, words_of
+from support.processes import until
 
 from shmbridge import Host, InvalidError, connect
 from shmbridge.corpus import Corpus
@@ -194,7 +195,7 @@ def test_leaving_the_loop_kills_the_compilers(py, corpus, no_leftovers):
     )
     assert next(found).outcome.ok
     found.close()
-    eventually(lambda: not compilers(no_leftovers), 5)
+    until(lambda: not compilers(no_leftovers), 5)
 
 
 def test_leaving_kills_a_baseline_that_hangs_too(py, corpus, no_leftovers):
@@ -202,7 +203,7 @@ def test_leaving_kills_a_baseline_that_hangs_too(py, corpus, no_leftovers):
     found = collect(by_step, py(code, scores={"size": size}), corpus, workers=3)
     next(found)
     found.close()
-    eventually(lambda: not compilers(no_leftovers), 5)
+    until(lambda: not compilers(no_leftovers), 5)
 
 
 def test_ctrl_c_ends_a_collection_and_leaves_nothing(python, tmp_path, no_leftovers):
@@ -228,7 +229,7 @@ def test_ctrl_c_ends_a_collection_and_leaves_nothing(python, tmp_path, no_leftov
     program.send_signal(signal.SIGINT)
     program.communicate(timeout=20)
     assert program.returncode == -signal.SIGINT
-    eventually(lambda: not marked(no_leftovers), 5)
+    until(lambda: not marked(no_leftovers), 5)
 
 
 # ---- Candidates ----

@@ -4,12 +4,13 @@ import itertools
 import time
 
 import pytest
-from support.compilations import eventually, marked, words_of
+from support.compilations import marked, words_of
+from support.processes import until
 
 from shmbridge import Host, _inspect
-from shmbridge.workers import Workers
 from shmbridge.errors import InvalidError
 from shmbridge.scores import object_size
+from shmbridge.workers import Workers
 
 BOUND = 20  # seconds, of every wait
 
@@ -117,11 +118,11 @@ def sleepers(mark):
 def test_the_end_of_a_compiler_ends_all_that_it_started(opened, sh, no_leftovers):
     _, workers = opened(sh("setsid sleep 1000 & sleep 1000"))
     labels = [workers.begin(slot) for slot in range(3)]
-    eventually(lambda: sleepers(no_leftovers) == 6)
+    until(lambda: sleepers(no_leftovers) == 6)
     workers.end(labels[0])
     assert sleepers(no_leftovers) == 4 and workers.counts == {"ended": 1}
     workers.begin(1)
-    eventually(lambda: sleepers(no_leftovers) == 6)  # it began anew, and the next starts ahead
+    until(lambda: sleepers(no_leftovers) == 6)  # it began anew, and the next starts ahead
     workers.close()
     assert sleepers(no_leftovers) == 0
     workers.close()
@@ -140,7 +141,7 @@ def test_from_its_second_time_on_a_slots_next_compiler_starts_ahead(opened, py):
     label = workers.begin(0)
     assert host.receive(BOUND).reply(0) and workers.outcome(label, BOUND).ok
     label = workers.begin(0)
-    eventually(lambda: waiting(host) == 2)
+    until(lambda: waiting(host) == 2)
     requests = {request.label: request for request in (host.receive(BOUND), host.receive(BOUND))}
     requests.pop(label).reply(0)
     (early,) = requests
@@ -159,9 +160,9 @@ def test_nothing_starts_ahead_where_the_host_has_too_few_channels(opened, py):
     host, workers = opened(py("ask()"), channels=3)
     for slot in (0, 0):
         workers.begin(slot)
-    eventually(lambda: waiting(host) == 2)
+    until(lambda: waiting(host) == 2)
     labels = [workers.begin(slot) for slot in (1, 0)]  # two and two are more than three
-    eventually(lambda: waiting(host) == 2)
+    until(lambda: waiting(host) == 2)
     assert not workers._ahead
     asked = set()
     while asked != {*labels}:
@@ -172,7 +173,7 @@ def test_who_waits_ahead_is_not_late(opened, py):
     host, workers = opened(py("ask()", seconds=3))
     workers.begin(0)
     workers.begin(0)
-    eventually(lambda: waiting(host) == 2)
+    until(lambda: waiting(host) == 2)
     time.sleep(3.5)
     label = workers.begin(0)
     assert workers.outcome(label, 0) is None
@@ -183,9 +184,9 @@ def test_a_seed_ends_what_started_ahead(opened, py, no_leftovers):
     host, workers = opened(py("ask()"))
     workers.begin(0)
     workers.begin(0)
-    eventually(lambda: waiting(host) == 2)
+    until(lambda: waiting(host) == 2)
     workers.begin(0, seed=3)
-    eventually(lambda: waiting(host) == 1)
+    until(lambda: waiting(host) == 1)
     assert sum("compiler-" in words_of(pid) for pid in marked(no_leftovers)) == 1
 
 

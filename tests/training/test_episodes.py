@@ -1,0 +1,126 @@
+"""Environments whose compilers belong to the trainer: each episode is a compilation of a Task."""
+
+import shutil
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from shmbridge.corpus import Corpus
+from shmbridge.scores import object_size, text_size
+from shmbridge.task import Task
+from shmbridge.workers import Workers
+
+pytest.importorskip("gymnasium")
+from shmbridge.trainer import CompilerEnv, CompilerVectorEnv
+
+WRITES = "n = sum(ask(3)); open(output, 'w').write('x' * (100 - n))"
+
+
+def plain_or_asked(code):
+    """A compiler that asks where somebody may answer."""
+    return f"if not os.environ.get('SHMBRIDGE_URL'): ask = lambda times: [0] * times\n{code}"
+
+
+@pytest.fixture
+def task(py):
+    return py(plain_or_asked(WRITES), scores={"size": object_size})
+
+
+def episode(env, action, **reset):
+    """The rewards of an episode, and its last info."""
+    env.reset(**reset)
+    rewards, over = [], False
+    while not over:
+        _, reward, terminated, truncated, info = env.step(action)
+        rewards.append(float(reward))
+        over = terminated or truncated
+    return rewards, info
+
+
+def test_the_reward_of_a_compilation_comes_with_its_last_step(name, task, corpus):
+    with CompilerEnv(name, actions=10, workers=Workers(task, corpus.sampler(0))) as env:
+        rewards, info = episode(env, 5)
+    assert rewards == [0, 0, pytest.approx(1 - 85.01 / 100.01)]
+    assert info["scores"] == {"size": 85} and info["kind"] == "ok"
+
+
+def test_a_reward_of_the_users_own_gets_the_outcome_and_the_baseline(name, task, corpus):
+    def saved(outcome, baseline):
+        return baseline["size"] - outcome.scores["size"]
+
+    with CompilerEnv(
+        name, actions=10, workers=Workers(task, corpus.sampler(0), reward=saved)
+    ) as env:
+        assert episode(env, 2)[0] == [0, 0, 6]
+
+
+def test_a_reward_that_raises_is_raised_by_step(name, task, corpus):
+    def broken(outcome, baseline):
+        raise ZeroDivisionError("of mine")
+
+    workers = Workers(task, corpus.sampler(0), reward=broken)
+    with (
+        CompilerEnv(name, actions=10, workers=workers) as env,
+        pytest.raises(ZeroDivisionError, match="of mine"),
+    ):
+        episode(env, 2)
+
+
+def test_compilers_that_start_ahead_have_their_episodes_later(name, task, corpus):
+    workers = Workers(task, corpus.sampler(0))
+    with closing(CompilerVectorEnv(name, 2, actions=10, workers=workers)) as env:
+        env.reset()
+        ended = 0
+        for _ in range(40):
+            _, _, terminated, truncated, infos = env.step(np.ones(2, int))
+            assert not truncated.any(), infos
+            ended += int(terminated.sum())
+    assert ended == workers.counts["ok"] > 10
+
+
+def programs(env, n, seed, episodes):
+    """What each of n environments compiles, one episode after another."""
+    found = [[] for _ in range(n)]
+    env.reset(seed=seed)
+    while min(map(len, found)) < episodes:
+        _, _, terminated, _, infos = env.step(np.ones(n, int))
+        for row in np.flatnonzero(terminated):
+            found[row].append(infos["module"][row])
+    return [each[:episodes] for each in found]
+
+
+def test_one_seed_gives_the_same_programs_whatever_the_number_of_environments(
+    new_name, task, tmp_path
+):
+    for i in range(9):
+        (tmp_path / f"m{i}.txt").write_text(str(i))
+    corpus = Corpus.from_sources(*sorted(tmp_path.glob("m*.txt")))
+    found = {}
+    for n in (1, 3):
+        workers = Workers(task, corpus.sampler(0))
+        with closing(CompilerVectorEnv(new_name(), n, actions=10, workers=workers)) as env:
+            found[n] = programs(env, n, 7, 4)
+    assert found[1] == found[3][:1]
+    assert len({tuple(each) for each in found[3]}) == 3
+
+
+def test_a_program_is_chosen_by_its_name(name, task, corpus):
+    with CompilerEnv(name, actions=10, workers=Workers(task, corpus.sampler(0))) as env:
+        for module in ("b.txt", "a.txt"):
+            assert episode(env, 1, options={"module": module})[1]["module"] == module
+
+
+@pytest.mark.skipif(not shutil.which("clang-22"), reason="no clang-22")
+def test_an_unmodified_clang_is_an_environment_with_a_reward(name, tmp_path):
+    source = tmp_path / "m.c"
+    source.write_text(
+        "static int f(int x) { return x * 3; }\nint g(int x) { return f(x) + f(x + 1); }\n"
+    )
+    task = Task("clang-22 -Os -c {module} -o {output}", llvm="inline", scores={"text": text_size})
+    workers = Workers(task, Corpus.from_sources(source).sampler(0))
+    with CompilerEnv(name, actions=2, workers=workers) as env:
+        never, info = episode(env, 0)
+        always, _ = episode(env, 1)
+    assert info["module"] == "m.c" and set(info["scores"]) == {"text"}
+    assert never[-1] < always[-1] and set(never[:-1]) <= {0.0}
