@@ -26,7 +26,7 @@ from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
 from shmbridge.scores import Score
 
-__all__ = ["Outcome", "Reward", "Task", "improvement"]
+__all__ = ["Outcome", "Task", "improvement"]
 CONNECT = 1e6  # seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own time is over
 VERSION = 10.0  # seconds for a compiler to say its version
 SECONDS = 60.0
