@@ -7,6 +7,7 @@ import signal
 import threading
 
 import pytest
+from support.processes import until
 
 from shmbridge import (
     BusyError,
@@ -160,7 +161,7 @@ def test_a_host_that_does_not_take_runners_in_is_told_apart_from_none(name):
 def test_the_runner_too_many_waits_and_then_says_so(serve, in_thread):
     with serve(lambda request: request["x"]) as host:
         runners = [connect(host.url) for _ in range(16)]
-        assert host.runners == 16
+        until(lambda: host.runners == 16)
         with pytest.raises(BusyError, match=r"all 16 channels .* are taken.*channels="):
             connect(host.url, connect_timeout=0.1)
         seventeenth = in_thread(lambda: connect(host.url, connect_timeout=50))

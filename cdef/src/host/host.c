@@ -151,10 +151,11 @@ int64_t shmb_host_claim(shmb_host *h, int64_t channel) {
 
 /* Out of line, so that what comes before it stays small enough to be inlined. */
 static __attribute__((noinline)) void list_active(shmb_host *h) {
-    h->active_count = 0;
+    uint32_t count = 0; /* others may ask for it meanwhile */
     for (uint32_t i = 0; i < h->count; i++)
-        if (h->channels[i].active) h->active[h->active_count++] = (uint16_t)i;
-    bool one = h->active_count == 1;
+        if (h->channels[i].active) h->active[count++] = (uint16_t)i;
+    h->active_count = count;
+    bool one = count == 1;
     h->waiter.peer = one ? &h->channels[h->active[0]].runner->place : NULL;
 }
 
