@@ -255,7 +255,8 @@ class Stepping(Rows):
         self.give_up(row)
         if self._mute[row] > MUTE or row in self._chosen:
             raise InvalidError(
-                f"the compiler asked nothing, {outcome.kind}: {outcome.command}\n{outcome.stderr}"
+                f"compilations in a row that asked nothing: {self._mute[row]}; "
+                f"the last: {outcome.kind}: try {outcome.command}\n{outcome.stderr}"
             )
         self.begin([row])
 

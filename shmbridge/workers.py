@@ -32,6 +32,8 @@ class Workers:
     """
 
     def __init__(self, task: Task, sampler: Sampler, *, reward: Reward = improvement) -> None:
+        if not isinstance(sampler, Sampler):
+            raise InvalidError(f"expected corpus.sampler(seed), found {sampler!r}")
         self.task, self.counts = task, Counter[str]()
         self._reward = reward
         self._sampler = sampler

@@ -98,6 +98,11 @@ def test_labels_differ(opened, sh):
     assert len({workers.begin(slot) for slot in (0, 1, 0, 1, 2)}) == 5
 
 
+def test_workers_need_a_sampler(sh, corpus):
+    with pytest.raises(InvalidError, match="expected corpus.sampler"):
+        Workers(sh("true"), corpus)
+
+
 def test_what_was_not_begun_is_an_error(opened, sh, corpus):
     with pytest.raises(InvalidError, match="open"):
         Workers(sh("true"), corpus.sampler(1)).begin(0)
