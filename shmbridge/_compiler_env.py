@@ -22,8 +22,8 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     """One compiler at a time as a `gymnasium.Env`.
 
     An episode is one of the compiler's own `drive`, in C, C++ or Python. A compiler that asks for advice alone, as an unmodified clang does,
-    has one episode, from its first question until it leaves, without rewards: reward it by what came out. With workers an episode is
-    one compilation, whatever way it asks.
+    has one episode, from its first question until it leaves, without rewards. With workers an episode is one compilation, whatever way
+    it asks. If it says no rewards itself, the last step has what the `Workers` compute.
 
     Observations have the tensors by name, as arrays of their own. Texts and lists are in `info`, as are
 
@@ -31,7 +31,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     - "rewards", each agent's own part of the reward, where agents share a runner;
     - "action_mask", the feature of that name;
     - "error", where an episode was truncated because the compiler died, left, or was silent. The next reset takes the next compiler;
-    - of workers, at the end, "kind", "exit", "stderr", "command" and "scores" of the compilation.
+    - with workers, at the end, "module", "kind", "exit", "stderr", "command" and "scores", as in the compilation's `Outcome`.
 
     Args:
         compilers: A `Compilers` that several share, or a host or URL of its own, which close() closes.
@@ -73,8 +73,8 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         """Waits for a compiler that begins an episode. An episode under way is given up, which its compiler gets as an error.
 
         Args:
-            seed: With workers: chooses the program, and those of later episodes. Else unused, since compilers come by themselves.
-            options: The same: {"module": name} chooses the program by name.
+            seed: With workers: chooses the module, and those of later episodes. Else unused, since compilers come by themselves.
+            options: With workers: {"module": name} chooses the module by its name in the corpus. Else unused.
 
         Returns:
             The observation and the info.
@@ -189,7 +189,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         return self._space
 
     def action_masks(self) -> Any:
-        """The last observation's "action_mask" as bool[actions]: what Stable-Baselines3's MaskablePPO asks for."""
+        """The last observation's "action_mask" as bool[actions]: what sb3-contrib's MaskablePPO asks for."""
         return self._stepping.features["action_mask"][0].astype(bool)
 
     # ---- Within ----

@@ -21,7 +21,7 @@ class Workers(Protocol):
 
     def open(self, url: str, ahead: bool = False) -> None: ...
     def begin(
-        self, slot: int, seed: int | None = None, options: Mapping[str, Any] | None = None
+        self, env: int, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> str: ...
     def ahead(self, label: str) -> bool: ...
     def outcome(self, label: str, timeout: float) -> Any: ...
@@ -55,7 +55,7 @@ class Compilers:
     def __init__(self, host: Host | str, *, workers: Workers | None = None, **options: Any) -> None:
         self.host = host if isinstance(host, Host) else Host(host, **options)
         self._workers = workers
-        self._slots = 0  # of the workers, that environments have
+        self._envs = 0  # how many environments have numbers, for the workers
         self._owners: dict[int, tuple[Taker, int]] = {}  # by channel: whose episode it is in
         self._labels: dict[str, tuple[Taker, int]] = {}  # the same of workers
         self._held: dict[int, int] = {}  # keys of requests that nobody has taken yet, by channel

@@ -46,8 +46,8 @@ class Stepping(Rows):
         # A worker's end is looked for more often: it ends the episode.
         shortest = WORKERS_SLICE_NS if self._workers is not None else SLICE_NS
         self._slice = shortest if timeout is None else min(shortest, timeout * 1e9)
-        self._slot = compilers._slots
-        compilers._slots += n
+        self._first = compilers._envs
+        compilers._envs += n
         self.core.defers = self._workers is not None or not compilers._direct
         if actions is not None:
             self.core.first_action, self.core.actions = actions
@@ -78,7 +78,7 @@ class Stepping(Rows):
         """Has the workers start a compiler. A seed is for this episode and those after it."""
         assert self._workers is not None
         (self._chosen.add if options else self._chosen.discard)(row)
-        label = self._workers.begin(self._slot + row, seed=seed, options=options)
+        label = self._workers.begin(self._first + row, seed=seed, options=options)
         self._labels[row] = label
         self.compilers._labels[label] = (self, row)
 
@@ -255,7 +255,8 @@ class Stepping(Rows):
         self.give_up(row)
         if self._mute[row] > MUTE or row in self._chosen:
             raise InvalidError(
-                f"the compiler asked nothing, {outcome.kind}: {outcome.command}\n{outcome.stderr}"
+                f"compilations in a row that asked nothing: {self._mute[row]}; "
+                f"the last: {outcome.kind}: try {outcome.command}\n{outcome.stderr}"
             )
         self.begin([row])
 

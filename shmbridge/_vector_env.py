@@ -79,8 +79,8 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         """Waits until a compiler begins an episode in each environment. Those under way are given up.
 
         Args:
-            seed: With workers: environment i's programs are those that `CompilerEnv.reset(seed + i)` gets, or `seed[i]`. Else unused.
-            options: "reset_mask", bool[n]: resets these environments alone. With workers {"module": name} chooses the program.
+            seed: With workers: environment i has the modules of a `CompilerEnv` that is reset with seed + i, or with seed[i]. Else unused.
+            options: "reset_mask", bool[n]: resets these environments alone. With workers {"module": name} chooses the module.
 
         Returns:
             The observations and the infos.

@@ -37,7 +37,7 @@ class Module:
 
     Args:
         name: What it is called: one module of a corpus has it.
-        path: Its source, or its bitcode.
+        path: Its source, or its bitcode. Becomes absolute: a compiler runs in another folder.
         flags: The compiler's arguments that belong to it, as `-I` and `-D`, without input and output.
         folder: Where its compiler runs. None: in the task's work folder.
     """
@@ -46,6 +46,9 @@ class Module:
     path: Path
     flags: tuple[str, ...] = ()
     folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path).absolute())
 
 
 class Corpus(Sequence[Module]):

@@ -44,7 +44,14 @@ def improvement(outcome: Outcome, baseline: Mapping[str, float]) -> float:
 
     Returns:
         The reward: 0.1 for a tenth less, negative where the score has grown.
+
+    Raises:
+        InvalidError: The task has no scores.
     """
+    if not outcome.scores:
+        raise InvalidError(
+            "expected a task with scores, found none: give Task scores=, or a reward="
+        )
     name, score = next(iter(outcome.scores.items()))
     return 1 - (score + 0.01) / (baseline[name] + 0.01)
 
@@ -83,10 +90,16 @@ class Task:
         baselines: str | os.PathLike[str] | None = None,
     ) -> None:
         self.words = shlex.split(command) if isinstance(command, str) else [*map(str, command)]
+        if not isinstance(scores, Mapping | None):
+            raise InvalidError(
+                f'scores={scores!r}: expected functions by name: {{"size": text_size}}'
+            )
         self.scores = dict(scores or {})
         self.seconds, self.memory = seconds, memory
-        if not self.words or shutil.which(self.words[0]) is None:
-            raise InvalidError(f"expected a program, found none: {command!r}")
+        if not self.words:
+            raise InvalidError("expected a command, found none")
+        if shutil.which(self.words[0]) is None:
+            raise InvalidError(f"expected a program in $PATH, found no {self.words[0]!r}")
         if not any("{module}" in word for word in self.words):
             raise InvalidError(f"expected {{module}} in the command, found none: {command!r}")
         if not seconds > 0 or not memory > 0:
@@ -181,7 +194,7 @@ class Task:
             stdout=not any("{output}" in word for word in self.words),
             seconds=self.seconds,
             memory=self.memory,
-            bridge=_bridge_at(url) if url else "",
+            bridge=_bridge_at(known) if known else "",
             label=label,
         )
         return Compilation(module, job, self.scores, self._again(again, module, known))
@@ -223,7 +236,8 @@ def _bridge_at(url: str) -> str:
     """The name of the bridge at a URL; "" where its scheme has none that others can look at."""
     if not url.startswith("shm://"):
         return ""
-    name = _segment.bridge_name(url.partition("?")[0])
+    url = url.partition("?")[0]
+    name = _segment.bridge_name(url)
     there = _inspect.bridge(name)
     if there is None or not there.alive:
         raise NoHostError(f"expected a host at {url}, found none: start it before its compilers")

@@ -56,7 +56,7 @@ class Episode:
         features: What was asked, by name.
         advice: What the policy advised, by name.
         extras: What else the policy returned, by name, as log-probabilities.
-        reward: Of the whole compilation. NaN where it failed.
+        reward: Of the whole compilation. NaN where it failed, or took a default advice (`outcome.defaulted`).
         outcome: How the compilation ended.
     """
 
@@ -71,6 +71,10 @@ class Episode:
     def __len__(self) -> int:
         return len(next(iter(self.advice.values()), ()))
 
+    def __repr__(self) -> str:
+        how = f"{self.outcome.kind}, {len(self)} steps, reward {self.reward:g}"
+        return f"<Episode of {self.module.name}: {how}>"
+
 
 def collect(
     policy: Policy,
@@ -83,7 +87,7 @@ def collect(
 ) -> Iterator[Episode]:
     """Compiles modules with a policy, several at once, and yields each compilation when it has ended.
 
-    A compilation that fails has an episode, too, whose reward is NaN and whose `outcome` tells why. When the iterator is closed or
+    A compilation that fails has an episode, too: its reward is NaN, and its `outcome` tells why. When the iterator is closed or
     collected, or by Ctrl-C, compilers that run are killed.
 
     Args:
@@ -140,7 +144,7 @@ def evaluate(
         options: As `collect`.
 
     Returns:
-        The rewards, float64[candidates, len(modules)]. NaN where a compilation failed.
+        The rewards, float64[candidates, len(modules)]. NaN as `Episode.reward`.
 
     Raises:
         InvalidError: An option makes no sense.
@@ -240,7 +244,7 @@ class _Collection:
             self._by_label[label] = compiled
         try:
             compiled.outcome = self._outcome(module, self._host.url, label)
-            if compiled.outcome.ok:
+            if compiled.outcome.ok and not compiled.outcome.defaulted:
                 self._score(compiled)
         finally:
             with self._lock:

@@ -1,4 +1,4 @@
-"""The compilers that belong to a trainer: each slot has one after another."""
+"""The compilers that belong to a trainer: each environment has one after another."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ from shmbridge.task import Reward, Task, improvement
 class Workers:
     """Compilers that a trainer starts, and that end with it. One thread calls the methods.
 
-    A slot is one place of a vectorised environment: it has one compilation at a time. While that runs, the slot's next one may start ahead
-    and wait with its first question: where open() allows it, the host has channels for both, and begin() is not told what to compile.
+    Environments have numbers, and each has one compilation at a time. While that runs, the environment's next one may start ahead and wait
+    with its first question: where open() allows it, the host has channels for both, and begin() is not told what to compile.
 
     Args:
         task: What they do.
         sampler: Which modules they compile, and the corpus that seeds and names choose from.
-        reward: What a compilation that says no rewards itself is worth, from its outcome and its module's baseline.
+        reward: What a compilation that says no rewards itself is worth, from its outcome and its module's baseline. Without scores it is 0.
 
     Attributes:
         counts: How many compilations ended with each kind of outcome; those that the trainer ended are "ended".
     """
 
     def __init__(self, task: Task, sampler: Sampler, *, reward: Reward = improvement) -> None:
+        if not isinstance(sampler, Sampler):
+            raise InvalidError(f"expected corpus.sampler(seed), found {sampler!r}")
         self.task, self.counts = task, Counter[str]()
         self._reward = reward
         self._sampler = sampler
         self._url, self._channels = "", 0  # the host's, if compilers may start ahead
         self._numbers = itertools.count()
-        self._samplers: dict[int, Sampler] = {}  # of slots that a seed was given for
-        self._running: dict[int, Worker] = {}  # by slot
-        self._ahead: dict[int, Worker] = {}
-        self._owed: dict[int, Module] = {}  # the next ones of slots
-        self._labels: dict[str, int] = {}  # the slots of those that run
+        self._samplers: dict[int, Sampler] = {}  # of environments that a seed was given for
+        self._running: dict[int, _Worker] = {}  # by environment
+        self._ahead: dict[int, _Worker] = {}
+        self._owed: dict[int, Module] = {}  # the next ones of environments
+        self._labels: dict[str, int] = {}  # the environments of those that run
 
     def open(self, url: str, ahead: bool = False) -> None:
         """Tells where compilers ask.
@@ -58,13 +60,13 @@ class Workers:
         self._url, self._channels = url, len(bridge.channels) if bridge else 0
 
     def begin(
-        self, slot: int, seed: int | None = None, options: Mapping[str, Any] | None = None
+        self, env: int, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> str:
-        """Makes sure that a compiler runs for the slot; the one that ran is ended.
+        """Starts a compiler for an environment, unless one has started ahead. The one that ran before is ended.
 
         Args:
-            slot: Which one.
-            seed: Chooses the module, and those that follow in this slot. None: the next one.
+            env: Its number.
+            seed: Chooses the module, and those that follow in this environment. None: the next one.
             options: {"module": NAME} chooses the module by its name in the corpus, or {"module": Module(...)}.
 
         Returns:
@@ -76,29 +78,43 @@ class Workers:
         if not self._url:
             raise InvalidError("expected open(url) before begin()")
         asked = (options or {}).get("module")
-        again = slot in self._running
+        again = env in self._running
         if again:
-            self.end(self._running[slot].label)
+            self.end(self._running[env].label)
         if seed is not None or asked is not None:
-            self._discard(slot)
+            self._discard(env)
         if seed is not None:
-            self._samplers[slot] = self._sampler.corpus.sampler(seed)
-            self._owed.pop(slot, None)
-        worker = self._ahead.pop(slot, None) or self._start(self._module(slot, asked))
-        self._running[slot], self._labels[worker.label] = worker, slot
+            self._samplers[env] = self._sampler.corpus.sampler(seed)
+            self._owed.pop(env, None)
+        worker = self._ahead.pop(env, None) or self._start(self._module(env, asked))
+        self._running[env], self._labels[worker.label] = worker, env
         if not self._room():
             for other in list(self._ahead):
                 self._discard(other)
         elif again and seed is None and asked is None:
-            self._ahead[slot] = self._start(self._module(slot, None))
+            self._ahead[env] = self._start(self._module(env, None))
         return worker.label
 
     def ahead(self, label: str) -> bool:
-        """Has this compiler started ahead? Then its first question waits until begin() returns its label."""
+        """Has this compiler started ahead? Then its first question waits until begin() returns its label.
+
+        Args:
+            label: The compiler's.
+        """
         return any(worker.label == label for worker in self._ahead.values())
 
     def module(self, label: str) -> Module:
-        """What the compiler of that label compiles."""
+        """What a compiler compiles.
+
+        Args:
+            label: The compiler's.
+
+        Returns:
+            Its module.
+
+        Raises:
+            InvalidError: No environment has a compiler of that label.
+        """
         return self._worker(label).module
 
     def outcome(self, label: str, timeout: float | None = None) -> Outcome | None:
@@ -112,7 +128,7 @@ class Workers:
             The outcome, or None where it still runs.
 
         Raises:
-            InvalidError: No slot has a compiler of that label.
+            InvalidError: No environment has a compiler of that label.
         """
         worker = self._worker(label)
         outcome = worker.outcome(timeout)
@@ -128,7 +144,7 @@ class Workers:
             label: Its compiler's.
 
         Raises:
-            InvalidError: No slot has a compiler of that label.
+            InvalidError: No environment has a compiler of that label.
             Exception: There is no baseline, or what the reward has raised.
         """
         worker = self._worker(label)
@@ -142,9 +158,9 @@ class Workers:
         Args:
             label: The compiler's.
         """
-        slot = self._labels.pop(label, None)
-        if slot is not None:
-            worker = self._running[slot]
+        env = self._labels.pop(label, None)
+        if env is not None:
+            worker = self._running[env]
             outcome = worker.outcome(0)
             if not worker.counted:
                 self.counts[outcome.kind if outcome else "ended"] += 1
@@ -152,13 +168,13 @@ class Workers:
 
     def close(self) -> None:
         """Ends all. May be called twice."""
-        workers = [*(self._running[slot] for slot in self._labels.values()), *self._ahead.values()]
+        workers = [*(self._running[env] for env in self._labels.values()), *self._ahead.values()]
         for worker in workers:
             worker.compilation.end()
         for label in list(self._labels):
             self.end(label)
-        for slot in list(self._ahead):
-            self._discard(slot)
+        for env in list(self._ahead):
+            self._discard(env)
 
     def __enter__(self) -> Workers:
         return self
@@ -168,26 +184,26 @@ class Workers:
 
     # ---- Within ----
 
-    def _worker(self, label: str) -> Worker:
+    def _worker(self, label: str) -> _Worker:
         if label not in self._labels:
             raise InvalidError(f"expected the label of a running compiler, found {label!r}")
         return self._running[self._labels[label]]
 
-    def _module(self, slot: int, asked: Any) -> Module:
+    def _module(self, env: int, asked: Any) -> Module:
         if asked is None:
-            return self._owed.pop(slot, None) or next(self._samplers.get(slot, self._sampler))
+            return self._owed.pop(env, None) or next(self._samplers.get(env, self._sampler))
         module: Module = asked if isinstance(asked, Module) else self._sampler.corpus[str(asked)]
         return module
 
-    def _start(self, module: Module) -> Worker:
+    def _start(self, module: Module) -> _Worker:
         label = label_of(module, next(self._numbers))
-        return Worker(self.task, module, self._url, label, self._reward)
+        return _Worker(self.task, module, self._url, label, self._reward)
 
-    def _discard(self, slot: int) -> None:
-        """What started ahead makes room; its module is the slot's next all the same."""
-        worker = self._ahead.pop(slot, None)
+    def _discard(self, env: int) -> None:
+        """What started ahead makes room; its module is the environment's next all the same."""
+        worker = self._ahead.pop(env, None)
         if worker is not None:
-            self._owed[slot] = worker.module
+            self._owed[env] = worker.module
             worker.close()
 
     def _room(self) -> bool:
@@ -195,7 +211,7 @@ class Workers:
         return self._channels >= 2 * len(self._labels) * self.task.channels
 
 
-class Worker:
+class _Worker:
     """One compilation, with a thread that waits for its end and scores what came out."""
 
     def __init__(self, task: Task, module: Module, url: str, label: str, reward: Reward) -> None:

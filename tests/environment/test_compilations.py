@@ -169,7 +169,10 @@ def test_compilers_that_ask_nothing_are_passed_over(name):
         env.reset(seed=1)
         assert len(workers.begun) == 4
     silent = GymWorkers(compile=lambda *_: None)
-    with environment(name, silent) as env, pytest.raises(InvalidError, match="asked nothing"):
+    with (
+        environment(name, silent) as env,
+        pytest.raises(InvalidError, match="asked nothing: 1; the last"),
+    ):
         env.reset(options={"module": "a.c"})
 
 

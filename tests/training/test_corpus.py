@@ -29,6 +29,12 @@ def test_modules_are_found_by_place_name_and_slice():
         corpus["d"]
 
 
+def test_a_relative_path_is_below_this_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Module("a", Path("x/a.c")).path == tmp_path / "x/a.c"
+    assert Module("a", "x/a.c") == Module("a", tmp_path / "x/a.c")
+
+
 def test_an_empty_corpus_and_two_of_a_name_are_errors():
     with pytest.raises(InvalidError, match="found none"):
         Corpus([])

@@ -68,11 +68,12 @@ def test_a_command_as_a_text_is_split_like_a_shells(words):
 @pytest.mark.parametrize(
     "command, options, expected",
     [
-        ("", {}, "expected a program"),
-        ("no-such-program {module}", {}, "expected a program, found none"),
+        ("", {}, "expected a command"),
+        ("no-such-program {module}", {}, "expected a program in .PATH, found no 'no-such-program'"),
         ("true x", {}, r"expected \{module\}"),
         ("true {module}", {"seconds": 0}, "more than 0"),
         ("true {module}", {"memory": -1}, "more than 0"),
+        ("true {module}", {"scores": len}, "expected functions by name"),
         ("true {module}", {"llvm": "inline"}, "no compiler whose flags are known"),
     ],
 )
@@ -201,6 +202,8 @@ def test_an_odd_name_makes_a_label_that_a_url_can_hold(py, tmp_path, name, in_th
 def test_without_a_host_nothing_starts(py, corpus):
     with pytest.raises(NoHostError, match="expected a host at shm://nobody-is-here"):
         py("ask()").run(corpus[0], "shm://nobody-is-here")
+    with pytest.raises(NoHostError, match="expected a host at shm://nobody-is-here"):
+        py("ask()").run(corpus[0], "nobody-is-here?wait=block")
 
 
 def test_a_host_that_does_not_receive_yet_is_waited_for(py, corpus, name, in_thread):

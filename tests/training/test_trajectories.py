@@ -188,6 +188,16 @@ def test_no_workers_are_an_error(py, corpus):
         next(collect(by_step, py(SUMS), corpus, workers=0))
 
 
+def test_the_usual_reward_needs_scores(py, corpus):
+    with pytest.raises(InvalidError, match="scores"):
+        list(collect(by_step, py(SUMS), corpus))
+
+
+def test_an_episode_is_a_line_when_it_is_printed(py, corpus):
+    episode = next(collect(by_step, py(SUMS), corpus, workers=1, reward=lambda *_: 1.5))
+    assert repr(episode) == f"<Episode of {episode.module.name}: ok, 3 steps, reward 1.5>"
+
+
 def test_leaving_the_loop_kills_the_compilers(py, corpus, no_leftovers):
     task = py("ask(1)\nif 'c.txt' not in module: time.sleep(1000)\nopen(output, 'w')")
     found = collect(
@@ -301,3 +311,13 @@ def test_clangs_inlining_is_a_trajectory(tmp_path, inline):
     assert episode.features["caller_users"].shape == (len(episode), 1)
     assert set(episode.advice["advice"].tolist()) == {inline}
     assert not math.isnan(episode.reward)
+
+
+def test_where_clang_took_a_default_the_reward_is_nobodys(tmp_path):
+    if not shutil.which("clang-22"):
+        pytest.skip("no clang-22")
+    (tmp_path / "m.c").write_text(C)
+    task = Task("clang-22 -Oz -c {module} -o {output}", llvm="inline", scores={"size": object_size})
+    corpus = Corpus.from_sources(tmp_path / "m.c")
+    (episode,) = collect(lambda batch: [0.5] * len(batch), task, corpus)
+    assert episode.outcome.defaulted == len(episode) and math.isnan(episode.reward)
