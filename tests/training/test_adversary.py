@@ -162,8 +162,9 @@ def test_compilers_that_hang_before_they_ask_are_late(vector, py):
 
 
 def test_compilers_that_hang_after_they_ask_are_late(vector, py):
-    env, workers = vector(py(SLOW), timeout=0.5)
+    env, workers = vector(py(SLOW), timeout=60)
     env.reset()
+    env._stepping.timeout = 0.2
     _, _, terminated, truncated, infos = env.step(np.zeros(2, int))
     assert truncated.all() and not terminated.any()
     assert "asked nothing" in infos["error"][0]
@@ -236,3 +237,12 @@ def test_the_next_episode_is_of_who_came_early_where_one_asked_nothing(name, py,
         for _ in range(3):  # the third is mute for a second, in which the fourth asks
             env.reset()
         assert workers.counts["exit status"] == 1
+
+
+def test_a_compiler_that_starts_ahead_of_a_closed_environment_is_ended(vector, py, compilers_left):
+    env, workers = vector(py(GOOD))
+    env.reset()
+    env.reset()  # from now on the next ones start ahead
+    until(lambda: len(compilers_left()) == 4)
+    env.close()
+    assert compilers_left() == []
