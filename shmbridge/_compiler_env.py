@@ -39,6 +39,9 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         timeout: Seconds to wait for a request. None: as long as the compiler lives.
         workers: As `Compilers`, where this is no `Compilers`.
         options: The host's, where a URL is given.
+
+    Raises:
+        InvalidError: The host has too few channels for the compilers of all its environments.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}

@@ -19,7 +19,10 @@ NO_EPISODE = "this trainer has no such episode, or has given it up: begin anothe
 class Workers(Protocol):
     """Compilers that belong to a trainer: it starts and ends them."""
 
+    @property
+    def channels(self) -> int: ...  # that one compilation takes
     def open(self, url: str, ahead: bool = False) -> None: ...
+    def check(self, options: Mapping[str, Any] | None) -> None: ...
     def begin(
         self, env: int, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> str: ...

@@ -15,7 +15,13 @@ from shmbridge._passing import channel_of
 from shmbridge._receiving import SLICE_NS
 from shmbridge._request import Request
 from shmbridge._rows import Rows
-from shmbridge.errors import DeadlineError, InvalidError, MismatchError, RunnerGoneError
+from shmbridge.errors import (
+    ClosedError,
+    DeadlineError,
+    InvalidError,
+    MismatchError,
+    RunnerGoneError,
+)
 
 NOBODY = 60.0  # seconds that a reset without a timeout waits while no compiler is connected
 WORKERS_SLICE_NS = 5_000_000
@@ -40,6 +46,12 @@ class Stepping(Rows):
     ) -> None:
         if n < 1:
             raise InvalidError(f"expected one environment or more, found {n}")
+        each = 1 if compilers._workers is None else compilers._workers.channels
+        need, found = (compilers._slots + n) * each, compilers.host._plan.channels
+        if need > found:
+            raise InvalidError(
+                f"expected a host with channels={need} or more, found {found}: an environment's compiler takes {each}"
+            )
         super().__init__(compilers.host._address, n, strict)
         self.compilers, self.timeout = compilers, timeout
         self._host, self._workers = compilers.host, compilers._workers
@@ -67,6 +79,11 @@ class Stepping(Rows):
         options: Sequence[Mapping[str, Any] | None] = (),
     ) -> None:
         """Episodes are to begin in these rows, at the next `wait`. Those under way are given up."""
+        if self._host._closed:
+            raise ClosedError(f"the host at {self._host.url} is closed")
+        if self._workers is not None:
+            for chosen in options:  # before an episode is given up
+                self._workers.check(chosen)
         for row, seed, chosen in zip_longest(rows, seeds, options):
             self.give_up(row)
             if self._workers is not None:
@@ -254,11 +271,13 @@ class Stepping(Rows):
         self._mute[row] = self._mute.get(row, 0) + 1
         self.give_up(row)
         if self._mute[row] > MUTE or row in self._chosen:
+            self._mute.clear()
             raise InvalidError(
                 f"compilations in a row that asked nothing: {self._mute[row]}; "
                 f"the last: {outcome.kind}: try {outcome.command}\n{outcome.stderr}"
             )
         self.begin([row])
+        self.compilers._come_early(self)
 
     # ---- For Compilers ----
 

@@ -35,6 +35,9 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             (`infos["final_obs"]`, `infos["final_info"]`), or by reset(options={"reset_mask": bool[n]}) alone.
         workers: As `Compilers`, where this is no `Compilers`.
         options: The host's, where a URL is given.
+
+    Raises:
+        InvalidError: The host has too few channels for the compilers of all its environments.
     """
 
     def __init__(

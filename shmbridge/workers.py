@@ -77,7 +77,7 @@ class Workers:
         """
         if not self._url:
             raise InvalidError("expected open(url) before begin()")
-        asked = (options or {}).get("module")
+        asked = self._asked(options)
         again = env in self._running
         if again:
             self.end(self._running[env].label)
@@ -86,14 +86,30 @@ class Workers:
         if seed is not None:
             self._samplers[env] = self._sampler.corpus.sampler(seed)
             self._owed.pop(env, None)
-        worker = self._ahead.pop(env, None) or self._start(self._module(env, asked))
+        worker = self._ahead.pop(env, None) or self._start(asked or self._next(env))
         self._running[env], self._labels[worker.label] = worker, env
         if not self._room():
             for other in list(self._ahead):
                 self._discard(other)
         elif again and seed is None and asked is None:
-            self._ahead[env] = self._start(self._module(env, None))
+            self._ahead[env] = self._start(self._next(env))
         return worker.label
+
+    @property
+    def channels(self) -> int:
+        """How many channels of a host one compilation takes at once."""
+        return self.task.channels
+
+    def check(self, options: Mapping[str, Any] | None) -> None:
+        """Would begin() take these options?
+
+        Args:
+            options: As `begin`.
+
+        Raises:
+            InvalidError: No such module.
+        """
+        self._asked(options)
 
     def ahead(self, label: str) -> bool:
         """Has this compiler started ahead? Then its first question waits until begin() returns its label.
@@ -170,7 +186,7 @@ class Workers:
         """Ends all. May be called twice."""
         workers = [*(self._running[env] for env in self._labels.values()), *self._ahead.values()]
         for worker in workers:
-            worker.compilation.end()
+            worker.stop()
         for label in list(self._labels):
             self.end(label)
         for env in list(self._ahead):
@@ -189,11 +205,14 @@ class Workers:
             raise InvalidError(f"expected the label of a running compiler, found {label!r}")
         return self._running[self._labels[label]]
 
-    def _module(self, env: int, asked: Any) -> Module:
-        if asked is None:
-            return self._owed.pop(env, None) or next(self._samplers.get(env, self._sampler))
-        module: Module = asked if isinstance(asked, Module) else self._sampler.corpus[str(asked)]
-        return module
+    def _asked(self, options: Mapping[str, Any] | None) -> Module | None:
+        asked = (options or {}).get("module")
+        known = asked is None or isinstance(asked, Module)
+        found: Module | None = asked if known else self._sampler.corpus[str(asked)]
+        return found
+
+    def _next(self, env: int) -> Module:
+        return self._owed.pop(env, None) or next(self._samplers.get(env, self._sampler))
 
     def _start(self, module: Module) -> _Worker:
         label = label_of(module, next(self._numbers))
@@ -218,7 +237,8 @@ class _Worker:
         self.module, self.label, self.counted = module, label, False
         self.reward = 0.0
         self.error: Exception | None = None
-        self.compilation = task._start(module, url, label)
+        self._task, self._lock, self._stopped = task, threading.Lock(), False
+        self._compilations = [task._start(module, url, label)]
         self._ended = threading.Event()
         self._outcome: Outcome | None = None
         waiting = threading.Thread(target=self._wait, args=(task, reward), name=label, daemon=True)
@@ -226,10 +246,10 @@ class _Worker:
 
     def _wait(self, task: Task, reward: Reward) -> None:
         try:
-            self._outcome = outcome = self.compilation.finish()
+            self._outcome = outcome = self._compilations[0].finish()
             if outcome.ok and outcome.scores:
                 try:
-                    self.reward = reward(outcome, task.baseline(self.module))
+                    self.reward = reward(outcome, task._baseline(self.module, self._plainly))
                 except Exception as error:  # told to whoever asks for the reward
                     self.error = error
         except BaseException as error:  # a score that exits, or the end of this process
@@ -241,6 +261,24 @@ class _Worker:
         """As `Workers.outcome`."""
         return self._outcome if self._ended.wait(timeout) else None
 
+    def _plainly(self, module: Module) -> Outcome:
+        """Without advice, for the baseline: close() ends that too."""
+        with self._task._start(module, None, label_of(module)) as compilation:
+            with self._lock:
+                self._compilations.append(compilation)
+                if self._stopped:  # meanwhile
+                    compilation.end()
+            return compilation.finish()
+
+    def stop(self) -> None:
+        """Tells it to end, without waiting for that."""
+        with self._lock:
+            self._stopped = True
+            for compilation in self._compilations:
+                compilation.end()
+
     def close(self) -> None:
         """Ends it."""
-        self.compilation.close()
+        self.stop()
+        for compilation in self._compilations:
+            compilation.close()

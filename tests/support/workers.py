@@ -57,6 +57,11 @@ class GymWorkers:
     def open(self, url, ahead=False):
         self.url = url
 
+    channels = 1
+
+    def check(self, options):
+        pass
+
     def ahead(self, label):
         return False
 
