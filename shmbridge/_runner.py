@@ -114,16 +114,11 @@ class Runner(_hot.Asker):
         )
 
     def _go_on(self, status: int) -> None:
-        """What _hot.evaluate leaves to us: a question that was asked and has that status."""
-        try:
-            while status == PENDING:
-                if self._closing:
-                    raise ClosedError("another thread has closed this runner: connect another")
-                status = lib.shmb_runner_continue(self._r)
-        except BaseException:  # Ctrl-C, which may come before or behind any step
-            if status == PENDING:
-                lib.shmb_runner_abandon(self._r, lib.SHMB_INTERRUPTED)
-            raise
+        """What _hot.evaluate leaves to us: a question that was asked and has that status. Whatever this raises gives it up."""
+        while status == PENDING:
+            if self._closing:
+                raise ClosedError("another thread has closed this runner: connect another")
+            status = lib.shmb_runner_continue(self._r)
         if status:
             raise_error(status, lib.shmb_error_message(self._r))
 

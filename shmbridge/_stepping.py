@@ -47,7 +47,7 @@ class Stepping(Rows):
         if n < 1:
             raise InvalidError(f"expected one environment or more, found {n}")
         each = 1 if compilers._workers is None else compilers._workers.channels
-        need, found = (compilers._slots + n) * each, compilers.host._plan.channels
+        need, found = (compilers._envs + n) * each, compilers.host._plan.channels
         if need > found:
             raise InvalidError(
                 f"expected a host with channels={need} or more, found {found}: an environment's compiler takes {each}"
@@ -268,12 +268,12 @@ class Stepping(Rows):
                 self._carried[row] = self._workers.reward(label)
             self._over(row, ok, {**_told(outcome), **error})
             return
-        self._mute[row] = self._mute.get(row, 0) + 1
+        self._mute[row] = mute = self._mute.get(row, 0) + 1
         self.give_up(row)
-        if self._mute[row] > MUTE or row in self._chosen:
+        if mute > MUTE or row in self._chosen:
             self._mute.clear()
             raise InvalidError(
-                f"compilations in a row that asked nothing: {self._mute[row]}; "
+                f"compilations in a row that asked nothing: {mute}; "
                 f"the last: {outcome.kind}: try {outcome.command}\n{outcome.stderr}"
             )
         self.begin([row])

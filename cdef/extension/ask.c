@@ -63,8 +63,10 @@ static bool ask(struct asker *a, PyObject *features, shmb_dtype want) {
     int status;
     Py_BEGIN_ALLOW_THREADS status = (int)core.shmb_runner_start(a->runner, want);
     if (!status) status = core.shmb_runner_continue(a->runner);
-    Py_END_ALLOW_THREADS return !status ||
-        call(PyObject_CallMethod((PyObject *)a, "_go_on", "i", status));
+    Py_END_ALLOW_THREADS if (!status || call(PyObject_CallMethod((PyObject *)a, "_go_on", "i",
+                                                                 status))) return true;
+    core.shmb_runner_abandon(a->runner, SHMB_INTERRUPTED); /* Ctrl-C; else there is nothing to */
+    return false;
 }
 
 static PyObject *value_of(struct asker *a, int64_t index, const shmb_tensor *t) {

@@ -145,7 +145,9 @@ def test_more_environments_than_the_host_has_channels(vector, py):
 
 def test_compilers_that_ask_nothing_are_an_error_that_shows_them(vector, py):
     env, workers = vector(py("sys.exit('no such flag')"), n=1)
-    with pytest.raises(InvalidError, match="(?s)asked nothing, exit status.*no such flag"):
+    with pytest.raises(
+        InvalidError, match="(?s)asked nothing: 11; the last: exit status: try .*no such flag"
+    ):
         env.reset()
     assert workers.counts["exit status"] > 10
     workers.task = py(GOOD)
