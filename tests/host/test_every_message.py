@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from shmbridge._native import ffi, lib
 from shmbridge.training_log import LogWriter
 
 TEBI = 1 << 40  # the largest slot
+ROOM = 1 << 16  # of a request
 SIZES = st.sampled_from([0, 0, 1, 2, 3, 1 << 20, TEBI, 1 << 62, (1 << 63) - 1])
 NAMES = st.text(
     st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=6
@@ -43,6 +45,12 @@ MESSAGE = st.tuples(
 )
 
 
+def fill(memory: Any, code: int, count: int) -> None:
+    """Bools alone: other bytes than 0 and 1 are no message of Protobuf's, and what was in the memory before may be any."""
+    if memory != ffi.NULL and code == lib.SHMB_BOOL and count <= ROOM:  # else it is refused
+        ffi.memmove(memory, bytes(count), count)
+
+
 def add(runner: shmbridge.Runner, field: tuple[Any, ...]) -> None:
     """One feature, as a compiler adds it: what is wrong with it sticks until evaluate."""
     text, kind, code, dims, lengths, data = field
@@ -56,11 +64,13 @@ def add(runner: shmbridge.Runner, field: tuple[Any, ...]) -> None:
         )
     elif kind == "ragged":
         rank = 1 + len(dims[:7])
-        lib.shmb_feature_ragged(
+        memory = lib.shmb_feature_ragged(
             runner._r, name, code, len(lengths), lengths, rank, dims[:7] or ffi.NULL
         )
+        fill(memory, code, sum(lengths) * math.prod(dims[:7]))
     else:
-        lib.shmb_feature(runner._r, name, code, len(dims), dims or ffi.NULL)
+        memory = lib.shmb_feature(runner._r, name, code, len(dims), dims or ffi.NULL)
+        fill(memory, code, math.prod(dims))
 
 
 def begin(runner: shmbridge.Runner, message: tuple[list[tuple[Any, ...]], int]) -> int:
@@ -158,13 +168,13 @@ def check(host: shmbridge.Host, batch: int, tmp_path: Any, examples: int) -> Non
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_the_loop_goes_on_whatever_a_message_holds(name, batch, tmp_path, bfloat16):
-    with shmbridge.Host(name, request_bytes=1 << 16) as host:
+    with shmbridge.Host(name, request_bytes=ROOM) as host:
         check(host, batch, tmp_path, 150)
 
 
 @pytest.mark.parametrize("serdes", ["flatbuffers", "json", "protobuf"])
 def test_the_loop_goes_on_whatever_comes_through_a_pipe(serdes, tmp_path, bfloat16):
-    with shmbridge.Host(f"pipe://{tmp_path}/p?serdes={serdes}", request_bytes=1 << 16) as host:
+    with shmbridge.Host(f"pipe://{tmp_path}/p?serdes={serdes}", request_bytes=ROOM) as host:
         check(host, 1, tmp_path, 50)
 
 
