@@ -42,13 +42,13 @@ def observed(observation):
 
 
 class GymWorkers:
-    """As Workers: an episode of make() for each slot and seed. `compile(runner, seed, options)` may do something else."""
+    """As Workers: an episode of make() for each environment and seed. `compile(runner, seed, options)` may do something else."""
 
     def __init__(self, make=None, compile=None, max_steps=None):
         self.make, self.max_steps = make, max_steps
         self.compile = compile or self.drive
         self.outcomes, self.begun, self.ended, self.threads = {}, [], [], []
-        self.seeds = {}  # of later episodes, by slot
+        self.seeds = {}  # of later episodes, by environment
         self.closed = False
 
     def drive(self, runner, seed, options):
@@ -68,13 +68,13 @@ class GymWorkers:
     def reward(self, label):
         return 0.0
 
-    def begin(self, slot, seed=None, options=None):
-        label = f"{slot}-{len(self.begun)}"
+    def begin(self, env, seed=None, options=None):
+        label = f"{env}-{len(self.begun)}"
         if seed is not None:
-            self.seeds[slot] = np.random.default_rng(seed)
-        elif slot in self.seeds and not options:
-            seed = int(self.seeds[slot].integers(1 << 31))
-        self.begun.append((slot, seed, options))
+            self.seeds[env] = np.random.default_rng(seed)
+        elif env in self.seeds and not options:
+            seed = int(self.seeds[env].integers(1 << 31))
+        self.begun.append((env, seed, options))
         self.threads.append(
             threading.Thread(target=self.run, args=(label, seed, options), daemon=True)
         )

@@ -62,11 +62,21 @@ static shmb_status open_pipes(struct conversation *c, const char *path, struct e
                                                   : SHMB_OK;
 }
 
-/* What a compiler that is no more has left unread. */
-static void drain(const struct conversation *c) {
+/* Reads away what is in a pipe now, but no more than `most` bytes; how many they were. */
+static size_t read_away(int fd, size_t most) {
     char bytes[4096];
-    while (c->stream.to >= 0 && read(c->stream.to, bytes, sizeof bytes) > 0) continue;
+    size_t away = 0;
+    while (fd >= 0 && away < most) {
+        size_t left = most - away;
+        ssize_t n = read(fd, bytes, left < sizeof bytes ? left : sizeof bytes);
+        if (n <= 0) break;
+        away += (size_t)n;
+    }
+    return away;
 }
+
+/* What a compiler that is no more has left unread. */
+static void drain(const struct conversation *c) { read_away(c->stream.to, SIZE_MAX); }
 
 void shmb_conversation_close(struct conversation *c) {
     shmb_fork_forget(&c->inherited);
@@ -158,17 +168,6 @@ static int conversation_feed(struct conversation *c, shmb_dtype *want, struct er
     return result;
 }
 
-/* Reads away what is in the pipe now, and no more: its bytes. */
-static size_t read_away(struct conversation *c, int unread) {
-    char bytes[4096];
-    size_t away = 0, most = sizeof bytes;
-    ssize_t n = 1;
-    for (; unread > 0 && n > 0; unread -= (int)n, away += (size_t)n)
-        if ((n = read(c->stream.from, bytes, (size_t)unread < most ? (size_t)unread : most)) < 0)
-            break;
-    return away;
-}
-
 /* The compiler left, and the next one may be there already. Whose are the bytes behind the first
  * `old` that were read? One that waits for its answer sends nothing, and one that has it has sent
  * nothing unless the pipe is dirty. Else all are the last one's, if nobody has written since: that
@@ -187,7 +186,7 @@ static void follow_leaving(struct conversation *c, size_t old) {
         if (ioctl(c->stream.from, FIONREAD, &unread)) unread = 0;
         shmb_foreign_note(c->foreign);
         theirs = c->written;
-        lost += read_away(c, unread);
+        lost += read_away(c->stream.from, (size_t)unread);
     }
     bool next_left = c->left;
     conversation_end(c, mixed ? c->stream.in.size : old);
