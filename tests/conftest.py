@@ -22,6 +22,7 @@ numbers = itertools.count()
 
 def pytest_addoption(parser):
     parser.addoption("--torture", action="store_true", help="kill tests: many seeds, many minutes")
+    parser.addoption("--long", action="store_true", help="examples: in full, up to an hour each")
 
 
 @pytest.fixture(scope="session")
