@@ -124,7 +124,7 @@ def scale_table(found: dict[str, Any]) -> list[str]:
     lines = [
         "Thousands of requests a second, and behind the semicolon µs of the host's CPU for each; in brackets the least and the greatest of the rounds.",
         "",
-        "| runners | " + " | ".join(f"`{way}`" if "(" in way else way for way in ways) + " |",
+        "| runners | " + " | ".join(f"`{way}`" for way in ways) + " |",
         "|---|" + "---|" * len(ways),
     ]
     for count in runners:

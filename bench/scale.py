@@ -57,7 +57,7 @@ class Batches(Singles):
 
 
 class ManyChannels(Singles):
-    """the same with 256 channels"""
+    """host.serve(model), channels=256"""
 
     channels = CHANNELS  # type: ignore[assignment]
 
