@@ -279,12 +279,13 @@ class Stepping(Rows):
             )
 
     def _look_for_the_dead(self) -> None:
+        nobody = not self._host.runners  # a pipe's channel stays when its compiler leaves
         for row in range(self.n):
             if self._workers is not None:
                 self._look_for_outcome(row)
             elif self.core.row(row)[0] == SENT:
                 for channel, there in self.core.channels(row):
-                    if not there:
+                    if nobody or not there:
                         self.lose(row, channel)
 
     def _look_for_outcome(self, row: int) -> None:

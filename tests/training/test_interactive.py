@@ -79,6 +79,17 @@ def test_an_episode_is_a_compilation_whose_observations_have_contexts(name, py, 
             )  # that of the whole: without scores there is no second, plain compilation
 
 
+def test_a_compiler_at_a_pipe_that_leaves_ends_its_episode(env, clang):
+    trainer = env(timeout=None)
+    for _ in range(2):
+        compiler = clang("begin(); ask(0); ask(1)")
+        trainer.reset()
+        assert trainer.step(1)[0]["times_called"].tolist() == [1]
+        _, _, terminated, truncated, info = trainer.step(1)
+        assert terminated and not truncated and "error" not in info
+        assert compiler.wait(30) == 0
+
+
 @pytest.mark.parametrize(
     "code",
     [
