@@ -194,15 +194,14 @@ def main() -> None:
                         with beside(Row("", loops=loops)):
                             found[kind].append(measure(kind, n, program, args.seconds))
                 for kind in shown:
-                    rate, cpu = (
-                        statistics.median(each[figure] for each in found[kind])
-                        for figure in ("rate", "cpu")
+                    rates, cpus = (
+                        sorted(each[figure] for each in found[kind]) for figure in ("rate", "cpu")
                     )
-                    results.append(
-                        {"contender": kind, "n": n, "loops": loops, "rate": rate, "cpu": cpu}
-                    )
+                    rate, cpu = statistics.median(rates), statistics.median(cpus)
+                    row = {"contender": kind, "n": n, "loops": loops, "rate": rate, "cpu": cpu}
+                    results.append({**row, "rates": rates})
                     print(
-                        f"loops {loops}  n {n}  {kind:8}  {rate:9.0f}/s  {cpu:6.2f} us of CPU a step",
+                        f"loops {loops}  n {n}  {kind:8}  {rate:9.0f}/s ({rates[0]:.0f} to {rates[-1]:.0f})  {cpu:6.2f} us of CPU a step",
                         flush=True,
                     )
     if args.json:
