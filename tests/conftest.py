@@ -76,7 +76,7 @@ def no_orphans():
     _expect_none(lambda: orphans() - before)
 
 
-def _expect_none(left, seconds=2):
+def _expect_none(left, seconds=10):
     until = time.monotonic() + seconds  # processes that were killed just now
     while left() and time.monotonic() < until:
         gc.collect()
