@@ -1,4 +1,4 @@
-"""Steps of environments, beside Gymnasium's and Stable-Baselines3's vectors: python bench/steps.py [--only ROWS] [--json FILE].
+"""Steps of environments, beside the vectors of Gymnasium, Stable-Baselines3, PufferLib and CompilerGym: python bench/steps.py [--only ROWS] [--json FILE].
 
 See bench/README.md."""
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import resource
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from run import machine
+from steps_grpc import GrpcVector
+from steps_grpc import build as build_grpc
 from waiting import Row, beside
 
 from shmbridge import _config
@@ -32,7 +35,7 @@ from shmbridge.trainer import CompilerEnv, CompilerVectorEnv
 HERE = Path(__file__).parent
 LENGTH = 1000  # steps of an episode
 SIZES = (1, 2, 4, 8)
-CONTENDERS = ("single", "vector", "sync", "async", "subproc")
+CONTENDERS = ("single", "vector", "sync", "async", "subproc", "puffer", "grpc")
 
 
 class Walk(gymnasium.Env[Any, Any]):
@@ -67,6 +70,46 @@ def compilers(program: Path, n: int) -> Iterator[str]:
             each.wait()
 
 
+def puffer(n: int) -> Any:
+    """PufferLib's vector in its own words: a worker process for each core at most, all of which spin."""
+    from pufferlib import emulation, vector
+
+    def make(buf: Any = None, seed: int = 0) -> Any:
+        return emulation.GymnasiumPufferEnv(env_creator=Walk, buf=buf, seed=seed)
+
+    workers = min(n, len(os.sched_getaffinity(0)))
+    env = vector.make(
+        make, num_envs=n, num_workers=workers, backend=vector.Multiprocessing, overwork=True
+    )
+    close = env.close
+
+    def end() -> None:
+        close()
+        for process in env.processes:
+            process.join()
+
+    env.close = end
+    return env
+
+
+def missing(kinds: Sequence[str], folder: Path) -> dict[str, str]:
+    """The contenders that cannot run here, and why. Builds what the others need."""
+    found = {}
+    for kind, package in (
+        ("subproc", "stable_baselines3"),
+        ("puffer", "pufferlib"),
+        ("grpc", "grpc"),
+    ):
+        if kind in kinds and importlib.util.find_spec(package) is None:
+            found[kind] = f"{package} is not installed"
+    if "grpc" in kinds and "grpc" not in found:
+        try:
+            build_grpc(folder)
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            found["grpc"] = str(error)
+    return found
+
+
 @contextlib.contextmanager
 def contender(kind: str, n: int, program: Path) -> Iterator[Step]:
     """What makes a step of all n environments."""
@@ -92,6 +135,10 @@ def contender(kind: str, n: int, program: Path) -> Iterator[Step]:
             from stable_baselines3.common.vec_env import SubprocVecEnv
 
             env = SubprocVecEnv([Walk] * n)
+        elif kind == "puffer":
+            env = puffer(n)
+        elif kind == "grpc":
+            env = GrpcVector(program.with_name("steps_grpc"), n, LENGTH)
         else:
             env = {"sync": SyncVectorEnv, "async": AsyncVectorEnv}[kind]([Walk] * n)
         stack.enter_context(contextlib.closing(env))
@@ -134,6 +181,10 @@ def main() -> None:
         source = str(HERE / "steps_environment.c")
         flags = [*shlex.split(_config.cflags()), *shlex.split(_config.libs())]
         subprocess.run(["cc", "-O2", source, *flags, "-o", str(program)], check=True)
+        left_out = missing(kinds, Path(directory))
+        for kind, why in left_out.items():
+            print(f"{kind}: left out: {why}", flush=True)
+        kinds = [kind for kind in kinds if kind not in left_out]
         for loops in map(int, args.loops.split(",")):
             for n in map(int, args.sizes.split(",")):
                 shown = [kind for kind in kinds if kind != "single" or n == 1]
@@ -143,19 +194,18 @@ def main() -> None:
                         with beside(Row("", loops=loops)):
                             found[kind].append(measure(kind, n, program, args.seconds))
                 for kind in shown:
-                    rate, cpu = (
-                        statistics.median(each[figure] for each in found[kind])
-                        for figure in ("rate", "cpu")
+                    rates, cpus = (
+                        sorted(each[figure] for each in found[kind]) for figure in ("rate", "cpu")
                     )
-                    results.append(
-                        {"contender": kind, "n": n, "loops": loops, "rate": rate, "cpu": cpu}
-                    )
+                    rate, cpu = statistics.median(rates), statistics.median(cpus)
+                    row = {"contender": kind, "n": n, "loops": loops, "rate": rate, "cpu": cpu}
+                    results.append({**row, "rates": rates})
                     print(
-                        f"loops {loops}  n {n}  {kind:8}  {rate:9.0f}/s  {cpu:6.2f} us of CPU a step",
+                        f"loops {loops}  n {n}  {kind:8}  {rate:9.0f}/s ({rates[0]:.0f} to {rates[-1]:.0f})  {cpu:6.2f} us of CPU a step",
                         flush=True,
                     )
     if args.json:
-        about = machine(("gymnasium", "stable-baselines3"))
+        about = machine(("gymnasium", "stable-baselines3", "pufferlib", "grpcio"))
         args.json.write_text(json.dumps({"machine": about, "rows": results}, indent=1))
 
 

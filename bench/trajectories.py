@@ -77,7 +77,7 @@ def compilations(corpus: Corpus, workers: int, rounds: int, folder: Path) -> dic
     ways: dict[str, Callable[[Any], object]] = {
         "clang": lambda pool: list(pool.map(lambda module: plain(module, folder), corpus)),
         "task": lambda pool: list(pool.map(task.run, corpus)),
-        "collect": lambda pool: sum(map(len, collect(policy, asks, corpus, workers=workers))),
+        "collect": lambda pool: sum(map(len, collect(policy, asks, corpus, num_workers=workers))),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with ThreadPoolExecutor(workers) as pool:

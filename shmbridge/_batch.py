@@ -138,14 +138,12 @@ class Batch(Mapping[str, Any]):
             raise InvalidError(
                 "expected advice, as reply(values) or reply(name=values), found none"
             )
-        self._arrays.clear()  # or they would hold every slot
-        size = len(self.requests)
-        columns = {name: rows_of(name, values, size) for name, values in named.items()}
+        columns = self._columns(named)
         failed: list[ShmbridgeError] = []
         if type(self.requests[0]).reply is Request.reply:
             left = _hot.reply_rows(self.requests, columns)
         else:  # it does something of its own
-            left = [(i, None) for i in range(size)]
+            left = [(i, None) for i in range(len(self.requests))]
         for i, outcome in left:
             try:
                 request = self.requests[i]
@@ -159,12 +157,18 @@ class Batch(Mapping[str, Any]):
             raise failed[0]
         self._answered = True
 
-    def _rows(self, named: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The advice of each request."""
+    def _columns(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """The advice by name, to index by request. The batch's own arrays end with it."""
         self._arrays.clear()  # or they would hold every slot
         size = len(self.requests)
-        columns = {name: rows_of(name, values, size) for name, values in named.items()}
-        return [{name: rows[i] for name, rows in columns.items()} for i in range(size)]
+        return {name: rows_of(name, values, size) for name, values in named.items()}
+
+    def _rows(self, named: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The advice of each request."""
+        columns = self._columns(named)
+        return [
+            {name: rows[i] for name, rows in columns.items()} for i in range(len(self.requests))
+        ]
 
     def fail(self, error: BaseException | str) -> None:
         """Answers every request that has no reply yet with an error.

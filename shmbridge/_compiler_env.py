@@ -55,15 +55,13 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         workers: Workers | None = None,
         **options: Any,
     ) -> None:
-        self._own = not isinstance(compilers, Compilers)
-        self.compilers = (
-            compilers
-            if isinstance(compilers, Compilers)
-            else Compilers(compilers, workers=workers, **options)
-        )
         self.action_space = _spaces.of_actions(actions)
         self._range = _spaces.range_of(self.action_space)
-        self._stepping = Stepping(self.compilers, 1, timeout, self._range)
+        self._own = not isinstance(compilers, Compilers)
+        self._stepping = Stepping.over(
+            compilers, 1, timeout, self._range, workers=workers, options=options
+        )
+        self.compilers = self._stepping.compilers
         self._sent = False  # an action whose outcome nobody has received
         self._looked: tuple[dict[str, Any], dict[str, Any]] | None = None  # for the spaces
         self._space: Any = None
@@ -77,15 +75,17 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
 
         Args:
             seed: With workers: chooses the module, and those of later episodes. Else unused, since compilers come by themselves.
-            options: With workers: {"module": name} chooses the module by its name in the corpus. Else unused.
+            options: With workers: {"module": name} chooses the module by its name in the corpus. Else there are none.
 
         Returns:
             The observation and the info.
 
         Raises:
+            InvalidError: An unknown option, or no such module. An episode under way goes on.
             DeadlineError: No compiler came within the timeout.
             ClosedError: The host is closed.
         """
+        self._stepping.check(options)
         super().reset(seed=seed)
         looked, self._looked = self._looked, None
         if looked is not None and (

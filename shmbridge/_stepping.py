@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._compilers import Compilers
+from shmbridge._compilers import Compilers, Workers
+from shmbridge._host import Host
+from shmbridge._native import lib
 from shmbridge._passing import channel_of
 from shmbridge._receiving import SLICE_NS
 from shmbridge._request import Request
@@ -70,7 +72,40 @@ class Stepping(Rows):
         self._mute: dict[int, int] = {}
         self._later: list[tuple[int, int]] = []  # rows and keys, of compilers with several runners
 
+    @classmethod
+    def over(
+        cls,
+        given: Compilers | Host | str,
+        n: int,
+        timeout: float | None,
+        actions: tuple[int, int] | None,
+        *,
+        workers: Workers | None,
+        options: Mapping[str, Any],
+        strict: bool = False,
+    ) -> Stepping:
+        """Of compilers, or of a host that it makes of a URL, and closes where this fails."""
+        made = (
+            given if isinstance(given, Compilers) else Compilers(given, workers=workers, **options)
+        )
+        try:
+            return cls(made, n, timeout, actions, strict)
+        except BaseException:
+            if isinstance(given, str):
+                made.close()
+            raise
+
     # ---- Begin and end ----
+
+    def check(self, options: Mapping[str, Any] | None) -> None:
+        """Are these options of reset known, and what they say? InvalidError otherwise."""
+        if self._workers is not None:
+            self._workers.check(options)
+        elif options:
+            raise InvalidError(
+                f"reset(options=...) has {', '.join(map(repr, options))}: "
+                "expected none, since compilers come by themselves; those that workers= starts can be told a module"
+            )
 
     def begin(
         self,
@@ -81,9 +116,8 @@ class Stepping(Rows):
         """Episodes are to begin in these rows, at the next `wait`. Those under way are given up."""
         if self._host._closed:
             raise ClosedError(f"the host at {self._host.url} is closed")
-        if self._workers is not None:
-            for chosen in options:  # before an episode is given up
-                self._workers.check(chosen)
+        if lib.shmb_host_forked(self._host._h):
+            self._host._ends(-lib.SHMB_FORKED)
         for row, seed, chosen in zip_longest(rows, seeds, options):
             self.give_up(row)
             if self._workers is not None:
@@ -245,12 +279,13 @@ class Stepping(Rows):
             )
 
     def _look_for_the_dead(self) -> None:
+        nobody = not self._host.runners  # a pipe's channel stays when its compiler leaves
         for row in range(self.n):
             if self._workers is not None:
                 self._look_for_outcome(row)
             elif self.core.row(row)[0] == SENT:
                 for channel, there in self.core.channels(row):
-                    if not there:
+                    if nobody or not there:
                         self.lose(row, channel)
 
     def _look_for_outcome(self, row: int) -> None:

@@ -59,11 +59,11 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             None if actions is None else batch_space(self.single_action_space, num_envs)
         )
         self._own = not isinstance(compilers, Compilers)
-        if not isinstance(compilers, Compilers):
-            compilers = Compilers(compilers, workers=workers, **options)
-        self.compilers = compilers
         range_ = _spaces.range_of(self.single_action_space)
-        self._stepping = Stepping(compilers, num_envs, timeout, range_, strict=True)
+        self._stepping = Stepping.over(
+            compilers, num_envs, timeout, range_, workers=workers, options=options, strict=True
+        )
+        self.compilers = self._stepping.compilers
         self._over = np.zeros(num_envs, bool)  # waits for its next episode
         self._any_over = False
         self._ends: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # of the last step
@@ -90,6 +90,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
 
         Raises:
             InvalidError, TypeError: The seeds are not n, or the mask is not bool[n] with one True or more.
+            InvalidError: An unknown option, or no such module. Episodes under way go on.
             DeadlineError: Not enough compilers came within the timeout.
             ClosedError: The host is closed.
         """
@@ -120,7 +121,10 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         self, mask: Array, seeds: Sequence[int | None], options: Sequence[Mapping[str, Any]]
     ) -> tuple[dict[str, Array], dict[str, Any]]:
         """Begins the episodes of the mask's environments, each with its own seed and options."""
-        s, (looked, self._looked) = self._stepping, (self._looked, None)
+        s = self._stepping
+        for each in options:  # before an episode is given up
+            s.check(each)
+        looked, self._looked = self._looked, None
         fresh = self.compilers._workers is not None and (
             any(options) or seeds != [None] * len(seeds)
         )

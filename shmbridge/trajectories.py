@@ -81,7 +81,7 @@ def collect(
     task: Task,
     modules: Iterable[Module],
     *,
-    workers: int | None = None,
+    num_workers: int | None = None,
     reward: Reward = improvement,
     **options: Any,
 ) -> Iterator[Episode]:
@@ -95,7 +95,7 @@ def collect(
             rows by name that the episode keeps and the compiler does not get.
         task: What compilers do. Without scores there are no baselines, and `reward` must need none.
         modules: What to compile. It may be endless, as a sampler is; then the iterator is.
-        workers: How many compilers run at once. None: one for each CPU of this process.
+        num_workers: How many compilers run at once. None: one for each CPU of this process.
         reward: Makes of an outcome and the baseline's scores the reward.
         options: The host's, as request_bytes.
 
@@ -110,7 +110,7 @@ def collect(
     def answer(batch: Batch, _rows: Array) -> Any:
         return policy(batch)
 
-    with _Collection(answer, task, workers, reward, options) as collection:
+    with _Collection(answer, task, num_workers, reward, options) as collection:
         for _, recorded in collection.run((module, 0) for module in modules):
             yield from recorded.episodes()
 
@@ -121,7 +121,7 @@ def evaluate(
     task: Task,
     modules: Sequence[Module],
     *,
-    workers: int | None = None,
+    num_workers: int | None = None,
     reward: Reward = improvement,
     **options: Any,
 ) -> npt.NDArray[np.float64]:
@@ -139,7 +139,7 @@ def evaluate(
         candidates: How many there are.
         task: As `collect`.
         modules: What to compile.
-        workers: As `collect`.
+        num_workers: As `collect`.
         reward: As `collect`.
         options: As `collect`.
 
@@ -152,7 +152,7 @@ def evaluate(
     """
     rewards = np.full((candidates, len(modules)), np.nan)
     jobs = list(itertools.product(range(len(modules)), range(candidates)))  # a module's in a row
-    with _Collection(policy, task, workers, reward, options, keep=False) as collection:
+    with _Collection(policy, task, num_workers, reward, options, keep=False) as collection:
         ended = collection.run((modules[column], row) for column, row in jobs)
         for number, recorded in ended:
             column, row = jobs[number]
@@ -189,14 +189,14 @@ class _Collection:
         self,
         policy: Callable[[Batch, Array], Any],
         task: Task,
-        workers: int | None,
+        num_workers: int | None,
         reward: Reward,
         options: Mapping[str, Any],
         keep: bool = True,
     ) -> None:
-        self._workers = len(os.sched_getaffinity(0)) if workers is None else workers
+        self._workers = len(os.sched_getaffinity(0)) if num_workers is None else num_workers
         if self._workers < 1:
-            raise InvalidError(f"workers={workers}: expected 1 or more")
+            raise InvalidError(f"num_workers={num_workers}: expected 1 or more")
         self._policy, self._task, self._reward, self._keep = policy, task, reward, keep
         self._error: BaseException | None = None  # the policy's
         self._by_label: dict[str, _Compiled] = {}

@@ -73,7 +73,7 @@ class Workers:
             The label under which the compiler connects.
 
         Raises:
-            InvalidError: No such module, or open() was not called.
+            InvalidError: An unknown option, no such module, or open() was not called.
         """
         if not self._url:
             raise InvalidError("expected open(url) before begin()")
@@ -107,7 +107,7 @@ class Workers:
             options: As `begin`.
 
         Raises:
-            InvalidError: No such module.
+            InvalidError: An unknown option, or no such module.
         """
         self._asked(options)
 
@@ -206,6 +206,11 @@ class Workers:
         return self._running[self._labels[label]]
 
     def _asked(self, options: Mapping[str, Any] | None) -> Module | None:
+        unknown = [name for name in options or {} if name != "module"]
+        if unknown:
+            raise InvalidError(
+                f'reset(options=...) has {", ".join(map(repr, unknown))}: expected "module" alone'
+            )
         asked = (options or {}).get("module")
         known = asked is None or isinstance(asked, Module)
         found: Module | None = asked if known else self._sampler.corpus[str(asked)]

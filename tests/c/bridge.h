@@ -76,14 +76,15 @@ static inline void bridge_open_session(struct bridge *b, const char *name, shmb_
     snprintf(b->name, sizeof b->name, "%s-%d", name, (int)getpid());
     b->plan = plan;
     shmb_session_text(session, b->session);
+    shmb_segment_name(b->name, b->session, path);
+    int fd = shm_open(path, O_CREAT | O_EXCL | O_RDWR, 0600); /* first: gc leaves its bells alone */
     for (int i = -1; i < (int)plan.channels; i++) {
-        shmb_semaphore_name(b->session, i, path);
-        sem_t *bell = sem_open(path, O_CREAT | O_EXCL, 0600, 0);
+        char name_of_bell[NAME_ROOM];
+        shmb_semaphore_name(b->session, i, name_of_bell);
+        sem_t *bell = sem_open(name_of_bell, O_CREAT | O_EXCL, 0600, 0);
         CHECK(bell != SEM_FAILED);
         sem_close(bell);
     }
-    shmb_segment_name(b->name, b->session, path);
-    int fd = shm_open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
     uint64_t bytes = shmb_plan_bytes(&b->plan);
     CHECK(fd >= 0 && bytes && ftruncate(fd, (off_t)bytes) == 0 && shmb_peer_lock(fd, 0));
     shmb_status status = shmb_host_create(fd, &b->plan, session, wait, &b->host);

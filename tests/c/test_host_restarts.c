@@ -43,7 +43,7 @@ int main(void) {
         process_kill(host);
         for (int k = -1; k < (int)info.channels; k++) {
             shmb_semaphore_name(info.session, k, path);
-            CHECK(sem_unlink(path) == 0);
+            sem_unlink(path); /* gc may have, of a host that is dead */
         }
     }
     shmb_close(old);

@@ -431,6 +431,35 @@ def test_what_follows_is_checked(path: Path, tail: bytes, why: str) -> None:
         list(TrainingLog(path))
 
 
+SPEC = '"port":0,"shape":[6]'
+TENSOR = np.arange(6, dtype=np.float32).tobytes()
+RECORD = [b'{"observation":%d}', TENSOR, b'{"outcome":%d}', np.float32(1.2).tobytes()]
+PARTS = [  # of a log as ml-compiler-opt's log_reader_test.py has it, each with a newline behind it
+    f'{{"features":[{{"name":"x","type":"float",{SPEC}}}],"score":{{"name":"reward","type":"float",{SPEC.replace("6", "1")}}}}}'.encode(),
+    b'{"context":"c"}',
+    *(part.replace(b"%d", b"0") for part in RECORD),
+    *(part.replace(b"%d", b"1") for part in RECORD),
+]
+
+
+@pytest.mark.parametrize("place", range(len(PARTS)))
+def test_an_error_at_any_of_ml_compiler_opts_places_is_told(path: Path, place: int) -> None:
+    path.write_bytes(b"".join(part + b"\n" for part in PARTS))
+    assert [record.score for record in TrainingLog(path)] == pytest.approx([1.2, 1.2])
+    ends = [b"hi there" if i == place else b"\n" for i in range(len(PARTS))]
+    path.write_bytes(b"".join(part + end for part, end in zip(PARTS, ends, strict=True)))
+    with pytest.raises(CorruptError):
+        list(TrainingLog(path))
+
+
+@pytest.mark.parametrize("place", [i for i, part in enumerate(PARTS) if part == TENSOR])
+def test_half_a_tensor_is_told(path: Path, place: int) -> None:
+    parts = [part[:12] if i == place else part for i, part in enumerate(PARTS)]
+    path.write_bytes(b"".join(part + b"\n" for part in parts))
+    with pytest.raises(CorruptError):
+        list(TrainingLog(path))
+
+
 def test_sizes_are_checked_before_memory_is_taken(path: Path) -> None:
     path.write_text(
         '{"features":[{"name":"x","type":"float","shape":[288230376151711744]}]}\n{"observation":0}\n1234\n'

@@ -86,7 +86,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     needs("cmake")
     where = tmp_path_factory.mktemp("c library")
     run("cmake", "-S", CDEF, "-B", where / "build")
-    run("cmake", "--build", where / "build")
+    run("cmake", "--build", where / "build", "--parallel", "2")
     run("cmake", "--install", where / "build", "--prefix", where / "prefix")
     return where / "prefix"
 

@@ -4,14 +4,22 @@ import os
 import signal
 import threading
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 import pytest
 from support.compilations import marked, words_of
 from support.processes import until
 
+from shmbridge import Host
 from shmbridge.corpus import Corpus
-from shmbridge.errors import ClosedError, DeadlineError, InvalidError, ShmbridgeError
+from shmbridge.errors import (
+    ClosedError,
+    DeadlineError,
+    ForkedError,
+    InvalidError,
+    ShmbridgeError,
+)
 from shmbridge.scores import object_size
 from shmbridge.workers import Workers
 
@@ -143,6 +151,28 @@ def test_more_environments_than_the_host_has_channels(vector, py):
         vector(py(GOOD), n=3, channels=2)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(CompilerEnv, actions=-1),
+        partial(CompilerVectorEnv, actions=-1, num_envs=2),
+        partial(CompilerVectorEnv, actions=2, num_envs=0),
+        partial(CompilerVectorEnv, actions=2, num_envs=2, channels=1),
+    ],
+)
+def test_a_constructor_that_fails_leaves_no_host(name, shm_files, make):
+    with pytest.raises(ValueError) as kept:
+        make(name)
+    assert not shm_files() and kept  # what was raised holds the constructor's frame
+
+
+def test_a_constructor_that_fails_leaves_the_hosts_of_others_open(name):
+    with Host(name, channels=1) as host:
+        with pytest.raises(InvalidError):
+            CompilerVectorEnv(host, 2, actions=2)
+        assert not host._closed
+
+
 def test_compilers_that_ask_nothing_are_an_error_that_shows_them(vector, py):
     env, workers = vector(py("sys.exit('no such flag')"), n=1)
     with pytest.raises(
@@ -210,6 +240,23 @@ def test_a_forked_child_touches_nothing(vector, py):
     assert os.waitpid(pid, 0) == (pid, 0)
     assert steps(env, 3) == 2
     assert workers.counts == {"ok": 2}
+
+
+def test_a_forked_child_starts_no_compilers(vector, py, compilers_left):
+    env, workers = vector(py(GOOD))
+    env.reset()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            workers._start = lambda module: os._exit(3)
+            env.reset()
+        except ForkedError:
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert steps(env, 3) == 2
 
 
 def test_no_baseline_outlives_the_environment(vector, py, compilers_left, tmp_path):

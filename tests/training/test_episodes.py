@@ -2,10 +2,12 @@
 
 import shutil
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 import pytest
 
+from shmbridge import InvalidError
 from shmbridge.corpus import Corpus
 from shmbridge.scores import object_size, text_size
 from shmbridge.task import Task
@@ -109,6 +111,47 @@ def test_a_program_is_chosen_by_its_name(name, task, corpus):
     with CompilerEnv(name, actions=10, workers=Workers(task, corpus.sampler(0))) as env:
         for module in ("b.txt", "a.txt"):
             assert episode(env, 1, options={"module": module})[1]["module"] == module
+
+
+def pettingzoo(name, **options):
+    pytest.importorskip("pettingzoo")
+    from shmbridge.pettingzoo import CompilerAECEnv
+
+    return CompilerAECEnv(name, agents=["one"], **options)
+
+
+def sb3(name, **options):
+    pytest.importorskip("stable_baselines3", reason="its own package is tested against")
+    from shmbridge.sb3 import CompilerVecEnv
+
+    return CompilerVecEnv(name, 2, **options)
+
+
+def reset(env, options):
+    if hasattr(env, "set_options"):  # of Stable-Baselines3
+        env.set_options(options)
+        return env.reset()
+    return env.reset(options=options)
+
+
+@pytest.mark.parametrize(
+    "make", [CompilerEnv, partial(CompilerVectorEnv, num_envs=2), pettingzoo, sb3]
+)
+def test_an_unknown_option_of_reset_is_an_error_that_names_the_known_ones(name, task, corpus, make):
+    with closing(make(name, actions=10, workers=Workers(task, corpus.sampler(0)))) as env:
+        reset(env, {})
+        with pytest.raises(InvalidError, match="'modul'.*\"module\""):
+            reset(env, {"modul": "b.txt"})
+        reset(env, {"module": "b.txt"})
+
+
+@pytest.mark.parametrize("make", [CompilerEnv, partial(CompilerVectorEnv, num_envs=2)])
+def test_an_option_that_only_workers_know_is_an_error_without_them(name, make):
+    with (
+        closing(make(name, actions=10, timeout=1)) as env,
+        pytest.raises(InvalidError, match="'module'.*workers="),
+    ):
+        env.reset(options={"module": "b.txt"})
 
 
 @pytest.mark.skipif(not shutil.which("clang-22"), reason="no clang-22")

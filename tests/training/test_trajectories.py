@@ -41,7 +41,7 @@ def by_step(batch):
 
 def test_an_episode_has_what_was_asked_and_advised_and_one_reward(py, corpus):
     task = py(SUMS, scores={"size": size})
-    episodes = {each.module.name: each for each in collect(by_step, task, corpus, workers=2)}
+    episodes = {each.module.name: each for each in collect(by_step, task, corpus, num_workers=2)}
     assert episodes.keys() == {module.name for module in corpus}
     for episode in episodes.values():
         assert episode.outcome.ok and len(episode) == 3 and episode.decision == ""
@@ -83,7 +83,7 @@ def test_a_policy_may_use_its_arrays_again(py, corpus):
         return advice, {"same": advice}
 
     task = py(SUMS, scores={"size": size})
-    for episode in collect(policy, task, corpus, workers=1):
+    for episode in collect(policy, task, corpus, num_workers=1):
         assert episode.advice["advice"].tolist() == episode.extras["same"].tolist() == [0, 2, 4]
 
 
@@ -121,7 +121,7 @@ def test_a_compilation_that_fails_is_an_episode_without_a_reward(py, corpus):
         """,
         scores={"size": size},
     )
-    episodes = {each.module.name: each for each in collect(by_step, task, corpus, workers=3)}
+    episodes = {each.module.name: each for each in collect(by_step, task, corpus, num_workers=3)}
     (failed,) = [each for name, each in episodes.items() if "b" in name]
     assert math.isnan(failed.reward) and failed.outcome.signal == "SIGSEGV" and len(failed) == 2
     assert [each.reward for each in episodes.values() if each is not failed] == [0, 0]
@@ -158,13 +158,13 @@ def test_several_compilers_run_at_once_and_their_questions_are_batches(py, corpu
         "advice = ask(40) if os.environ.get('SHMBRIDGE_URL') else [1]\nopen(output, 'w')",
         scores={"size": size},
     )
-    assert len(list(collect(policy, task, corpus, workers=3))) == 3
+    assert len(list(collect(policy, task, corpus, num_workers=3))) == 3
     assert max(sizes) >= 2
 
 
 def test_modules_may_be_endless(py, corpus):
     task = py(SUMS, scores={"size": size})
-    found = collect(by_step, task, corpus.sampler(0), workers=2)
+    found = collect(by_step, task, corpus.sampler(0), num_workers=2)
     assert len(list(itertools.islice(found, 5))) == 5
     found.close()
 
@@ -184,8 +184,8 @@ def test_what_the_reward_raises_ends_the_collection(py, corpus):
 
 
 def test_no_workers_are_an_error(py, corpus):
-    with pytest.raises(InvalidError, match="workers=0"):
-        next(collect(by_step, py(SUMS), corpus, workers=0))
+    with pytest.raises(InvalidError, match="num_workers=0"):
+        next(collect(by_step, py(SUMS), corpus, num_workers=0))
 
 
 def test_the_usual_reward_needs_scores(py, corpus):
@@ -194,14 +194,14 @@ def test_the_usual_reward_needs_scores(py, corpus):
 
 
 def test_an_episode_is_a_line_when_it_is_printed(py, corpus):
-    episode = next(collect(by_step, py(SUMS), corpus, workers=1, reward=lambda *_: 1.5))
+    episode = next(collect(by_step, py(SUMS), corpus, num_workers=1, reward=lambda *_: 1.5))
     assert repr(episode) == f"<Episode of {episode.module.name}: ok, 3 steps, reward 1.5>"
 
 
 def test_leaving_the_loop_kills_the_compilers(py, corpus, no_leftovers):
     task = py("ask(1)\nif 'c.txt' not in module: time.sleep(1000)\nopen(output, 'w')")
     found = collect(
-        by_step, task, [corpus[2], corpus[0], corpus[1]], workers=3, reward=lambda *_: 0
+        by_step, task, [corpus[2], corpus[0], corpus[1]], num_workers=3, reward=lambda *_: 0
     )
     assert next(found).outcome.ok
     found.close()
@@ -210,7 +210,7 @@ def test_leaving_the_loop_kills_the_compilers(py, corpus, no_leftovers):
 
 def test_leaving_kills_a_baseline_that_hangs_too(py, corpus, no_leftovers):
     code = "if not os.environ.get('SHMBRIDGE_URL') and 'a.txt' in module: time.sleep(1000)\nopen(output, 'w')"
-    found = collect(by_step, py(code, scores={"size": size}), corpus, workers=3)
+    found = collect(by_step, py(code, scores={"size": size}), corpus, num_workers=3)
     next(found)
     found.close()
     until(lambda: not compilers(no_leftovers), 5)
@@ -255,7 +255,12 @@ def test_each_candidates_rewards_are_its_own(py, corpus, workers):
 
     task = py(SUMS, scores={"size": size})
     found = evaluate(
-        policy, 3, task, corpus, workers=workers, reward=lambda outcome, _: outcome.scores["size"]
+        policy,
+        3,
+        task,
+        corpus,
+        num_workers=workers,
+        reward=lambda outcome, _: outcome.scores["size"],
     )
     assert found.tolist() == [[3] * 3, [6] * 3, [15] * 3]
 
