@@ -8,7 +8,6 @@ import argparse
 import json
 import re
 import secrets
-import sys
 import time
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from shmbridge.trajectories import evaluate
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-KINDS = {"evict,priority": ["evict", "priority"], "evict": ["evict"]}  # what the agents decide
+BOTH = "evict,priority"
 SIGMA = 0.3
 
 
@@ -54,11 +53,8 @@ def task_of(decisions):
 class Search:
     """Keeps the best weights that were tried, START first. A candidate that a compilation fails with gets -1 there."""
 
-    def __init__(self, task, modules, decisions):
+    def __init__(self, task, modules):
         self.task, self.modules = task, modules
-        self.free = np.zeros(SIZE, bool)  # the weights of the agents that decide
-        for agent in KINDS[decisions]:
-            self.free[AGENTS[agent]] = True
         self.best, self.reward, self.curve, self.failed = START, -np.inf, [], 0
         self.try_all(START[None])
 
@@ -79,7 +75,7 @@ class Search:
 def random_search(search, generations, candidates, seed):
     random = np.random.default_rng(seed)
     for _ in range(generations):
-        noise = random.standard_normal((candidates, SIZE)) * search.free
+        noise = random.standard_normal((candidates, SIZE))
         search.try_all(START + SIGMA * noise)
 
 
@@ -87,7 +83,7 @@ def evolution(search, generations, candidates, seed):
     """OpenAI's evolution strategy with mirrored noise and rewards by rank; its step is as long as sigma."""
     random, center = np.random.default_rng(seed), START
     for _ in range(generations):
-        noise = random.standard_normal((candidates // 2, SIZE)) * search.free
+        noise = random.standard_normal((candidates // 2, SIZE))
         noise = np.concatenate([noise, -noise])
         means = search.try_all(center + SIGMA * noise)
         ranks = means.argsort().argsort() / (len(means) - 1) - 0.5
@@ -101,118 +97,116 @@ SEARCHES = {"random search": random_search, "evolution": evolution}
 
 
 def compiled(task, modules, weights):
-    """The scores of each module, compiled by the learnt policy."""
+    """The scores of each module, by its name, compiled with these weights."""
+
+    def policy(batch):
+        return advise(batch, np.tile(weights, (len(batch), 1)))
+
     with (
         Host(f"allocator-{secrets.token_hex(4)}") as host,
-        host.start(lambda batch: advise(batch, np.tile(weights, (len(batch), 1))), max_batch=8),
+        host.start(policy, max_batch=2),
     ):
-        outcomes = [task.run(module, host.url) for module in modules]
-    assert all(outcome.ok and not outcome.defaulted for outcome in outcomes), outcomes
-    return [dict(outcome.scores) for outcome in outcomes]
+        outcomes = {module.name: task.run(module, host.url) for module in modules}
+    assert all(outcome.ok and not outcome.defaulted for outcome in outcomes.values()), outcomes
+    return {name: dict(outcome.scores) for name, outcome in outcomes.items()}
 
 
-def better(scores, baselines, name):
-    """By which part the scores are less than greedy's, in the mean of the modules."""
-    return float(np.mean([1 - s[name] / b[name] for s, b in zip(scores, baselines, strict=True)]))
+def better(scores, greedy, modules):
+    """By which part they cost less than greedy's, in the mean of the modules."""
+    names = [module.name for module in modules]
+    return float(np.mean([1 - scores[name]["cost"] / greedy[name]["cost"] for name in names]))
 
 
 def spread(values):
     return f"{np.median(values):+7.1%} ({min(values):+.1%} to {max(values):+.1%})"
 
 
-def picture(rows, kinds):
+def picture(rows):
     try:
         from matplotlib import pyplot
     except ImportError:
         return
-    figure, axes = pyplot.subplots(1, len(kinds), figsize=(9, 3.4), sharey=True, squeeze=False)
-    for axis, decisions in zip(axes[0], kinds, strict=True):
-        for color, name in zip(("tab:gray", "tab:blue"), SEARCHES, strict=True):
-            for i, row in enumerate(
-                r for r in rows if (r["agents"], r["search"]) == (decisions, name)
-            ):
-                axis.plot(row["curve"], color=color, alpha=0.8, label=None if i else name)
-        axis.axhline(0, color="black", linewidth=0.8)
-        axis.set(title=f"decides: {decisions}", xlabel="candidates tried")
-    axes[0, 0].set_ylabel("best so far, against greedy\n(training kernels)")
-    axes[0, 0].legend()
+    figure, axis = pyplot.subplots(figsize=(6, 3.6))
+    for color, name in zip(("tab:gray", "tab:blue"), SEARCHES, strict=True):
+        for i, row in enumerate(row for row in rows if row["search"] == name):
+            axis.plot(row["curve"], color=color, label=None if i else name)
+    axis.axhline(0, color="black", linewidth=0.8)
+    axis.set(xlabel="candidates tried", ylabel="best so far, against greedy\n(training kernels)")
+    axis.legend()
     figure.tight_layout()
     figure.savefig(RESULTS / "learning.png", dpi=120)
+
+
+def run(quick):
+    seeds, generations, candidates = (range(1), 1, 4) if quick else (range(3), 4, 8)
+    train, test = Corpus.from_sources(*sorted((HERE / "kernels").glob("*.c"))).split(0.4)
+    if quick:
+        train, test = train[:2], test[:2]
+    print("trained on:", *(module.path.stem for module in train))
+    print("held out:  ", *(module.path.stem for module in test), flush=True)
+    task = task_of(BOTH)
+    greedy = {module.name: task.baseline(module) for module in [*train, *test]}
+
+    def judge(weights):
+        """Each module's scores, and by which part a cost is less than greedy's; also where one agent decides alone."""
+        scores = compiled(task, [*train, *test], weights)
+        row = {"scores": scores, "weights": weights.tolist()}
+        row["train"] = better(scores, greedy, train)
+        row["test"] = better(scores, greedy, test)
+        for agent in AGENTS:
+            alone = compiled(task_of(agent), test, weights)
+            row[f"test, {agent} alone"] = better(alone, greedy, test)
+        return row
+
+    rows = [{"search": "none", **judge(START)}]
+    for name, search_with in SEARCHES.items():
+        for seed in seeds:
+            since = time.time()
+            search = Search(task, train)
+            search_with(search, generations, candidates, seed)
+            row = {"search": name, "seed": seed, "curve": search.curve, "failed": search.failed}
+            rows.append(row | judge(search.best) | {"seconds": time.time() - since})
+            print(
+                f"{name}, seed {seed}: {len(search.curve) * len(train)} compilations in "
+                f"{rows[-1]['seconds']:.0f} s, {search.failed} failed; cost on held-out kernels: "
+                f"{rows[-1]['test']:+.1%} of greedy's saved",
+                flush=True,
+            )
+
+    print(
+        "\nBy which part spills and reloads cost less than greedy's (median and range of the seeds)"
+    )
+    columns = ["train", "test", *(f"test, {agent} alone" for agent in AGENTS)]
+    print(f"{'search':16}" + "".join(f"{column:>28}" for column in columns))
+    for name in ("none", *SEARCHES):
+        found = [row for row in rows if row["search"] == name]
+        texts = (spread([row[column] for row in found]) for column in columns)
+        print(f"{name:16}" + "".join(f"{text:>28}" for text in texts))
+
+    chosen = max((r for r in rows if r["search"] == "evolution"), key=lambda r: r["train"])
+    print("\nHeld-out kernels, by the weights of evolution that are best on the training kernels")
+    print(
+        f"{'kernel':12}{'cost, greedy':>14}{'learnt':>10}{'instructions, greedy':>24}{'learnt':>8}"
+    )
+    for module in test:
+        was, now = greedy[module.name], chosen["scores"][module.name]
+        print(
+            f"{module.path.stem:12}{was['cost']:14.0f}{now['cost']:10.0f}"
+            f"{was['count']:24.0f}{now['count']:8.0f}"
+        )
+
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "results.json").write_text(json.dumps({"greedy": greedy, "rows": rows}, indent=1))
+    (RESULTS / "weights.json").write_text(json.dumps(chosen["weights"]))
+    picture(rows)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few seconds")
-    quick = parser.parse_args().quick
-    seeds, generations, candidates = (range(1), 1, 4) if quick else (range(3), 6, 8)
-    kinds = [*KINDS][:1] if quick else [*KINDS]
     begin = time.time()
-
-    corpus = Corpus.from_sources(*sorted((HERE / "kernels").glob("*.c")))
-    train, test = corpus.split(0.4)
-    if quick:
-        train, test = train[:2], test[:2]
-    print("trained on:", *(module.path.stem for module in train))
-    print("held out:  ", *(module.path.stem for module in test), flush=True)
-
-    rows = []
-    for decisions in kinds:
-        task = task_of(decisions)
-        greedy = {side: [task.baseline(m) for m in side] for side in (train, test)}
-
-        def judge(weights, task=task, greedy=greedy):
-            row = {}
-            for name, side in (("train", train), ("test", test)):
-                scores = compiled(task, side, weights)
-                row[name] = {m.path.stem: s for m, s in zip(side, scores, strict=True)}
-                row |= {f"{name} {s}": better(scores, greedy[side], s) for s in task.scores}
-            return row
-
-        rows.append({"agents": decisions, "search": "none", **judge(START)})
-        for name, search_with in SEARCHES.items():
-            for seed in seeds:
-                search, since = Search(task, train, decisions), time.time()
-                search_with(search, generations, candidates, seed)
-                row = {"agents": decisions, "search": name, "seed": seed, **judge(search.best)}
-                row |= {"curve": search.curve, "failed": search.failed}
-                row |= {"weights": search.best.tolist(), "seconds": time.time() - since}
-                rows.append(row)
-                print(
-                    f"{decisions}, {name}, seed {seed}: {len(search.curve) * len(train)} compilations "
-                    f"in {row['seconds']:.0f} s, {search.failed} failed; cost {row['test cost']:+.1%} "
-                    "on held-out kernels",
-                    flush=True,
-                )
-
-    print("\nHow much less spills and reloads cost than greedy's (median and range of the seeds)")
-    print(f"{'who decides':16}{'search':16}{'training kernels':>28}{'held-out kernels':>28}")
-    for decisions in kinds:
-        for name in ("none", *SEARCHES):
-            found = [r for r in rows if (r["agents"], r["search"]) == (decisions, name)]
-            sides = (spread([r[f"{side} cost"] for r in found]) for side in ("train", "test"))
-            print(f"{decisions:16}{name:16}" + "".join(f"{text:>28}" for text in sides))
-
-    chosen = max((r for r in rows if r["search"] == "evolution"), key=lambda r: r["curve"][-1])
-    print(
-        f"\nHeld-out kernels, by the weights that are best on the training kernels ({chosen['agents']})"
-    )
-    print(
-        f"{'kernel':12}{'cost, greedy':>14}{'learnt':>10}{'instructions, greedy':>24}{'learnt':>8}"
-    )
-    for module in test:
-        stem, was = module.path.stem, task.baseline(module)
-        now = chosen["test"][stem]
-        print(
-            f"{stem:12}{was['cost']:14.0f}{now['cost']:10.0f}{was['count']:24.0f}{now['count']:8.0f}"
-        )
-
-    RESULTS.mkdir(exist_ok=True)
-    seconds = round(time.time() - begin)
-    results = {"rows": rows, "seconds": seconds, "python": sys.version}
-    (RESULTS / "results.json").write_text(json.dumps(results, indent=1))
-    (RESULTS / "weights.json").write_text(json.dumps(chosen["weights"]))
-    picture(rows, kinds)
-    print(f"\n{seconds} s; results/results.json has all of it, results/weights.json these weights")
+    run(parser.parse_args().quick)
+    print(f"\n{time.time() - begin:.0f} s; results/ has all of it, and the weights")
 
 
 if __name__ == "__main__":
