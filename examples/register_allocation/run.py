@@ -138,7 +138,7 @@ def picture(rows):
 
 
 def run(quick):
-    seeds, generations, candidates = (range(1), 1, 4) if quick else (range(3), 4, 8)
+    seeds, generations, candidates = (range(1), 1, 4) if quick else (range(3), 3, 8)
     train, test = Corpus.from_sources(*sorted((HERE / "kernels").glob("*.c"))).split(0.4)
     if quick:
         train, test = train[:2], test[:2]
