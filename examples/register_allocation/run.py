@@ -19,7 +19,6 @@ from shmbridge.trajectories import evaluate
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-BOTH = "evict,priority"
 SIGMA = 0.3
 
 
@@ -140,7 +139,7 @@ def run(quick):
         train, test = train[:2], test[:2]
     print("trained on:", *(module.path.stem for module in train))
     print("held out:  ", *(module.path.stem for module in test), flush=True)
-    task = task_of(BOTH)
+    task, alone = task_of("evict,priority"), {agent: task_of(agent) for agent in AGENTS}
     greedy = {module.name: task.baseline(module) for module in [*train, *test]}
 
     def judge(weights):
@@ -149,9 +148,8 @@ def run(quick):
         row = {"scores": scores, "weights": weights.tolist()}
         row["train"] = better(scores, greedy, train)
         row["test"] = better(scores, greedy, test)
-        for agent in AGENTS:
-            alone = compiled(task_of(agent), test, weights)
-            row[f"test, {agent} alone"] = better(alone, greedy, test)
+        for agent, only in alone.items():
+            row[f"test, {agent} alone"] = better(compiled(only, test, weights), greedy, test)
         return row
 
     rows = [{"search": "none", **judge(START)}]
