@@ -133,8 +133,8 @@ def picture(rows):
 
 
 def run(quick):
-    seeds, generations, candidates = (range(1), 1, 4) if quick else (range(3), 3, 8)
-    train, test = Corpus.from_sources(*sorted((HERE / "kernels").glob("*.c"))).split(0.4)
+    seeds, generations, candidates = (range(1), 1, 4) if quick else (range(3), 2, 8)
+    train, test = Corpus.from_sources(*sorted((HERE / "kernels").glob("*.c"))).split(0.55)
     if quick:
         train, test = train[:2], test[:2]
     print("trained on:", *(module.path.stem for module in train))
