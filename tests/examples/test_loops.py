@@ -11,6 +11,16 @@ import numpy as np
 import pytest
 
 from shmbridge import Host
+from shmbridge.corpus import Corpus
+from shmbridge.scores import text_size
+from shmbridge.task import Task
+from shmbridge.workers import Workers
+
+pytest.importorskip("pettingzoo")
+
+from gymnasium.spaces import MultiDiscrete
+
+from shmbridge.pettingzoo import CompilerAECEnv
 
 TOOLS = ("clang-22", "llvm-config-22", "valgrind", "cmake")
 MISSING = [tool for tool in TOOLS if not shutil.which(tool)]
@@ -63,6 +73,27 @@ def test_agents_learn_of_loops_and_the_compiler_does_what_they_say(example, tmp_
     assert any(number["fmul"] in loop["uses"][load] for load in loads)
     assert any(number["store"] in loop["memory"][load] for load in loads)
     assert set(loop["strides"]) == set(loop["bytes"]) == {4} and loop["safe_bits"] == 128
+
+    # The same agents as an environment of PettingZoo: they take turns, and share what the compilation is worth.
+    task = Task(
+        f"clang-22 -O3 -fpass-plugin={folder}/build/shmbridge-loops.so -c {{module}} -o {{output}}",
+        scores={"text": text_size},
+    )
+    spaces = {"distribute": 2, "vectorize": MultiDiscrete([65, 65, 65])}
+    modules = Corpus.from_sources(folder / "kernels/jacobi.c").sampler(seed=0)
+    env = CompilerAECEnv(
+        "shm://turns", agents=[*spaces], actions=spaces, workers=Workers(task, modules)
+    )
+    env.reset(seed=1)
+    turns, worth = [], {}
+    for agent in env.agent_iter():
+        _, reward, over, _, _ = env.last()
+        turns += [agent] * (not over)
+        worth |= {agent: reward} if over else {}
+        env.step(None if over else 0 if agent == "distribute" else np.array([8, 4, 1]))
+    env.close()
+    assert turns == ["distribute", "vectorize"] * (len(turns) // 2) and len(turns) >= 2
+    assert worth["distribute"] == worth["vectorize"] < 0, "wide code is larger"
 
     # Without a model, and with advice that makes no sense, the compiler is as it always was.
     plain = compiled("triad", plugin=False)[0]
