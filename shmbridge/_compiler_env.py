@@ -23,7 +23,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
 
     An episode is one of the compiler's own `drive`, in C, C++ or Python. A compiler that asks for advice alone, as an unmodified clang does,
     has one episode, from its first question until it leaves, without rewards. With workers an episode is one compilation, whatever way
-    it asks. If it says no rewards itself, the last step has what the `Workers` compute.
+    it asks. If it says no rewards but 0 itself, the last step has what the `Workers` compute.
 
     Observations have the tensors by name, as arrays of their own. Texts and lists are in `info`, as are
 

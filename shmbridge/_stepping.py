@@ -69,6 +69,8 @@ class Stepping(Rows):
         self._labels: dict[int, str] = {}  # of workers, by row
         self._chosen: set[int] = set()  # rows whose program the caller chose by its name
         self._carried: dict[int, float] = {}  # rewards of a drive that is done, in a compilation
+        self._parts: dict[int, dict[str, float]] = {}  # the agents' own parts of these
+        self._told = np.zeros(n, bool)  # compilations that told a reward
         self._mute: dict[int, int] = {}
         self._later: list[tuple[int, int]] = []  # rows and keys, of compilers with several runners
 
@@ -153,6 +155,8 @@ class Stepping(Rows):
             self.compilers._labels.pop(label, None)
             self._workers.end(label)
         self._carried.pop(row, None)
+        self._parts.pop(row, None)
+        self._told[row] = False
         self._later = [each for each in self._later if each[0] != row]
 
     def _over(self, row: int, terminated: bool, info: dict[str, Any]) -> None:
@@ -232,6 +236,11 @@ class Stepping(Rows):
             DeadlineError: No compiler began an episode within the timeout.
             ClosedError: The host is closed.
         """
+        self._wait()
+        if self._workers is not None:
+            self._told |= (self.rewards != 0) & ~(self.terminated | self.truncated)
+
+    def _wait(self) -> None:
         if self._later:
             self._look_later()
         if self._begins:
@@ -299,9 +308,10 @@ class Stepping(Rows):
         if row not in self._begins:
             ok = outcome.kind == "ok"
             error = {} if ok else {"error": f"the compiler failed: {outcome.kind}"}
-            if ok and self.core.row(row)[3] != TELLS_STEPS:
-                self._carried[row] = self._workers.reward(label)
-            self._over(row, ok, {**_told(outcome), **error})
+            parts = {"rewards": self._parts[row]} if self._parts.get(row) else {}
+            if ok and not (self._told[row] or self._carried.get(row)):
+                self._carried[row], parts = self._workers.reward(label), {}
+            self._over(row, ok, {**_told(outcome), **error, **parts})
             return
         self._mute[row] = mute = self._mute.get(row, 0) + 1
         self.give_up(row)
@@ -407,6 +417,12 @@ class Stepping(Rows):
                 self.core.end(row)
             return False
         self.rewards[row] += self._carried.pop(row, 0.0)
+        parts = self._parts.pop(row, {})
+        if parts:
+            own = self.infos[row].get("rewards", {})
+            self.infos[row]["rewards"] = {
+                who: parts.get(who, 0.0) + own.get(who, 0.0) for who in {**parts, **own}
+            }
         if not over:
             drives = "step" in request
             self.compilers._lay_down(request)
@@ -416,6 +432,9 @@ class Stepping(Rows):
         request.reply(0)
         if self._workers is not None:  # the compilation goes on, and may drive again
             self._carried[row] = self.rewards.item(row)
+            agent = self.agents.item(row)
+            alone = {self.name_of(agent): self._carried[row]} if agent >= 0 else {}
+            self._parts[row] = self.infos[row].get("rewards", alone)
         else:
             self.core.ended += 1
             self._free(row)

@@ -32,7 +32,7 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
     """One compiler at a time as an `AECEnv` of PettingZoo: its agents take turns as `next_agent` says.
 
     Episodes are as in `CompilerEnv`. An agent observes what it was last asked, zeros before that. It is rewarded with its own part,
-    where the compiler's agents share a runner.
+    where the compiler's agents share a runner. All of them get what the `Workers` compute.
 
     Args:
         compilers: As `CompilerEnv`.
@@ -128,7 +128,8 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
         if space is not None and not space.contains(action):
             raise InvalidError(f"action {action!r} of {actor}: expected one of {space}")
         observation, reward, terminated, truncated, info = self._env.step(action)
-        rewards = info.get("rewards", {actor: reward})
+        whose = self.agents if "kind" in info else [actor]  # a compilation's is everybody's
+        rewards = info.get("rewards") or dict.fromkeys(whose, reward)
         self._check(info.get("agent", actor), *rewards)
         self._cumulative_rewards[actor] = 0.0
         self.rewards = dict.fromkeys(self.agents, 0.0) | rewards

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -146,6 +147,35 @@ def run_instructions(*arguments: str, seconds: float = SECONDS) -> Score:
             if match := re.search(pattern, report.stderr, re.MULTILINE):
                 return float(match[1].replace(",", ""))
         raise InvalidError("expected perf that may count instructions, or valgrind: install one")
+
+    return score
+
+
+def printed(command: str | Sequence[str], pattern: str, *, seconds: float = SECONDS) -> Score:
+    """Scores an output by a number that a command prints, as `printed("{output} 100", r"score: (.*)")`.
+
+    Args:
+        command: Its words, or one text with them as for a shell; no shell reads it. `{output}` is the output's path.
+        pattern: A regular expression. The number is its first group, where it first matches what was printed to stdout and the last 4096
+            bytes of what was printed to stderr; commas between digits are left out.
+        seconds: How long the command may run.
+
+    Returns:
+        A function of the output's path. It raises InvalidError where the command fails, or prints no such number.
+    """
+    words = shlex.split(command) if isinstance(command, str) else [*map(str, command)]
+
+    def score(path: Path) -> float:
+        report, out = _ran([word.replace("{output}", str(path)) for word in words], seconds)
+        text = out.decode(errors="replace") + report.stderr
+        match = re.search(pattern, text, re.MULTILINE)
+        found = match[1] if match else text[:100]
+        try:
+            return float(found.replace(",", ""))
+        except ValueError:
+            raise InvalidError(
+                f"expected a number where {words[0]} prints {pattern}, found {found!r}"
+            ) from None
 
     return score
 

@@ -81,7 +81,7 @@ def test_turns_and_rewards_are_the_compilers(make):
             assert observation["turn"].tolist() == [len(order) - 1, AGENTS.index(agent)]
         env.step(None if terminated or truncated else 1)
         if not terminated:
-            rewards.append(env.rewards)
+            rewards.append(dict(env.rewards))
     expected = Shuffled(5).order
     assert tuple(order) == expected and not env.agents
     for i, each in enumerate(rewards):
@@ -89,7 +89,37 @@ def test_turns_and_rewards_are_the_compilers(make):
         told[expected[i]] += 1
         if i:
             told[expected[i - 1]] -= 0.25
-        assert i == len(rewards) - 1 or each == told
+        assert each == told
+
+
+class Silent(Shuffled):
+    """It leaves the rewards to what its compilation is worth."""
+
+    def add_reward(self, reward, agent=None):
+        pass
+
+
+class Worth(GymWorkers):
+    def reward(self, label):
+        return 0.5
+
+
+def test_agents_share_what_a_compilation_is_worth(make):
+    def silent(runner, seed, options):
+        drive(Silent(seed), [Agent(runner, name) for name in AGENTS])
+
+    for compiles, last in ((silent, dict.fromkeys(AGENTS, 0.5)), (compile, None)):
+        env = make(workers=Worth(compile=compiles))
+        env.reset(seed=5)
+        rewards = []
+        for _ in env.agent_iter():
+            over = env.last()[2]
+            env.step(None if over else 1)
+            if not over:
+                rewards.append(dict(env.rewards))
+        assert last is None or rewards == [dict.fromkeys(AGENTS, 0.0)] * 8 + [last]
+        assert last is not None or 0.5 not in rewards[-1].values()
+        env.close()
 
 
 def test_an_agent_that_was_not_named_is_refused(make):

@@ -47,6 +47,28 @@ def test_the_reward_of_a_compilation_comes_with_its_last_step(name, task, corpus
     assert info["scores"] == {"size": 85} and info["kind"] == "ok"
 
 
+@pytest.mark.parametrize("own", [0, 0.25])
+def test_a_drive_that_tells_no_reward_has_its_compilations(name, py, corpus, own):
+    drives = f"""
+    from shmbridge.rl import Agent, Environment, drive
+    class Steps(Environment):
+        def reset(self):
+            self.left = 2
+            return {{"x": self.left}}
+        def step(self, action):
+            self.left -= 1
+            self.add_reward({own} * self.left)  # with the first action alone
+            return {{"x": self.left}} if self.left else self.set_done()
+    if os.environ.get("SHMBRIDGE_URL"):
+        with connect() as runner: drive(Steps(), Agent(runner))
+    open(output, "w").write("x" * (50 if os.environ.get("SHMBRIDGE_URL") else 100))
+    """
+    task = py(drives, scores={"size": object_size})
+    with CompilerEnv(name, actions=2, workers=Workers(task, corpus.sampler(0))) as env:
+        for _ in range(2):
+            assert episode(env, 1)[0] == ([0.25, 0] if own else [0, pytest.approx(0.5, abs=1e-3)])
+
+
 def test_a_reward_of_the_users_own_gets_the_outcome_and_the_baseline(name, task, corpus):
     def saved(outcome, baseline):
         return baseline["size"] - outcome.scores["size"]

@@ -17,6 +17,7 @@ from shmbridge.scores import (
     ir_instructions,
     mca_cycles,
     object_size,
+    printed,
     run_instructions,
     run_time,
     text_size,
@@ -186,3 +187,15 @@ def test_without_perf_and_valgrind_instructions_cannot_be_counted(monkeypatch):
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     with pytest.raises(InvalidError, match="install one"):
         run_instructions()(Path("/bin/true"))
+
+
+def test_a_number_that_a_command_prints():
+    say = "sh -c 'echo instructions: 1,234.5; echo cycles: -7e3 >&2; exit $0' {output}"
+    assert printed(say, r"^instructions: (.*)$")(Path("0")) == 1234.5
+    assert printed(say, r"^cycles: (.*)$")(Path("0")) == -7000
+    with pytest.raises(InvalidError, match="expected a number .*instructions: 1"):
+        printed(say, r"seconds: (.*)")(Path("0"))
+    with pytest.raises(InvalidError, match="status 3"):
+        printed(say, r"cycles: (.*)")(Path("3"))
+    with pytest.raises(InvalidError, match="found '1,234.5 or so'"):
+        printed(["echo", "{output}"], "(.*)")(Path("1,234.5 or so"))
