@@ -190,8 +190,9 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
             for command in commands:
                 shell(command, folder)
             host = [sys.executable, "-c", code.format(url=url)] if code is HOST else ["true"]
+            wait = f"{'&' if '?' in url else '?'}connect_timeout=30" if code is HOST else ""
             env = os.environ | {
-                "SHMBRIDGE_URL": _url.resolve(url) if make else url,
+                "SHMBRIDGE_URL": _url.resolve(url) if make else url + wait,
                 "PYTHONPATH": str(folder),
             }
             for program in ([asks[".c"]], [asks[".cpp"]], [sys.executable, "-c", PYTHON_ASKS]):
@@ -220,10 +221,11 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
     talks = sum(
         "shmb_" in line and not line.lstrip().startswith("//") for line in plugin.splitlines()
     )
+    plugin_lines = count(plugin)
     print(
-        f"examples/llvm/inliner: {talks} lines that speak to shmbridge, of {count(plugin)}, for every runner alike"
+        f"examples/llvm/inliner: {talks} lines that speak to shmbridge, of {plugin_lines}, for every runner alike"
     )
-    return rows
+    return {"rows": rows, "plugin": {"talks": talks, "lines": plugin_lines}}
 
 
 # ---- Size ------------------------------------------------------------------------------------------------------------
@@ -291,7 +293,8 @@ class Tools:
             f"--grpc_out={self.folder}",
             f"--plugin=protoc-gen-grpc={plugin}",
         ]
-        subprocess.run(["protoc", "-I", ROOT / "schemas", *out, "bridge.proto"], check=True)
+        protoc = Path(plugin).with_name("protoc")  # of the same Protobuf
+        subprocess.run([protoc, "-I", ROOT / "schemas", *out, "bridge.proto"], check=True)
         sources = [
             self.folder / "bridge.pb.cc",
             self.folder / "bridge.grpc.pb.cc",
@@ -447,8 +450,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    print(machine())
-    results = {}
+    results: dict[str, Any] = {"machine": machine(), "rounds": options.rounds}
+    print(results["machine"])
     with tempfile.TemporaryDirectory() as made:
         for part in options.only.split(","):
             row = {"lines": lines, "size": size}[part]
