@@ -29,7 +29,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from deploy import SHMBRIDGE, free_port
+import phase_policy
+from deploy import SHMBRIDGE, free_port, phases
 from run import machine
 
 from shmbridge import _config
@@ -82,25 +83,45 @@ class Learner:
         self.rewards[worker].clear()
 
 
-def train(envs: list[CompilerEnv], observations: list[Any], episodes: int, learner: Learner) -> int:
-    """So many episodes of each worker, in step. Returns how many actions that took."""
+def train(envs: list[CompilerEnv], episodes: int, learner: Learner) -> tuple[float, float, int]:
+    """So many episodes of each worker, in step.
+
+    Returns:
+        Seconds and the trainer's CPU since all compilers have asked, and how many actions that took.
+    """
     left, actions = [episodes] * len(envs), 0
-    while running := [i for i, more in enumerate(left) if more]:
-        for i in running:
-            envs[i].send(learner.act(i, observations[i]))
-        actions += len(running)
-        for i in running:
-            observations[i], reward, terminated, truncated, info = envs[i].receive()
-            if "error" in info:
-                raise RuntimeError(f"a compiler failed: {info['error']}")
-            learner.rewards[i].append(reward)
-            if terminated or truncated:
-                learner.end(i)
-                left[i] -= 1
-        for i in running:
-            if left[i] and not learner.steps[i]:
-                observations[i] = envs[i].reset()[0]
-    return actions
+    observations: list[Any] = [None] * len(envs)
+    used, began = 0.0, 0.0
+    with ThreadPoolExecutor(len(envs)) as pool:
+
+        def reset(workers: list[int]) -> None:  # at once: each has a host, which receives meanwhile
+            its = pool.map(lambda i: envs[i].reset()[0], workers)
+            for i, observation in zip(workers, its, strict=True):
+                observations[i] = observation
+
+        reset(list(range(len(envs))))
+        used, began = _cpu(), time.perf_counter()
+        while running := [i for i, more in enumerate(left) if more]:
+            for i in running:
+                envs[i].send(learner.act(i, observations[i]))
+            actions += len(running)
+            over = []
+            for i in running:
+                observations[i], reward, terminated, truncated, info = envs[i].receive()
+                if "error" in info:
+                    raise RuntimeError(f"a compiler failed: {info['error']}")
+                learner.rewards[i].append(reward)
+                if terminated or truncated:
+                    learner.end(i)
+                    left[i] -= 1
+                    over += [i] if left[i] else []
+            reset(over)
+        return time.perf_counter() - began, _cpu() - used, actions
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 @contextmanager
@@ -132,7 +153,7 @@ def addresses(
 
 
 def measure(way: str, workers: int, episodes: int, actions: int, start: Start) -> dict[str, Any]:
-    """One training: seconds from when all compilers have asked, the trainer's CPU, and what was learnt."""
+    """One training, and what was learnt."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="training-")))
         envs, urls = stack.enter_context(addresses(way, workers, folder))
@@ -142,13 +163,7 @@ def measure(way: str, workers: int, episodes: int, actions: int, start: Start) -
             compiler = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
             stack.callback(compiler.wait)
             stack.callback(compiler.kill)
-        with ThreadPoolExecutor(workers) as pool:  # a relay wants its trainer to receive
-            observations = list(pool.map(lambda env: env.reset()[0], envs))
-        used, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-        count = train(envs, observations, episodes // workers, learner)
-        seconds = time.perf_counter() - began
-        after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+        seconds, cpu, count = train(envs, episodes // workers, learner)
     return {
         "seconds": seconds,
         "trainer_cpu": cpu,
@@ -169,7 +184,22 @@ def toy(folder: Path) -> tuple[int, int, Start]:
     return 2000, 4, lambda workers, episodes: [[*words, str(episodes)]] * workers
 
 
-COMPILERS = {"toy": toy}
+def phase(folder: Path) -> tuple[int, int, Start]:
+    """The same of phase ordering, over zopfli's files."""
+    case = phases(folder, None)
+    words = [" ".join(map(shlex.quote, [*each, "/dev/null"])) for each in case.asking]
+    words = [each.replace("{print}", "") for each in words]
+
+    def start(workers: int, episodes: int) -> list[list[str]]:
+        turns = [
+            [words[(k * workers + i) % len(words)] for k in range(episodes)] for i in range(workers)
+        ]
+        return [["/bin/sh", "-c", " && ".join(turn)] for turn in turns]
+
+    return 120, phase_policy.COUNT, start
+
+
+COMPILERS = {"toy": toy, "phase": phase}
 
 
 def report(name: str, workers: int, episodes: int, found: dict[str, list[dict[str, Any]]]) -> Any:
