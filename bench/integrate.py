@@ -370,11 +370,15 @@ def size(folder: Path, options: argparse.Namespace) -> Any:
             f"{name:12}"
             + "".join(f"{sign + format((found[k] - base[k]) / 1024, '.0f'):>12}" for k in found)
         )
-    return {"size": table, "memory": in_use(folder, programs, options)}
-
-
-def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace) -> Any:
     source = options.source or fetch_zstd(folder)
+    return {
+        "size": table,
+        "source": source.name,
+        "memory": in_use(folder, programs, source, options.rounds),
+    }
+
+
+def in_use(folder: Path, programs: dict[str, Path], source: Path, rounds: int) -> Any:
     asked = ["clang-22", "-###", "-Oz", "-c", str(source), "-o", str(folder / "out.o")]
     words = shlex.split(
         subprocess.run(asked, capture_output=True, text=True, check=True).stderr.splitlines()[-1]
@@ -408,7 +412,7 @@ def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace)
     }
     library = str(_config.embedding())
     rows: dict[str, list[dict[str, float]]] = {}
-    for _ in range(options.rounds):
+    for _ in range(rounds):
         for way, (program, env, host) in list(ways.items()):
             if program not in programs:
                 continue
@@ -424,7 +428,7 @@ def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace)
                 print(f"{way}: left out: {error}")
                 del ways[way]
     print(
-        f"\nMiB, medians of {options.rounds}; below plain, the difference to it\n{'':14}"
+        f"\nMiB, medians of {rounds}; below plain, the difference to it\n{'':14}"
         + "".join(f"{k:>12}" for k in [*FIELDS.values(), "seconds"])
     )
     found = {

@@ -26,6 +26,11 @@ def span(values: Sequence[float]) -> str:
     return f"{short(statistics.median(values))} ({short(min(values))}–{short(max(values))})"
 
 
+def conditions(found: Found) -> str:
+    """The machine, and how busy it was."""
+    return f"{about(found)}; the machine's load was {found['machine']['load']:.1f}"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     lines = [head, ["---"] * len(head), *rows]
     return ["| " + " | ".join(map(str, line)) + " |" for line in lines]
@@ -53,7 +58,7 @@ def deployed(found: Found) -> list[str]:
     head = ["", "time", "CPU of the compiler", "x plain", "gRPC takes x", "bytes of output"]
     return [
         f"{found['compilations']} compilations, {found['decisions']} decisions, {found['rounds']} rounds. The decisions were the same in "
-        f"{same} of {len(found['pairs'])} pairs of ways, and there were {found['different_objects']} different outputs of those that ask. {about(found)}.",
+        f"{same} of {len(found['pairs'])} pairs of ways, and there were {found['different_objects']} different outputs of those that ask. {conditions(found)}.",
         "",
         *table(head, rows),
     ]
@@ -70,7 +75,7 @@ def threads(found: Found) -> list[str]:
                 cells = [short(each["throughput"][str(n)][way]) for n in (1, 2, 4, 8)]
                 rows.append([f"{kind}, {each['model']}, {name}", *cells])
     head = ["evaluations a second, x one thread", *(f"{n} threads" for n in (1, 2, 4, 8))]
-    return [f"{about(found)}.", "", *table(head, rows)]
+    return [f"{conditions(found)}.", "", *table(head, rows)]
 
 
 def lines(found: Found) -> list[str]:
@@ -103,7 +108,7 @@ def size(found: Found) -> list[str]:
         if name != "plain"
     ]
     return [
-        f"The plain compiler has {plain['stripped'] / 2**20:.0f} MiB when it is stripped, and takes {base['peak']:.0f} MiB. {about(found)}.",
+        f"The plain compiler has {plain['stripped'] / 2**20:.0f} MiB when it is stripped, and takes {base['peak']:.0f} MiB for {found['size']['source']}. {conditions(found)}.",
         "",
         *table(["linked in", "text", "stripped file", "of the plain one"], rows),
         "",
@@ -128,7 +133,7 @@ def training(found: Found) -> list[str]:
     ]
     head = ["compiler", "workers", "way", "training", "x shm", "µs an action", "µs of the trainer's CPU an action"]  # fmt: skip
     return [
-        f"{found['rounds']} rounds. {'; '.join(told)}. {'All three ways learnt the same weights, to the bit' if same else 'The ways did NOT learn the same weights'}. {about(found)}.",
+        f"{found['rounds']} rounds. {'; '.join(told)}. {'All three ways learnt the same weights, to the bit' if same else 'The ways did NOT learn the same weights'}. {conditions(found)}.",
         "",
         *table(head, rows),
     ]
@@ -145,7 +150,7 @@ def sweep(found: Found) -> list[str]:
     lengths = found["lengths"]
     ms = f"ms, {len(lengths)} lengths of {lengths[0]} to {lengths[-1]} floats"
     return [
-        f"{about(found)}.",
+        f"{conditions(found)}.",
         "",
         *table(["", ms, "x shm", "x onnx", "the paper's sweep; x its ONNX"], rows),
     ]
@@ -163,7 +168,7 @@ def session(found: Found) -> list[str]:
         rows.append([name, f"{span(way['ms'])} ms", span(per(way["ms"], plain)), span(per(gym, way["ms"])), span(over)])  # fmt: skip
     head = ["", "a session", "x no questions", "gRPC takes x", "µs an action over no questions"]
     return [
-        f"{found['sessions']} sessions of {each:.0f} actions, {found['rounds']} rounds; {found['outputs']} different output(s) of those that ask. {about(found)}.",
+        f"{found['sessions']} sessions of {each:.0f} actions, {found['rounds']} rounds; {found['outputs']} different output(s) of those that ask. {conditions(found)}.",
         "",
         *table(head, rows),
     ]
