@@ -26,6 +26,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -316,6 +317,7 @@ def main() -> None:
         raise SystemExit(
             f"expected clang-{VERSION} and its headers: apt-get install clang-{VERSION} llvm-{VERSION}-dev"
         )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever was started ends too
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         case = {"inline": inline, "phases": phases}[options.policy](folder, options.source)

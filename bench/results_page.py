@@ -22,8 +22,15 @@ COLOURS = {"shm": BLUE, "pipe": GREY, "grpc": ORANGE}
 
 
 def span(values: Sequence[float]) -> str:
-    """The median, and the least and the greatest."""
-    return f"{short(statistics.median(values))} ({short(min(values))}–{short(max(values))})"
+    """The median, and the least and the greatest; one value where these are the same."""
+    least, middle, most = (each(values) for each in (min, statistics.median, max))
+    if least == most:
+        return number(middle)
+    return f"{number(middle)} ({number(least)}{' to ' if least < 0 else '–'}{number(most)})"
+
+
+def number(value: float) -> str:
+    return f"-{short(-value)}" if value < 0 else "0" if value == 0 else short(value)
 
 
 def conditions(found: Found) -> str:
@@ -51,11 +58,11 @@ def deployed(found: Found) -> list[str]:
     cpu = {way["way"]: statistics.median(way["cpu_seconds"]) for way in found["ways"]}
     rows = []
     for way, its in seconds.items():
-        ratio = "1" if way == "plain" else span(per(its, seconds["plain"]))
-        grpc = span(per(seconds["grpc"], its)) if "grpc" in seconds and way != "grpc" else "1"
+        ratio = span(per(its, seconds["plain"]))
+        grpc = span(per(seconds["relay"], its)) if "relay" in seconds else "-"
         rows.append([f"`{way}`", f"{span(its)} s", f"{cpu[way]:.2f} s", ratio, grpc, size[way]])
     same = sum(pair["identical"] for pair in found["pairs"])
-    head = ["", "time", "CPU of the compiler", "x plain", "gRPC takes x", "bytes of output"]
+    head = ["", "time", "CPU of the compiler", "x plain", "`relay` takes x", "bytes of output"]
     return [
         f"{found['compilations']} compilations, {found['decisions']} decisions, {found['rounds']} rounds. The decisions were the same in "
         f"{same} of {len(found['pairs'])} pairs of ways, and there were {found['different_objects']} different outputs of those that ask. {conditions(found)}.",
@@ -196,8 +203,10 @@ def draw_training(found: Found, path: Path) -> None:
     from matplotlib import pyplot
 
     names = list(dict.fromkeys(each["compiler"] for each in found["rows"]))
-    figure, panels = pyplot.subplots(1, len(names), figsize=(9, 3.6), layout="constrained")
-    for panel, name in zip(panels, names, strict=True):
+    figure, panels = pyplot.subplots(
+        1, len(names), figsize=(9, 3.6), layout="constrained", squeeze=False
+    )
+    for panel, name in zip(panels[0], names, strict=True):
         rows = [each for each in found["rows"] if each["compiler"] == name]
         for i, each in enumerate(rows):
             for j, way in enumerate(each["ways"]):
@@ -211,7 +220,7 @@ def draw_training(found: Found, path: Path) -> None:
         panel.set(title=name, ylabel="seconds")
         panel.margins(y=0.12)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(frameon=False)
+    panels[0][0].legend(frameon=False)
     figure.savefig(path)
     pyplot.close(figure)
 
@@ -263,10 +272,14 @@ def main() -> int:
         for name in TABLES
         if (file := RESULTS / f"{name}.json").exists()
     }
-    missing = ["Not measured yet."]
+    missing = "Not measured yet: `python bench/results.py --only {}`."
     for name, make in TABLES.items():
-        write(name, [*(make(found[name]) if name in found else missing), ""], PAGE)
-    write("slides", [*(slides(found["sweep"]) if "sweep" in found else missing), ""], PAGE)
+        write(name, [*(make(found[name]) if name in found else [missing.format(name)]), ""], PAGE)
+    write(
+        "slides",
+        [*(slides(found["sweep"]) if "sweep" in found else [missing.format("sweep")]), ""],
+        PAGE,
+    )
     try:
         import matplotlib
     except ImportError:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -72,7 +73,7 @@ def messages() -> dict[str, Any]:
 
 
 def serve(folder: str, name: str) -> None:
-    """The service: a compiler for each session, stepped by CompilerEnv. Says a line when it is ready, and serves until it is killed."""
+    """The service: a compiler for each session, stepped by CompilerEnv. Says a line when it is ready, and serves until SIGTERM."""
     import grpc
 
     from shmbridge.trainer import CompilerEnv
@@ -112,6 +113,7 @@ def serve(folder: str, name: str) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("gym.Gym", methods),))
     server.add_insecure_port(ADDRESS.format(folder=folder))
     server.start()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     print("ready", flush=True)
     with closing(env):
         server.wait_for_termination()
@@ -174,7 +176,7 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
         words = [sys.executable, str(HERE / "session.py"), "--serve", str(folder), f"{name}-gym"]
         service = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         stack.callback(service.wait)
-        stack.callback(service.kill)
+        stack.callback(service.terminate)
         assert service.stdout
         service.stdout.readline()
         client = Gym(folder, case.model)
@@ -223,6 +225,7 @@ def main() -> None:
     if options.serve:
         serve(*options.serve)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever was started ends too
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder), options.rounds)
     if options.json:

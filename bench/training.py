@@ -17,6 +17,7 @@ import json
 import os
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -236,6 +237,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1, help="times the episodes")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever was started ends too
     results = []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.only.split(","):
