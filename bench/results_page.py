@@ -262,34 +262,45 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "training": training,
     "sweep": sweep,
     "session": session,
+    "slides": slides,
 }
-PICTURES = {"training": draw_training, "sweep": draw_sweep, "session": draw_session}
+PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
+    "training": (draw_training, "Time of a training, by compiler, workers and way"),
+    "sweep": (draw_sweep, "Round trips by length and way"),
+    "session": (draw_session, "Time of a session, by way"),
+}
 
 
-def main() -> int:
-    found = {
-        name: json.loads(file.read_text())
-        for name in TABLES
-        if (file := RESULTS / f"{name}.json").exists()
-    }
-    missing = "Not measured yet: `python bench/results.py --only {}`."
-    for name, make in TABLES.items():
-        write(name, [*(make(found[name]) if name in found else [missing.format(name)]), ""], PAGE)
-    write(
-        "slides",
-        [*(slides(found["sweep"]) if "sweep" in found else [missing.format("sweep")]), ""],
-        PAGE,
-    )
+def draw(found: dict[str, Found]) -> None:
     try:
         import matplotlib
     except ImportError:
-        print("no pictures: pip install matplotlib", file=sys.stderr)
-        return 0
+        print("no new pictures: pip install matplotlib", file=sys.stderr)
+        return
     matplotlib.use("svg")
     matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "results"}
-    for name, draw in PICTURES.items():
+    for name, (picture, _) in PICTURES.items():
         if name in found:
-            draw(found[name], RESULTS / f"{name}.svg")
+            picture(found[name], RESULTS / f"{name}.svg")
+
+
+def section(name: str, found: dict[str, Found]) -> list[str]:
+    """What stands between a figure's marks."""
+    measured = "sweep" if name == "slides" else name
+    if measured not in found:
+        return [f"Not measured yet: `python bench/results.py --only {measured}`.", ""]
+    lines = [*TABLES[name](found[measured]), ""]
+    if name in PICTURES and (RESULTS / f"{name}.svg").exists():
+        lines = [f"![{PICTURES[name][1]}](results/{name}.svg)", "", *lines]
+    return lines
+
+
+def main() -> int:
+    files = [RESULTS / f"{name}.json" for name in TABLES]
+    found = {file.stem: json.loads(file.read_text()) for file in files if file.exists()}
+    draw(found)
+    for name in TABLES:
+        write(name, section(name, found), PAGE)
     return 0
 
 
