@@ -64,8 +64,8 @@ def deployed(found: Found) -> list[str]:
     same = sum(pair["identical"] for pair in found["pairs"])
     head = ["", "time", "CPU of the compiler", "x plain", "`relay` takes x", "bytes of output"]
     return [
-        f"{found['compilations']} compilations, {found['decisions']} decisions, {found['rounds']} rounds. The decisions were the same in "
-        f"{same} of {len(found['pairs'])} pairs of ways, and there were {found['different_objects']} different outputs of those that ask. {conditions(found)}.",
+        f"Compilations: {found['compilations']}, decisions: {found['decisions']}, rounds: {found['rounds']}. The decisions were the same in "
+        f"{same} of {len(found['pairs'])} pairs of ways. Different outputs of those that ask: {found['different_objects']}. {conditions(found)}.",
         "",
         *table(head, rows),
     ]
@@ -140,7 +140,7 @@ def training(found: Found) -> list[str]:
     ]
     head = ["compiler", "workers", "way", "training", "x shm", "µs an action", "µs of the trainer's CPU an action"]  # fmt: skip
     return [
-        f"{found['rounds']} rounds. {'; '.join(told)}. {'All three ways learnt the same weights, to the bit' if same else 'The ways did NOT learn the same weights'}. {conditions(found)}.",
+        f"Rounds: {found['rounds']}. {'; '.join(told)}. {'All three ways learnt the same weights, to the bit' if same else 'The ways did NOT learn the same weights'}. {conditions(found)}.",
         "",
         *table(head, rows),
     ]
@@ -175,7 +175,7 @@ def session(found: Found) -> list[str]:
         rows.append([name, f"{span(way['ms'])} ms", span(per(way["ms"], plain)), span(per(gym, way["ms"])), span(over)])  # fmt: skip
     head = ["", "a session", "x no questions", "gRPC takes x", "µs an action over no questions"]
     return [
-        f"{found['sessions']} sessions of {each:.0f} actions, {found['rounds']} rounds; {found['outputs']} different output(s) of those that ask. {conditions(found)}.",
+        f"Sessions: {found['sessions']}, of {each:.0f} actions, rounds: {found['rounds']}. Different outputs of those that ask: {found['outputs']}. {conditions(found)}.",
         "",
         *table(head, rows),
     ]
