@@ -45,7 +45,8 @@ def main() -> int:
             "--json",
             str(RESULTS / f"{name}.json"),
         ]
-        print(f"\n== {name}: python bench/{' '.join([script, *words])}", flush=True)
+        told = f"python bench/{' '.join([script, *words])} --json docs/results/{name}.json"
+        print(told if options.list else f"\n== {told}", flush=True)
         if options.list:
             continue
         start = time.monotonic()
