@@ -1,10 +1,15 @@
-"""One inlining policy behind one plugin of an unmodified clang, in every place that a URL can name: only $SHMBRIDGE_URL differs.
+"""One policy behind one plugin of an unmodified compiler, in every place that a URL can name: only $SHMBRIDGE_URL differs.
 
-    python bench/deploy.py [--rounds N] [--source FILE.c] [--json FILE]
+    python bench/deploy.py [--policy inline|phases] [--rounds N] [--source FILE.c] [--json FILE]
 
-plain   no plugin
+inline  examples/llvm/inliner in clang-22 -Oz, of zstd in one file
+phases  examples/phase_ordering in opt-22, of zopfli's 12 files, a process each
+
+plain   no plugin; for phases the very passes that the policy chose, in their order
 shm     `shmbridge serve --onnx` in another process
 relay   the same, served by gRPC; `shmbridge relay` joins the compiler's shared memory to it
+grpc    the same gRPC from the compiler's own process, by Python in it
+pipe    the same through named pipes, with FlatBuffers
 onnx    ONNX Runtime in the compiler
 aot     the model compiled by `shmbridge compile`, in the compiler
 python  the policy itself, a Python function, in the compiler
@@ -18,27 +23,93 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import phase_policy
 from llvm_inliner import INLINER, build_plugin, text_bytes
 from run import machine
-from sources import fetch_zstd
+from sources import fetch_zopfli, fetch_zstd
 
 SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 VERSION = 22  # of clang
+PHASES = Path(__file__).parents[1] / "examples" / "phase_ordering"
+
+
+@dataclass
+class Case:
+    """A policy and the compilations that ask it. An output's name follows each command."""
+
+    plain: list[list[str]]
+    asking: list[list[str]]
+    model: Path  # ONNX
+    function: str  # the same in Python, for python://
+    path: Path  # where that is
+    print: str = ""  # an option that prints the decisions, in the place of "{print}"
+    score: Callable[[Any], float] | None = None  # of a decision's features
+
+    def decisions(self, said: str, log: Path) -> list[Any]:
+        """What was decided, as the plugin has logged or printed it."""
+        if not self.print:
+            return (
+                [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+            )
+        found = re.findall(r"actions ([\d ]+):", said)
+        return [int(action) for line in found for action in line.split()]
+
+
+def inline(folder: Path, source: Path | None) -> Case:
+    """LLVM's inliner."""
+    subprocess.run([sys.executable, INLINER / "export.py", folder / "inline.onnx"], check=True)
+    sys.path.insert(0, str(INLINER))
+    from policy import WEIGHTS, score  # type: ignore[import-not-found]
+
+    class Number(int):
+        def item(self) -> int:
+            return int(self)
+
+    plain = [f"clang-{VERSION}", "-Oz", "-c", str(source or fetch_zstd(folder)), "-o"]
+    plugin = [*plain[:-1], f"-fpass-plugin={build_plugin(VERSION, folder / 'build')}", "-o"]
+    return Case([plain], [plugin], folder / "inline.onnx", "policy:advise", INLINER,
+                score=lambda features: score({name: Number(features[name][0]) for name in WEIGHTS}))  # fmt: skip
+
+
+def phases(folder: Path, source: Path | None) -> Case:
+    """Phase ordering. plain follows when the policy has chosen."""
+    plugin = build_plugin(VERSION, folder / "build", PHASES, "phase-ordering.so")
+    actions, model = folder / "actions.txt", folder / "phases.onnx"
+    actions.write_text(phase_policy.ACTIONS)
+    phase_policy.write(str(model))
+    passes = f"-passes=phase-ordering<actions={actions};steps={phase_policy.COUNT}{{print}}>"
+    asking = []
+    for file in bitcode(
+        [source] if source else sorted(fetch_zopfli(folder).parent.glob("*.c")), folder
+    ):
+        asking.append([f"opt-{VERSION}", f"-load-pass-plugin={plugin}", passes, str(file), "-o"])
+    return Case([], asking, model, "phase_policy:advise", Path(__file__).parent, print=";print")
+
+
+def bitcode(sources: Sequence[Path], folder: Path) -> list[Path]:
+    """As clang -Oz gives it to its passes, and none of them has run."""
+    made = [folder / f"{source.stem}.bc" for source in sources]
+    flags = ["-Oz", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c"]
+    for source, to in zip(sources, made, strict=True):
+        subprocess.run([f"clang-{VERSION}", *flags, source, "-o", to], check=True)
+    return made
 
 
 @dataclass
@@ -47,26 +118,36 @@ class Way:
 
     name: str
     url: str
-    command: list[str]
+    case: Case
+    folder: Path
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    decisions: list[dict[str, Any]] = field(default_factory=list)
+    decisions: list[Any] = field(default_factory=list)
 
-    def compile(self, out: Path, log: Path | None = None) -> None:
-        env = os.environ | {"SHMBRIDGE_URL": self.url, "PYTHONPATH": str(INLINER)}
+    @property
+    def outputs(self) -> list[Path]:
+        return [self.folder / f"{self.name}{i}.o" for i in range(len(self.case.asking))]
+
+    def compile(self, log: bool = False) -> None:
+        """All of the case, one after another. log: the decisions are kept, and the time is not."""
+        file = self.folder / f"{self.name}.log"
+        env = {k: v for k, v in os.environ.items() if k != "SHMBRIDGE_URL"}
+        env |= {"SHMBRIDGE_URL": self.url, "PYTHONPATH": str(self.case.path)} if self.url else {}
         if log:
-            env["SHMBRIDGE_INLINER_LOG"] = str(log)
+            env["SHMBRIDGE_INLINER_LOG"] = str(file)
         before, start = _cpu(), time.perf_counter()
-        done = subprocess.run(
-            [*self.command, "-o", out], env=env, stderr=subprocess.PIPE, text=True, check=False
-        )
+        said = ""
+        commands = self.case.asking if self.url else self.case.plain
+        for command, out in zip(commands, self.outputs, strict=True):
+            words = [w.replace("{print}", self.case.print if log else "") for w in command]
+            done = subprocess.run([*words, out], env=env, stderr=subprocess.PIPE, text=True)
+            said += done.stderr
+            # a warning: some questions took the compiler's own advice
+            if done.returncode or "warning" in said or (said and not self.case.print):
+                raise RuntimeError(f"{self.name}: {said}")
         seconds = time.perf_counter() - start
-        if done.returncode or done.stderr:  # a warning: some call sites took LLVM's default advice
-            raise RuntimeError(f"{self.name}: {done.stderr}")
         if log:
-            self.decisions = (
-                [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-            )
+            self.decisions = self.case.decisions(said, file)
         else:
             self.seconds.append(seconds)
             self.cpu.append(_cpu() - before)
@@ -97,22 +178,24 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(folder: Path, source: Path, stack: ExitStack) -> list[Way]:
+def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
     """Plain and every way whose model stands."""
     os.environ["SHMBRIDGE_PYTHON_LIBRARY"] = str(folder / "libshmbridge-python.so")
-    model, library, name = folder / "inliner.onnx", folder / "inliner.so", f"deploy-{os.getpid()}"
-    subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
-    plain = [f"clang-{VERSION}", "-Oz", "-c", str(source)]
-    plugin = [*plain, f"-fpass-plugin={build_plugin(VERSION, folder / 'build')}"]
-    remote = f"grpc://127.0.0.1:{free_port()}"
+    os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the compiler looks for ONNX Runtime
+    library, name = folder / "model.so", f"deploy-{os.getpid()}"
+    remote, pipe = f"grpc://127.0.0.1:{free_port()}", f"pipe://{folder}/pipe?serdes=flatbuffers"
+    model = ["--onnx", str(case.model)]
+    embed = ["embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]]
     beginnings = {
-        "shm": (f"shm://{name}", [["serve", name, "--onnx", str(model)]]),
-        "relay": (f"shm://{name}-relay", [["serve", remote, "--onnx", str(model)], ["relay", f"shm://{name}-relay", remote]]),
-        "onnx": (f"onnx://{model}", []),
-        "aot": (f"aot://{library}", [["compile", str(model), "-o", str(library)]]),
-        "python": ("python://policy:advise", [["embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]]]),
+        "shm": (f"shm://{name}", [["serve", name, *model]]),
+        "pipe": (pipe, [["serve", pipe, *model]]),
+        "relay": (f"shm://{name}-relay", [["serve", remote, *model], ["relay", f"shm://{name}-relay", remote]]),
+        "grpc": (remote, [embed]),  # the relay's host
+        "onnx": (f"onnx://{case.model}", []),
+        "aot": (f"aot://{library}", [["compile", str(case.model), "-o", str(library)]]),
+        "python": (f"python://{case.function}", [embed]),
     }  # fmt: skip
-    ways = [Way("plain", "", plain)]
+    ways = [Way("plain", "", case, folder)]
     for way, (url, commands) in beginnings.items():
         try:
             for command in commands:
@@ -120,56 +203,59 @@ def start(folder: Path, source: Path, stack: ExitStack) -> list[Way]:
                     subprocess.run([SHMBRIDGE, *command], check=True)
                 else:
                     stack.enter_context(running(*command))
-            ways.append(Way(way, url, plugin))
+            ways.append(Way(way, url, case, folder))
         except (RuntimeError, subprocess.CalledProcessError) as error:
             print(f"left out: {way}: {error}", file=sys.stderr)
     return ways
 
 
-def measure(folder: Path, source: Path, rounds: int) -> list[Way]:
+def as_chosen(case: Case, way: Way) -> None:
+    """plain is to run the passes that this way has run."""
+    lines, decided = phase_policy.ACTIONS.splitlines(), list(way.decisions)
+    for command in case.asking:
+        chosen, decided = decided[: phase_policy.COUNT], decided[phase_policy.COUNT :]
+        passes = ",".join(lines[action] for action in chosen)
+        case.plain.append([command[0], f"-passes={passes}", *command[3:]])
+
+
+def measure(folder: Path, case: Case, rounds: int) -> list[Way]:
     with ExitStack() as stack:
-        ways = start(folder, source, stack)
-        for way in list(ways):
+        ways = start(folder, case, stack)
+        for way in ways[1:]:
             try:
-                way.compile(folder / f"{way.name}.o", folder / f"{way.name}.log")
+                way.compile(log=True)
             except RuntimeError as error:
                 print(f"left out: {error}", file=sys.stderr)
                 ways.remove(way)
+        if not case.plain:
+            as_chosen(case, ways[1])
         for i in range(rounds):
             for way in ways[i % len(ways) :] + ways[: i % len(ways)]:
-                way.compile(folder / f"{way.name}.o")
+                way.compile()
     return ways
 
 
 def differences(one: Way, other: Way) -> dict[str, Any]:
-    """Of their decisions, as far as they decide about the same call sites, and how close the policy's scores are to 0 there."""
-    sys.path.insert(0, str(INLINER))
-    from policy import WEIGHTS, score  # type: ignore[import-not-found]
-
-    class Number(int):
-        def item(self) -> int:
-            return int(self)
-
-    found = []
+    """Of their decisions, as far as they decide about the same questions, and how close the policy's scores are to 0 there."""
+    found: list[float] = []
+    score = one.case.score
     for mine, its in zip(one.decisions, other.decisions, strict=False):
-        if mine["features"] != its["features"]:
+        if score is None or mine["features"] != its["features"]:
             break  # after another decision other questions come
         if mine["advice"] != its["advice"]:
-            found.append(score({name: Number(mine["features"][name][0]) for name in WEIGHTS}))
-    same = len(one.decisions) == len(other.decisions) and not found
+            found.append(score(mine["features"]))
+    same = one.decisions == other.decisions
     return {"pair": [one.name, other.name], "identical": same, "scores_where_they_differ": found}
 
 
-def report(ways: list[Way], folder: Path) -> dict[str, Any]:
+def report(ways: list[Way]) -> dict[str, Any]:
     """Prints, and returns what the JSON gets."""
     plain, asked = ways[0], ways[1:]
     aot = next((way for way in asked if way.name == "aot"), asked[-1])
     count = len(aot.decisions)
+    print(f"{len(plain.case.plain)} compilations, {count} decisions")
     print(
-        f"clang-{VERSION} -Oz: {count} decisions, {sum(d['advice']['advice'] for d in aot.decisions)} of them to inline"
-    )
-    print(
-        f"  {'':8}{'time':>9}{'CPU':>9}{'x plain':>9}{'least - greatest':>18}{'us a decision':>15}{f'over {aot.name}':>10}{'text':>10}"
+        f"  {'':8}{'time':>9}{'CPU':>9}{'x plain':>9}{'least - greatest':>18}{'us a decision':>15}{f'over {aot.name}':>10}{'size':>10}"
     )
     results = []
     for way in ways:
@@ -178,7 +264,10 @@ def report(ways: list[Way], folder: Path) -> dict[str, Any]:
             0.0 if way is plain else median(mine - its for mine, its in zip(way.seconds, base.seconds, strict=True)) / count * 1e6
             for base in (plain, aot)
         )  # fmt: skip
-        size = text_bytes(VERSION, folder / f"{way.name}.o")
+        size = sum(
+            text_bytes(VERSION, out) if plain.case.score else out.stat().st_size
+            for out in way.outputs
+        )
         span = f"{min(ratios):.3f} - {max(ratios):.3f}"
         print(
             f"  {way.name:8}{median(way.seconds):7.2f} s{median(way.cpu):7.2f} s{median(ratios):9.3f}{span:>18}{cost:15.1f}{over:10.1f}{size:8} B"
@@ -192,7 +281,7 @@ def report(ways: list[Way], folder: Path) -> dict[str, Any]:
                 "us_per_decision": cost,
                 "us_per_decision_over_aot": over,
                 "decisions": len(way.decisions),
-                "text_bytes": size,
+                "bytes": size,
             }
         )
     pairs = [differences(one, other) for i, one in enumerate(asked) for other in asked[i + 1 :]]
@@ -201,32 +290,38 @@ def report(ways: list[Way], folder: Path) -> dict[str, Any]:
             print(
                 f"  {' and '.join(pair['pair'])} differ; the policy's scores there: {pair['scores_where_they_differ']}"
             )
-    objects = {(folder / f"{way.name}.o").read_bytes() for way in asked}
+    objects = {tuple(out.read_bytes() for out in way.outputs) for way in asked}
     same = sum(pair["identical"] for pair in pairs)
     print(
-        f"  identical decisions in {same} of {len(pairs)} pairs; {len(objects)} distinct object file(s) of {len(asked)} ways"
+        f"  identical decisions in {same} of {len(pairs)} pairs; {len(objects)} distinct output(s) of {len(asked)} ways"
     )
-    return {"decisions": count, "ways": results, "pairs": pairs, "different_objects": len(objects)}
+    return {
+        "compilations": len(plain.case.plain),
+        "decisions": count,
+        "ways": results,
+        "pairs": pairs,
+        "different_objects": len(objects),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--policy", choices=("inline", "phases"), default="inline")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--source", type=Path, help="the C file to compile (default: zstd.c, fetched from PyPI)"
-    )
+    parser.add_argument("--source", type=Path, help="the C file to compile (default: from PyPI)")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
     if not (shutil.which(f"clang-{VERSION}") and shutil.which(f"llvm-config-{VERSION}")):
         raise SystemExit(
             f"expected clang-{VERSION} and its headers: apt-get install clang-{VERSION} llvm-{VERSION}-dev"
         )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever was started ends too
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        ways = measure(folder, options.source or fetch_zstd(folder), options.rounds)
-        result = report(ways, folder)
+        case = {"inline": inline, "phases": phases}[options.policy](folder, options.source)
+        result = report(measure(folder, case, options.rounds))
     if options.json:
         options.json.write_text(
             json.dumps({"machine": machine(), "rounds": options.rounds, **result}, indent=1) + "\n"

@@ -190,8 +190,9 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
             for command in commands:
                 shell(command, folder)
             host = [sys.executable, "-c", code.format(url=url)] if code is HOST else ["true"]
+            wait = f"{'&' if '?' in url else '?'}connect_timeout=30" if code is HOST else ""
             env = os.environ | {
-                "SHMBRIDGE_URL": _url.resolve(url) if make else url,
+                "SHMBRIDGE_URL": _url.resolve(url) if make else url + wait,
                 "PYTHONPATH": str(folder),
             }
             for program in ([asks[".c"]], [asks[".cpp"]], [sys.executable, "-c", PYTHON_ASKS]):
@@ -220,10 +221,11 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
     talks = sum(
         "shmb_" in line and not line.lstrip().startswith("//") for line in plugin.splitlines()
     )
+    plugin_lines = count(plugin)
     print(
-        f"examples/llvm/inliner: {talks} lines that speak to shmbridge, of {count(plugin)}, for every runner alike"
+        f"examples/llvm/inliner: {talks} lines that speak to shmbridge, of {plugin_lines}, for every runner alike"
     )
-    return rows
+    return {"rows": rows, "plugin": {"talks": talks, "lines": plugin_lines}}
 
 
 # ---- Size ------------------------------------------------------------------------------------------------------------
@@ -291,7 +293,8 @@ class Tools:
             f"--grpc_out={self.folder}",
             f"--plugin=protoc-gen-grpc={plugin}",
         ]
-        subprocess.run(["protoc", "-I", ROOT / "schemas", *out, "bridge.proto"], check=True)
+        protoc = Path(plugin).with_name("protoc")  # of the same Protobuf
+        subprocess.run([protoc, "-I", ROOT / "schemas", *out, "bridge.proto"], check=True)
         sources = [
             self.folder / "bridge.pb.cc",
             self.folder / "bridge.grpc.pb.cc",
@@ -367,11 +370,15 @@ def size(folder: Path, options: argparse.Namespace) -> Any:
             f"{name:12}"
             + "".join(f"{sign + format((found[k] - base[k]) / 1024, '.0f'):>12}" for k in found)
         )
-    return {"size": table, "memory": in_use(folder, programs, options)}
-
-
-def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace) -> Any:
     source = options.source or fetch_zstd(folder)
+    return {
+        "size": table,
+        "source": source.name,
+        "memory": in_use(folder, programs, source, options.rounds),
+    }
+
+
+def in_use(folder: Path, programs: dict[str, Path], source: Path, rounds: int) -> Any:
     asked = ["clang-22", "-###", "-Oz", "-c", str(source), "-o", str(folder / "out.o")]
     words = shlex.split(
         subprocess.run(asked, capture_output=True, text=True, check=True).stderr.splitlines()[-1]
@@ -405,7 +412,7 @@ def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace)
     }
     library = str(_config.embedding())
     rows: dict[str, list[dict[str, float]]] = {}
-    for _ in range(options.rounds):
+    for _ in range(rounds):
         for way, (program, env, host) in list(ways.items()):
             if program not in programs:
                 continue
@@ -421,7 +428,7 @@ def in_use(folder: Path, programs: dict[str, Path], options: argparse.Namespace)
                 print(f"{way}: left out: {error}")
                 del ways[way]
     print(
-        f"\nMiB, medians of {options.rounds}; below plain, the difference to it\n{'':14}"
+        f"\nMiB, medians of {rounds}; below plain, the difference to it\n{'':14}"
         + "".join(f"{k:>12}" for k in [*FIELDS.values(), "seconds"])
     )
     found = {
@@ -447,8 +454,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    print(machine())
-    results = {}
+    results: dict[str, Any] = {"machine": machine(), "rounds": options.rounds}
+    print(results["machine"])
     with tempfile.TemporaryDirectory() as made:
         for part in options.only.split(","):
             row = {"lines": lines, "size": size}[part]

@@ -89,7 +89,9 @@ def pipes(base: Path, policy: Policy) -> Iterator[None]:
         os.unlink(f"{base}{end}")
 
 
-def build_plugin(version: int, build: Path) -> Path:
+def build_plugin(
+    version: int, build: Path, source: Path = INLINER, name: str = "shmbridge-inliner.so"
+) -> Path:
     def output(*command: str) -> str:
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
@@ -100,14 +102,14 @@ def build_plugin(version: int, build: Path) -> Path:
     output(
         "cmake",
         "-S",
-        str(INLINER),
+        str(source),
         "-B",
         str(build),
         f"-DLLVM_DIR={llvm}",
         f"-Dshmbridge_DIR={package}",
     )
     output("cmake", "--build", str(build))
-    return build / "shmbridge-inliner.so"
+    return build / name
 
 
 def text_bytes(version: int, compiled: Path) -> int:

@@ -139,12 +139,12 @@ def scale_table(found: dict[str, Any]) -> list[str]:
     return [*lines, "", f"The CPU of a host with 256 channels: {shares}. {about(found)}.", ""]
 
 
-def write(name: str, lines: Sequence[str]) -> None:
+def write(name: str, lines: Sequence[str], page: Path = PAGE) -> None:
     """Puts the lines between the page's marks of that name."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-    text = PAGE.read_text()
+    text = page.read_text()
     before, rest = text.split(begin)
-    PAGE.write_text(before + begin + "\n" + "\n".join(lines) + end + rest.split(end)[1])
+    page.write_text(before + begin + "\n" + "\n".join(lines) + end + rest.split(end)[1])
 
 
 def plot(found: dict[str, Any], path: Path) -> None:

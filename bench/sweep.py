@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -45,12 +46,18 @@ class Way:
     name: str
     url: str  # {name}: a bridge's, {path}: of pipes, {model}: of files, without a suffix
     far: str | None = "host"  # sweep_host.py's word; None: the model is in the compiler's process
-    in_c: bool = True  # the compiler is bench/runner.c, else Python's
+    near: str = "C"  # the compiler: bench/runner.c, "Python", or the former as a pass of "mlir"
     paper: float | None = None  # ms that the paper's sweep took in the same way
+
+    @property
+    def argmax(self) -> bool:
+        """Does it take ML-Compiler-Bridge's test? compilerinterface's host answers look alone, MLIR's pass asks it alone."""
+        return self.far != "compilerinterface" and self.near != "mlir"
 
 
 WAYS = (
     Way("shm", "shm://{name}"),
+    Way("shm, a pass of MLIR", "shm://{name}", near="mlir"),
     Way("aot", "aot://{model}.so", None, paper=21),
     Way("onnx", "onnx://{model}.onnx", None, paper=68),
     Way("tflite", "tflite://{model}.tflite", None),
@@ -60,9 +67,9 @@ WAYS = (
     Way("pipe, json", "pipe://{path}?serdes=json", paper=3154),
     Way("relay to grpc", "shm://{name}", "relay"),
     Way("grpc in C's process", "grpc://127.0.0.1:0", paper=5948),
-    Way("grpc, Python runner", "grpc://127.0.0.1:0", in_c=False, paper=5948),
-    Way("shm, Python runner", "shm://{name}", in_c=False),
-    Way("pipe, protobuf, Python runner", "pipe://{path}?serdes=protobuf", in_c=False),
+    Way("grpc, Python runner", "grpc://127.0.0.1:0", near="Python", paper=5948),
+    Way("shm, Python runner", "shm://{name}", near="Python"),
+    Way("pipe, protobuf, Python runner", "pipe://{path}?serdes=protobuf", near="Python"),
     Way("compilerinterface, bytes", "pipe://{path}?serdes=bitstream", "compilerinterface"),
     Way("compilerinterface, json", "pipe://{path}?serdes=json", "compilerinterface"),
 )
@@ -99,15 +106,36 @@ def start(way: Way, place: Place, stack: ExitStack, model: str = "look") -> Pair
         *[way.far or ""][way.far == "host" :],
     ]
     if model == "two_minus":
-        near = (
-            [str(place.build / "argmax")] if way.in_c else [sys.executable, str(HERE / "argmax.py")]
-        )
+        python = [sys.executable, str(HERE / "argmax.py")]
+        near = python if way.near == "Python" else [str(place.build / "argmax")]
         near.append("{NAME}")
+    elif way.near == "mlir":
+        near = mlir_runner(place)
     else:
-        near = place.c_runner("adaptive") if way.in_c else place.python_runner("adaptive")
+        near = place.c_runner("adaptive") if way.near == "C" else place.python_runner("adaptive")
     if not way.far:
         near = [word.replace("{NAME}", url) for word in near]
     return stack.enter_context(Pair(way.name, far if way.far else None, near))
+
+
+def mlir_runner(place: Place) -> list[str]:
+    """RuntimeError where there is no MLIR."""
+    plugin, module = place.build / "mlir_runner.so", place.build / "empty.mlir"
+    if not plugin.exists():
+        config = shutil.which("llvm-config-22")
+        if not config or not shutil.which("mlir-opt-22"):
+            raise RuntimeError("a pass of MLIR needs mlir-22-tools and libmlir-22-dev")
+        flags = subprocess.check_output([config, "--cxxflags"], text=True).split()
+        include = f"-I{HERE.parent / 'cdef' / 'include'}"
+        part, library = place.build / "mlir_runner.o", place.build / "libshmbridge.a"
+        c = ["cc", "-std=c11", "-D_GNU_SOURCE", "-Dmain=runner_main", "-fPIC", "-c"]
+        cxx = ["c++", *flags, "-fno-rtti", "-shared", "-fPIC", HERE / "mlir_runner.cpp", part]
+        for command in ([*c, HERE / "runner.c", "-o", part], [*cxx, library, "-o", plugin]):
+            if subprocess.run([*command, "-O3", include]).returncode:
+                raise RuntimeError("a pass of MLIR: its plugin cannot be built")
+        module.write_text("module {}")
+    passes = f"--pass-pipeline=builtin.module(ask{{bridge={{NAME}} core={place.near}}})"
+    return ["mlir-opt-22", f"--load-pass-plugin={plugin}", passes, str(module), "-o", "/dev/null"]
 
 
 def prepare(directory: Path) -> None:
@@ -149,8 +177,8 @@ def argmax(place: Place) -> dict[str, int]:
     """ML-Compiler-Bridge's in-process test by every way that can run here: which element it finds greatest, 20."""
     found = {}
     for way in WAYS:
-        if way.far == "compilerinterface":
-            continue  # whose host answers look alone
+        if not way.argmax:
+            continue
         try:
             with ExitStack() as stack:
                 found[way.name] = int(start(way, place, stack, "two_minus").said)
@@ -215,7 +243,7 @@ def table(sweeps: Sequence[Sweep], lengths: Sequence[int]) -> list[dict[str, Any
         results.append(
             {
                 "way": sweep.way.name,
-                "runner": "C" if sweep.way.in_c else "Python",
+                "runner": sweep.way.near,
                 "ns": [round(value, 1) for value in medians],
                 "sum_us": round(sum(medians) / 1e3, 1),
                 "ratio_to_shm": round(ratio, 2),
@@ -311,7 +339,7 @@ def main() -> int:
         prepare(Path(directory))
         place = Place(Path(directory), cores[0], cores[1])
         found = argmax(place)
-        ways = [way for way in WAYS if way.name in found or way.far == "compilerinterface"]
+        ways = [way for way in WAYS if way.name in found or not way.argmax]
         sweeps = measure(
             ways,
             place,

@@ -1,0 +1,81 @@
+"""A policy of phase ordering in size and shape, for whoever measures what asking it costs: python phase_policy.py policy.onnx
+
+A perceptron of three layers over the plugin's counters, with fixed random weights: it has learnt nothing.
+`advise` is the same in numpy.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+# Parts of -Oz's own pipeline, each used once.
+ACTIONS = """\
+function(sroa,early-cse)
+ipsccp
+globalopt
+function(instcombine<no-verify-fixpoint>,simplifycfg)
+cgscc(inline)
+function(jump-threading,correlated-propagation)
+function(tailcallelim,reassociate)
+function(loop-mssa(loop-rotate,licm))
+function(loop(indvars,loop-deletion))
+function(gvn,sccp)
+function(memcpyopt,dse)
+function(adce,bdce)
+function(loop-unroll<O2>)
+function(vector-combine,instsimplify)
+globaldce,constmerge
+"""
+COUNT = len(ACTIONS.splitlines())
+COUNTERS = 99
+SIZES = (COUNTERS, 128, 64, COUNT)
+_random = np.random.default_rng(0)
+LAYERS = [
+    (_random.normal(0, n**-0.5, (n, m)).astype(np.float32), np.zeros(m, np.float32))
+    for n, m in zip(SIZES, SIZES[1:], strict=False)
+]
+
+
+def advise(request: Mapping[str, Any]) -> Any:
+    """Scores, float32[COUNT]; an action that was used scores below all others."""
+    x = np.log(np.asarray(request["counters"]) + 1)
+    for weights, bias in LAYERS[:-1]:
+        x = np.maximum(x @ weights + bias, 0)
+    weights, bias = LAYERS[-1]
+    return x @ weights + bias - 1e6 * np.asarray(request["used"])
+
+
+def write(path: str) -> None:
+    """The same as an ONNX model: counters float32[99], used float32[COUNT]; scores float32[1, COUNT]."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    values = {"one": np.float32([1]), "many": np.float32([1e6]), "row": np.int64([0])}
+    nodes = [
+        helper.make_node("Add", ["counters", "one"], ["more"]),
+        helper.make_node("Log", ["more"], ["log"]),
+        helper.make_node("Unsqueeze", ["log", "row"], ["r0"]),
+        helper.make_node("Mul", ["used", "many"], ["taken"]),
+    ]
+    for i, (weights, bias) in enumerate(LAYERS):
+        values |= {f"w{i}": weights, f"b{i}": bias}
+        nodes.append(helper.make_node("Gemm", [f"r{i}", f"w{i}", f"b{i}"], [f"g{i}"]))
+        if i < len(LAYERS) - 1:
+            nodes.append(helper.make_node("Relu", [f"g{i}"], [f"r{i + 1}"]))
+    nodes.append(helper.make_node("Sub", [f"g{len(LAYERS) - 1}", "taken"], ["scores"]))
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [size])
+        for name, size in (("counters", COUNTERS), ("used", COUNT))
+    ]
+    output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, COUNT])
+    constants = [numpy_helper.from_array(value, name) for name, value in values.items()]
+    graph = helper.make_graph(nodes, "phases", inputs, [output], constants)
+    opset = [helper.make_opsetid("", 17)]
+    save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+
+
+if __name__ == "__main__":
+    write(sys.argv[1])

@@ -1,0 +1,62 @@
+"""Everything that docs/results.md shows, measured anew: python bench/results.py [--only NAME,...] [--list]
+
+Each figure is a program of this folder, which writes docs/results/NAME.json; `python bench/results_page.py` then makes the page. All together
+take about half an hour on a machine with nothing else to do. README.md and the programs tell what they need; a figure that cannot be
+measured here keeps the file that it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "docs" / "results"
+FIGURES = {
+    "inline": ["deploy.py", "--policy", "inline", "--rounds", "4"],
+    "phases": ["deploy.py", "--policy", "phases", "--rounds", "9"],
+    "threads": ["in_process.py"],
+    "lines": ["integrate.py", "--only", "lines"],
+    "size": ["integrate.py", "--only", "size", "--rounds", "1"],
+    "training": ["training.py"],
+    "sweep": ["sweep.py", "--step", "1000", "--rounds", "4"],
+    "session": ["session.py"],
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default=",".join(FIGURES), help="of " + ",".join(FIGURES))
+    parser.add_argument("--list", action="store_true", help="print the commands, and run none")
+    options = parser.parse_args()
+    RESULTS.mkdir(exist_ok=True)
+    failed = []
+    for name in options.only.split(","):
+        script, *words = FIGURES[name]
+        command = [
+            sys.executable,
+            str(HERE / script),
+            *words,
+            "--json",
+            str(RESULTS / f"{name}.json"),
+        ]
+        told = f"python bench/{' '.join([script, *words])} --json docs/results/{name}.json"
+        print(told if options.list else f"\n== {told}", flush=True)
+        if options.list:
+            continue
+        start = time.monotonic()
+        if subprocess.run(command).returncode:
+            failed.append(name)
+        print(f"== {name}: {time.monotonic() - start:.0f} s", flush=True)
+    if failed:
+        print(f"left as they were: {', '.join(failed)}", file=sys.stderr)
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+"""The tables and pictures of docs/results.md from what results.py measured: python bench/results_page.py
+
+The pictures need matplotlib. A figure that was not measured leaves a line that says so.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from peers_page import about, short, write
+from results import RESULTS
+
+PAGE = RESULTS.parent / "results.md"
+Found = dict[str, Any]
+GREY, BLUE, ORANGE = "#8a8a8a", "#0057b7", "#c75000"
+COLOURS = {"shm": BLUE, "pipe": GREY, "grpc": ORANGE}
+
+
+def span(values: Sequence[float]) -> str:
+    """The median, and the least and the greatest; one value where these are the same."""
+    least, middle, most = (each(values) for each in (min, statistics.median, max))
+    if least == most:
+        return number(middle)
+    return f"{number(middle)} ({number(least)}{' to ' if least < 0 else '–'}{number(most)})"
+
+
+def number(value: float) -> str:
+    return f"-{short(-value)}" if value < 0 else "0" if value == 0 else short(value)
+
+
+def conditions(found: Found) -> str:
+    """The machine, and how busy it was."""
+    return f"{about(found)}; the machine's load was {found['machine']['load']:.1f}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(map(str, line)) + " |" for line in lines]
+
+
+def per(many: Sequence[float], few: Sequence[float]) -> list[float]:
+    """Ratios within rounds."""
+    return [a / b for a, b in zip(many, few, strict=True)]
+
+
+# ---- Tables: from what was measured to lines ----
+
+
+def deployed(found: Found) -> list[str]:
+    """Of one policy."""
+    seconds = {way["way"]: way["seconds"] for way in found["ways"]}
+    size = {way["way"]: way["bytes"] for way in found["ways"]}
+    cpu = {way["way"]: statistics.median(way["cpu_seconds"]) for way in found["ways"]}
+    rows = []
+    for way, its in seconds.items():
+        ratio = span(per(its, seconds["plain"]))
+        grpc = span(per(seconds["relay"], its)) if "relay" in seconds else "-"
+        rows.append([f"`{way}`", f"{span(its)} s", f"{cpu[way]:.2f} s", ratio, grpc, size[way]])
+    same = sum(pair["identical"] for pair in found["pairs"])
+    head = ["", "time", "CPU of the compiler", "x plain", "`relay` takes x", "bytes of output"]
+    return [
+        f"Compilations: {found['compilations']}, decisions: {found['decisions']}, rounds: {found['rounds']}. The decisions were the same in "
+        f"{same} of {len(found['pairs'])} pairs of ways. Different outputs of those that ask: {found['different_objects']}. {conditions(found)}.",
+        "",
+        *table(head, rows),
+    ]
+
+
+def threads(found: Found) -> list[str]:
+    rows = []
+    for kind, its in (
+        ("`onnx`", found["onnx"].get("run")),
+        ("`aot`", found["aot"]),
+    ):
+        for each in (its or {}).get("threads", []):
+            for way, name in (("bound", "bound features"), ("direct", "called directly")):
+                cells = [short(each["throughput"][str(n)][way]) for n in (1, 2, 4, 8)]
+                rows.append([f"{kind}, {each['model']}, {name}", *cells])
+    head = ["evaluations a second, x one thread", *(f"{n} threads" for n in (1, 2, 4, 8))]
+    return [f"{conditions(found)}.", "", *table(head, rows)]
+
+
+def lines(found: Found) -> list[str]:
+    rows = [
+        [f"`{row['runner']}`", row["c"], row["cpp"], row["python"], row["model"] or "none"]
+        + ["; ".join(f"`{each}`" for each in row["commands"]) or "none"]
+        for row in found["lines"]["rows"]
+    ]
+    plugin = found["lines"]["plugin"]
+    return [
+        *table(["runner", "C", "C++", "Python", "the model", "commands, once"], rows),
+        "",
+        f"LLVM's inliner plugin: {plugin['talks']} of its {plugin['lines']} lines speak to shmbridge, the same for every runner.",
+    ]
+
+
+def size(found: Found) -> list[str]:
+    grown, memory = found["size"]["size"], found["size"]["memory"]
+    plain, base = grown["plain"], memory["plain"]
+    rows = [
+        [f"`{name}`" if name == "shmbridge" else name]
+        + [f"+{(its[key] - plain[key]) / 1024:.0f} KiB" for key in ("text", "stripped")]
+        + [f"{(its['stripped'] / plain['stripped'] - 1):.1%}"]
+        for name, its in grown.items()
+        if name != "plain"
+    ]
+    used = [
+        [name, *(f"{its[key] - base[key]:+.1f} MiB" for key in ("peak", "anonymous", "files"))]
+        for name, its in memory.items()
+        if name != "plain"
+    ]
+    return [
+        f"The plain compiler has {plain['stripped'] / 2**20:.0f} MiB when it is stripped, and takes {base['peak']:.0f} MiB for {found['size']['source']}. {conditions(found)}.",
+        "",
+        *table(["linked in", "text", "stripped file", "of the plain one"], rows),
+        "",
+        *table(["the model", "peak memory", "private", "pages of files"], used),
+    ]
+
+
+def training(found: Found) -> list[str]:
+    rows = []
+    for each in found["rows"]:
+        one = next(way["seconds"] for way in each["ways"] if way["way"] == "shm")
+        for way in each["ways"]:
+            ratio = span(per(way["seconds"], one)) if way["way"] != "shm" else "1"
+            us = statistics.median(way["seconds"]) / each["actions"] * 1e6
+            what = [each["compiler"], each["workers"], f"`{way['way']}`"]
+            cpu = short(way["trainer_cpu_us"])
+            rows.append([*what, f"{span(way['seconds'])} s", ratio, short(us), cpu])
+    same = all(each["same"] for each in found["rows"])
+    told = [
+        f"{each['compiler']}, {each['workers']}: {each['episodes']} episodes, {each['actions']} actions, reward {each['first']:.2f} at first and {each['last']:.2f} at last"
+        for each in found["rows"]
+    ]
+    head = ["compiler", "workers", "way", "training", "x shm", "µs an action", "µs of the trainer's CPU an action"]  # fmt: skip
+    return [
+        f"Rounds: {found['rounds']}. {'; '.join(told)}. {'All three ways learnt the same weights, to the bit' if same else 'The ways did NOT learn the same weights'}. {conditions(found)}.",
+        "",
+        *table(head, rows),
+    ]
+
+
+def sweep(found: Found) -> list[str]:
+    rows = []
+    for way in found["ways"]:
+        low, high = way["ratio_range"]
+        ratio = f"{short(way['ratio_to_shm'])} ({short(low)}–{short(high)})"
+        paper = way["paper_ms"] and f"{way['paper_ms']:g} ms; {short(way['paper_ratio_to_onnx'])}"
+        beside = way["ratios"]["onnx"]
+        rows.append([way["way"], short(way["sum_us"] / 1e3), ratio, short(beside) if beside else "-", paper or "-"])  # fmt: skip
+    lengths = found["lengths"]
+    ms = f"ms, {len(lengths)} lengths of {lengths[0]} to {lengths[-1]} floats"
+    return [
+        f"{conditions(found)}.",
+        "",
+        *table(["", ms, "x shm", "x onnx", "the paper's sweep; x its ONNX"], rows),
+    ]
+
+
+def session(found: Found) -> list[str]:
+    plain = found["ways"][0]["ms"]
+    names = {"gym": "gRPC, CompilerGym's way", "plain": "no questions"}
+    gym = next(way["ms"] for way in found["ways"] if way["way"] == "gym")
+    each = found["actions"] / found["sessions"]
+    rows = []
+    for way in found["ways"]:
+        over = [(a - b) / each * 1e3 for a, b in zip(way["ms"], plain, strict=True)]
+        name = names.get(way["way"], f"`{way['way']}`")
+        rows.append([name, f"{span(way['ms'])} ms", span(per(way["ms"], plain)), span(per(gym, way["ms"])), span(over)])  # fmt: skip
+    head = ["", "a session", "x no questions", "gRPC takes x", "µs an action over no questions"]
+    return [
+        f"Sessions: {found['sessions']}, of {each:.0f} actions, rounds: {found['rounds']}. Different outputs of those that ask: {found['outputs']}. {conditions(found)}.",
+        "",
+        *table(head, rows),
+    ]
+
+
+def slides(found: Found) -> list[str]:
+    """In-process against gRPC, from the sweep."""
+    ns = {way["way"]: way["ns"] for way in found["ways"]}
+    lengths = found["lengths"]
+    shown = [0, len(lengths) // 2, len(lengths) - 1]
+    rows = []
+    for way in ("aot", "onnx", "tflite", "python in process", "shm"):
+        if way in ns and "grpc in C's process" in ns:
+            grpc = ns["grpc in C's process"]
+            cells = [f"{short(ns[way][i] / 1e3)} µs; {short(grpc[i] / ns[way][i])}" for i in shown]
+            rows.append([f"`{way}`" if " " not in way else way, *cells])
+    return table(["a question; gRPC takes x", *(f"{lengths[i]} floats" for i in shown)], rows)
+
+
+# ---- Pictures ----
+
+
+def draw_training(found: Found, path: Path) -> None:
+    """A panel for each compiler: dots are rounds, groups are workers."""
+    from matplotlib import pyplot
+
+    names = list(dict.fromkeys(each["compiler"] for each in found["rows"]))
+    figure, panels = pyplot.subplots(
+        1, len(names), figsize=(9, 3.6), layout="constrained", squeeze=False
+    )
+    for panel, name in zip(panels[0], names, strict=True):
+        rows = [each for each in found["rows"] if each["compiler"] == name]
+        for i, each in enumerate(rows):
+            for j, way in enumerate(each["ways"]):
+                x, colour = i + (j - 1) * 0.25, COLOURS[way["way"]]
+                middle = statistics.median(way["seconds"])
+                panel.bar(x, middle, 0.22, color=colour, label=way["way"] if not i else None)
+                panel.plot([x] * len(way["seconds"]), way["seconds"], "k.", markersize=4)
+                high = max(way["seconds"])
+                panel.annotate(short(middle), (x, high), (0, 4), textcoords="offset points", ha="center", fontsize=9)  # fmt: skip
+        panel.set_xticks(range(len(rows)), [f"{each['workers']} worker(s)" for each in rows])
+        panel.set(title=name, ylabel="seconds")
+        panel.margins(y=0.12)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0][0].legend(frameon=False)
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def draw_sweep(found: Found, path: Path) -> None:
+    from sweep import Sweep, Way, plot
+
+    ways = [Sweep(Way(way["way"], ""), [way["ns"]]) for way in found["ways"]]
+    plot(ways, found["lengths"], path)
+
+
+def draw_session(found: Found, path: Path) -> None:
+    """Dots are rounds."""
+    from matplotlib import pyplot
+
+    figure, panel = pyplot.subplots(figsize=(7, 2.6), layout="constrained")
+    names = {"gym": "gRPC, CompilerGym's way", "plain": "no questions"}
+    for y, way in enumerate(reversed(found["ways"])):
+        middle = statistics.median(way["ms"])
+        colour = {"gym": ORANGE, "plain": GREY}.get(way["way"], BLUE)
+        panel.barh(y, middle, 0.6, color=colour)
+        panel.plot(way["ms"], [y] * len(way["ms"]), "k.", markersize=4)
+        panel.annotate(short(middle), (max(way["ms"]), y), (6, 0), textcoords="offset points", va="center", fontsize=9)  # fmt: skip
+    labels = [names.get(way["way"], way["way"]) for way in reversed(found["ways"])]
+    panel.set_yticks(range(len(labels)), labels)
+    panel.set_xlabel("ms a session")
+    panel.margins(x=0.08)
+    panel.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+TABLES: dict[str, Callable[[Found], list[str]]] = {
+    "inline": deployed,
+    "phases": deployed,
+    "threads": threads,
+    "lines": lines,
+    "size": size,
+    "training": training,
+    "sweep": sweep,
+    "session": session,
+    "slides": slides,
+}
+PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
+    "training": (draw_training, "Time of a training, by compiler, workers and way"),
+    "sweep": (draw_sweep, "Round trips by length and way"),
+    "session": (draw_session, "Time of a session, by way"),
+}
+
+
+def draw(found: dict[str, Found]) -> None:
+    try:
+        import matplotlib
+    except ImportError:
+        print("no new pictures: pip install matplotlib", file=sys.stderr)
+        return
+    matplotlib.use("svg")
+    matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "results"}
+    for name, (picture, _) in PICTURES.items():
+        if name in found:
+            picture(found[name], RESULTS / f"{name}.svg")
+
+
+def section(name: str, found: dict[str, Found]) -> list[str]:
+    """What stands between a figure's marks."""
+    measured = "sweep" if name == "slides" else name
+    if measured not in found:
+        return [f"Not measured yet: `python bench/results.py --only {measured}`.", ""]
+    lines = [*TABLES[name](found[measured]), ""]
+    if name in PICTURES and (RESULTS / f"{name}.svg").exists():
+        lines = [f"![{PICTURES[name][1]}](results/{name}.svg)", "", *lines]
+    return lines
+
+
+def main() -> int:
+    files = [RESULTS / f"{name}.json" for name in TABLES]
+    found = {file.stem: json.loads(file.read_text()) for file in files if file.exists()}
+    draw(found)
+    for name in TABLES:
+        write(name, section(name, found), PAGE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

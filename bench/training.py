@@ -1,0 +1,258 @@
+"""What the way to the trainer costs a whole training: the same learner and the same episodes through shared memory, named pipes and gRPC.
+
+    python bench/training.py [--only toy,phase] [--workers 1,5] [--rounds N] [--json FILE]
+
+toy     examples/cpp/environment.cpp: a compiler that costs nothing, so what is left is the way, and the learner
+phase   examples/phase_ordering: one opt-22 after another, which asks after each of its sub-sequences of passes
+
+The learner is REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread. Each worker has an address of its own, so
+that the same seeds give the same episodes in every way: what was learnt is compared. gRPC is reached through `shmbridge relay`, since
+C++ alone would start Python in every compiler. Needs `pip install 'shmbridge[gym,grpc]'` and a C++ compiler; phase also opt-22.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import phase_policy
+from deploy import SHMBRIDGE, free_port, phases
+from run import machine
+
+from shmbridge import _config
+from shmbridge.trainer import CompilerEnv
+
+ROOT = Path(__file__).parents[1]
+WAYS = ("shm", "pipe", "grpc")
+Start = Callable[[int, int], list[list[str]]]  # of workers and episodes of each: their commands
+
+
+class Learner:
+    """REINFORCE (Williams 1992) with a linear softmax policy and a running mean as its baseline."""
+
+    def __init__(self, actions: int, workers: int) -> None:
+        self.actions, self.random = actions, np.random.default_rng(0)
+        self.weights: Any = None
+        self.mean = 0.0
+        self.steps: list[list[tuple[Any, Any]]] = [[] for _ in range(workers)]  # x, d log p / d Wx
+        self.rewards: list[list[float]] = [[] for _ in range(workers)]
+        self.totals: list[float] = []
+
+    def act(self, worker: int, observation: dict[str, Any]) -> int:
+        """An action, drawn; an "action_mask" says which there are."""
+        mask = observation.get("action_mask")
+        x = np.concatenate(
+            [np.log1p(np.abs(v.reshape(-1))) for k, v in observation.items() if k != "action_mask"],
+            dtype=np.float64,
+        )
+        if self.weights is None:
+            self.weights = np.zeros((self.actions, len(x)))
+        scores = self.weights @ x
+        if mask is not None:
+            scores[~mask.astype(bool)] = -np.inf
+        p = np.exp(scores - scores.max())
+        p /= p.sum()
+        action = int(self.random.choice(self.actions, p=p))
+        p *= -1
+        p[action] += 1
+        self.steps[worker].append((x, p))
+        return action
+
+    def end(self, worker: int) -> None:
+        """Learns from a worker's episode."""
+        total = sum(self.rewards[worker])
+        for x, gradient in self.steps[worker]:
+            self.weights += 0.02 * (total - self.mean) * np.outer(gradient, x) / len(x)
+        self.mean += 0.05 * (total - self.mean)
+        self.totals.append(total)
+        self.steps[worker].clear()
+        self.rewards[worker].clear()
+
+
+def train(envs: list[CompilerEnv], episodes: int, learner: Learner) -> tuple[float, float, int]:
+    """So many episodes of each worker, in step.
+
+    Returns:
+        Seconds and the trainer's CPU since all compilers have asked, and how many actions that took.
+    """
+    left, actions = [episodes] * len(envs), 0
+    observations: list[Any] = [None] * len(envs)
+    used, began = 0.0, 0.0
+    with ThreadPoolExecutor(len(envs)) as pool:
+
+        def reset(workers: list[int]) -> None:  # at once: each has a host, which receives meanwhile
+            its = pool.map(lambda i: envs[i].reset()[0], workers)
+            for i, observation in zip(workers, its, strict=True):
+                observations[i] = observation
+
+        reset(list(range(len(envs))))
+        used, began = _cpu(), time.perf_counter()
+        while running := [i for i, more in enumerate(left) if more]:
+            for i in running:
+                envs[i].send(learner.act(i, observations[i]))
+            actions += len(running)
+            over = []
+            for i in running:
+                observations[i], reward, terminated, truncated, info = envs[i].receive()
+                if "error" in info:
+                    raise RuntimeError(f"a compiler failed: {info['error']}")
+                learner.rewards[i].append(reward)
+                if terminated or truncated:
+                    learner.end(i)
+                    left[i] -= 1
+                    over += [i] if left[i] else []
+            reset(over)
+        return time.perf_counter() - began, _cpu() - used, actions
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+@contextmanager
+def addresses(
+    way: str, workers: int, folder: Path
+) -> Iterator[tuple[list[CompilerEnv], list[str]]]:
+    """The trainer's environments, and the URLs that their compilers open."""
+    with ExitStack() as stack:
+        envs, urls = [], []
+        for i in range(workers):
+            name = f"shm://training-{os.getpid()}-{i}"
+            host = {
+                "shm": name,
+                "pipe": f"pipe://{folder}/{i}?serdes=flatbuffers",
+                "grpc": f"grpc://127.0.0.1:{free_port()}",
+            }[way]
+            env = CompilerEnv(host, actions=None, timeout=60)
+            envs.append(stack.enter_context(closing(env)))
+            if way == "grpc":
+                relay = subprocess.Popen(
+                    [SHMBRIDGE, "relay", name, host], stdout=subprocess.DEVNULL
+                )
+                stack.callback(relay.wait)
+                stack.callback(relay.terminate)
+            urls.append(
+                f"{host if way == 'pipe' else name}{'&' if '?' in host else '?'}connect_timeout=30"
+            )
+        yield envs, urls
+
+
+def measure(way: str, workers: int, episodes: int, actions: int, start: Start) -> dict[str, Any]:
+    """One training, and what was learnt."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="training-")))
+        envs, urls = stack.enter_context(addresses(way, workers, folder))
+        learner = Learner(actions, workers)
+        for command, url in zip(start(workers, episodes // workers), urls, strict=True):
+            env = os.environ | {"SHMBRIDGE_URL": url}
+            compiler = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
+            stack.callback(compiler.wait)
+            stack.callback(compiler.kill)
+        seconds, cpu, count = train(envs, episodes // workers, learner)
+    return {
+        "seconds": seconds,
+        "trainer_cpu": cpu,
+        "actions": count,
+        "first": float(np.mean(learner.totals[: episodes // 5])),
+        "last": float(np.mean(learner.totals[-(episodes // 5) :])),
+        "learnt": learner.weights.tobytes().hex()[-64:],
+    }
+
+
+def toy(folder: Path) -> tuple[int, int, Start]:
+    """Episodes, actions, and how its compilers start."""
+    program = folder / "environment"
+    flags = [*shlex.split(_config.cflags()), *shlex.split(_config.libs())]
+    source = ROOT / "examples/cpp/environment.cpp"
+    subprocess.run(["c++", "-std=c++17", "-O2", source, *flags, "-o", program], check=True)
+    words = ["/bin/sh", "-c", f'exec {program} "$SHMBRIDGE_URL" "$0"']
+    return 2000, 4, lambda workers, episodes: [[*words, str(episodes)]] * workers
+
+
+def phase(folder: Path) -> tuple[int, int, Start]:
+    """The same of phase ordering, over zopfli's files."""
+    case = phases(folder, None)
+    words = [" ".join(map(shlex.quote, [*each, "/dev/null"])) for each in case.asking]
+    words = [each.replace("{print}", "") for each in words]
+
+    def start(workers: int, episodes: int) -> list[list[str]]:
+        turns = [
+            [words[(k * workers + i) % len(words)] for k in range(episodes)] for i in range(workers)
+        ]
+        return [["/bin/sh", "-c", " && ".join(turn)] for turn in turns]
+
+    return 120, phase_policy.COUNT, start
+
+
+COMPILERS = {"toy": toy, "phase": phase}
+
+
+def report(name: str, workers: int, episodes: int, found: dict[str, list[dict[str, Any]]]) -> Any:
+    """Prints, and returns what the JSON gets."""
+    learnt = {each["learnt"] for rounds in found.values() for each in rounds}
+    one = found["shm"][0]
+    print(
+        f"{name}, {workers} worker(s): {episodes} episodes, {one['actions']} actions; reward {one['first']:.2f}, at the end {one['last']:.2f}; "
+        f"{'the same' if len(learnt) == 1 else 'NOT the same'} was learnt in all ways"
+    )
+    rows = []
+    for way, rounds in found.items():
+        seconds = [each["seconds"] for each in rounds]
+        ratio = median(
+            a["seconds"] / b["seconds"] for a, b in zip(rounds, found["shm"], strict=True)
+        )
+        cpu = median(each["trainer_cpu"] / each["actions"] for each in rounds) * 1e6
+        print(
+            f"  {way:6}{median(seconds):8.2f} s ({min(seconds):.2f} to {max(seconds):.2f}){ratio:8.2f} x shm{cpu:9.0f} us of the trainer's CPU an action",
+            flush=True,
+        )
+        rows.append({"way": way, "seconds": seconds, "ratio_to_shm": ratio, "trainer_cpu_us": cpu})
+    about = {key: one[key] for key in ("actions", "first", "last")}
+    return {"compiler": name, "workers": workers, "episodes": episodes, **about, "same": len(learnt) == 1, "ways": rows}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default=",".join(COMPILERS))
+    parser.add_argument("--workers", default="1,5")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1, help="times the episodes")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever was started ends too
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.only.split(","):
+            episodes, actions, start = COMPILERS[name](Path(folder))
+            for workers in map(int, options.workers.split(",")):
+                total = max(1, int(episodes * options.scale) // workers) * workers
+                found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+                for i in range(options.rounds):
+                    for way in WAYS[i % 3 :] + WAYS[: i % 3]:
+                        found[way].append(measure(way, workers, total, actions, start))
+                results.append(report(name, workers, total, found))
+    if options.json:
+        whole = {"machine": machine(), "rounds": options.rounds, "rows": results}
+        options.json.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
