@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--rounds", type=int)
     args = parser.parse_args()
-    seeds, rounds = args.seeds or (1 if args.quick else 5), args.rounds or (3 if args.quick else 40)
+    seeds, rounds = args.seeds or (1 if args.quick else 3), args.rounds or (3 if args.quick else 20)
     start = time.monotonic()
     results = HERE / "results"
     results.mkdir(exist_ok=True)
