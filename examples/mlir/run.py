@@ -52,7 +52,7 @@ HELD_OUT = [
     "144x144x144",
     "256x32x64",
 ]  # MxNxK
-REPEATS = 3  # of the held-out shapes' trials
+REPEATS = 2  # of the held-out shapes' trials
 LOWERING = """convert-linalg-to-loops,canonicalize,convert-scf-to-cf,expand-strided-metadata,lower-affine,
     finalize-memref-to-llvm,convert-cf-to-llvm,convert-func-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts"""
 MAIN = """
@@ -138,8 +138,9 @@ class Tuner:
         tried = module(self.folder, "trials", "".join(map(matmul, shapes)))
         rewards, choices = np.zeros((count, len(shapes))), np.zeros((count, len(shapes)), int)
         outcome: list[Outcome] = []
-        env = CompilerEnv(f"shm://tile-{os.getpid()}", actions=CHOICES)
-        compiler = threading.Thread(target=lambda: outcome.append(task.run(tried, env.url)))
+        url = f"shm://tile-{os.getpid()}"
+        env = CompilerEnv(url, actions=CHOICES)
+        compiler = threading.Thread(target=lambda: outcome.append(task.run(tried, url)))
         compiler.start()
         try:
             for turn in range(count):
@@ -294,7 +295,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--turns", type=int, help="trials of each training shape")
     args = parser.parse_args()
-    seeds, turns = args.seeds or (1 if args.quick else 3), args.turns or (4 if args.quick else 32)
+    seeds, turns = args.seeds or (1 if args.quick else 3), args.turns or (2 if args.quick else 16)
     repeats = 0 if args.quick else REPEATS
     start = time.monotonic()
     results = HERE / "results"
