@@ -39,7 +39,7 @@ BY_HAND = [  # the first thought, and two edits
 
 def fetch(folder: Path, package: str, inside: str) -> list[Path]:
     """The C files of a folder of an sdist on PyPI."""
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
+    pip = [sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--no-binary", ":all:"]
     subprocess.run([*pip, "-d", folder, package], check=True)
     name = package.replace("==", "-")
     with tarfile.open(folder / f"{name}.tar.gz") as sdist:
@@ -130,7 +130,7 @@ def main() -> None:
     args = parser.parse_args()
     seeds, count = (
         args.seeds or (1 if args.quick else 3),
-        args.candidates or (16 if args.quick else 64),
+        args.candidates or (16 if args.quick else 24),
     )
     start = time.monotonic()
     results = HERE / "results"
