@@ -1,0 +1,247 @@
+"""Teaches stock gcc 12 how often to unroll loops, ships what it learnt as machine code, and prints what came out.
+
+    python run.py [--quick] [--seeds N] [--rounds N]
+
+README.md tells what is compared, and what it means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shmbridge import Host
+from shmbridge.corpus import Corpus, Module
+from shmbridge.scores import Score, run_instructions, text_size
+from shmbridge.task import Task, improvement
+from shmbridge.trajectories import collect, evaluate
+
+HERE = Path(__file__).parent
+FACTORS = ["gcc decides", "1", "2", "4", "8"]  # as in unroll.cc
+FEATURES = 11
+HELD_OUT, SPLIT = 0.4, 1  # which part of the kernels, and the split's seed
+QUICK = {"sum", "list", "insertion", "histogram", "count", "prefix"}
+
+
+def build() -> Path:
+    """The plugin, for g++-12."""
+    config = subprocess.check_output(["shmbridge", "config", "--cmakedir"], text=True).strip()
+    folder = HERE / "build"
+    to = ["-DCMAKE_CXX_COMPILER=g++-12", f"-Dshmbridge_DIR={config}"]
+    subprocess.run(["cmake", "-S", HERE, "-B", folder, *to], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", folder], check=True, stdout=subprocess.DEVNULL)
+    return folder / "shmbridge-gcc.so"
+
+
+def once(score: Score) -> Score:
+    """The same program needs no second run: it executes the same instructions."""
+    known: dict[bytes, float] = {}
+
+    def scored(path: Path) -> float:
+        key = hashlib.sha256(path.read_bytes()).digest()
+        if key not in known:
+            known[key] = score(path)
+        return known[key]
+
+    return scored
+
+
+def kernels(quick: bool) -> tuple[Corpus, Corpus]:
+    """To train on, and held out."""
+    source = HERE / "kernels.c"
+    names = re.findall(r"^LOOP\((\w+)\)", source.read_text(), re.MULTILINE)
+    return Corpus(
+        Module(name, source, (f"-DKERNEL={name}",)) for name in names if not quick or name in QUICK
+    ).split(HELD_OUT, seed=SPLIT)
+
+
+def logits(weights: Any, features: Any) -> Any:
+    """float64[questions, 5], of weights[..., 12, 5] and features[questions, 11]: a linear model."""
+    return np.einsum("qf,...fa->qa" if weights.ndim == 2 else "qf,qfa->qa", ones(features), weights)
+
+
+def ones(features: Any) -> Any:
+    return np.insert(features, 0, 1, axis=1)
+
+
+def learn(task: Task, train: Sequence[Module], rounds: int, seed: int) -> Any:
+    """REINFORCE: what was better than the kernel's mean so far becomes likelier. Returns weights[12, 5]."""
+    random, weights = np.random.default_rng(seed), np.zeros((1 + FEATURES, len(FACTORS)))
+    rewards: dict[str, list[float]] = defaultdict(list)
+
+    def policy(batch: Any) -> Any:
+        x = batch["features"].copy()
+        p = np.exp(logits(weights, x) - logits(weights, x).max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        actions = (p.cumsum(axis=1) < random.random((len(p), 1))).sum(axis=1)
+        return np.minimum(actions, len(FACTORS) - 1), {"x": x, "p": p}
+
+    for _ in range(rounds):
+        step = np.zeros_like(weights)
+        for episode in collect(policy, task, train):
+            known = rewards[episode.module.name]
+            known.append(episode.reward)
+            better = episode.reward - np.mean(known)
+            x, p = ones(episode.extras["x"]), episode.extras["p"]
+            step += better * x.T @ (np.eye(len(FACTORS))[episode.advice["advice"]] - p)
+        weights += step
+    return weights
+
+
+def search(task: Task, train: Sequence[Module], rounds: int, seed: int) -> Any:
+    """Random search: the best on the training kernels of `rounds` models with random weights."""
+    weights = np.random.default_rng(seed).standard_normal((rounds, 1 + FEATURES, len(FACTORS)))
+    return weights[test(task, train, weights).mean(axis=1).argmax()]
+
+
+def test(task: Task, modules: Sequence[Module], weights: Any) -> Any:
+    """Rewards of models: float64[models, modules]."""
+
+    def policy(batch: Any, rows: Any) -> Any:
+        return logits(weights[rows], batch["features"]).argmax(axis=1)
+
+    return evaluate(policy, len(weights), task, modules)
+
+
+def constant(choice: int) -> Any:
+    """The model that always chooses the same."""
+    weights = np.zeros((1 + FEATURES, len(FACTORS)))
+    weights[0, choice] = 1
+    return weights
+
+
+def ship(weights: Any, folder: Path) -> Path:
+    """The model as a shared library, by way of ONNX."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    bias, matrix = weights[0].astype(np.float32), weights[1:].astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["features", "matrix"], ["product"]),
+        helper.make_node("Add", ["product", "bias"], ["logits"]),
+        helper.make_node("ArgMax", ["logits"], ["advice"], axis=0, keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "unroll",
+        [helper.make_tensor_value_info("features", TensorProto.FLOAT, [FEATURES])],
+        [helper.make_tensor_value_info("advice", TensorProto.INT64, [])],
+        [
+            onnx.numpy_helper.from_array(bias, "bias"),
+            onnx.numpy_helper.from_array(matrix, "matrix"),
+        ],
+    )
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, folder / "model.onnx")
+    library = folder / "model.so"
+    subprocess.run(
+        ["shmbridge", "compile", folder / "model.onnx", "-o", library],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return library
+
+
+def shipped(task: Task, modules: Sequence[Module], weights: Any, folder: Path) -> int:
+    """On how many modules the compiled model, in gcc's process, makes the program that the model in Python makes."""
+    library, same = ship(weights, folder), 0
+    with (
+        Host(f"gcc-{os.getpid()}") as host,
+        host.start(lambda r: int(logits(weights, r["features"][None]).argmax())),
+    ):
+        for module in modules:
+            told, inside = task.run(module, host.url), task.run(module, f"aot://{library}")
+            same += told.ok and inside.ok and told.scores == inside.scores
+    return same
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="a form of about ten seconds")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--rounds", type=int)
+    args = parser.parse_args()
+    seeds, rounds = args.seeds or (1 if args.quick else 3), args.rounds or (3 if args.quick else 20)
+    start = time.monotonic()
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    print("builds the plugin")
+    plugin = build()
+    flags, scores = (
+        ["-O2", "{module}", "-o", "{output}"],
+        {
+            "instructions": once(run_instructions()),
+            "text": text_size,
+        },
+    )
+    task = Task(["gcc-12", f"-fplugin={plugin}", *flags], scores=scores)
+    plain, unrolls = (
+        Task(["gcc-12", *more, *flags], scores=scores) for more in ([], ["-funroll-loops"])
+    )
+    train, held_out = kernels(args.quick)
+    print(
+        f"trains on {', '.join(m.name for m in train)}\nheld out: {', '.join(m.name for m in held_out)}"
+    )
+    print(f"a training: {rounds} x {len(train)} compilations; random search: as many")
+
+    own = [improvement(unrolls.run(m), plain.baseline(m)) for m in held_out]
+    always = np.array([constant(i) for i in range(len(FACTORS))])
+    best = int(test(task, train, always).mean(axis=1).argmax())
+    table: dict[str, list[Any]] = {
+        "gcc -O2 -funroll-loops": [own],
+        f"always {FACTORS[best]}, the best on the training kernels": [
+            test(task, held_out, always[[best]])[0].tolist()
+        ],
+    }
+    ways: dict[str, Callable[..., Any]] = {"random search": search, "REINFORCE": learn}
+    models: dict[str, list[Any]] = {}
+    took: dict[str, float] = {}
+    for way, train_with in ways.items():
+        began = time.monotonic()
+        models[way] = [train_with(task, train, rounds, seed) for seed in range(seeds)]
+        took[way] = (time.monotonic() - began) / seeds
+        table[way] = test(task, held_out, np.array(models[way])).tolist()
+
+    print(
+        f"\ninstructions fewer than gcc -O2's, mean of {len(held_out)} held-out kernels; [least, most] of {seeds} seeds"
+    )
+    for name, rows in table.items():
+        means = np.mean(rows, axis=1)
+        spread = (
+            f"[{min(means):6.1%}, {max(means):6.1%}]  {took[name]:.0f} s a training"
+            if name in took
+            else ""
+        )
+        print(f"  {name:48} {means.mean():6.1%}  {spread}")
+    for i, module in enumerate(held_out):
+        print(
+            f"    {module.name:12}"
+            + "".join(f"{np.mean(rows, axis=0)[i]:9.1%}" for rows in table.values())
+        )
+    same = shipped(task, held_out, models["REINFORCE"][0], results)
+    alone = sum(task.baseline(m) == plain.baseline(m) for m in held_out)
+    print(f"\nas machine code in gcc (aot://): the same programs for {same} of {len(held_out)}")
+    print(f"with the plugin and no model: gcc's own programs for {alone} of {len(held_out)}")
+    print(f"{time.monotonic() - start:.0f} s in all")
+    found = {
+        "held_out": [m.name for m in held_out],
+        "improvement": table,
+        "seconds": took,
+        "same": same,
+    }
+    (results / "results.json").write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
