@@ -25,7 +25,7 @@ def save(path: str | os.PathLike[str], state: Any) -> None:
 
     Args:
         path: The file. One process writes it.
-        state: Whatever Python's pickle takes: arrays, `numpy.random.Generator`s, a corpus's samplers, PyTorch's `state_dict()`s.
+        state: Whatever Python's pickle takes: arrays, numpy's random generators, a corpus's samplers, what `state_dict()` of PyTorch returns.
 
     Raises:
         OSError: It cannot be written.

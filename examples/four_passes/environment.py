@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ HELD_OUT = ("matrix", "words", "heap", "core-random", "core-dtype", "csmith")
 CSMITH = "csmith --seed 7 --max-funcs 3 --max-block-size 2 --no-arrays --no-structs --no-unions"
 
 
-def prepare() -> tuple[Corpus, Corpus]:
+def prepare(
+    train: Sequence[str] = TRAIN, held_out: Sequence[str] = HELD_OUT
+) -> tuple[Corpus, Corpus]:
     """Builds the plugin and the bitcode.
 
     Returns:
@@ -36,7 +39,7 @@ def prepare() -> tuple[Corpus, Corpus]:
     run("cmake", f"-S{source}", f"-B{BUILD}", f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={ours}")
     run("cmake", "--build", str(BUILD))
     return tuple(  # type: ignore[return-value]
-        Corpus.from_sources(*filter(None, map(bitcode, names))) for names in (TRAIN, HELD_OUT)
+        Corpus.from_sources(*filter(None, map(bitcode, names))) for names in (train, held_out)
     )
 
 
@@ -51,8 +54,8 @@ def run(*words: str) -> str:
 def bitcode(name: str) -> Path | None:
     """A program as clang's front end leaves it, before any pass. None: there is no csmith on this machine."""
     source, flags = HERE / "programs" / f"{name}.c", list[str]()
-    core = Path(run("shmbridge", "config", "--prefix")) / "src"
     if name.startswith("core-"):  # shmbridge's own
+        core = Path(run("shmbridge", "config", "--prefix")) / "src"
         source = next(core.rglob(f"{name[5:]}.c"))
         flags = [f"-I{core}", f"-I{core.parent / 'include'}", "-D_GNU_SOURCE"]
     if name == "csmith":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from environment import BUILD, HERE, PASSES, RESULTS, environment, prepare, run, task
+from environment import BUILD, HERE, PASSES, RESULTS, STEPS, environment, prepare, run, task
 from export import export
 from loop import learn
 from optimum import Graph, optimum
@@ -69,7 +69,7 @@ def mean_part(left: dict[str, float], graphs: dict[str, Graph]) -> float:
 
 def said(url: str, module: Path) -> str:
     """The actions that opt says it took, by the model at a URL."""
-    how = f"actions={HERE / 'passes.txt'};steps=4;repeat;print"
+    how = f"actions={HERE / 'passes.txt'};steps={STEPS};repeat;print"
     plugin = f"-load-pass-plugin={BUILD / 'phase-ordering.so'}"
     words = ["opt-22", plugin, f"-passes=phase-ordering<{how}>", str(module), "-o", "/dev/null"]
     done = subprocess.run(
@@ -104,10 +104,8 @@ def main() -> None:
     options = parser.parse_args()
     methods, seeds, compilations = options.only.split(","), options.seeds, options.compilations
     began = time.monotonic()
-    train_on, held_out = prepare()
+    train_on, held_out = prepare(QUICK, ["matrix"]) if options.quick else prepare()
     if options.quick:
-        train_on = Corpus(m for m in train_on if m.path.stem in QUICK)
-        held_out = Corpus(list(held_out)[:1])
         methods, seeds, compilations = ["loop"], 1, 60
     RESULTS.mkdir(exist_ok=True)
     folder = RESULTS / ("quick" if options.quick else str(compilations))
@@ -115,7 +113,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(exist_ok=True)
 
-    steps = 2 if options.quick else 4
+    steps = 2 if options.quick else STEPS
     graphs = optimum(Corpus([*train_on, *held_out]), steps)
     for name, graph in graphs.items():
         best = [PASSES[action] for action in graph.ways[graph.counts.index(graph.best)]]

@@ -67,6 +67,21 @@ def test_advice_may_have_names(tmp_path):
     assert advice["value"] == pytest.approx(np.sum(advice["logits"]), abs=1e-5)
 
 
+def test_a_model_of_what_is_not_negative_is_checked(tmp_path):
+    class Logarithm(Model):
+        def forward(self, rows):
+            return torch.log1p(rows["x"])
+
+    class Nothing(Model):
+        def forward(self, rows):
+            return rows["x"] * float("nan")
+
+    features = {"x": FEATURES["x"]}
+    export_onnx(Logarithm(), tmp_path / "m.onnx", features)
+    with pytest.raises(InvalidError, match="expected a model that gives numbers"):
+        export_onnx(Nothing(), tmp_path / "n.onnx", features)
+
+
 def test_a_model_that_its_file_does_not_give_is_refused(tmp_path):
     class Random(Model):
         def forward(self, rows):
