@@ -1,0 +1,57 @@
+"""The same with Stable-Baselines3."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import stable_baselines3
+import torch
+from environment import PASSES, task
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+
+from shmbridge.corpus import Corpus
+from shmbridge.progress import Progress
+from shmbridge.sb3 import CompilerVecEnv, TrainingCallback, export_onnx, resume
+from shmbridge.workers import Workers
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "PPO": {"n_steps": 24, "batch_size": 96, "n_epochs": 8, "learning_rate": 0.003},
+    "A2C": {"n_steps": 8, "learning_rate": 0.003},
+}
+
+
+class Logarithms(BaseFeaturesExtractor):  # type: ignore[misc]
+    """As `observe` of loop.py: SB3 standardises nothing by itself."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, space["counters"].shape[0] + space["used"].shape[0])
+
+    def forward(self, observations: Any) -> Any:
+        counters = torch.log1p(observations["counters"]) / 5
+        return torch.cat([counters, observations["used"]], dim=1)
+
+
+def learn(algorithm: str, corpus: Corpus, seed: int, compilations: int, curve: Path) -> None:
+    """Learns from so many compilations, or goes on where an earlier run was killed, and writes the ONNX file beside the curve."""
+    torch.set_num_threads(1)
+    kind, kept = getattr(stable_baselines3, algorithm), curve.with_suffix(".checkpoint")
+    workers = Workers(task(), corpus.sampler(seed))
+    name = f"shm://four-passes-{os.getpid()}-{seed}"
+    env = CompilerVecEnv(name, 4, actions=len(PASSES), workers=workers)
+    try:
+        model, rows = resume(kind, kept, env) or (make(kind, env, seed, **OPTIONS[algorithm]), None)
+        with Progress(curve, total=compilations, rows=rows) as progress:
+            callback = TrainingCallback(progress, kept)
+            model.learn(1_000_000, callback=callback, reset_num_timesteps=False)
+        export_onnx(model, curve.with_suffix(".onnx"))
+    finally:
+        env.close()
+
+
+def make(kind: Any, env: CompilerVecEnv, seed: int, **options: Any) -> Any:
+    """A model that knows nothing yet."""
+    policy = {"features_extractor_class": Logarithms}
+    common = {"gamma": 1.0, "ent_coef": 0.02, "seed": seed, "device": "cpu"}
+    return kind("MultiInputPolicy", env, policy_kwargs=policy, **common, **options)
