@@ -1,22 +1,32 @@
 """Several compilers as a vector of Stable-Baselines3: pip install 'shmbridge[sb3]'.
 
 env = CompilerVecEnv("shm://unroll", 4, actions=5)
-PPO("MultiInputPolicy", env).learn(100_000)
+model = PPO("MultiInputPolicy", env).learn(100_000, callback=TrainingCallback(progress))
+export_onnx(model, "policy.onnx")
 """
 
 from __future__ import annotations
 
+import io
+import os
+import random
 from collections.abc import Iterable
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
+from shmbridge import checkpoint
 from shmbridge._compilers import Compilers
 from shmbridge._host import Host
 from shmbridge.errors import UnsupportedError
+from shmbridge.progress import Progress
 from shmbridge.trainer import CompilerVectorEnv
 
 try:
+    import gymnasium
+    import torch
+    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.vec_env import VecEnv
 except ImportError as error:
     raise ImportError(
@@ -24,6 +34,8 @@ except ImportError as error:
     ) from error
 
 MASKS = "action_masks"  # what MaskablePPO asks for
+STATISTICS = ("obs_rms", "ret_rms")  # what VecNormalize has learnt
+BELOW = 30.0  # a forbidden action's logit, below the least: a sample takes it once in 1e13
 
 
 class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
@@ -168,3 +180,145 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
     def _get_indices(self, indices: Any) -> Iterable[int]:
         found: Iterable[int] = super()._get_indices(indices)
         return found
+
+
+class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
+    """What `model.learn(callback=...)` takes: tells a `Progress` of the episodes, and of each rollout a row, and keeps a checkpoint.
+
+    A row also has "steps", and what the algorithm logs, as "train/loss".
+
+    Args:
+        progress: Who is told.
+        checkpoint: A file for `resume`, written before each rollout. None: none is kept.
+    """
+
+    def __init__(
+        self, progress: Progress, checkpoint: str | os.PathLike[str] | None = None
+    ) -> None:
+        super().__init__()
+        self._progress, self._checkpoint = progress, checkpoint
+
+    def _on_step(self) -> bool:
+        told = self.locals
+        self._progress.step(told["rewards"], told["dones"], False, told["infos"])
+        return True
+
+    def _on_rollout_start(self) -> None:
+        if self._checkpoint is None:
+            return
+        file, normalized = io.BytesIO(), self.model.get_vec_normalize_env()
+        self.model.save(file)
+        state = {
+            "model": file.getvalue(),
+            "statistics": normalized and {n: getattr(normalized, n) for n in STATISTICS},
+            "random": (random.getstate(), np.random.get_state(), torch.get_rng_state()),
+            "rows": self._progress.rows,
+        }
+        checkpoint.save(self._checkpoint, state)
+
+    def _on_rollout_end(self) -> None:
+        logged = self.model.logger.name_to_value
+        values = {name: value for name, value in logged.items() if name.startswith("train/")}
+        self._progress.log(steps=self.num_timesteps, **values)
+
+
+def resume(
+    algorithm: Any, path: str | os.PathLike[str], env: CompilerVecEnv
+) -> tuple[Any, int] | None:
+    """Goes on where a `TrainingCallback` kept its last checkpoint. Episodes begin anew; say `learn(..., reset_num_timesteps=False)`::
+
+        model, rows = resume(PPO, "ppo.checkpoint", env) or (PPO("MultiInputPolicy", env), None)
+        with Progress("ppo.csv", rows=rows) as progress:
+            left = 100_000 - model.num_timesteps
+            model.learn(left, reset_num_timesteps=False, callback=TrainingCallback(progress, "ppo.checkpoint"))
+
+    Args:
+        algorithm: The model's class, as PPO.
+        path: The checkpoint. Load your own files alone, as `checkpoint.load`.
+        env: As it was: wrapped in the same way.
+
+    Returns:
+        The model and how many rows its `Progress` had; None where there is no checkpoint.
+
+    Raises:
+        InvalidError: The file is no checkpoint.
+    """
+    state = checkpoint.load(path)
+    if state is None:
+        return None
+    model = algorithm.load(io.BytesIO(state["model"]), env=env)
+    for name, value in (state["statistics"] or {}).items():
+        setattr(model.get_vec_normalize_env(), name, value)
+    random.setstate(state["random"][0])
+    np.random.set_state(state["random"][1])
+    torch.set_rng_state(state["random"][2])
+    return model, state["rows"]
+
+
+def export_onnx(model: Any, path: str | os.PathLike[str]) -> None:
+    """Writes what a model has learnt as an ONNX file that takes what the compiler sends, with a `VecNormalize`'s statistics in it.
+
+    Its output is "logits", float32[actions], of which the compiler takes the greatest, or a sample (`Agent(choice="logits")`). Actions that
+    an "action_mask" forbids are far below all others. The file is asked random questions beside the model, as `torch.export_onnx` tells.
+
+    Args:
+        model: PPO, A2C, MaskablePPO, DQN, or another one with such a policy, and a fixed number of actions.
+        path: The ONNX file.
+
+    Raises:
+        UnsupportedError: Another policy, or other actions.
+        InvalidError: The file gives something else than the model.
+        ImportError: The packages that write ONNX files are not installed.
+    """
+    from shmbridge.torch import export_onnx as export
+
+    policy, space = model.policy, model.observation_space
+    known = hasattr(policy, "action_net") or hasattr(policy, "q_net")
+    if not known or not hasattr(model.action_space, "n") or not hasattr(space, "spaces"):
+        raise UnsupportedError(
+            f"expected a model with MultiInputPolicy, of PPO, A2C, MaskablePPO or DQN, that chooses one of n actions; "
+            f"found {type(policy).__name__} over {space} and {model.action_space}"
+        )
+    binary = gymnasium.spaces.MultiBinary  # what compilers send as bool
+    example = {
+        name: np.zeros(each.shape, bool if isinstance(each, binary) else each.dtype)
+        for name, each in space.spaces.items()
+    }
+    masked = "action_mask" in example and "action_masks" in signature(policy.forward).parameters
+    file = io.BytesIO()  # a copy, on the CPU
+    policy.save(file)
+    file.seek(0)
+    policy = type(policy).load(file, device="cpu")
+    export(_Logits(policy, model.get_vec_normalize_env(), masked), path, example)
+
+
+class _Logits(torch.nn.Module):  # type: ignore[misc] # Any, for mypy
+    """A policy of Stable-Baselines3 as a function from observations, as compilers send them, to logits."""
+
+    def __init__(self, policy: Any, normalized: Any, masked: bool) -> None:
+        super().__init__()
+        self.policy, self.normalized, self.masked = policy, normalized, masked
+
+    def forward(self, observations: Any) -> Any:
+        seen = {name: self._normal(name, each) for name, each in observations.items()}
+        if hasattr(self.policy, "q_net"):
+            logits = self.policy.q_net(seen)
+        else:
+            features = self.policy.extract_features(seen, self.policy.pi_features_extractor)
+            logits = self.policy.action_net(self.policy.mlp_extractor.forward_actor(features))
+        if self.masked:
+            least = logits.amin(dim=1, keepdim=True) - BELOW
+            logits = torch.where(observations["action_mask"].bool(), logits, least)
+        return {"logits": logits}
+
+    def _normal(self, name: str, value: Any) -> Any:
+        """As VecNormalize, in float32."""
+        env = self.normalized
+        if env is None or not env.norm_obs or name not in env.norm_obs_keys:
+            return value
+        mean, variance = (
+            torch.as_tensor(each, dtype=torch.float32)
+            for each in (env.obs_rms[name].mean, env.obs_rms[name].var)
+        )
+        normal = (value.float() - mean) / torch.sqrt(variance + env.epsilon)
+        return normal.clamp(-env.clip_obs, env.clip_obs)

@@ -34,6 +34,7 @@ from shmbridge._service import named
 from shmbridge._tensor import Array, Ragged
 from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, ShmbridgeError
+from shmbridge.progress import Progress
 from shmbridge.task import Outcome, Reward, Task, improvement
 
 __all__ = ["Episode", "collect", "evaluate", "improvement"]
@@ -83,6 +84,7 @@ def collect(
     *,
     workers: int | None = None,
     reward: Reward = improvement,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[Episode]:
     """Compiles modules with a policy, several at once, and yields each compilation when it has ended.
@@ -97,6 +99,7 @@ def collect(
         modules: What to compile. It may be endless, as a sampler is; then the iterator is.
         workers: How many compilers run at once. None: one for each CPU of this process.
         reward: Makes of an outcome and the baseline's scores the reward.
+        progress: Is told of each compilation.
         options: The host's, as request_bytes.
 
     Yields:
@@ -110,7 +113,7 @@ def collect(
     def answer(batch: Batch, _rows: Array) -> Any:
         return policy(batch)
 
-    with _Collection(answer, task, workers, reward, options) as collection:
+    with _Collection(answer, task, workers, reward, options, progress) as collection:
         for _, recorded in collection.run((module, 0) for module in modules):
             yield from recorded.episodes()
 
@@ -123,6 +126,7 @@ def evaluate(
     *,
     workers: int | None = None,
     reward: Reward = improvement,
+    progress: Progress | None = None,
     **options: Any,
 ) -> npt.NDArray[np.float64]:
     """Compiles each module with each of several candidates for a policy's weights, all served by one host: for evolution strategies::
@@ -141,6 +145,7 @@ def evaluate(
         modules: What to compile.
         workers: As `collect`.
         reward: As `collect`.
+        progress: As `collect`.
         options: As `collect`.
 
     Returns:
@@ -152,7 +157,7 @@ def evaluate(
     """
     rewards = np.full((candidates, len(modules)), np.nan)
     jobs = list(itertools.product(range(len(modules)), range(candidates)))  # a module's in a row
-    with _Collection(policy, task, workers, reward, options, keep=False) as collection:
+    with _Collection(policy, task, workers, reward, options, progress, keep=False) as collection:
         ended = collection.run((modules[column], row) for column, row in jobs)
         for number, recorded in ended:
             column, row = jobs[number]
@@ -192,12 +197,14 @@ class _Collection:
         workers: int | None,
         reward: Reward,
         options: Mapping[str, Any],
+        progress: Progress | None,
         keep: bool = True,
     ) -> None:
         self._workers = len(os.sched_getaffinity(0)) if workers is None else workers
         if self._workers < 1:
             raise InvalidError(f"workers={workers}: expected 1 or more")
         self._policy, self._task, self._reward, self._keep = policy, task, reward, keep
+        self._progress = progress
         self._error: BaseException | None = None  # the policy's
         self._by_label: dict[str, _Compiled] = {}
         self._running: set[Compilation] = set()
@@ -234,6 +241,8 @@ class _Collection:
                 compiled = done.result()
                 if self._error is not None:
                     raise self._error
+                if self._progress is not None:
+                    self._progress.add(compiled.reward, compiled.outcome.kind)
                 yield number, compiled
 
     # ---- In the pool's threads ----

@@ -90,6 +90,8 @@ _receiving _serving
 _host
 _url
 task
+checkpoint
+progress
 trajectories workers
 _opening
 _runner
@@ -98,18 +100,20 @@ _relay
 _compilers _rows _spaces
 _stepping
 _compiler_env _vector_env
-hosts rl trainer
+hosts rl torch trainer
 pettingzoo sb3
 _compile _embedding demo
 cli
 """
 PUBLIC = {
+    "checkpoint",
     "cli",
     "corpus",
     "demo",
     "errors",
     "hosts",
     "pettingzoo",
+    "progress",
     "rl",
     "runners",
     "sb3",
@@ -117,6 +121,7 @@ PUBLIC = {
     "serdes",
     "shmbridge",
     "task",
+    "torch",
     "trainer",
     "training_log",
     "trajectories",

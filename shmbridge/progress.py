@@ -1,0 +1,394 @@
+"""A training that can be seen: a bar in a terminal, a CSV file that grows, TensorBoard; and pictures and tables afterwards.
+
+with Progress("training.csv", total=1000) as progress:
+    for episode in collect(policy, task, modules, progress=progress):
+        ...
+        progress.log(loss=loss)
+save_curves("curves.png", {"mine": ["training.csv"]})
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from shmbridge.checkpoint import write_whole
+from shmbridge.errors import InvalidError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+__all__ = ["Progress", "save_curves", "save_scores"]
+
+File: TypeAlias = "str | os.PathLike[str]"
+
+LATEST = 100  # episodes of which the bar shows the mean reward
+FIXED = ("seconds", "episodes", "reward")  # columns that every file has
+INSTALL = "pip install 'shmbridge[progress]'"
+
+
+class Progress:
+    """What a training does, while it does it. One thread calls the methods.
+
+    In a terminal, a bar on standard error shows the episodes, their rate, the mean reward of the last 100, and the failures by kind.
+
+    Args:
+        path: The CSV file. None: none. Its columns are "seconds" and "episodes" since the beginning, "reward", the mean of the episodes since
+            the row before, a column for each kind of failure, with their number since the beginning, and what `log` is given.
+        total: Episodes until the end, for the bar.
+        tensorboard: A folder for TensorBoard's events, at the number of episodes. None: none.
+        rows: Goes on behind so many rows of the file and cuts off what follows, as a training does that resumes. None: a new file.
+
+    Attributes:
+        rows: How many the file has.
+        episodes: How many have ended.
+        failures: How many of them failed, by `Outcome.kind`.
+
+    Raises:
+        InvalidError: The file has fewer rows.
+        ImportError: TensorBoard is not installed.
+        OSError: The file cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        path: File | None = None,
+        *,
+        total: int | None = None,
+        tensorboard: File | None = None,
+        rows: int | None = None,
+    ) -> None:
+        self.episodes, self.failures = 0, Counter[str]()
+        self._path = None if path is None else Path(path)
+        self._columns, self._table = list(FIXED), list[dict[str, Any]]()
+        self._rewards = list[float]()  # since the last row
+        self._latest = list[float]()
+        self._returns = np.zeros(0)  # of episodes under way, by environment
+        self._began = time.monotonic()
+        if rows is not None:
+            self._resume(rows)
+        self._write_all()
+        self._events = None if tensorboard is None else _events(tensorboard)
+        self._total, self._before = total, self.episodes
+        self._bar = _bar(total, self.episodes)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the bar and TensorBoard's file. May be called twice."""
+        if self._bar is not None:
+            self._bar.stop()
+        if self._events is not None:
+            self._events.close()
+
+    @property
+    def rows(self) -> int:
+        """How many the file has: what a checkpoint keeps."""
+        return len(self._table)
+
+    def add(self, reward: float, kind: str = "ok") -> None:
+        """An episode has ended.
+
+        Args:
+            reward: The sum of its rewards. NaN counts in no mean.
+            kind: How, as in `Outcome.kind`.
+        """
+        self.episodes += 1
+        if kind != "ok":
+            self.failures[kind] += 1
+        self._rewards.append(float(reward))
+        self._latest = [*self._latest[1 - LATEST :], float(reward)]
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self.episodes, told=self._told())
+
+    def step(
+        self,
+        rewards: Any,
+        terminations: Any,
+        truncations: Any,
+        infos: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    ) -> None:
+        """What `step` of an environment has returned, behind the observations; episodes that have ended are added.
+
+        Args:
+            rewards: float[n], or one of a single environment.
+            terminations: bool[n], or one.
+            truncations: bool[n], or one.
+            infos: As Gymnasium has them, or a list as Stable-Baselines3 has.
+        """
+        rewards = np.atleast_1d(np.asarray(rewards, float))
+        over = np.logical_or(np.atleast_1d(terminations), np.atleast_1d(truncations))
+        if len(self._returns) != len(rewards):
+            self._returns = np.zeros(len(rewards))
+        self._returns += rewards
+        for row in np.flatnonzero(over):
+            kind = _kind(infos, int(row))
+            self.add(self._returns[row] if kind == "ok" else math.nan, kind)
+            self._returns[row] = 0
+
+    def log(self, **values: float) -> None:
+        """Writes a row, of the episodes since the last one, and of these values.
+
+        Args:
+            values: Numbers by name, as a loss. A name may come later than others.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        row: dict[str, Any] = {
+            "seconds": round(time.monotonic() - self._began, 3),
+            "episodes": self.episodes,
+            "reward": _mean(self._rewards),
+            **self.failures,
+            **{name: float(value) for name, value in values.items()},
+        }
+        self._rewards.clear()
+        self._table.append(row)
+        new = [name for name in row if name not in self._columns]
+        self._columns += new
+        if self._path is not None and new:
+            self._write_all()
+        elif self._path is not None:
+            with self._path.open("a", newline="") as file:
+                file.write(self._text([row]))  # one write: a kill leaves whole rows
+        if self._events is not None:
+            _tell(self._events, self.episodes, row)
+
+    # ---- Within ----
+
+    def _resume(self, rows: int) -> None:
+        found = _read(self._path) if self._path is not None else []
+        if len(found) < rows:
+            raise InvalidError(f"{self._path}: expected {rows} rows or more, found {len(found)}")
+        self._table = found[:rows]
+        if not rows:
+            return
+        last = self._table[-1]
+        self._columns = [*last]
+        self.episodes = int(last["episodes"])
+        self._began -= last["seconds"]
+        self.failures.update({kind: int(last[kind]) for kind in KINDS if last.get(kind, 0) > 0})
+
+    def _write_all(self) -> None:
+        if self._path is not None:
+            header = self._text([dict(zip(self._columns, self._columns, strict=True))])
+            write_whole(self._path, (header + self._text(self._table)).encode())
+
+    def _text(self, rows: Iterable[Mapping[str, Any]]) -> str:
+        text = io.StringIO()
+        for row in rows:
+            values = [_number(row.get(name, math.nan)) for name in self._columns]
+            csv.writer(text, lineterminator="\n").writerow(values)
+        return text.getvalue()
+
+    def _told(self) -> str:
+        failed = ", ".join(f"{kind} {count}" for kind, count in self.failures.most_common())
+        return f"reward {_mean(self._latest):+.3f}{f'  [red]{failed}[/]' if failed else ''}"
+
+
+# `Outcome.kind`, but for "ok", and what an environment without workers says.
+KINDS = (
+    "exit status",
+    "signal",
+    "time limit",
+    "memory limit",
+    "no score",
+    "not started",
+    "ended",
+    "error",
+)
+
+
+def _kind(infos: Any, row: int) -> str:
+    """How the episode of an environment ended."""
+    if not isinstance(infos, Mapping):
+        infos, row = infos[row], 0
+    infos = infos.get("final_info", infos)
+    for name in ("kind", "error"):
+        if name in infos and (f"_{name}" not in infos or infos[f"_{name}"][row]):
+            value = infos[name]
+            return str(value if isinstance(value, str) else value[row]) if name == "kind" else name
+    return "ok"
+
+
+def _number(value: Any) -> Any:
+    """The same text for what was counted and for what was read again."""
+    if value != value:
+        return ""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _mean(rewards: Sequence[float]) -> float:
+    known = [reward for reward in rewards if reward == reward]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _read(path: File) -> list[dict[str, float]]:
+    """The rows of a file that `Progress` wrote; NaN where there is no value."""
+    with Path(path).open(newline="") as file:
+        rows = csv.DictReader(file)
+        return [{name: float(value or "nan") for name, value in row.items()} for row in rows]
+
+
+# ---- The bar, and TensorBoard ----
+
+
+def _bar(total: int | None, done: int) -> Bar | None:
+    """None where standard error is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import Task as Shown
+
+    class Rate(TextColumn):
+        def render(self, task: Shown) -> Any:
+            from rich.text import Text
+
+            return Text(f"{task.speed:.1f} episodes/s" if task.speed else "")
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return None
+    columns = [MofNCompleteColumn(), Rate(""), TextColumn("{task.fields[told]}")]
+    bar = Progress(BarColumn(), *columns, TimeElapsedColumn(), console=console)
+    bar.add_task("", total=total, completed=done, told="")
+    bar.start()
+    return bar
+
+
+def _events(folder: File) -> Any:
+    try:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError as error:
+        raise ImportError(f"tensorboard= needs TensorBoard: {INSTALL}") from error
+    return EventFileWriter(str(folder))
+
+
+def _tell(events: Any, step: int, row: Mapping[str, float]) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    values = [Summary.Value(tag=name, simple_value=row[name]) for name in row if name != "episodes"]
+    events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+    events.flush()
+
+
+# ---- Pictures and tables ----
+
+
+def save_curves(
+    picture: File,
+    curves: Mapping[str, Sequence[File]],
+    *,
+    x: str = "episodes",
+    y: str = "reward",
+    lines: Mapping[str, float] | None = None,
+) -> None:
+    """Draws what several trainings wrote: one curve for each name, the mean of its files, in a band from the least to the greatest.
+
+    Args:
+        picture: A file: .png, .svg, .pdf.
+        curves: Files that `Progress` wrote, by name: a training's seeds.
+        x: The column along the bottom.
+        y: The column along the side.
+        lines: Values to compare with, by name: horizontal lines.
+
+    Raises:
+        InvalidError: A file has no such column, or no value in it.
+        ImportError: Matplotlib is not installed.
+        OSError: A file cannot be read or written.
+    """
+    figure = _figure(6.4, 4)
+    axes = figure.subplots()
+    for name, files in curves.items():
+        each = [_points(file, x, y) for file in files]
+        first, last = max(xs[0] for xs, _ in each), min(xs[-1] for xs, _ in each)
+        among = np.unique(np.concatenate([xs for xs, _ in each]))
+        among = among[(among >= first) & (among <= last)] if first <= last else each[0][0]
+        values = np.array([np.interp(among, xs, ys) for xs, ys in each])
+        (line,) = axes.plot(among, values.mean(axis=0), label=name)
+        if len(each) > 1:
+            low, high = values.min(axis=0), values.max(axis=0)
+            axes.fill_between(among, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    for number, (name, value) in enumerate((lines or {}).items()):
+        axes.axhline(value, label=name, color=str(0.3 * number), linestyle="--", linewidth=1)
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(picture)
+
+
+def _points(file: File, x: str, y: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    pairs = [(row.get(x, math.nan), row.get(y, math.nan)) for row in _read(file)]
+    found = [pair for pair in pairs if not math.isnan(sum(pair))]
+    if not found:
+        raise InvalidError(f"{file}: expected numbers in the columns {x!r} and {y!r}, found none")
+    return np.array([at for at, _ in found]), np.array([value for _, value in found])
+
+
+def save_scores(path: File, scores: Mapping[str, Mapping[str, float]]) -> None:
+    """Writes the scores of modules beside each other: as CSV, or as a picture of how far they are from the first of each module.
+
+    The last row is "geometric mean": of each column's ratios to the first one, where both are there.
+
+    Args:
+        path: A file: .csv, or .png, .svg, .pdf.
+        scores: By module, then by what compiled it: {"a.c": {"baseline": 120, "ppo": 110}, ...}. All greater than 0.
+
+    Raises:
+        InvalidError: There is none.
+        ImportError: Matplotlib is not installed, for a picture.
+        OSError: The file cannot be written.
+    """
+    columns = list(dict.fromkeys(name for row in scores.values() for name in row))
+    if not columns:
+        raise InvalidError("expected the scores of a module at least, found none")
+    ratios = {
+        module: {name: row.get(name, math.nan) / row.get(columns[0], math.nan) for name in columns}
+        for module, row in scores.items()
+    }
+    logs = {name: [math.log(row[name]) for row in ratios.values()] for name in columns}
+    ratios["geometric mean"] = {name: math.exp(_mean(logs[name])) for name in columns}
+    if Path(path).suffix == ".csv":
+        shown = {**scores, "geometric mean": ratios["geometric mean"]}
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["module", *columns])
+        writer.writerows(
+            [module, *(row.get(c, "") for c in columns)] for module, row in shown.items()
+        )
+        write_whole(path, text.getvalue().encode())
+        return
+    others = columns[1:]
+    figure = _figure(6.4, 1 + 0.3 * len(ratios) * max(1, len(others)) ** 0.5)
+    axes, thick = figure.subplots(), 0.8 / max(1, len(others))
+    for number, name in enumerate(others):
+        at = np.arange(len(ratios)) + (number - (len(others) - 1) / 2) * thick
+        axes.barh(at, [100 * (row[name] - 1) for row in ratios.values()], thick, label=name)
+    axes.set_yticks(range(len(ratios)), [*ratios])
+    axes.invert_yaxis()
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_xlabel(f"% more than {columns[0]}")
+    axes.legend()
+    figure.savefig(path)
+
+
+def _figure(width: float, height: float) -> Any:
+    """No window, and no state that others share."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(f"pictures need Matplotlib: {INSTALL}") from error
+    return Figure(figsize=(width, height), layout="constrained", dpi=120)

@@ -1,0 +1,138 @@
+"""PyTorch models as ONNX files, for onnx:// and `shmbridge compile`: pip install torch 'shmbridge[export]'.
+
+export_onnx(model, "policy.onnx", {"features": np.zeros(300, np.float32)})
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shmbridge._runner import connect
+from shmbridge.checkpoint import write_whole
+from shmbridge.errors import InvalidError
+
+try:
+    import onnxruntime  # noqa: F401 # checks what was written
+    import onnxscript  # noqa: F401 # writes it
+    import torch
+except ImportError as error:
+    raise ImportError(
+        f"ONNX files are made by PyTorch: pip install torch 'shmbridge[export]': {error}"
+    ) from error
+
+__all__ = ["export_onnx"]
+
+ROUNDS = 16
+TOLERANCE = 1e-4  # of the greatest value, or of 1
+
+
+class _OneQuestion(torch.nn.Module):  # type: ignore[misc,unused-ignore] # Any, where there is no torch
+    """A model of rows as one of a single question: tensors by position, of the shapes that the compiler sends."""
+
+    def __init__(self, model: Any, names: list[str]) -> None:
+        super().__init__()
+        self.model, self.names, self.advice = model, names, [""]
+
+    def forward(self, *features: Any) -> Any:
+        rows = {name: each[None] for name, each in zip(self.names, features, strict=True)}
+        advice = self.model(rows)
+        if not isinstance(advice, Mapping):
+            advice = {"advice": advice}
+        self.advice = list(advice)
+        return tuple(each[0] for each in advice.values())
+
+
+def export_onnx(
+    model: Any, path: str | os.PathLike[str], features: Mapping[str, np.ndarray[Any, Any]]
+) -> None:
+    """Writes a model as an ONNX file that takes what the compiler sends: its inputs have the features' names, dtypes and shapes.
+
+    The file is asked random questions beside the model, and is written where both give the same.
+
+    Args:
+        model: A `torch.nn.Module` on the CPU, in whatever mode. Its forward takes a dict of tensors [rows, ...] by feature, and returns the
+            advice, a tensor [rows, ...], or a dict of such by name.
+        path: The ONNX file.
+        features: An example of a question: an array for each feature, as in a request.
+
+    Raises:
+        InvalidError: The file gives something else than the model.
+        OSError: It cannot be written.
+        Exception: What PyTorch raises where it cannot export the model.
+    """
+    arrays = {name: np.asarray(value) for name, value in features.items()}
+    tensors = tuple(torch.from_numpy(value.copy()) for value in arrays.values())
+    one = _OneQuestion(model, list(arrays))
+    with tempfile.TemporaryDirectory(prefix="shmbridge-export-") as folder, _evaluating(model):
+        with torch.no_grad():
+            one(*tensors)  # names the advice
+        file = Path(folder) / "model.onnx"
+        names = {"input_names": one.names, "output_names": one.advice}
+        with warnings.catch_warnings(), _quietly():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                one, tensors, file, dynamo=True, external_data=False, verbose=False, **names
+            )
+        _check(one, file, arrays)
+        write_whole(path, file.read_bytes())
+
+
+def _check(one: _OneQuestion, file: Path, features: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Asks both the same, as a compiler would."""
+    random = np.random.default_rng(0)
+    with connect(f"onnx://{file}") as runner:
+        for _ in range(ROUNDS):
+            question = {name: _random(value, random) for name, value in features.items()}
+            with torch.no_grad():
+                expected = one(*(torch.from_numpy(each) for each in question.values()))
+            found = runner.evaluate(question)
+            for name, tensor in zip(one.advice, expected, strict=True):
+                value = np.asarray(found[name] if isinstance(found, Mapping) else found)
+                wanted = tensor.numpy()
+                limit = TOLERANCE * max(1.0, float(np.abs(wanted).max(initial=0)))
+                if value.shape != wanted.shape or not np.allclose(value, wanted, 0, limit):
+                    raise InvalidError(
+                        f"{name}: the ONNX file gives {value!r} where the model gives {wanted!r}: "
+                        "expected a model whose output depends on its inputs alone"
+                    )
+
+
+def _random(value: np.ndarray[Any, Any], random: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Like an example: numbers around it, or bits."""
+    if value.dtype.kind in "iub":
+        limit = 1 if value.dtype == bool else min(100, np.iinfo(value.dtype).max)
+        return np.asarray(random.integers(0, limit, value.shape, endpoint=True), value.dtype)
+    return np.asarray(value + random.standard_normal(value.shape), value.dtype)
+
+
+@contextmanager
+def _evaluating(model: Any) -> Any:
+    """As in deployment: no dropout, and no statistics of batches."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@contextmanager
+def _quietly() -> Any:
+    """Without the exporter's words about packages that it does not need."""
+    import logging
+
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

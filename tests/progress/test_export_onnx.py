@@ -1,0 +1,184 @@
+"""What was learnt becomes an ONNX file in one call: it takes what the compiler sends and gives what the model gives."""
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shmbridge import InvalidError, UnsupportedError, connect
+
+torch = pytest.importorskip("torch", reason="its models are exported")
+pytest.importorskip("onnxscript", reason="PyTorch exports with it")
+pytest.importorskip("onnxruntime", reason="it runs what was exported")
+
+export_onnx = pytest.importorskip("shmbridge.torch").export_onnx
+
+FEATURES = {"counts": np.zeros(6, np.int64), "x": np.zeros(2, np.float32), "hot": np.zeros(1, bool)}
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(9, 8), torch.nn.Dropout(), torch.nn.Linear(8, 3)
+        )
+
+    def forward(self, rows):
+        return self.layers(torch.cat([rows[name].float() for name in FEATURES], dim=1))
+
+
+def ask(url, question):
+    with connect(url) as runner:
+        return np.asarray(runner.evaluate(question))
+
+
+QUESTION = {"counts": np.arange(6), "x": np.ones(2, np.float32), "hot": np.array([True])}
+
+
+def test_a_model_gives_the_same_in_the_compilers_process(tmp_path):
+    model, path = Model(), tmp_path / "m.onnx"
+    export_onnx(model, path, FEATURES)
+    assert model.training
+    rows = {name: torch.from_numpy(value)[None] for name, value in QUESTION.items()}
+    expected = model.eval()(rows)[0].detach().numpy()
+    assert ask(f"onnx://{path}", QUESTION) == pytest.approx(expected, abs=1e-5)
+
+
+def test_an_export_compiles_to_a_library(tmp_path):
+    export_onnx(Model(), tmp_path / "m.onnx", FEATURES)
+    command = [Path(sys.executable).with_name("shmbridge"), "compile", "m.onnx", "-o", "m.so"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    urls = f"onnx://{tmp_path}/m.onnx", f"aot://{tmp_path}/m.so"
+    assert ask(urls[0], QUESTION) == pytest.approx(ask(urls[1], QUESTION), abs=1e-5)
+
+
+def test_advice_may_have_names(tmp_path):
+    class Two(Model):
+        def forward(self, rows):
+            logits = super().forward(rows)
+            return {"logits": logits, "value": logits.sum(dim=1)}
+
+    export_onnx(Two(), tmp_path / "m.onnx", FEATURES)
+    with connect(f"onnx://{tmp_path}/m.onnx") as runner:
+        advice = runner.evaluate(QUESTION)
+    assert advice["value"] == pytest.approx(np.sum(advice["logits"]), abs=1e-5)
+
+
+def test_a_model_that_its_file_does_not_give_is_refused(tmp_path):
+    class Random(Model):
+        def forward(self, rows):
+            return super().forward(rows) + torch.rand(1)
+
+    with pytest.raises(InvalidError, match="the ONNX file gives .* where the model gives"):
+        export_onnx(Random(), tmp_path / "m.onnx", FEATURES)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- Stable-Baselines3 ----
+
+
+@pytest.fixture
+def sb3():
+    pytest.importorskip("stable_baselines3", reason="its models are exported")
+    return pytest.importorskip("shmbridge.sb3")
+
+
+@pytest.fixture
+def env():
+    gymnasium = pytest.importorskip("gymnasium")
+    from gymnasium import spaces
+
+    class Env(gymnasium.Env):
+        observation_space = spaces.Dict(
+            {"x": spaces.Box(-9, 9, (4,), np.float32), "action_mask": spaces.MultiBinary(3)}
+        )
+        action_space = spaces.Discrete(3)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            x = 100 * self.np_random.random(4).astype(np.float32)
+            return {"x": x, "action_mask": np.array([1, 0, 1], np.int8)}, {}
+
+        def step(self, action):
+            return self.reset()[0], float(action), True, False, {}
+
+        def action_masks(self):
+            return np.array([True, False, True])
+
+    return Env
+
+
+def questions(count=20):
+    random = np.random.default_rng(5)
+    for _ in range(count):
+        x = 100 * random.random(4).astype(np.float32)
+        yield {"x": x, "action_mask": np.array([1, 0, 1])}
+
+
+@pytest.mark.parametrize("name", ["PPO", "A2C", "DQN"])
+def test_an_algorithm_and_its_file_take_the_same_actions(sb3, env, name, tmp_path):
+    import stable_baselines3
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    normal = VecNormalize(DummyVecEnv([env]), norm_obs_keys=["x"])
+    model = getattr(stable_baselines3, name)("MultiInputPolicy", normal, seed=1)
+    model.learn(20) if name != "PPO" else normal.reset()
+    sb3.export_onnx(model, tmp_path / "m.onnx")
+    with connect(f"onnx://{tmp_path}/m.onnx") as runner:
+        for each in questions():
+            logits = runner.evaluate({**each, "action_mask": each["action_mask"].astype(bool)})
+            expected, _ = model.predict(normal.normalize_obs(each), deterministic=True)
+            assert int(np.argmax(logits)) == int(expected)
+
+
+def test_a_mask_is_part_of_the_file(sb3, env, tmp_path):
+    MaskablePPO = pytest.importorskip("sb3_contrib", reason="it has MaskablePPO").MaskablePPO
+    model = MaskablePPO("MultiInputPolicy", env(), seed=1)
+    sb3.export_onnx(model, tmp_path / "m.onnx")
+    with connect(f"onnx://{tmp_path}/m.onnx") as runner:
+        for each in questions():
+            logits = runner.evaluate({**each, "action_mask": each["action_mask"].astype(bool)})
+            masks = each["action_mask"].astype(bool)
+            expected, _ = model.predict(each, deterministic=True, action_masks=masks)
+            assert int(np.argmax(logits)) == int(expected) and logits[1] < logits.min() + 1
+
+
+def test_other_actions_are_refused(sb3, tmp_path):
+    from stable_baselines3 import PPO
+
+    with pytest.raises(UnsupportedError, match="expected a model with MultiInputPolicy"):
+        sb3.export_onnx(PPO("MlpPolicy", "Pendulum-v1"), tmp_path / "m.onnx")
+
+
+# ---- Callback and checkpoint ----
+
+
+def test_a_training_resumes_from_its_checkpoint(sb3, env, tmp_path):
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    from shmbridge.progress import Progress
+
+    kept, log = tmp_path / "ppo.checkpoint", tmp_path / "ppo.csv"
+
+    def make():
+        vector = VecNormalize(DummyVecEnv([env]), norm_obs_keys=["x"])
+        return vector, PPO("MultiInputPolicy", vector, n_steps=16, batch_size=16, n_epochs=1)
+
+    assert sb3.resume(PPO, kept, make()[0]) is None
+    vector, model = make()
+    with Progress(log) as progress:
+        model.learn(48, callback=sb3.TrainingCallback(progress, kept))
+    assert progress.rows == 3 and progress.episodes == 48
+    vector, _ = make()
+    model, known = sb3.resume(PPO, kept, vector)
+    assert known == 2 and model.num_timesteps == 32
+    assert vector.obs_rms["x"].count == pytest.approx(33, abs=1)
+    with Progress(log, rows=known) as progress, contextlib.closing(vector):
+        callback = sb3.TrainingCallback(progress, kept)
+        model.learn(64 - model.num_timesteps, reset_num_timesteps=False, callback=callback)
+    last = log.read_text().splitlines()
+    assert progress.episodes == 64 and len(last) == 5 and "train/loss" in last[0]
