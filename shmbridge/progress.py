@@ -49,7 +49,7 @@ class Progress:
         rows: Goes on behind so many rows of the file and cuts off what follows, as a training does that resumes. None: a new file.
 
     Attributes:
-        rows: How many the file has.
+        total: As given.
         episodes: How many have ended.
         failures: How many of them failed, by `Outcome.kind`.
 
@@ -78,7 +78,7 @@ class Progress:
             self._resume(rows)
         self._write_all()
         self._events = None if tensorboard is None else _events(tensorboard)
-        self._total, self._before = total, self.episodes
+        self.total = total
         self._bar = _bar(total, self.episodes)
 
     def __enter__(self) -> Progress:

@@ -185,7 +185,7 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
 class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
     """What `model.learn(callback=...)` takes: tells a `Progress` of the episodes, and of each rollout a row, and keeps a checkpoint.
 
-    A row also has "steps", and what the algorithm logs, as "train/loss".
+    The training ends when the progress has its total, if it has one. A row also has "steps", and what the algorithm logs, as "train/loss".
 
     Args:
         progress: Who is told.
@@ -201,7 +201,8 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
     def _on_step(self) -> bool:
         told = self.locals
         self._progress.step(told["rewards"], told["dones"], False, told["infos"])
-        return True
+        total = self._progress.total
+        return total is None or self._progress.episodes < total
 
     def _on_rollout_start(self) -> None:
         if self._checkpoint is None:

@@ -1,0 +1,97 @@
+"""The environment: opt-22 with the plugin of ../phase_ordering, which asks for up to four passes of passes.txt for a program."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from shmbridge.corpus import Corpus
+from shmbridge.scores import ir_instructions
+from shmbridge.task import Task
+from shmbridge.trainer import CompilerVectorEnv
+from shmbridge.workers import Workers
+
+HERE = Path(__file__).absolute().parent
+BUILD = HERE / "build"
+RESULTS = HERE / "results"
+PASSES = [line for line in (HERE / "passes.txt").read_text().split("\n") if line and line[0] != "#"]
+STEPS = 4
+TRAIN = ("sums", "twins", "helpers", "constants", "branches", "repeats")
+HELD_OUT = ("matrix", "words", "heap", "core-random", "core-dtype", "csmith")
+CSMITH = "csmith --seed 7 --max-funcs 3 --max-block-size 2 --no-arrays --no-structs --no-unions"
+
+
+def prepare() -> tuple[Corpus, Corpus]:
+    """Builds the plugin and the bitcode.
+
+    Returns:
+        The programs to train on, and those held out.
+    """
+    llvm = run("llvm-config-22", "--cmakedir")
+    ours = run("shmbridge", "config", "--cmakedir")
+    source = HERE.parent / "phase_ordering"
+    run("cmake", f"-S{source}", f"-B{BUILD}", f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={ours}")
+    run("cmake", "--build", str(BUILD))
+    return tuple(  # type: ignore[return-value]
+        Corpus.from_sources(*filter(None, map(bitcode, names))) for names in (TRAIN, HELD_OUT)
+    )
+
+
+def run(*words: str) -> str:
+    """What a command prints."""
+    done = subprocess.run(words, text=True, capture_output=True)
+    if done.returncode:
+        raise SystemExit(f"{shlex.join(words)}: status {done.returncode}\n{done.stderr[-2000:]}")
+    return done.stdout.strip()
+
+
+def bitcode(name: str) -> Path | None:
+    """A program as clang's front end leaves it, before any pass. None: there is no csmith on this machine."""
+    source, flags = HERE / "programs" / f"{name}.c", list[str]()
+    core = Path(run("shmbridge", "config", "--prefix")) / "src"
+    if name.startswith("core-"):  # shmbridge's own
+        source = next(core.rglob(f"{name[5:]}.c"))
+        flags = [f"-I{core}", f"-I{core.parent / 'include'}", "-D_GNU_SOURCE"]
+    if name == "csmith":
+        try:
+            text = run(*CSMITH.split())
+        except FileNotFoundError:
+            return None
+        source, flags = BUILD / "csmith.c", ["-I/usr/include/csmith", "-w"]
+        source.write_text(text)
+    output = BUILD / f"{name}.bc"
+    plain = ["-O1", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c"]
+    run("clang-22", *plain, *flags, str(source), "-o", str(output))
+    return output
+
+
+def task(scored: bool = False, steps: int = STEPS) -> Task:
+    """What opt does with a program. The plugin says rewards itself; scored: count what is left, too."""
+    how = f"actions={HERE / 'passes.txt'};steps={steps};repeat"
+    plugin = BUILD / "phase-ordering.so"
+    command = ["opt-22", f"-load-pass-plugin={plugin}", f"-passes=phase-ordering<{how}>"]
+    scores = {"instructions": ir_instructions} if scored else {}
+    return Task([*command, "{module}", "-S", "-o", "{output}"], scores=scores)
+
+
+def environment(
+    corpus: Corpus, num_envs: int = 4, seed: int = 0, steps: int = STEPS, **options: Any
+) -> Any:
+    """A vector of opts, each with a program of the corpus after another.
+
+    Args:
+        corpus: The programs.
+        num_envs: How many opts are stepped at once.
+        seed: Of the order of the programs.
+        steps: Passes of an episode at most.
+        options: As `CompilerVectorEnv`.
+
+    Returns:
+        A `CompilerVectorEnv`: observations "counters", float32[99], "used", float32[9], and "action_mask", int8[9]; nine actions.
+    """
+    workers = Workers(task(steps=steps), corpus.sampler(seed))
+    name = f"shm://four-passes-{os.getpid()}-{seed}"
+    return CompilerVectorEnv(name, num_envs, actions=len(PASSES), workers=workers, **options)
