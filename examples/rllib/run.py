@@ -1,0 +1,222 @@
+"""Trains RLlib's PPO and APPO on ../four_passes, then on two machines of which one is lost: see README.md."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).absolute().parents[1] / "four_passes"))
+os.environ["PYTHONPATH"] = sys.path[0]  # Ray's processes import it too
+os.environ["OMP_NUM_THREADS"] = "1"  # the CPUs are for compilers and environment runners
+
+import gymnasium
+import numpy as np
+import ray
+import torch
+from environment import environment, prepare
+from gymnasium.wrappers.vector import TransformObservation
+from loop import observe
+from optimum import optimum
+from ray.cluster_utils import Cluster
+from ray.rllib.algorithms import Algorithm, APPOConfig, PPOConfig
+from ray.tune.registry import register_env
+
+from shmbridge.corpus import Corpus
+from shmbridge.progress import save_curves
+
+HERE = Path(__file__).absolute().parent
+CONFIGS = {"PPO": PPOConfig, "APPO": APPOConfig}
+COMPILATIONS = 1000  # of one training
+ENVS = 4  # compilers of one environment runner
+BATCH = 400  # steps
+COLUMNS = ["algorithm", "seed", "compilations", "seconds", "reward", "seen", "held out", "random"]
+NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
+
+
+def compilers(context: dict[str, Any]) -> Any:
+    """Each environment runner calls this, so compilers run on its machine, and share its memory."""
+    env = environment(context["programs"], context["num_envs"], timeout=60)
+    empty = {name: np.zeros(space.shape) for name, space in env.observation_space.items()}
+    space = gymnasium.spaces.Box(-np.inf, np.inf, observe(empty).shape[1:], np.float32)
+    return TransformObservation(env, observe, single_observation_space=space)
+
+
+def algorithm(name: str, programs: Corpus, seed: int, runners: int) -> Algorithm:
+    """RLlib's algorithm. runners: processes that step compilers; 0: this one does."""
+    register_env("four-passes", compilers)
+    config = CONFIGS[name]().environment("four-passes", env_config={"programs": programs})
+    config.env_runners(
+        num_env_runners=runners,
+        num_envs_per_env_runner=ENVS,
+        gym_env_vectorize_mode="vector_entry_point",
+        rollout_fragment_length=BATCH // ENVS // max(1, runners),
+    )
+    config.training(train_batch_size_per_learner=BATCH, lr=1e-3, entropy_coeff=0.02, gamma=1.0)
+    if name == "PPO":
+        config.training(minibatch_size=100, num_epochs=8, lambda_=0.95, kl_coeff=0.0)
+    config.rl_module(model_config={"fcnet_hiddens": [64], "fcnet_activation": "tanh"})
+    config.reporting(min_time_s_per_iteration=0, metrics_num_episodes_for_smoothing=100)
+    config.debugging(seed=seed, log_level="ERROR")
+    return config.build_algo()
+
+
+def train(algo: Algorithm, compilations: int) -> Iterator[tuple[int, float]]:
+    """Trains, and yields after each iteration how many compilations there were, and the mean reward of the last hundred."""
+    done = 0
+    while done < compilations:
+        told = algo.train()["env_runners"]
+        done = int(told.get("num_episodes_lifetime", 0))
+        yield done, float(told.get("episode_return_mean", np.nan))
+
+
+def parts(algo: Algorithm, programs: Corpus, graphs: dict[str, Any]) -> dict[str, float]:
+    """The part of the greatest decrease that the policy reaches on each program, with its likeliest passes."""
+    module, reached = algo.get_module(), {}
+    env = environment(programs, 1, seed=1)
+    for program in programs:
+        observation, _ = env.reset(options={"module": program.name})
+        total, over = 0.0, False
+        while not over:
+            with torch.no_grad():
+                out = module.forward_inference({"obs": torch.from_numpy(observe(observation))})
+            action = out["action_dist_inputs"].argmax(dim=1).numpy()
+            observation, rewards, terminated, truncated, _ = env.step(action)
+            total += rewards[0]
+            over = terminated[0] or truncated[0]
+        graph = graphs[
+            program.name
+        ]  # an episode's reward is the logarithm of how much smaller it became
+        reached[program.name] = graph.part((graph.counts[0] + 1) / np.exp(total) - 1)
+    env.close()
+    return reached
+
+
+def learn(name: str, seed: int, compilations: int, corpora: list[Corpus], graphs: Any) -> Any:
+    """One training: what the policy reaches on the programs that it saw and on others, beside random search."""
+    started, path = time.monotonic(), HERE / "results" / f"{name}-{seed}.csv"
+    algo = algorithm(name, corpora[0], seed, runners=1)
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["seconds", "episodes", "reward"])
+        for done, reward in train(algo, compilations):
+            rows.writerow([round(time.monotonic() - started, 1), done, reward])
+    found = {"algorithm": name, "seed": seed, "compilations": done, "reward": reward}
+    if graphs:
+        seen, held_out = (parts(algo, programs, graphs) for programs in corpora)
+        random, each = np.random.default_rng(seed), done // len(seen)
+        searched = [graphs[program].part(graphs[program].random(random, each)) for program in seen]
+        found |= {
+            "seen": statistics.mean(seen.values()),
+            "held out": statistics.mean(held_out.values()),
+            "random": statistics.mean(searched),
+        }
+    algo.stop()
+    found["seconds"] = round(time.monotonic() - started)
+    told = (found.get(column, "-") for column in COLUMNS)
+    print(
+        *(f"{each:.3f}" if isinstance(each, float) else each for each in told), sep="\t", flush=True
+    )
+    return found
+
+
+def left_of(runner: int) -> tuple[int, int]:
+    """How many compilers of an environment runner's process there are, and how many files of its bridges."""
+    name, asking = f"four-passes-{runner}-", 0
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            asking += f"SHMBRIDGE_URL=shm://{name}".encode() in environ.read_bytes()
+    return asking, len(list(Path("/dev/shm").glob(f"shmb.{name}*")))
+
+
+def machines(programs: Corpus, iterations: int) -> list[dict[str, Any]]:
+    """PPO on two machines, of which one is lost in mid-iteration, and comes back."""
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    second = cluster.add_node(**NODE)
+    ray.init(cluster.address, logging_level="ERROR", log_to_driver=False)
+    algo = algorithm("PPO", programs, 1, runners=2)  # a CPU each, so one on each machine
+    group, table = algo.env_runner_group, []
+    places = group.foreach_env_runner(
+        lambda runner: (ray.get_runtime_context().get_node_id(), os.getpid()),
+        local_env_runner=False,
+    )
+    here = ray.get_runtime_context().get_node_id()
+    (lost,) = (pid for node, pid in places if node != here)
+
+    def lose() -> None:
+        time.sleep(0.3)  # in mid-iteration
+        cluster.remove_node(second, allow_graceful=False)
+        os.kill(lost, signal.SIGKILL)  # a machine that is off runs nothing
+
+    print("\niteration  environment runners  compilations  reward")
+    losing = threading.Thread(target=lose)
+    training = train(algo, sys.maxsize)
+    for iteration in range(3 * iterations):
+        if iteration == iterations:
+            losing.start()
+        if iteration == 2 * iterations:
+            cluster.add_node(**NODE)
+        done, reward = next(training)
+        runners = group.num_healthy_remote_workers()
+        table.append({"runners": runners, "compilations": done, "reward": reward})
+        print(f"{iteration + 1:9} {runners:20} {done:13} {reward:7.3f}", flush=True)
+        if iteration == iterations:
+            losing.join()
+            print(
+                f"the second machine was lost; left of it, compilers and bridges: {left_of(lost)}"
+            )
+            table[-1]["left"] = left_of(lost)
+    pids = group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
+    algo.stop()
+    ray.shutdown()
+    cluster.shutdown()
+    print("at the end; left of each runner, compilers and bridges:", *map(left_of, pids))
+    return table
+
+
+def main() -> None:
+    """As README.md tells."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="PPO alone, a moment each")
+    parser.add_argument("--seeds", type=int, default=5)
+    arguments = parser.parse_args()
+    names, seeds = ["PPO", "APPO"], range(1, arguments.seeds + 1)
+    if arguments.quick:
+        names, seeds = ["PPO"], range(1, 2)
+    (HERE / "results").mkdir(exist_ok=True)
+    corpora = prepare()
+    graphs = {}  # in quick form: it takes minutes
+    if not arguments.quick:
+        graphs = {name: graph for corpus in corpora for name, graph in optimum(corpus).items()}
+    print("\t".join(COLUMNS))
+    ray.init("local", logging_level="ERROR", log_to_driver=False, include_dashboard=False, **NODE)
+    compilations = 100 if arguments.quick else COMPILATIONS
+    results = {
+        "trainings": [
+            learn(name, seed, compilations, corpora, graphs) for name in names for seed in seeds
+        ]
+    }
+    ray.shutdown()
+    results["machines"] = machines(corpora[0], 1 if arguments.quick else 3)
+    (HERE / "results" / "results.json").write_text(json.dumps(results, indent=1))
+    try:
+        files = {
+            name: [HERE / "results" / f"{name}-{seed}.csv" for seed in seeds] for name in names
+        }
+        save_curves(HERE / "results" / "curves.png", files)
+    except ImportError as error:
+        print(f"no picture: {error}")
+
+
+if __name__ == "__main__":
+    main()
