@@ -10,6 +10,7 @@ import os
 import signal
 import statistics
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ CONFIGS = {"PPO": PPOConfig, "APPO": APPOConfig}
 COMPILATIONS = 1000  # of one training
 ENVS = 4  # compilers of one environment runner
 BATCH = 400  # steps
+PATIENCE = 30  # iterations for a machine to be lost and to come back
 COLUMNS = ["algorithm", "seed", "compilations", "seconds", "reward", "seen", "held out", "random"]
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 
@@ -80,26 +82,31 @@ def train(algo: Algorithm, compilations: int) -> Iterator[tuple[int, float]]:
         yield done, float(told.get("episode_return_mean", np.nan))
 
 
-def parts(algo: Algorithm, programs: Corpus, graphs: dict[str, Any]) -> dict[str, float]:
-    """The part of the greatest decrease that the policy reaches on each program, with its likeliest passes."""
-    module, reached = algo.get_module(), {}
+def rewards(algo: Algorithm, programs: Corpus) -> dict[str, float]:
+    """What an episode of each program brings, with the policy's likeliest passes."""
+    module, found = algo.get_module(), {}
     env = environment(programs, 1, seed=1)
     for program in programs:
-        observation, _ = env.reset(options={"module": program.name})
-        total, over = 0.0, False
+        observations, _ = env.reset(options={"module": program.name})
+        found[program.name], over = 0.0, False
         while not over:
             with torch.no_grad():
-                out = module.forward_inference({"obs": torch.from_numpy(observe(observation))})
-            action = out["action_dist_inputs"].argmax(dim=1).numpy()
-            observation, rewards, terminated, truncated, _ = env.step(action)
-            total += rewards[0]
-            over = terminated[0] or truncated[0]
-        graph = graphs[
-            program.name
-        ]  # an episode's reward is the logarithm of how much smaller it became
-        reached[program.name] = graph.part((graph.counts[0] + 1) / np.exp(total) - 1)
+                out = module.forward_inference({"obs": torch.from_numpy(observe(observations))})
+            actions = out["action_dist_inputs"].argmax(dim=1).numpy()
+            observations, reward, terminations, truncations, _ = env.step(actions)
+            found[program.name] += float(reward[0])
+            over = terminations[0] or truncations[0]
     env.close()
-    return reached
+    return found
+
+
+def mean_part(reached: dict[str, float], graphs: dict[str, Any]) -> float:
+    """The mean part of the greatest decrease; a reward is the logarithm of how many times fewer instructions, and one, there are."""
+    found = []
+    for name, reward in reached.items():
+        graph = graphs[name]
+        found.append(graph.part((graph.counts[0] + 1) / np.exp(reward) - 1))
+    return statistics.mean(found)
 
 
 def learn(name: str, seed: int, compilations: int, corpora: list[Corpus], graphs: Any) -> Any:
@@ -113,14 +120,11 @@ def learn(name: str, seed: int, compilations: int, corpora: list[Corpus], graphs
             rows.writerow([round(time.monotonic() - started, 1), done, reward])
     found = {"algorithm": name, "seed": seed, "compilations": done, "reward": reward}
     if graphs:
-        seen, held_out = (parts(algo, programs, graphs) for programs in corpora)
+        seen, held_out = (rewards(algo, programs) for programs in corpora)
         random, each = np.random.default_rng(seed), done // len(seen)
         searched = [graphs[program].part(graphs[program].random(random, each)) for program in seen]
-        found |= {
-            "seen": statistics.mean(seen.values()),
-            "held out": statistics.mean(held_out.values()),
-            "random": statistics.mean(searched),
-        }
+        found["seen"], found["held out"] = mean_part(seen, graphs), mean_part(held_out, graphs)
+        found["random"] = statistics.mean(searched)
     algo.stop()
     found["seconds"] = round(time.monotonic() - started)
     told = (found.get(column, "-") for column in COLUMNS)
@@ -130,13 +134,14 @@ def learn(name: str, seed: int, compilations: int, corpora: list[Corpus], graphs
     return found
 
 
-def left_of(runner: int) -> tuple[int, int]:
-    """How many compilers of an environment runner's process there are, and how many files of its bridges."""
+def left_of(runner: int) -> str:
+    """The compilers that an environment runner's process started and that still run, and its bridges below /dev/shm."""
     name, asking = f"four-passes-{runner}-", 0
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
             asking += f"SHMBRIDGE_URL=shm://{name}".encode() in environ.read_bytes()
-    return asking, len(list(Path("/dev/shm").glob(f"shmb.{name}*")))
+    bridges = len(list(Path("/dev/shm").glob(f"shmb.{name}*")))
+    return f"{asking} compilers, {bridges} bridges"
 
 
 def machines(programs: Corpus, iterations: int) -> list[dict[str, Any]]:
@@ -158,29 +163,25 @@ def machines(programs: Corpus, iterations: int) -> list[dict[str, Any]]:
         cluster.remove_node(second, allow_graceful=False)
         os.kill(lost, signal.SIGKILL)  # a machine that is off runs nothing
 
-    print("\niteration  environment runners  compilations  reward")
     losing = threading.Thread(target=lose)
-    training = train(algo, sys.maxsize)
-    for iteration in range(3 * iterations):
-        if iteration == iterations:
-            losing.start()
-        if iteration == 2 * iterations:
-            cluster.add_node(**NODE)
-        done, reward = next(training)
+    print("\niteration  environment runners  compilations  reward")
+    for iteration, (done, reward) in enumerate(train(algo, sys.maxsize), 1):
         runners = group.num_healthy_remote_workers()
         table.append({"runners": runners, "compilations": done, "reward": reward})
-        print(f"{iteration + 1:9} {runners:20} {done:13} {reward:7.3f}", flush=True)
+        print(f"{iteration:9} {runners:20} {done:13} {reward:7.3f}", flush=True)
         if iteration == iterations:
+            losing.start()
+        elif iteration == 2 * iterations:
             losing.join()
-            print(
-                f"the second machine was lost; left of it, compilers and bridges: {left_of(lost)}"
-            )
-            table[-1]["left"] = left_of(lost)
+            print(f"the second machine is lost; left of it: {left_of(lost)}", flush=True)
+            cluster.add_node(**NODE)
+        elif iteration >= 3 * iterations and runners == 2 or iteration == PATIENCE:
+            break
     pids = group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
     algo.stop()
     ray.shutdown()
     cluster.shutdown()
-    print("at the end; left of each runner, compilers and bridges:", *map(left_of, pids))
+    print("left at the end:", "; ".join(map(left_of, pids)))
     return table
 
 
@@ -194,20 +195,29 @@ def main() -> None:
     if arguments.quick:
         names, seeds = ["PPO"], range(1, 2)
     (HERE / "results").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix="rllib-", dir="/tmp", ignore_cleanup_errors=True
+    ) as folder:
+        os.environ["RAY_TMPDIR"] = folder  # its sockets need a short path
+        show(arguments.quick, names, seeds)
+
+
+def show(quick: bool, names: list[str], seeds: range) -> None:
+    """Everything, printed and in results/."""
     corpora = prepare()
     graphs = {}  # in quick form: it takes minutes
-    if not arguments.quick:
+    if not quick:
         graphs = {name: graph for corpus in corpora for name, graph in optimum(corpus).items()}
     print("\t".join(COLUMNS))
     ray.init("local", logging_level="ERROR", log_to_driver=False, include_dashboard=False, **NODE)
-    compilations = 100 if arguments.quick else COMPILATIONS
+    compilations = 100 if quick else COMPILATIONS
     results = {
         "trainings": [
             learn(name, seed, compilations, corpora, graphs) for name in names for seed in seeds
         ]
     }
     ray.shutdown()
-    results["machines"] = machines(corpora[0], 1 if arguments.quick else 3)
+    results["machines"] = machines(corpora[0], 1 if quick else 3)
     (HERE / "results" / "results.json").write_text(json.dumps(results, indent=1))
     try:
         files = {

@@ -13,16 +13,16 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def run_example(tmp_path, request):
-    """run_example("mlir", *arguments): what `python run.py --quick *arguments` prints, in a copy of the folder."""
+    """run_example("mlir", *arguments): what `python run.py --quick *arguments` prints, in a copy of the folder and those beside it."""
     long = request.config.getoption("--long")
 
     def run(name, *arguments, quick=not long, seconds=3600 if long else 120):
-        folder = tmp_path / name
-        shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns("build*", "results"))
+        copy = tmp_path / "examples"  # some examples build on others
+        shutil.copytree(EXAMPLES, copy, ignore=shutil.ignore_patterns("build*", "results"))
         command = [sys.executable, "run.py", *["--quick"] * quick, *arguments]
         done = subprocess.run(
             command,
-            cwd=folder,
+            cwd=copy / name,
             env={**os.environ, "TMPDIR": str(tmp_path)},
             capture_output=True,
             text=True,
