@@ -50,16 +50,7 @@ def test_an_episode_is_a_compilation(config, left):
     assert len(episodes) >= 4
     for episode in episodes:
         assert episode.is_terminated and len(episode.observations) == len(episode) + 1
-        assert list(episode.observations[0]["state"]) == [
-            1,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-        ]  # its first program's
+        assert list(episode.observations[0]) == [1] + [0] * 7  # its first program
     runner.stop()
     until(lambda: left() == (set(), set()))
 
