@@ -49,7 +49,7 @@ hawkmoth_autoconf = []
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_mock_imports = ["stable_baselines3"]  # a gigabyte with what it needs
+autodoc_mock_imports = ["onnxscript", "stable_baselines3", "torch"]  # a gigabyte
 autodoc_default_options = {"members": True}
 python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False

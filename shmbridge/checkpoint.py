@@ -1,9 +1,11 @@
 """What a training needs to go on: kept in one file that is whole, whenever the trainer is killed.
 
-state = checkpoint.load("training.checkpoint") or {"weights": np.zeros(5), "random": np.random.default_rng(0), "done": 0}
-while state["done"] < 100:
-    ...
-    checkpoint.save("training.checkpoint", state)
+Type this again, and it goes on::
+
+    state = checkpoint.load("training.checkpoint") or {"weights": np.zeros(5), "random": np.random.default_rng(0), "done": 0}
+    while state["done"] < 100:
+        ...
+        checkpoint.save("training.checkpoint", state)
 """
 
 from __future__ import annotations

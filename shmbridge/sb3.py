@@ -1,8 +1,10 @@
 """Several compilers as a vector of Stable-Baselines3: pip install 'shmbridge[sb3]'.
 
-env = CompilerVecEnv("shm://unroll", 4, actions=5)
-model = PPO("MultiInputPolicy", env).learn(100_000, callback=TrainingCallback(progress))
-export_onnx(model, "policy.onnx")
+From compilers to a file that compilers load::
+
+    env = CompilerVecEnv("shm://unroll", 4, actions=5)
+    model = PPO("MultiInputPolicy", env).learn(100_000, callback=TrainingCallback(progress))
+    export_onnx(model, "policy.onnx")
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ except ImportError as error:
     raise ImportError(
         "this vector needs Stable-Baselines3: pip install 'shmbridge[sb3]'"
     ) from error
+
+__all__ = ["CompilerVecEnv", "TrainingCallback", "export_onnx", "resume"]
 
 MASKS = "action_masks"  # what MaskablePPO asks for
 STATISTICS = ("obs_rms", "ret_rms")  # what VecNormalize has learnt

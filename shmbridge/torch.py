@@ -1,4 +1,4 @@
-"""PyTorch models as ONNX files, for onnx:// and `shmbridge compile`: pip install torch 'shmbridge[export]'.
+"""PyTorch models as ONNX files, for onnx:// and `shmbridge compile`: pip install torch 'shmbridge[export]'. In one call::
 
 export_onnx(model, "policy.onnx", {"features": np.zeros(300, np.float32)})
 """

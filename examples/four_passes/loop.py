@@ -43,11 +43,9 @@ class Policy:
             log = np.log(p + 1e-9)
             up -= ENTROPY * p * (log - (p * log).sum(axis=1, keepdims=True))
             back = (up @ self.weights[1].T) * (1 - self.hidden**2)
+            slopes = [x.T @ back / len(x), self.hidden.T @ up / len(x)]
             self.updates += 1
-            for w, g, m in zip(
-                self.weights, [x.T @ back, self.hidden.T @ up], self.moments, strict=True
-            ):  # Adam
-                g = g / len(x)
+            for w, g, m in zip(self.weights, slopes, self.moments, strict=True):  # Adam
                 m[0] += 0.1 * (g - m[0])
                 m[1] += 0.001 * (g * g - m[1])
                 scale = np.sqrt(m[1] / (1 - 0.999**self.updates)) + 1e-8

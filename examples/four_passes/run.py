@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from environment import BUILD, HERE, PASSES, RESULTS, environment, prepare, run, task
+from export import export
 from loop import learn
 from optimum import Graph, optimum
 
@@ -34,22 +35,18 @@ def train(
     onnx = curve.with_suffix(".onnx")
     if onnx.exists():
         return onnx
-    with Progress(curve, total=compilations) as progress:
-        if method == "loop":
-            from export import export
+    if method != "loop":
+        from with_sb3 import learn as learn_with_sb3
 
-            env = environment(corpus, seed=seed, steps=steps, autoreset_mode="SameStep")
-            try:
-                policy = learn(env, compilations, seed, progress)
-            finally:
-                env.close()
-            export(policy, onnx)
-        else:
-            from with_sb3 import learn as learn_with_sb3
-
-            learn_with_sb3(method, corpus, seed, progress, onnx)
-        if progress.failures:
-            print(f"  {method}, seed {seed}: failures {dict(progress.failures)}")
+        learn_with_sb3(method, corpus, seed, compilations, curve)
+        return onnx
+    env = environment(corpus, seed=seed, steps=steps, autoreset_mode="SameStep")
+    try:
+        with Progress(curve, total=compilations) as progress:
+            policy = learn(env, compilations, seed, progress)
+    finally:
+        env.close()
+    export(policy, onnx)
     return onnx
 
 

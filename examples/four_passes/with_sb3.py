@@ -13,7 +13,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from shmbridge.corpus import Corpus
 from shmbridge.progress import Progress
-from shmbridge.sb3 import CompilerVecEnv, TrainingCallback, export_onnx
+from shmbridge.sb3 import CompilerVecEnv, TrainingCallback, export_onnx, resume
 from shmbridge.workers import Workers
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -33,25 +33,25 @@ class Logarithms(BaseFeaturesExtractor):  # type: ignore[misc]
         return torch.cat([counters, observations["used"]], dim=1)
 
 
-def learn(algorithm: str, corpus: Corpus, seed: int, progress: Progress, onnx: Path) -> None:
-    """Learns until the progress has all its episodes, and writes the ONNX file."""
+def learn(algorithm: str, corpus: Corpus, seed: int, compilations: int, curve: Path) -> None:
+    """Learns from so many compilations, or goes on where an earlier run was killed, and writes the ONNX file beside the curve."""
     torch.set_num_threads(1)
+    kind, kept = getattr(stable_baselines3, algorithm), curve.with_suffix(".checkpoint")
     workers = Workers(task(), corpus.sampler(seed))
     name = f"shm://four-passes-{os.getpid()}-{seed}"
     env = CompilerVecEnv(name, 4, actions=len(PASSES), workers=workers)
     try:
-        policy = {"features_extractor_class": Logarithms}
-        model = getattr(stable_baselines3, algorithm)(
-            "MultiInputPolicy",
-            env,
-            gamma=1.0,
-            ent_coef=0.02,
-            seed=seed,
-            policy_kwargs=policy,
-            device="cpu",
-            **OPTIONS[algorithm],
-        )
-        model.learn(1_000_000, callback=TrainingCallback(progress))
-        export_onnx(model, onnx)
+        model, rows = resume(kind, kept, env) or (make(kind, env, seed, **OPTIONS[algorithm]), None)
+        with Progress(curve, total=compilations, rows=rows) as progress:
+            callback = TrainingCallback(progress, kept)
+            model.learn(1_000_000, callback=callback, reset_num_timesteps=False)
+        export_onnx(model, curve.with_suffix(".onnx"))
     finally:
         env.close()
+
+
+def make(kind: Any, env: CompilerVecEnv, seed: int, **options: Any) -> Any:
+    """A model that knows nothing yet."""
+    policy = {"features_extractor_class": Logarithms}
+    common = {"gamma": 1.0, "ent_coef": 0.02, "seed": seed, "device": "cpu"}
+    return kind("MultiInputPolicy", env, policy_kwargs=policy, **common, **options)
