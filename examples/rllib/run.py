@@ -19,8 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).absolute().parents[1] / "four_passes"))
 os.environ["PYTHONPATH"] = sys.path[0]  # Ray's processes import it too
-os.environ["RAY_worker_niceness"] = "0"  # Ray's own is 15, and its compilers' with it
 os.environ["OMP_NUM_THREADS"] = "1"  # the CPUs are for compilers and environment runners
+os.environ.update(RAY_worker_niceness="0")  # Ray's own is 15, and its compilers' with it
 
 import gymnasium
 import numpy as np

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-os.environ["RAY_worker_niceness"] = "0"  # Ray's own is 15, which is for ever on a busy machine
+os.environ.update(RAY_worker_niceness="0")  # Ray's own is 15, which is for ever on a busy machine
 
 
 @pytest.fixture
