@@ -71,7 +71,7 @@ class Job:
         self._read = b""
         self._report: Report | None = None
         try:
-            root = _hand_over(its_control)
+            root = _hand_over(its_control, bridge)
         except BaseException:
             self._control.close()
             raise
@@ -161,29 +161,30 @@ def quoted(words: Sequence[str], folder: Path) -> str:
 
 _numbers = itertools.count()
 _lock = threading.Lock()
-_guard: tuple[socket.socket, Path, subprocess.Popen[bytes]] | None = None
+_guard: tuple[socket.socket, Path] | None = None
 _roots: list[Path] = []  # of guards, which remove them, unless they were killed
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
-def _hand_over(control: socket.socket) -> Path:
-    """Gives a job's socket to a new supervisor. Returns the folder for work folders."""
+def _hand_over(control: socket.socket, bridge: str) -> Path:
+    """Gives a job's socket to a new supervisor. Returns the folder for work folders.
+
+    bridge: its name, which the guard remembers; "": none.
+    """
     global _guard
     with _lock:
         for _ in range(2):  # a guard that was killed is replaced
             _guard = _guard or _start()
-            orders, root, process = _guard
+            orders, root = _guard
             with contextlib.suppress(OSError):
-                if process.poll() is None:
-                    socket.send_fds(orders, [b"j"], [control.fileno()])
-                    return root
+                socket.send_fds(orders, [b"j" + bridge.encode()], [control.fileno()])
+                return root
             orders.close()
-            process.wait()
             _guard = None
     raise ShmbridgeError("the process that starts compilers is killed again and again: see dmesg")
 
 
-def _start() -> tuple[socket.socket, Path, subprocess.Popen[bytes]]:
+def _start() -> tuple[socket.socket, Path]:
     orders, its_orders = socket.socketpair(type=socket.SOCK_SEQPACKET)
     code = (
         "import sys; sys.path[:] = sys.argv[1:-2]; from shmbridge._supervisor import main; main()"
@@ -204,6 +205,8 @@ def _start() -> tuple[socket.socket, Path, subprocess.Popen[bytes]]:
         process.kill()
         orders.close()
         raise
+    finally:
+        process.wait()  # it leaves the guard as an orphan
     if not root:
         orders.close()
         raise ShmbridgeError(
@@ -211,7 +214,7 @@ def _start() -> tuple[socket.socket, Path, subprocess.Popen[bytes]]:
         )
     orders.settimeout(None)
     _roots.append(Path(root))
-    return orders, Path(root), process
+    return orders, Path(root)
 
 
 @atexit.register
@@ -220,9 +223,12 @@ def _stop() -> None:
     for job in list(_jobs):
         job.end()
     if _guard:
-        _guard[0].close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            _guard[2].wait(STOP)
+        orders = _guard[0]
+        with contextlib.suppress(OSError):
+            orders.shutdown(socket.SHUT_WR)
+            orders.settimeout(STOP)
+            orders.recv(1)  # nothing: it has ended
+        orders.close()
     for root in _roots:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -235,7 +241,6 @@ def _forget() -> None:
         job._control.close()
     if _guard:
         _guard[0].close()
-        _guard[2].returncode = 0  # nothing to wait for
     _guard = None
     _roots.clear()
 

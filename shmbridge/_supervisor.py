@@ -3,6 +3,7 @@
 The trainer starts one *guard*. For each compilation the guard forks a *supervisor*, whose only child is the compiler. Whatever the
 compiler starts stays below the supervisor (PR_SET_CHILD_SUBREAPER), so nothing escapes. Trainer and supervisor share a socket:
 the job goes one way, the report the other. When the trainer closes its end, or dies, the supervisor ends all, and removes the work folder.
+The guard is no child of the trainer: Ray kills the children of its processes before these end.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
-from shmbridge import _inspect
+from shmbridge import _inspect, _segment
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 TICK = 0.1  # seconds between looks at memory and time
@@ -37,13 +38,13 @@ LIBC = ctypes.CDLL(None)
 
 
 def main() -> None:
-    """The guard. Arguments: the trainer's process id, and the descriptor of its socket."""
+    """Becomes the guard. Arguments: the trainer's process id, and the descriptor of its socket."""
     trainer, orders = int(sys.argv[-2]), socket.socket(fileno=int(sys.argv[-1]))
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
     with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
         life = os.pidfd_open(trainer)
-        if os.getppid() == trainer:
+        if os.getppid() == trainer and os.fork() == 0:
+            LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
             Guard(orders, life).serve()
 
 
@@ -52,6 +53,7 @@ class Guard:
 
     def __init__(self, orders: socket.socket, life: int) -> None:
         self.orders, self.life, self.supervisors = orders, life, set[int]()
+        self.bridges = set[str]()  # that the trainer leaves where it is killed
         self.root = Path(tempfile.mkdtemp(prefix="shmbridge-task-"))
         self.ended, its_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -74,9 +76,10 @@ class Guard:
             self._reap()
         if self.orders.fileno() not in ready:
             return self.life not in ready
-        _, descriptors, _, _ = socket.recv_fds(self.orders, 1, 1)
+        order, descriptors, _, _ = socket.recv_fds(self.orders, 1 << 12, 1)
         if not descriptors:
             return False
+        self.bridges |= {order[1:].decode()} - {""}
         pid = os.fork()
         if pid == 0:
             self._become_supervisor(descriptors[0])
@@ -110,6 +113,8 @@ class Guard:
             time.sleep(0.005)
         kill_all(GIVE_UP)
         shutil.rmtree(self.root, ignore_errors=True)
+        for name in self.bridges:
+            _segment.remove_dead(name)
 
 
 class Supervisor:
