@@ -29,10 +29,9 @@ BUILD, RESULTS = HERE / "build", HERE / "results"
 COMPILE = "clang-22 -Oz -fPIC -c {module} -o {output}"
 LINK = "clang-22 -Oz -fPIC -shared {module} {flags} -o {output}"  # all files of a program
 DEFAULT = "-mllvm -inliner-interactive-include-default"  # LLVM 22 also tells what it would do
-THRESHOLDS = [-60.0, -30.0, -15.0, 0.0, 5.0, 10.0, 20.0, 35.0, 60.0]  # of LLVM's cost estimate
+THRESHOLDS = [-15.0, 0.0, 5.0, 15.0, 35.0]  # of LLVM's cost estimate
 RULES = {"never": -np.inf, "always": np.inf}
 FLIPPED = 0.05  # a perturbation changes so many of the teacher's decisions, at first
-CHILDREN = 8  # of a generation
 
 
 START = time.perf_counter()
@@ -80,17 +79,21 @@ def below(thresholds: Array, batch: Any, rows: Array) -> Array:
 
 
 def evolve(training: Training, seed: int, generations: int, sigma: float) -> tuple[Array, float]:
-    """A (1+8) evolution strategy from the policy that imitates LLVM: the best last layer, and the bytes it saves."""
+    """A (1+2) evolution strategy from the policy that imitates LLVM: the best last layer, and the bytes it saves.
+
+    The two children lie on opposite sides of their parent. The step grows where one of them is better, and shrinks where none is.
+    """
     random, best = np.random.default_rng(seed), training.policy.last
     most = 0.0
     for generation in range(generations):
-        children = best + sigma * random.standard_normal((CHILDREN, len(best)))
+        noise = sigma * random.standard_normal(len(best))
+        children = np.array([best + noise, best - noise])
         saved = training.saved(children)
         better = saved.max() > most
         if better:
             best, most = children[saved.argmax()], float(saved.max())
-        log(f"seed {seed}, generation {generation}: the best saves {most:.0f} bytes")
-        sigma *= 1.3 if better else 0.6
+        log(f"seed {seed}, generation {generation}: {saved} bytes; the best saves {most:.0f}")
+        sigma *= 1.5 if better else 0.8
     return best, most
 
 
@@ -261,11 +264,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny programs, in about ten seconds")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--generations", type=int, default=5)
+    parser.add_argument("--generations", type=int, default=16)
     options = parser.parse_args()
     if not shutil.which("clang-22"):
         raise SystemExit("expected clang-22, found none: apt-get install clang-22")
-    seeds, generations = (1, 2) if options.quick else (options.seeds, options.generations)
+    seeds, generations = (1, 3) if options.quick else (options.seeds, options.generations)
     BUILD.mkdir(exist_ok=True)
     RESULTS.mkdir(exist_ok=True)
     train, held_out = programs.ours(HERE / "tiny") if options.quick else programs.real(BUILD)
@@ -275,7 +278,7 @@ def main() -> None:
     sigma = step_size(policy, features)
     log(f"{len(files)} files ask enough; sigma is {sigma:.3f}")
     training = Training(policy, files)
-    cuts = np.array([THRESHOLDS[::4], THRESHOLDS][not options.quick])
+    cuts = np.array([THRESHOLDS[::2], THRESHOLDS][not options.quick])
     saved = training.saved_by(cuts)
     rules = {**RULES, "threshold": float(cuts[saved.argmax()])}
     log(f"the best threshold is {rules['threshold']:.0f}, which saves {saved.max():.0f} bytes")
@@ -285,7 +288,7 @@ def main() -> None:
     for seed in range(seeds):
         name, other = f"random {seed}", f"evolution {seed}"
         layers[other], trained[other] = evolve(training, seed, generations, sigma)
-        layers[name], trained[name] = search(training, seed, generations * CHILDREN, sigma)
+        layers[name], trained[name] = search(training, seed, 2 * generations, sigma)
     results = {
         "columns": {
             **{name: [name] for name in (*rules, "imitation")},
