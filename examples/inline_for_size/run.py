@@ -31,7 +31,7 @@ LINK = "clang-22 -Oz -fPIC -shared {module} {flags} -o {output}"  # all files of
 DEFAULT = "-mllvm -inliner-interactive-include-default"  # LLVM 22 also tells what it would do
 THRESHOLDS = [-15.0, 0.0, 5.0, 15.0, 35.0]  # of LLVM's cost estimate
 RULES = {"never": -np.inf, "always": np.inf}
-FLIPPED = 0.05  # a perturbation changes so many of the teacher's decisions, at first
+FLIPPED = 0.01  # a perturbation changes so many of the teacher's decisions, at first
 
 
 START = time.perf_counter()
@@ -110,7 +110,7 @@ def search(training: Training, seed: int, candidates: int, sigma: float) -> tupl
 
 
 def step_size(policy: Policy, features: dict[str, Array]) -> float:
-    """The standard deviation of a perturbation that changes one decision in twenty."""
+    """The standard deviation of a perturbation that changes one decision in a hundred."""
     basis, random = policy.basis(features), np.random.default_rng(0)
     noise = random.standard_normal((64, len(policy.last)))
     scores, shifts = basis @ policy.last, basis @ noise.T
@@ -264,7 +264,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny programs, in about ten seconds")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--generations", type=int, default=16)
+    parser.add_argument("--generations", type=int, default=10)
     options = parser.parse_args()
     if not shutil.which("clang-22"):
         raise SystemExit("expected clang-22, found none: apt-get install clang-22")
