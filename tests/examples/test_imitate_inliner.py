@@ -1,0 +1,27 @@
+"""A small model that imitates LLVM's inliner decides the same in Python, as an ONNX file and as machine code."""
+
+import re
+import shutil
+
+import pytest
+
+
+def test_imitation_of_the_inliner_decides_the_same_wherever_it_runs(run_example, request):
+    for tool in ("clang-22", "llvm-config-22", "cmake"):
+        if not shutil.which(tool):
+            pytest.skip(f"no {tool}: apt-get install clang-22 llvm-22-dev cmake g++")
+    long = request.config.getoption("--long")
+    for package in ("onnx", "onnxruntime", "emx_onnx_cgen", *["torch", "onnxscript"] * long):
+        pytest.importorskip(package)
+    printed = run_example("imitate_inliner")
+    table = {
+        words[:-1]: words[-1]
+        for words in re.findall(r"^(.{30}) *(\d+) +(\d*) *(.*)$", printed, re.M)
+    }
+    assert [told for told in table.values()] == [
+        "",
+        "all objects",
+        *["all objects, all decisions"] * 3,
+    ]
+    right, guess = map(float, re.search(r"not seen.*\n +([\d.]+)% .* ([\d.]+)%", printed).groups())
+    assert right > guess
