@@ -22,7 +22,7 @@ from policy import Array, Policy, imitate, save
 from shmbridge.corpus import Corpus
 from shmbridge.scores import text_size
 from shmbridge.task import Task
-from shmbridge.trajectories import collect, evaluate
+from shmbridge.trajectories import Episode, collect, evaluate
 
 HERE = Path(__file__).parent
 BUILD, RESULTS = HERE / "build", HERE / "results"
@@ -46,83 +46,105 @@ def task(command: str, **options: Any) -> Task:
     return Task(command, scores={"size": text_size}, seconds=1800, **options)
 
 
+Decide = Callable[[Any], Array]  # from features by name, or a batch, to a decision for each row
+
+
 # ---- What evolution and random search see ----
 
 
 class Training:
-    """Bytes that candidates save on the files to train on, and how many compilations that took."""
+    """Tells how many bytes policies save on the files to train on.
 
-    def __init__(self, policy: Policy, files: Corpus) -> None:
-        self.policy, self.files, self.compilations = policy, files, 0
+    A compiler's next question depends on the answers before it alone. So where a policy decides as it was decided in a compilation that is
+    known, its compilation would be the same one, and is not repeated.
+
+    Attributes:
+        compilations: How many there were.
+    """
+
+    def __init__(self, taught: list[Episode]) -> None:
+        self.compilations = 0
+        self._known = {episode.module: [episode] for episode in taught}
         self._task = task(COMPILE, llvm="inline")
 
-    def saved(self, weights: Array) -> Array:
-        """weights: a last layer for each candidate. Returns the bytes, [candidates]; -inf where a compilation failed."""
-        return self._saved(lambda b, rows: self.policy.decide(b, weights[rows]), len(weights))
+    def saved(self, decide: Decide) -> float:
+        """The bytes; -inf where a compilation failed."""
+        total, unknown = 0.0, []
+        for module, episodes in self._known.items():
+            same = [e for e in episodes if (decide(e.features) == advice_of(e)).all()]
+            total += same[0].reward if same else 0
+            unknown += [] if same else [module]
+        self.compilations += len(unknown)
+        compiled = collect(decide, self._task, unknown, reward=bytes_saved) if unknown else ()
+        for episode in compiled:
+            if episode.outcome.ok:
+                self._known[episode.module].append(episode)
+            total += episode.reward
+        return -np.inf if np.isnan(total) else total
 
-    def saved_by(self, thresholds: Array) -> Array:
-        """The same of rules: inline what LLVM estimates to cost less than the threshold."""
-        return self._saved(partial(below, thresholds), len(thresholds))
 
-    def _saved(self, decide: Callable[[Any, Array], Array], candidates: int) -> Array:
-        self.compilations += candidates * len(self.files)
-        rewards = evaluate(decide, candidates, self._task, self.files, reward=bytes_saved)
-        return np.nan_to_num(rewards.sum(axis=1), nan=-np.inf)
+def advice_of(episode: Episode) -> Array:
+    return next(iter(episode.advice.values())).reshape(-1)
 
 
 def bytes_saved(outcome: Any, baseline: Any) -> float:
     return float(baseline["size"] - outcome.scores["size"])
 
 
-def below(thresholds: Array, batch: Any, rows: Array) -> Array:
-    return (batch["cost_estimate"][:, 0] < thresholds[rows]) * 1
+def below(threshold: float | Array, features: Any) -> Array:
+    return (features["cost_estimate"][:, 0] < threshold) * 1
 
 
-def evolve(training: Training, seed: int, generations: int) -> tuple[Array, float]:
+def evolve(policy: Policy, training: Training, seed: int, budget: int) -> tuple[Array, float]:
     """A (1+2) evolution strategy from the policy that imitates LLVM: the best last layer, and the bytes it saves.
 
-    The two children lie on opposite sides of their parent. The step grows where one of them is better, and shrinks where none is.
+    The two children lie on opposite sides of their parent. The step shrinks where both are worse, and grows otherwise.
     """
-    random, best = np.random.default_rng(seed), training.policy.last
+    random, best = np.random.default_rng(seed), policy.last
     most, sigma = 0.0, SIGMA
-    for generation in range(generations):
+    for generation in range(budget):
+        if training.compilations >= budget:
+            break
         noise = sigma * random.standard_normal(len(best))
-        children = np.array([best + noise, best - noise])
-        saved = training.saved(children)
-        better = saved.max() > most
-        if better:
-            best, most = children[saved.argmax()], float(saved.max())
-        log(f"seed {seed}, generation {generation}: {saved} bytes; the best saves {most:.0f}")
-        sigma *= 1.5 if better else 0.7
+        children = [best + noise, best - noise]
+        saved = [training.saved(partial(policy.decide, last=child)) for child in children]
+        sigma *= 1.5 if max(saved) >= most else 0.7
+        if max(saved) > most:
+            best, most = children[int(np.argmax(saved))], max(saved)
+        log(
+            f"seed {seed}, generation {generation}, {training.compilations} compilations: {saved} "
+            f"bytes; the best saves {most:.0f}"
+        )
     return best, most
 
 
-def search(training: Training, seed: int, candidates: int) -> tuple[Array, float]:
-    """Random search: as many candidates around the same policy, their distances from 1/4 to 2 SIGMA."""
-    random, start = np.random.default_rng(1000 + seed), training.policy.last
-    scale = SIGMA * 2 ** random.uniform(-2, 1, (candidates, 1))
-    found = start + scale * random.standard_normal((candidates, len(start)))
-    saved = training.saved(found)
-    log(f"seed {seed}, random search: the best saves {saved.max():.0f} bytes")
-    if saved.max() <= 0:
-        return start, 0.0
-    return found[saved.argmax()], float(saved.max())
+def search(policy: Policy, training: Training, seed: int, budget: int) -> tuple[Array, float]:
+    """Random search around the same policy, at distances from 1/8 to 2 SIGMA, with as many compilations."""
+    random, best, most = np.random.default_rng(1000 + seed), policy.last, 0.0
+    for _ in range(budget):
+        if training.compilations >= budget:
+            break
+        scale = SIGMA * 2 ** random.uniform(-3, 1)
+        found = policy.last + scale * random.standard_normal(len(best))
+        saved = training.saved(partial(policy.decide, last=found))
+        if saved > most:
+            best, most = found, saved
+    log(f"seed {seed}, random search: the best saves {most:.0f} bytes")
+    return best, most
 
 
 # ---- The steps ----
 
 
-def teach(train: Corpus, least: int, most: int) -> tuple[Policy, Corpus]:
-    """A policy that imitates LLVM, and the files whose compilation asks `least` to `most` questions."""
-    asked, kept = [], []
+def teach(train: Corpus, least: int, most: int) -> tuple[Policy, list[Episode]]:
+    """A policy that imitates LLVM, and the compilations that ask `least` to `most` questions."""
+    asked = []
     teacher = task(f"clang-22 {DEFAULT} {COMPILE.partition(' ')[2]}", llvm="inline")
     for episode in collect(lambda batch: batch["inlining_default"], teacher, train):
         if not episode.outcome.ok or episode.reward:
             raise SystemExit(f"expected the same as without advice, found {episode!r}")
         if len(episode):
             asked.append(episode)
-        if least <= len(episode) <= most:
-            kept.append(episode.module)
     columns = {
         name: np.concatenate([episode.features[name] for episode in asked])
         for name, values in asked[0].features.items()
@@ -135,7 +157,7 @@ def teach(train: Corpus, least: int, most: int) -> tuple[Policy, Corpus]:
         f"LLVM has decided {len(decisions)} times; the policy decides {right:.2%} the same, "
         f"a majority guess {max(decisions.mean(), 1 - decisions.mean()):.2%}"
     )
-    return policy, Corpus(sorted(kept, key=lambda module: module.name))
+    return policy, [episode for episode in asked if least <= len(episode) <= most]
 
 
 def measure(
@@ -147,18 +169,18 @@ def measure(
 
     def decide(batch: Any, rows: Array) -> Array:
         rule = rows < len(cuts)
-        advice = below(cuts, batch, np.where(rule, rows, 0))
+        advice = below(cuts[np.where(rule, rows, 0)], batch)
         layer = weights[np.where(rule, 0, rows - len(cuts))]
         return np.where(rule, advice, policy.decide(batch, layer))
 
     names = [*thresholds, *layers]
-    rewards = evaluate(decide, len(names), linking, held_out, reward=bytes_saved)
     sizes = {}
-    for column, module in enumerate(held_out):
+    for module in held_out:
+        saved = evaluate(decide, len(names), linking, [module], reward=bytes_saved)[:, 0]
         plain = linking.baseline(module)["size"]
-        found = plain - rewards[:, column]
-        sizes[module.name] = {"-Oz": plain, **dict(zip(names, found.tolist(), strict=True))}
-        log(f"{module.name}: {plain:.0f} bytes with -Oz")
+        found = dict(zip(names, (plain - saved).tolist(), strict=True))
+        sizes[module.name] = {"-Oz": plain, **found}
+        log(f"{module.name}: {sizes[module.name]}")
     return sizes
 
 
@@ -212,9 +234,11 @@ def report(results: dict[str, Any]) -> None:
     for program, found in {**sizes, "all": total}.items():
         cells = "".join(cell(found, group) for group in names.values())
         print(f"{program:18}{found['-Oz']:11.0f}{cells}")
-    seconds, compilations = results["seconds"], results["compilations"]
-    print(f"\n% smaller than -Oz; several seeds: mean, and half the range. {seconds:.0f} s.")
-    print(f"Compilations of each evolution and each search: {compilations}.")
+    print(
+        f"\n% smaller than -Oz; several seeds: mean, and half the range. {results['seconds']:.0f} s."
+    )
+    print(f"Bytes saved on the training files: {results['bytes saved in training']}")
+    print(f"Compilations: {results['compilations']}")
 
 
 def cell(found: dict[str, float], group: list[str]) -> str:
@@ -254,30 +278,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny programs, in about ten seconds")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--generations", type=int, default=8)
+    parser.add_argument("--budget", type=int, default=150, help="compilations of a training")
     options = parser.parse_args()
     if not shutil.which("clang-22"):
         raise SystemExit("expected clang-22, found none: apt-get install clang-22")
-    seeds, generations = (1, 3) if options.quick else (options.seeds, options.generations)
+    seeds, budget = (1, 6) if options.quick else (options.seeds, options.budget)
     BUILD.mkdir(exist_ok=True)
     RESULTS.mkdir(exist_ok=True)
     train, held_out = programs.ours(HERE / "tiny") if options.quick else programs.real(BUILD)
     log(f"{len(train)} files to train on, {len(held_out)} programs held out")
 
-    policy, files = teach(train, *((1, 10**6) if options.quick else (20, 400)))
-    log(f"{len(files)} files ask enough")
-    training = Training(policy, files)
-    cuts = np.array([THRESHOLDS[1:2], THRESHOLDS][not options.quick])
-    saved = training.saved_by(cuts)
-    rules = {**RULES, "threshold": float(cuts[saved.argmax()])}
-    log(f"the best threshold is {rules['threshold']:.0f}, which saves {saved.max():.0f} bytes")
+    policy, taught = teach(train, *((1, 10**6) if options.quick else (20, 250)))
+    log(f"{len(taught)} files ask enough")
+    training, cuts = Training(taught), THRESHOLDS[1:2] if options.quick else THRESHOLDS
+    saved = [training.saved(partial(below, cut)) for cut in cuts]
+    rules = {**RULES, "threshold": cuts[int(np.argmax(saved))]}
+    log(f"the best threshold is {rules['threshold']:.0f}, which saves {max(saved):.0f} bytes")
 
-    layers, trained = {"imitation": policy.last}, {"threshold": float(saved.max())}
-    training.compilations = 0
+    layers, trained, compilations = {"imitation": policy.last}, {}, {}
     for seed in range(seeds):
-        name, other = f"random {seed}", f"evolution {seed}"
-        layers[other], trained[other] = evolve(training, seed, generations)
-        layers[name], trained[name] = search(training, seed, 2 * generations)
+        for group, learn in {"evolution": evolve, "random": search}.items():
+            name, training = f"{group} {seed}", Training(taught)
+            layers[name], trained[name] = learn(policy, training, seed, budget)
+            compilations[name] = training.compilations
     results = {
         "columns": {
             **{name: [name] for name in (*rules, "imitation")},
@@ -285,7 +308,7 @@ def main() -> None:
         },
         "sizes": measure(policy, layers, rules, held_out),
         "bytes saved in training": trained,
-        "compilations": training.compilations // (2 * seeds),
+        "compilations": compilations,
         "threshold": rules["threshold"],
         "cpus": len(os.sched_getaffinity(0)),
     }
