@@ -14,14 +14,7 @@ def test_imitation_of_the_inliner_decides_the_same_wherever_it_runs(run_example,
     for package in ("onnx", "onnxruntime", "emx_onnx_cgen", *["torch", "onnxscript"] * long):
         pytest.importorskip(package)
     printed = run_example("imitate_inliner")
-    table = {
-        words[:-1]: words[-1]
-        for words in re.findall(r"^(.{30}) *(\d+) +(\d*) *(.*)$", printed, re.M)
-    }
-    assert [told for told in table.values()] == [
-        "",
-        "all objects",
-        *["all objects, all decisions"] * 3,
-    ]
+    assert "NOT" not in printed and printed.count("all objects") == 4
+    assert printed.count("all decisions") == 3  # by the plug-in in Python, onnx:// and aot://
     right, guess = map(float, re.search(r"not seen.*\n +([\d.]+)% .* ([\d.]+)%", printed).groups())
     assert right > guess
