@@ -32,6 +32,7 @@ include_patterns = [
     "bench/*.md",
     "tests/conformance/*.md",
 ]
+exclude_patterns = ["examples/*/build"]  # other people's programs, which an example has fetched
 html_theme = "furo"
 html_title = f"shmbridge {release}"
 html_static_path, html_css_files = ["_static"], ["wide.css"]
