@@ -1,0 +1,111 @@
+"""The policy: a small network in numpy, which is also written as an ONNX model for opt's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from search import ACTIONS, STOP
+
+SCALE = 8.0  # of the logarithms
+INSTRUCTIONS = 15  # the place of that count in "counters": counters.h
+COUNTERS = 99
+PRIOR = 0.5  # how strongly an untrained policy prefers the order of -Oz: exp(0.5) times as likely as the action after it
+
+
+class Policy:
+    """Layers of weights float32[inputs, outputs] and biases float32[outputs], with tanh between."""
+
+    def __init__(self, layers: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        self.layers = layers
+
+    @classmethod
+    def in_order(cls) -> Policy:
+        """Prefers the order of -Oz, whatever it sees."""
+        return cls([(np.zeros((2 * COUNTERS + len(ACTIONS), len(ACTIONS)), np.float32), prior())])
+
+    def logits(self, observation: Mapping[str, Any]) -> np.ndarray:
+        """float32[rows, actions], -1e9 where an action may not be used."""
+        counters = observation["counters"]
+        relative = counters / (counters[:, INSTRUCTIONS : INSTRUCTIONS + 1] + 1)
+        x = np.concatenate([np.log(counters + 1) / SCALE, relative, observation["used"]], axis=1)
+        for i, (weights, biases) in enumerate(self.layers):
+            x = (np.tanh(x) if i else x) @ weights + biases
+        return np.where(observation["action_mask"] != 0, x, np.float32(-1e9))
+
+    def greedy(self) -> Callable[[Any, np.ndarray], np.ndarray]:
+        """For `evaluate`: the likeliest action."""
+        return lambda batch, rows: self.logits(batch).argmax(axis=1)
+
+    def sampled(self, seed: int) -> Callable[[Any, np.ndarray], np.ndarray]:
+        """For `evaluate`: candidate 0 takes the likeliest action, the others draw one, each with random numbers of its own."""
+
+        def choose(batch: Any, rows: np.ndarray) -> np.ndarray:
+            steps = batch["used"].sum(axis=1).astype(int)
+            noise = [
+                np.random.default_rng((seed, row, step)).gumbel(size=len(ACTIONS)) * (row > 0)
+                for row, step in zip(rows, steps, strict=True)
+            ]
+            return (self.logits(batch) + np.array(noise)).argmax(axis=1)
+
+        return choose
+
+    def save_onnx(self, path: Path) -> None:
+        """Writes the model: inputs as the plugin sends them, output float32[actions]."""
+        from onnx import TensorProto, helper, numpy_helper, save
+
+        nodes, constants = [], []
+
+        def constant(name: str, value: Any) -> str:
+            constants.append(numpy_helper.from_array(np.asarray(value), name))
+            return name
+
+        def node(kind: str, *inputs: str, **attributes: Any) -> str:
+            nodes.append(helper.make_node(kind, list(inputs), [f"x{len(nodes)}"], **attributes))
+            return nodes[-1].output[0]
+
+        one = constant("one", np.float32([1]))
+        logarithms = node(
+            "Div", node("Log", node("Add", "counters", one)), constant("scale", np.float32([SCALE]))
+        )
+        instructions = node(
+            "Gather", "counters", constant("instructions", np.int64([INSTRUCTIONS]))
+        )
+        relative = node("Div", "counters", node("Add", instructions, one))
+        x = node("Concat", logarithms, relative, "used", axis=0)
+        x = node("Reshape", x, constant("row", np.int64([1, -1])))
+        for i, (weights, biases) in enumerate(self.layers):
+            x = node("Tanh", x) if i else x
+            x = node("Gemm", x, constant(f"weights_{i}", weights), constant(f"biases_{i}", biases))
+        x = node("Reshape", x, constant("actions", np.int64([len(ACTIONS)])))
+        allowed = node("Cast", "action_mask", to=TensorProto.BOOL)
+        nodes.append(
+            helper.make_node(
+                "Where", [allowed, x, constant("never", np.float32([-1e9]))], ["scores"]
+            )
+        )
+        inputs = [
+            ("counters", TensorProto.FLOAT, COUNTERS),
+            ("used", TensorProto.FLOAT, len(ACTIONS)),
+            ("action_mask", TensorProto.INT8, len(ACTIONS)),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            "phase_ordering",
+            [helper.make_tensor_value_info(name, dtype, [size]) for name, dtype, size in inputs],
+            [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [len(ACTIONS)])],
+            constants,
+        )
+        save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+            path,
+        )
+
+
+def prior() -> np.ndarray:
+    """float32[actions]: the order of -Oz, `stop` last."""
+    places = np.arange(len(ACTIONS), dtype=np.float32)
+    places[STOP] = len(ACTIONS)
+    return -PRIOR * places
