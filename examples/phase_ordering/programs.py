@@ -15,9 +15,8 @@ from shmbridge.scores import ir_instructions
 
 # -Oz marks each function `minsize`, and without LLVM's passes all the work is left to opt. (-O0 would forbid opt to touch a function.)
 CLANG = "clang-22 -w -Oz -Xclang -disable-llvm-passes -emit-llvm -c"
-FEWEST = (
-    200  # instructions of a module, before any pass: with fewer, one instruction is half a percent
-)
+# Modules of fewer instructions, counted before any pass, say little; those of more take long.
+FEWEST, MOST = 200, 20_000
 
 # Real programs: the package on PyPI whose sources have them, what clang needs to know there, and the files.
 CMARK = "third_party/cmark"
@@ -70,7 +69,7 @@ def corpora(folder: Path) -> dict[str, Corpus]:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(lambda seed, to=new: _generate(seed, to), seeds))
             for bitcode in new.glob("*.bc"):
-                if ir_instructions(bitcode) < FEWEST:
+                if not FEWEST <= ir_instructions(bitcode) <= MOST:
                     bitcode.unlink()
             new.rename(folder / name)
     return {
