@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search import ACTIONS, STOP
+from search import ACTIONS, STOP, steps_of
 
 SCALE = 8.0  # of the logarithms
 INSTRUCTIONS = 15  # the place of that count in "counters": counters.h
 COUNTERS = 99
+HIDDEN = 64
+NEVER = np.float32(-1e9)
 PRIOR = 0.5  # how strongly an untrained policy prefers the order of -Oz: exp(0.5) times as likely as the action after it
 
 
@@ -22,35 +24,45 @@ class Policy:
         self.layers = layers
 
     @classmethod
-    def in_order(cls) -> Policy:
+    def untrained(cls, seed: int = 0) -> Policy:
         """Prefers the order of -Oz, whatever it sees."""
-        return cls([(np.zeros((2 * COUNTERS + len(ACTIONS), len(ACTIONS)), np.float32), prior())])
+        random = np.random.default_rng(seed)
+        inputs = 2 * COUNTERS + len(ACTIONS)
+        hidden = random.standard_normal((inputs, HIDDEN)) / np.sqrt(inputs)
+        places = np.arange(len(ACTIONS))
+        places[STOP] = len(ACTIONS)
+        layers = [
+            (hidden, np.zeros(HIDDEN)),
+            (np.zeros((HIDDEN, len(ACTIONS))), -PRIOR * places),
+        ]
+        return cls(
+            [(weights.astype(np.float32), biases.astype(np.float32)) for weights, biases in layers]
+        )
+
+    def inputs(self, observation: Mapping[str, Any]) -> np.ndarray:
+        """float32[rows, inputs], what the network sees of an observation."""
+        counters = observation["counters"]
+        relative = counters / (counters[:, INSTRUCTIONS : INSTRUCTIONS + 1] + 1)
+        return np.concatenate([np.log(counters + 1) / SCALE, relative, observation["used"]], axis=1)
 
     def logits(self, observation: Mapping[str, Any]) -> np.ndarray:
         """float32[rows, actions], -1e9 where an action may not be used."""
-        counters = observation["counters"]
-        relative = counters / (counters[:, INSTRUCTIONS : INSTRUCTIONS + 1] + 1)
-        x = np.concatenate([np.log(counters + 1) / SCALE, relative, observation["used"]], axis=1)
+        x = self.inputs(observation)
         for i, (weights, biases) in enumerate(self.layers):
             x = (np.tanh(x) if i else x) @ weights + biases
-        return np.where(observation["action_mask"] != 0, x, np.float32(-1e9))
+        return np.where(observation["action_mask"] != 0, x, NEVER)
 
-    def greedy(self) -> Callable[[Any, np.ndarray], np.ndarray]:
-        """For `evaluate`: the likeliest action."""
-        return lambda batch, rows: self.logits(batch).argmax(axis=1)
+    def likeliest(self, batch: Any) -> np.ndarray:
+        """For `collect`: int64[rows], the likeliest actions."""
+        return self.logits(batch).argmax(axis=1)
 
-    def sampled(self, seed: int) -> Callable[[Any, np.ndarray], np.ndarray]:
-        """For `evaluate`: candidate 0 takes the likeliest action, the others draw one, each with random numbers of its own."""
-
-        def choose(batch: Any, rows: np.ndarray) -> np.ndarray:
-            steps = batch["used"].sum(axis=1).astype(int)
-            noise = [
-                np.random.default_rng((seed, row, step)).gumbel(size=len(ACTIONS)) * (row > 0)
-                for row, step in zip(rows, steps, strict=True)
-            ]
-            return (self.logits(batch) + np.array(noise)).argmax(axis=1)
-
-        return choose
+    def sampled(self, batch: Any, rows: np.ndarray) -> np.ndarray:
+        """For `evaluate`: candidate 0 takes the likeliest actions, each other one draws with random numbers of its own."""
+        noise = [
+            np.random.default_rng((row, step)).gumbel(size=len(ACTIONS)) * (row > 0)
+            for row, step in zip(rows, steps_of(batch), strict=True)
+        ]
+        return (self.logits(batch) + np.array(noise)).argmax(axis=1)
 
     def save_onnx(self, path: Path) -> None:
         """Writes the model: inputs as the plugin sends them, output float32[actions]."""
@@ -82,9 +94,7 @@ class Policy:
         x = node("Reshape", x, constant("actions", np.int64([len(ACTIONS)])))
         allowed = node("Cast", "action_mask", to=TensorProto.BOOL)
         nodes.append(
-            helper.make_node(
-                "Where", [allowed, x, constant("never", np.float32([-1e9]))], ["scores"]
-            )
+            helper.make_node("Where", [allowed, x, constant("never", NEVER.reshape(1))], ["scores"])
         )
         inputs = [
             ("counters", TensorProto.FLOAT, COUNTERS),
@@ -102,10 +112,3 @@ class Policy:
             helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
             path,
         )
-
-
-def prior() -> np.ndarray:
-    """float32[actions]: the order of -Oz, `stop` last."""
-    places = np.arange(len(ACTIONS), dtype=np.float32)
-    places[STOP] = len(ACTIONS)
-    return -PRIOR * places

@@ -16,7 +16,7 @@ from shmbridge.scores import ir_instructions
 # -Oz marks each function `minsize`, and without LLVM's passes all the work is left to opt. (-O0 would forbid opt to touch a function.)
 CLANG = "clang-22 -w -Oz -Xclang -disable-llvm-passes -emit-llvm -c"
 # Modules of fewer instructions, counted before any pass, say little; those of more take long.
-FEWEST, MOST = 200, 20_000
+FEWEST, MOST = 200, 8_000
 
 # Real programs: the package on PyPI whose sources have them, what clang needs to know there, and the files.
 CMARK = "third_party/cmark"
@@ -51,6 +51,19 @@ REAL = {
 }
 TRAIN, TEST = ("zopfli", "cmark", "lz4", "quickjs"), ("brotli", "pycryptodome", "stb_vorbis")
 TRAIN_SEEDS, TEST_SEEDS = range(1, 41), range(1001, 1011)  # of csmith
+
+SMALL = {
+    "train": """
+static int square(int x) { return x * x; }
+int sum(const int *a, int n) { int s = 0; for (int i = 0; i < n; i++) s += square(a[i]); return s; }
+int power(int n) { if (n < 2) return 1; return n * power(n - 1); }
+""",
+    "test": """
+static int least(int a, int b) { return a < b ? a : b; }
+int first(const char *s, char c) { int i = 0; while (s[i] && s[i] != c) i++; return s[i] ? i : -1; }
+int all(int *a, int n) { int m = a[0]; for (int i = 1; i < n; i++) { m = least(m, a[i]); a[i] = m; } return m; }
+""",
+}
 
 
 def corpora(folder: Path) -> dict[str, Corpus]:
@@ -105,3 +118,15 @@ def _generate(seed: int, to: Path) -> None:
     source = to / f"csmith-{seed}.c"
     subprocess.run(["csmith", "--seed", str(seed), "--max-funcs", "4", "-o", source], check=True)
     compile_c(source, source.with_suffix(".bc"), ["-I/usr/include/csmith"])
+
+
+def small(folder: Path) -> dict[str, Corpus]:
+    """Two programs of a few lines, one to train on and one to test on."""
+    corpora = {}
+    for name in ("train", "test"):
+        folder.mkdir(parents=True, exist_ok=True)
+        source = folder / f"{name}.c"
+        source.write_text(SMALL[name])
+        compile_c(source, source.with_suffix(".bc"))
+        corpora[name] = Corpus.from_sources(source.with_suffix(".bc"))
+    return corpora

@@ -1,92 +1,152 @@
-"""Trains a policy with PPO: sb3-contrib's MaskablePPO on the vector of compilers."""
+"""Trains a policy in numpy: PPO whose advantages compare compilations of the same module.
+
+Each update compiles some modules several times each. A compilation is worth as much as it is better than the mean of its module's
+others, so nothing has to learn what a module is worth (group-relative advantages: Shao et al., DeepSeekMath, 2024). The rest is PPO's
+clipped objective (Schulman et al., 2017).
+"""
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
-import torch
-from policy import COUNTERS, INSTRUCTIONS, SCALE, Policy, prior
-from sb3_contrib import MaskablePPO
-from search import ACTIONS, make_task
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from policy import Policy
+from search import steps_of
 
 from shmbridge.corpus import Corpus
-from shmbridge.sb3 import CompilerVecEnv
-from shmbridge.workers import Workers
+from shmbridge.task import Task
+from shmbridge.trajectories import Episode, collect
 
-ENVS = 4  # compilers at once: opt computes while another waits for the network
-
-
-class Features(BaseFeaturesExtractor):
-    """As Policy.logits has them."""
-
-    def __init__(self, space) -> None:
-        super().__init__(space, 2 * COUNTERS + len(ACTIONS))
-
-    def forward(self, observation: dict[str, torch.Tensor]) -> torch.Tensor:
-        counters = observation["counters"]
-        relative = counters / (counters[:, INSTRUCTIONS : INSTRUCTIONS + 1] + 1)
-        return torch.cat([torch.log(counters + 1) / SCALE, relative, observation["used"]], dim=1)
+MODULES, SAMPLES = 8, 8  # of an update: so many modules, so many compilations of each
+EPOCHS, ROWS, CLIP, RATE = 4, 256, 0.2, 2e-3
 
 
-class Curve(BaseCallback):
-    """The mean reward of episodes, after each of PPO's updates."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.rows: list[tuple[int, float, float]] = []  # compilations, their mean reward, seconds
-        self._began, self._seconds = time.monotonic(), seconds
-        self._rewards: list[float] = []
-        self._sums = np.zeros(ENVS)
-        self._count = 0
-
-    def _on_step(self) -> bool:
-        self._sums += self.locals["rewards"]
-        for i in np.flatnonzero(self.locals["dones"]):
-            self._rewards.append(float(self._sums[i]))
-            self._sums[i] = 0
-        return time.monotonic() - self._began < self._seconds
-
-    def _on_rollout_end(self) -> None:
-        self._count += len(self._rewards)
-        self.rows.append(
-            (self._count, float(np.mean(self._rewards)), time.monotonic() - self._began)
-        )
-        self._rewards = []
-
-
-def train(programs: Corpus, seed: int, compilations: int, seconds: float) -> tuple[Policy, Curve]:
-    """A policy after so many compilations, or so many seconds, whatever comes first."""
-    torch.set_num_threads(1)
-    workers = Workers(make_task(), programs.sampler(seed))
-    env = CompilerVecEnv("shm://phase-ordering-train", ENVS, actions=len(ACTIONS), workers=workers)
-    try:
-        model = MaskablePPO(
-            "MultiInputPolicy",
-            env,
-            n_steps=512,
-            batch_size=256,
-            n_epochs=8,
-            learning_rate=5e-4,
-            gamma=1.0,
-            gae_lambda=0.95,
-            ent_coef=0.003,
-            seed=seed,
-            policy_kwargs={"features_extractor_class": Features, "net_arch": [64, 64]},
-        )
-        with torch.no_grad():
-            model.policy.action_net.bias += torch.from_numpy(prior())
-        curve = Curve(seconds)
-        model.learn(compilations * len(ACTIONS), callback=curve)
-    finally:
-        env.close()
-    hidden = [layer for layer in model.policy.mlp_extractor.policy_net if hasattr(layer, "weight")]
-    layers = [*hidden, model.policy.action_net]
-    return Policy(
-        [
-            (layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy())
-            for layer in layers
+def train(
+    programs: Corpus, task: Task, reward: Callable[..., float], seed: int, updates: int
+) -> Iterator[tuple[Policy, dict[str, float]]]:
+    """The policy after each update, and the update's figures."""
+    policy, random, sampler = (
+        Policy.untrained(seed),
+        np.random.default_rng(seed),
+        programs.sampler(seed),
+    )
+    step = adam(policy)
+    began = time.monotonic()
+    for update in range(updates):
+        modules = [module for module in itertools.islice(sampler, MODULES) for _ in range(SAMPLES)]
+        episodes = [
+            episode
+            for episode in collect(sampling(policy, seed, update), task, modules, reward=reward)
+            if np.isfinite(episode.reward)
         ]
-    ), curve
+        rows = experience(policy, episodes)
+        for _ in range(EPOCHS):
+            order = random.permutation(len(rows["action"]))
+            for start in range(0, len(order), ROWS):
+                step(
+                    gradient(
+                        policy,
+                        {
+                            name: values[order[start : start + ROWS]]
+                            for name, values in rows.items()
+                        },
+                    )
+                )
+        yield (
+            policy,
+            {
+                "compilations": (update + 1) * len(modules),
+                "reward": float(np.mean([episode.reward for episode in episodes])),
+                "seconds": time.monotonic() - began,
+            },
+        )
+
+
+def sampling(policy: Policy, seed: int, update: int) -> Callable[[Any], Any]:
+    """Draws actions. What a compilation draws depends on its number alone, not on when the compiler asks."""
+
+    def choose(batch: Any) -> np.ndarray:
+        logits = policy.logits(batch)
+        keys = [
+            (seed, update, int(label.rpartition("@")[2]), step)
+            for label, step in zip(batch.labels, steps_of(batch), strict=True)
+        ]
+        return (
+            logits + [np.random.default_rng(key).gumbel(size=logits.shape[1]) for key in keys]
+        ).argmax(axis=1)
+
+    return choose
+
+
+def experience(policy: Policy, episodes: list[Episode]) -> dict[str, np.ndarray]:
+    """All steps of the episodes, a row each."""
+    episodes = sorted(episodes, key=lambda e: (e.module.name, e.reward))  # they ended in any order
+    advantages = np.concatenate(
+        [
+            np.array([episode.reward for episode in same])
+            - np.mean([episode.reward for episode in same])
+            for same in (
+                list(group) for _, group in itertools.groupby(episodes, key=lambda e: e.module.name)
+            )
+        ]
+    )
+    advantages /= advantages.std() + 1e-6
+    observed = {
+        name: np.concatenate([e.features[name] for e in episodes])
+        for name in ("counters", "used", "action_mask")
+    }
+    action = np.concatenate([e.advice["advice"] for e in episodes])
+    return {
+        **observed,
+        "action": action,
+        "log_probability": log_softmax(policy.logits(observed))[np.arange(len(action)), action],
+        "advantage": np.repeat(advantages, [len(episode) for episode in episodes]),
+    }
+
+
+def gradient(policy: Policy, rows: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Of PPO's loss, for each of the network's arrays."""
+    every, action, advantage = np.arange(len(rows["action"])), rows["action"], rows["advantage"]
+    logs = log_softmax(policy.logits(rows))
+    ratio = np.exp(logs[every, action] - rows["log_probability"])
+    clipped = np.where(advantage > 0, ratio > 1 + CLIP, ratio < 1 - CLIP)
+    chosen = np.zeros_like(logs)
+    chosen[every, action] = 1
+    back = ((chosen - np.exp(logs)) * -(advantage * ratio * ~clipped)[:, None] / len(every)).astype(
+        np.float32
+    )
+    outputs = [policy.inputs(rows)]
+    for weights, biases in policy.layers[:-1]:
+        outputs.append(np.tanh(outputs[-1] @ weights + biases))
+    gradients = []
+    for (weights, _), x in zip(reversed(policy.layers), reversed(outputs), strict=True):
+        gradients[:0] = [x.T @ back, back.sum(axis=0)]
+        back = (back @ weights.T) * (1 - x**2)
+    return gradients
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Logarithms of the probabilities."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def adam(policy: Policy) -> Callable[[list[np.ndarray]], None]:
+    """Changes the policy's arrays by their gradients (Kingma and Ba, 2015)."""
+    arrays = [array for layer in policy.layers for array in layer]
+    means, squares = [np.zeros_like(a) for a in arrays], [np.zeros_like(a) for a in arrays]
+    counts = itertools.count(1)
+
+    def step(gradients: list[np.ndarray]) -> None:
+        count = next(counts)
+        for array, mean, square, gradient in zip(arrays, means, squares, gradients, strict=True):
+            mean += 0.1 * (gradient - mean)
+            square += 0.001 * (gradient**2 - square)
+            array -= (
+                RATE * (mean / (1 - 0.9**count)) / (np.sqrt(square / (1 - 0.999**count)) + 1e-8)
+            )
+
+    return step
