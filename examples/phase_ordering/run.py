@@ -79,7 +79,7 @@ def arguments() -> argparse.Namespace:
         "--updates", type=int, default=100, help="of a training, 64 compilations each (100)"
     )
     parser.add_argument(
-        "--compilations", type=int, default=100, help="of a module, for each search (100)"
+        "--compilations", type=int, default=50, help="of a module, for each search (50)"
     )
     parser.add_argument(
         "--reward",

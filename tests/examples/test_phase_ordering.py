@@ -1,0 +1,126 @@
+"""examples/phase_ordering: a plugin of stock opt-22, and a policy that is learnt and deployed with it."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import shmbridge
+
+HERE = Path(__file__).parents[2] / "examples" / "phase_ordering"
+NEEDED = ("clang-22", "opt-22", "llc-22", "llvm-mca-22", "llvm-config-22", "cmake", "c++")
+MISSING = [program for program in NEEDED if not shutil.which(program)]
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"no {' '.join(MISSING)}"),
+    pytest.mark.usefixtures("no_bridges"),
+]
+
+
+@pytest.mark.slow
+def test_a_policy_is_trained_and_decides_the_same_by_shm_onnx_and_aot(run_example, request):
+    if request.config.getoption("--long") and not shutil.which("csmith"):
+        pytest.skip("no csmith")
+    printed = run_example("phase_ordering")
+    assert "random search" in printed and "greedy search" in printed
+    same = re.search(r"'modules': (\d+), 'decisions': (\d+), 'scores': (\d+)", printed)
+    assert same and int(same[1]) > 0 and len(set(same.groups())) == 1, printed
+
+
+# ---- The plugin ----
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    if subprocess.run(["llvm-config-22", "--cmakedir"], capture_output=True).returncode:
+        pytest.skip("no headers of LLVM 22")
+    build = tmp_path_factory.mktemp("plugin")
+    folders = {"LLVM": "llvm-config-22", "shmbridge": "shmbridge config"}
+    options = [
+        f"-D{name}_DIR={subprocess.check_output([*config.split(), '--cmakedir'], text=True).strip()}"
+        for name, config in folders.items()
+    ]
+    options.append("-DCMAKE_BUILD_TYPE=Debug")
+    subprocess.run(["cmake", "-S", HERE, "-B", build, *options], check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", build], check=True, capture_output=True)
+    return build / "phase-ordering.so"
+
+
+@pytest.fixture
+def order(plugin, tmp_path):
+    """order("sroa\\nstop", options): opt's exit status, what it says, and the IR that it makes."""
+    source = tmp_path / "a.c"
+    source.write_text("static int g(int x) { return x * x; }\nint f(int x) { return g(x); }\n")
+    plain = ["-Oz", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-S"]
+    subprocess.run(["clang-22", *plain, source, "-o", tmp_path / "a.ll"], check=True)
+
+    def run(actions, options="steps=3;print", url=None, pipeline=None):
+        (tmp_path / "actions.txt").write_text(actions)
+        passes = pipeline or f"phase-ordering<actions={tmp_path}/actions.txt;{options}>"
+        done = subprocess.run(
+            ["opt-22", f"-load-pass-plugin={plugin}", f"-passes={passes}", "-S", tmp_path / "a.ll"],
+            env={**os.environ, **({"SHMBRIDGE_URL": url} if url else {})},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stderr, done.stdout
+
+    return run
+
+
+ACTIONS = "# of -Oz\nfunction(sroa)  # memory\n\ncgscc(inline)\nstop\n"
+
+
+def test_a_model_chooses_passes_until_it_says_stop(order, new_name):
+    asked = []
+
+    def model(request):
+        asked.append({name: request[name].copy() for name in ("used", "action_mask", "counters")})
+        return [1, 0, 2][len(asked) - 1]
+
+    with shmbridge.Host(new_name()) as host, host.start(model):
+        status, said, ir = order(ACTIONS, "steps=9;print", host.url)
+    assert status == 0 and "actions 1 0 2: 13 -> " in said and "alloca" not in ir
+    assert [list(each["action_mask"]) for each in asked] == [[1, 1, 1], [1, 0, 1], [0, 0, 1]]
+    assert [list(each["used"]) for each in asked] == [[0, 0, 0], [0, 1, 0], [1, 1, 0]]
+    assert asked[0]["counters"].dtype == "float32" and asked[0]["counters"][15] == 13
+
+
+def test_an_action_may_be_used_again_with_repeat_and_steps_end_the_episode(order, new_name):
+    with shmbridge.Host(new_name()) as host, host.start(lambda request: 0):
+        status, said, _ = order(ACTIONS, "steps=3;repeat;print", host.url)
+    assert status == 0 and "actions 0 0 0:" in said
+
+
+def test_without_a_url_or_a_host_it_is_oz(order):
+    oz = order("", pipeline="default<Oz>")[2]
+    assert order(ACTIONS) == (0, "phase-ordering: " + order(ACTIONS)[1].partition(": ")[2], oz)
+    status, said, ir = order(ACTIONS, url="shm://nobody")
+    assert (status, ir) == (0, oz) and "-Oz goes on after 0 actions" in said and "nobody" in said
+
+
+@pytest.mark.parametrize("choice", [0, 7])
+def test_an_action_that_may_not_be_used_ends_in_oz(order, new_name, choice):
+    advice = iter([0, choice])
+    with shmbridge.Host(new_name()) as host, host.start(lambda request: next(advice)):
+        status, said, _ = order(ACTIONS, url=host.url)
+    assert status == 0
+    assert f"-Oz goes on after 1 actions: the model chose action {choice}" in said
+
+
+@pytest.mark.parametrize(
+    "actions, options, expected",
+    [
+        ("function(sroa)\nfunction(foo)\n", "steps=3", "actions.txt:2: expected a pipeline as"),
+        ("# nothing\n", "steps=3", "expected a pipeline in each line, found none"),
+        (ACTIONS, "steps=0", "with a NUMBER above 0"),
+        (ACTIONS, "steps=many", "found 'steps=many'"),
+        (ACTIONS, "steps=3;actions=none", "none: No such file"),
+    ],
+)
+def test_what_cannot_be_parsed_is_said_and_opt_fails(order, actions, options, expected):
+    status, said, _ = order(actions, options)
+    assert status == 1 and expected in said
