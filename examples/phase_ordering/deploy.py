@@ -30,7 +30,10 @@ def deploy(policy: Policy, folder: Path, modules: Iterable[Module]) -> dict[str,
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     counts = {"modules": 0, "decisions": 0, "scores": 0}
     task = everything()
-    with shmbridge.Host(f"phase-ordering-{os.getpid()}") as host, host.start(policy.likeliest, max_batch=2):
+    with (
+        shmbridge.Host(f"phase-ordering-{os.getpid()}") as host,
+        host.start(policy.likeliest, max_batch=2),
+    ):
         for module in modules:
             urls = [host.url, f"onnx://{folder}/policy.onnx", f"aot://{folder}/policy.so"]
             outcomes = [task.run(module, url) for url in urls]

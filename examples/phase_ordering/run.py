@@ -109,7 +109,8 @@ def learnt(train_on: Corpus, seed: int, options: argparse.Namespace) -> tuple[Po
     task, reward = (
         (everything(), mixed) if options.reward == "mixed" else (instructions(), log_ratio)
     )
-    updates = list(train(train_on, task, reward, seed, options.updates))
+    size = {"modules": 1, "samples": 4} if options.quick else {}
+    updates = list(train(train_on, task, reward, seed, options.updates, **size))
     return updates[-1][0], [figures for _, figures in updates]
 
 

@@ -1,8 +1,8 @@
 """Trains a policy in numpy: PPO whose advantages compare compilations of the same module.
 
-Each update compiles some modules several times each. A compilation is worth as much as it is better than the mean of its module's
-others, so nothing has to learn what a module is worth (group-relative advantages: Shao et al., DeepSeekMath, 2024). The rest is PPO's
-clipped objective (Schulman et al., 2017).
+Each update compiles some modules several times each. A compilation is worth as much as it is better than the mean of its module's, in
+units of their spread, so nothing has to learn what a module is worth (group-relative advantages: Shao et al., DeepSeekMath, 2024). The
+rest is PPO's clipped objective (Schulman et al., 2017).
 """
 
 from __future__ import annotations
@@ -20,49 +20,37 @@ from shmbridge.corpus import Corpus
 from shmbridge.task import Task
 from shmbridge.trajectories import Episode, collect
 
-MODULES, SAMPLES = 8, 8  # of an update: so many modules, so many compilations of each
 EPOCHS, ROWS, CLIP, RATE = 4, 256, 0.2, 2e-3
+LEAST = 0.005  # a spread of rewards that matters: half a percent
 
 
 def train(
-    programs: Corpus, task: Task, reward: Callable[..., float], seed: int, updates: int
+    programs: Corpus,
+    task: Task,
+    reward: Callable[..., float],
+    seed: int,
+    updates: int,
+    modules: int = 8,
+    samples: int = 8,
 ) -> Iterator[tuple[Policy, dict[str, float]]]:
-    """The policy after each update, and the update's figures."""
-    policy, random, sampler = (
-        Policy.untrained(seed),
-        np.random.default_rng(seed),
-        programs.sampler(seed),
-    )
-    step = adam(policy)
-    began = time.monotonic()
+    """The policy after each update of so many modules and so many compilations of each, and the update's figures."""
+    policy, random = Policy.untrained(seed), np.random.default_rng(seed)
+    sampler, step, began = programs.sampler(seed), adam(policy), time.monotonic()
     for update in range(updates):
-        modules = [module for module in itertools.islice(sampler, MODULES) for _ in range(SAMPLES)]
-        episodes = [
-            episode
-            for episode in collect(sampling(policy, seed, update), task, modules, reward=reward)
-            if np.isfinite(episode.reward)
-        ]
+        chosen = [m for m in itertools.islice(sampler, modules) for _ in range(samples)]
+        compiled = list(collect(sampling(policy, seed, update), task, chosen, reward=reward))
+        episodes = [episode for episode in compiled if np.isfinite(episode.reward)]
         rows = experience(policy, episodes)
         for _ in range(EPOCHS):
             order = random.permutation(len(rows["action"]))
-            for start in range(0, len(order), ROWS):
-                step(
-                    gradient(
-                        policy,
-                        {
-                            name: values[order[start : start + ROWS]]
-                            for name, values in rows.items()
-                        },
-                    )
-                )
-        yield (
-            policy,
-            {
-                "compilations": (update + 1) * len(modules),
-                "reward": float(np.mean([episode.reward for episode in episodes])),
-                "seconds": time.monotonic() - began,
-            },
-        )
+            for part in np.array_split(order, max(1, len(order) // ROWS)):
+                step(gradient(policy, {name: values[part] for name, values in rows.items()}))
+        figures = {
+            "compilations": (update + 1) * len(chosen),
+            "reward": float(np.mean([episode.reward for episode in episodes])),
+            "seconds": time.monotonic() - began,
+        }
+        yield policy, figures
 
 
 def sampling(policy: Policy, seed: int, update: int) -> Callable[[Any], Any]:
@@ -84,16 +72,9 @@ def sampling(policy: Policy, seed: int, update: int) -> Callable[[Any], Any]:
 def experience(policy: Policy, episodes: list[Episode]) -> dict[str, np.ndarray]:
     """All steps of the episodes, a row each."""
     episodes = sorted(episodes, key=lambda e: (e.module.name, e.reward))  # they ended in any order
-    advantages = np.concatenate(
-        [
-            np.array([episode.reward for episode in same])
-            - np.mean([episode.reward for episode in same])
-            for same in (
-                list(group) for _, group in itertools.groupby(episodes, key=lambda e: e.module.name)
-            )
-        ]
-    )
-    advantages /= advantages.std() + 1e-6
+    same = [list(group) for _, group in itertools.groupby(episodes, key=lambda e: e.module.name)]
+    rewards = [np.array([episode.reward for episode in group]) for group in same]
+    advantages = np.concatenate([(r - r.mean()) / (r.std() + LEAST) for r in rewards])
     observed = {
         name: np.concatenate([e.features[name] for e in episodes])
         for name in ("counters", "used", "action_mask")
