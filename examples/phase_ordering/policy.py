@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ PRIOR = 0.5  # how strongly an untrained policy prefers the order of -Oz: exp(0.
 class Policy:
     """Layers of weights float32[inputs, outputs] and biases float32[outputs], with tanh between."""
 
-    def __init__(self, layers: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        self.layers = layers
+    def __init__(self, layers: Iterable[Iterable[Any]]) -> None:
+        self.layers = [(np.array(w, np.float32), np.array(b, np.float32)) for w, b in layers]
 
     @classmethod
     def untrained(cls, seed: int = 0) -> Policy:
@@ -31,13 +31,8 @@ class Policy:
         hidden = random.standard_normal((inputs, HIDDEN)) / np.sqrt(inputs)
         places = np.arange(len(ACTIONS))
         places[STOP] = len(ACTIONS)
-        layers = [
-            (hidden, np.zeros(HIDDEN)),
-            (np.zeros((HIDDEN, len(ACTIONS))), -PRIOR * places),
-        ]
-        return cls(
-            [(weights.astype(np.float32), biases.astype(np.float32)) for weights, biases in layers]
-        )
+        last = np.zeros((HIDDEN, len(ACTIONS)))
+        return cls([(hidden, np.zeros(HIDDEN)), (last, -PRIOR * places)])
 
     def inputs(self, observation: Mapping[str, Any]) -> np.ndarray:
         """float32[rows, inputs], what the network sees of an observation."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from shmbridge.corpus import Corpus
 from shmbridge.trajectories import evaluate
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results"
 SAMPLED = 10  # compilations of a program, where a policy may try several
 Table = dict[str, list[dict[str, float]]]  # by row, for each seed: the mean log ratio by score
 
@@ -44,31 +44,46 @@ def main() -> None:
     def say(what: str) -> None:
         print(f"{time.monotonic() - began:5.0f} s  {what}", flush=True)
 
-    RESULTS.mkdir(exist_ok=True)
+    results = HERE / "results"
+    if options.quick:
+        results /= "quick"
+        shutil.rmtree(results, ignore_errors=True)
+    results.mkdir(parents=True, exist_ok=True)
     build()
     say("the plugin is built")
     folder = HERE / "build" / ("small" if options.quick else "programs")
     corpora = programs.small(folder) if options.quick else programs.corpora(folder)
     say("modules: " + ", ".join(f"{name} {len(corpus)}" for name, corpus in corpora.items()))
     table: Table = {}
-    for name, row in searched(corpora["test"], options.compilations):
-        table[name] = row
-        say(f"{name}: {text_of(row)}")
-    curves = []
+    for search in (randomly, greedily):
+        for name, means in kept(results, search, corpora["test"], options.compilations):
+            table[name] = [means]
+            say(f"{name}: {text_of([means])}")
+    policies, curves = list[Policy](), list[list[dict[str, float]]]()
     for seed in range(options.seeds):
-        policy, curve = learnt(corpora["train"], seed, options)
-        curves.append(curve)
-        say(f"seed {seed} has trained for {curve[-1]['seconds']:.0f} s")
-        for name, row in tested(policy, corpora):
-            table.setdefault(name, []).append(row)
-            say(f"  {name}: {text_of([row])}")
-        if seed == 0:
-            deployed = deploy(policy, RESULTS, corpora["test"])
-            say(f"in this process, by onnx:// and by aot:// the same: {deployed}")
-        keep(options, corpora, table, curves, deployed, time.monotonic() - began)
+        done = kept(results, learnt, corpora, seed, options.updates, options.reward)
+        policies.append(Policy(done["layers"]))
+        curves.append(done["curve"])
+        say(f"seed {seed} has trained for {done['curve'][-1]['seconds']:.0f} s")
+        for name, means in done["rows"]:
+            table.setdefault(name, []).append(means)
+            say(f"  {name}: {text_of([means])}")
+    deployed = deploy(policies[0], results, corpora["test"])
+    say(f"in this process, by onnx:// and by aot:// the same: {deployed}")
     print("\n-Oz divided by ours, geometric means over modules, mean of seeds (least to greatest):")
     for name, row in table.items():
         print(f"{name:42} {text_of(row)}")
+    write(results, options, corpora, table, curves, deployed)
+
+
+def kept(results: Path, part: Callable[..., Any], corpora: Any, *arguments: Any) -> Any:
+    """What the part returns. It is kept in a file, so that a run that was broken off goes on where it was."""
+    path = results / ("-".join(map(str, (part.__name__, *arguments))) + ".json")
+    if not path.exists():
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(part(corpora, *arguments)))
+        new.rename(path)
+    return json.loads(path.read_text())
 
 
 def arguments() -> argparse.Namespace:
@@ -93,31 +108,35 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def searched(test: Corpus, compilations: int) -> Any:
-    """Yields the rows of random and of greedy search."""
-    ratios = compile_sequences(test, sequences := random_sequences(compilations, seed=0))
+def randomly(test: Corpus, compilations: int) -> list[tuple[str, dict[str, float]]]:
+    """The rows of random search."""
+    sequences = random_sequences(compilations, seed=0)
+    ratios = compile_sequences(test, sequences)
+    rows = []
     for count in (1, SAMPLED, compilations):
         best = ratios[:count].argmax(axis=0)
         chosen = {module.name: sequences[row] for module, row in zip(test, best, strict=True)}
-        yield f"random search, {count}", [scores_of(replay(chosen), everything(), test)]
+        rows.append((f"random search, {count}", scores_of(replay(chosen), everything(), test)))
+    return rows
+
+
+def greedily(test: Corpus, compilations: int) -> list[tuple[str, dict[str, float]]]:
+    """The row of greedy search."""
     chosen = {module.name: greedy_search(module, compilations) for module in test}
-    yield f"greedy search, at most {compilations}", [scores_of(replay(chosen), everything(), test)]
+    name = f"greedy search, at most {compilations}"
+    return [(name, scores_of(replay(chosen), everything(), test))]
 
 
-def learnt(train_on: Corpus, seed: int, options: argparse.Namespace) -> tuple[Policy, list[dict]]:
-    """A policy, and the figures of each update."""
-    task, reward = (
-        (everything(), mixed) if options.reward == "mixed" else (instructions(), log_ratio)
-    )
-    size = {"modules": 1, "samples": 4} if options.quick else {}
-    updates = list(train(train_on, task, reward, seed, options.updates, **size))
-    return updates[-1][0], [figures for _, figures in updates]
-
-
-def tested(policy: Policy, corpora: dict[str, Corpus]) -> Any:
-    """Yields the rows of a policy."""
-    for use in corpora:
-        yield f"policy, 1, {use}", scores_of(policy.likeliest, everything(), corpora[use])
+def learnt(corpora: dict[str, Corpus], seed: int, updates: int, reward: str) -> dict[str, Any]:
+    """A policy's layers, its rows, and the figures of each update of its training."""
+    task, worth = (everything(), mixed) if reward == "mixed" else (instructions(), log_ratio)
+    size = {"modules": 1, "samples": 4} if "generated" not in corpora else {}  # --quick
+    done = list(train(corpora["train"], task, worth, seed, updates, **size))
+    policy, curve = done[-1][0], [figures for _, figures in done]
+    rows = [
+        (f"policy, 1, {use}", scores_of(policy.likeliest, everything(), corpus))
+        for use, corpus in corpora.items()
+    ]
     test = corpora["test"]
     ratios = np.nan_to_num(
         evaluate(policy.sampled, SAMPLED, instructions(), test, reward=log_ratio)
@@ -127,7 +146,9 @@ def tested(policy: Policy, corpora: dict[str, Corpus]) -> Any:
     def again(batch: Any) -> np.ndarray:
         return policy.sampled(batch, [best[name] for name in modules_of(batch)])
 
-    yield f"policy, {SAMPLED}, test", scores_of(again, everything(), test)
+    rows.append((f"policy, {SAMPLED}, test", scores_of(again, everything(), test)))
+    layers = [[array.tolist() for array in layer] for layer in policy.layers]
+    return {"layers": layers, "rows": rows, "curve": curve}
 
 
 def text_of(row: Sequence[dict[str, float]]) -> str:
@@ -140,19 +161,18 @@ def text_of(row: Sequence[dict[str, float]]) -> str:
     return "  ".join(texts)
 
 
-def keep(
-    options: Any, corpora: Any, table: Table, curves: Any, deployed: Any, seconds: float
+def write(
+    results: Path, options: Any, corpora: Any, table: Table, curves: Any, deployed: Any
 ) -> None:
     """Writes results.json, and the picture where Matplotlib is installed."""
-    results = {
+    said = {
         "options": vars(options),
         "modules": {name: [module.name for module in corpus] for name, corpus in corpora.items()},
         "mean log ratios": table,
         "curves": curves,
         "deployed": deployed,
-        "seconds": seconds,
     }
-    (RESULTS / "results.json").write_text(json.dumps(results, indent=1))
+    (results / "results.json").write_text(json.dumps(said, indent=1))
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -177,7 +197,7 @@ def keep(
     right.set(xlabel="-Oz's instructions / ours - 1")
     right.invert_yaxis()
     figure.tight_layout()
-    figure.savefig(RESULTS / "results.png", dpi=150)
+    figure.savefig(results / "results.png", dpi=150)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ def make_task(**scores: Callable[[Path], float]) -> Task:
     """opt with the plugin; it writes LLVM's IR as text. Its baseline, without a URL, is -Oz."""
     options = f"actions={HERE / 'actions.txt'};steps={len(ACTIONS)};print"
     plugin = [f"-load-pass-plugin={PLUGIN}", f"-passes=phase-ordering<{options}>"]
-    return Task(["opt-22", *plugin, "{module}", "-S", "-o", "{output}"], scores=scores)
+    words = ["opt-22", *plugin, "{module}", "-S", "-o", "{output}"]
+    return Task(words, scores=scores, baselines=PLUGIN.parent / "baselines.json")
 
 
 def instructions() -> Task:
