@@ -133,22 +133,24 @@ def learnt(corpora: dict[str, Corpus], seed: int, updates: int, reward: str) -> 
     size = {"modules": 1, "samples": 4} if "generated" not in corpora else {}  # --quick
     done = list(train(corpora["train"], task, worth, seed, updates, **size))
     policy, curve = done[-1][0], [figures for _, figures in done]
+    layers = [[array.tolist() for array in layer] for layer in policy.layers]
+    return {"layers": layers, "rows": tested(policy, corpora), "curve": curve}
+
+
+def tested(policy: Policy, corpora: dict[str, Corpus]) -> list[tuple[str, dict[str, float]]]:
+    """The rows of a policy."""
     rows = [
         (f"policy, 1, {use}", scores_of(policy.likeliest, everything(), corpus))
         for use, corpus in corpora.items()
     ]
-    test = corpora["test"]
-    ratios = np.nan_to_num(
-        evaluate(policy.sampled, SAMPLED, instructions(), test, reward=log_ratio)
-    )
+    test, task = corpora["test"], instructions()
+    ratios = np.nan_to_num(evaluate(policy.sampled, SAMPLED, task, test, reward=log_ratio))
     best = {module.name: row for module, row in zip(test, ratios.argmax(axis=0), strict=True)}
 
     def again(batch: Any) -> np.ndarray:
         return policy.sampled(batch, [best[name] for name in modules_of(batch)])
 
-    rows.append((f"policy, {SAMPLED}, test", scores_of(again, everything(), test)))
-    layers = [[array.tolist() for array in layer] for layer in policy.layers]
-    return {"layers": layers, "rows": rows, "curve": curve}
+    return [*rows, (f"policy, {SAMPLED}, test", scores_of(again, everything(), test))]
 
 
 def text_of(row: Sequence[dict[str, float]]) -> str:

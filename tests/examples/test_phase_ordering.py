@@ -50,13 +50,14 @@ def order(example, tmp_path):
     source = tmp_path / "a.c"
     source.write_text("static int g(int x) { return x * x; }\nint f(int x) { return g(x); }\n")
     plain = ["-Oz", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-S"]
-    subprocess.run(["clang-22", *plain, source, "-o", tmp_path / "a.ll"], check=True)
+    subprocess.run(["clang-22", *plain, source, "-o", source.with_suffix(".ll")], check=True)
+    source = source.with_suffix(".ll")
 
-    def run(actions, options="steps=3;print", url=None, pipeline=None):
+    def run(actions, options="steps=3;print", url=None, pipeline=None, extra=()):
         (tmp_path / "actions.txt").write_text(actions)
         passes = pipeline or f"phase-ordering<actions={tmp_path}/actions.txt;{options}>"
         done = subprocess.run(
-            ["opt-22", f"-load-pass-plugin={plugin}", f"-passes={passes}", "-S", tmp_path / "a.ll"],
+            ["opt-22", f"-load-pass-plugin={plugin}", f"-passes={passes}", *extra, "-S", source],
             env={**os.environ, **({"SHMBRIDGE_URL": url} if url else {})},
             capture_output=True,
             text=True,
@@ -96,6 +97,21 @@ def test_without_a_url_or_a_host_it_is_oz(order):
     assert order(ACTIONS) == (0, "phase-ordering: " + order(ACTIONS)[1].partition(": ")[2], oz)
     status, said, ir = order(ACTIONS, url="shm://nobody")
     assert (status, ir) == (0, oz) and "-Oz goes on after 0 actions" in said and "nobody" in said
+
+
+def test_with_ir2vec_a_model_also_sees_the_modules_embedding(order, new_name, tmp_path):
+    opcodes = '{"Opcodes": {"Load": [0, 1]}, "Types": {"IntegerTy": [1, 0]}'
+    (tmp_path / "vocabulary.json").write_text(opcodes + ', "Arguments": {"Constant": [0, 0]}}')
+    seen = []
+
+    def model(request):
+        seen.append(request["ir2vec"].copy())
+        return 2
+
+    vocabulary = f"-ir2vec-vocab-path={tmp_path}/vocabulary.json"
+    with shmbridge.Host(new_name()) as host, host.start(model):
+        status, _, _ = order(ACTIONS, "steps=9;ir2vec", host.url, extra=[vocabulary])
+    assert status == 0 and seen[0].dtype == "float32" and (seen[0] > 0).all()
 
 
 @pytest.mark.parametrize("choice", [0, 7])
