@@ -43,12 +43,19 @@ def test_a_policy_is_trained_and_decides_the_same_by_shm_onnx_and_aot(example):
 # ---- The plugin ----
 
 
+SOURCE = """
+static int g(int x) { return x * x; }
+__attribute__((always_inline)) static inline int always(int x) { return g(x) + 1; }
+int f(int x) { return always(x); }
+"""
+
+
 @pytest.fixture
 def order(example, tmp_path):
     """order("sroa\\nstop", options): opt's exit status, what it says, and the IR that it makes."""
     plugin = example["folder"] / "build" / "phase-ordering.so"
     source = tmp_path / "a.c"
-    source.write_text("static int g(int x) { return x * x; }\nint f(int x) { return g(x); }\n")
+    source.write_text(SOURCE)
     plain = ["-Oz", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-S"]
     subprocess.run(["clang-22", *plain, source, "-o", source.with_suffix(".ll")], check=True)
     source = source.with_suffix(".ll")
@@ -80,16 +87,23 @@ def test_a_model_chooses_passes_until_it_says_stop(order, new_name):
 
     with shmbridge.Host(new_name()) as host, host.start(model):
         status, said, ir = order(ACTIONS, "steps=9;print", host.url)
-    assert status == 0 and "actions 1 0 2: 11 -> " in said and "alloca" not in ir
+    assert status == 0 and "actions 1 0 2: 17 -> " in said and "alloca" not in ir
     assert [list(each["action_mask"]) for each in asked] == [[1, 1, 1], [1, 0, 1], [0, 0, 1]]
     assert [list(each["used"]) for each in asked] == [[0, 0, 0], [0, 1, 0], [1, 1, 0]]
-    assert asked[0]["counters"].dtype == "float32" and asked[0]["counters"][15] == 11
+    assert asked[0]["counters"].dtype == "float32" and asked[0]["counters"][15] == 17
 
 
 def test_an_action_may_be_used_again_with_repeat_and_steps_end_the_episode(order, new_name):
     with shmbridge.Host(new_name()) as host, host.start(lambda request: 0):
         status, said, _ = order(ACTIONS, "steps=3;repeat;print", host.url)
     assert status == 0 and "actions 0 0 0:" in said
+
+
+def test_always_inline_is_obeyed_whatever_the_model_says(order, new_name):
+    with shmbridge.Host(new_name()) as host, host.start(lambda request: 2):
+        status, said, ir = order(ACTIONS, "steps=9;print", host.url)
+    assert status == 0 and "actions 2:" in said
+    assert "call i32 @g" in ir and "call i32 @always" not in ir
 
 
 def test_without_a_url_or_a_host_it_is_oz(order):
