@@ -19,6 +19,7 @@
 #include "llvm/Support/Error.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/WithColor.h"
+#include "llvm/Transforms/IPO/AlwaysInliner.h"
 
 using namespace llvm;
 
@@ -101,13 +102,19 @@ private:
 class PhaseOrdering : public PassInfoMixin<PhaseOrdering> {
 public:
     PhaseOrdering(Options Opts, std::vector<Action> Actions, ModulePassManager Oz)
-        : Opts(std::move(Opts)), Actions(std::move(Actions)), Oz(std::move(Oz)) {}
+        : Opts(std::move(Opts)), Actions(std::move(Actions)), Oz(std::move(Oz)) {
+        Always.addPass(AlwaysInlinerPass());
+    }
 
     PreservedAnalyses run(Module &M, ModuleAnalysisManager &MAM) {
         unsigned Before = M.getInstructionCount();
         std::vector<int64_t> Chosen;
-        if (!std::getenv("SHMBRIDGE_URL")) Oz.run(M, MAM);
-        else Chosen = ask(M, MAM);
+        if (!std::getenv("SHMBRIDGE_URL")) {
+            Oz.run(M, MAM);
+        } else {
+            Always.run(M, MAM);
+            Chosen = ask(M, MAM);
+        }
         if (Opts.Print) {
             errs() << Name << ": " << M.getSourceFileName() << ": actions";
             for (int64_t Action : Chosen) errs() << ' ' << Action;
@@ -136,6 +143,7 @@ private:
     Options Opts;
     std::vector<Action> Actions;
     ModulePassManager Oz;
+    ModulePassManager Always; // `always_inline` is no model's choice: LLVM obeys it at -O0, too
 };
 
 Expected<Options> parseOptions(StringRef Text) {

@@ -1,0 +1,109 @@
+"""The policy: a small network in numpy, which is also written as an ONNX model for opt's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from search import ACTIONS, STOP, steps_of
+
+SCALE = 8.0  # of the logarithms
+INSTRUCTIONS = 15  # the place of that count in "counters": counters.h
+COUNTERS = 99
+HIDDEN = 64
+NEVER = np.float32(-1e9)
+PRIOR = 0.5  # how strongly an untrained policy prefers the order of -Oz: exp(0.5) times as likely as the action after it
+
+
+class Policy:
+    """Layers of weights float32[inputs, outputs] and biases float32[outputs], with tanh between."""
+
+    def __init__(self, layers: Iterable[Iterable[Any]]) -> None:
+        self.layers = [(np.array(w, np.float32), np.array(b, np.float32)) for w, b in layers]
+
+    @classmethod
+    def untrained(cls, seed: int = 0) -> Policy:
+        """Prefers the order of -Oz, whatever it sees."""
+        random = np.random.default_rng(seed)
+        inputs = 2 * COUNTERS + len(ACTIONS)
+        hidden = random.standard_normal((inputs, HIDDEN)) / np.sqrt(inputs)
+        places = np.arange(len(ACTIONS))
+        places[STOP] = len(ACTIONS)
+        last = np.zeros((HIDDEN, len(ACTIONS)))
+        return cls([(hidden, np.zeros(HIDDEN)), (last, -PRIOR * places)])
+
+    def inputs(self, observation: Mapping[str, Any]) -> np.ndarray:
+        """float32[rows, inputs], what the network sees of an observation."""
+        counters = observation["counters"]
+        relative = counters / (counters[:, INSTRUCTIONS : INSTRUCTIONS + 1] + 1)
+        return np.concatenate([np.log(counters + 1) / SCALE, relative, observation["used"]], axis=1)
+
+    def logits(self, observation: Mapping[str, Any]) -> np.ndarray:
+        """float32[rows, actions], -1e9 where an action may not be used."""
+        x = self.inputs(observation)
+        for i, (weights, biases) in enumerate(self.layers):
+            x = (np.tanh(x) if i else x) @ weights + biases
+        return np.where(observation["action_mask"] != 0, x, NEVER)
+
+    def likeliest(self, batch: Any) -> np.ndarray:
+        """For `collect`: int64[rows], the likeliest actions."""
+        return self.logits(batch).argmax(axis=1)
+
+    def sampled(self, batch: Any, rows: np.ndarray) -> np.ndarray:
+        """For `evaluate`: candidate 0 takes the likeliest actions, each other one draws with random numbers of its own."""
+        noise = [
+            np.random.default_rng((row, step)).gumbel(size=len(ACTIONS)) * (row > 0)
+            for row, step in zip(rows, steps_of(batch), strict=True)
+        ]
+        return (self.logits(batch) + np.array(noise)).argmax(axis=1)
+
+    def save_onnx(self, path: Path) -> None:
+        """Writes the model: inputs as the plugin sends them, output float32[actions]."""
+        from onnx import TensorProto, helper, numpy_helper, save
+
+        nodes, constants = [], []
+
+        def constant(name: str, value: Any) -> str:
+            constants.append(numpy_helper.from_array(np.asarray(value), name))
+            return name
+
+        def node(kind: str, *inputs: str, **attributes: Any) -> str:
+            nodes.append(helper.make_node(kind, list(inputs), [f"x{len(nodes)}"], **attributes))
+            return nodes[-1].output[0]
+
+        one = constant("one", np.float32([1]))
+        logarithms = node(
+            "Div", node("Log", node("Add", "counters", one)), constant("scale", np.float32([SCALE]))
+        )
+        instructions = node(
+            "Gather", "counters", constant("instructions", np.int64([INSTRUCTIONS]))
+        )
+        relative = node("Div", "counters", node("Add", instructions, one))
+        x = node("Concat", logarithms, relative, "used", axis=0)
+        x = node("Reshape", x, constant("row", np.int64([1, -1])))
+        for i, (weights, biases) in enumerate(self.layers):
+            x = node("Tanh", x) if i else x
+            x = node("Gemm", x, constant(f"weights_{i}", weights), constant(f"biases_{i}", biases))
+        x = node("Reshape", x, constant("actions", np.int64([len(ACTIONS)])))
+        allowed = node("Cast", "action_mask", to=TensorProto.BOOL)
+        nodes.append(
+            helper.make_node("Where", [allowed, x, constant("never", NEVER.reshape(1))], ["scores"])
+        )
+        inputs = [
+            ("counters", TensorProto.FLOAT, COUNTERS),
+            ("used", TensorProto.FLOAT, len(ACTIONS)),
+            ("action_mask", TensorProto.INT8, len(ACTIONS)),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            "phase_ordering",
+            [helper.make_tensor_value_info(name, dtype, [size]) for name, dtype, size in inputs],
+            [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [len(ACTIONS)])],
+            constants,
+        )
+        save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+            path,
+        )

@@ -1,0 +1,158 @@
+"""Compilations with the plugin, and searches that need no learning.
+
+A sequence is a list of actions: the pipelines of actions.txt, counted from 0. What a compilation is worth is a log ratio, log(-Oz's score /
+ours): 0 as -Oz, 0.05 for 5 % less. Its mean over modules is the log of the geometric mean.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shmbridge.corpus import Module
+from shmbridge.scores import ir_instructions, mca_cycles, text_size
+from shmbridge.task import Outcome, Task
+from shmbridge.trajectories import collect, evaluate
+
+HERE = Path(__file__).parent
+LINES = (HERE / "actions.txt").read_text().splitlines()
+ACTIONS = [line for line in LINES if line.partition("#")[0].strip()]
+STOP = ACTIONS.index("stop")
+PLUGIN = HERE / "build" / "phase-ordering.so"
+
+
+def build() -> None:
+    """Builds the plugin into build/."""
+    configs = {"LLVM": "llvm-config-22", "shmbridge": "shmbridge config"}
+    folders = []
+    for name, config in configs.items():
+        words = [*config.split(), "--cmakedir"]
+        said = subprocess.run(words, capture_output=True, text=True, check=True)
+        folders.append(f"-D{name}_DIR={said.stdout.strip()}")
+    for words in (["-S", HERE, "-B", PLUGIN.parent, *folders], ["--build", PLUGIN.parent]):
+        subprocess.run(["cmake", *words], check=True, stdout=subprocess.DEVNULL)
+
+
+# ---- What opt does, and what that is worth ----
+
+
+def make_task(**scores: Callable[[Path], float]) -> Task:
+    """opt with the plugin; it writes LLVM's IR as text. Its baseline, without a URL, is -Oz."""
+    options = f"actions={HERE / 'actions.txt'};steps={len(ACTIONS)};print"
+    plugin = [f"-load-pass-plugin={PLUGIN}", f"-passes=phase-ordering<{options}>"]
+    words = ["opt-22", *plugin, "{module}", "-S", "-o", "{output}"]
+    return Task(words, scores=scores, baselines=PLUGIN.parent / "baselines.json")
+
+
+def instructions() -> Task:
+    """Scored by LLVM's instructions alone: what is searched for."""
+    return make_task(instructions=ir_instructions)
+
+
+def everything() -> Task:
+    """Scored by LLVM's instructions, bytes of .text, and cycles by llvm-mca."""
+    return make_task(
+        instructions=ir_instructions,
+        text=lambda ir: _after_llc(text_size, ir, "obj"),
+        mca=lambda ir: _after_llc(mca_cycles, ir, "asm"),
+    )
+
+
+def _after_llc(score: Callable[[Path], float], ir: Path, kind: str) -> float:
+    """The score of what llc makes of IR."""
+    made = ir.with_suffix(f".{kind}")
+    subprocess.run(["llc-22", f"-filetype={kind}", ir, "-o", made], check=True)
+    return score(made)
+
+
+def log_ratio(
+    outcome: Outcome, baseline: Mapping[str, float], score: str = "instructions"
+) -> float:
+    """log(-Oz's score / ours). The ones keep a program of which nothing is left from being worth everything."""
+    return math.log((baseline[score] + 1) / (outcome.scores[score] + 1))
+
+
+def mixed(outcome: Outcome, baseline: Mapping[str, float]) -> float:
+    """Bytes and cycles, as 2 to 1: POSET-RL's weights are 10 and 5."""
+    text, mca = (log_ratio(outcome, baseline, score) for score in ("text", "mca"))
+    return (2 * text + mca) / 3
+
+
+def scores_of(
+    policy: Callable[[Any], Any], task: Task, modules: Iterable[Module]
+) -> dict[str, float]:
+    """Compiles each module once: by score, the mean of the log ratios. A compilation that fails is as good as -Oz."""
+    ratios = {name: list[float]() for name in task.scores}
+    for episode in collect(policy, task, modules):
+        for name, values in ratios.items():
+            ok = episode.outcome.ok
+            values.append(
+                log_ratio(episode.outcome, task.baseline(episode.module), name) if ok else 0.0
+            )
+    return {name: float(np.mean(values)) for name, values in ratios.items()}
+
+
+# ---- Searches ----
+
+
+def following(sequence: Sequence[int], step: int) -> int:
+    """The action of that step."""
+    return int(sequence[step]) if step < len(sequence) else STOP
+
+
+def steps_of(batch: Any) -> list[int]:
+    """How many actions each compilation has behind it."""
+    return [int(used) for used in batch["used"].sum(axis=1)]
+
+
+def modules_of(batch: Any) -> list[str]:
+    """What each compilation compiles."""
+    return [label.rpartition("@")[0] for label in batch.labels]
+
+
+def compile_sequences(modules: Sequence[Module], sequences: Sequence[Sequence[int]]) -> np.ndarray:
+    """float64[sequences, modules]: log ratios of each module with each sequence; 0 where a compilation failed."""
+
+    def policy(batch: Any, rows: np.ndarray) -> np.ndarray:
+        turns = zip(rows, steps_of(batch), strict=True)
+        return np.array([following(sequences[row], step) for row, step in turns])
+
+    return np.nan_to_num(
+        evaluate(policy, len(sequences), instructions(), modules, reward=log_ratio)
+    )
+
+
+def replay(sequences: Mapping[str, Sequence[int]]) -> Callable[[Any], np.ndarray]:
+    """A policy that gives each module the sequence of its name."""
+
+    def policy(batch: Any) -> np.ndarray:
+        turns = zip(modules_of(batch), steps_of(batch), strict=True)
+        return np.array([following(sequences[module], step) for module, step in turns])
+
+    return policy
+
+
+def random_sequences(count: int, seed: int) -> list[np.ndarray]:
+    """What choosing at random among the actions that are left comes to; `stop` is one of them."""
+    random = np.random.default_rng(seed)
+    return [random.permutation(len(ACTIONS)) for _ in range(count)]
+
+
+def greedy_search(module: Module, compilations: int) -> list[int]:
+    """Adds the best action to a sequence, as long as one helps and the compilations last."""
+    best, sequence = -math.inf, list[int]()
+    while True:
+        left = [a for a in range(len(ACTIONS)) if a not in (STOP, *sequence)][:compilations]
+        if not left:
+            return sequence
+        compilations -= len(left)
+        ratios = compile_sequences([module], [[*sequence, action] for action in left])[:, 0]
+        if ratios.max() <= best:
+            return sequence
+        best = ratios.max()
+        sequence.append(left[int(ratios.argmax())])
