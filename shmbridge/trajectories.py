@@ -157,7 +157,9 @@ def evaluate(
     """
     rewards = np.full((candidates, len(modules)), np.nan)
     jobs = list(itertools.product(range(len(modules)), range(candidates)))  # a module's in a row
-    with _Collection(policy, task, num_workers, reward, options, progress, keep=False) as collection:
+    with _Collection(
+        policy, task, num_workers, reward, options, progress, keep=False
+    ) as collection:
         ended = collection.run((modules[column], row) for column, row in jobs)
         for number, recorded in ended:
             column, row = jobs[number]
