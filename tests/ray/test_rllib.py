@@ -13,6 +13,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from ray.rllib.algorithms import PPOConfig  # noqa: E402
 from ray.rllib.connectors.env_to_module import FlattenObservations  # noqa: E402
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner  # noqa: E402
+from ray.tune.registry import register_env  # noqa: E402
 
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 
@@ -22,7 +23,8 @@ def config(compilers):
     """config(runners=0, **context): PPO over two compilers an environment runner."""
 
     def make(runners=0, **context):
-        config = PPOConfig().environment(compilers, env_config=context)
+        register_env(compilers.name, compilers)
+        config = PPOConfig().environment(compilers.name, env_config=context)
         config.env_runners(
             num_env_runners=runners,
             num_envs_per_env_runner=2,
