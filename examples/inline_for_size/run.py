@@ -32,6 +32,7 @@ LINK = "clang-22 -Oz -fPIC -shared {module} {flags} -o {output}"  # all files of
 DEFAULT = "-mllvm -inliner-interactive-include-default"  # LLVM 22 also tells what it would do
 THRESHOLDS = [-15.0, 5.0, 15.0]  # of LLVM's cost estimate
 RULES = {"never": -np.inf, "always": np.inf}
+MOST = 20  # candidates for each compilation of the budget: most candidates need none
 SIGMA = 0.3  # of the first perturbations; the inputs of the last layer are about as large as 1
 
 
@@ -103,7 +104,7 @@ def evolve(policy: Policy, training: Training, seed: int, budget: int) -> tuple[
     """
     random, best = np.random.default_rng(seed), policy.last
     most, sigma = 0.0, SIGMA
-    for generation in range(budget):
+    for generation in range(MOST * budget // 2):  # of two candidates
         if training.compilations >= budget:
             break
         noise = sigma * random.standard_normal(len(best))
@@ -122,7 +123,7 @@ def evolve(policy: Policy, training: Training, seed: int, budget: int) -> tuple[
 def search(policy: Policy, training: Training, seed: int, budget: int) -> tuple[Array, float]:
     """Random search around the same policy, at distances from 1/8 to 2 SIGMA, with as many compilations."""
     random, best, most = np.random.default_rng(1000 + seed), policy.last, 0.0
-    for _ in range(budget):
+    for _ in range(MOST * budget):
         if training.compilations >= budget:
             break
         scale = SIGMA * 2 ** random.uniform(-3, 1)
