@@ -1,6 +1,6 @@
 """Learns how to distribute, vectorise and unroll loops: a plugin for clang-22, two agents with one reward.
 
-python run.py            # all of it, half an hour on two cores
+python run.py            # all of it: 1300 compilations
 python run.py --quick    # a few seconds, which show that it works and no more
 """
 

@@ -1,6 +1,6 @@
 """Learns to allocate registers: eviction and priority of an unmodified clang-22, two agents with one reward.
 
-python run.py            # all of it, about half an hour on two cores
+python run.py            # all of it: 1400 compilations
 python run.py --quick    # a few seconds, which show that it works and no more
 """
 
@@ -134,7 +134,7 @@ def picture(rows):
 
 
 def run(quick):
-    seeds, generations, candidates = (range(1), 1, 4) if quick else (range(3), 2, 8)
+    seeds, generations, candidates = (range(1), 1, 4) if quick else (range(3), 4, 8)
     train, test = Corpus.from_sources(*sorted((HERE / "kernels").glob("*.c"))).split(0.55)
     if quick:
         train, test = train[:2], test[:2]
