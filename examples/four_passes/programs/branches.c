@@ -25,7 +25,10 @@ int same_either_way(int a, int b) {
 int days(int month, int leap) {
     switch (month) {
     case 2: return leap ? 29 : 28;
-    case 4: case 6: case 9: case 11: return 30;
+    case 4:
+    case 6:
+    case 9:
+    case 11: return 30;
     default: return 31;
     }
 }

@@ -1,9 +1,13 @@
 /* The same is loaded and computed again and again. */
-struct box { int left, top, right, bottom; };
+struct box {
+    int left, top, right, bottom;
+};
 
 int overlap(const struct box *a, const struct box *b) {
-    int width = (a->right < b->right ? a->right : b->right) - (a->left > b->left ? a->left : b->left);
-    int height = (a->bottom < b->bottom ? a->bottom : b->bottom) - (a->top > b->top ? a->top : b->top);
+    int width =
+        (a->right < b->right ? a->right : b->right) - (a->left > b->left ? a->left : b->left);
+    int height =
+        (a->bottom < b->bottom ? a->bottom : b->bottom) - (a->top > b->top ? a->top : b->top);
     if (width <= 0 || height <= 0) return 0;
     return width * height;
 }

@@ -1,6 +1,10 @@
 /* Functions of other names and types that do the same. */
-struct point { int x, y; };
-struct size { int width, height; };
+struct point {
+    int x, y;
+};
+struct size {
+    int width, height;
+};
 
 int distance(struct point *a, struct point *b) {
     int x = a->x - b->x, y = a->y - b->y;
