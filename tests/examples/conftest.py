@@ -12,17 +12,23 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
-def run_example(tmp_path, request):
-    """run_example("mlir", *arguments): what `python run.py --quick *arguments` prints, in a copy of the folder and those beside it."""
+def examples(tmp_path):
+    """A copy of all of them, as some build on others."""
+    return shutil.copytree(
+        EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("build*", "results")
+    )
+
+
+@pytest.fixture
+def run_example(examples, tmp_path, request):
+    """run_example("mlir", *arguments): what `python run.py --quick *arguments` prints, in the copy."""
     long = request.config.getoption("--long")
 
     def run(name, *arguments, quick=not long, seconds=3600 if long else 120):
-        copy = tmp_path / "examples"  # some examples build on others
-        shutil.copytree(EXAMPLES, copy, ignore=shutil.ignore_patterns("build*", "results"))
         command = [sys.executable, "run.py", *["--quick"] * quick, *arguments]
         done = subprocess.run(
             command,
-            cwd=copy / name,
+            cwd=examples / name,
             env={**os.environ, "TMPDIR": str(tmp_path)},
             capture_output=True,
             text=True,

@@ -7,7 +7,7 @@ import pytest
 
 
 def test_inlining_for_size_measures_every_policy_on_programs_not_trained_on(
-    run_example, tmp_path, request
+    run_example, examples, request
 ):
     long = request.config.getoption("--long")
     for tool in ("clang-22", *["llvm-config-22", "cmake"] * long):
@@ -16,7 +16,7 @@ def test_inlining_for_size_measures_every_policy_on_programs_not_trained_on(
     for package in ("onnx", *["onnxruntime", "emx_onnx_cgen"] * long):
         pytest.importorskip(package)
     run_example("inline_for_size")
-    results = json.loads((tmp_path / "inline_for_size/results/results.json").read_text())
+    results = json.loads((examples / "inline_for_size/results/results.json").read_text())
     trained = results["bytes saved in training"]
     assert (
         trained["evolution 0"] >= 0 and trained["random 0"] >= 0

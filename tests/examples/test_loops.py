@@ -28,12 +28,12 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}"
 
 
 @pytest.fixture
-def example(tmp_path, run_example):
+def example(examples, run_example):
     """What `python run.py` has printed, and its folder, with the plugin."""
     headers = subprocess.run(["llvm-config-22", "--includedir"], capture_output=True, text=True)
     if not Path(headers.stdout.strip(), "llvm/Passes/PassBuilder.h").exists():
         pytest.skip("no headers of LLVM 22")
-    return run_example("loops"), tmp_path / "loops"
+    return run_example("loops"), examples / "loops"
 
 
 def test_agents_learn_of_loops_and_the_compiler_does_what_they_say(example, tmp_path):

@@ -21,14 +21,14 @@ DONE = {}  # the example runs once: it builds the plugin
 
 
 @pytest.fixture
-def example(run_example, tmp_path, request):
+def example(run_example, examples, request):
     """What the example prints, and its folder."""
     if request.config.getoption("--long") and not shutil.which("csmith"):
         pytest.skip("no csmith")
     if subprocess.run(["llvm-config-22", "--cmakedir"], capture_output=True).returncode:
         pytest.skip("no headers of LLVM 22")
     if not DONE:
-        DONE.update(printed=run_example("phase_ordering"), folder=tmp_path / "phase_ordering")
+        DONE.update(printed=run_example("phase_ordering"), folder=examples / "phase_ordering")
     return DONE
 
 

@@ -9,9 +9,9 @@ import pytest
 
 
 @pytest.mark.skipif(not shutil.which("clang-22"), reason="no clang-22")
-def test_two_agents_allocate_registers_and_what_they_learnt_serves_a_build(run_example, tmp_path):
+def test_two_agents_allocate_registers_and_what_they_learnt_serves_a_build(run_example, examples):
     printed = run_example("register_allocation")
-    folder = tmp_path / "register_allocation"
+    folder = examples / "register_allocation"
     results = json.loads((folder / "results/results.json").read_text())
     assert re.search(r"^evolution +[+-]\d+\.\d%", printed, re.M)
     assert [row["search"] for row in results["rows"]][:2] == ["none", "random search"]
