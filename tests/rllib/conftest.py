@@ -9,6 +9,12 @@ ROOT = Path(__file__).parents[2]
 os.environ.update(RAY_worker_niceness="0")  # Ray's own is 15, which is for ever on a busy machine
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Ray puts the current folder on its workers' path: not the checkout, whose shmbridge is not built."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def compilers(c_program, tmp_path, new_name):
     """compilers(context, then=""): a CompilerVectorEnv of context["num_envs"]; `then` is what the shell does behind the compiler.
