@@ -41,7 +41,6 @@ void PyBuffer_Release(Py_buffer *);
     X(shmb_host_values, int64_t, (shmb_host *, int64_t, int64_t, void *, int64_t))                 \
     X(shmb_host_reply, shmb_status, (shmb_host *, int64_t, bool, const shmb_tensor *, int64_t))    \
     X(shmb_host_message, const shmb_message *, (shmb_host *, int64_t))                             \
-    X(shmb_host_expect, void, (shmb_host *, int64_t))                                              \
     X(shmb_host_claim, int64_t, (shmb_host *, int64_t))                                            \
     X(shmb_dtype_size, size_t, (shmb_dtype))                                                       \
     X(shmb_number_at, shmb_number, (const void *, shmb_dtype))                                     \

@@ -185,7 +185,6 @@ static PyObject *steps_wait(PyObject *self, PyObject *timeout) {
     struct steps *s = (struct steps *)self;
     long long ns = PyLong_AsLongLong(timeout);
     if (PyErr_Occurred()) return NULL;
-    core.shmb_host_expect(s->host, s->sent + s->begins);
     while (s->sent || s->begins) {
         int64_t key = core.shmb_host_poll(s->host);
         if (key < 0) {
@@ -195,7 +194,6 @@ static PyObject *steps_wait(PyObject *self, PyObject *timeout) {
         int row = key < 0 ? NONE : row_of_key(s, key);
         if (row == NONE || !take(s, row, key, false)) return PyLong_FromLongLong(key);
     }
-    core.shmb_host_expect(s->host, 1); /* for other loops over the host */
     Py_RETURN_NONE;
 }
 

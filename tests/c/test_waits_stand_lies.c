@@ -40,6 +40,7 @@ static void *tell_and_ring(void *unused) {
 /* Both sides together decide: spinning is for two that have two CPUs, and are not on the same now. */
 static void spins_only_where_the_peer_can_answer_meanwhile(void) {
     struct place mine, peer = {.cpu = UINT32_MAX, .cpus = 2};
+    struct host_line host = {.runners = 1};
     struct waiter w;
     cpu_set_t all, one;
     CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
@@ -49,33 +50,40 @@ static void spins_only_where_the_peer_can_answer_meanwhile(void) {
     shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
     shmb_waiter_tell(&w, &mine);
     w.peer = &peer;
+    w.host = &host;
     atomic_store(&peer.cpus, ~atomic_load(&mine.cpus));
     CHECK(shmb_waiter_spins(&w));
     atomic_store(&peer.cpus, atomic_load(&mine.cpus));
     CHECK(!shmb_waiter_spins(&w));
     atomic_store(&peer.cpus, UINT64_MAX);
     CHECK(shmb_waiter_spins(&w));
+    atomic_store(&host.runners, 64);
+    CHECK(!shmb_waiter_spins(&w));
+    atomic_store(&host.runners, 63);
+    CHECK(shmb_waiter_spins(&w));
     atomic_store(&peer.cpu, (uint32_t)sched_getcpu());
     CHECK(!shmb_waiter_spins(&w));
     CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
 }
 
-/* One who says that it shares our CPU makes us sleep, and spin for a tick now and then: no wait
+/* One who says that it shares our CPU, or that runners crowd it, makes us yield or sleep: no wait
  * misses its news. */
-static void a_place_may_be_anything(void) {
+static void places_and_counts_may_be_anything(void) {
     struct place mine, peer = {.cpus = UINT64_MAX};
+    struct host_line host = {.runners = 0};
     struct waiter w;
     pthread_t waker;
     shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
     shmb_waiter_tell(&w, &mine);
     w.peer = &peer;
-    w.leads = true;
+    w.host = &host;
     CHECK(sem_init(&bell, 0, 0) == 0);
     for (int i = 0; i < WAITS; i++) {
         atomic_store(&news, false);
         atomic_store(&peer.cpu, i % 2 ? (uint32_t)sched_getcpu() : (uint32_t)i << 28);
         atomic_store(&peer.cpus, (uint64_t)i);
-        w.together = i % 3 ? 0 : INT64_MAX / 2;
+        atomic_store(&host.runners, i % 3 ? UINT32_MAX : 0);
+        atomic_store(&host.received, (uint32_t)i << 28);
         pthread_create(&waker, NULL, tell_and_ring, NULL);
         while (shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) != NEWS) continue;
         pthread_join(waker, NULL);
@@ -88,6 +96,24 @@ static int64_t cpu_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Who is told that everybody waits yields for a short time, then sleeps: nobody spins for a pause. */
+static void a_crowd_that_is_none_costs_little(void) {
+    struct place mine;
+    struct host_line host = {.runners = UINT32_MAX};
+    struct waiter w;
+    shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
+    shmb_waiter_tell(&w, &mine);
+    w.host = &host;
+    CHECK(sem_init(&bell, 0, 0) == 0);
+    int64_t until = shmb_clock_ns() + 300 * 1000 * 1000, cpu = cpu_ns();
+    while (shmb_clock_ns() < until) {
+        int64_t soon = shmb_clock_ns() + 2 * 1000 * 1000;
+        CHECK(shmb_waiter_wait(&w, look, NULL, &asleep, &bell, soon) == SLICE_OVER);
+    }
+    CHECK(cpu_ns() - cpu < 100 * 1000 * 1000);
+    sem_destroy(&bell);
 }
 
 /* A wait of 300 ms ends by its time, and not by rings without end. */
@@ -164,7 +190,8 @@ static void the_first_flag_that_someone_lowers_costs_no_slice(void) {
 int main(void) {
     posted_may_be_anything();
     spins_only_where_the_peer_can_answer_meanwhile();
-    a_place_may_be_anything();
+    places_and_counts_may_be_anything();
+    a_crowd_that_is_none_costs_little();
     a_bell_that_never_falls_silent_is_not_listened_to();
     a_flag_that_someone_lowers_costs_no_slice();
     the_first_flag_that_someone_lowers_costs_no_slice();

@@ -15,7 +15,7 @@ enum {
     /* about 100 us: a runner that sleeps needs as long to wake and ask again */
     LOOKS_PER_POLL = 2000,
     LOOKS_PER_CLAIMS = 64,      /* spinning looks between looks at the claims */
-    REQUESTS_PER_UPKEEP = 1024, /* a busy host looks after claims and the dead all the same */
+    RECEIVES_PER_UPKEEP = 1024, /* a busy host looks after claims and the dead all the same */
 };
 
 struct shmb_host {
@@ -28,12 +28,11 @@ struct shmb_host {
     uint16_t active[MAX_CHANNELS]; /* the ready channels, in order */
     uint32_t active_count, next;   /* next: where the next look begins, to be fair */
     uint32_t found;                /* by the last look */
-    uint32_t looks, requests;
+    uint32_t looks, received;
     int64_t upkeep; /* when the dead were last looked for */
     _Atomic int woken;
     _Atomic bool closed;
-    bool may_spin; /* at all, as its policy has it */
-    bool looping;  /* somebody receives; the receiver's own */
+    bool looping; /* somebody receives; the receiver's own */
     struct error error;
 };
 
@@ -70,6 +69,7 @@ static shmb_status create(shmb_host *h, int fd, const shmb_plan *plan, const uin
     if (shmb_segment_format(fd, &block, &h->segment, &h->error)) return h->error.status;
     h->line = shmb_segment_host_line(&h->segment);
     shmb_waiter_tell(&h->waiter, &h->line->place);
+    h->waiter.host = h->line;
     for (uint32_t i = 0; i < plan->channels; i++) {
         shmb_channel_init(&h->channels[i], &h->segment, i, &h->error);
         h->count = i + 1;
@@ -85,7 +85,6 @@ shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *sessi
     if (!h) return SHMB_NO_MEMORY;
     h->segment.fd = -1;
     shmb_waiter_init(&h->waiter, wait);
-    h->may_spin = h->waiter.may_spin;
     if (create(h, fd, plan, session)) {
         h->segment.fd = -1; /* still the caller's */
         h->closed = true;
@@ -155,6 +154,7 @@ static __attribute__((noinline)) void list_active(shmb_host *h) {
     for (uint32_t i = 0; i < h->count; i++)
         if (h->channels[i].active) h->active[count++] = (uint16_t)i;
     h->active_count = count;
+    store_relaxed(&h->line->runners, count);
     bool one = count == 1;
     h->waiter.peer = one ? &h->channels[h->active[0]].runner->place : NULL;
 }
@@ -187,7 +187,8 @@ static void upkeep_if_due(shmb_host *h) {
         h->looping = true;
         shmb_peer_take(h->segment.fd, LOOP_BYTE);
     }
-    if (sem_trywait(h->bell) == 0 || ++h->requests % REQUESTS_PER_UPKEEP == 0) upkeep(h);
+    store_relaxed(&h->line->received, ++h->received);
+    if (sem_trywait(h->bell) == 0 || h->received % RECEIVES_PER_UPKEEP == 0) upkeep(h);
 }
 
 /* ---- Receive ---- */
@@ -216,11 +217,6 @@ static bool look_wider(void *context) {
     h->found = MAX_CHANNELS;
     return look(h) ||
            (++h->looks % LOOKS_PER_CLAIMS == 0 && (load_relaxed(&h->woken) || claims_changed(h)));
-}
-
-void shmb_host_expect(shmb_host *h, int64_t runners) {
-    h->waiter.may_spin =
-        h->may_spin && runners <= __builtin_popcountll(load_relaxed(&h->line->place.cpus));
 }
 
 static int64_t accept_found(shmb_host *h) {

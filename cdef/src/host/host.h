@@ -51,9 +51,6 @@ enum {
 int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns);
 /* The same without sleeping: looks for 100 microseconds or so where spinning pays, else once. */
 int64_t shmb_host_poll(shmb_host *h);
-/* The next waits are for so many runners, who compute meanwhile. Where they are more than the CPUs it
- * does not spin: it would keep one of them from running. */
-void shmb_host_expect(shmb_host *h, int64_t runners);
 int shmb_host_attached(const shmb_host *h); /* runners with a channel */
 int shmb_host_waiting(const shmb_host *h);  /* runners whose request has no reply yet */
 

@@ -81,7 +81,7 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
     if (!(s->bell = shmb_segment_bell(&s->segment, (int)s->channel, e))) return e->status;
     shmb_waiter_tell(&s->waiter, &s->mine->place);
     s->waiter.peer = &s->host->place;
-    s->waiter.leads = true;
+    s->waiter.host = s->host;
     put(&s->mine->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
     put(shmb_segment_label(&s->segment, s->channel), &s->label, sizeof s->label);
     store_relaxed(&s->mine->asleep, 0);

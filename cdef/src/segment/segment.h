@@ -142,18 +142,21 @@ _Static_assert(offsetof(struct place, cpu) == 16, "wire format");
 struct host_line {
     _Atomic uint32_t asleep;
     _Atomic uint32_t closed;
-    uint32_t pid; /* for `shmbridge ls` only: never trusted */
-    uint32_t reserved;
+    uint32_t pid;             /* for `shmbridge ls` only: never trusted */
+    _Atomic uint32_t runners; /* how many are attached: a hint */
     /* in a line of its own: it is written at every other wait, and the runners look at the words above */
     uint8_t between[128 - 16];
     struct place place;
-    uint8_t unused[256 - 128 - 24];
+    _Atomic uint32_t received; /* how often it looked for a request, modulo 2^32: a hint */
+    uint8_t unused[256 - 128 - 24 - 4];
 };
 _Static_assert(sizeof(struct host_line) == 256, "wire format");
 _Static_assert(offsetof(struct host_line, asleep) == 0, "wire format");
 _Static_assert(offsetof(struct host_line, closed) == 4, "wire format");
 _Static_assert(offsetof(struct host_line, pid) == 8, "wire format");
+_Static_assert(offsetof(struct host_line, runners) == 12, "wire format");
 _Static_assert(offsetof(struct host_line, place) == 128, "wire format");
+_Static_assert(offsetof(struct host_line, received) == 152, "wire format");
 
 /* claim and ready hold generation << 8 | state. */
 enum { FREE = 0, CLAIMED = 1, READY = 2, POISONED = 3 };

@@ -11,12 +11,16 @@ enum {
     WAKE_COST_GUESS = 25 * 1000, /* ns: a virtual machine's (every50) */
     WAKE_COST_MOST = 50 * 1000,  /* more says that others had the CPU (loops) */
     SHORTEST_SPIN_NS = 20 * 1000,
+    YIELD_COST = 1000, /* ns of this side's own CPU */
+    /* Who keeps a CPU for longer does not wait for us (runners8_every50). */
+    COMPUTES_NS = 500 * 1000,
+    HOT_NS = 5 * 1000,     /* a question's, while two ask and answer without a wake-up (runners8) */
+    LONGEST_BAN = 64,      /* times what yielding in vain cost (runners8_every50_loops2) */
     HINT_NS = 1000 * 1000, /* what any word that others may write costs a wait, but for the first */
     /* Past the kernel's next tick, 4 ms at 250 Hz. A timer before that has to be programmed, which
      * takes a virtual machine 3 us: half of a round trip of sleepers (together). */
     TICK_NS = 5000 * 1000,
-    LONGEST_TOGETHER = 8 * TICK_NS, /* at most a ninth of the time for trying to part (loops1) */
-    MOST_RINGS = 64,                /* without news, before a sleep */
+    MOST_RINGS = 64, /* without news, before a sleep */
     UNFLAGGED_SLEEPS = 1000,
     LOOKS_BEFORE_CLOCK = 512,
     LOOKS_PER_CLOCK = 32
@@ -28,7 +32,7 @@ void shmb_waiter_init(struct waiter *w, shmb_wait policy) {
     *w = (struct waiter){.spins_only = policy == SHMB_WAIT_SPIN,
                          .may_spin = policy != SHMB_WAIT_BLOCK,
                          .wake_cost = WAKE_COST_GUESS,
-                         .part_after = TICK_NS};
+                         .ban = 1};
 }
 
 void shmb_waiter_tell(struct waiter *w, struct place *place) {
@@ -47,19 +51,22 @@ static void tell_since(struct waiter *w, int64_t start) {
     store_relaxed(&w->place->cpu, (uint32_t)sched_getcpu());
 }
 
-/* ---- To spin or to sleep ---- */
+/* ---- To spin, to yield or to sleep ---- */
 
 static bool same_cpu(const struct waiter *w) {
     return w->peer && (int)load_relaxed(&w->peer->cpu) == sched_getcpu();
 }
 
-/* Both sides together have one CPU: who spins keeps the other from answering. Of several peers none
- * is asked: they are taken to be where this side is. */
-static bool share_one(const struct waiter *w) {
-    uint64_t all = w->place ? load_relaxed(&w->place->cpus) : 0;
-    if (w->peer) all |= load_relaxed(&w->peer->cpus);
-    return w->place && (all & (all - 1)) == 0;
+/* Of several peers none is asked where it may run: they are taken to be where this side is. */
+static bool more_sides_than_cpus(const struct waiter *w) {
+    if (!w->host) return false;
+    uint64_t cpus = load_relaxed(&w->place->cpus);
+    if (w->peer) cpus |= load_relaxed(&w->peer->cpus);
+    return load_relaxed(&w->host->runners) >= (uint32_t)__builtin_popcountll(cpus);
 }
+
+/* Who spins there keeps the other side from answering. */
+static bool crowded(const struct waiter *w) { return same_cpu(w) || more_sides_than_cpus(w); }
 
 /* A wake-up costs the CPU of both sides as much as it takes. Spinning for so long wastes at most as
  * much again (ski rental). */
@@ -67,22 +74,10 @@ static int64_t worth_spinning(const struct waiter *w) {
     return 4 * w->wake_cost > SHORTEST_SPIN_NS ? 4 * w->wake_cost : SHORTEST_SPIN_NS;
 }
 
-/* When waits usually outlast that, spinning wastes all of it, so do not begin. Nor when the other
- * side needs this CPU to answer: there a wake-up is cheap. */
+/* When waits usually outlast that, spinning wastes all of it, so do not begin. */
 static int64_t spin_budget(const struct waiter *w) {
     int64_t worth = worth_spinning(w);
-    return w->may_spin && w->usual < worth && !share_one(w) && !same_cpu(w) ? worth : 0;
-}
-
-/* Two who hand each other one CPU stay there, since never both want to run; apart they need no
- * wake-ups. So when they have waited there for as long as it takes, the runner spins until the
- * kernel's next tick, which sees two that want to run, and may part them. The next attempt comes
- * after twice as long. */
-static int64_t parting_budget(struct waiter *w) {
-    if (w->together < w->part_after || share_one(w) || !same_cpu(w)) return 0;
-    w->together = 0;
-    if (w->part_after < LONGEST_TOGETHER) w->part_after *= 2;
-    return TICK_NS;
+    return w->may_spin && w->usual < worth && !crowded(w) ? worth : 0;
 }
 
 bool shmb_waiter_spins(const struct waiter *w) { return w->spins_only || spin_budget(w) > 0; }
@@ -94,10 +89,7 @@ void shmb_waiter_news(struct waiter *w) {
 
 static void note_wait(struct waiter *w, int64_t waited) {
     int64_t most = 2 * worth_spinning(w); /* one long pause must not end the spinning */
-    if (waited > most) waited = most;
-    w->usual += (waited - w->usual) / 8;
-    if (!same_cpu(w)) w->part_after = TICK_NS;
-    else if (w->leads && w->usual < worth_spinning(w)) w->together += waited;
+    w->usual += ((waited < most ? waited : most) - w->usual) / 8;
 }
 
 static bool spin(int64_t start, int64_t budget, bool (*look)(void *), void *context) {
@@ -107,6 +99,36 @@ static bool spin(int64_t start, int64_t budget, bool (*look)(void *), void *cont
             cpu_pause();
         }
     return look(context);
+}
+
+/* Sleeps for a while instead; for twice as long when that happens again. */
+static void ban_yields(struct waiter *w, int64_t now, int64_t lost) {
+    w->yields_from = now + w->ban * lost;
+    if (w->ban < LONGEST_BAN) w->ban *= 2;
+}
+
+/* Others who wait give the CPU back after microseconds, one who computes after milliseconds. These
+ * are lost, unless the host answered somebody all the while. */
+static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(void *),
+                  void *context) {
+    int64_t now = start, most = worth_spinning(w);
+    for (int64_t spent = 0; spent < most && now < until; spent += YIELD_COST) {
+        uint32_t before = w->host ? load_relaxed(&w->host->received) : 0;
+        sched_yield();
+        int64_t took = shmb_clock_ns() - now;
+        now += took;
+        uint32_t answered = w->host ? load_relaxed(&w->host->received) - before : 0;
+        if (took > COMPUTES_NS && took > answered * (int64_t)HOT_NS) {
+            ban_yields(w, now, took);
+            return look(context);
+        }
+        if (look(context)) {
+            if (w->ban > 1) w->ban /= 2;
+            return true;
+        }
+    }
+    ban_yields(w, now, now - start);
+    return false;
 }
 
 /* ---- To sleep ---- */
@@ -171,11 +193,12 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     int64_t start = shmb_clock_ns();
     tell_since(w, start);
     if (until > start + SLICE_NS) until = start + SLICE_NS;
+    bool chooses = w->may_spin && !w->spins_only;
+    bool yields = chooses && start >= w->yields_from && crowded(w);
     int64_t budget = w->spins_only ? until - start : spin_budget(w);
-    if (!budget) budget = parting_budget(w);
     if (budget > until - start) budget = until - start;
     enum waited result = NEWS;
-    if (!spin(start, budget, look, context)) {
+    if (!(yields ? yield(w, start, until, look, context) : spin(start, budget, look, context))) {
         bool sleeps = !w->spins_only && until > start;
         w->slept = sleeps && w->may_spin;
         result = sleeps ? sleep_for_news(w, look, context, asleep, bell, until) : SLICE_OVER;
@@ -184,7 +207,7 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     w->waited += took;
     if (result == NEWS) w->waits = false;
     if (w->slept) took -= took < w->wake_cost ? took : w->wake_cost; /* until the news came */
-    if (w->may_spin && !w->spins_only) note_wait(w, took);
+    if (chooses && !yields) note_wait(w, took);
     return result;
 }
 

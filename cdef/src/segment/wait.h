@@ -13,19 +13,19 @@
 #include "shmbridge.h"
 
 struct waiter {
-    struct place *place;      /* where it tells since when and where it waits, or NULL */
-    const struct place *peer; /* the other side's, or NULL */
-    bool leads;               /* a runner: it parts two who share a CPU */
-    bool near;                /* was the other side on this CPU when a clock was last read? */
-    bool waits;               /* for the same since its last wait */
-    bool spins_only;          /* never sleeps */
-    bool may_spin;            /* not told to block */
-    int64_t wake_cost;        /* ns from post to running again on another CPU, measured, averaged */
-    int64_t usual;      /* ns that waits take, averaged, long ones cut to what spinning is worth */
-    int64_t together;   /* ns, of waits on the peer's CPU since both were told to part */
-    int64_t part_after; /* ns of together before they are told again */
-    int unflagged;      /* sleeps that stay short, since somebody lowered the flag of one */
-    int64_t waited;     /* ns, of all waits that came to a clock */
+    struct place *place;          /* where it tells since when and where it waits, or NULL */
+    const struct place *peer;     /* the other side's, or NULL */
+    const struct host_line *host; /* tells how crowded it is, or NULL */
+    bool near;                    /* was the other side on this CPU when a clock was last read? */
+    bool waits;                   /* for the same since its last wait */
+    bool spins_only;              /* never sleeps */
+    bool may_spin;                /* not told to block */
+    int64_t wake_cost;   /* ns from post to running again on another CPU, measured, averaged */
+    int64_t usual;       /* ns that waits take, averaged, long ones cut to what spinning is worth */
+    int64_t yields_from; /* no yield before, shmb_clock_ns */
+    int64_t ban;         /* how many times what the next yields lose there are none */
+    int unflagged;       /* sleeps that stay short, since somebody lowered the flag of one */
+    int64_t waited;      /* ns, of all waits that came to a clock */
     /* did the last wait come to sleeping, by one who could spin: is there something to learn? */
     bool slept;
 };
