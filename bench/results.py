@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).absolute().parent
 RESULTS = HERE.parent / "docs" / "results"
 FIGURES = {
     "inline": ["deploy.py", "--policy", "inline", "--rounds", "4"],
@@ -50,7 +50,8 @@ def main() -> int:
         if options.list:
             continue
         start = time.monotonic()
-        if subprocess.run(command).returncode:
+        # from here, since in the clone's root `import shmbridge` finds the source
+        if subprocess.run(command, cwd=HERE).returncode:
             failed.append(name)
         print(f"== {name}: {time.monotonic() - start:.0f} s", flush=True)
     if failed:
