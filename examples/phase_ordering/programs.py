@@ -116,7 +116,8 @@ def _fetch(program: str, to: Path) -> None:
 def _generate(seed: int, to: Path) -> None:
     """A program by csmith."""
     source = to / f"csmith-{seed}.c"
-    subprocess.run(["csmith", "--seed", str(seed), "--max-funcs", "4", "-o", source], check=True)
+    command = ["csmith", "--seed", str(seed), "--max-funcs", "4", "-o", source]
+    subprocess.run(command, check=True, cwd=to)  # it leaves a platform.info
     compile_c(source, source.with_suffix(".bc"), ["-I/usr/include/csmith"])
 
 
