@@ -14,8 +14,9 @@
 enum {
     /* about 100 us: a runner that sleeps needs as long to wake and ask again */
     LOOKS_PER_POLL = 2000,
-    LOOKS_PER_CLAIMS = 64,      /* spinning looks between looks at the claims */
-    RECEIVES_PER_UPKEEP = 1024, /* a busy host looks after claims and the dead all the same */
+    LOOKS_PER_CROWDED_POLL = 32, /* a runner that runs asks again within a microsecond */
+    LOOKS_PER_CLAIMS = 64,       /* spinning looks between looks at the claims */
+    RECEIVES_PER_UPKEEP = 1024,  /* a busy host looks after claims and the dead all the same */
 };
 
 struct shmb_host {
@@ -270,7 +271,8 @@ int64_t shmb_host_poll(shmb_host *h) {
             int64_t key = accept_found(h);
             return key >= 0 ? key : -(int64_t)SHMB_TIMEOUT;
         }
-        if (i == 0 && shmb_waiter_spins(&h->waiter)) looks = LOOKS_PER_POLL;
+        if (i == 0 && h->waiter.may_spin)
+            looks = shmb_waiter_spins(&h->waiter) ? LOOKS_PER_POLL : LOOKS_PER_CROWDED_POLL;
         cpu_pause();
     }
     return -(int64_t)SHMB_TIMEOUT;

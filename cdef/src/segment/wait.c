@@ -15,6 +15,7 @@ enum {
     /* Who keeps a CPU for longer does not wait for us (runners8_every50). */
     COMPUTES_NS = 500 * 1000,
     HOT_NS = 5 * 1000,     /* a question's, while two ask and answer without a wake-up (runners8) */
+    MANY_PER_CPU = 3,      /* runners, that do not spin (bench/steps.py --loops 2) */
     LONGEST_BAN = 64,      /* times what yielding in vain cost (runners8_every50_loops2) */
     HINT_NS = 1000 * 1000, /* what any word that others may write costs a wait, but for the first */
     /* Past the kernel's next tick, 4 ms at 250 Hz. A timer before that has to be programmed, which
@@ -57,16 +58,18 @@ static bool same_cpu(const struct waiter *w) {
     return w->peer && (int)load_relaxed(&w->peer->cpu) == sched_getcpu();
 }
 
-/* Of several peers none is asked where it may run: they are taken to be where this side is. */
-static bool more_sides_than_cpus(const struct waiter *w) {
-    if (!w->host) return false;
-    uint64_t cpus = load_relaxed(&w->place->cpus);
-    if (w->peer) cpus |= load_relaxed(&w->peer->cpus);
-    return load_relaxed(&w->host->runners) >= (uint32_t)__builtin_popcountll(cpus);
+/* Runners for each CPU, rounded down: from 1 on there are more sides than CPUs. Of several peers none
+ * is asked where it may run: they are taken to be where this side is. */
+static uint32_t runners_per_cpu(const struct waiter *w) {
+    if (!w->host) return 0;
+    uint64_t mask = load_relaxed(&w->place->cpus);
+    if (w->peer) mask |= load_relaxed(&w->peer->cpus);
+    uint32_t cpus = (uint32_t)__builtin_popcountll(mask);
+    return load_relaxed(&w->host->runners) / (cpus ? cpus : 1);
 }
 
-/* Who spins there keeps the other side from answering. */
-static bool crowded(const struct waiter *w) { return same_cpu(w) || more_sides_than_cpus(w); }
+/* Who spins there may keep the other side from answering. */
+static bool crowded(const struct waiter *w) { return same_cpu(w) || runners_per_cpu(w) > 0; }
 
 /* A wake-up costs the CPU of both sides as much as it takes. Spinning for so long wastes at most as
  * much again (ski rental). */
@@ -74,10 +77,12 @@ static int64_t worth_spinning(const struct waiter *w) {
     return 4 * w->wake_cost > SHORTEST_SPIN_NS ? 4 * w->wake_cost : SHORTEST_SPIN_NS;
 }
 
-/* When waits usually outlast that, spinning wastes all of it, so do not begin. */
+/* When waits usually outlast that, spinning wastes all of it, so do not begin. In a crowd where nobody
+ * may yield, the host gets the CPU by a wake-up, and runners spin while they are few. */
 static int64_t spin_budget(const struct waiter *w) {
     int64_t worth = worth_spinning(w);
-    return w->may_spin && w->usual < worth && !crowded(w) ? worth : 0;
+    bool room = !same_cpu(w) && runners_per_cpu(w) < (w->peer ? MANY_PER_CPU : 1);
+    return w->may_spin && w->usual < worth && room ? worth : 0;
 }
 
 bool shmb_waiter_spins(const struct waiter *w) { return w->spins_only || spin_budget(w) > 0; }
@@ -101,10 +106,10 @@ static bool spin(int64_t start, int64_t budget, bool (*look)(void *), void *cont
     return look(context);
 }
 
-/* Sleeps for a while instead; for twice as long when that happens again. */
+/* Does without for a while; for eight times as long when that happens again. */
 static void ban_yields(struct waiter *w, int64_t now, int64_t lost) {
     w->yields_from = now + w->ban * lost;
-    if (w->ban < LONGEST_BAN) w->ban *= 2;
+    if (w->ban < LONGEST_BAN) w->ban *= 8;
 }
 
 /* Others who wait give the CPU back after microseconds, one who computes after milliseconds. These
