@@ -39,9 +39,9 @@ from shmbridge.progress import save_curves
 
 HERE = Path(__file__).absolute().parent
 CONFIGS = {"PPO": PPOConfig, "APPO": APPOConfig}
-COMPILATIONS = 1000  # of one training
+COMPILATIONS = 3000  # of one training
 ENVS = 4  # compilers of one environment runner
-BATCH = 400  # steps
+BATCH = 96  # steps; this and what else PPO is told is as Stable-Baselines3 has it in four_passes
 PATIENCE = 30  # iterations for a machine to be lost and to come back
 COLUMNS = ["algorithm", "seed", "compilations", "seconds", "reward", "seen", "held out", "random"]
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
@@ -65,10 +65,11 @@ def algorithm(name: str, programs: Corpus, seed: int, runners: int) -> Algorithm
         gym_env_vectorize_mode="vector_entry_point",
         rollout_fragment_length=BATCH // ENVS // max(1, runners),
     )
-    config.training(train_batch_size_per_learner=BATCH, lr=1e-3, entropy_coeff=0.02, gamma=1.0)
+    config.training(train_batch_size_per_learner=BATCH, lr=3e-3, entropy_coeff=0.02, gamma=1.0)
     if name == "PPO":
-        config.training(minibatch_size=100, num_epochs=8, lambda_=0.95, kl_coeff=0.0)
-    config.rl_module(model_config={"fcnet_hiddens": [64], "fcnet_activation": "tanh"})
+        config.training(minibatch_size=BATCH, num_epochs=8, lambda_=0.95, kl_coeff=0.0)
+        config.training(clip_param=0.2, grad_clip=0.5, vf_loss_coeff=0.5)
+    config.rl_module(model_config={"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh"})
     config.reporting(min_time_s_per_iteration=0, metrics_num_episodes_for_smoothing=100)
     config.debugging(seed=seed, log_level="ERROR")
     return config.build_algo()
@@ -86,6 +87,8 @@ def train(algo: Algorithm, compilations: int) -> Iterator[tuple[int, float]]:
 def rewards(algo: Algorithm, programs: Corpus) -> dict[str, float]:
     """What an episode of each program brings, with the policy's likeliest passes."""
     module, found = algo.get_module(), {}
+    (learnt,) = algo.learner_group.get_weights().values()
+    module.set_state(learnt)  # APPO sends its weights to environment runners elsewhere alone
     env = environment(programs, 1, seed=1)
     for program in programs:
         observations, _ = env.reset(options={"module": program.name})
@@ -191,8 +194,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="PPO alone, a moment each")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", default=",".join(CONFIGS), help="algorithms, with commas between")
     arguments = parser.parse_args()
-    names, seeds = ["PPO", "APPO"], range(1, arguments.seeds + 1)
+    names, seeds = arguments.only.split(","), range(1, arguments.seeds + 1)
     if arguments.quick:
         names, seeds = ["PPO"], range(1, 2)
     (HERE / "results").mkdir(exist_ok=True)
@@ -210,7 +214,8 @@ def show(quick: bool, names: list[str], seeds: range) -> None:
     if not quick:
         graphs = {name: graph for corpus in corpora for name, graph in optimum(corpus).items()}
     print("\t".join(COLUMNS))
-    ray.init("local", logging_level="ERROR", log_to_driver=False, include_dashboard=False, **NODE)
+    room = {**NODE, "num_cpus": 4}  # APPO has two aggregators beside its environment runner
+    ray.init("local", logging_level="ERROR", log_to_driver=False, include_dashboard=False, **room)
     compilations = 100 if quick else COMPILATIONS
     results = {
         "trainings": [
