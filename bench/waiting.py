@@ -60,7 +60,9 @@ ROWS = {
     "runners8": Row("eight runners", runners=8),
     "runners8_loops2": Row("eight runners beside two loops", runners=8, loops=2),
     "runners8_every50": Row("eight runners, 50 us", runners=8, shape="think:50"),
-    "runners8_every50_loops2": Row("the same beside two loops", runners=8, loops=2, shape="think:50"),
+    "runners8_every50_loops2": Row(
+        "the same beside two loops", runners=8, loops=2, shape="think:50"
+    ),
     "runners64": Row("64 runners", runners=64, seconds=0.6),
     "nice": Row(
         "runner and two loops at nice 10, the host at 0", loops=2, loops_nice=10, nice=(0, 10)
