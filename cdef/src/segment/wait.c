@@ -109,7 +109,7 @@ static bool spin(int64_t start, int64_t budget, bool (*look)(void *), void *cont
 /* Does without for a while; for eight times as long when that happens again. */
 static void ban_yields(struct waiter *w, int64_t now, int64_t lost) {
     w->yields_from = now + w->ban * lost;
-    if (w->ban < LONGEST_BAN) w->ban *= 8;
+    w->ban = 8 * w->ban < LONGEST_BAN ? 8 * w->ban : LONGEST_BAN;
 }
 
 /* Others who wait give the CPU back after microseconds, one who computes after milliseconds. These
