@@ -52,6 +52,10 @@ static void spins_only_where_the_peer_can_answer_meanwhile(void) {
     w.host = &host;
     CHECK(!shmb_waiter_spins(&w)); /* the host of a runner, on one CPU */
     w.peer = &peer;                /* the runner, beside its host */
+    atomic_store(&peer.cpus, ~atomic_load(&mine.cpus));
+    CHECK(shmb_waiter_spins(&w));
+    atomic_store(&peer.cpus, atomic_load(&mine.cpus));
+    CHECK(!shmb_waiter_spins(&w));
     atomic_store(&peer.cpus, UINT64_MAX);
     CHECK(shmb_waiter_spins(&w));
     atomic_store(&host.runners, 3 * 64 - 1);

@@ -49,7 +49,8 @@ enum {
  * keys mean equal slots, names, dtypes and dims, but for the lengths of strings; with equal `placed`
  * also equal addresses. */
 int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns);
-/* The same without sleeping: looks for 100 microseconds or so where spinning pays, for one or two in a crowd. */
+/* The same without sleeping: looks for 100 microseconds or so where spinning pays, for one or two in
+ * a crowd, else once. */
 int64_t shmb_host_poll(shmb_host *h);
 int shmb_host_attached(const shmb_host *h); /* runners with a channel */
 int shmb_host_waiting(const shmb_host *h);  /* runners whose request has no reply yet */

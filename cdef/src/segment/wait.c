@@ -58,14 +58,17 @@ static bool same_cpu(const struct waiter *w) {
     return w->peer && (int)load_relaxed(&w->peer->cpu) == sched_getcpu();
 }
 
-/* Runners for each CPU, rounded down: from 1 on there are more sides than CPUs. Of several peers none
- * is asked where it may run: they are taken to be where this side is. */
-static uint32_t runners_per_cpu(const struct waiter *w) {
-    if (!w->host) return 0;
-    uint64_t mask = load_relaxed(&w->place->cpus);
+/* That both sides together may run on. Of several peers none is asked: they are taken to be where this
+ * side is. */
+static uint32_t cpus(const struct waiter *w) {
+    uint64_t mask = w->place ? load_relaxed(&w->place->cpus) : UINT64_MAX;
     if (w->peer) mask |= load_relaxed(&w->peer->cpus);
-    uint32_t cpus = (uint32_t)__builtin_popcountll(mask);
-    return load_relaxed(&w->host->runners) / (cpus ? cpus : 1);
+    return mask ? (uint32_t)__builtin_popcountll(mask) : 1;
+}
+
+/* Rounded down: from 1 on there are more sides than CPUs. */
+static uint32_t runners_per_cpu(const struct waiter *w) {
+    return w->host ? load_relaxed(&w->host->runners) / cpus(w) : 0;
 }
 
 /* Who spins there may keep the other side from answering. */
@@ -81,7 +84,7 @@ static int64_t worth_spinning(const struct waiter *w) {
  * may yield, the host gets the CPU by a wake-up, and runners spin while they are few. */
 static int64_t spin_budget(const struct waiter *w) {
     int64_t worth = worth_spinning(w);
-    bool room = !same_cpu(w) && runners_per_cpu(w) < (w->peer ? MANY_PER_CPU : 1);
+    bool room = cpus(w) > 1 && !same_cpu(w) && runners_per_cpu(w) < (w->peer ? MANY_PER_CPU : 1);
     return w->may_spin && w->usual < worth && room ? worth : 0;
 }
 
