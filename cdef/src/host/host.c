@@ -14,7 +14,7 @@
 enum {
     /* about 100 us: a runner that sleeps needs as long to wake and ask again */
     LOOKS_PER_POLL = 2000,
-    LOOKS_PER_CROWDED_POLL = 64, /* a runner that runs asks again within a microsecond */
+    LOOKS_PER_CROWDED_POLL = 32, /* a runner that runs asks again within a microsecond */
     LOOKS_PER_CLAIMS = 64,       /* spinning looks between looks at the claims */
     RECEIVES_PER_UPKEEP = 1024,  /* a busy host looks after claims and the dead all the same */
 };
@@ -265,7 +265,7 @@ int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns) {
 int64_t shmb_host_poll(shmb_host *h) {
     if (h->segment.inherited.forked || h->closed) return -(int64_t)SHMB_TIMEOUT;
     upkeep_if_due(h);
-    for (int i = 0, looks = 1; i < looks; i++) {
+    for (uint64_t i = 0, looks = 1; i < looks; i++) {
         if (look(h)) {
             shmb_waiter_news(&h->waiter);
             int64_t key = accept_found(h);
@@ -274,7 +274,7 @@ int64_t shmb_host_poll(shmb_host *h) {
         if (i == 0 && h->waiter.may_spin)
             looks = shmb_waiter_spins(&h->waiter)
                         ? LOOKS_PER_POLL
-                        : LOOKS_PER_CROWDED_POLL / (1 + (int)h->active_count);
+                        : shmb_waiter_looks(&h->waiter, LOOKS_PER_CROWDED_POLL);
         cpu_pause();
     }
     return -(int64_t)SHMB_TIMEOUT;

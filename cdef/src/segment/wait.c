@@ -90,6 +90,10 @@ static int64_t spin_budget(const struct waiter *w) {
     return w->may_spin && w->usual < worth && room ? worth : 0;
 }
 
+uint64_t shmb_waiter_looks(const struct waiter *w, uint64_t most) {
+    return w->peer || !w->yields ? most : 2 * most / (1 + (uint64_t)runners(w));
+}
+
 bool shmb_waiter_spins(const struct waiter *w) { return w->spins_only || spin_budget(w) > 0; }
 
 void shmb_waiter_news(struct waiter *w) {
@@ -190,17 +194,12 @@ static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *
     return result;
 }
 
-/* Without pauses: one takes up to 50 ns, as long as the news. A host looks at a channel for each
- * runner: the more there are, the sooner it lets them have the CPU (bench/steps.py). */
-static uint64_t first_looks(const struct waiter *w) {
-    if (!w->may_spin || w->near) return w->may_spin;
-    return w->peer ? LOOKS_BEFORE_CLOCK : 2 * LOOKS_BEFORE_CLOCK / (1 + (uint64_t)runners(w));
-}
-
 enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *context,
                              _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     w->slept = false;
-    for (uint64_t i = 0, looks = first_looks(w); i < looks; i++)
+    /* Without pauses at first: one takes up to 50 ns, as long as the news. */
+    uint64_t looks = w->near ? 1 : shmb_waiter_looks(w, LOOKS_BEFORE_CLOCK);
+    for (uint64_t i = 0; w->may_spin && i < looks; i++)
         if (look(context)) {
             shmb_waiter_news(w);
             return NEWS;
@@ -210,11 +209,11 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     tell_since(w, start);
     if (until > start + SLICE_NS) until = start + SLICE_NS;
     bool chooses = w->may_spin && !w->spins_only;
-    bool yields = chooses && start >= w->yields_from && crowded(w);
+    w->yields = chooses && start >= w->yields_from && crowded(w);
     int64_t budget = w->spins_only ? until - start : spin_budget(w);
     if (budget > until - start) budget = until - start;
     enum waited result = NEWS;
-    if (!(yields ? yield(w, start, until, look, context) : spin(start, budget, look, context))) {
+    if (!(w->yields ? yield(w, start, until, look, context) : spin(start, budget, look, context))) {
         bool sleeps = !w->spins_only && until > start;
         w->slept = sleeps && w->may_spin;
         result = sleeps ? sleep_for_news(w, look, context, asleep, bell, until) : SLICE_OVER;
@@ -223,7 +222,7 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     w->waited += took;
     if (result == NEWS) w->waits = false;
     if (w->slept) took -= took < w->wake_cost ? took : w->wake_cost; /* until the news came */
-    if (chooses && !yields) note_wait(w, took);
+    if (chooses && !w->yields) note_wait(w, took);
     return result;
 }
 

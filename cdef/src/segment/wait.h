@@ -17,6 +17,7 @@ struct waiter {
     const struct place *peer;     /* the other side's, or NULL */
     const struct host_line *host; /* tells how crowded it is, or NULL */
     bool near;                    /* was the other side on this CPU when a clock was last read? */
+    bool yields;                  /* did it then begin to yield? */
     bool waits;                   /* for the same since its last wait */
     bool spins_only;              /* never sleeps */
     bool may_spin;                /* not told to block */
@@ -43,6 +44,9 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
 /* Would a wait begin with spinning now? For who looks on its own; shmb_waiter_news tells that its
  * look found something. */
 bool shmb_waiter_spins(const struct waiter *w);
+/* How many looks of `most` are worth it before a wait yields or sleeps. A host looks at a channel for
+ * each runner: where it yields, the more there are the sooner it lets them have the CPU. */
+uint64_t shmb_waiter_looks(const struct waiter *w, uint64_t most);
 void shmb_waiter_news(struct waiter *w);
 /* The news that ended a sleep was posted at `posted`: learns what a wake-up costs. */
 void shmb_waiter_learn(struct waiter *w, uint64_t posted, int64_t woke);
