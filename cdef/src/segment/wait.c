@@ -14,7 +14,7 @@ enum {
     YIELD_COST = 1000, /* ns of this side's own CPU */
     /* Who keeps a CPU for longer does not wait for us (runners8_every50). */
     COMPUTES_NS = 500 * 1000,
-    HOT_NS = 5 * 1000,     /* a question's, while two ask and answer without a wake-up (runners8) */
+    HOT_NS = 10 * 1000,    /* a question's, while two ask and answer without a wake-up (runners8) */
     MANY_PER_CPU = 3,      /* runners, that do not spin (bench/steps.py --loops 2) */
     LONGEST_BAN = 64,      /* times what yielding in vain cost (runners8_every50_loops2) */
     HINT_NS = 1000 * 1000, /* what any word that others may write costs a wait, but for the first */
@@ -83,11 +83,13 @@ static int64_t worth_spinning(const struct waiter *w) {
 }
 
 /* When waits usually outlast that, spinning wastes all of it, so do not begin. In a crowd where nobody
- * may yield, the host gets the CPU by a wake-up, and runners spin while they are few. */
+ * may yield, the host gets the CPU by a wake-up. Runners spin while they are few, or shortly while the
+ * host answers others without a wake-up: it would lose that to wake them. */
 static int64_t spin_budget(const struct waiter *w) {
     int64_t worth = worth_spinning(w);
-    bool room = cpus(w) > 1 && !same_cpu(w) && runners_per_cpu(w) < (w->peer ? MANY_PER_CPU : 1);
-    return w->may_spin && w->usual < worth && room ? worth : 0;
+    if (!w->may_spin || cpus(w) == 1 || same_cpu(w)) return 0;
+    if (runners_per_cpu(w) < (w->peer ? MANY_PER_CPU : 1)) return w->usual < worth ? worth : 0;
+    return w->peer && w->hot ? SHORTEST_SPIN_NS : 0;
 }
 
 uint64_t shmb_waiter_looks(const struct waiter *w, uint64_t most) {
@@ -113,6 +115,14 @@ static bool spin(int64_t start, int64_t budget, bool (*look)(void *), void *cont
             cpu_pause();
         }
     return look(context);
+}
+
+/* Of what the host has received, as it tells. */
+static void count(struct waiter *w, int64_t now) {
+    uint32_t received = w->host ? load_relaxed(&w->host->received) : 0;
+    w->hot = now - w->counted < (received - w->received) * (int64_t)HOT_NS;
+    w->counted = now;
+    w->received = received;
 }
 
 /* Does without for a while; for eight times as long when that happens again. */
@@ -207,6 +217,7 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     w->near = same_cpu(w);
     int64_t start = shmb_clock_ns();
     tell_since(w, start);
+    count(w, start);
     if (until > start + SLICE_NS) until = start + SLICE_NS;
     bool chooses = w->may_spin && !w->spins_only;
     w->yields = chooses && start >= w->yields_from && crowded(w);

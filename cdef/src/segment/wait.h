@@ -18,6 +18,9 @@ struct waiter {
     const struct host_line *host; /* tells how crowded it is, or NULL */
     bool near;                    /* was the other side on this CPU when a clock was last read? */
     bool yields;                  /* did it then begin to yield? */
+    bool hot;                     /* has the host received a request each HOT_NS since `counted`? */
+    int64_t counted;              /* shmb_clock_ns, */
+    uint32_t received;            /* and how many it had received then */
     bool waits;                   /* for the same since its last wait */
     bool spins_only;              /* never sleeps */
     bool may_spin;                /* not told to block */
