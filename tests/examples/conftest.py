@@ -24,8 +24,8 @@ def run_example(examples, tmp_path, request):
     """run_example("mlir", *arguments): what `python run.py --quick *arguments` prints, in the copy."""
     long = request.config.getoption("--long")
 
-    def run(name, *arguments, quick=not long, seconds=3600 if long else 120):
-        command = [sys.executable, "run.py", *["--quick"] * quick, *arguments]
+    def run(name, *arguments, program="run.py", quick=not long, seconds=3600 if long else 120):
+        command = [sys.executable, program, *["--quick"] * quick, *arguments]
         done = subprocess.run(
             command,
             cwd=examples / name,
