@@ -35,7 +35,7 @@ def prepare(
     """
     llvm = run("llvm-config-22", "--cmakedir")
     ours = run("shmbridge", "config", "--cmakedir")
-    source = HERE.parent / "phase_ordering"
+    source = Path(run("shmbridge", "config", "--examples").strip(), "phase_ordering")
     run("cmake", f"-S{source}", f"-B{BUILD}", f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={ours}")
     run("cmake", "--build", str(BUILD))
     return tuple(  # type: ignore[return-value]
