@@ -15,7 +15,7 @@ from policy import Array, imitate
 
 from shmbridge.corpus import Module
 from shmbridge.task import Task
-from shmbridge.trajectories import Episode, collect, evaluate
+from shmbridge.trajectories import collect, evaluate
 
 MOST = 250  # questions of a file: a compilation for each
 BANDS = [-np.inf, -20, 5, 20, 80, np.inf]  # of LLVM's cost estimate; below 5 it inlines
@@ -34,23 +34,18 @@ def flipped(module: Module, count: int, task: Task) -> Array:
     return evaluate(decide, count, task, [module], reward=run.bytes_saved)[:, 0]
 
 
-def joined(episodes: list[Episode]) -> dict[str, Array]:
-    names = [name for name, values in episodes[0].features.items() if values.dtype == np.int64]
-    return {name: np.concatenate([e.features[name] for e in episodes]) for name in names}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny programs, in a few seconds")
     run.BUILD.mkdir(exist_ok=True)
     quick = parser.parse_args().quick
     train, _ = programs.ours(run.HERE / "tiny") if quick else programs.real(run.BUILD)
-    task = run.task(f"clang-22 {run.DEFAULT} {run.COMPILE.partition(' ')[2]}", llvm="inline")
+    task = run.task(run.TEACH, llvm="inline")
     episodes = collect(lambda batch: batch["inlining_default"], task, train)
     episodes = [e for e in episodes if 0 < len(e) <= MOST]
     saved = np.concatenate([flipped(e.module, len(e), task) for e in episodes])
     program = np.repeat([e.module.name.split("/")[0] for e in episodes], [len(e) for e in episodes])
-    columns = joined(episodes)
+    columns = run.joined(episodes)
     default, cost = columns.pop("inlining_default")[:, 0], columns["cost_estimate"][:, 0]
 
     print(f"\n{'cost estimate':>16}{'decisions':>11}{'better the other way':>22}{'bytes':>8}")

@@ -29,7 +29,8 @@ HERE = Path(__file__).parent
 BUILD, RESULTS = HERE / "build", HERE / "results"
 COMPILE = "clang-22 -Oz -fPIC -c {module} -o {output}"
 LINK = "clang-22 -Oz -fPIC -shared {module} {flags} -o {output}"  # all files of a program
-DEFAULT = "-mllvm -inliner-interactive-include-default"  # LLVM 22 also tells what it would do
+# LLVM 22 also tells what it would do
+TEACH = COMPILE.replace(" ", " -mllvm -inliner-interactive-include-default ", 1)
 THRESHOLDS = [-15.0, 5.0, 15.0]  # of LLVM's cost estimate
 RULES = {"never": -np.inf, "always": np.inf}
 MOST = 20  # candidates for each compilation of the budget: most candidates need none
@@ -141,18 +142,14 @@ def search(policy: Policy, training: Training, seed: int, budget: int) -> tuple[
 def teach(train: Corpus, least: int, most: int) -> tuple[Policy, list[Episode]]:
     """A policy that imitates LLVM, and the compilations that ask `least` to `most` questions."""
     asked = []
-    teacher = task(f"clang-22 {DEFAULT} {COMPILE.partition(' ')[2]}", llvm="inline")
+    teacher = task(TEACH, llvm="inline")
     for episode in collect(lambda batch: batch["inlining_default"], teacher, train):
         if not episode.outcome.ok or episode.reward:
             raise SystemExit(f"expected the same as without advice, found {episode!r}")
         if len(episode):
             asked.append(episode)
     asked.sort(key=lambda episode: episode.module.name)  # they ended in any order
-    columns = {
-        name: np.concatenate([episode.features[name] for episode in asked])
-        for name, values in asked[0].features.items()
-        if values.dtype == np.int64
-    }
+    columns = joined(asked)
     decisions = columns.pop("inlining_default")[:, 0]
     policy = imitate(columns, decisions, seed=0)
     right = (policy.decide(columns) == decisions).mean()
@@ -161,6 +158,12 @@ def teach(train: Corpus, least: int, most: int) -> tuple[Policy, list[Episode]]:
         f"a majority guess {max(decisions.mean(), 1 - decisions.mean()):.2%}"
     )
     return policy, [episode for episode in asked if least <= len(episode) <= most]
+
+
+def joined(episodes: list[Episode]) -> dict[str, Array]:
+    """The features of all questions, by name: int64[questions, 1]."""
+    names = [name for name, values in episodes[0].features.items() if values.dtype == np.int64]
+    return {name: np.concatenate([e.features[name] for e in episodes]) for name in names}
 
 
 def measure(
