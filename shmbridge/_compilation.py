@@ -74,7 +74,6 @@ class Compilation:
     def finish(self) -> Outcome:
         """Waits for the end, and scores the output."""
         report = self._job.wait()
-        assert report
         kind, scores, stderr = _kind(report), dict[str, float](), report.stderr
         if kind == "ok":
             try:

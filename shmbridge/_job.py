@@ -7,14 +7,12 @@ import contextlib
 import itertools
 import json
 import os
-import select
 import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -68,6 +66,7 @@ class Job:
         label: str = "",
     ) -> None:
         self._control, its_control = socket.socketpair()
+        self._reading = threading.Lock()  # a descriptor that a thread waits at is not closed
         self._read = b""
         self._report: Report | None = None
         try:
@@ -101,22 +100,19 @@ class Job:
     def _placed(self, text: str) -> str:
         return text.replace("{folder}", str(self.folder))
 
-    def wait(self, seconds: float | None = None) -> Report | None:
-        """The report, or None where there is none yet after so many seconds. None: waits for it, which the job's own limit bounds."""
-        until = None if seconds is None else time.monotonic() + seconds
-        while self._report is None:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            try:
-                if not select.select([self._control], [], [], left)[0]:
-                    return None
-                more = self._control.recv(1 << 16)
-            except (OSError, ValueError):  # closed, or the supervisor was killed
-                more = b""
-            self._read += more
-            if not more:
-                self._report = Report()
-            elif self._read.endswith(b"\n"):
-                self._report = Report(**json.loads(self._read))
+    def wait(self) -> Report:
+        """The report, which the job's own limit bounds."""
+        with self._reading:
+            while self._report is None:
+                try:
+                    more = self._control.recv(1 << 16)
+                except OSError:  # closed, or the supervisor was killed
+                    more = b""
+                self._read += more
+                if not more:
+                    self._report = Report()
+                elif self._read.endswith(b"\n"):
+                    self._report = Report(**json.loads(self._read))
         return self._report
 
     def end(self) -> None:
@@ -125,13 +121,20 @@ class Job:
             self._control.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Ends it and all that it started, and removes its folder. May be called twice."""
+        """Ends it and all that it started, and removes its folder. May be called twice, and while another thread waits."""
         self.end()
-        with contextlib.suppress(OSError):
-            self._control.settimeout(STOP)
-            while self._control.recv(1 << 16):
-                pass
-        self._control.close()
+        if not self._reading.acquire(timeout=STOP):  # the supervisor does not end
+            with contextlib.suppress(OSError):
+                self._control.shutdown(socket.SHUT_RD)
+            self._reading.acquire()
+        try:
+            with contextlib.suppress(OSError):
+                self._control.settimeout(STOP)
+                while self._control.recv(1 << 16):
+                    pass
+            self._control.close()
+        finally:
+            self._reading.release()
         _jobs.discard(self)
 
     def __enter__(self) -> Job:
@@ -145,7 +148,6 @@ def run(command: Sequence[str], **options: Any) -> tuple[Report, bytes]:
     """Runs a program to its end: its report, and what it printed. Arguments: as `Job`."""
     with Job(command, stdout=True, **options) as job:
         report = job.wait()
-        assert report
         return report, job.output.read_bytes() if job.output.exists() else b""
 
 
@@ -239,6 +241,7 @@ def _forget() -> None:
     _lock = threading.Lock()
     for job in list(_jobs):
         job._control.close()
+        job._reading = threading.Lock()
     if _guard:
         _guard[0].close()
     _guard = None

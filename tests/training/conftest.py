@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 
 import pytest
@@ -19,7 +20,8 @@ from shmbridge.task import Task
 
 @pytest.fixture(autouse=True)
 def no_leftovers(monkeypatch, tmp_path_factory):
-    """No process and no work folder outlives its test, whether that closed what it opened or not."""
+    """No process, no thread and no work folder outlives its test, whether that closed what it opened or not."""
+    threads = {*threading.enumerate()}
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     monkeypatch.setenv(MARK, mark)
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -31,6 +33,7 @@ def no_leftovers(monkeypatch, tmp_path_factory):
     left = marked(mark)
     try:
         until(lambda: not marked(mark), 5)
+        until(lambda: {*threading.enumerate()} <= threads, 5)
         assert list(folder.iterdir()) == []
     finally:
         for pid in left:
