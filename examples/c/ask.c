@@ -3,7 +3,7 @@
  * ask(), and the open and close in main().
  *
  *     cc -O2 ask.c $(shmbridge config --cflags --libs) -o ask
- *     ./ask shm://demo 5000 file.c         (a host's URL, how many questions, whose functions) */
+ *     ./ask shm://demo file.c 5000         (a host's URL, whose functions, how many questions) */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <stdbool.h>
@@ -113,14 +113,14 @@ static void report(long questions, long inlined, int functions, const char *path
 
 int main(int argc, char **argv) {
     const char *url = argc > 1 ? argv[1] : NULL; /* NULL: $SHMBRIDGE_URL */
-    const char *path = argc > 3 ? argv[3] : __FILE__;
-    long questions = argc > 2 ? atol(argv[2]) : 5000, answered = 0, inlined = 0;
+    const char *path = argc > 2 ? argv[2] : __FILE__;
+    long questions = argc > 3 ? atol(argv[3]) : 5000, answered = 0, inlined = 0;
     static struct function functions[MAX_FUNCTIONS];
     char *text = read_file(path);
     int n = text ? find_functions(text, functions) : 0;
     double *us = questions > 0 ? calloc((size_t)questions, sizeof *us) : NULL;
     if (!n || !us) {
-        fprintf(stderr, "usage: ask [URL [QUESTIONS [FILE]]]: found %d functions in %s\n", n, path);
+        fprintf(stderr, "usage: ask [URL [FILE [QUESTIONS]]]: found %d functions in %s\n", n, path);
         return 2;
     }
 

@@ -1,8 +1,10 @@
-/* examples/c/ask.c in C++: asks the same model about each function of the C source on standard
- * input.
+/* examples/c/ask.c in C++: asks the same model about each function of a C file.
  *
  *     c++ -std=c++17 -O2 ask.cpp $(shmbridge config --cflags --libs) -o ask
- *     ./ask shm://demo < file.c */
+ *     ./ask shm://demo file.c */
+#include <algorithm>
+#include <cctype>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 
@@ -19,19 +21,39 @@ static float count(std::string_view text, std::string_view pattern) {
     return n;
 }
 
-/* Crude: the word before the "(" that the first ") {" closes. */
+/* Crude: a function begins with a letter that begins a line, has a "(" before its "{", and ends
+ * with a "}" that begins a line, or with its first line. Takes it off the text; "": there is none. */
+static std::string_view next_function(std::string_view &text) {
+    while (!text.empty()) {
+        size_t paren = text.find_first_of("(;{"), body = text.find_first_of(";{", paren);
+        bool found = std::isalpha((unsigned char)text[0]) && body != text.npos &&
+                     text[paren] == '(' && text[body] == '{';
+        size_t end = text.find('\n', found ? body : 0);
+        if (found && end != text.npos && text[end - 1] != '}')
+            end = text.find('\n', std::min(text.find("\n}", end), text.size() - 1) + 1);
+        std::string_view function = text.substr(0, end);
+        text.remove_prefix(std::min(function.size() + 1, text.size()));
+        if (found) return function;
+    }
+    return {};
+}
+
+/* The word before the "(". */
 static std::string_view name_of(std::string_view function) {
-    std::string_view head = function.substr(0, function.find(") {"));
-    head = head.substr(0, head.rfind('('));
+    std::string_view head = function.substr(0, function.find('('));
     return head.substr(head.find_last_of(" *\n") + 1);
 }
 
 int main(int argc, char **argv) {
-    std::string text(std::istreambuf_iterator<char>(std::cin), {});
-    shmbridge::Runner r(
-        argc > 1 ? argv[1] : nullptr); // may fail: then evaluate says so; nullptr: $SHMBRIDGE_URL
-    for (size_t begin = 0, end; (end = text.find("\n}\n", begin)) != text.npos; begin = end + 3) {
-        std::string_view function(text.data() + begin, end - begin);
+    std::ifstream file(argc == 3 ? argv[2] : "");
+    if (!file) {
+        std::cerr << "usage: ask URL FILE\n";
+        return 2;
+    }
+    std::string source(std::istreambuf_iterator<char>(file), {});
+    shmbridge::Runner r(argv[1]); // may fail: then evaluate says so
+    std::string_view text = source, function;
+    while (!(function = next_function(text)).empty()) {
         std::array<float, patterns.size()> features;
         for (size_t i = 0; i < patterns.size(); i++) features[i] = count(function, patterns[i]);
 

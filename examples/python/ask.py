@@ -32,7 +32,9 @@ PATTERNS = [
     '"',
     "{",
 ]
-FUNCTION = re.compile(r"^\w[^\n(;{]*?(\w+)\([^;{]*\{.*?(?:^|[^\n])\}$", re.MULTILINE | re.DOTALL)
+FUNCTION = re.compile(
+    r"^(?=[a-zA-Z])[^(;{]*?(\w+)\([^;{]*\{.*?(?:^|[^\n])\}$", re.MULTILINE | re.DOTALL
+)
 
 
 def main(url: str, path: str) -> None:

@@ -55,7 +55,7 @@ def _core() -> list[Path]:
 def _ask_in_c(stage: Stage, compiler: str, url: str, source: Path) -> None:
     ask = _config.examples() / "c" / "ask.c"
     stage.run(compiler, "-O2", ask, *flags(), "-o", "ask")
-    shown = stage.run("./ask", url, QUESTIONS, source.name).splitlines()[
+    shown = stage.run("./ask", url, source.name, QUESTIONS).splitlines()[
         :-1
     ]  # the last line is for programs
     for line in shown:
