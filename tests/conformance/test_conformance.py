@@ -39,7 +39,7 @@ def table(request):
     return table
 
 
-@pytest.fixture(scope="session", params=COMBINATIONS, ids=str)
+@pytest.fixture(scope="module", params=COMBINATIONS, ids=str)
 def stage(request, commands, new_name, tmp_path_factory):
     kind = RUNNERS[request.param.runner]
     for package in kind.needs:
