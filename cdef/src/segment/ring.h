@@ -7,11 +7,14 @@
 #include "base/order.h"
 #include "segment/segment.h"
 
-/* Fills a descriptor and stamps it: after this the other side may read it. */
+/* Fills a descriptor and stamps it: after this the other side may read it. What it looks at meanwhile
+ * it takes away from this core, so there is nothing to fill that it does not need. */
 static inline void ring_push(struct descriptor *ring, uint32_t slots, uint64_t position,
                              const struct descriptor *d) {
     struct descriptor *to = &ring[position & (slots - 1)];
-    put(&to->sequence, &d->sequence, sizeof *d - offsetof(struct descriptor, sequence));
+    put(&to->sequence, &d->sequence,
+        offsetof(struct descriptor, data) - offsetof(struct descriptor, sequence));
+    if (d->flags & (NEW | INLINE)) put(to->data, d->data, sizeof d->data);
     publish(&to->stamp, position + 1);
 }
 
