@@ -17,6 +17,7 @@ enum {
     HOT_NS = 10 * 1000,    /* a question's, while two ask and answer without a wake-up (runners8) */
     MANY_PER_CPU = 3,      /* runners, that do not spin (bench/steps.py --loops 2) */
     LONGEST_BAN = 64,      /* times what yielding in vain cost (runners8_every50_loops2) */
+    BUSY_FOR = 64,         /* times what an interruption took (every50_loops2) */
     HINT_NS = 1000 * 1000, /* what any word that others may write costs a wait, but for the first */
     /* Past the kernel's next tick, 4 ms at 250 Hz. A timer before that has to be programmed, which
      * takes a virtual machine 3 us: half of a round trip of sleepers (together). */
@@ -86,7 +87,7 @@ static int64_t worth_spinning(const struct waiter *w) {
  * may yield, the host gets the CPU by a wake-up. Runners spin while they are few, or shortly while the
  * host answers others without a wake-up: it would lose that to wake them. */
 static int64_t spin_budget(const struct waiter *w) {
-    int64_t worth = worth_spinning(w);
+    int64_t worth = w->busy ? SHORTEST_SPIN_NS : worth_spinning(w);
     if (!w->may_spin || cpus(w) == 1 || same_cpu(w)) return 0;
     if (runners_per_cpu(w) < (w->peer ? MANY_PER_CPU : 1)) return w->usual < worth ? worth : 0;
     return w->peer && w->hot ? SHORTEST_SPIN_NS : 0;
@@ -108,13 +109,23 @@ static void note_wait(struct waiter *w, int64_t waited) {
     w->usual += ((waited < most ? waited : most) - w->usual) / 8;
 }
 
-static bool spin(int64_t start, int64_t budget, bool (*look)(void *), void *context) {
+static bool look_for(int64_t start, int64_t budget, bool (*look)(void *), void *context) {
     while (shmb_clock_ns() - start < budget)
         for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
             if (look(context)) return true;
             cpu_pause();
         }
     return look(context);
+}
+
+/* Who is kept from looking shares the CPU with somebody who computes. Long spins use up a side's
+ * share, and then it is kept from answering. */
+static bool spin(struct waiter *w, int64_t start, int64_t budget, bool (*look)(void *),
+                 void *context) {
+    bool news = look_for(start, budget, look, context);
+    int64_t now = shmb_clock_ns(), kept = now - start - budget;
+    if (kept > COMPUTES_NS) w->busy_until = now + BUSY_FOR * kept;
+    return news;
 }
 
 /* Of what the host has received, as it tells. */
@@ -219,12 +230,14 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     tell_since(w, start);
     count(w, start);
     if (until > start + SLICE_NS) until = start + SLICE_NS;
+    w->busy = start < w->busy_until;
     bool chooses = w->may_spin && !w->spins_only;
     w->yields = chooses && start >= w->yields_from && crowded(w);
     int64_t budget = w->spins_only ? until - start : spin_budget(w);
     if (budget > until - start) budget = until - start;
     enum waited result = NEWS;
-    if (!(w->yields ? yield(w, start, until, look, context) : spin(start, budget, look, context))) {
+    if (!(w->yields ? yield(w, start, until, look, context)
+                    : spin(w, start, budget, look, context))) {
         bool sleeps = !w->spins_only && until > start;
         w->slept = sleeps && w->may_spin;
         result = sleeps ? sleep_for_news(w, look, context, asleep, bell, until) : SLICE_OVER;

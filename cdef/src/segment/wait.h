@@ -18,6 +18,7 @@ struct waiter {
     const struct host_line *host; /* tells how crowded it is, or NULL */
     bool near;                    /* was the other side on this CPU when a clock was last read? */
     bool yields;                  /* did it then begin to yield? */
+    bool busy;                    /* did others compute on this CPU then? */
     bool hot;                     /* has the host received a request each HOT_NS since `counted`? */
     int64_t counted;              /* shmb_clock_ns, */
     uint32_t received;            /* and how many it had received then */
@@ -26,6 +27,7 @@ struct waiter {
     bool may_spin;                /* not told to block */
     int64_t wake_cost;   /* ns from post to running again on another CPU, measured, averaged */
     int64_t usual;       /* ns that waits take, averaged, long ones cut to what spinning is worth */
+    int64_t busy_until;  /* they are taken to, shmb_clock_ns */
     int64_t yields_from; /* no yield before, shmb_clock_ns */
     int64_t ban;         /* how many times what the next yields lose there are none */
     int unflagged;       /* sleeps that stay short, since somebody lowered the flag of one */
