@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -18,6 +19,11 @@ from support.processes import SHM, Process, ScriptedRunner
 
 CROSS = Path(__file__).parent / "cross"
 numbers = itertools.count()
+
+# Who started us in the background, or by nohup, had us ignore these. What we start must not inherit that, as it does not inherit handlers.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 
 def pytest_addoption(parser):
