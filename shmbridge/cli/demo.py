@@ -30,7 +30,9 @@ from shmbridge.demo.stage import Stage, flags
 
 QUESTIONS = 2000
 MODEL, NOTHING = "shmbridge.demo.model:advise", "shmbridge.demo.model:nothing"
-FUNCTION = re.compile(r"^\w[^\n(;{]*?(\w+)\([^;{]*\{\n.*?^\}", re.MULTILINE | re.DOTALL)
+FUNCTION = re.compile(  # as ask.c finds them
+    r"^(?=[a-zA-Z])[^(;{]*?(\w+)\([^;{]*\{.*?(?:^|[^\n])\}$", re.MULTILINE | re.DOTALL
+)
 LLVM = "22"
 
 
@@ -55,9 +57,7 @@ def _core() -> list[Path]:
 def _ask_in_c(stage: Stage, compiler: str, url: str, source: Path) -> None:
     ask = _config.examples() / "c" / "ask.c"
     stage.run(compiler, "-O2", ask, *flags(), "-o", "ask")
-    shown = stage.run("./ask", url, source.name, QUESTIONS).splitlines()[
-        :-1
-    ]  # the last line is for programs
+    *shown, _for_programs = stage.run("./ask", url, source.name, QUESTIONS).splitlines()
     for line in shown:
         stage.say(escape(line))
 
