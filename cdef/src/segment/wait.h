@@ -27,7 +27,7 @@ struct waiter {
     bool may_spin;                /* not told to block */
     int64_t wake_cost;   /* ns from post to running again on another CPU, measured, averaged */
     int64_t usual;       /* ns that waits take, averaged, long ones cut to what spinning is worth */
-    int64_t busy_until;  /* they are taken to, shmb_clock_ns */
+    int64_t busy_until;  /* others are taken to compute here until then, shmb_clock_ns */
     int64_t yields_from; /* no yield before, shmb_clock_ns */
     int64_t ban;         /* how many times what the next yields lose there are none */
     int unflagged;       /* sleeps that stay short, since somebody lowered the flag of one */
