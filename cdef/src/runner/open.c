@@ -46,7 +46,7 @@ static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 shmb_status shmb_runner_try(shmb_runner *r, double seconds,
                             shmb_status (*try)(shmb_runner *, void *, int64_t), void *state) {
     int64_t absent = earlier(shmb_clock_after(seconds), r->until),
-            present = earlier(shmb_clock_after(at_least_a_moment(seconds)), r->until);
+            present = earlier(shmb_clock_after(patience(r, seconds)), r->until);
     for (;;) {
         r->broken = (struct error){0};
         r->present = false;
@@ -117,7 +117,7 @@ shmb_status shmb_open_slice(const char *url, const shmb_options *options, double
         if (options) memcpy(&chosen, options, options->size); /* an older caller's is shorter: */
         chosen.size = sizeof chosen; /* what the URL adds may lie behind its end */
         status = connect_by_url(r, url, &chosen, slice);
-        *timeout = r->present ? at_least_a_moment(chosen.connect_timeout) : chosen.connect_timeout;
+        *timeout = r->present ? patience(r, chosen.connect_timeout) : chosen.connect_timeout;
     }
     if (r->broken.status) r->error = r->broken;
     return status;

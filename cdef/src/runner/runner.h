@@ -70,6 +70,13 @@ struct shmb_runner {
     bool untyped; /* the advice came as bytes alone: its dtype is what was wanted */
 };
 
+/* Seconds for a host that lives to accept r: as long as an answer may take, since the host may be
+ * computing one, or have no free channel until another runner closes. */
+static inline double patience(const shmb_runner *r, double connect_timeout) {
+    double deadline = (double)r->deadline_ns / 1e9;
+    return at_least_a_moment(connect_timeout > deadline ? connect_timeout : deadline);
+}
+
 extern const struct runner_ops shmb_shm_runner, shmb_pipe_runner, shmb_onnx_runner, shmb_aot_runner,
     shmb_tflite_runner;
 /* The kind for a scheme that nobody has: Python's, loaded into this process. */

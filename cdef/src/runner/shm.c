@@ -72,7 +72,7 @@ static shmb_status claim(struct shm *s, struct error *e) {
     }
     return shmb_fail(
         e, SHMB_BUSY,
-        "all %u channels of the host of \"%s\" are taken: close a runner, or give the host more (Host(channels=...))",
+        "all %u channels of the host of \"%s\" are taken: close a runner, or give the host more (Host(channels=...), serve --channels)",
         channels, s->name);
 }
 
