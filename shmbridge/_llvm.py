@@ -8,7 +8,8 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,65 @@ def tells_default(compiler: str) -> bool:
             if found := re.search(r"(?:clang version|LLVM version:?|LLD) (\d+)", said):
                 return int(found[1]) >= 22
     return False
+
+
+# ---- The compiler's program and its files ----
+
+
+def _program(compiler: str) -> Any:
+    path = ffi.new("char[]", lib.SHMB_PROGRAM_BYTES)
+    return path if lib.shmb_program_find(os.fsencode(compiler), path) else ffi.NULL
+
+
+def preloads(compiler: str) -> bool:
+    """Does the preloaded library get into this compiler? Not into a script, a static program, or one of another libc."""
+    path = _program(compiler)
+    return bool(path and lib.shmb_program_preloads(path))
+
+
+def loaded(report: str, compiler: str) -> bool:
+    """Does a report of the preloaded library say that it got into this compiler?"""
+    path = _program(compiler)
+    return bool(path and lib.shmb_report_loaded(report.encode(), path))
+
+
+def streams_of(kind: str, words: Sequence[str]) -> tuple[bool, bool]:
+    """Does a compiler with these arguments read its standard input, and write its product to standard output?"""
+    named = [word for before, word in zip(["", *words], words, strict=False) if before != "-o"]
+    outputs = {after for word, after in zip(words, words[1:], strict=False) if word == "-o"}
+    outputs |= {word[2:] for word in words if word.startswith("-o") and len(word) > 2}
+    if kind in ("opt", "llc"):
+        reads = not sys.stdin.isatty() and not any(map(os.path.isfile, named))
+        return reads or "-" in named, outputs <= {"-"}
+    return "-" in named, "-" in outputs
+
+
+def remove_outputs(kind: str, command: Sequence[str]) -> list[str]:
+    """Removes the files that this command has made, and returns their names."""
+    compiler, *words = command
+    made = [after for word, after in zip(words, words[1:], strict=False) if word == "-o"]
+    if kind == "clang":  # which prints its steps, each with its output
+        steps = _printed([compiler, "-###", *words])
+        made = re.findall(r'"-o" "((?:[^"\\]|\\.)*)"', steps)
+    elif kind == "rustc" and not made:
+        folders = [
+            after for word, after in zip(words, words[1:], strict=False) if word == "--out-dir"
+        ]
+        names = _printed([compiler, "--print=file-names", *words]).split("\n")
+        made = [os.path.join(*folders[-1:], name) for name in names if name]
+    elif kind == "ld.lld" and not made:
+        made = ["a.out"]
+    removed = [name for name in dict.fromkeys(made) if os.path.isfile(name)]
+    for name in removed:
+        os.remove(name)
+    return removed
+
+
+def _printed(command: Sequence[str]) -> str:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, stdout=-1, stderr=subprocess.STDOUT, text=True, timeout=60)
+        return done.stdout
+    return ""
 
 
 def conversations(kind: str, words: Iterable[str]) -> int:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shmbridge import _config
+from shmbridge import _config, _llvm
 from shmbridge.errors import ShmbridgeError
 
 
@@ -19,6 +19,7 @@ class Count:
     decision: str
     asked: int = 0
     defaulted: int = 0
+    status: int = 0  # the first one's
     why: str = ""
 
 
@@ -49,12 +50,18 @@ def environment(
 
 
 def counts_of(report: str) -> list[Count]:
-    """What a report's text says was asked, for each channel that was closed."""
+    """What a report says was asked, for each channel that was closed."""
     found = []
     for line in report.splitlines():
-        decision, asked, defaulted, _status, why = line.split(" ", 4)
-        found.append(Count(decision, int(asked), int(defaulted), why))
+        decision, asked, defaulted, status, why = line.split(" ", 4)
+        if decision in _llvm.DECISIONS:
+            found.append(Count(decision, int(asked), int(defaulted), int(status), why))
     return found
+
+
+def read_report(file: int) -> str:
+    """The text of a report so far."""
+    return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
 
 class Preload:
@@ -78,8 +85,11 @@ class Preload:
 
     def counts(self) -> list[Count]:
         """What was asked so far, for each channel that was closed."""
-        text = os.pread(self._report, os.fstat(self._report).st_size, 0)
-        return counts_of(text.decode(errors="replace"))
+        return counts_of(read_report(self._report))
+
+    def loaded(self, compiler: str) -> bool:
+        """Has the compiler loaded the library?"""
+        return _llvm.loaded(read_report(self._report), compiler)
 
     def close(self) -> None:
         """Removes the files."""

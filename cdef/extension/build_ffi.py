@@ -21,6 +21,7 @@ HEADERS = [
     "serdes/codec.h",
     "pipe/foreign.h",
     "pipe/compilers.h",
+    "pipe/build.h",
 ]
 # Python plug-ins: shmbridge/serdes/_register.py and shmbridge/runners/_register.py; a runner's log.
 CALLBACKS = """

@@ -1,8 +1,9 @@
 /* The command `shmbridge`. `run` starts for every file of a build, and Python takes longer to start
- * than clang takes for a small one: so `shmbridge run --llvm … --connect … -- clang …` is done
- * here, and all else, also whatever is wrong, by Python: shmbridge-python, beside this program.
- * What a run is and does, shmbridge/cli/run.py says. */
+ * than clang takes for a small one. So a run with --connect and clang, in which nothing goes wrong,
+ * happens here. All else is Python's: shmbridge-python, beside this program. It also takes over
+ * after a compilation that got no advice. shmbridge/cli/run.py says what a run is and does. */
 #include <errno.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
 #include <regex.h>
@@ -20,20 +21,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "pipe/build.h"
 #include "pipe/compilers.h"
 
 #define PYTHON "shmbridge-python"
-enum { DECISIONS = 3, LINE_BYTES = 4096, NO_COMPILER = 127 };
+enum { DECISIONS = 3, NO_COMPILER = 127 };
 
 struct run {
     const shmb_llvm_decision *decisions[DECISIONS + 1]; /* what to ask about */
-    const char *llvm;                                   /* the same, as the user says it */
     const char *host;
     double deadline;
-    bool strict, verbose;
+    bool strict;
     char **command;
-    char *library, *base;
-    int report; /* where the preloaded library tells what was asked */
+    char program[SHMB_PROGRAM_BYTES], *library, *base;
+    int report; /* where the preloaded library writes what was asked */
 };
 
 /* printf's text, the caller's; a process without memory ends here. */
@@ -94,9 +95,8 @@ static bool read_words(struct run *r, char **words) {
             break;
         }
         if (strcmp(*words, "--strict") == 0) r->strict = true;
-        else if (strcmp(*words, "-v") == 0 || strcmp(*words, "--verbose") == 0) r->verbose = true;
         else if ((value = option(&words, "--llvm"))) {
-            if (!read_decisions(r, r->llvm = value)) return false;
+            if (!read_decisions(r, value)) return false;
         } else if ((value = option(&words, "--deadline"))) {
             if (!read_deadline(r, value)) return false;
         } else if (!(r->host = option(&words, "--connect")) || !*r->host) return false;
@@ -105,7 +105,8 @@ static bool read_words(struct run *r, char **words) {
     return r->decisions[0] && r->host && *words;
 }
 
-/* Is it clang, and does it no link that optimises, whose linker has to be told too? */
+/* Is it clang, with files to read and write, and without a link that optimises, whose linker needs
+ * flags too? */
 static bool is_plain_clang(char **command) {
     char *pattern = text("^%s$", shmb_compiler_name);
     const char *name = file_name(command[0]);
@@ -118,34 +119,9 @@ static bool is_plain_clang(char **command) {
     if (strchr(command[0], '=') || (command[1] && strncmp(command[1], "-cc1", 4) == 0))
         return false;
     for (char **word = command + 1; *word; word++)
-        if (**word == '@' || strncmp(*word, "-flto", 5) == 0) return false;
+        if (**word == '@' || strcmp(*word, "-") == 0 || strncmp(*word, "-flto", 5) == 0)
+            return false;
     return is;
-}
-
-/* The parent of a process, whose program's path goes to exe; 0 where that is not to be known. */
-static pid_t parent_of(pid_t pid, char exe[PATH_MAX]) {
-    char path[64], stat[LINE_BYTES];
-    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
-    ssize_t n = readlink(path, exe, PATH_MAX - 1);
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = n < 0 ? NULL : fopen(path, "re");
-    if (!file) return 0;
-    exe[n] = 0;
-    stat[fread(stat, 1, sizeof stat - 1, file)] = 0;
-    fclose(file);
-    const char *end = strrchr(stat, ')');
-    int parent = 0;
-    return end && sscanf(end + 1, " %*c %d", &parent) == 1 ? parent : 0;
-}
-
-static bool cache_in_front(void) {
-    char exe[PATH_MAX];
-    for (pid_t pid = getppid(), parent; pid > 1; pid = parent) {
-        if (!(parent = parent_of(pid, exe))) return false;
-        for (const char *const *cache = shmb_caches; *cache; cache++)
-            if (strcmp(file_name(exe), *cache) == 0) return true;
-    }
-    return false;
 }
 
 /* The library of the package that is at `pattern` below this program's prefix; NULL unless there is
@@ -172,7 +148,9 @@ static char *find_library(const char *folder) {
 
 static bool is_ours(struct run *r, char **words, const char *folder) {
     return words[0] && words[1] && strcmp(words[1], "run") == 0 && read_words(r, words + 2) &&
-           is_plain_clang(r->command) && !cache_in_front() && (r->library = find_library(folder));
+           is_plain_clang(r->command) && shmb_program_find(*r->command, r->program) &&
+           shmb_program_preloads(r->program) && !shmb_build_cache() &&
+           (r->library = find_library(folder));
 }
 
 /* ---- The compiler ---- */
@@ -190,7 +168,7 @@ static char *url_of(const struct run *r) {
     return text("%s%cdeadline=%.9f", url, query ? '&' : '?', r->deadline);
 }
 
-static void set_environment(const struct run *r) {
+static void set_environment(const struct run *r, pid_t parent) {
     const char *old = getenv("LD_PRELOAD");
     if (!old) old = "";
     for (const char *const *variable = shmb_cache_bypass; *variable; variable++)
@@ -199,7 +177,7 @@ static void set_environment(const struct run *r) {
     putenv(text("SHMBRIDGE_LLVM_BASE=%s", r->base));
     putenv(text("SHMBRIDGE_URL=%s", url_of(r)));
     putenv(text("SHMBRIDGE_LLVM_DEFAULTS="));
-    putenv(text("SHMBRIDGE_LLVM_REPORT=/proc/%d/fd/%d", (int)getpid(), r->report));
+    putenv(text("SHMBRIDGE_LLVM_REPORT=/proc/%d/fd/%d", (int)parent, r->report));
 }
 
 /* The command, asking. */
@@ -224,8 +202,10 @@ static char **asking(const struct run *r) {
 static const int FORWARDED[] = {SIGINT, SIGTERM, SIGHUP};
 enum { FORWARDED_COUNT = sizeof FORWARDED / sizeof *FORWARDED };
 static volatile pid_t compiler;
+static volatile sig_atomic_t signalled;
 
 static void forward(int number) {
+    signalled = true;
     if (compiler) kill(compiler, number);
 }
 
@@ -239,7 +219,8 @@ static void forward_signals(void) {
 
 /* How the compiler ended, as waitpid says it. It gets SIGTERM when this process is killed. Signals
  * go to it, until it is reaped and its id may be another's. */
-static int run_compiler(char **command) {
+static int run_compiler(const struct run *r) {
+    char **command = asking(r);
     pid_t parent = getpid();
     sigset_t forwarded, old;
     siginfo_t ended;
@@ -249,10 +230,10 @@ static int run_compiler(char **command) {
     sigprocmask(SIG_BLOCK, &forwarded, &old);
     if ((compiler = fork()) == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
+        set_environment(r, parent);
         sigprocmask(SIG_SETMASK, &old, NULL);
         if (getppid() == parent) execvp(command[0], command);
-        fprintf(stderr, "shmbridge: %s: %s\n", command[0],
-                errno == ENOENT || errno == EACCES ? "no such compiler" : strerror(errno));
+        fprintf(stderr, "shmbridge: %s: %s\n", command[0], strerror(errno));
         _exit(NO_COMPILER);
     }
     if (compiler < 0) {
@@ -269,22 +250,26 @@ static int run_compiler(char **command) {
     return status;
 }
 
-/* Says how many decisions took the default advice, if any did. True: some did. */
-static bool tell(const struct run *r) {
+/* Did every decision get advice, in a compiler into which the library got? */
+static bool all_is_well(const struct run *r, int status) {
     off_t size = lseek(r->report, 0, SEEK_END);
-    char *report = calloc((size_t)size + 1, 1), text[SHMB_SUMMARY_BYTES];
-    if (!report || pread(r->report, report, (size_t)size, 0) < 0) return false;
-    bool defaulted = shmb_llvm_summary(report, r->verbose ? r->llvm : "", text);
-    if (defaulted || r->verbose) fprintf(stderr, "%s\n", text);
+    char *report = calloc((size_t)size + 1, 1);
+    if (!report || pread(r->report, report, (size_t)size, 0) < 0) return true;
+    bool well = !status || shmb_report_loaded(report, r->program);
+    unsigned long long defaulted;
+    for (const char *line = report; well && line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        well = sscanf(line, "%*s %*u %llu", &defaulted) != 1 || !defaulted;
+    }
     free(report);
-    return defaulted;
+    return well;
 }
 
 /* ---- The program ---- */
 
 /* Ends this process as the compiler ended, but without a core dump of its own. */
-static int end_as(int status, bool failed) {
-    if (!WIFSIGNALED(status)) return WEXITSTATUS(status) ? WEXITSTATUS(status) : failed;
+static int end_as(int status) {
+    if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
     struct rlimit none;
     getrlimit(RLIMIT_CORE, &none);
     none.rlim_cur = 0;
@@ -301,8 +286,14 @@ static bool prepare(struct run *r) {
     return (r->report = memfd_create("shmbridge-report", MFD_CLOEXEC)) >= 0;
 }
 
+static int become(const char *program, char **words) {
+    execvp(program, words);
+    fprintf(stderr, "shmbridge: %s: %s: reinstall shmbridge\n", program, strerror(errno));
+    return 1;
+}
+
 int main(int argc, char **argv) {
-    char self[PATH_MAX] = "";
+    char self[PATH_MAX] = "", why[SHMB_WHY_BYTES];
     struct run r = {.deadline = shmb_llvm_deadline};
     (void)argc;
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
@@ -310,14 +301,17 @@ int main(int argc, char **argv) {
         return 1;
     }
     self[file_name(self) - self - 1] = 0;
-    if (!is_ours(&r, argv, self) || !prepare(&r)) {
-        char *python = text("%s/" PYTHON, self);
-        execv(python, argv);
-        fprintf(stderr, "shmbridge: %s: %s: reinstall shmbridge\n", python, strerror(errno));
-        return 1;
+    char *python = text("%s/" PYTHON, self);
+    if (!is_ours(&r, argv, self)) return become(python, argv);
+    if (!shmb_build_asks(r.host, r.host, why)) {
+        if (r.strict) return become(python, argv);
+        if (shmb_build_failed(r.host, false)) fprintf(stderr, shmb_build_warning, why);
+        return become(*r.command, r.command);
     }
-    set_environment(&r);
-    int status = run_compiler(asking(&r));
-    bool defaulted = tell(&r);
-    return end_as(status, r.strict && defaulted);
+    if (!prepare(&r)) return become(python, argv);
+    int status = run_compiler(&r);
+    if (signalled || all_is_well(&r, status)) return end_as(status);
+    fcntl(r.report, F_SETFD, 0);
+    putenv(text("SHMBRIDGE_RUN_ENDED=%d %d", r.report, status));
+    return become(python, argv);
 }

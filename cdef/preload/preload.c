@@ -3,7 +3,8 @@
  *     SHMBRIDGE_LLVM_BASE      a prefix of paths: <prefix>.NAME.in, then <prefix>.NAME.out, are opened as a channel
  *     SHMBRIDGE_URL            the runner's
  *     SHMBRIDGE_LLVM_DEFAULTS  "NAME=advice,…" for want of a model's; may be absent
- *     SHMBRIDGE_LLVM_REPORT    a file that gets a line for each conversation that ended: NAME asked defaulted status text
+ *     SHMBRIDGE_LLVM_REPORT    a file that gets a line for each process that has the library, "loaded 0 0 0 PROGRAM",
+ *                              and for each conversation that ended: NAME asked defaulted status text
  *     SHMBRIDGE_LLVM_LIMIT     a file of an int64_t: how many decisions are still asked, of all processes that share it;
  *                              the others are LLVM's own. May be absent
  *
@@ -20,6 +21,7 @@
 #undef _FORTIFY_SOURCE /* its headers define some of these functions */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -137,10 +139,37 @@ static void default_of(const char *name, char out[TEXT_BYTES]) {
     }
 }
 
-/* A line of its own even where many processes write at once. */
-static void preload_report(const struct conversation *c) {
+/* <prefix> of channels' paths; "" for none. */
+static const char *prefix(void) {
+    static _Atomic(const char *) found;
+    const char *text = load_relaxed(&found);
+    if (!text) {
+        text = getenv("SHMBRIDGE_LLVM_BASE");
+        store_relaxed(&found, text ? text : (text = ""));
+    }
+    return text;
+}
+
+/* Appends a line in one write, so that processes do not mix theirs. */
+static void append_line(const char *line, size_t size) {
     const char *path = getenv("SHMBRIDGE_LLVM_REPORT");
-    if (!path || c->inherited) return;
+    int fd = path ? next_open()(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (fd < 0) return;
+    if (next_write()(fd, line, size) < 0) size = 0; /* no reader is left */
+    next_close()(fd);
+}
+
+/* `shmbridge run` learns from this line that the compiler has the library. */
+__attribute__((constructor)) static void report_loaded(void) {
+    char exe[PATH_MAX], line[PATH_MAX + 16];
+    ssize_t n = *prefix() ? readlink("/proc/self/exe", exe, sizeof exe - 1) : -1;
+    if (n < 0) return;
+    exe[n] = 0;
+    append_line(line, (size_t)sprintf(line, "loaded 0 0 0 %s\n", strrchr(exe, '/') + 1));
+}
+
+static void preload_report(const struct conversation *c) {
+    if (c->inherited) return;
     shmb_conversation_info info = {0};
     if (c->state) shmb_llvm_protocol.info(c->state, &info);
     if (c->lost) info.status = c->error.status, info.why = c->error.message;
@@ -150,10 +179,7 @@ static void preload_report(const struct conversation *c) {
                  (unsigned long long)info.asked, (unsigned long long)info.defaulted,
                  (int)info.status, (int)sizeof c->error.message - 1, info.status ? info.why : "");
     for (char *at = line; (at = strchr(at, '\n')) && at < line + n - 1;) *at = ' ';
-    int fd = next_open()(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return;
-    if (next_write()(fd, line, (size_t)n) < 0) n = 0; /* nobody is left to tell */
-    next_close()(fd);
+    append_line(line, (size_t)n);
 }
 
 /* No more will be asked. */
@@ -205,17 +231,6 @@ static void forget_range(unsigned first, unsigned last) {
 }
 
 /* ---- Open ---- */
-
-/* <prefix> of channels' paths; "" for none. */
-static const char *prefix(void) {
-    static _Atomic(const char *) found;
-    const char *text = load_relaxed(&found);
-    if (!text) {
-        text = getenv("SHMBRIDGE_LLVM_BASE");
-        store_relaxed(&found, text ? text : (text = ""));
-    }
-    return text;
-}
 
 static int open_in(const char *name) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

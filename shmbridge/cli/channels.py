@@ -84,8 +84,12 @@ class Pipes:
         for line, decision in enumerate(self.decisions):
             lib.shmb_foreign_info(self._foreign, line, info)
             why = ffi.string(info.why).decode(errors="replace") if info.status and info.why else ""
-            counts.append(Count(decision, info.asked, info.defaulted, why))
+            counts.append(Count(decision, info.asked, info.defaulted, info.status, why))
         return counts
+
+    def loaded(self, compiler: str) -> bool:
+        """Pipes need no library in the compiler."""
+        return True
 
     def stop(self) -> None:
         """No compiler is left: ends the thread."""

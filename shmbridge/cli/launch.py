@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 from shmbridge import _llvm
 
@@ -73,20 +72,3 @@ def _is_compiler(word: str, name: str, kind: str | None) -> bool:
     if kind is None:
         return _llvm.is_compiler(name)
     return name not in LAUNCHERS | BYPASSED and shutil.which(word) is not None
-
-
-def cache_in_front() -> str:
-    """The cache that started this process, directly or by a script, and waits to keep what it makes; "" for none."""
-    pid = os.getppid()
-    while pid > 1:
-        try:
-            name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-            parent = (
-                Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
-            )
-        except OSError:  # another user's, or it has ended
-            return ""
-        if name in _llvm.CACHES:
-            return name
-        pid = int(parent)
-    return ""

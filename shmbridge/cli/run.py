@@ -6,9 +6,9 @@ import atexit
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,13 @@ import click
 
 from shmbridge import _llvm
 from shmbridge._native import ffi, lib
-from shmbridge._preload import Count, Preload
+from shmbridge._preload import Preload
 from shmbridge._url import with_options
 from shmbridge.cli import launch
+from shmbridge.cli.attempt import Attempt, Build, launched, summary
 from shmbridge.cli.channels import Pipes
 from shmbridge.cli.option_types import FILE, Bytes
-from shmbridge.cli.supervise import REQUEST_BYTES, Policy, Signals, die_of, one_line
+from shmbridge.cli.supervise import REQUEST_BYTES, Policy, Signals, Streams, die_of, one_line
 from shmbridge.errors import InvalidError, ShmbridgeError
 
 if (
@@ -63,26 +64,19 @@ def runner_url(name: str, deadline: float) -> str:
     return with_options(name, **({"deadline": f"{deadline:.9f}"} if deadline else {}))
 
 
-def summary(counts: Iterable[Count], decisions: Iterable[str] = ()) -> tuple[str, int]:
-    """One line, and how many took the default advice; of each of `decisions`, and of those that took it."""
-    lines = (f"{c.decision} {c.asked} {c.defaulted} 0 {' '.join(c.why.split())}\n" for c in counts)
-    text = ffi.new("char[]", lib.SHMB_SUMMARY_BYTES)
-    defaulted = lib.shmb_llvm_summary("".join(lines).encode(), ",".join(decisions).encode(), text)
-    return ffi.string(text).decode(errors="replace"), defaulted
-
-
 def beware_of_cache(words: list[str]) -> None:
     """A cache in front of this command would give its object out for another policy too. ccache goes without its cache when
     its preprocessing fails, and asks for that before it asks for an object; another cache's user is warned."""
-    cache = launch.cache_in_front()
+    cache = lib.shmb_build_cache()
     advice = "put it behind shmbridge run, which goes round it, or leave it out"
     if cache:
+        name = ffi.string(cache).decode()
         click.echo(
-            f"shmbridge: {cache} in front keeps an object also for when the policy has changed: {advice}",
+            f"shmbridge: {name} in front keeps an object also for when the policy has changed: {advice}",
             err=True,
         )
-    if cache == "ccache" and "-E" in words:
-        raise SystemExit(1)
+        if name == "ccache" and "-E" in words:
+            raise SystemExit(1)
 
 
 def load_policy(
@@ -108,15 +102,6 @@ def load_policy(
     return policy, log
 
 
-@dataclass
-class Asking:
-    """A command that asks; of one that does not, nothing but the command."""
-
-    command: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    counts: Callable[[], list[Count]] = list
-
-
 def split_or_whole(command: Sequence[str], kind: str | None) -> tuple[list[str], list[str]]:
     """As `launch.split`; a command in which it finds no compiler is one itself, of which `known` says what it is."""
     with suppress(InvalidError):
@@ -130,23 +115,6 @@ def known(compiler: str) -> str:
         return _llvm.kind_of(compiler)
     except InvalidError as error:
         raise ShmbridgeError(str(error)) from error
-
-
-def or_plainly(
-    ask: Callable[[ExitStack], Asking], command: Sequence[str], strict: bool, stack: ExitStack
-) -> Asking:
-    """What `ask` prepares on the stack. Where that fails, one line says so and the command runs as it is, unless strict. A wrong option
-    (InvalidError) stays an error."""
-    try:
-        return ask(stack)
-    except InvalidError:
-        raise
-    except Exception as error:
-        if strict:
-            raise click.ClickException(one_line(error)) from error
-        stack.close()
-        click.echo(f"shmbridge: {one_line(error)}: the compiler runs without a policy", err=True)
-        return Asking(command)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -180,8 +148,8 @@ def or_plainly(
     callback=default_advice,
     multiple=True,
     metavar="DECISION=ADVICE",
-    help="What is advised where the policy has nothing to say, as inline=0.  [default: what LLVM says it would do, or no "
-    "inlining, no eviction where that is allowed, the larger live range first]",
+    help="The advice for a decision that the policy fails to make, for example inline=0.  [default: none; such a file is "
+    "compiled again without the policy]",
 )
 @click.option(
     "--deadline",
@@ -189,7 +157,7 @@ def or_plainly(
     default=DEADLINE,
     show_default=True,
     metavar="SECONDS",
-    help="For one decision; after one that is late, that compiler asks no more. 0: none.",
+    help="For one decision. After a late one the compiler stops asking. 0: none.",
 )
 @click.option(
     "--record",
@@ -212,7 +180,7 @@ def or_plainly(
 @click.option(
     "--strict",
     is_flag=True,
-    help="Fail where the policy cannot be had, before the compiler starts, or where a decision took the default advice.",
+    help="Fail, and leave no output, if the policy is missing or does not advise on every decision.",
 )
 @click.option(
     "--limit",
@@ -241,7 +209,7 @@ def or_plainly(
     "-v",
     "--verbose",
     is_flag=True,
-    help="Say how many of each decision were asked for, also if all is well, and show where the policy failed.",
+    help="Always print how many decisions of each kind were advised, and where the policy failed.",
 )
 @click.argument(
     "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMPILER [ARGUMENTS]..."
@@ -267,10 +235,10 @@ def run(
     """Run an unmodified clang, opt, llc, rustc or ld.lld, whose decisions a policy makes; ends with the compiler's own status.
 
     Also as a launcher: make -j4 CC="shmbridge run --llvm inline --host policy:advise -- clang-22". The policy's request also holds
-    "decision" (inlining_decision, index_to_evict or priority) and "context", the function's name where LLVM tells it. A
-    policy that fails, hangs or dies is replaced by a default advice, and one line on stderr counts these. Where the policy cannot be
-    had at all, one line says why and the compiler runs as it is. The compiler may stand behind launchers, as nice or ccache, whose
-    cache is left alone. A link with -flto asks as well. opt gets an inliner
+    "decision" (inlining_decision, index_to_evict or priority) and "context", the function's name where LLVM tells it. If the
+    policy is missing, fails, hangs or dies, the file is compiled again without it, and the first such file of a build prints one
+    line that says why. So an object is made with the policy's advice throughout, or it is the plain compiler's. The compiler may
+    stand behind launchers, as nice or ccache, whose cache is left alone. A link with -flto asks as well. opt gets an inliner
     pass unless it is told its -passes; with --pipes, which threads cannot share, rustc gets -Ccodegen-units=1.
     """
     if [function, onnx, connect].count(None) != 2:
@@ -296,12 +264,17 @@ def run(
         click.echo(f"shmbridge: {words[0]}: no such compiler", err=True)
         raise SystemExit(127)
     beware_of_cache(words)
+    chosen = dict(defaults)
+    build = Build(connect or function or str(onnx), connect)
+    signals, streams = Signals(), Streams()
 
-    def ask(stack: ExitStack) -> Asking:
+    def ask(stack: ExitStack) -> Attempt:
+        """Compiles with the policy; what that needs is on the stack."""
         like = kind or known(words[0])
         wanted, name = _llvm.asked_of(like, decisions), connect
         if missing := _llvm.unasked(like, words[1:], wanted):
             click.echo(f"shmbridge: {missing}", err=True)
+        build.check()
         explain: Callable[[str], str] = str
         if name is None:
             room = {
@@ -311,24 +284,44 @@ def run(
             policy = Policy(partial(load_policy, onnx, function, record, verbose), **room)
             stack.callback(policy.close)
             name, explain = policy.name, policy.explain
-        url, chosen = runner_url(name, deadline), dict(defaults)
-        there = Pipes(wanted, url, chosen, limit) if pipes else Preload(url, chosen, limit)
+        url = runner_url(name, deadline)
+        piped = pipes or not _llvm.preloads(words[0])
+        there = Pipes(wanted, url, chosen, limit) if piped else Preload(url, chosen, limit)
         stack.callback(there.close)
         bases = {decision: there.base(decision) for decision in wanted}
         tells = include_default or (limit is not None and _llvm.tells_default(words[0]))
-        return Asking(
-            [*launchers, *_llvm.with_flags(words, like, bases, tells, pipes)],
-            {**_llvm.CACHE_BYPASS, **there.environment},
-            lambda: [replace(c, why=explain(c.why)) for c in there.counts()],
-        )
+        asking = [*launchers, *_llvm.with_flags(words, like, bases, tells, piped)]
+        environment = {**os.environ, **_llvm.CACHE_BYPASS, **there.environment}
+        streams.keep(*_llvm.streams_of(like, words[1:]))
+        status = signals.run(asking, environment, **streams.rewound())
+        counts = [replace(c, why=explain(c.why)) for c in there.counts()]
+        return Attempt(status, counts, there.loaded(words[0]))
 
-    signals = Signals()
     with signals.forwarded(), ExitStack() as stack:
-        asking = or_plainly(ask, command, strict, stack)
-        status = signals.run(asking.command, os.environ | asking.environment)
-        line, defaulted = summary(asking.counts(), decisions if verbose else ())
-        if defaulted or verbose:
-            click.echo(line, err=True)
+        try:
+            attempt = launched(words[0]) or ask(stack)
+            why = "" if signals.passed_on else attempt.failure(words[0], () if strict else chosen)
+        except InvalidError:
+            raise
+        except Exception as error:
+            attempt, why = None, one_line(error)
+        stack.close()
+        if why and strict:
+            made = _llvm.remove_outputs(kind or known(words[0]), words) if attempt else []
+            removed = f"; removed {', '.join(made)}" if made else ""
+            raise click.ClickException(f"{why}{removed}")
+        if attempt and not why:
+            status = attempt.status
+            lacking = any(count.defaulted for count in attempt.counts)  # --default made these
+            if (lacking and build.is_first_failure(attempt)) or verbose:
+                click.echo(f"shmbridge: {summary(attempt.counts, decisions)}", err=True)
+        else:
+            if build.is_first_failure(attempt) or verbose:
+                click.echo(ffi.string(lib.shmb_build_warning).decode() % why, err=True, nl=False)
+            if attempt and not attempt.status:
+                streams.keep_errors()
+            status = signals.run(command, os.environ, **streams.rewound())
+        streams.deliver(status)
     if status < 0:
         die_of(-status)
-    raise SystemExit(status or int(strict and defaulted > 0))
+    raise SystemExit(status)

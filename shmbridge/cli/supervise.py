@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def in_words_of_run(text: str, name: str) -> str:
         keys = re.findall("(channels|request_bytes)=", match[0])
         return f"({', '.join('--' + key.replace('_', '-') for key in keys)})"
 
-    text = re.sub(r"\((?:Host\([^)]*\)(?:, )?)+\)", options, text)
+    text = re.sub(r"\(Host\([^)]*\)[^)]*\)", options, text)
     return re.sub(f'(?:the host of )?"{name}"(?:: the host)?', "the policy", text)
 
 
@@ -214,12 +215,14 @@ class Signals:
 
     def __init__(self) -> None:
         self.compiler: subprocess.Popen[bytes] | None = None
-        self.caught = 0
+        self.caught = 0  # before there was a compiler
+        self.passed_on = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.compiler is None:
             self.caught = number
             raise KeyboardInterrupt
+        self.passed_on = True
         self.compiler.send_signal(number)
 
     @contextlib.contextmanager
@@ -237,7 +240,14 @@ class Signals:
         if self.caught:
             die_of(self.caught)
 
-    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    def run(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> int:
         """The compiler's exit status; negative: the signal that ended it. It gets SIGTERM when this process is killed."""
         libc, parent = ctypes.CDLL(None), os.getpid()
 
@@ -254,11 +264,57 @@ class Signals:
         )  # until there is someone to forward them to
         try:  # what make's job server and others pass on stays open
             self.compiler = subprocess.Popen(
-                command, env=environment, close_fds=False, preexec_fn=in_child
+                command,
+                env=environment,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                close_fds=False,
+                preexec_fn=in_child,
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return self.compiler.wait()
+
+
+class Streams:
+    """The compiler's standard streams, kept so that it can run a second time."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, int] = {}
+
+    def keep(self, reads: bool, writes: bool) -> None:
+        """Reads all of the standard input, and holds the output back, where the compiler uses them."""
+        if reads:
+            self._keep("stdin")
+            with open(self._kept["stdin"], "wb", closefd=False) as copy:
+                shutil.copyfileobj(sys.stdin.buffer, copy)
+        if writes:
+            self._keep("stdout")
+
+    def keep_errors(self) -> None:
+        """The compiler has printed its warnings already: holds them back from now on."""
+        self._keep("stderr")
+
+    def _keep(self, name: str) -> None:
+        self._kept[name] = os.memfd_create(f"shmbridge-{name}")
+
+    def rewound(self) -> dict[str, int]:
+        """For `Signals.run`: the input from its start, and empty outputs."""
+        for name, file in self._kept.items():
+            os.lseek(file, 0, os.SEEK_SET)
+            if name != "stdin":
+                os.truncate(file, 0)
+        return self._kept
+
+    def deliver(self, status: int) -> None:
+        """Writes the output that was held back, and the errors if the compiler failed."""
+        for name, stream in ("stdout", sys.stdout), ("stderr", sys.stderr):
+            if name in self._kept and (name == "stdout" or status):
+                os.lseek(self._kept[name], 0, os.SEEK_SET)
+                with open(self._kept[name], "rb", closefd=False) as copy:
+                    shutil.copyfileobj(copy, stream.buffer)
+                stream.flush()
 
 
 def die_of(number: int) -> None:

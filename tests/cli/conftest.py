@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import textwrap
 import time
@@ -12,6 +13,24 @@ from pathlib import Path
 import pytest
 from support.cli import MODELS, Serving
 from support.run import CONNECT, SHMBRIDGE
+
+PROGRAM = """
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    char script[PATH_MAX];
+    char *words[argc + 2];
+    int n = (int)readlink("/proc/self/exe", script, sizeof script - 4);
+    sprintf(script + n, ".sh");
+    words[0] = "sh";
+    words[1] = script;
+    for (int i = 1; i <= argc; i++) words[i + 1] = argv[i];
+    execv("/bin/sh", words);
+    return 127;
+}
+"""
 
 
 @pytest.fixture
@@ -49,17 +68,31 @@ def transport(request):
     return {"native": CONNECT, "preload": [], "pipes": ["--pipes"]}[request.param]
 
 
+@pytest.fixture(scope="session")
+def program(tmp_path_factory):
+    """A dynamically linked program that runs the shell script beside it: PROGRAM runs PROGRAM.sh."""
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "program.c").write_text(PROGRAM)
+    subprocess.run(["cc", folder / "program.c", "-o", folder / "program"], check=True)
+    return folder / "program"
+
+
 @pytest.fixture
-def compiler(tmp_path):
-    """compiler(script, name="clang"): a shell script of that name."""
+def compiler(program, tmp_path):
+    """compiler(script, name="clang"): a program of that name, which does what the shell script says."""
 
     def make(script, name="clang"):
-        path = tmp_path / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return path
+        shutil.copy(program, tmp_path / name)
+        (tmp_path / f"{name}.sh").write_text(script)
+        return tmp_path / name
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def no_earlier_failures(tmp_path, monkeypatch):
+    """Each test is a build: `shmbridge run` warns once per build."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
 @pytest.fixture

@@ -1,10 +1,14 @@
 """What LLVM's compilers are told: flags, defaults, links, and which compiler is which."""
 
+import io
+from pathlib import Path
+
 import pytest
 
 from shmbridge import _llvm
 from shmbridge._preload import Count
-from shmbridge.cli.run import runner_url, summary
+from shmbridge.cli.attempt import summary
+from shmbridge.cli.run import runner_url
 from shmbridge.errors import InvalidError
 
 
@@ -223,16 +227,55 @@ def test_what_a_url_says_wins(name, url):
     assert runner_url(name, 0.5) == url
 
 
-def test_summary_tells_why_for_each_decision():
+def test_summary_gives_the_reason_for_each_decision():
     counts = [
         Count("inline", 5, 0),
-        Count("evict", 7, 2, "it\nhangs"),
-        Count("evict", 1, 1, "other"),
+        Count("evict", 7, 2, 11, "it\nhangs"),
+        Count("evict", 1, 1, 9, "other"),
     ]
-    assert summary(counts) == (
-        "shmbridge: 3 of 13 decisions took the default advice (3 of 8 evict: it hangs)",
-        3,
+    assert summary(counts, ["inline", "evict", "priority"]) == (
+        "the policy made 10 of 13 decisions (inline 5 of 5; evict 5 of 8: it hangs; priority 0 of 0)"
     )
-    assert summary(counts, ["inline", "priority"])[0].endswith(
-        "(0 of 5 inline; 3 of 8 evict: it hangs; 0 of 0 priority)"
-    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "reads", "writes"),
+    [
+        ("clang", "-c x.c -o x.o", False, False),
+        ("clang", "-x c - -c -o x.o", True, False),
+        ("clang", "-S x.c -o -", False, True),
+        ("clang", "-S x.c -o-", False, True),
+        ("opt", f"{__file__} -o x.bc", False, False),
+        ("opt", f"{__file__} -S", False, True),
+        ("llc", "- -o x.o", True, False),
+    ],
+)
+def test_standard_streams_that_a_compiler_uses_are_recognised(
+    kind, words, reads, writes, monkeypatch
+):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert _llvm.streams_of(kind, words.split()) == (reads, writes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "made"),
+    [
+        ("clang", "-c x.c", ["x.o", "a b.o"]),
+        ("rustc", "x.rs", ["x"]),
+        ("rustc", "x.rs --out-dir d", ["d/x"]),
+        ("rustc", "x.rs -o y", ["y"]),
+        ("ld.lld", "x.o", ["a.out"]),
+        ("llc", "x.bc -o x.s", ["x.s"]),
+    ],
+)
+def test_outputs_of_a_command_are_removed(kind, words, made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    files = [Path(name) for name in ("x.o", "a b.o", "x", "d/x", "y", "a.out", "x.s", "x.c")]
+    for file in files:
+        file.touch()
+    printed = {"clang": '"cc1" "-o" "x.o"\n "cc1" "-o" "a b.o" "x.c"', "rustc": "x"}.get(kind, "")
+    Path(kind).write_text(f"#!/bin/sh\necho '{printed}'\n")
+    Path(kind).chmod(0o755)
+    assert _llvm.remove_outputs(kind, [f"./{kind}", *words.split()]) == made
+    assert [str(file) for file in files if not file.exists()] == made

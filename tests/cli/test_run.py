@@ -74,7 +74,7 @@ def test_nothing_is_asked(start, compiler):
     status, _, err = ended(start(compiler(""), options=["--host", "my_policy:advise", "-v"]))
     assert (status, err) == (
         0,
-        "shmbridge: 0 of 0 decisions took the default advice (0 of 0 inline)\n",
+        "shmbridge: the policy made 0 of 0 decisions (inline 0 of 0)\n",
     )
 
 

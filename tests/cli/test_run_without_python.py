@@ -13,9 +13,11 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 @pytest.fixture
-def both(compiler, tmp_path):
+def both(compiler, monkeypatch, tmp_path):
     """both(*options, program=a compiler that tells its arguments and environment, behind=(), **Popen's): what the run said and
     how it ended, when the command did it, and when Python did."""
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))  # each run prints its warning
 
     def one(run, words, **more):
         done = subprocess.run(
@@ -38,10 +40,10 @@ def both(compiler, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        "--llvm inline --connect b",
-        "--llvm=priority,evict --connect=b?wait=spin -v",
-        "--llvm evict,inline,priority --llvm inline --connect a --connect shm://b?deadline=3 --strict",
-        "--llvm inline --connect b?deadlines=1 --deadline 0.25 --verbose",
+        "--llvm inline --connect pipe:///b",
+        "--llvm=priority,evict --connect=pipe:///b?wait=spin",
+        "--llvm evict,inline,priority --llvm inline --connect a --connect pipe:///b?deadline=3 --strict",
+        "--llvm inline --connect shm://b?deadlines=1&connect_timeout=1 --deadline 0.25",
         "--llvm inline --connect grpc://h:1 --deadline 0",
     ],
 )
@@ -58,18 +60,18 @@ def test_compiler_gets_the_same_words_and_environment_without_python(options, bo
 @pytest.mark.parametrize(
     ("options", "behind"),
     [
-        ("--llvm inline --connect b --default inline=1", ""),
-        ("--llvm inline,inline --connect b", ""),
-        ("--llvm evict --connect b --limit 0", ""),
-        ("--llvm inline --connect b", "-flto=thin x.o"),
-        ("--llvm inline --connect b", "@words"),
-        ("--llvm inline --connect b", "-cc1 x.c"),
-        ("--llvm unroll --connect b", ""),
-        ("--llvm inline --connect b --deadline -1", ""),
-        ("--llvm inline --connect b --deadline", ""),
+        ("--llvm inline --connect pipe:///b --default inline=1", ""),
+        ("--llvm inline,inline --connect pipe:///b", ""),
+        ("--llvm evict --connect pipe:///b --limit 0", ""),
+        ("--llvm inline --connect pipe:///b", "-flto=thin x.o"),
+        ("--llvm inline --connect pipe:///b", "@words"),
+        ("--llvm inline --connect pipe:///b", "-cc1 x.c"),
+        ("--llvm unroll --connect pipe:///b", ""),
+        ("--llvm inline --connect pipe:///b --deadline -1", ""),
+        ("--llvm inline --connect pipe:///b --deadline", ""),
         ("--llvm inline --connect", ""),
         ("--llvm", ""),
-        ("--connect b", ""),
+        ("--connect pipe:///b", ""),
         ("--help", ""),
     ],
 )
@@ -81,14 +83,22 @@ def test_what_is_not_done_without_python_is_as_with_it(options, behind, both, tm
 
 @pytest.mark.parametrize("strict", [[], ["--strict"]])
 @pytest.mark.parametrize("status", [0, 3])
-def test_defaults_are_counted_in_the_same_words_without_python(strict, status, both, compiler):
-    lines = ["inline 5 0 0 ", "evict 7 2 9 it  hangs", "evict 1 1 9 other", "no line"]
-    script = "; ".join(f"echo '{line}' >> $SHMBRIDGE_LLVM_REPORT" for line in lines[:3])
-    options = ["--llvm", "inline,evict,priority", "--connect", "b", *strict]
-    for verbose in [], ["-v"]:
-        native, python = both(*options, *verbose, program=compiler(f"{script}; exit {status}"))
+def test_missing_advice_has_the_same_outcome_without_python(strict, status, both, compiler):
+    lines = ["inline 5 0 0 ", "evict 7 2 9 it  hangs", "evict 1 1 9 other"]
+    script = "; ".join(f"echo '{line}' >> $SHMBRIDGE_LLVM_REPORT" for line in lines)
+    program = compiler(f'test -z "$SHMBRIDGE_LLVM_REPORT" && exit 4; {script}; exit {status}')
+    options = ["--llvm", "inline,evict,priority", *CONNECT, *strict]
+    native, python = both(*options, program=program)
+    assert native == python
+    assert native[0] == (1 if strict else 4)
+    assert "5 of 8 decisions (evict 5 of 8: it hangs)" in native[2]
+
+
+def test_absent_host_has_the_same_outcome_without_python(both):
+    for strict in [], ["--strict"]:
+        native, python = both("--llvm", "inline", "--connect", "nobody-is-here", *strict)
         assert native == python
-        assert (native[0], "3 of 13" in native[2]) == (status or bool(strict), True)
+        assert (native[0], 'no host named "nobody-is-here"' in native[2]) == (bool(strict), True)
 
 
 @pytest.mark.parametrize("signal_name", ["HUP", "INT", "TERM"])

@@ -34,7 +34,11 @@ def llvm_of_rustc():
 
 
 def environment(folder):
-    return os.environ | {"QUESTIONS": str(folder / "questions"), "PYTHONPATH": str(SOURCES)}
+    return os.environ | {
+        "QUESTIONS": str(folder / "questions"),
+        "PYTHONPATH": str(SOURCES),
+        "XDG_RUNTIME_DIR": str(folder),  # each test is a build
+    }
 
 
 def alive(pid):
@@ -105,6 +109,11 @@ class Compiler:
 def expect_right_object(version, tmp_path):
     used = Compiler("clang", f"-{version}", tmp_path)
     assert used.says(tmp_path / "out.o") == used.says(used.plain(tmp_path / "plain.o"))
+
+
+def expect_plain_object(version, tmp_path):
+    plain = Compiler("clang", f"-{version}", tmp_path).plain(tmp_path / "plain.o")
+    assert (tmp_path / "out.o").read_bytes() == plain.read_bytes()
 
 
 def clang(version, tmp_path):

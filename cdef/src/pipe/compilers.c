@@ -1,7 +1,12 @@
 #include "pipe/compilers.h"
 
+#include <elf.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 const shmb_llvm_decision shmb_llvm_decisions[] = {
     {"inline", "-enable-ml-inliner=release", "-inliner-interactive-channel-base="},
@@ -25,52 +30,72 @@ const char *const shmb_cache_bypass[] = {"CCACHE_DISABLE=1", "BUILDCACHE_DISABLE
 
 const double shmb_llvm_deadline = 10;
 
-/* ---- What was asked ---- */
+/* ---- The compiler's program ---- */
 
-struct sum {
-    unsigned long long asked, defaulted;
-    const char *why; /* the first */
-    int why_bytes;
-};
-
-static struct sum sum_of(const char *report, const char *decision) {
-    struct sum s = {.why = ""};
-    for (const char *line = report, *end; *line; line = end + (*end == '\n')) {
-        unsigned long long asked, defaulted;
-        char name[16];
-        int at = 0;
-        end = line + strcspn(line, "\n");
-        if (sscanf(line, "%15s %llu %llu %*d %n", name, &asked, &defaulted, &at) < 3 ||
-            strcmp(name, decision) != 0)
-            continue;
-        s.asked += asked;
-        s.defaulted += defaulted;
-        if (s.why_bytes || line + at >= end) continue;
-        s.why = line + at;
-        s.why_bytes = (int)(end - s.why);
-    }
-    return s;
+static const char *file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
 }
 
-uint64_t shmb_llvm_summary(const char *report, const char *always, char text[SHMB_SUMMARY_BYTES]) {
-    struct sum all = {0};
-    char each[SHMB_SUMMARY_BYTES - 128] = "";
-    size_t used = 0;
-    for (const shmb_llvm_decision *d = shmb_llvm_decisions; d->name; d++) {
-        struct sum s = sum_of(report, d->name);
-        all.asked += s.asked;
-        all.defaulted += s.defaulted;
-        if ((s.defaulted || strstr(always, d->name)) && used < sizeof each)
-            used += (size_t)snprintf(each + used, sizeof each - used, "%s%llu of %llu %s%s%.*s",
-                                     used ? "; " : "", s.defaulted, s.asked, d->name,
-                                     s.why_bytes ? ": " : "", s.why_bytes, s.why);
+static bool is_program(const char *path, char out[SHMB_PROGRAM_BYTES]) {
+    struct stat file;
+    return !access(path, X_OK) && !stat(path, &file) && S_ISREG(file.st_mode) &&
+           realpath(path, out);
+}
+
+bool shmb_program_find(const char *name, char path[SHMB_PROGRAM_BYTES]) {
+    if (strchr(name, '/')) return is_program(name, path);
+    const char *folder = getenv("PATH");
+    while (folder) {
+        char candidate[SHMB_PROGRAM_BYTES];
+        int bytes = (int)strcspn(folder, ":");
+        int used =
+            snprintf(candidate, sizeof candidate, "%.*s/%s", bytes, bytes ? folder : ".", name);
+        if (used < SHMB_PROGRAM_BYTES && is_program(candidate, path)) return true;
+        folder = folder[bytes] ? folder + bytes + 1 : NULL;
     }
-    snprintf(text, SHMB_SUMMARY_BYTES,
-             "shmbridge: %llu of %llu decisions took the default advice (%s)", all.defaulted,
-             all.asked, each);
-    char *to = text;
-    for (const char *at = text; *at; at++)
-        if (at[0] != ' ' || at[1] != ' ') *to++ = *at;
-    *to = 0;
-    return all.defaulted;
+    return false;
+}
+
+#if defined(__x86_64__)
+enum { MACHINE = EM_X86_64 };
+#else
+enum { MACHINE = EM_AARCH64 };
+#endif
+
+/* Is the program's dynamic linker glibc's? musl's is called ld-musl-... */
+static bool links_with_glibc(int fd, const Elf64_Ehdr *h) {
+    for (int i = 0; i < h->e_phnum; i++) {
+        Elf64_Phdr segment;
+        char linker[SHMB_PROGRAM_BYTES] = "";
+        off_t at = (off_t)h->e_phoff + i * (off_t)sizeof segment;
+        if (pread(fd, &segment, sizeof segment, at) != sizeof segment) return false;
+        if (segment.p_type != PT_INTERP) continue;
+        if (segment.p_filesz >= sizeof linker ||
+            pread(fd, linker, segment.p_filesz, (off_t)segment.p_offset) < 0)
+            return false;
+        return strncmp(file_name(linker), "ld-linux", 8) == 0;
+    }
+    return false;
+}
+
+bool shmb_program_preloads(const char *path) {
+    Elf64_Ehdr h;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool elf = read(fd, &h, sizeof h) == sizeof h && memcmp(h.e_ident, ELFMAG, SELFMAG) == 0 &&
+               h.e_ident[EI_CLASS] == ELFCLASS64 && h.e_machine == MACHINE &&
+               h.e_phentsize == sizeof(Elf64_Phdr);
+    bool preloads = elf && links_with_glibc(fd, &h);
+    close(fd);
+    return preloads;
+}
+
+bool shmb_report_loaded(const char *report, const char *path) {
+    char *line;
+    if (asprintf(&line, "loaded 0 0 0 %s\n", file_name(path)) < 0) return false;
+    const char *found = report;
+    while ((found = strstr(found, line)) && found > report && found[-1] != '\n') found++;
+    free(line);
+    return found;
 }

@@ -3,7 +3,7 @@
 #ifndef SHMB_PIPE_COMPILERS_H
 #define SHMB_PIPE_COMPILERS_H
 
-#include <stdint.h>
+#include <stdbool.h>
 
 /* A decision, and LLVM's two flags that make a compiler ask about it. The second ends with the
  * channel's path: the compiler opens PATH.in, then PATH.out. */
@@ -27,10 +27,14 @@ extern const char *const shmb_caches[], *const shmb_cache_bypass[];
 /* Seconds that a decision may take, unless the user says otherwise. */
 extern const double shmb_llvm_deadline;
 
-enum { SHMB_SUMMARY_BYTES = 8192 };
-/* One line on what was asked, and how many decisions took the default advice. It names those that
- * did, and those in `always`, a text. report: a line "DECISION asked defaulted status why" for each
- * channel. */
-uint64_t shmb_llvm_summary(const char *report, const char *always, char text[SHMB_SUMMARY_BYTES]);
+enum { SHMB_PROGRAM_BYTES = 4096 }; /* PATH_MAX */
+/* Finds a program as execvp does and follows its links; false: there is none. */
+bool shmb_program_find(const char *name, char path[SHMB_PROGRAM_BYTES]);
+/* Does the preloaded library get into this program? Only into one for this machine that is linked
+ * with glibc dynamically. A script may start anything, so the answer for scripts is no. */
+bool shmb_program_preloads(const char *path);
+/* Does a report say that the library got into the program at `path`? Each process that it is loaded
+ * into appends a line "loaded 0 0 0 NAME". */
+bool shmb_report_loaded(const char *report, const char *path);
 
 #endif

@@ -1,0 +1,164 @@
+#include "pipe/build.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "pipe/compilers.h"
+#include "runner/default.h"
+#include "runner/slices.h"
+
+const char shmb_build_warning[] =
+    "shmbridge: %s: compiling without the policy (reported once per build)\n";
+
+/* ---- The processes that started this one ---- */
+
+static const char *const build_tools[] = {"bazel", "cargo", "cmake", "gmake", "make",
+                                          "meson", "ninja", "samu",  "scons", NULL};
+
+static const char *known_name(const char *const *names, const char *path) {
+    const char *slash = strrchr(path, '/');
+    for (; *names; names++)
+        if (strcmp(slash ? slash + 1 : path, *names) == 0) return *names;
+    return NULL;
+}
+
+struct process {
+    pid_t parent;
+    unsigned long long start; /* clock ticks after the boot: tells processes of one id apart */
+    char program[PATH_MAX];
+};
+
+/* False: there is no such process any more, or it is another user's. */
+static bool look_at(pid_t pid, struct process *p) {
+    char path[64], stat[1024];
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    ssize_t n = readlink(path, p->program, sizeof p->program - 1);
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = n < 0 ? NULL : fopen(path, "re");
+    if (!file) return false;
+    p->program[n] = 0;
+    stat[fread(stat, 1, sizeof stat - 1, file)] = 0;
+    fclose(file);
+    const char *end = strrchr(stat, ')'); /* behind the name, which may hold anything */
+    return end && sscanf(end + 1,
+                         " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d"
+                         " %*d %*d %llu",
+                         &p->parent, &p->start) == 2;
+}
+
+const char *shmb_build_cache(void) {
+    struct process p;
+    for (pid_t pid = getppid(); pid > 1 && look_at(pid, &p); pid = p.parent) {
+        const char *cache = known_name(shmb_caches, p.program);
+        if (cache) return cache;
+    }
+    return NULL;
+}
+
+/* ---- Notes of earlier failures ---- */
+
+/* One for a policy in a build. Where two share a place, the later one stays, and the other build is
+ * warned again. */
+struct note {
+    uint64_t build;
+    int64_t late; /* when the policy was late last, 0: never */
+};
+enum { NOTES = 64, LATE_SECONDS = 60 };
+
+static uint64_t hash(uint64_t h, const void *bytes, size_t size) { /* FNV-1a */
+    for (const uint8_t *at = bytes; size--; at++) h = (h ^ *at) * 0x100000001b3;
+    return h;
+}
+
+static uint64_t build_of(const char *policy) {
+    struct process p, outermost = {0};
+    pid_t id = 0;
+    for (pid_t pid = getppid(); pid > 1 && look_at(pid, &p); pid = p.parent)
+        if (known_name(build_tools, p.program)) id = pid, outermost = p;
+    if (!id && !look_at(id = getpgrp(), &outermost)) outermost.start = 0;
+    uint64_t h = hash(0xcbf29ce484222325, policy, strlen(policy));
+    h = hash(h, &id, sizeof id);
+    return hash(h, &outermost.start, sizeof outermost.start);
+}
+
+/* A note takes microseconds to read and write. A process that holds the lock for longer was
+ * stopped, and the worst that can happen without it is a second warning. */
+static void lock_notes(int fd) {
+    for (int tries = 20; flock(fd, LOCK_EX | LOCK_NB) && tries; tries--)
+        shmb_sleep(SECOND_NS / 1000);
+}
+
+/* The user's notes; -1: they cannot be used. */
+static int open_notes(int create) {
+    const char *folder = getenv("XDG_RUNTIME_DIR");
+    char path[PATH_MAX];
+    struct stat file;
+    snprintf(path, sizeof path, "%s/.shmbridge-builds-%u", folder && *folder ? folder : "/tmp",
+             (unsigned)getuid());
+    int fd = open(path, O_RDWR | create | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return -1;
+    if (!fstat(fd, &file) && S_ISREG(file.st_mode) && file.st_uid == getuid()) {
+        lock_notes(fd);
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+static off_t place_of(const struct note *n) { return (off_t)(n->build % NOTES * sizeof *n); }
+
+/* Is there a note of this build? Gets it, or an empty one. */
+static bool read_note(int fd, const char *policy, struct note *out) {
+    struct note found, none = {.build = build_of(policy)};
+    bool ours = pread(fd, &found, sizeof found, place_of(&none)) == sizeof found &&
+                found.build == none.build;
+    *out = ours ? found : none;
+    return ours;
+}
+
+bool shmb_build_failed(const char *policy, bool late) {
+    struct note n;
+    int fd = open_notes(O_CREAT);
+    bool known = read_note(fd, policy, &n);
+    if (late) n.late = shmb_clock_ns();
+    known &= pwrite(fd, &n, sizeof n, place_of(&n)) == sizeof n;
+    if (fd >= 0) close(fd);
+    return !known;
+}
+
+static bool was_late(const char *policy) {
+    struct note n;
+    int fd = open_notes(0);
+    read_note(fd, policy, &n);
+    if (fd >= 0) close(fd);
+    return n.late && shmb_clock_ns() - n.late < (int64_t)LATE_SECONDS * SECOND_NS;
+}
+
+/* ---- Before a compilation ---- */
+
+bool shmb_build_asks(const char *policy, const char *url, char why[SHMB_WHY_BYTES]) {
+    static const double moment = 0.05;
+    const char *scheme = url ? strstr(url, "://") : NULL;
+    bool local = url && (!scheme || strncmp(url, "shm://", 6) == 0);
+    if (!local) {
+        if (!was_late(policy)) return true;
+        snprintf(why, SHMB_WHY_BYTES, "the policy was late less than %d s ago", LATE_SECONDS);
+        return false;
+    }
+    if (strstr(url, "connect_timeout=")) return true;
+    double timeout;
+    shmb_runner *r;
+    shmb_status status = shmb_open_slice(url, NULL, moment, &timeout, &r);
+    snprintf(why, SHMB_WHY_BYTES, "%s", shmb_error_message(r));
+    shmb_close(r);
+    if (status == SHMB_OK || status == SHMB_BUSY) return true;
+    return status == SHMB_TIMEOUT && !was_late(policy);
+}
