@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -25,6 +26,8 @@ int main(void) { puts(shmb_version()); return 0; }
 """
 
 SONAME = f"libshmbridge.so.{VERSION.rpartition('.')[0]}"
+
+A_YEAR_AFTER_THE_EPOCH = {"SOURCE_DATE_EPOCH": "31536000"}
 
 pytestmark = pytest.mark.slow
 
@@ -44,21 +47,19 @@ def needs(program: str) -> None:
         pytest.skip(f"{program} is not installed")
 
 
-def built(source: Path, where: Path) -> Path:
-    """The wheel that pip makes of the source, a year after the epoch."""
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", where, source]
-    run(*pip, SOURCE_DATE_EPOCH="31536000")
-    (wheel,) = where.glob("*.whl")
-    return wheel
+@pytest.fixture(scope="session")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made as a release is: next to it lies the wheel that was made from it alone."""
+    where = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "-o", where, ROOT, **A_YEAR_AFTER_THE_EPOCH)
+    (sdist,) = where.glob("*.tar.gz")
+    return sdist
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made of the sdist, so that every test here also says that the sdist lacks nothing."""
-    where = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--sdist", "-o", where, ROOT)
-    (sdist,) = where.glob("*.tar.gz")
-    return built(sdist, where)
+def wheel(sdist: Path) -> Path:
+    (wheel,) = sdist.parent.glob("*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="session")
@@ -129,6 +130,11 @@ def with_cmake(program: Path, find: str, target: str, *options: str) -> str:
     return run(project / "build/client").strip()
 
 
+def test_the_sdist_holds_no_link_out_of_the_tree(sdist: Path, tmp_path: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+
+
 def test_one_wheel_serves_every_python(wheel: Path) -> None:
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         pytest.skip("a free-threaded Python has no limited API")
@@ -159,7 +165,10 @@ def test_the_wheel_holds_the_c_library_and_no_links(wheel: Path) -> None:
 
 def test_a_second_build_is_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     """From the checkout, in another folder: byte for byte."""
-    assert built(ROOT, tmp_path).read_bytes() == wheel.read_bytes()
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path]
+    run(*pip, ROOT, **A_YEAR_AFTER_THE_EPOCH)
+    (second,) = tmp_path.glob("*.whl")
+    assert second.read_bytes() == wheel.read_bytes()
 
 
 def test_auditwheel_passes_a_policy_no_newer_than_this_glibc(wheel: Path, tmp_path: Path) -> None:
