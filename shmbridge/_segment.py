@@ -32,7 +32,7 @@ SEGMENT = re.compile(r"shmb\.(?P<name>[A-Za-z0-9_.-]+)(~(?P<session>[0-9a-f]{32}
 HOST_BYTE, SWEEPER_BYTE = 0, 258  # of a segment: locked by its host; by who removes a dead one's
 SESSION_PLACE = 16, 24  # of the superblock: bytes, offset
 SWEEP_SECONDS = 1.0  # that a new host waits for a sweep of its name
-SEMAPHORE = re.compile(r"sem\.shmb-(?P<session>[0-9a-f]{32})-(h|\d+)")
+SEMAPHORE = re.compile(r"sem\.shmb-(?P<session>[0-9a-f]{32})-(h|\d+)(\.musl)?")
 
 
 def _text(write: Any, *args: Any) -> str:
@@ -124,10 +124,7 @@ def _look_for_the_living(but: int) -> set[str] | None:
             finally:
                 os.close(fd)
             sessions.add(session)
-            if (
-                not match["session"]
-                and not (SHM / f"sem.{semaphore_name(session, -1)[1:]}").exists()
-            ):
+            if not match["session"] and not any(SHM.glob(f"sem.shmb-{session}-h*")):
                 return None
     return sessions
 

@@ -8,10 +8,6 @@
 
 #include "base/order.h"
 
-/* glibc's headers have these two since 2.34 */
-int close_range(unsigned first, unsigned last, int flags);
-void closefrom(int low);
-
 #define NEXT(name)                                                                                 \
     static inline __typeof__(name) *next_##name(void) {                                            \
         static _Atomic(void *) found;                                                              \
@@ -26,18 +22,25 @@ void closefrom(int low);
         return next.function;                                                                      \
     }
 NEXT(open)
-NEXT(open64)
 NEXT(openat)
-NEXT(openat64)
 NEXT(read)
 NEXT(write)
 NEXT(close)
-NEXT(close_range)
-NEXT(closefrom)
 NEXT(dup)
 NEXT(dup2)
 NEXT(dup3)
 NEXT(fcntl)
+
+#ifdef __GLIBC__
+/* Its headers have these two since 2.34. */
+int close_range(unsigned first, unsigned last, int flags);
+void closefrom(int low);
+
+NEXT(open64)
+NEXT(openat64)
 NEXT(fcntl64)
+NEXT(close_range)
+NEXT(closefrom)
+#endif
 
 #endif

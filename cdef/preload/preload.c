@@ -225,11 +225,6 @@ static void preload_forget(int fd) {
     if (end) let_go(end);
 }
 
-static void forget_range(unsigned first, unsigned last) {
-    unsigned end = (unsigned)(load_relaxed(&highest) + 1);
-    for (unsigned fd = first; fd < end && fd <= last; fd++) preload_forget((int)fd);
-}
-
 /* ---- Open ---- */
 
 static int open_in(const char *name) {
@@ -300,9 +295,7 @@ static bool takes_mode(int flags) { return flags & O_CREAT || (flags & O_TMPFILE
         return fd == NOT_OURS ? next_##name() arguments : fd;                                      \
     }
 OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
-OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
 OPEN(openat, (int directory, const char *path, int flags, ...), (directory, path, flags, mode))
-OPEN(openat64, (int directory, const char *path, int flags, ...), (directory, path, flags, mode))
 
 /* ---- Write and read ---- */
 
@@ -391,16 +384,6 @@ int close(int fd) {
     return next_close()(fd);
 }
 
-int close_range(unsigned first, unsigned last, int flags) {
-    if (!(flags & CLOEXEC_ONLY)) forget_range(first, last);
-    return next_close_range()(first, last, flags);
-}
-
-void closefrom(int low) {
-    forget_range(low < 0 ? 0 : (unsigned)low, FDS);
-    next_closefrom()(low);
-}
-
 /* `to` has become a copy of `from`. */
 static int copied(int from, int to) {
     unsigned end = end_of(from);
@@ -424,7 +407,27 @@ int dup3(int fd, int to, int flags) { return copied(fd, next_dup3()(fd, to, flag
         return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? copied(fd, result) : result;     \
     }
 FCNTL(fcntl)
+
+#ifdef __GLIBC__ /* musl has none of these */
+OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(openat64, (int directory, const char *path, int flags, ...), (directory, path, flags, mode))
 FCNTL(fcntl64)
+
+static void forget_range(unsigned first, unsigned last) {
+    unsigned end = (unsigned)(load_relaxed(&highest) + 1);
+    for (unsigned fd = first; fd < end && fd <= last; fd++) preload_forget((int)fd);
+}
+
+int close_range(unsigned first, unsigned last, int flags) {
+    if (!(flags & CLOEXEC_ONLY)) forget_range(first, last);
+    return next_close_range()(first, last, flags);
+}
+
+void closefrom(int low) {
+    forget_range(low < 0 ? 0 : (unsigned)low, FDS);
+    next_closefrom()(low);
+}
+#endif
 
 /* A compiler that gives up leaves its conversations open. */
 __attribute__((destructor)) static void report_open(void) {

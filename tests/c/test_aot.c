@@ -76,8 +76,8 @@ int main(void) {
     expect("aot://libc.so.6", SHMB_INVALID, "libc.so.6");
     expect("aot://", SHMB_INVALID, "names no file");
     expect("aot://" MODULE "?threads=2", SHMB_INVALID, "expected weights, ");
-    expect("aot:///proc/self/exe", SHMB_INVALID, "shmbridge compile");
-    expect("aot:///etc/passwd", SHMB_INVALID, "invalid ELF header");
+    expect("aot:///proc/self/exe", SHMB_INVALID, "/proc/self/exe");
+    expect("aot:///etc/passwd", SHMB_INVALID, "shmbridge compile: looked at /etc/passwd (");
 
     static const struct {
         const char *fault, *url;

@@ -22,5 +22,5 @@ int main(void) {
     return failed + fail() + json_string();
 }
 END
-cc -std=c11 -I"$1" "$folder/program.c" "$2" -lm -lpthread -o "$folder/program"
+"$CC" -std=c11 -I"$1" "$folder/program.c" "$2" -lm -lpthread -o "$folder/program"
 "$folder/program"

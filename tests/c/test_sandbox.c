@@ -42,18 +42,18 @@ static void connecting(const char *name, unsigned command) {
     CHECK(process_wait(pid) == 0);
 }
 
-static void a_semaphore_that_is_not_in_this_dev_shm(const struct bridge *b) {
-    char name[NAME_ROOM], path[NAME_ROOM + 16], away[NAME_ROOM + 32];
+static void a_semaphore_that_is_not_in_this_dev_shm(void) {
+    struct bridge b;
+    char bell[NAME_ROOM];
     shmb_runner *r;
-    shmb_semaphore_name(b->session, -1, name);
-    snprintf(path, sizeof path, "/dev/shm/sem.%s", name + 1);
-    snprintf(away, sizeof away, "%s.away", path);
-    CHECK(rename(path, away) == 0);
-    CHECK_STATUS(r, shmb_open(b->name, NULL, &r), SHMB_NO_HOST);
+    bridge_open(&b, "sandbox-bell", small_plan, SHMB_WAIT_DEFAULT);
+    shmb_semaphore_name(b.session, -1, bell);
+    CHECK(sem_unlink(bell) == 0);
+    CHECK_STATUS(r, shmb_open(b.name, NULL, &r), SHMB_NO_HOST);
     CHECK(strstr(shmb_error_message(r), "the host lives") &&
           strstr(shmb_error_message(r), "another /dev/shm"));
     shmb_close(r);
-    CHECK(rename(away, path) == 0);
+    bridge_close(&b);
 }
 
 /* Also where the sandbox closes after the runner is in. */
@@ -71,7 +71,7 @@ int main(void) {
     server_start(&s, "sandbox", SHMB_WAIT_DEFAULT);
     connecting(s.bridge.name, F_OFD_GETLK);
     connecting(s.bridge.name, F_OFD_SETLK);
-    a_semaphore_that_is_not_in_this_dev_shm(&s.bridge);
+    a_semaphore_that_is_not_in_this_dev_shm();
     server_halt(&s);
     both_sides_in_mid_talk(&s.bridge);
     bridge_close(&s.bridge);

@@ -18,8 +18,8 @@ int main(int argc, char **argv) {
     return 0;
 }
 END
-cc -std=c11 -I"$1" "$folder/open.c" "$2" -lm -lpthread -o "$folder/dynamic"
-if ! cc -std=c11 -static -I"$1" "$folder/open.c" "$2" -lm -lpthread -o "$folder/static" 2>"$folder/said"; then
+"$CC" -std=c11 -I"$1" "$folder/open.c" "$2" -lm -lpthread -o "$folder/dynamic"
+if ! "$CC" -std=c11 -static -I"$1" "$folder/open.c" "$2" -lm -lpthread -o "$folder/static" 2>"$folder/said"; then
     cat "$folder/said"
     echo "there is no static C library here: nothing to test"
     exit 0

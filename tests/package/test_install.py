@@ -301,6 +301,16 @@ def test_add_subdirectory_takes_the_sources(program: Path, target: str) -> None:
     assert with_cmake(program, f'add_subdirectory("{CDEF}" shmbridge)', target) == VERSION
 
 
+def test_with_musl_it_builds_asks_and_can_be_preloaded(tmp_path: Path) -> None:
+    needs("cmake")
+    needs("musl-gcc")
+    tests = ["test_wait_policies", "test_preload_passes_through"]
+    options = ["-DCMAKE_C_COMPILER=musl-gcc", "-DSHMB_BUILD_TESTS=ON", "-DSHMB_WERROR=ON"]
+    run("cmake", "-S", CDEF, "-B", tmp_path, *options)
+    run("cmake", "--build", tmp_path, "--parallel", "2", "--target", "shmbridge", *tests)
+    run("ctest", "--test-dir", tmp_path, "-R", "|".join(tests), "--output-on-failure")
+
+
 @pytest.mark.parametrize(
     "options, message",
     [

@@ -1,3 +1,5 @@
+#undef _GNU_SOURCE /* glibc and musl agree on POSIX's strerror_r alone */
+#define _POSIX_C_SOURCE 200809L
 #include "base/error.h"
 
 #include <errno.h>
@@ -15,9 +17,9 @@ shmb_status shmb_fail(struct error *e, shmb_status status, const char *format, .
 
 shmb_status shmb_fail_errno(struct error *e, const char *what) {
     int number = errno;
-    char text[128];
-    return shmb_fail(e, number == ENOMEM ? SHMB_NO_MEMORY : SHMB_SYSTEM, "%.300s: %s", what,
-                     strerror_r(number, text, sizeof text));
+    char text[128] = "";
+    strerror_r(number, text, sizeof text);
+    return shmb_fail(e, number == ENOMEM ? SHMB_NO_MEMORY : SHMB_SYSTEM, "%.300s: %s", what, text);
 }
 
 void shmb_list_name(char *list, size_t room, const char *name) {

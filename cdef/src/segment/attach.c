@@ -63,9 +63,18 @@ void shmb_segment_name(const char *name, const char *session, char *out) {
              session ? session : "");
 }
 
+/* glibc puts "sem." before a semaphore's name, musl does not. Their semaphores differ too, so musl's
+ * have names that glibc never opens. */
+#ifdef __GLIBC__
+#define SEMAPHORE "/shmb-%s-%s"
+#else
+#define SEMAPHORE "/sem.shmb-%s-%s.musl"
+#endif
+
 void shmb_semaphore_name(const char *session, int channel, char *out) {
-    if (channel < 0) snprintf(out, NAME_ROOM, "/shmb-%s-h", session);
-    else snprintf(out, NAME_ROOM, "/shmb-%s-%d", session, channel);
+    char owner[12] = "h";
+    if (channel >= 0) snprintf(owner, sizeof owner, "%d", channel);
+    snprintf(out, NAME_ROOM, SEMAPHORE, session, owner);
 }
 
 /* Maps by another open file than s->fd: a mapping holds its file open, and with it the locks, also
@@ -256,8 +265,8 @@ sem_t *shmb_segment_bell(const struct segment *s, int channel, struct error *e) 
     if (errno == ENOENT && shmb_peer_look(s->fd, HOST_BYTE) == PEER_ALIVE)
         shmb_fail(
             e, SHMB_NO_HOST,
-            "the host lives, but its semaphore %s is not in this process's /dev/shm: it closes just now, or this is another "
-            "/dev/shm (a container's): share all of the host's",
+            "the host lives, but its semaphore %s is not in this process's /dev/shm: it closes just now, this is another "
+            "/dev/shm (a container's; share all of the host's), or only one side uses musl (build both for one C library)",
             name);
     else if (errno == ENOENT)
         shmb_fail(e, SHMB_NO_HOST, "the host is gone: its semaphore %s does not exist", name);

@@ -168,9 +168,21 @@ static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(v
 
 /* ---- To sleep ---- */
 
+/* musl and glibc before 2.30 lack sem_clockwait: there the clock can be set while we sleep. A program
+ * that was built with an old glibc still uses it when it runs with a newer one. */
+#if 1000 * __GLIBC__ + __GLIBC_MINOR__ >= 2030
+#define HAS_CLOCKWAIT true
+#else
+__attribute__((weak)) int sem_clockwait(sem_t *bell, clockid_t clock, const struct timespec *until);
+#define HAS_CLOCKWAIT (sem_clockwait != NULL)
+#endif
+
 static int sleep_until(sem_t *bell, int64_t until) {
-    struct timespec t = timespec_of(until);
-    return sem_clockwait(bell, CLOCK_MONOTONIC, &t) == 0 ? 0 : errno;
+    struct timespec t = timespec_of(until), now;
+    if (HAS_CLOCKWAIT) return sem_clockwait(bell, CLOCK_MONOTONIC, &t) == 0 ? 0 : errno;
+    clock_gettime(CLOCK_REALTIME, &now);
+    t = timespec_of(now.tv_sec * (int64_t)SECOND_NS + now.tv_nsec + until - shmb_clock_ns());
+    return sem_timedwait(bell, &t) == 0 ? 0 : errno;
 }
 
 static int nap(int64_t until) {
