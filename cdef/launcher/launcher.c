@@ -124,10 +124,10 @@ static bool is_plain_clang(char **command) {
     return is;
 }
 
-/* The library of the package that is at `pattern` below this program's prefix; NULL unless there is
+/* The library in the folder that is at `pattern` below this program's prefix; NULL unless there is
  * just one, which LD_PRELOAD can name. */
 static char *library_at(const char *prefix, const char *pattern) {
-    char *all = text("%s/%s/shmbridge/lib/libshmbridge-preload.so", prefix, pattern);
+    char *all = text("%s/%s/libshmbridge-preload.so", prefix, pattern);
     glob_t found;
     char *one = NULL;
     if (!strpbrk(prefix, " :*?[\\") && glob(all, GLOB_NOSORT, NULL, &found) == 0) {
@@ -140,8 +140,9 @@ static char *library_at(const char *prefix, const char *pattern) {
 
 static char *find_library(const char *folder) {
     char *prefix = text("%.*s", (int)(file_name(folder) - folder - 1), folder);
-    char *found = library_at(prefix, "lib/python3*/*-packages");
-    if (!found) found = library_at(prefix, "lib64/python3*/*-packages");
+    char *found = library_at(prefix, "lib/python3*/*-packages/shmbridge/lib");
+    if (!found) found = library_at(prefix, "lib64/python3*/*-packages/shmbridge/lib");
+    if (!found) found = library_at(prefix, SHMB_LIBDIR); /* of cmake --install */
     free(prefix);
     return found;
 }
@@ -286,10 +287,21 @@ static bool prepare(struct run *r) {
     return (r->report = memfd_create("shmbridge-report", MFD_CLOEXEC)) >= 0;
 }
 
-static int become(const char *program, char **words) {
+static int become(const char *program, char **words, const char *advice) {
     execvp(program, words);
-    fprintf(stderr, "shmbridge: %s: %s: reinstall shmbridge\n", program, strerror(errno));
+    fprintf(stderr, "shmbridge: %s: %s%s\n", program, strerror(errno), advice);
     return 1;
+}
+
+static int become_python(const char *folder, char **words) {
+    return become(text("%s/" PYTHON, folder), words,
+                  ": install the Python package: pip install shmbridge");
+}
+
+/* Without the policy. */
+static int compile_plainly(const struct run *r, const char *why) {
+    if (shmb_build_failed(r->host, false)) fprintf(stderr, shmb_build_warning, why);
+    return become(*r->command, r->command, "");
 }
 
 int main(int argc, char **argv) {
@@ -301,17 +313,14 @@ int main(int argc, char **argv) {
         return 1;
     }
     self[file_name(self) - self - 1] = 0;
-    char *python = text("%s/" PYTHON, self);
-    if (!is_ours(&r, argv, self)) return become(python, argv);
-    if (!shmb_build_asks(r.host, r.host, why)) {
-        if (r.strict) return become(python, argv);
-        if (shmb_build_failed(r.host, false)) fprintf(stderr, shmb_build_warning, why);
-        return become(*r.command, r.command);
-    }
-    if (!prepare(&r)) return become(python, argv);
+    if (!is_ours(&r, argv, self)) return become_python(self, argv);
+    if (!shmb_build_asks(r.host, r.host, why))
+        return r.strict ? become_python(self, argv) : compile_plainly(&r, why);
+    if (!prepare(&r)) return become_python(self, argv);
     int status = run_compiler(&r);
     if (signalled || all_is_well(&r, status)) return end_as(status);
     fcntl(r.report, F_SETFD, 0);
     putenv(text("SHMBRIDGE_RUN_ENDED=%d %d", r.report, status));
-    return become(python, argv);
+    int failed = become_python(self, argv);
+    return r.strict ? failed : compile_plainly(&r, "not every decision was made");
 }

@@ -111,10 +111,10 @@ def declared() -> set[str]:
     return set(re.findall(r"^[a-z][^(;]*?(shmb_\w+)\(", text, flags=re.MULTILINE))
 
 
-def with_flags(program: Path, cflags: str, libs: str) -> str:
+def with_flags(program: Path, cflags: str, libs: str, **environment: str) -> str:
     """What the program prints, compiled and linked with these flags, which are quoted for a shell."""
     run("cc", *shlex.split(cflags), program, *shlex.split(libs), "-o", program.with_suffix(""))
-    return run(program.with_suffix("")).strip()
+    return run(program.with_suffix(""), **environment).strip()
 
 
 def with_cmake(program: Path, find: str, target: str, *options: str) -> str:
@@ -207,6 +207,15 @@ def test_cmake_installs_the_library_and_a_link_to_link_by(prefix: Path) -> None:
     assert os.readlink(link) == SONAME and not link.resolve().is_symlink()
 
 
+def test_cmake_installs_the_command_and_the_license(prefix: Path, tmp_path: Path) -> None:
+    """The command runs clang without Python; the compiler here prints its command line."""
+    moved = shutil.copytree(prefix, tmp_path / "moved")
+    clang = shutil.copy("/bin/echo", tmp_path / "clang")
+    command = [moved / "bin/shmbridge", "run", "--llvm", "inline", "--connect", "nobody", "--"]
+    assert "-c a.c" in run(*command, clang, "-c", "a.c")
+    assert (prefix / "share/doc/shmbridge/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
 def test_the_library_runs_no_code_when_it_is_loaded(prefix: Path) -> None:
     sections = run("readelf", "-SW", *(prefix.glob("lib*/**/libshmbridge.a")), LC_ALL="C")
     assert not re.findall(r"\.(?:init_array|ctors|preinit_array)", sections)
@@ -242,12 +251,14 @@ def test_config_is_right_in_an_editable_install(editable: Path, program: Path) -
     assert Path(where.strip()).is_relative_to(ROOT)
 
 
-def test_pkg_config_flags_build_a_program_that_starts(installed: Path, program: Path) -> None:
+def test_pkg_config_flags_build_a_program_without_an_rpath(installed: Path, program: Path) -> None:
     needs("pkg-config")
     path = {"PKG_CONFIG_PATH": str(installed / "shmbridge/lib/pkgconfig")}
     assert run("pkg-config", "--modversion", "shmbridge", **path).strip() == VERSION
     cflags, libs = (run("pkg-config", what, "shmbridge", **path) for what in ("--cflags", "--libs"))
-    assert with_flags(program, cflags, libs) == VERSION
+    assert "rpath" not in libs
+    folder = str(installed / "shmbridge/lib")
+    assert with_flags(program, cflags, libs, LD_LIBRARY_PATH=folder) == VERSION
 
 
 @pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
