@@ -28,7 +28,7 @@ def cflags() -> str:
 def libs() -> str:
     """Linker flags, quoted for a shell. They hold an rpath, so that what links also starts."""
     lib = prefix() / "lib"
-    return shlex.join([f"-L{lib}", f"-Wl,-rpath,{lib}", "-lshmbridge"])
+    return shlex.join([f"-L{lib}", f"-Wl,-rpath,{lib}", f"-l:{library().name}"])
 
 
 def examples() -> Path:
@@ -37,7 +37,7 @@ def examples() -> Path:
 
 
 def library() -> Path:
-    """The C library itself, to load. Beside it, libshmbridge.so is a script that linkers read, as a wheel holds no links."""
+    """The C library itself, to load or to link. A wheel holds no link libshmbridge.so to it."""
     (file,) = (prefix() / "lib").glob("libshmbridge.so.*")
     return file
 

@@ -150,7 +150,7 @@ def test_the_wheel_holds_the_c_library_and_no_links(wheel: Path) -> None:
         "include/shmbridge_rl.hpp",
         *(str(file.relative_to(CDEF)) for file in HEADERS),
     ]
-    wanted += ["lib/libshmbridge.a", "lib/libshmbridge.so", "lib/pkgconfig/shmbridge.pc"]
+    wanted += ["lib/libshmbridge.a", "lib/pkgconfig/shmbridge.pc"]
     wanted += [
         f"lib/cmake/shmbridge/shmbridge-{part}.cmake"
         for part in ("config", "config-version", "targets")
@@ -158,9 +158,7 @@ def test_the_wheel_holds_the_c_library_and_no_links(wheel: Path) -> None:
     assert {f"shmbridge/{name}" for name in wanted} <= names
     assert not [name for name in names if not name.startswith(("shmbridge/", "shmbridge-"))]
     libraries = {name for name in names if ".so" in name and not name.endswith(".abi3.so")}
-    assert libraries == {
-        f"shmbridge/lib/{name}" for name in (SONAME, "libshmbridge.so", "libshmbridge-preload.so")
-    }
+    assert libraries == {f"shmbridge/lib/{name}" for name in (SONAME, "libshmbridge-preload.so")}
 
 
 def test_a_second_build_is_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
