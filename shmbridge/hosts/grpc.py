@@ -23,6 +23,7 @@ from shmbridge._host import Host
 from shmbridge._native import lib
 from shmbridge._options import Wait
 from shmbridge._runner import Exact
+from shmbridge._service import logger
 from shmbridge.errors import (
     BusyError,
     InterruptedCallError,
@@ -62,6 +63,7 @@ class _Stand:
         self._lock = threading.Lock()
         self._asker: Any = None
         self._given_up = False
+        self._refused = False  # an advice, which the log has
         self.busy = False
 
     def answer(self, method: Method, data: bytes, asker: Any) -> bytes:
@@ -73,13 +75,23 @@ class _Stand:
             while True:
                 try:
                     self._runner.evaluate(features, dtype=want)
-                    return method.codec.encode_advice(self._runner.advice)
+                    return self._encoded(method)
                 except InterruptedCallError:  # perhaps of an earlier asker's, too late
                     if self._given_up:
                         raise
         finally:
             with self._lock:
                 self._asker = None
+
+    def _encoded(self, method: Method) -> bytes:
+        """The advice in bytes. The compiler may overlook an error, so the log gets the first one too."""
+        try:
+            return method.codec.encode_advice(self._runner.advice)
+        except ShmbridgeError as error:
+            if not self._refused:
+                logger.error("the advice does not fit the message: %s", error)
+            self._refused = True
+            raise
 
     def reply(self, method: Method, data: bytes, asker: Any) -> bytes:
         """As answer, but what goes wrong is a reply too."""

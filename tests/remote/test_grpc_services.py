@@ -72,6 +72,8 @@ QUESTION = {"costs": np.arange(3, dtype=np.float32), "function": "main"}
 def model_of_tuner(request):
     if request["function"] == "fail":
         raise ValueError("naïve")
+    if request["function"] == "too large":
+        return {"unroll": 2**40}
     return {"unroll": np.int32(request["costs"].sum() + len(request["function"]))}
 
 
@@ -107,7 +109,7 @@ def test_a_users_last_advice_arrives_though_the_trainer_closes_behind_it(tuner, 
     assert asked.result() == 7
 
 
-def test_a_users_program_without_shmbridge_asks_and_answers(serving, tuner, in_thread):
+def test_a_users_program_without_shmbridge_asks_and_answers(serving, tuner, in_thread, caplog):
     import grpc
 
     host = serving(model_of_tuner, f"{ANY}?{DECIDE}")
@@ -122,6 +124,10 @@ def test_a_users_program_without_shmbridge_asks_and_answers(serving, tuner, in_t
             caught.value.code() == grpc.StatusCode.UNKNOWN
             and caught.value.details() == "ValueError: naïve"
         )
+        for _ in range(2):
+            with pytest.raises(grpc.RpcError, match='"unroll": 1099511627776 of dtype int64'):
+                decide(tuner.Observation(function="too large"), timeout=10)
+    assert caplog.text.count("1099511627776") == 1
 
     address = f"127.0.0.1:{free_port()}"
 

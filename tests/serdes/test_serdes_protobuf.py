@@ -291,7 +291,7 @@ def test_empty_lists_are_no_tensor_of_float64():
         ("u64", -1, InexactError),
         ("i64", 2**63, InexactError),
         ("i64", 2**64, InvalidError),
-        ("f", 0.1, InexactError),
+        ("f", -1e300, InexactError),
         ("f", 2**24 + 1, InexactError),
         ("many_f", np.array([1.0, 1e300]), InexactError),
         ("i32", 1.0, MismatchError),
@@ -320,6 +320,13 @@ def test_what_a_users_message_cannot_hold_is_an_error_that_names_the_field(name,
     with pytest.raises(error) as caught:
         everything.encode({"i64": 1, name: value})
     assert f'"{name}"' in str(caught.value) and type(caught.value) is error
+
+
+def test_a_float_field_takes_the_float32_that_is_nearest_to_a_python_float():
+    found = everything.decode(everything.encode({"f": 0.1, "many_f": [0.1, -np.inf, np.nan]}))
+    assert found["f"] == np.float32(0.1)
+    nearest = np.array([0.1, -np.inf, np.nan], np.float32)
+    assert np.array_equal(found["many_f"], nearest, equal_nan=True)
 
 
 def test_integers_may_become_other_numbers_where_that_is_exact():
@@ -394,7 +401,7 @@ def test_a_urls_classes_become_part_of_the_serdes_name():
         "decision": 5
     }
     with pytest.raises(InexactError):
-        seen.encode({"f": 0.1})
+        seen.encode({"f": 1e300})
 
 
 def test_a_missing_required_field_is_named():
