@@ -14,23 +14,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shmbridge/_generated/bridge.proto\x12\tshmbridge\"\x93\x01\n\x05\x46ield\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x05\x64type\x18\x02 \x01(\x0e\x32\x10.shmbridge.DType\x12\x1d\n\x04kind\x18\x03 \x01(\x0e\x32\x0f.shmbridge.Kind\x12\x0c\n\x04\x64ims\x18\x04 \x03(\x03\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\x12\x0f\n\x07offsets\x18\x06 \x03(\x03\x12\x0f\n\x07strings\x18\x07 \x03(\x0c\"\'\n\x07\x46\x61ilure\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\"p\n\x07Message\x12 \n\x06\x66ields\x18\x01 \x03(\x0b\x32\x10.shmbridge.Field\x12\x1e\n\x04want\x18\x02 \x01(\x0e\x32\x10.shmbridge.DType\x12#\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x12.shmbridge.Failure*\xa9\x01\n\x05\x44Type\x12\x07\n\x03\x41NY\x10\x00\x12\x08\n\x04\x42OOL\x10\x01\x12\x08\n\x04INT8\x10\x02\x12\t\n\x05INT16\x10\x03\x12\t\n\x05INT32\x10\x04\x12\t\n\x05INT64\x10\x05\x12\t\n\x05UINT8\x10\x06\x12\n\n\x06UINT16\x10\x07\x12\n\n\x06UINT32\x10\x08\x12\n\n\x06UINT64\x10\t\x12\x0b\n\x07\x46LOAT16\x10\n\x12\x0b\n\x07\x46LOAT32\x10\x0b\x12\x0b\n\x07\x46LOAT64\x10\x0c\x12\x0c\n\x08\x42\x46LOAT16\x10\r*7\n\x04Kind\x12\n\n\x06TENSOR\x10\x00\x12\n\n\x06STRING\x10\x01\x12\x0b\n\x07STRINGS\x10\x02\x12\n\n\x06RAGGED\x10\x03\x32\x7f\n\x06\x42ridge\x12\x37\n\tgetAdvice\x12\x12.shmbridge.Message\x1a\x12.shmbridge.Message(\x01\x30\x01\x12<\n\x0egetObservation\x12\x12.shmbridge.Message\x1a\x12.shmbridge.Message(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shmbridge/_generated/bridge.proto\x12\x14shmbridge._generated\"\xa9\x01\n\x05\x46ield\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\x05\x64type\x18\x02 \x01(\x0e\x32\x1b.shmbridge._generated.DType\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.shmbridge._generated.Kind\x12\x0c\n\x04\x64ims\x18\x04 \x03(\x03\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\x12\x0f\n\x07offsets\x18\x06 \x03(\x03\x12\x0f\n\x07strings\x18\x07 \x03(\x0c\"\'\n\x07\x46\x61ilure\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x91\x01\n\x07Message\x12+\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x1b.shmbridge._generated.Field\x12)\n\x04want\x18\x02 \x01(\x0e\x32\x1b.shmbridge._generated.DType\x12.\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x1d.shmbridge._generated.Failure*\xa9\x01\n\x05\x44Type\x12\x07\n\x03\x41NY\x10\x00\x12\x08\n\x04\x42OOL\x10\x01\x12\x08\n\x04INT8\x10\x02\x12\t\n\x05INT16\x10\x03\x12\t\n\x05INT32\x10\x04\x12\t\n\x05INT64\x10\x05\x12\t\n\x05UINT8\x10\x06\x12\n\n\x06UINT16\x10\x07\x12\n\n\x06UINT32\x10\x08\x12\n\n\x06UINT64\x10\t\x12\x0b\n\x07\x46LOAT16\x10\n\x12\x0b\n\x07\x46LOAT32\x10\x0b\x12\x0b\n\x07\x46LOAT64\x10\x0c\x12\x0c\n\x08\x42\x46LOAT16\x10\r*7\n\x04Kind\x12\n\n\x06TENSOR\x10\x00\x12\n\n\x06STRING\x10\x01\x12\x0b\n\x07STRINGS\x10\x02\x12\n\n\x06RAGGED\x10\x03\x32\xab\x01\n\x06\x42ridge\x12M\n\tgetAdvice\x12\x1d.shmbridge._generated.Message\x1a\x1d.shmbridge._generated.Message(\x01\x30\x01\x12R\n\x0egetObservation\x12\x1d.shmbridge._generated.Message\x1a\x1d.shmbridge._generated.Message(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shmbridge._generated.bridge_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_DTYPE']._serialized_start=354
-  _globals['_DTYPE']._serialized_end=523
-  _globals['_KIND']._serialized_start=525
-  _globals['_KIND']._serialized_end=580
-  _globals['_FIELD']._serialized_start=49
-  _globals['_FIELD']._serialized_end=196
-  _globals['_FAILURE']._serialized_start=198
-  _globals['_FAILURE']._serialized_end=237
-  _globals['_MESSAGE']._serialized_start=239
-  _globals['_MESSAGE']._serialized_end=351
-  _globals['_BRIDGE']._serialized_start=582
-  _globals['_BRIDGE']._serialized_end=709
+  _globals['_DTYPE']._serialized_start=421
+  _globals['_DTYPE']._serialized_end=590
+  _globals['_KIND']._serialized_start=592
+  _globals['_KIND']._serialized_end=647
+  _globals['_FIELD']._serialized_start=60
+  _globals['_FIELD']._serialized_end=229
+  _globals['_FAILURE']._serialized_start=231
+  _globals['_FAILURE']._serialized_end=270
+  _globals['_MESSAGE']._serialized_start=273
+  _globals['_MESSAGE']._serialized_end=418
+  _globals['_BRIDGE']._serialized_start=650
+  _globals['_BRIDGE']._serialized_end=821
 # @@protoc_insertion_point(module_scope)

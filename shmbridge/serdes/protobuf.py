@@ -105,7 +105,7 @@ def _read(field: Any) -> Any:
             raise InvalidError("expected the dims of a ragged list, found none")
         return _tensor.Ragged(_array(field), np.array(field.offsets, np.int64))
     if field.dtype != lib.SHMB_UINT8:
-        raise InvalidError(f"expected text of dtype {lib.SHMB_UINT8}, found {field.dtype}")
+        raise InvalidError(f"expected text of dtype UINT8 ({lib.SHMB_UINT8}), found {field.dtype}")
     texts = [field.data] if field.kind == lib.SHMB_STRING else field.strings
     found = _tensor.Texts(text.decode(errors="surrogateescape") for text in texts)
     return found[0] if field.kind == lib.SHMB_STRING else found

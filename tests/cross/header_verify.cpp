@@ -3,5 +3,5 @@
 
 extern "C" bool header_verify(const uint8_t *bytes, size_t size) {
     flatbuffers::Verifier verifier(bytes, size);
-    return shmbridge::generated::VerifyLayoutBuffer(verifier);
+    return shmbridge_message::VerifyLayoutBuffer(verifier);
 }

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import flatbuffers
 import pytest
@@ -513,8 +514,28 @@ def test_a_field_that_cannot_be_is_refused(arguments: tuple[str, int]) -> None:
         Field(*arguments)
 
 
-def test_the_generated_python_is_what_flatc_and_protoc_make() -> None:
+def generator(*command: str | Path) -> None:
     path = f"{flatc_folder() / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"  # pip puts protoc beside python
-    subprocess.run(
-        [ROOT / "schemas" / "generate", "--check"], check=True, env=os.environ | {"PATH": path}
-    )
+    subprocess.run(command, check=True, env=os.environ | {"PATH": path})
+
+
+def test_the_generated_python_is_what_flatc_and_protoc_make() -> None:
+    generator(ROOT / "schemas/generate", "--check")
+
+
+@pytest.mark.parametrize("implementation", ["upb", "python"])
+@pytest.mark.parametrize("first", ["bridge_pb2", "shmbridge.serdes.protobuf"])
+def test_what_users_make_of_the_schemas_shares_a_process_with_the_package(
+    tmp_path: Path, python: Any, first: str, implementation: str
+) -> None:
+    schemas = ROOT / "schemas"
+    generator("protoc", f"-I{schemas}", f"--python_out={tmp_path}", schemas / "bridge.proto")
+    generator("flatc", "--python", "-o", tmp_path, schemas / "message.fbs")
+    code = f"""
+        import {first}, bridge_pb2
+        from shmbridge import serdes
+        made = bridge_pb2.Message.FromString(serdes.find("protobuf").encode({{"x": "text"}}))
+        print(made.fields[0].data)
+    """
+    variable = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": implementation}
+    assert python(code, env=os.environ | variable).end() == (0, "b'text'")

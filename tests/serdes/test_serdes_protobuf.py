@@ -109,7 +109,7 @@ FIELD = {"name": "x", "dtype": schema.FLOAT32, "dims": [2], "data": b"\0" * 8}
         ({"dtype": schema.BOOL, "data": b"\1\2"}, "bytes 0 and 1"),
         ({"kind": 4}, "kind 4"),
         ({"kind": schema.STRING}, "dims"),
-        ({"kind": schema.STRING, "dims": []}, "text of dtype 6"),
+        ({"kind": schema.STRING, "dims": []}, "text of dtype UINT8"),
         ({"kind": schema.STRINGS}, "dims"),
         ({"strings": [b"a"]}, "strings"),
         ({"offsets": [0, 2]}, "offsets"),
