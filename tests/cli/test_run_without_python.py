@@ -9,6 +9,8 @@ import subprocess
 import pytest
 from support.run import CONNECT, PYTHON, SHMBRIDGE
 
+from shmbridge import _config
+
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
@@ -128,10 +130,24 @@ def test_killed_run_takes_the_compiler_along_without_python(compiler):
         assert process.stdout.read() == b""  # nobody has it any more
 
 
-def test_command_without_its_library_beside_it_leaves_the_run_to_python(compiler, tmp_path):
+def test_command_without_its_library_leaves_the_run_to_python(compiler, tmp_path):
     shutil.copy(SHMBRIDGE, tmp_path)
     words = [tmp_path / "shmbridge", "run", "--llvm", "inline", *CONNECT, "--", compiler("exit 3")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, "reinstall shmbridge" in done.stderr) == (1, True)
+    assert (done.returncode, "install the Python package" in done.stderr) == (1, True)
     (tmp_path / "shmbridge-python").symlink_to(PYTHON)
     assert subprocess.run(words, timeout=60).returncode == 3
+
+
+@pytest.mark.parametrize("strict", [[], ["--strict"]])
+def test_command_without_python_compiles_plainly_where_advice_is_missing(
+    strict, compiler, tmp_path
+):
+    (tmp_path / "bin").mkdir()
+    shutil.copy(SHMBRIDGE, tmp_path / "bin")
+    (tmp_path / "lib").mkdir()
+    shutil.copy(_config.preload(), tmp_path / "lib")
+    script = 'test -z "$SHMBRIDGE_LLVM_REPORT" && exit 4; echo "inline 1 1 9 x" >> $SHMBRIDGE_LLVM_REPORT'
+    words = [tmp_path / "bin" / "shmbridge", "run", "--llvm", "inline", *CONNECT, *strict, "--"]
+    done = subprocess.run([*words, compiler(script)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (1 if strict else 4, 1), done.stderr

@@ -63,8 +63,14 @@ enum { MACHINE = EM_X86_64 };
 enum { MACHINE = EM_AARCH64 };
 #endif
 
-/* Is the program's dynamic linker glibc's? musl's is called ld-musl-... */
-static bool links_with_glibc(int fd, const Elf64_Ehdr *h) {
+#ifdef __GLIBC__
+static const char linkers[] = "ld-linux";
+#else
+static const char linkers[] = "ld-musl";
+#endif
+
+/* Is the program's dynamic linker that of our own C library? */
+static bool links_as_we_do(int fd, const Elf64_Ehdr *h) {
     for (int i = 0; i < h->e_phnum; i++) {
         Elf64_Phdr segment;
         char linker[SHMB_PROGRAM_BYTES] = "";
@@ -74,7 +80,7 @@ static bool links_with_glibc(int fd, const Elf64_Ehdr *h) {
         if (segment.p_filesz >= sizeof linker ||
             pread(fd, linker, segment.p_filesz, (off_t)segment.p_offset) < 0)
             return false;
-        return strncmp(file_name(linker), "ld-linux", 8) == 0;
+        return strncmp(file_name(linker), linkers, strlen(linkers)) == 0;
     }
     return false;
 }
@@ -86,7 +92,7 @@ bool shmb_program_preloads(const char *path) {
     bool elf = read(fd, &h, sizeof h) == sizeof h && memcmp(h.e_ident, ELFMAG, SELFMAG) == 0 &&
                h.e_ident[EI_CLASS] == ELFCLASS64 && h.e_machine == MACHINE &&
                h.e_phentsize == sizeof(Elf64_Phdr);
-    bool preloads = elf && links_with_glibc(fd, &h);
+    bool preloads = elf && links_as_we_do(fd, &h);
     close(fd);
     return preloads;
 }
