@@ -269,7 +269,8 @@ typedef struct shmb_options {
 /**
  * Opens a runner.
  *
- * url: where the model is. NULL reads the environment variable SHMBRIDGE_URL.
+ * url: where the model is. NULL reads the environment variable SHMBRIDGE_URL. A set-uid or set-gid
+ *     program, or one with file capabilities, ignores that and every other variable of ours.
  *     shm://NAME, or NAME       another process, through shared memory
  *     pipe:///PATH?serdes=NAME  another process, through the named pipes PATH.in and PATH.out
  *     onnx:///MODEL.onnx        this process, by ONNX Runtime

@@ -112,7 +112,7 @@ static _Atomic(_Atomic int64_t *) limit;
 static _Atomic int64_t none;
 
 static void find_limit(void) {
-    const char *path = getenv("SHMBRIDGE_LLVM_LIMIT");
+    const char *path = secure_getenv("SHMBRIDGE_LLVM_LIMIT");
     if (!path) return;
     int fd = next_open()(path, O_RDWR | O_CLOEXEC);
     void *map =
@@ -129,7 +129,7 @@ static void preload_start(void) {
 
 /* What SHMBRIDGE_LLVM_DEFAULTS says for a name, or "". */
 static void default_of(const char *name, char out[TEXT_BYTES]) {
-    const char *all = getenv("SHMBRIDGE_LLVM_DEFAULTS");
+    const char *all = secure_getenv("SHMBRIDGE_LLVM_DEFAULTS");
     size_t n = strlen(name);
     for (*out = 0; all && *all; all += *all == ',') {
         size_t entry = strcspn(all, ",");
@@ -144,7 +144,7 @@ static const char *prefix(void) {
     static _Atomic(const char *) found;
     const char *text = load_relaxed(&found);
     if (!text) {
-        text = getenv("SHMBRIDGE_LLVM_BASE");
+        text = secure_getenv("SHMBRIDGE_LLVM_BASE");
         store_relaxed(&found, text ? text : (text = ""));
     }
     return text;
@@ -152,7 +152,7 @@ static const char *prefix(void) {
 
 /* Appends a line in one write, so that processes do not mix theirs. */
 static void append_line(const char *line, size_t size) {
-    const char *path = getenv("SHMBRIDGE_LLVM_REPORT");
+    const char *path = secure_getenv("SHMBRIDGE_LLVM_REPORT");
     int fd = path ? next_open()(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
     if (fd < 0) return;
     if (next_write()(fd, line, size) < 0) size = 0; /* no reader is left */

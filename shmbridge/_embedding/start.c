@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 static char why[512];      /* Python does not run; "" when it does */
@@ -121,16 +122,20 @@ static bool succeeded(PyStatus status) {
 }
 
 /* As the interpreter that this was built for would start, so that a virtual environment's packages
- * are there; but signals and the locale stay the program's. */
+ * are there; but signals and the locale stay the program's, and a set-uid program ignores
+ * $PYTHONPATH and the like. */
 static bool initialize(void) {
+    int trusted = !getauxval(AT_SECURE);
     PyPreConfig before;
     PyPreConfig_InitPythonConfig(&before);
     before.configure_locale = before.coerce_c_locale = before.parse_argv = 0;
     before.utf8_mode = 1;
+    before.use_environment = trusted;
     if (!succeeded(Py_PreInitialize(&before))) return false;
     PyConfig config;
     PyConfig_InitPythonConfig(&config);
     config.install_signal_handlers = config.parse_argv = 0;
+    config.use_environment = config.user_site_directory = trusted;
     bool ok = succeeded(PyConfig_SetBytesString(&config, &config.program_name, EXECUTABLE)) &&
               succeeded(PyConfig_SetBytesString(&config, &config.executable, EXECUTABLE)) &&
               succeeded(Py_InitializeFromConfig(&config));
@@ -297,7 +302,7 @@ shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner 
     *out = NULL;
     shmb_status status = enter();
     if (status) return status;
-    if (!url) url = getenv("SHMBRIDGE_URL");
+    if (!url) url = secure_getenv("SHMBRIDGE_URL");
     if (*why) status = open_failed(SHMB_UNSUPPORTED, why, out);
     else if (in_child()) status = open_in_child(url, options, out);
     else if (url && (status = shmb_python_resolve(url, text, sizeof text)))

@@ -1,6 +1,6 @@
 /* A C runner that does what its standard input says, a line each, and prints what came of it; bytes
  * as in script.h.
- *   open URL | wait SECONDS (open's timeout) | deadline SECONDS | close | discard | interrupt
+ *   open URL (-: $SHMBRIDGE_URL) | wait SECONDS (open's timeout) | deadline SECONDS | close | discard | interrupt
  *   feature NAME DTYPE RANK DIMS... BYTES | bind NAME DTYPE RANK DIMS... | write NAME BYTES | string NAME BYTES
  *   strings NAME COUNT BYTES... | ragged NAME DTYPE ROWS LENGTHS... RANK DIMS... BYTES | address NAME
  *   evaluate DTYPE | i64 | i32 | f32 | f64 | spill PATH
@@ -144,9 +144,10 @@ static void close_runner(void) {
 
 static void open_runner(void) {
     shmb_options options = {.size = sizeof options, .connect_timeout = connect_timeout};
+    const char *url = word();
     close_runner();
     bound_count = 0;
-    shmb_status status = shmb_open(word(), &options, &runner);
+    shmb_status status = shmb_open(*url == '-' ? NULL : url, &options, &runner);
     interruptible = runner;
     printf("%d %s", (int)status, shmb_error_message(runner));
 }

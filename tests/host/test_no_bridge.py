@@ -1,11 +1,13 @@
 """What is no bridge of ours, below a name of ours."""
 
 import os
+import shutil
 import struct
 import textwrap
 
 import pytest
 from support.bridges import DIES, shm_path
+from support.processes import ScriptedRunner
 
 import shmbridge
 from shmbridge import (
@@ -160,6 +162,29 @@ def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files)
         cwd="/",
     )
     assert outsider.end() == (0, f"['shmb.{name}']")
+
+
+@as_root
+@pytest.mark.parametrize(
+    "url, variable, value, says",
+    [
+        ("-", "SHMBRIDGE_URL", "shm://planted", "no URL"),
+        ("toy://x", "SHMBRIDGE_PYTHON_LIBRARY", "/planted.so", "no runner for"),
+        ("toy://x", "VIRTUAL_ENV", "/planted", "no runner for"),
+    ],
+)
+def test_a_set_uid_program_ignores_the_environment(
+    tmp_path, scripted_runner, url, variable, value, says
+):
+    if os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
+        pytest.skip("set-uid programs have no effect in this file system")
+    program = shutil.copy(scripted_runner, tmp_path)
+    os.chown(program, 65534, 65534)
+    os.chmod(program, 0o4755)
+    with ScriptedRunner(program, env=os.environ | {variable: value}) as runner:
+        answer = runner.do("open", url)
+        runner.stdin.close()
+    assert says in answer and "planted" not in answer
 
 
 @as_root

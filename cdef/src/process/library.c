@@ -83,7 +83,7 @@ static void *try_packages(const char *package, struct looked *at) {
         }
         free(folder);
     }
-    const char *environment = getenv("VIRTUAL_ENV");
+    const char *environment = secure_getenv("VIRTUAL_ENV");
     if (library || !environment || !*environment) return library;
     snprintf(pattern, sizeof pattern, "%s/lib/python3*/site-packages/%s", environment, package);
     return try_pattern(pattern, at);
@@ -108,7 +108,7 @@ void *shmb_library_open(const struct library *l, struct error *e) {
         return NULL;
     }
     struct looked at = {.text = ""};
-    const char *variable = l->variable ? getenv(l->variable) : NULL;
+    const char *variable = l->variable ? secure_getenv(l->variable) : NULL;
     void *library = NULL;
     if (l->file) {
         library = try_named(l->file, &at);

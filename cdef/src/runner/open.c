@@ -61,11 +61,11 @@ shmb_status shmb_runner_try(shmb_runner *r, double seconds,
 static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options *options,
                                   double slice) {
     struct url url;
-    if (!text) text = getenv("SHMBRIDGE_URL");
+    if (!text) text = secure_getenv("SHMBRIDGE_URL");
     if (!text || !*text)
         return shmb_fail(
             &r->broken, SHMB_INVALID,
-            "no URL: pass one, e.g. shm://NAME, or set the environment variable SHMBRIDGE_URL");
+            "no URL: pass one, e.g. shm://NAME, or set the environment variable SHMBRIDGE_URL (set-uid programs ignore it)");
     if (shmb_url_split(text, &url, options, &r->broken)) return r->broken.status;
     if (options->default_advice &&
         shmb_default_open(&r->default_advice, options->default_advice, &url, &r->broken))
