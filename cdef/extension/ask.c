@@ -39,17 +39,22 @@ static bool call(PyObject *result) {
     return result != NULL;
 }
 
-/* Features that need the long way go by asker._fill(name, value). */
+/* Features that need the long way go by asker._fill(name, value). A value's own code may change the
+ * dict. */
 static bool fill(struct asker *a, PyObject *features) {
     PyObject *name, *value;
+    Py_ssize_t size = PyDict_Size(features);
     for (Py_ssize_t at = 0; PyDict_Next(features, &at, &name, &value);) {
-        if (add(a->runner, name, value)) continue;
         Py_INCREF(name);
         Py_INCREF(value);
-        bool filled = call(PyObject_CallMethod((PyObject *)a, "_fill", "OO", name, value));
+        bool filled = add(a->runner, name, value) ||
+                      call(PyObject_CallMethod((PyObject *)a, "_fill", "OO", name, value));
         Py_DECREF(value);
         Py_DECREF(name);
         if (!filled) return false;
+        if (PyDict_Size(features) == size) continue;
+        PyErr_SetString(PyExc_RuntimeError, "the dict of features changed size while it was read");
+        return false;
     }
     return true;
 }

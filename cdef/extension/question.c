@@ -37,7 +37,8 @@ static bool add_field(const char *name, PyObject *object, struct value *values, 
     return true;
 }
 
-/* The fields that reply(advice, **named) was given; false: not all go the short way. */
+/* The fields that reply(advice, **named) was given; false: not all go the short way. The names live
+ * as long as the call, whose own dict `named` is. */
 static bool fields_of(PyObject *advice, PyObject *named, struct value *values, shmb_tensor *fields,
                       int64_t *count) {
     PyObject *name, *object;
@@ -74,8 +75,8 @@ struct question *hot_renew(PyObject *requests, PyObject *key, Py_ssize_t holders
     if (!found || Py_REFCNT(found) > holders) return NULL;
     struct question *q = (struct question *)found;
     q->open = 1;
-    if (q->copy && q->ready) PyDict_Clear(q->ready);
     Py_INCREF(found);
+    if (q->copy && q->ready) PyDict_Clear(q->ready);
     const shmb_message *m = q->texts ? core.shmb_host_message(q->host, q->key) : NULL;
     if (!m || m->placed == q->placed) return q;
     PyObject *done = PyObject_CallMethod(found, "_place_anew", NULL);

@@ -184,6 +184,21 @@ def test_what_is_no_tensor_is_an_error_that_names_it_and_leaves_the_runner_good(
     assert runner.evaluate({"first": 1}) == 1  # nothing stuck from the failed one
 
 
+@pytest.mark.parametrize("change", [dict.clear, lambda features: features.pop("x")])
+def test_a_value_that_changes_the_features_while_they_are_read_is_an_error(runner, change):
+    class Changing:
+        __dlpack__ = None
+
+        def numpy(self):
+            change(features)
+            return np.zeros(3)
+
+    features = {"x": Changing(), "y": 1.0}
+    with pytest.raises(RuntimeError, match="changed size"):
+        runner.evaluate(features)
+    assert runner.evaluate({"x": 1}) == 1
+
+
 @pytest.mark.parametrize("called", ["", "a\0b", "\ud800", "\udcff", 3, None])
 def test_a_name_that_is_none_is_an_error_and_leaves_the_runner_good(runner, called):
     with pytest.raises(InvalidError, match="name|UTF-8"):
