@@ -28,6 +28,7 @@ from shmbridge.errors import (
     ShmbridgeError,
     TooLargeError,
     UnsupportedError,
+    shortened,
 )
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say on stderr comes as exceptions
@@ -278,7 +279,7 @@ def _bind_error(address: str, why: Exception) -> ShmbridgeError:
 def refuse(context: Any, error: ShmbridgeError) -> NoReturn:
     """Ends the call with a status, from which `error_of` makes the error again."""
     context.set_trailing_metadata(((STATUS, str(error.status)),))
-    context.abort(CODES.get(error.status, grpc.StatusCode.UNKNOWN), str(error)[:500])
+    context.abort(CODES.get(error.status, grpc.StatusCode.UNKNOWN), shortened(str(error)))
     raise error  # abort has raised
 
 

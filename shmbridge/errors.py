@@ -125,6 +125,11 @@ def undone_by(undo: Callable[[], object]) -> Iterator[None]:
         raise
 
 
+def shortened(text: str, most: int = 500) -> str:
+    """A text of at most so many characters; one that was cut ends with "…"."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def error_place(error: BaseException) -> str:
     """FILE:LINE where an exception was raised; empty when it was not."""
     place = ""

@@ -493,7 +493,8 @@ void shmb_runner_stats(const shmb_runner *r, shmb_stats *out);
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
 /**
- * What the last failed call on this runner expected, found, and suggests; "" when none failed.
+ * What the last failed call on this runner expected, found, and suggests; "" when none failed. A
+ * text of more than 2047 bytes is cut, and ends with "…".
  * Valid until the next call on the runner. NULL is answered with SHMB_NO_MEMORY's text.
  */
 const char *shmb_error_message(const shmb_runner *r);

@@ -30,6 +30,7 @@ from shmbridge.errors import (
     InvalidError,
     RunnerGoneError,
     ShmbridgeError,
+    shortened,
     undone_by,
 )
 
@@ -319,7 +320,7 @@ class _Call(threading.Thread):
             except ShmbridgeError as error:
                 if not ours:
                     return self._give_up(error)
-                text: Any = str(error)[:500].encode(errors="replace")
+                text: Any = shortened(str(error)).encode(errors="replace")
                 advice, metadata = b"", [(_grpc.STATUS, str(error.status)), (_grpc.TEXT, text)]
             self._answered = time.monotonic()
 

@@ -1,6 +1,17 @@
-/* A model's error reaches the runner with its code and text, short or long, and its text cut to
- * what a slot holds. */
+/* A model's error reaches the runner with its code and text, short or long. A text that is too long
+ * ends with "…", behind a whole character. */
 #include "bridge.h"
+
+enum { MOST = sizeof((struct error *)0)->message - 1 };
+
+static void expect_cut(struct bridge *b, shmb_runner *r, const char *text, size_t kept) {
+    shmb_set_i64(r, "x", 1);
+    int64_t key = bridge_ask(b, r, SHMB_ANY);
+    shmb_host_reply_error(b->host, key, false, SHMB_MODEL, text, strlen(text));
+    CHECK_STATUS(r, bridge_result(r), SHMB_MODEL);
+    const char *found = shmb_error_message(r);
+    CHECK(strncmp(found, text, kept) == 0 && strcmp(found + kept, "…") == 0);
+}
 
 int main(void) {
     struct bridge b;
@@ -8,7 +19,7 @@ int main(void) {
     shmb_runner *r = bridge_connect(&b, "");
     static char text[10000];
     memset(text, 'e', sizeof text);
-    const size_t sizes[] = {0, 1, 31, 32, 33, 511, 512, 4096, 4097, 10000};
+    const size_t sizes[] = {0, 1, 31, 32, 33, MOST, MOST + 1, 4096, 4097, 10000};
     for (int round = 0; round < 3; round++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             shmb_set_i64(r, "x", 1);
@@ -20,11 +31,14 @@ int main(void) {
                   SHMB_RUNNER_GONE);
             CHECK_STATUS(r, bridge_result(r), i % 2 ? SHMB_DROPPED : SHMB_MODEL);
             size_t found = strlen(shmb_error_message(r));
-            CHECK(found == (sizes[i] < 511 ? sizes[i] : 511));
+            CHECK(found == (sizes[i] < MOST ? sizes[i] : MOST));
             CHECK(shmb_advice_count(r) == 0);
             shmb_set_i64(r, "x", 1);
             CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
         }
+    for (size_t i = 0; i < sizeof text - 2; i += 2) memcpy(text + i, "é", 2);
+    text[sizeof text - 2] = 0;
+    for (int at = 0; at < 2; at++) expect_cut(&b, r, text + at, MOST - 3 - (MOST - 3 + at) % 2);
     shmb_set_i64(r, "x", 1);
     /* a reply with an error in it is an error on both sides */
     int64_t key = bridge_ask(&b, r, SHMB_ANY);

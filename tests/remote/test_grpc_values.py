@@ -53,11 +53,12 @@ def test_a_models_failure_keeps_its_class_and_text(joined):
     def model(request):
         if "drop" in request:
             return request._drop()
-        raise MismatchError("other shapes, please") if request["x"] else ValueError("naïve")
+        raise MismatchError("other shapes, please") if request["x"] else ValueError(request["says"])
 
     _, runner = joined(model)
-    with pytest.raises(ModelError, match="^ValueError: naïve$"):
-        runner.evaluate({"x": 0})
+    for says, text in (("naïve", "naïve$"), ("naïve" * 500, "(naïve){95}.*…$")):
+        with pytest.raises(ModelError, match=f"^ValueError: {text}"):
+            runner.evaluate({"x": 0, "says": says})
     with pytest.raises(MismatchError, match="^other shapes, please$"):
         runner.evaluate({"x": 1})
 

@@ -37,8 +37,8 @@ void *shmb_sink_field(shmb_sink *sink, const char *name, shmb_dtype dtype, shmb_
 /** The request that is being decoded wants its advice as dtype. */
 void shmb_sink_want(shmb_sink *sink, shmb_dtype dtype);
 /**
- * Says why the call fails, in at most 511 bytes; returns status, or SHMB_INVALID for one that does
- * not exist. The first failure of a call stays.
+ * Says why the call fails; a text of more than 2047 bytes is cut, and ends with "…". Returns status,
+ * or SHMB_INVALID for one that does not exist. The first failure of a call stays.
  */
 shmb_status shmb_sink_fail(shmb_sink *sink, shmb_status status, const char *text);
 /**

@@ -7,11 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
+size_t shmb_text_fit(const char *text, size_t room) {
+    size_t kept = room - strlen(TEXT_CUT);
+    while (kept && (text[kept] & 0xc0) == 0x80) kept--;
+    return kept;
+}
+
 shmb_status shmb_fail(struct error *e, shmb_status status, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vsnprintf(e->message, sizeof e->message, format, args);
+    int bytes = vsnprintf(e->message, sizeof e->message, format, args);
     va_end(args);
+    if (bytes >= (int)sizeof e->message)
+        strcpy(e->message + shmb_text_fit(e->message, sizeof e->message - 1), TEXT_CUT);
     return e->status = status;
 }
 

@@ -8,10 +8,14 @@
 
 struct error {
     shmb_status status;
-    char message[512];
+    char message[2048];
 };
 
-/* Sets both and returns the status. */
+#define TEXT_CUT "…" /* ends a text that was cut */
+/* How much of a text of more than `room` bytes to keep before that: whole characters. */
+size_t shmb_text_fit(const char *text, size_t room);
+
+/* Sets both and returns the status. A message that is too long ends with "…". */
 __attribute__((cold, format(printf, 3, 4))) shmb_status shmb_fail(struct error *e,
                                                                   shmb_status status,
                                                                   const char *format, ...);

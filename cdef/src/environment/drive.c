@@ -1,7 +1,6 @@
 /* Episodes: an environment's callbacks and agents' runners by turns. It calls the public API alone,
  * as a loop of the user's own would, but for where its error's text stays: with the first agent's
  * runner. */
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,17 +21,8 @@ struct shmb_episode {
     int64_t count, actor, next, steps;
     bool done;
     shmb_status wrong; /* a callback said what cannot be */
-    char why[512];     /* the text of the last error */
+    struct error why;  /* the last one */
 };
-
-__attribute__((format(printf, 3, 4))) static shmb_status refuse(shmb_episode *e, shmb_status status,
-                                                                const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(e->why, sizeof e->why, format, args);
-    va_end(args);
-    return status;
-}
 
 static const char *name_of(const shmb_agent *agent) { return agent->name ? agent->name : ""; }
 
@@ -52,8 +42,8 @@ static int64_t find_named(shmb_episode *e, const char *name, int64_t otherwise) 
     int64_t i = name ? drive_find(e, name) : otherwise;
     if (i < e->count) return i;
     if (!e->wrong)
-        e->wrong = refuse(
-            e, SHMB_INVALID,
+        e->wrong = shmb_fail(
+            &e->why, SHMB_INVALID,
             "the environment names an agent \"%.100s\", which the driver was not given", name);
     return otherwise;
 }
@@ -119,8 +109,8 @@ static shmb_status drive_read_advice(shmb_episode *e, const shmb_agent *agent, s
         if (count == 1 || (agent->advice && strcmp(t.name, agent->advice) == 0)) action->advice = t;
     }
     if (action->advice.name || (!agent->advice && agent->choice == SHMB_RAW)) return SHMB_OK;
-    return refuse(
-        e, SHMB_MISMATCH,
+    return shmb_fail(
+        &e->why, SHMB_MISMATCH,
         "agent \"%.60s\": expected advice %s%.60s, found %lld fields: shmb_agent.advice names one",
         name_of(agent), agent->advice ? "called " : "of one field",
         agent->advice ? agent->advice : "", (long long)count);
@@ -135,15 +125,15 @@ static shmb_status drive_ask(shmb_episode *e, shmb_action *action) {
     *action = (shmb_action){.agent = agent->name, .runner = r};
     add_own(e, agent, false, false);
     shmb_status status = shmb_evaluate(r);
-    if (status) return refuse(e, status, "%s", shmb_error_message(r));
+    if (status) return shmb_fail(&e->why, status, "%s", shmb_error_message(r));
     for (int64_t i = 0; i < e->count; i++)
         if (e->agents[i]->runner == r) e->told[i].unsaid = 0;
     if ((status = drive_read_advice(e, agent, told, action))) return status;
     if ((agent->act && agent->act(agent->context, agent, action)) || agent->choice == SHMB_RAW)
         return SHMB_OK;
     status = shmb_choose(&action->advice, agent->choice, &agent->random, &action->index, &why);
-    return status ? refuse(e, status, "agent \"%.60s\", \"%.60s\": %s", name_of(agent),
-                           action->advice.name, why)
+    return status ? shmb_fail(&e->why, status, "agent \"%.60s\", \"%.60s\": %s", name_of(agent),
+                              action->advice.name, why)
                   : SHMB_OK;
 }
 
@@ -181,9 +171,9 @@ static const char *check(const shmb_environment *environment, shmb_agent *const 
 /* What a callback came to. */
 static shmb_status ended(shmb_episode *e, shmb_status status, const char *which) {
     if (e->wrong) return e->wrong;
-    return status
-               ? refuse(e, status, "the environment's %s failed: %s", which, shmb_strerror(status))
-               : SHMB_OK;
+    return status ? shmb_fail(&e->why, status, "the environment's %s failed: %s", which,
+                              shmb_strerror(status))
+                  : SHMB_OK;
 }
 
 /* Nobody advised: does the environment know what to do? */
@@ -192,7 +182,8 @@ static shmb_status without_advice(shmb_episode *e, shmb_status status, shmb_acti
     action->advice = (shmb_tensor){0};
     action->index = 0;
     if (!environment->on_error) return status;
-    shmb_status now = environment->on_error(environment->context, e, status, e->why, action);
+    shmb_status now =
+        environment->on_error(environment->context, e, status, e->why.message, action);
     return now == status && !e->wrong ? status : ended(e, now, "on_error");
 }
 
@@ -241,7 +232,7 @@ shmb_status shmb_drive(const shmb_environment *environment, shmb_agent *const *a
     shmb_status status = drive_run(&e, max_steps, &interrupted);
     drive_leave(&e, status, interrupted);
     free(e.told);
-    if (status) shmb_fail(&agents[0]->runner->error, status, "%s", e.why);
+    if (status) shmb_fail(&agents[0]->runner->error, status, "%s", e.why.message);
     if (why) *why = status ? shmb_error_message(agents[0]->runner) : "";
     return status;
 }

@@ -72,7 +72,7 @@ const shmb_tensor *shmb_default_as(struct default_advice *d, shmb_dtype want) {
 
 void shmb_default_say(const struct default_advice *d, const char *why,
                       void (*log)(void *, const char *), void *context) {
-    char line[1024];
+    char line[sizeof((struct error *)0)->message + 512];
     snprintf(line, sizeof line,
              "shmbridge: %s: %s: going on with the default advice %s (counted, not said again)",
              d->where, why, d->text);

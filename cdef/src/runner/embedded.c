@@ -93,7 +93,7 @@ static shmb_status embedded_open(shmb_runner *r, struct url *url, const shmb_opt
     struct error why;
     if (!embedded_load(&why))
         return shmb_fail(&r->broken, SHMB_UNSUPPORTED,
-                         "this library has no runner for \"%.40s://\", and %.440s", url->scheme,
+                         "this library has no runner for \"%.40s://\", and %s", url->scheme,
                          why.message);
     struct state *s = calloc(1, sizeof *s);
     if (!s) return shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");

@@ -155,7 +155,7 @@ static int lost(shmb_runner *r, const struct error *failure) {
         return PENDING;
     }
     if (!s->away && asked > 0)
-        shmb_fail(&why, failure->status, "after %d more tries: %.440s", asked, failure->message);
+        shmb_fail(&why, failure->status, "after %d more tries: %s", asked, failure->message);
     return recovery_give_up(r, &why);
 }
 

@@ -208,10 +208,9 @@ static int shm_take_reply(shmb_runner *r) {
     }
     shmb_status status = d->code ? (shmb_status)d->code : SHMB_MODEL;
     char text[sizeof r->error.message];
-    size_t bytes = d->text < sizeof text ? d->text : sizeof text - 1;
+    size_t bytes = d->text < sizeof text ? d->text : sizeof text;
     take_copy(text, s->advice.text, bytes);
-    text[bytes] = 0;
-    return (int)shmb_fail(&r->error, status, "%s", text);
+    return (int)shmb_fail(&r->error, status, "%.*s", (int)bytes, text);
 }
 
 static void shm_begin(shmb_runner *r) {

@@ -179,17 +179,21 @@ void shmb_sender_fail(struct sender *s, int slot, const struct envelope *e, cons
                            .slot = NO_SLOT,
                            .flags = FAILED | INLINE,
                            .code = e->code};
+    uint8_t *to = d.data;
+    size_t room = INLINE_BYTES, kept = bytes;
     if (bytes > INLINE_BYTES && slot >= 0) {
-        if (bytes > s->lane.body_bytes) bytes = s->lane.body_bytes;
-        if (bytes > UINT16_MAX) bytes = UINT16_MAX;
-        put(lane_body(&s->lane, (uint32_t)slot), text, bytes);
+        to = lane_body(&s->lane, (uint32_t)slot);
+        room = s->lane.body_bytes < UINT16_MAX ? s->lane.body_bytes : UINT16_MAX;
         s->free &= ~(1u << slot);
         d.slot = (uint8_t)slot;
         d.flags = FAILED;
-    } else {
-        if (bytes > INLINE_BYTES) bytes = INLINE_BYTES;
-        memcpy(d.data, text, bytes);
     }
+    if (bytes > room) {
+        kept = shmb_text_fit(text, room);
+        bytes = kept + strlen(TEXT_CUT);
+        put(to + kept, TEXT_CUT, strlen(TEXT_CUT));
+    }
+    put(to, text, kept);
     d.text = (uint16_t)bytes;
     ring_push(s->lane.ring, s->lane.count, s->position++, &d);
 }
