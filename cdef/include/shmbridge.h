@@ -13,11 +13,13 @@
  *     if (shmb_evaluate_i64(r, &advice) != SHMB_OK) advice = my_heuristic(...);
  *     shmb_close(r);
  *
- * Threads: a runner is for one thread at a time; several threads open a runner each. Functions
- * without a runner are thread-safe. Signal handlers: only shmb_interrupt.
+ * Threads: a runner is for one thread at a time; several threads open a runner each. A call during
+ * another thread's evaluate makes the runner SHMB_INVALID for good; that check is not exact.
+ * Functions without a runner are thread-safe. Signal handlers: only shmb_interrupt.
  * After fork: the child may read what it kept and close the runner; every other call on an
  * inherited runner returns SHMB_FORKED, so the child opens its own.
  * Ownership: a runner owns all memory that it hands out; shmb_close frees it.
+ * NULL where a result should go is SHMB_INVALID.
  * Strings are UTF-8 (other bytes reach Python as surrogate escapes, and come back as they were).
  * Numbers are in the machine's byte order. Times are in seconds.
  */
@@ -429,9 +431,10 @@ void shmb_interrupt(shmb_runner *r);
 
 /* ---- Read ------------------------------------------------------------------------------------ */
 
-/* Of the last advice. The runner owns what *out points to, which stays readable until the next
- * evaluate or close; but where a model in this process gives a feature back as it came, the advice
- * lies in the feature's memory, until that is filled again. */
+/* Of the last advice; without one, as after a failed evaluate, INVALID. The runner owns what *out
+ * points to, which stays readable until the next evaluate or close; but where a model in this
+ * process gives a feature back as it came, the advice lies in the feature's memory, until that is
+ * filled again. */
 
 /** How many tensors the advice has; 0 before the first and after a failed evaluate. */
 int64_t shmb_advice_count(const shmb_runner *r);

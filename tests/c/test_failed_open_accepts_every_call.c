@@ -14,7 +14,7 @@ static void use(shmb_runner *r, shmb_status expected) {
                100);
         CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), expected);
         CHECK(advice == 17 && *shmb_error_message(r));
-        CHECK(shmb_advice_count(r) == 0 && shmb_advice(r, "x", &t) == SHMB_MISMATCH &&
+        CHECK(shmb_advice_count(r) == 0 && shmb_advice(r, "x", &t) == SHMB_INVALID &&
               shmb_advice_at(r, 0, &t) == SHMB_INVALID);
         shmb_discard(r);
         shmb_set_deadline(r, 1);

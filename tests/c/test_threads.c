@@ -1,5 +1,5 @@
 /* Eight threads with a runner each, on one host: every one gets its own advice, while others come
- * and go. */
+ * and go. Two threads that use one runner at once get an error. */
 #include "bridge.h"
 
 enum { THREADS = 8, ROUNDS = 5, ASKS = 300 };
@@ -30,7 +30,31 @@ static void *ask(void *context) {
     return NULL;
 }
 
+static void *ask_once(void *r) {
+    shmb_set_i64(r, "x", 1);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+    return NULL;
+}
+
+static void one_runner(void) {
+    struct bridge b;
+    pthread_t thread;
+    bridge_open(&b, "one-runner", small_plan, SHMB_WAIT_DEFAULT);
+    shmb_runner *r = bridge_connect(&b, "");
+    CHECK(pthread_create(&thread, NULL, ask_once, r) == 0);
+    int64_t key = bridge_receive(&b);
+    shmb_set_i64(r, "x", 2);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+    bridge_answer(&b, key);
+    pthread_join(thread, NULL);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID); /* what one of the two filled is lost */
+    CHECK(strstr(shmb_error_message(r), "two threads"));
+    shmb_close(r);
+    bridge_close(&b);
+}
+
 int main(void) {
+    one_runner();
     shmb_plan plan = small_plan;
     plan.channels = THREADS;
     bridge_open(&server.bridge, "threads", plan, SHMB_WAIT_DEFAULT);

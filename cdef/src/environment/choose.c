@@ -96,6 +96,10 @@ static shmb_status sample(const shmb_tensor *t, shmb_choice how, double most, ui
 
 shmb_status shmb_choose(const shmb_tensor *t, shmb_choice how, uint64_t *random, int64_t *action,
                         const char **why) {
+    if (!t || !action || (!random && how != SHMB_ARGMAX))
+        return choose_refuse(
+            why, SHMB_INVALID,
+            "expected advice, a random state and a pointer for the action, found NULL");
     if ((unsigned)how > SHMB_SAMPLE_PROBABILITIES)
         return choose_refuse(why, SHMB_INVALID,
                              "expected argmax, or logits or probabilities to sample from");

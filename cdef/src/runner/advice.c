@@ -39,6 +39,10 @@ static shmb_status read_number(shmb_runner *r, shmb_tensor t, shmb_dtype dtype, 
 
 static shmb_status evaluate_scalar(shmb_runner *r, shmb_dtype dtype, void *out) {
     shmb_tensor t;
+    if (r && !out) {
+        shmb_runner_begin(r);
+        if (!r->stuck.status) shmb_runner_no_result(&r->stuck);
+    }
     shmb_status status = shmb_evaluate_as(r, dtype);
     if (status) return status;
     r->advice(r, 0, &t);
@@ -66,8 +70,18 @@ shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
 
 int64_t shmb_advice_count(const shmb_runner *r) { return r && r->advice ? r->advice_count : 0; }
 
-shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
+/* Why there is nothing to read, or nowhere to put it; SHMB_OK where there is no reason. */
+static shmb_status check_read(shmb_runner *r, const void *out) {
     if (!r) return SHMB_NO_MEMORY;
+    if (!out) return shmb_runner_no_result(&r->error);
+    if (r->advice) return SHMB_OK;
+    return shmb_fail(&r->error, SHMB_INVALID, "%s: call evaluate first, and look at its status",
+                     r->asked ? "the last question got no advice" : "no question has been asked");
+}
+
+shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
+    shmb_status status = check_read(r, out);
+    if (status) return status;
     int64_t count = shmb_advice_count(r);
     if (index < 0 || index >= count)
         return shmb_fail(&r->error, SHMB_INVALID,
@@ -78,7 +92,8 @@ shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
 }
 
 shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {
-    if (!r) return SHMB_NO_MEMORY;
+    shmb_status status = check_read(r, out);
+    if (status) return status;
     int64_t count = shmb_advice_count(r);
     if (!name && count == 1) return shmb_advice_at(r, 0, out);
     char names[256] = "";
@@ -98,11 +113,13 @@ shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {
 
 shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtype, void *advice) {
     shmb_tensor t;
-    if (r && !shmb_dtype_size(dtype))
+    shmb_status status = check_read(r, advice);
+    if (status) return status;
+    if (!shmb_dtype_size(dtype))
         return shmb_fail(&r->error, SHMB_INVALID,
                          "%d is not a dtype to read advice as: expected 1 (bool) to %d (%s)",
                          (int)dtype, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
-    shmb_status status = shmb_advice(r, name, &t);
+    status = shmb_advice(r, name, &t);
     return status ? status : read_number(r, t, dtype, advice);
 }
 
@@ -122,7 +139,8 @@ shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice) {
 shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text,
                                int64_t *bytes) {
     shmb_tensor t;
-    shmb_status status = shmb_advice(r, name, &t);
+    shmb_status status = check_read(r, text && bytes ? text : NULL);
+    if (!status) status = shmb_advice(r, name, &t);
     if (status) return status;
     if (t.kind != SHMB_STRING)
         return shmb_fail(&r->error, SHMB_MISMATCH,

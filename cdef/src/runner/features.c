@@ -6,6 +6,12 @@
 #include "runner/runner.h"
 
 void shmb_runner_begin(shmb_runner *r) {
+    if (load_relaxed(&r->asking)) { /* for good: who filled what cannot be known */
+        shmb_fail(
+            &r->broken, SHMB_INVALID,
+            "two threads used this runner at once, or one from within an evaluate: open a runner for each");
+        return;
+    }
     /* then even a message that was begun before may not be written to */
     bool inherited = *r->forked;
     if (r->filling && (!inherited || r->stuck.status)) return;

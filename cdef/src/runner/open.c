@@ -131,6 +131,7 @@ shmb_status shmb_open_end(const shmb_runner *r, shmb_status status) {
 
 shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner **out) {
     double timeout;
+    if (!out) return SHMB_INVALID;
     shmb_status status = shmb_open_slice(url, options, HUGE_VAL, &timeout, out);
     return shmb_open_end(*out, status);
 }

@@ -14,6 +14,10 @@ shmb_status shmb_runner_inherited(struct error *e) {
                      "this runner was inherited through fork: open another in the child");
 }
 
+shmb_status shmb_runner_no_result(struct error *e) {
+    return shmb_fail(e, SHMB_INVALID, "expected a pointer to where the result goes, found NULL");
+}
+
 shmb_runner *shmb_runner_new(void) {
     static const volatile bool never;
     shmb_runner *r = calloc(1, sizeof *r);
@@ -60,9 +64,14 @@ shmb_status shmb_runner_check_names(shmb_runner *r) {
                             &r->error);
 }
 
+static void set_asking(shmb_runner *r, bool asking) {
+    atomic_store_explicit(&r->asking, asking, memory_order_relaxed);
+}
+
 shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
     if (!r) return SHMB_NO_MEMORY;
     shmb_runner_begin(r);
+    if (load_relaxed(&r->asking)) return r->broken.status;
     r->advice = NULL;
     r->asked = true;
     r->stats.questions++;
@@ -78,14 +87,16 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
         return runner_finish(r, r->stuck.status);
     }
     if (was_interrupted(r)) return runner_finish(r, r->error.status);
+    set_asking(r, true);
     shmb_status status = r->kind->start(r);
-    r->asking = !status;
-    return status ? runner_finish(r, status) : SHMB_OK;
+    if (!status) return SHMB_OK;
+    set_asking(r, false);
+    return runner_finish(r, status);
 }
 
 void shmb_runner_abandon(shmb_runner *r, shmb_status status) {
-    if (r->asking) {
-        r->asking = false;
+    if (load_relaxed(&r->asking)) {
+        set_asking(r, false);
         r->kind->abandon(r);
         runner_finish(r, status);
         return;
@@ -114,7 +125,7 @@ static shmb_status check_wanted(shmb_runner *r) {
 }
 
 int shmb_runner_wait(shmb_runner *r, int64_t until) {
-    if (!r->asking) return SHMB_OK; /* the default advice was taken when it began */
+    if (!load_relaxed(&r->asking)) return SHMB_OK; /* the default advice was taken when it began */
     if (until > r->until) until = r->until;
     int status = *r->forked ? (int)shmb_runner_inherited(&r->error) : r->kind->proceed(r, until);
     if (status == PENDING && was_interrupted(r)) {
@@ -128,7 +139,7 @@ int shmb_runner_wait(shmb_runner *r, int64_t until) {
                            why ? why : "give the model more time, or take a default");
     }
     if (status == PENDING) return PENDING;
-    r->asking = false;
+    set_asking(r, false);
     if (status == SHMB_OK) {
         r->advice = r->kind->advice;
         status = check_wanted(r);
@@ -171,6 +182,7 @@ void shmb_interrupt(shmb_runner *r) {
 int64_t shmb_defaulted(const shmb_runner *r) { return r ? r->stats.defaulted : 0; }
 
 void shmb_runner_stats(const shmb_runner *r, shmb_stats *out) {
+    if (!out) return;
     shmb_stats found = r ? r->stats : (shmb_stats){0};
     /* an older caller's is shorter */
     size_t size = out->size < sizeof found ? out->size : sizeof found;
@@ -191,8 +203,9 @@ int64_t shmb_expected_count(const shmb_runner *r, const char *agent) {
 }
 
 shmb_status shmb_expected_at(shmb_runner *r, const char *agent, int64_t index, shmb_port *out) {
-    int64_t count = runner_expected(r, agent, index, out);
     if (!r) return SHMB_NO_MEMORY;
+    if (!out) return shmb_runner_no_result(&r->error);
+    int64_t count = runner_expected(r, agent, index, out);
     if (index >= 0 && index < count) return SHMB_OK;
     const char *as = agent ? ", as agent " : "";
     if (!agent) agent = "";

@@ -49,9 +49,9 @@ struct shmb_runner {
     struct error broken; /* for good: every evaluate returns it */
     struct builder builder;
     bool filling, bound;
-    bool asked;                                   /* ever: it is too late to bind */
-    bool asking;                                  /* a question is under way */
-    const volatile bool *forked;                  /* has a fork made this a child's copy? */
+    bool asked;                  /* ever: it is too late to bind */
+    _Atomic bool asking;         /* a question is under way; two threads at once may both look */
+    const volatile bool *forked; /* has a fork made this a child's copy? */
     struct default_advice *default_advice;        /* NULL: none (default.c) */
     void (*log)(void *context, const char *line); /* NULL: stderr */
     void *log_context;
@@ -99,6 +99,8 @@ shmb_status shmb_runner_try(shmb_runner *r, double seconds,
                             void *state);
 /* The failure of a runner whose r->forked is set. */
 shmb_status shmb_runner_inherited(struct error *e);
+/* The caller gave NULL for a result. */
+shmb_status shmb_runner_no_result(struct error *e);
 /* Begins a message unless one is being filled: then r->builder has its memory. */
 void shmb_runner_begin(shmb_runner *r);
 /* SHMB_INVALID when the features' names make no message: for kinds without layouts, which find that
