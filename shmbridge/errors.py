@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -138,14 +140,28 @@ def error_place(error: BaseException) -> str:
     return place
 
 
+LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen ")
+
+
+def _own_line(error: BaseException) -> str:
+    """Where the last call is in code that belongs to no library, as "FILE:LINE: SOURCE: ": what numpy raises names no feature, but that
+    line does. A `raise` shows nothing that the exception does not."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if not file.startswith(LIBRARIES) and "-packages/" not in file:
+            source = shortened(linecache.getline(file, line).strip(), 100)
+            found = f"{os.path.basename(file)}:{line}: "
+            if source and not source.startswith("raise"):
+                found += f"{source}: "
+    return found
+
+
 def error_text(error: BaseException) -> str:
-    """An exception in one line: its type and text; without a text, where it was raised."""
-    name = type(error).__name__
+    """An exception in one line: the caller's line that raised it, its type and its text."""
     try:
         text = str(error)
     except Exception:  # its __str__ fails
         text = ""
-    if text:
-        return f"{name}: {text}"
-    place = error_place(error)
-    return f"{name} at {place}" if place else name
+    name = type(error).__name__
+    return _own_line(error) + (f"{name}: {text}" if text else name)

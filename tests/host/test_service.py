@@ -41,6 +41,22 @@ def test_a_model_that_raises_is_logged_with_its_traceback_once_for_each_kind(ser
     )
 
 
+@pytest.mark.parametrize(
+    "model, says",
+    [
+        (lambda request: int(request["mode"][0]), r"IndexError: too many indices"),
+        (lambda request: np.linalg.inv(request["mode"]), r"LinAlgError: 0-dim"),
+    ],
+    ids=["numpy's C code", "numpy's Python code"],
+)
+def test_an_error_shows_the_line_of_the_model(serve, caplog, model, says):
+    with serve(model) as host, connect(host.url) as runner, pytest.raises(
+        ModelError, match=rf'^test_service.py:\d+: .*request\["mode"\].*: {says}'
+    ):
+        runner.evaluate({"mode": 3})
+    assert 'request["mode"]' in caplog.records[0].message
+
+
 def test_without_any_logging_set_up_the_traceback_goes_to_stderr(name, tmp_path, python):
     code = """
         import sys, threading, shmbridge
@@ -67,7 +83,7 @@ def test_without_any_logging_set_up_the_traceback_goes_to_stderr(name, tmp_path,
 def test_an_error_without_a_text_says_where_it_was_raised(serve):
     with serve(broken) as host, connect(host.url) as runner:
         line = broken.__code__.co_firstlineno + 4
-        with pytest.raises(ModelError, match=rf"^AssertionError at .*test_service\.py:{line}$"):
+        with pytest.raises(ModelError, match=rf"^test_service\.py:{line}: AssertionError$"):
             runner.evaluate({"x": 1})
 
 
@@ -78,7 +94,7 @@ def test_a_batch_that_fails_is_logged_too(serve, caplog):
     with (
         serve(model, max_batch=4) as host,
         connect(host.url) as runner,
-        pytest.raises(ModelError, match="KeyError at"),
+        pytest.raises(ModelError, match="py:[0-9]+: KeyError"),
     ):
         runner.evaluate({"x": 1})
     assert [record.exc_info[0] for record in caplog.records] == [KeyError]

@@ -172,7 +172,7 @@ def test_any_host_is_joined_to_any_runner(host, runner, target, relay, tmp_path,
 def test_errors_pass_with_their_status(runner, target, relay, new_name):
     tap = relay(f"shm://{new_name()}", target(runner))
     with connect(tap.host.url) as asking:
-        with pytest.raises(ModelError, match="^ValueError: no advice for you$"):
+        with pytest.raises(ModelError, match="py:[0-9]+: ValueError: no advice for you$"):
             asking.evaluate({"fail": 1})
         assert asking.evaluate({"x": X}) == 7
     assert (tap.asked, tap.errors) == (2, 1)

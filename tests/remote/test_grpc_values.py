@@ -56,8 +56,8 @@ def test_a_models_failure_keeps_its_class_and_text(joined):
         raise MismatchError("other shapes, please") if request["x"] else ValueError(request["says"])
 
     _, runner = joined(model)
-    for says, text in (("naïve", "naïve$"), ("naïve" * 500, "(naïve){95}.*…$")):
-        with pytest.raises(ModelError, match=f"^ValueError: {text}"):
+    for says, text in (("naïve", "naïve$"), ("naïve" * 500, "(naïve){50}.*…$")):
+        with pytest.raises(ModelError, match=f": ValueError: {text}"):
             runner.evaluate({"x": 0, "says": says})
     with pytest.raises(MismatchError, match="^other shapes, please$"):
         runner.evaluate({"x": 1})

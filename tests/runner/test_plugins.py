@@ -234,13 +234,10 @@ def test_what_a_plug_in_raises_is_the_error_and_the_runner_goes_on(where, error,
 
 
 def test_a_long_text_is_cut_and_zeros_in_it_are_shown():
-    with shmbridge.connect(f"toy://raises?why={'é' * 1000}") as runner:
+    with shmbridge.connect(f"toy://raises?why={'é' * 1500}") as runner:
         with pytest.raises(ModelError) as caught:
             runner.evaluate({})
-        assert (
-            str(caught.value).startswith("ValueError: ééé")
-            and len(str(caught.value).encode()) < 520
-        )
+        assert "ValueError: ééé" in str(caught.value) and str(caught.value).endswith("é…")
 
 
 def test_an_interrupt_ends_a_plug_in_that_looks_and_not_the_next_question(toy):

@@ -260,10 +260,10 @@ def test_what_a_serdes_raises_is_the_error_of_the_call(failing, error, in_encode
     made.error = error
     with pytest.raises(in_encode) as caught:
         seen.encode({"x": 1})
-    assert type(caught.value) is in_encode and str(caught.value) == says
+    assert type(caught.value) is in_encode and str(caught.value).endswith(says)
     with pytest.raises(in_decode) as caught:
         seen.decode(b"data")
-    assert type(caught.value) is in_decode and str(caught.value) == says
+    assert type(caught.value) is in_decode and str(caught.value).endswith(says)
     made.error = None
     assert seen.encode({}) == b"" and seen.decode(b"") == {}
 
