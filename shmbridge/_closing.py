@@ -1,4 +1,4 @@
-"""Hosts that are open: closed when the process ends, and by SIGTERM where nobody else handles it."""
+"""Hosts that are open in this process: closed when the process ends, and by SIGTERM where nobody else handles it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import os
 import signal
 import weakref
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 
-class Closable(Protocol):
+class OpenHost(Protocol):
+    name: str
+
     def close(self) -> None: ...
+    def _delays(self, label: bytes, received: Any) -> bool: ...
 
 
-_open_hosts: weakref.WeakSet[Closable] = weakref.WeakSet()
+_open_hosts: weakref.WeakValueDictionary[str, OpenHost] = weakref.WeakValueDictionary()
 
 
 @atexit.register
 def _close_all() -> None:
-    for host in list(_open_hosts):
+    for host in list(_open_hosts.values()):
         host.close()
 
 
@@ -48,14 +51,20 @@ os.register_at_fork(
 )
 
 
-def opened(host: Closable) -> None:
+def opened(host: OpenHost) -> None:
     """Will be closed at the end."""
-    _open_hosts.add(host)
+    _open_hosts[host.name] = host
     _handle_sigterm(True)
 
 
-def closed(host: Closable) -> None:
+def host_of(name: str) -> OpenHost | None:
+    """The host of a bridge, if it is open in this process."""
+    return _open_hosts.get(name)
+
+
+def closed(host: OpenHost) -> None:
     """Is closed by now."""
-    _open_hosts.discard(host)
+    if _open_hosts.get(host.name) is host:  # another may have the name already
+        del _open_hosts[host.name]
     if not _open_hosts:
         _handle_sigterm(False)

@@ -175,6 +175,10 @@ class Host(Receiving):
     def __repr__(self) -> str:
         return f"<Host {self.url}{', closed' if self._closed else ''}>"
 
+    def _delays(self, label: bytes, received: Any) -> bool:
+        """Does a runner of that label wait for this host? received: a `uint32_t *` for the next call."""
+        return bool(lib.shmb_host_delays(self._h, label, received))
+
     # ---- Receive ----
 
     def __iter__(self) -> Iterator[Request]:

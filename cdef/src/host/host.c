@@ -29,8 +29,9 @@ struct shmb_host {
     uint16_t active[MAX_CHANNELS]; /* the ready channels, in order */
     uint32_t active_count, next;   /* next: where the next look begins, to be fair */
     uint32_t found;                /* by the last look */
-    uint32_t looks, received;
-    int64_t upkeep; /* when the dead were last looked for */
+    uint32_t looks;
+    _Atomic uint32_t received; /* our own count: runners can write to the segment's */
+    int64_t upkeep;            /* when the dead were last looked for */
     _Atomic int woken;
     _Atomic bool closed;
     bool looping; /* somebody receives; the receiver's own */
@@ -147,6 +148,19 @@ int64_t shmb_host_claim(shmb_host *h, int64_t channel) {
     return claim;
 }
 
+bool shmb_host_delays(shmb_host *h, const char *label, uint32_t *received) {
+    if (h->closed || h->segment.inherited.forked) return false;
+    uint32_t now = load_relaxed(&h->received);
+    bool idle = now == *received, delays = false;
+    *received = now;
+    for (uint32_t i = 0; i < h->count && !delays; i++) {
+        pthread_mutex_lock(&h->channels[i].mutex);
+        delays = shmb_channel_delays(&h->channels[i], label, idle);
+        pthread_mutex_unlock(&h->channels[i].mutex);
+    }
+    return delays;
+}
+
 /* ---- Upkeep: claims and the dead ---- */
 
 /* Out of line, so that what comes before it stays small enough to be inlined. */
@@ -188,8 +202,10 @@ static void upkeep_if_due(shmb_host *h) {
         h->looping = true;
         shmb_peer_take(h->segment.fd, LOOP_BYTE);
     }
-    store_relaxed(&h->line->received, ++h->received);
-    if (sem_trywait(h->bell) == 0 || h->received % RECEIVES_PER_UPKEEP == 0) upkeep(h);
+    uint32_t received = load_relaxed(&h->received) + 1;
+    store_relaxed(&h->received, received);
+    store_relaxed(&h->line->received, received);
+    if (sem_trywait(h->bell) == 0 || received % RECEIVES_PER_UPKEEP == 0) upkeep(h);
 }
 
 /* ---- Receive ---- */

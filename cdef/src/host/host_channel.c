@@ -69,6 +69,16 @@ void shmb_channel_follow_claim(struct channel *c) {
     if ((claim & 0xff) == CLAIMED) reset(c, (uint32_t)(claim >> 8));
 }
 
+bool shmb_channel_delays(const struct channel *c, const char *label, bool idle) {
+    bool heard = c->open || (idle && receiver_ready(&c->in));
+    if (c->active && heard && !strcmp(c->label, label)) return true;
+    uint64_t claim = load_acquire(&c->runner->claim);
+    if (!idle || claim == c->seen || (claim & 0xff) != CLAIMED) return false;
+    char said[LABEL_BYTES + 1];
+    shmb_label_copy(c->said, said);
+    return !strcmp(said, label);
+}
+
 /* The runner lied: it is told why, and heard no more until the channel is claimed anew. */
 static int64_t poison(struct channel *c, const char *why) {
     char reason[REASON_BYTES];
