@@ -27,7 +27,7 @@ class Outcome:
     Attributes:
         kind: "ok"; "exit status": another than 0; "signal": it crashed, or somebody killed it; "time limit"; "memory limit"; "no score": it
             said that all went well, and the output cannot be scored; "not started"; "ended": the trainer ended it, or its supervisor was
-            killed.
+            killed (`stderr` says so).
         module: The module's name.
         exit: The exit status; minus the number of the signal that ended it; 127 if it did not start, as a shell says.
         signal: The signal that ended it, as "SIGSEGV". "": none.

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import json
 import os
+import secrets
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shmbridge import _closing
+from shmbridge._native import ffi
+from shmbridge._supervisor import WORK_FOLDER
 from shmbridge.errors import ShmbridgeError
 
+LOOK = 0.25  # seconds between looks at the time: a host that receives does so more often
 START = 30.0  # seconds for the guard to start, on a busy machine
 STOP = 10.0  # seconds for a supervisor to end what it watches over, which takes milliseconds
 MEMORY = 4 << 30  # bytes
+KILLED = "the process that watches over the compiler was killed: see dmesg"
 
 
 @dataclass(frozen=True)
@@ -32,9 +38,9 @@ class Report:
     supervisor was killed."""
 
     status: int | None = None
-    limit: str = ""  # "time limit" or "memory limit", where it went beyond that
+    limit: str = ""  # "time limit" or "memory limit", where it went beyond that; "ended" by us
     stderr: str = ""  # its end
-    seconds: float = 0.0  # without those that it waited for advice
+    seconds: float = 0.0  # without those that a host of this process kept it waiting
     cpu: float = 0.0  # seconds, of all its processes
     bytes: int = 0  # the most memory that one process had
     unstarted: str = ""  # why it could not be started
@@ -44,11 +50,12 @@ class Job:
     """A program under way, with a work folder of its own, which close() removes.
 
     Args:
-        command: Its words, in which `{folder}` becomes the work folder.
-        environment: Its variables, beside this process's, in which `{folder}` does too.
+        command: Its words.
+        folder: A `new_folder()`, if the words name it.
+        environment: Its variables, beside this process's.
         cwd: Where it runs. None: in the work folder.
         stdout: Keep what it prints, in `output`.
-        seconds: How long it may take, without the time that it waits for advice.
+        seconds: How long it may take, without the time that a host of this process keeps it waiting.
         memory: Bytes that it and what it starts may have in use.
         bridge: The name of the bridge where it asks, under `label`. "": none.
     """
@@ -57,6 +64,7 @@ class Job:
         self,
         command: Sequence[str],
         *,
+        folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         stdout: bool = False,
@@ -69,54 +77,68 @@ class Job:
         self._reading = threading.Lock()  # a descriptor that a thread waits at is not closed
         self._read = b""
         self._report: Report | None = None
+        self.folder = folder or new_folder()
+        self.output = self.folder / "output"
         try:
-            root = _hand_over(its_control, bridge)
+            _hand_over(its_control, bridge, self.folder)
         except BaseException:
             self._control.close()
             raise
         finally:
             its_control.close()
-        self.folder = root / str(next(_numbers))
-        self.output = self.folder / "output"
+        self._seconds, self._used, self._waited = seconds, 0.0, 0.0
+        self._looked, self._limit = time.monotonic(), ""
+        self._bridge, self._label = bridge, os.fsencode(label)
+        self._received = ffi.new("uint32_t *")
         job = {
-            "command": list(map(self._placed, command)),
-            "environment": {
-                **os.environ,
-                "TMPDIR": str(self.folder),
-                **{name: self._placed(value) for name, value in (environment or {}).items()},
-            },
+            "command": list(command),
+            "environment": {**os.environ, "TMPDIR": str(self.folder), **(environment or {})},
             "cwd": str(cwd or ""),
             "folder": str(self.folder),
             "stdout": str(self.output) if stdout else "",
-            "seconds": seconds,
             "memory": memory,
-            "bridge": bridge,
-            "label": label,
         }
         _jobs.add(self)
         with contextlib.suppress(OSError):  # a supervisor that is gone shows at wait
             self._control.sendall(json.dumps(job).encode() + b"\n")
-
-    def _placed(self, text: str) -> str:
-        return text.replace("{folder}", str(self.folder))
 
     def wait(self) -> Report:
         """The report, which the job's own limit bounds."""
         with self._reading:
             while self._report is None:
                 try:
+                    self._control.settimeout(LOOK)
                     more = self._control.recv(1 << 16)
+                except TimeoutError:
+                    self._count_time()
+                    continue
                 except OSError:  # closed, or the supervisor was killed
                     more = b""
                 self._read += more
                 if not more:
-                    self._report = Report()
+                    self._report = Report(limit=self._limit, stderr="" if self._limit else KILLED)
                 elif self._read.endswith(b"\n"):
-                    self._report = Report(**json.loads(self._read))
+                    found = Report(**json.loads(self._read))
+                    own = max(0.0, found.seconds - self._waited)
+                    self._report = replace(found, limit=found.limit or self._limit, seconds=own)
         return self._report
 
-    def end(self) -> None:
+    def _count_time(self) -> None:
+        """Since the last look: its own, or the host's. What a host in this process knows decides,
+        not the segment, to which the program can write."""
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        host = _closing.host_of(self._bridge)
+        if host is not None and host._delays(self._label, self._received):
+            self._waited += passed
+        else:  # a look that came late, since this process was busy, may have missed a wait
+            self._used += min(passed, 2 * LOOK)
+        if self._used > self._seconds:
+            self.end("time limit")
+
+    def end(self, limit: str = "ended") -> None:
         """Tells it to end, without waiting for that."""
+        self._limit = self._limit or limit
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
@@ -151,6 +173,11 @@ def run(command: Sequence[str], **options: Any) -> tuple[Report, bytes]:
         return report, job.output.read_bytes() if job.output.exists() else b""
 
 
+def new_folder() -> Path:
+    """The path of a work folder, which a job makes."""
+    return Path(tempfile.gettempdir(), WORK_FOLDER + secrets.token_hex(8))
+
+
 def quoted(words: Sequence[str], folder: Path) -> str:
     """The words for a shell, in which $W is the work folder."""
     pieces = (
@@ -161,32 +188,27 @@ def quoted(words: Sequence[str], folder: Path) -> str:
 
 # ---- The guard ----
 
-_numbers = itertools.count()
 _lock = threading.Lock()
-_guard: tuple[socket.socket, Path] | None = None
-_roots: list[Path] = []  # of guards, which remove them, unless they were killed
+_guard: socket.socket | None = None
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
-def _hand_over(control: socket.socket, bridge: str) -> Path:
-    """Gives a job's socket to a new supervisor. Returns the folder for work folders.
-
-    bridge: its name, which the guard remembers; "": none.
-    """
+def _hand_over(control: socket.socket, bridge: str, folder: Path) -> None:
+    """Gives a job's socket to a new supervisor. bridge and folder: what the guard removes if those are killed that should."""
     global _guard
+    order = b"\0".join((bridge.encode(), os.fsencode(folder)))
     with _lock:
         for _ in range(2):  # a guard that was killed is replaced
             _guard = _guard or _start()
-            orders, root = _guard
             with contextlib.suppress(OSError):
-                socket.send_fds(orders, [b"j" + bridge.encode()], [control.fileno()])
-                return root
-            orders.close()
+                socket.send_fds(_guard, [order], [control.fileno()])
+                return
+            _guard.close()
             _guard = None
     raise ShmbridgeError("the process that starts compilers is killed again and again: see dmesg")
 
 
-def _start() -> tuple[socket.socket, Path]:
+def _start() -> socket.socket:
     orders, its_orders = socket.socketpair(type=socket.SOCK_SEQPACKET)
     code = (
         "import sys; sys.path[:] = sys.argv[1:-2]; from shmbridge._supervisor import main; main()"
@@ -202,21 +224,20 @@ def _start() -> tuple[socket.socket, Path]:
         )
     orders.settimeout(START)
     try:
-        root = os.fsdecode(orders.recv(1 << 12))
+        ready = orders.recv(1)
     except BaseException:
         process.kill()
         orders.close()
         raise
     finally:
         process.wait()  # it leaves the guard as an orphan
-    if not root:
+    if not ready:
         orders.close()
         raise ShmbridgeError(
             f"{sys.executable} could not start shmbridge._supervisor, which needs Linux 5.3: see stderr"
         )
     orders.settimeout(None)
-    _roots.append(Path(root))
-    return orders, Path(root)
+    return orders
 
 
 @atexit.register
@@ -225,14 +246,11 @@ def _stop() -> None:
     for job in list(_jobs):
         job.end()
     if _guard:
-        orders = _guard[0]
         with contextlib.suppress(OSError):
-            orders.shutdown(socket.SHUT_WR)
-            orders.settimeout(STOP)
-            orders.recv(1)  # nothing: it has ended
-        orders.close()
-    for root in _roots:
-        shutil.rmtree(root, ignore_errors=True)
+            _guard.shutdown(socket.SHUT_WR)
+            _guard.settimeout(STOP)
+            _guard.recv(1)  # nothing: it has ended
+        _guard.close()
 
 
 def _forget() -> None:
@@ -243,9 +261,8 @@ def _forget() -> None:
         job._control.close()
         job._reading = threading.Lock()
     if _guard:
-        _guard[0].close()
+        _guard.close()
     _guard = None
-    _roots.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import resource
@@ -19,16 +20,17 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
-from shmbridge import _inspect, _segment
+from shmbridge import _segment
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-TICK = 0.1  # seconds between looks at memory and time
+WORK_FOLDER = "shmbridge-task-"  # how the names of work folders begin
+ORDER_BYTES = 1 << 13  # of an order to the guard, at most: a bridge's name and a folder
+TICK = 0.1  # seconds between looks at memory
 SCAN = 1.0  # seconds between looks at the memory of all that a compiler started, which needs all of /proc
 GIVE_UP = 5.0  # seconds for killed processes to end: one in the kernel may take its time
 STDERR_BYTES = 4096  # of its end
@@ -49,12 +51,12 @@ def main() -> None:
 
 
 class Guard:
-    """Forks supervisors until the trainer has gone; the work folders lie in one folder, which then goes too."""
+    """Forks supervisors until the trainer has gone."""
 
     def __init__(self, orders: socket.socket, life: int) -> None:
-        self.orders, self.life, self.supervisors = orders, life, set[int]()
+        self.orders, self.life = orders, life
+        self.supervisors: dict[int, str] = {}  # their work folders
         self.bridges = set[str]()  # that the trainer leaves where it is killed
-        self.root = Path(tempfile.mkdtemp(prefix="shmbridge-task-"))
         self.ended, its_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(its_end)
@@ -63,7 +65,7 @@ class Guard:
         """Until the trainer ends."""
         try:
             with contextlib.suppress(ConnectionError):
-                self.orders.send(os.fsencode(self.root))
+                self.orders.send(b"r")
                 while self._turn():
                     pass
         finally:
@@ -76,23 +78,28 @@ class Guard:
             self._reap()
         if self.orders.fileno() not in ready:
             return self.life not in ready
-        order, descriptors, _, _ = socket.recv_fds(self.orders, 1 << 12, 1)
+        order, descriptors, _, _ = socket.recv_fds(self.orders, ORDER_BYTES, 1)
         if not descriptors:
             return False
-        self.bridges |= {order[1:].decode()} - {""}
-        pid = os.fork()
-        if pid == 0:
-            self._become_supervisor(descriptors[0])
-        self.supervisors.add(pid)
-        os.close(descriptors[0])
+        bridge, _, folder = os.fsdecode(order).partition("\0")
+        self.bridges |= {bridge} - {""}
+        with socket.socket(fileno=descriptors[0]) as control:
+            try:
+                pid = os.fork()
+            except OSError as error:  # too many processes, too little memory: of this one's only
+                _send(control, {"unstarted": str(error)})
+                return True
+            if pid == 0:
+                self._become_supervisor(control)
+            self.supervisors[pid] = folder
         return True
 
-    def _become_supervisor(self, control: int) -> None:
+    def _become_supervisor(self, control: socket.socket) -> None:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.orders.close()
-            Supervisor(socket.socket(fileno=control), self.life).serve()
+            Supervisor(control, self.life).serve()
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
@@ -100,10 +107,11 @@ class Guard:
 
     def _reap(self) -> None:
         for pid, status in _reaped():
-            self.supervisors.discard(pid)
+            folder = self.supervisors.pop(pid, "")
             if os.WIFSIGNALED(status):  # what it watched over is ours now
-                for orphan in descendants({os.getpid()}, self.supervisors):
+                for orphan in descendants({os.getpid()}, self.supervisors.keys()):
                     _kill(orphan)
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _end(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -112,7 +120,6 @@ class Guard:
             self._reap()
             time.sleep(0.005)
         kill_all(GIVE_UP)
-        shutil.rmtree(self.root, ignore_errors=True)
         for name in self.bridges:
             _segment.remove_dead(name)
 
@@ -126,48 +133,42 @@ class Supervisor:
         self.job = json.loads(control.makefile().readline() or "{}")
         self.folder = self.job.get("folder")
         self.stderr = b""
-        self.limit = ""  # which one the compiler went beyond
-        self.waited = 0.0  # seconds for advice
+        self.limit = ""  # "memory limit", if the compiler went beyond that
 
     def serve(self) -> None:
         """From the job to the removal of its folder."""
         if not self.job:
             return
         try:
-            os.mkdir(self.folder, 0o700)
-            report = self._compile()
-            if report:
-                with contextlib.suppress(OSError):
-                    self.control.sendall(json.dumps(report).encode() + b"\n")
-                _poll(self.control.fileno(), self.life)  # the output is wanted until then
+            _send(self.control, self._compile())
+            _poll(self.control.fileno(), self.life)  # the output is wanted until then
         finally:
             kill_all(GIVE_UP)
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _compile(self) -> dict[str, Any] | None:
-        """The report; None where the trainer ended the compilation."""
+    def _compile(self) -> dict[str, Any]:
+        """The report."""
         started = time.monotonic()
         errors, its_errors = os.pipe()
         os.set_blocking(errors, False)
         try:
+            _make_folder(self.folder)
             compiler = self._start(its_errors)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return {"unstarted": str(error)}
         finally:
             os.close(its_errors)
-        wanted = self._watch(compiler.pid, errors, started)
+        self._watch(compiler.pid, errors, started)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(compiler.pid, signal.SIGKILL)
         status, usage = os.wait4(compiler.pid, 0)[1:]
         kill_all(GIVE_UP)
         self._read(errors)
-        if not wanted:
-            return None
         return {
             "status": os.waitstatus_to_exitcode(status),
             "limit": self.limit,
             "stderr": self.stderr.decode(errors="replace"),
-            "seconds": time.monotonic() - started - self.waited,
+            "seconds": time.monotonic() - started,
             "cpu": usage.ru_utime + usage.ru_stime,
             "bytes": usage.ru_maxrss << 10,
         }
@@ -200,8 +201,8 @@ class Supervisor:
                 preexec_fn=in_child,
             )
 
-    def _watch(self, pid: int, errors: int, started: float) -> bool:
-        """Until the compiler has ended or is to end. Does the trainer want to know?"""
+    def _watch(self, pid: int, errors: int, started: float) -> None:
+        """Until the compiler has ended or is to end."""
         compiler = os.pidfd_open(pid)
         looked, scanned = started, started
         try:
@@ -209,20 +210,16 @@ class Supervisor:
                 ready = _poll(compiler, errors, self.control.fileno(), self.life, timeout=TICK)
                 if errors in ready and not self._read(errors):
                     errors = -1  # closed, which is no end
-                if self.control.fileno() in ready or self.life in ready:
-                    return False
-                if compiler in ready:
-                    return True
+                if {compiler, self.control.fileno(), self.life} & ready:
+                    return
                 now = time.monotonic()
                 if now - looked < TICK:
                     continue
-                if self._waits():
-                    self.waited += now - looked
                 everything, looked = now - scanned >= SCAN, now
                 scanned = now if everything else scanned
-                self.limit = self._beyond(pid, now - started - self.waited, everything)
-                if self.limit:
-                    return True
+                if self._memory(pid, everything) > self.job["memory"]:
+                    self.limit = "memory limit"
+                    return
         finally:
             os.close(compiler)
 
@@ -238,20 +235,39 @@ class Supervisor:
             self.stderr = (self.stderr + more)[-STDERR_BYTES:]
         return True
 
-    def _waits(self) -> bool:
-        """Does it wait for the trainer, to accept it or to answer? That is the trainer's time."""
-        name, label = self.job["bridge"], self.job["label"]
-        found = _inspect.bridge(name) if name else None
-        return found is not None and any(
-            (channel.waits or channel.connects) and channel.label == label
-            for channel in found.channels
-        )
+    def _memory(self, pid: int, everything: bool) -> int:
+        """Bytes that the compiler has in use; or everything that it started."""
+        return sum(map(resident, descendants({os.getpid()}) if everything else {pid}))
 
-    def _beyond(self, pid: int, seconds: float, everything: bool) -> str:
-        if seconds > self.job["seconds"]:
-            return "time limit"
-        processes = descendants({os.getpid()}) if everything else {pid}
-        return "memory limit" if sum(map(resident, processes)) > self.job["memory"] else ""
+
+def _send(control: socket.socket, report: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # the trainer has ended
+        control.sendall(json.dumps(report).encode() + b"\n")
+
+
+# ---- Work folders ----
+
+
+def _make_folder(path: str) -> None:
+    """Makes a work folder and locks it, for as long as this process lives."""
+    os.mkdir(path, 0o700)
+    fcntl.flock(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_EX)
+
+
+def remove_dead_folders(parent: str) -> list[str]:
+    """Removes this user's work folders whose supervisors were killed. Returns their paths."""
+    removed = []
+    for path in sorted(map(str, Path(parent).glob(f"{WORK_FOLDER}*"))):
+        with contextlib.suppress(OSError):  # no folder, or its supervisor lives
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if os.fstat(folder).st_uid == os.geteuid():
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path)
+                    removed.append(path)
+            finally:
+                os.close(folder)
+    return removed
 
 
 # ---- Processes ----

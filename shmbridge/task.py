@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import threading
@@ -30,6 +31,7 @@ __all__ = ["Outcome", "Task", "improvement"]
 CONNECT = 1e6  # seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own time is over
 VERSION = 10.0  # seconds for a compiler to say its version
 SECONDS = 60.0
+PLACEHOLDER = re.compile(r"\{(?:module|output|url|folder)\}")
 
 
 Reward: TypeAlias = Callable[[Outcome, Mapping[str, float]], float]
@@ -71,7 +73,7 @@ class Task:
         llvm: The decisions that an unmodified LLVM asks about: "inline", "evict", "priority", or some of them, with commas between. "": the
             compiler asks by itself.
         scores: Functions of the output's path, by name. They may run in several threads at once.
-        seconds: How long one compilation may take, without the time that it waits for advice.
+        seconds: How long one compilation may take, without the time that a host of this process keeps it waiting.
         memory: Bytes that a compiler's processes may have in use together.
         baselines: A JSON file that keeps baselines from one run of the trainer to the next. None: they are kept in memory.
 
@@ -106,6 +108,12 @@ class Task:
             raise InvalidError(f"seconds={seconds}, memory={memory}: expected more than 0")
         if "{flags}" not in self.words:
             self.words.insert(1, "{flags}")
+        if llvm and not _llvm.is_compiler(os.path.basename(self.words[0])):
+            raise InvalidError(
+                f"llvm={llvm!r}: expected a command that begins with clang, clang++, opt, llc, rustc "
+                f"or ld.lld, or one of these with a version, without a wrapper before it; "
+                f"found {self.words[0]!r}"
+            )
         self._kind = _llvm.kind_of(self.words[0]) if llvm else ""
         self._decisions = _llvm.asked_of(self._kind, llvm.split(",")) if llvm else []
         self._base = _preload.new_base()
@@ -182,13 +190,15 @@ class Task:
     def _start(self, module: Module, url: str | None, label: str) -> Compilation:
         """Starts to compile a module; arguments as `run`."""
         known = url and with_options(url, label=label)  # as somebody types it again
-        again, environment = self._command(module, known), dict[str, str]()
+        folder = _job.new_folder()
+        again, environment = self._command(module, known, folder), dict[str, str]()
         words = again
         if known:
             asks = with_options(known, connect_timeout=f"{CONNECT:.0f}")
-            words, environment = self._asking(self._command(module, asks), asks)
+            words, environment = self._asking(self._command(module, asks, folder), asks, folder)
         job = _job.Job(
             words,
+            folder=folder,
             environment=environment,
             cwd=module.folder,
             stdout=not any("{output}" in word for word in self.words),
@@ -197,32 +207,36 @@ class Task:
             bridge=_bridge_at(known) if known else "",
             label=label,
         )
-        return Compilation(module, job, self.scores, self._again(again, module, known))
+        line = self._again(_job.quoted(again, folder), module, known)
+        return Compilation(module, job, self.scores, line)
 
-    def _command(self, module: Module, url: str | None) -> list[str]:
-        """The words, but for `{folder}`. url: the compiler asks there."""
-        values = {"{module}": str(module.path), "{output}": "{folder}/output", "{url}": url or ""}
+    def _command(self, module: Module, url: str | None, folder: Path) -> list[str]:
+        """The words. url: the compiler asks there."""
+        values = {
+            "{module}": str(module.path),
+            "{output}": f"{folder}/output",
+            "{url}": url or "",
+            "{folder}": str(folder),
+        }
         words: list[str] = []
         for word in self.words:
-            for name, value in values.items():
-                word = word.replace(name, value)
-            words += module.flags if word == "{flags}" else [word]
+            placed = PLACEHOLDER.sub(lambda found: values[found[0]], word)
+            words += module.flags if word == "{flags}" else [placed]
         return words
 
-    def _asking(self, words: list[str], url: str) -> tuple[list[str], dict[str, str]]:
+    def _asking(self, words: list[str], url: str, folder: Path) -> tuple[list[str], dict[str, str]]:
         """The words and variables that make a compiler ask."""
         if not self._kind:
             return words, {"SHMBRIDGE_URL": url}
         bases = {decision: f"{self._base}.{decision}" for decision in self._decisions}
-        there = _preload.environment(url, self._base, "{folder}/report")
+        there = _preload.environment(url, self._base, f"{folder}/report")
         return _llvm.with_flags(words, self._kind, bases, pipes=False), {
             **_llvm.CACHE_BYPASS,
             **there,
         }
 
-    def _again(self, words: Sequence[str], module: Module, url: str | None) -> str:
-        """A line for a shell that does the same again."""
-        typed = _job.quoted(words, Path("{folder}"))
+    def _again(self, typed: str, module: Module, url: str | None) -> str:
+        """A line for a shell that does the same again, where `typed` compiles."""
         if url and self._kind:
             decisions = ",".join(self._decisions)
             typed = f"shmbridge run --llvm {decisions} --connect {shlex.quote(url)} -- {typed}"

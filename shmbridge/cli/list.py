@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from shmbridge import _inspect, _segment
+from shmbridge import _inspect, _segment, _supervisor
 from shmbridge._inspect import BridgeInfo, ChannelInfo
 from shmbridge.cli.console import console
 
@@ -125,6 +126,8 @@ def ls(interval: float, watch: bool, as_json: bool) -> None:
 def gc(name: str | None) -> None:
     """Remove what dead hosts left below /dev/shm, and say what: all of them, or those at shm://NAME.
 
+    Without NAME it also removes the work folders in $TMPDIR of trainers that were killed.
+
     Touches nothing that belongs to a live host or to another user. With NAME, a live host is an error.
     """
     removed = _segment.gc(None if name is None else _segment.bridge_name(name))
@@ -132,6 +135,9 @@ def gc(name: str | None) -> None:
         match = _segment.SEGMENT.fullmatch(file)
         what = f"bridge {match['name']}" if match else "a semaphore"
         click.echo(f"removed /dev/shm/{file}: {what}")
+    for folder in [] if name else _supervisor.remove_dead_folders(tempfile.gettempdir()):
+        removed.append(folder)
+        click.echo(f"removed {folder}: a work folder")
     click.echo(
         f"{len(removed)} files removed"
         if removed

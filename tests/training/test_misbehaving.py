@@ -1,5 +1,6 @@
 """Whatever a compiler does is an outcome, and nothing is left of it: conftest.py looks for processes and files after each test."""
 
+import itertools
 import os
 import random
 import select
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.cli import run
 from support.compilations import marked, words_of
 from support.processes import until
 
@@ -190,12 +192,57 @@ def test_one_whose_folder_is_gone(sh, corpus, tmp_path):
     assert task.run(module).kind == "not started"
 
 
+def test_one_whose_work_folder_cannot_be_made(sh, corpus, monkeypatch, tmp_path):
+    task = sh('cat "$1" > "$2"')
+    assert task.run(corpus[0]).kind == "ok"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    outcome = task.run(corpus[0])
+    assert (outcome.kind, outcome.exit) == ("not started", 127)
+    assert "No such file or directory" in outcome.stderr and "gone" in outcome.stderr
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert task.run(corpus[0]).kind == "ok"
+
+
+def test_one_whose_work_folder_disappears(sh, corpus, in_thread, tmp_path):
+    waits = f"touch {tmp_path}/there; while [ -e {tmp_path}/there ]; do sleep 0.01; done"
+    task = sh(f'{waits}; cat "$1" > "$2"', scores={"size": object_size})
+    call = in_thread(task.run, corpus[0])
+    until((tmp_path / "there").exists)
+    for entry in Path(os.environ["TMPDIR"]).iterdir():  # as what cleans /tmp
+        shutil.rmtree(entry)
+    (tmp_path / "there").unlink()
+    outcome = call.result()
+    assert outcome.kind == "exit status" and "cannot create" in outcome.stderr
+    assert sh('cat "$1" > "$2"').run(corpus[0]).kind == "ok"
+
+
+def test_one_that_no_process_can_be_forked_for(sh, corpus, monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        """
+import os, sys
+fork, forks = os.fork, []
+def limited():
+    forks.append(1)
+    if len(forks) == 3:  # the guard itself, a compilation, this one
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+if "_supervisor" in " ".join(sys.orig_argv):
+    os.fork = limited
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    outcomes = [sh('cat "$1" > "$2"').run(corpus[0]) for _ in range(3)]
+    assert [outcome.kind for outcome in outcomes] == ["ok", "not started", "ok"]
+    assert "Resource temporarily unavailable" in outcomes[1].stderr
+
+
 def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
     call = in_thread(sh("sleep 1000 & sleep 1000").run, corpus[0])
     until(lambda: sum("sleep" in words_of(pid) for pid in marked(no_leftovers)) == 2)
     sleeper = next(pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid))
     os.kill(int(Path(f"/proc/{sleeper}/stat").read_text().split()[3]), signal.SIGKILL)
-    assert call.result().kind == "ended"
+    outcome = call.result()
+    assert outcome.kind == "ended" and "watches over the compiler was killed" in outcome.stderr
     until(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
 
 
@@ -233,11 +280,40 @@ with Host(name) as host, Workers(task, corpus.sampler(1)) as workers:
 """
 
 
-@pytest.mark.parametrize("name_of", ["SIGINT", "SIGTERM", "SIGKILL", "close", "ray"])
-def test_compilers_and_the_bridge_end_with_the_trainer(name_of, name, corpus, python, no_leftovers):
-    trainer = python(TRAINER, name, *(module.path for module in corpus), stderr=subprocess.DEVNULL)
+def started(trainer, no_leftovers):
+    """A trainer whose three compilers run."""
     assert trainer.line() == "ready"
     until(lambda: sum("sleep 1000" in words_of(pid) for pid in marked(no_leftovers)) == 3)
+    return trainer
+
+
+@pytest.mark.parametrize("killed", ["trainer and guard", "everything"])
+def test_work_folders_of_a_trainer_that_is_killed_with_its_guard(
+    killed, name, corpus, python, no_leftovers
+):
+    modules = [module.path for module in corpus]
+    trainer = started(python(TRAINER, name, *modules, stderr=subprocess.DEVNULL), no_leftovers)
+    guard = min(pid for pid in marked(no_leftovers) if "_supervisor" in words_of(pid))
+    folder = Path(os.environ["TMPDIR"])
+    (folder / "shmbridge-task-link").symlink_to(folder.parent)
+    assert "shmbridge-task-" not in run("gc").stdout  # all of it is in use
+    ended = [trainer.pid, guard] if killed == "trainer and guard" else marked(no_leftovers)
+    for number, pid in itertools.product((signal.SIGSTOP, signal.SIGKILL), ended):
+        os.kill(pid, number)  # all at once
+    trainer.wait(20)
+    until(lambda: not marked(no_leftovers))
+    left = [path for path in folder.iterdir() if not path.is_symlink()]
+    assert len(left) == (0 if killed == "trainer and guard" else 3)
+    said = run("gc").stdout
+    assert all(f"removed {path}: a work folder" in said for path in left)
+    assert [path.name for path in folder.iterdir()] == ["shmbridge-task-link"]
+    (folder / "shmbridge-task-link").unlink()
+
+
+@pytest.mark.parametrize("name_of", ["SIGINT", "SIGTERM", "SIGKILL", "close", "ray"])
+def test_compilers_and_the_bridge_end_with_the_trainer(name_of, name, corpus, python, no_leftovers):
+    modules = [module.path for module in corpus]
+    trainer = started(python(TRAINER, name, *modules, stderr=subprocess.DEVNULL), no_leftovers)
     before = time.monotonic()
     trainer.say("close" if name_of == "close" else "go")
     if name_of == "ray":  # which kills the children of an actor, then the actor

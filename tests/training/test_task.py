@@ -54,6 +54,12 @@ def test_placeholders(words, corpus):
     assert said[3:] == ["-Da b", "-O2", "", "{other}"]
 
 
+def test_what_replaces_a_placeholder_is_not_searched_for_others(words, tmp_path):
+    path = tmp_path / "{output}{folder}{url}.txt"
+    module = Module("m", path, ("{output}{folder}{module}",))
+    assert words(["{module}", "{flags}"], module) == [str(path), *module.flags]
+
+
 def test_flags_follow_the_program_where_the_command_does_not_say(corpus):
     task = Task("echo {module} z", scores=TEXT)
     module = Module("m", corpus[0].path, ("-a", "b c"))
@@ -73,7 +79,7 @@ def test_a_command_as_a_text_is_split_like_a_shells(words):
         ("true {module}", {"seconds": 0}, "more than 0"),
         ("true {module}", {"memory": -1}, "more than 0"),
         ("true {module}", {"scores": len}, "expected functions by name"),
-        ("true {module}", {"llvm": "inline"}, "no compiler whose flags are known"),
+        ("env cc {module}", {"llvm": "inline"}, "clang, .*without a wrapper.* found 'env'"),
     ],
 )
 def test_a_command_that_makes_no_sense_is_an_error(command, options, expected):
@@ -176,6 +182,36 @@ def test_one_that_hangs_between_two_questions_is_late(py, corpus, name, in_threa
         call = in_thread(task.run, corpus[0], host.url)
         host.receive(20).reply(0)
         assert call.result().kind == "time limit"
+
+
+def test_a_compiler_that_says_in_the_segment_that_it_waits_is_late(py, corpus, serve):
+    task = py(
+        """
+        import mmap, struct
+        runner = connect()
+        runner.evaluate({"x": 1})
+        name = os.environ["SHMBRIDGE_URL"].partition("://")[2].partition("?")[0]
+        with open(f"/dev/shm/shmb.{name}", "r+b") as file:
+            segment = mmap.mmap(file.fileno(), 0)
+        channels, (offset, stride) = segment[40], struct.unpack_from("QQ", segment, 80)
+        for channel in range(channels):  # no claim was accepted
+            struct.pack_into("Q", segment, offset + channel * stride + 384, 0)
+        time.sleep(1000)
+        """,
+        seconds=2,
+    )
+    with serve(lambda request: 0) as host:
+        assert task.run(corpus[0], host.url).kind == "time limit"
+
+
+def test_the_time_that_another_compiler_waits_is_not_this_ones(py, corpus, name, in_thread):
+    task = py("ask() if module.endswith('b.txt') else time.sleep(1000)", seconds=2)
+    with Host(name) as host:
+        waiting = in_thread(task.run, corpus[1], host.url)
+        request = host.receive(20)
+        assert task.run(corpus[0], host.url).kind == "time limit"
+        request.reply(0)
+        assert waiting.result().ok
 
 
 def test_the_url_can_be_a_word_of_the_command(corpus, name, in_thread):
