@@ -136,9 +136,12 @@ class Stepping(Rows):
         self.compilers._labels[label] = (self, row)
 
     def give_up(self, row: int) -> None:
-        """Ends the row's episode, if there is one, which its compiler gets as an error."""
-        state, key, _, _ = self.core.row(row)
-        if state == OPEN:
+        """Ends the row's episode, if there is one, which its compiler gets as an error. Before its
+        first action it is as good as a new one, and waits to begin again."""
+        state, key, _, drives = self.core.row(row)
+        if state == OPEN and drives == UNKNOWN and self._workers is None:
+            self.compilers._held[channel_of(key)] = key
+        elif state == OPEN:
             self.compilers._refuse(key)
         if row in self._begins:
             self._begins.remove(row)

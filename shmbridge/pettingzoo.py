@@ -9,6 +9,7 @@ for agent in env.agent_iter():
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -93,14 +94,17 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
 
         Args:
             seed: As `CompilerEnv.reset`.
-            options: The same.
+            options: With workers: {"module": name}. Others are left out with a warning, since PettingZoo's tests pass some.
 
         Raises:
-            InvalidError: The compiler asks for an agent that is none of `agents`.
+            InvalidError: No such module, or the compiler asks for an agent that is none of `agents`.
             DeadlineError: No compiler came within the timeout.
             ClosedError: The host is closed.
         """
-        observation, info = self._env.reset(seed=seed, options=options)
+        known = {name: each for name, each in (options or {}).items() if name == "module"}
+        if unknown := [name for name in options or {} if name not in known]:
+            warnings.warn(f"reset(options=...) leaves {', '.join(unknown)} out", stacklevel=2)
+        observation, info = self._env.reset(seed=seed, options=known)
         self.agents = list(self.possible_agents)
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)

@@ -11,7 +11,7 @@ pytest.importorskip("pettingzoo", reason="its own package is tested against")
 
 from pettingzoo.test import api_test, seed_test
 
-from shmbridge import InvalidError
+from shmbridge import ClosedError, InvalidError, ModelError, connect
 from shmbridge.pettingzoo import CompilerAECEnv
 from shmbridge.rl import Agent, drive
 
@@ -60,9 +60,31 @@ def make(new_name):
         yield environment
 
 
+@pytest.fixture
+def started(make, in_thread):
+    """An environment whose compiler comes by itself, and has one episode after another."""
+    env = make(workers=None)
+    url = env._env.compilers.host.url
+
+    def episodes():
+        with contextlib.suppress(ClosedError), connect(url) as runner:
+            while True:
+                with contextlib.suppress(ModelError):  # the trainer has given it up
+                    compile(runner, 1, None)
+
+    in_thread(episodes)
+    return env
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_pettingzoos_api_test_passes(make):
-    api_test(make(), num_cycles=60)
+@pytest.mark.parametrize("workers", [True, False])
+def test_pettingzoos_api_test_passes(workers, request, make):
+    api_test(make() if workers else request.getfixturevalue("started"), num_cycles=60)
+
+
+def test_an_option_that_is_not_known_is_left_out(started):
+    with pytest.warns(UserWarning, match="leaves colour out"):
+        started.reset(options={"colour": 1})
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

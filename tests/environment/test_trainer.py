@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,7 +205,7 @@ def test_an_action_that_is_too_large_ends_the_episode(name, walk):
         assert env.receive()[2:4] == (False, True)
         env.reset()
         env.close()
-        assert [type(error) for error in compiler.result()] == [TooLargeError, ModelError]
+        assert [type(error) for error in compiler.result()] == [TooLargeError, ClosedError]
 
 
 def test_closing_in_any_order(name, walk):
@@ -489,6 +491,29 @@ def test_gymnasium_takes_it(name, walk):
         assert done and info["episode"]["l"] == 4
     adapted.close()
     assert compiler.result() == [[1] * 4] * 2
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_gymnasiums_check_passes_with_the_compiler_of_the_documentation(name, python):
+    from gymnasium.utils.env_checker import check_env
+
+    page = Path(__file__).parents[2] / "docs" / "environments.md"
+    compiler = re.search(r"```python file=compiler.py\n(.*?)```", page.read_text(), re.DOTALL)
+    with contextlib.closing(CompilerEnv(name, actions=2, timeout=BOUND)) as env:
+        running = python(compiler[1], f"shm://{name}", 1000, stderr=subprocess.DEVNULL)
+        check_env(env)
+        assert running.poll() is None
+
+
+def test_a_reset_before_the_first_action_begins_the_same_episode(name, walk):
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        compiler = walk(Corridor())
+        first, again = env.reset(), env.reset()
+        assert first[1] == again[1] == {"function": "main", "step": 0}
+        assert (first[0]["cell"] == again[0]["cell"]).all()
+        for _ in range(4):
+            turn = env.step(1)
+        assert turn[2] and compiler.result() == [[1] * 4]
 
 
 def test_gymnasium_is_not_imported_unasked(python):
