@@ -84,6 +84,10 @@ class Rows:
         told = {name: values.pop(name, None) for name in OWN}
         rewards = {name[7:]: values.pop(name) for name in request if name.startswith("reward.")}
         tensors = {name: each for name, each in values.items() if isinstance(each, np.ndarray)}
+        if not isinstance(told["agent"], str | None):
+            raise MismatchError(
+                f'expected "agent" to be a text, the name of an agent; found {told["agent"]!r:.100}'
+            )
         self._observe(row, tensors)
         self.infos[row] = {name: each for name, each in values.items() if name not in tensors}
         if rewards:

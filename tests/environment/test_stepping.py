@@ -87,6 +87,8 @@ WRONG = {
     "a reward that is text": {"reward": "much", "done": False, "truncated": False, "step": 1},
     "a reward that is many": {"reward": np.ones(3), "done": False, "truncated": False, "step": 1},
     "a step that is a list": {"reward": 1.0, "done": False, "truncated": False, "step": ["a"]},
+    "an agent that is a number": {"agent": 1},
+    "an agent that is a list": {"agent": ["a", "b"]},
 }
 
 
@@ -106,6 +108,22 @@ def test_a_compiler_that_says_no_reward_loses_its_own_episode(name, in_thread, s
         assert truncations.all() and not terminations.any() and infos["error"][0]
         assert env.step([0])[0]["x"].tolist() == [3]
         env.step([0])
+        asking.result()
+
+
+@pytest.mark.parametrize("agent", [1, ["a", "b"], 0.5])
+def test_a_compiler_whose_agent_is_no_text_begins_no_episode(name, in_thread, agent):
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            with pytest.raises(ShmbridgeError, match='expected "agent" to be a text'):
+                runner.evaluate({"x": 1.0, "agent": agent})
+            runner.evaluate({"x": 2.0, "agent": "a"})
+
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        asking = in_thread(compiler)
+        observation, info = env.reset()
+        assert observation["x"] == 2 and info["agent"] == "a"
+        env.step(0)
         asking.result()
 
 
