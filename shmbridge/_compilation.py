@@ -6,6 +6,7 @@ import contextlib
 import math
 import re
 import signal
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,10 +101,17 @@ class Compilation:
         )
 
     def _defaulted(self) -> int:
+        """How many decisions took a default. If all did, a warning says why, once for each reason."""
+        counts = []
         with contextlib.suppress(OSError, ValueError):
             text = (self._job.folder / "report").read_text(errors="replace")
-            return sum(count.defaulted for count in _preload.counts_of(text))
-        return 0
+            counts = [count for count in _preload.counts_of(text) if count.asked]
+        if counts and all(count.defaulted == count.asked for count in counts):
+            warnings.warn(
+                f"a compilation took the default advice for all its decisions: {counts[0].why}",
+                stacklevel=2,
+            )
+        return sum(count.defaulted for count in counts)
 
     def end(self) -> None:
         """Tells it to end, without waiting for that."""

@@ -312,7 +312,10 @@ def test_decisions_that_took_a_default_are_counted(source, serve, name):
         raise ValueError("no advice")
 
     task = Task(f"{CLANG} -O2 -c {{module}} -o {{output}}", llvm="inline")
-    with serve(model) as host:
+    with (
+        serve(model) as host,
+        pytest.warns(UserWarning, match="default advice for all its decisions: .*no advice"),
+    ):
         outcome = task.run(source, host.url)
     assert outcome.ok and outcome.defaulted > 0
 
