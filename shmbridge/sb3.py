@@ -39,7 +39,6 @@ __all__ = ["CompilerVecEnv", "TrainingCallback", "export_onnx", "resume"]
 
 MASKS = "action_masks"  # what MaskablePPO asks for
 STATISTICS = ("obs_rms", "ret_rms")  # what VecNormalize has learnt
-BELOW = 30.0  # a forbidden action's logit, below the least: a sample takes it once in 1e13
 
 
 class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
@@ -263,11 +262,12 @@ def resume(
 def export_onnx(model: Any, path: str | os.PathLike[str]) -> None:
     """Writes what a model has learnt as an ONNX file that takes what the compiler sends, with a `VecNormalize`'s statistics in it.
 
-    Its output is "logits", float32[actions], of which the compiler takes the greatest, or a sample (`Agent(choice="logits")`). Actions that
-    an "action_mask" forbids are far below all others. The file is asked random questions beside the model, as `torch.export_onnx` tells.
+    Its output is the model's best action, as `model.predict(..., deterministic=True)` gives it: an int64, or float32 of the space's shape. So
+    every compiler can take it as it is, an unmodified LLVM too. It is none that an "action_mask" forbids. The file is asked random
+    questions, and so is the model, as in `torch.export_onnx`.
 
     Args:
-        model: PPO, A2C, MaskablePPO, DQN, or another one with such a policy, and a fixed number of actions.
+        model: PPO, A2C, MaskablePPO, DQN, or another one with such a policy. Its actions are a `Discrete` or a `Box`.
         path: The ONNX file.
 
     Raises:
@@ -279,9 +279,10 @@ def export_onnx(model: Any, path: str | os.PathLike[str]) -> None:
 
     policy, space = model.policy, model.observation_space
     known = hasattr(policy, "action_net") or hasattr(policy, "q_net")
-    if not known or not hasattr(model.action_space, "n") or not hasattr(space, "spaces"):
+    actions = isinstance(model.action_space, (gymnasium.spaces.Discrete, gymnasium.spaces.Box))
+    if not (known and actions and hasattr(space, "spaces")) or policy.squash_output:
         raise UnsupportedError(
-            f"expected a model with MultiInputPolicy, of PPO, A2C, MaskablePPO or DQN, that chooses one of n actions; "
+            f"expected a model with MultiInputPolicy, of PPO, A2C, MaskablePPO or DQN, whose actions are a Discrete or a Box; "
             f"found {type(policy).__name__} over {space} and {model.action_space}"
         )
     binary = gymnasium.spaces.MultiBinary  # what compilers send as bool
@@ -294,11 +295,11 @@ def export_onnx(model: Any, path: str | os.PathLike[str]) -> None:
     policy.save(file)
     file.seek(0)
     policy = type(policy).load(file, device="cpu")
-    export(_Logits(policy, model.get_vec_normalize_env(), masked), path, example)
+    export(_Decision(policy, model.get_vec_normalize_env(), masked), path, example)
 
 
-class _Logits(torch.nn.Module):  # type: ignore[misc] # Any, for mypy
-    """A policy of Stable-Baselines3 as a function from observations, as compilers send them, to logits."""
+class _Decision(torch.nn.Module):  # type: ignore[misc] # Any, for mypy
+    """A policy of Stable-Baselines3 as a function from observations, as compilers send them, to actions."""
 
     def __init__(self, policy: Any, normalized: Any, masked: bool) -> None:
         super().__init__()
@@ -307,14 +308,17 @@ class _Logits(torch.nn.Module):  # type: ignore[misc] # Any, for mypy
     def forward(self, observations: Any) -> Any:
         seen = {name: self._normal(name, each) for name, each in observations.items()}
         if hasattr(self.policy, "q_net"):
-            logits = self.policy.q_net(seen)
+            values = self.policy.q_net(seen)
         else:
             features = self.policy.extract_features(seen, self.policy.pi_features_extractor)
-            logits = self.policy.action_net(self.policy.mlp_extractor.forward_actor(features))
+            values = self.policy.action_net(self.policy.mlp_extractor.forward_actor(features))
+        space = self.policy.action_space
+        if isinstance(space, gymnasium.spaces.Box):
+            return values.clamp(torch.as_tensor(space.low), torch.as_tensor(space.high))
         if self.masked:
-            least = logits.amin(dim=1, keepdim=True) - BELOW
-            logits = torch.where(observations["action_mask"].bool(), logits, least)
-        return {"logits": logits}
+            allowed = observations["action_mask"].bool()
+            values = torch.where(allowed, values, values.amin(dim=1, keepdim=True) - 1)
+        return values.argmax(dim=1) + int(space.start)
 
     def _normal(self, name: str, value: Any) -> Any:
         """As VecNormalize, in float32."""

@@ -1,6 +1,7 @@
 """What was learnt becomes an ONNX file in one call: it takes what the compiler sends and gives what the model gives."""
 
 import contextlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,11 @@ pytest.importorskip("onnxruntime", reason="it runs what was exported")
 
 export_onnx = pytest.importorskip("shmbridge.torch").export_onnx
 
+SOURCE = """
+int g(int);
+static int f(int x) { int s = 0; for (int i = 0; i < x; i++) s += g(i) * x + g(s) + g(x); return s; }
+int a(int *x) { int s = 0; for (int i = 0; i < 30; i++) s += f(x[i]) * g(x[i + 1]) + x[i + s]; return s; }
+"""
 FEATURES = {"counts": np.zeros(6, np.int64), "x": np.zeros(2, np.float32), "hot": np.zeros(1, bool)}
 
 
@@ -144,9 +150,9 @@ def test_an_algorithm_and_its_file_take_the_same_actions(sb3, env, name, tmp_pat
     sb3.export_onnx(model, tmp_path / "m.onnx")
     with connect(f"onnx://{tmp_path}/m.onnx") as runner:
         for each in questions():
-            logits = runner.evaluate({**each, "action_mask": each["action_mask"].astype(bool)})
+            action = runner.evaluate({**each, "action_mask": each["action_mask"].astype(bool)})
             expected, _ = model.predict(normal.normalize_obs(each), deterministic=True)
-            assert int(np.argmax(logits)) == int(expected)
+            assert isinstance(action, int) and action == expected
 
 
 def test_a_mask_is_part_of_the_file(sb3, env, tmp_path):
@@ -155,10 +161,52 @@ def test_a_mask_is_part_of_the_file(sb3, env, tmp_path):
     sb3.export_onnx(model, tmp_path / "m.onnx")
     with connect(f"onnx://{tmp_path}/m.onnx") as runner:
         for each in questions():
-            logits = runner.evaluate({**each, "action_mask": each["action_mask"].astype(bool)})
+            action = runner.evaluate({**each, "action_mask": each["action_mask"].astype(bool)})
             masks = each["action_mask"].astype(bool)
             expected, _ = model.predict(each, deterministic=True, action_masks=masks)
-            assert int(np.argmax(logits)) == int(expected) and logits[1] < logits.min() + 1
+            assert action == expected != 1
+
+
+def test_a_number_as_an_action_is_a_float32(sb3, env, tmp_path):
+    from gymnasium import spaces
+    from stable_baselines3 import PPO
+
+    env.action_space = spaces.Box(-0.001, 0.001, (1,))  # so that some are cut off
+    model = PPO("MultiInputPolicy", env(), seed=1)
+    sb3.export_onnx(model, tmp_path / "m.onnx")
+    with connect(f"onnx://{tmp_path}/m.onnx") as runner:
+        for each in questions():
+            action = runner.evaluate({**each, "action_mask": each["action_mask"].astype(bool)})
+            expected, _ = model.predict(each, deterministic=True)
+            assert action.dtype == np.float32 and action == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("decision", ["inline", "evict", "priority"])
+def test_a_stock_clang_takes_the_decisions_of_a_file(sb3, decision, name, tmp_path):
+    if shutil.which("clang-22") is None:
+        pytest.skip("no clang-22")
+    from gymnasium import spaces
+    from stable_baselines3 import PPO
+
+    from shmbridge.corpus import Corpus
+    from shmbridge.task import Task
+    from shmbridge.workers import Workers
+
+    (tmp_path / "f.c").write_text(SOURCE)
+    corpus = Corpus.from_sources(tmp_path / "f.c")
+    task = Task("clang-22 -O2 -c {module} -o {output}", llvm=decision)
+    actions = {"inline": 2, "evict": 33, "priority": spaces.Box(0, 9, (1,))}[decision]
+    workers = Workers(task, corpus.sampler(1))
+    with contextlib.closing(
+        sb3.CompilerVecEnv(name, 1, actions=actions, workers=workers, timeout=60)
+    ) as env:
+        model = PPO("MultiInputPolicy", env, seed=1)
+        if decision == "evict":  # the one that asks may always be evicted
+            torch.nn.init.zeros_(model.policy.action_net.weight)
+            model.policy.action_net.bias.data[-1] = 1
+    sb3.export_onnx(model, tmp_path / "m.onnx")
+    outcome = task.run(corpus[0], f"onnx://{tmp_path}/m.onnx")
+    assert (outcome.kind, outcome.defaulted) == ("ok", 0)
 
 
 def test_other_actions_are_refused(sb3, tmp_path):
