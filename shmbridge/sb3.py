@@ -192,7 +192,7 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
 
     Args:
         progress: Who is told.
-        checkpoint: A file for `resume`, written before each rollout. None: none is kept.
+        checkpoint: A file for `resume`, written before each rollout and at the end. None: none is kept.
     """
 
     def __init__(
@@ -208,6 +208,12 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
         return total is None or self._progress.episodes < total
 
     def _on_rollout_start(self) -> None:
+        self._save()
+
+    def _on_training_end(self) -> None:
+        self._save()
+
+    def _save(self) -> None:
         if self._checkpoint is None:
             return
         file, normalized = io.BytesIO(), self.model.get_vec_normalize_env()

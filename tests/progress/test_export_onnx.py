@@ -236,10 +236,12 @@ def test_a_training_resumes_from_its_checkpoint(sb3, env, tmp_path):
     with Progress(log) as progress:
         model.learn(48, callback=sb3.TrainingCallback(progress, kept))
     assert progress.rows == 3 and progress.episodes == 48
+    trained = model.policy.state_dict()
     vector, _ = make()
     model, known = sb3.resume(PPO, kept, vector)
-    assert known == 2 and model.num_timesteps == 32
-    assert vector.obs_rms["x"].count == pytest.approx(33, abs=1)
+    assert known == 3 and model.num_timesteps == 48
+    assert all(torch.equal(each, trained[key]) for key, each in model.policy.state_dict().items())
+    assert vector.obs_rms["x"].count == pytest.approx(49, abs=1)
     with Progress(log, rows=known) as progress, contextlib.closing(vector):
         callback = sb3.TrainingCallback(progress, kept)
         model.learn(64 - model.num_timesteps, reset_num_timesteps=False, callback=callback)
