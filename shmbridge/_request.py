@@ -90,7 +90,7 @@ class Request(_hot.Question, Mapping[str, Any]):
         self._signature: str | None = None
         # What must be equal for two requests to be in one batch. Unlike the signature it never reads alike by a name's choice.
         self._layout = sys.intern(repr([place.form() for place in places]))
-        self._runner: tuple[int, str] | None = None
+        self._runner: tuple[int, str, int] | None = None
         self._ready: dict[Any, Array] = (
             {} if self._copy else self._roots
         )  # what can be returned as it is
@@ -138,16 +138,23 @@ class Request(_hot.Question, Mapping[str, Any]):
         return self._said()[1]
 
     @property
+    def runner(self) -> int:
+        """The number of the runner, which no other runner of this host has. Each compilation opens a runner for each kind of
+        decision. 0: the runner has gone."""
+        return self._said()[2]
+
+    @property
     def pid(self) -> int:
         """The process id that the runner gave, in its own container. Not to be trusted. 0: the runner has gone."""
         return self._said()[0]
 
-    def _said(self) -> tuple[int, str]:
+    def _said(self) -> tuple[int, str, int]:
         if self._runner is None:  # the same for every request of this key
-            pid, label = ffi.new("uint32_t *"), ffi.new("char[256]")
-            if not lib.shmb_host_runner(self._h, self._key, pid, label):
-                return 0, ""
-            self._runner = pid[0], _tensor.text_of(np.frombuffer(ffi.string(label), np.uint8))
+            number, pid, label = ffi.new("uint64_t *"), ffi.new("uint32_t *"), ffi.new("char[256]")
+            if not lib.shmb_host_runner(self._h, self._key, number, pid, label):
+                return 0, "", 0
+            text = _tensor.text_of(np.frombuffer(ffi.string(label), np.uint8))
+            self._runner = pid[0], text, number[0]
         return self._runner
 
     def view(self, name: str) -> Array:

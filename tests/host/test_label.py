@@ -1,6 +1,7 @@
 """A runner says what it is about, and the host hears it with each request."""
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,6 +50,14 @@ def test_the_next_runner_of_a_channel_has_its_own_label(name, python):
             runner.end()
 
 
+def test_each_runner_has_a_number_which_its_requests_share(name, in_thread):
+    asking = in_thread(lambda: [ask(f"shm://{name}", "a.c", times=2) for _ in range(2)])
+    with Host(name, channels=1) as host:
+        numbers = [request.runner for request in islice(answered(host), 4)]
+        asking.result()
+    assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
+
+
 def test_a_runner_with_retries_keeps_its_label_over_connections(name, python):
     asks_twice = ASKS.replace('evaluate({"x": 1})', 'evaluate({"x": 1}); runner.evaluate({"x": 2})')
     with Host(name) as host:
@@ -81,6 +90,13 @@ def test_of_a_long_label_the_end_is_heard(new_name, text):
     assert text.endswith(said) and (said == text or 252 - 4 < len(said.encode()) <= 252)
 
 
-def ask(url, label):
-    with connect(url, label=label) as runner:
-        runner.evaluate({"x": 1})
+def ask(url, label, times=1):
+    with connect(url, label=label, connect_timeout=5) as runner:
+        for _ in range(times):
+            runner.evaluate({"x": 1})
+
+
+def answered(host):
+    for request in host:
+        request.reply(0)
+        yield request

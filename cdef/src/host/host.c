@@ -342,10 +342,11 @@ bool shmb_host_offsets(shmb_host *h, int64_t key, int64_t index, int64_t *out) {
     return there;
 }
 
-bool shmb_host_runner(shmb_host *h, int64_t key, uint32_t *pid, char *label) {
+bool shmb_host_runner(shmb_host *h, int64_t key, uint64_t *number, uint32_t *pid, char *label) {
     struct channel *c = host_enter(h, key);
     bool there = c && c->requests[key_slot(key)].key == key;
     if (there) {
+        *number = (uint64_t)c->in.generation * MAX_CHANNELS + key_channel(key);
         *pid = c->pid;
         memcpy(label, c->label, sizeof c->label);
     }

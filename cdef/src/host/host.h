@@ -82,9 +82,9 @@ bool shmb_host_offsets(shmb_host *h, int64_t key, int64_t index, int64_t *out);
  * request. For any thread. */
 int64_t shmb_host_values(shmb_host *h, int64_t key, int64_t index, void *out, int64_t room);
 
-/* Who asked: what it says of itself. label: room for 256 bytes, ends with a zero. False when
- * another has the channel by now. */
-bool shmb_host_runner(shmb_host *h, int64_t key, uint32_t *pid, char *label);
+/* Who asked. number: no other runner of this host has it. pid and label, with room for 256 bytes,
+ * are what the runner says of itself. False when another has the channel by now. */
+bool shmb_host_runner(shmb_host *h, int64_t key, uint64_t *number, uint32_t *pid, char *label);
 
 /* Replies to a key. keep: views of the slot live on, so it does not go back until
  * shmb_host_release. Errors: RUNNER_GONE (key is stale), INEXACT (both sides get it), CORRUPT,
