@@ -164,6 +164,12 @@ def _printed(command: Sequence[str]) -> str:
     return ""
 
 
+def source_of(words: Iterable[str]) -> str:
+    """What a compiler's command line compiles: its only source file, else the file that it makes; "": unknown."""
+    text = b"".join(os.fsencode(word) + b"\0" for word in words)
+    return os.fsdecode(ffi.string(lib.shmb_compiler_source(text, len(text))))
+
+
 def conversations(kind: str, words: Iterable[str]) -> int:
     """How many channels one command may want at once: each thread has one for each decision."""
     return 32 if kind == "rustc" or any(word.startswith("-flto") for word in words) else 8

@@ -208,6 +208,7 @@ class Lib:
     shmb_compiler_name: CData
     shmb_clang_unwarned: CData
     shmb_clang_warned: CData
+    def shmb_compiler_source(self, words: CData | bytes, size: int, /) -> CData: ...
     shmb_caches: CData
     shmb_cache_bypass: CData
     shmb_llvm_deadline: float

@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include "next.h"
+#include "pipe/compilers.h"
 #include "pipe/protocol.h"
 #include "pointers.h"
 #include "segment/ring.h"
@@ -312,8 +313,22 @@ static void preload_answer(struct conversation *c, shmb_runner *r, shmb_status s
     if (c->state && shmb_llvm_protocol.answer(c->state, r, status, &c->answer)) c->lost = true;
 }
 
+/* The label is the source file, unless the URL has another. A newline in the command line, which is
+ * rare, hides what follows it. */
+static void open_runner(struct conversation *c) {
+    shmb_options options = {.size = sizeof options};
+    FILE *file = fopen("/proc/self/cmdline", "re");
+    char *words = NULL;
+    size_t room = 0;
+    ssize_t size = file ? getdelim(&words, &room, '\n', file) : -1;
+    if (size > 0) options.label = shmb_compiler_source(words, (size_t)size);
+    shmb_open(NULL, &options, &c->runner);
+    free(words);
+    if (file) fclose(file);
+}
+
 static void preload_feed(struct conversation *c, const uint8_t *bytes, size_t size) {
-    if (!c->opened && !c->lost) shmb_open(NULL, NULL, &c->runner);
+    if (!c->opened && !c->lost) open_runner(c);
     c->opened = true;
     while (size && !c->lost) {
         size_t used = 0;

@@ -30,7 +30,12 @@ class Pipes:
     environment: Mapping[str, str] = {}  # nothing that a compiler must know
 
     def __init__(
-        self, decisions: Sequence[str], url: str, defaults: Mapping[str, str], limit: int | None
+        self,
+        decisions: Sequence[str],
+        url: str,
+        defaults: Mapping[str, str],
+        limit: int | None,
+        label: str,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="shmbridge-"))
         self.decisions = decisions
@@ -52,7 +57,7 @@ class Pipes:
         self._thread: threading.Thread | None = None
         with undone_by(self.close):
             for decision in decisions:
-                self._add(decision, url, defaults.get(decision, ""))
+                self._add(decision, url, defaults.get(decision, ""), label)
         self._thread = threading.Thread(
             target=lib.shmb_foreign_run, args=(self._foreign, FOREVER_NS)
         )
@@ -60,12 +65,13 @@ class Pipes:
         self._thread.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def _add(self, decision: str, url: str, default: str) -> None:
+    def _add(self, decision: str, url: str, default: str, label: str) -> None:
         base = self.base(decision)
         for end in (".in", ".out"):
             os.mkfifo(base + end, 0o600)
-        out = ffi.new("shmb_runner **")
-        lib.shmb_open(url.encode(), ffi.NULL, out)  # one that fails says so at every question
+        out, text = ffi.new("shmb_runner **"), ffi.new("char[]", os.fsencode(label))
+        options = ffi.new("shmb_options *", {"size": ffi.sizeof("shmb_options"), "label": text})
+        lib.shmb_open(url.encode(), options, out)  # one that fails says so at every question
         status = lib.shmb_foreign_add(
             self._foreign, base.encode(), b"llvm", default.encode(), 0, out[0]
         )

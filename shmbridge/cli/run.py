@@ -286,7 +286,11 @@ def run(
             name, explain = policy.name, policy.explain
         url = runner_url(name, deadline)
         piped = pipes or not _llvm.preloads(words[0])
-        there = Pipes(wanted, url, chosen, limit) if piped else Preload(url, chosen, limit)
+        there = (
+            Pipes(wanted, url, chosen, limit, _llvm.source_of(words))
+            if piped
+            else Preload(url, chosen, limit)
+        )
         stack.callback(there.close)
         bases = {decision: there.base(decision) for decision in wanted}
         tells = include_default or (limit is not None and _llvm.tells_default(words[0]))

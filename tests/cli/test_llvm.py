@@ -38,6 +38,22 @@ def test_others_are_not(name):
         _llvm.kind_of(name)
 
 
+@pytest.mark.parametrize(
+    ("words", "source"),
+    [
+        ("clang -O2 -c src/a.c -o a.o", "src/a.c"),
+        ("clang -cc1 -emit-obj -main-file-name a.cc -o a.o -x c++ src/a.cc", "src/a.cc"),
+        ("opt in.bc -o out.bc", "in.bc"),
+        ("rustc -O a.rs --crate-name a", "a.rs"),
+        ("ld.lld -o program crt1.o a.o", "program"),
+        ("clang a.c b.c", ""),
+        ("clang -x c - -o", ""),
+    ],
+)
+def test_source_is_found_in_a_command_line(words, source):
+    assert _llvm.source_of(words.split()) == source
+
+
 def test_flags_stand_where_each_compiler_wants_them():
     bases = {"evict": "/b"}
     plain = ["-regalloc-enable-advisor=release", "-regalloc-evict-interactive-channel-base=/b"]

@@ -3,6 +3,7 @@ transport; and whatever fails, a right object comes of it. (Debian: clang-22 llv
 """
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from support.stock import ADVICE, ALL, MAKES, NAMES, SOURCES, compiler_of, needs
@@ -48,6 +49,16 @@ def test_names_of_functions_reach_the_policy(compiler, shmbridge_run, tmp_path):
     for decision in ("index_to_evict", "priority"):
         names = {context for asked, context, _ in outcome.questions if asked == decision}
         assert any("pressure" in name for name in names), names
+
+
+@pytest.mark.parametrize("compiler", NAMES)
+def test_label_is_the_source_file(compiler, shmbridge_run, tmp_path):
+    used = compiler_of(compiler, tmp_path)
+    command = used.command(tmp_path / "out.o")
+    decisions = MAKES[used.kind]
+    outcome = shmbridge_run(decisions, "labels", *command)
+    sources = [str(word) for word in command if Path(word).suffix in (".c", ".bc", ".rs")]
+    assert {label for _, label, _ in outcome.questions} == set(sources)
 
 
 @pytest.mark.parametrize("version", [22, 19])

@@ -22,6 +22,29 @@ const char shmb_compiler_name[] =
 const char shmb_clang_unwarned[] = "--start-no-unused-arguments";
 const char shmb_clang_warned[] = "--end-no-unused-arguments";
 
+static bool is_source(const char *word) {
+    static const char *const endings[] = {".c",  ".cc", ".cp", ".cpp", ".cxx", ".c++", ".C",  ".m",
+                                          ".mm", ".i",  ".ii", ".ll",  ".bc",  ".rs",  ".cu", NULL};
+    const char *dot = strrchr(word, '.');
+    const char *const *ending = endings;
+    while (dot && *ending && strcmp(dot, *ending) != 0) ending++;
+    return dot && *ending && *word != '-';
+}
+
+const char *shmb_compiler_source(const char *words, size_t size) {
+    const char *source = "", *made = "", *before = "";
+    int sources = 0;
+    for (const char *word = words; word < words + size; word += strlen(word) + 1) {
+        if (strcmp(before, "-o") == 0) made = word;
+        else if (strcmp(before, "-main-file-name") != 0 && is_source(word)) {
+            source = word;
+            sources++;
+        }
+        before = word;
+    }
+    return sources == 1 ? source : made;
+}
+
 const char *const shmb_caches[] = {"buildcache", "ccache", "sccache", NULL};
 
 /* For sccache there is none. */

@@ -4,6 +4,7 @@
 #define SHMB_PIPE_COMPILERS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* A decision, and LLVM's two flags that make a compiler ask about it. The second ends with the
  * channel's path: the compiler opens PATH.in, then PATH.out. */
@@ -19,6 +20,10 @@ extern const char shmb_compiler_name[];
 
 /* Words between which clang does not warn of flags that its step does not need. */
 extern const char shmb_clang_unwarned[], shmb_clang_warned[];
+
+/* What a compiler's command line, words that each end with a zero, compiles: its only source file,
+ * else the file that it makes; "": unknown. */
+const char *shmb_compiler_source(const char *words, size_t size);
 
 /* Programs that would give an old policy's object out; and NAME=value, which keeps away those that
  * stand behind a compiler's name or in a script. */
