@@ -46,6 +46,24 @@ def test_eviction_that_the_mask_forbids_leaves_the_plain_compilers_object(
 
 
 @pytest.mark.parametrize("version", [22, 19])
+def test_llvm_limits_what_inlining_everything_adds(version, shmbridge_run, tmp_path):
+    needs(f"clang-{version}")
+    calls = [
+        f"static int f{i}(int x) {{ return f{i - 1}(x) + f{i - 1}(-x); }}" for i in range(1, 30)
+    ]
+    source = tmp_path / "wide.c"
+    first, last = (
+        "int g(int); static int f0(int x) { return g(x); }",
+        "int h(int x) { return f29(x); }",
+    )
+    source.write_text("\n".join([first, *calls, last]))
+    command = [f"clang-{version}", "-O2", "-c", source, "-o", tmp_path / "out.o"]
+    outcome = shmbridge_run("inline", "inlines", *command)
+    assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
+    assert 0 < outcome.asked < 29
+
+
+@pytest.mark.parametrize("version", [22, 19])
 @pytest.mark.parametrize("policy", ["hangs", "killed"])
 def test_policy_that_hangs_or_is_killed_leaves_the_plain_compilers_object(
     policy, version, shmbridge_run, tmp_path
