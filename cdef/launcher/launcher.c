@@ -287,21 +287,22 @@ static bool prepare(struct run *r) {
     return (r->report = memfd_create("shmbridge-report", MFD_CLOEXEC)) >= 0;
 }
 
-static int become(const char *program, char **words, const char *advice) {
-    execvp(program, words);
-    fprintf(stderr, "shmbridge: %s: %s%s\n", program, strerror(errno), advice);
-    return 1;
+static int become_compiler(char **command) {
+    execvp(*command, command);
+    fprintf(stderr, "shmbridge: %s: %s\n", *command, strerror(errno));
+    return NO_COMPILER;
 }
 
-static int become_python(const char *folder, char **words) {
-    return become(text("%s/" PYTHON, folder), words,
-                  ": install the Python package: pip install shmbridge");
-}
-
-/* Without the policy. */
-static int compile_plainly(const struct run *r, const char *why) {
-    if (shmb_build_failed(r->host, false)) fprintf(stderr, shmb_build_warning, why);
-    return become(*r->command, r->command, "");
+/* After cmake --install alone there is no Python. Then the compiler runs without advice. */
+static int become_python(const struct run *r, const char *folder, char **words) {
+    char *python = text("%s/" PYTHON, folder);
+    execv(python, words);
+    int error = errno;
+    bool plainly = r->command && *r->command && !r->strict;
+    if (!plainly || shmb_build_failed(r->host, false))
+        fprintf(stderr, "shmbridge: %s: %s: install the Python package: pip install shmbridge\n",
+                python, strerror(error));
+    return plainly ? become_compiler(r->command) : 1;
 }
 
 int main(int argc, char **argv) {
@@ -313,15 +314,16 @@ int main(int argc, char **argv) {
         return 1;
     }
     self[file_name(self) - self - 1] = 0;
-    if (!is_ours(&r, argv, self)) return become_python(self, argv);
-    if (!shmb_build_asks(r.host, r.host, why))
-        return r.strict ? become_python(self, argv) : compile_plainly(&r, why);
-    if (!prepare(&r)) return become_python(self, argv);
+    if (!is_ours(&r, argv, self)) return become_python(&r, self, argv);
+    if (!shmb_build_asks(r.host, r.host, why)) {
+        if (r.strict) return become_python(&r, self, argv);
+        if (shmb_build_failed(r.host, false)) fprintf(stderr, shmb_build_warning, why);
+        return become_compiler(r.command);
+    }
+    if (!prepare(&r)) return become_python(&r, self, argv);
     int status = run_compiler(&r);
     if (signalled || all_is_well(&r, status)) return end_as(status);
     fcntl(r.report, F_SETFD, 0);
     putenv(text("SHMBRIDGE_RUN_ENDED=%d %d", r.report, status));
-    execv(text("%s/" PYTHON, self), argv);
-    if (r.strict) return become_python(self, argv);
-    return compile_plainly(&r, "not every decision was made"); /* cmake --install has no Python */
+    return become_python(&r, self, argv);
 }

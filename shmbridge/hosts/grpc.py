@@ -85,7 +85,7 @@ class _Stand:
                 self._asker = None
 
     def _encoded(self, method: Method) -> bytes:
-        """The advice in bytes. The compiler may overlook an error, so the log gets the first one too."""
+        """The advice in bytes. A compiler may overlook an error, so the log gets the first one."""
         try:
             return method.codec.encode_advice(self._runner.advice)
         except ShmbridgeError as error:

@@ -1,7 +1,8 @@
 """A user's own protobuf message class, whose fields are features or advice.
 
-Scalars are rank 0, repeated ones rank 1, enums int32, bytes uint8 of rank 1; a float is the nearest float32, all other numbers are
-exact. The fields of a nested message are called "outer.inner". Repeated messages, maps, repeated bytes, groups and messages that contain themselves are refused.
+Scalars are rank 0, repeated ones rank 1, enums int32, bytes uint8 of rank 1; the fields of a nested message are called
+"outer.inner". A float field takes the nearest float32; all other numbers must fit exactly.
+Repeated messages, maps, repeated bytes, groups and messages that contain themselves are refused.
 """
 
 from __future__ import annotations
@@ -163,9 +164,9 @@ def _python_value(name: str, leaf: Leaf, field: _tensor.Field) -> Any:
         values.dtype.kind in CATEGORIES[dtype.kind]
         or (dtype.kind == "f" and values.dtype.name == "bfloat16")
     ):
-        exact = _tensor.exactly(
-            _nearest(field) if dtype == np.float32 else field, _dtype.code_of(dtype, name)
-        )
+        if dtype == np.float32:
+            field = _nearest(field)
+        exact = _tensor.exactly(field, _dtype.code_of(dtype, name))
         if exact is None:
             raise InexactError(
                 f'"{name}": {_some(values)} of dtype {values.dtype} is not exactly representable as {dtype}, which the message has: convert it, e.g. with numpy.{dtype}'
@@ -180,7 +181,7 @@ def _python_value(name: str, leaf: Leaf, field: _tensor.Field) -> Any:
 
 
 def _nearest(field: _tensor.Field) -> _tensor.Field:
-    """float64 as the nearest float32, as protobuf itself takes Python's floats; the field itself if float32 has no room."""
+    """float64 as the nearest float32, as protobuf does it; too large a number stays as it is."""
     if field.values.dtype != np.float64:
         return field
     with np.errstate(over="ignore"):

@@ -206,11 +206,12 @@ def test_cmake_installs_the_library_and_a_link_to_link_by(prefix: Path) -> None:
 
 
 def test_cmake_installs_the_command_and_the_license(prefix: Path, tmp_path: Path) -> None:
-    """The command runs clang without Python; the compiler here prints its command line."""
+    """Without Python the command still runs every compiler; those here print their command line."""
     moved = shutil.copytree(prefix, tmp_path / "moved")
-    clang = shutil.copy("/bin/echo", tmp_path / "clang")
     command = [moved / "bin/shmbridge", "run", "--llvm", "inline", "--connect", "nobody", "--"]
-    assert "-c a.c" in run(*command, clang, "-c", "a.c")
+    for name in ("clang", "rustc"):
+        compiler = shutil.copy("/bin/echo", tmp_path / name)
+        assert "-c a.c" in run(*command, compiler, "-c", "a.c")
     assert (prefix / "share/doc/shmbridge/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 

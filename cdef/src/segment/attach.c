@@ -63,8 +63,8 @@ void shmb_segment_name(const char *name, const char *session, char *out) {
              session ? session : "");
 }
 
-/* glibc puts "sem." before a semaphore's name, musl does not. Their semaphores differ too, so musl's
- * have names that glibc never opens. */
+/* glibc puts "sem." before a semaphore's name, musl does not. Neither understands the other's
+ * semaphores, so musl's have names that glibc never opens. */
 #ifdef __GLIBC__
 #define SEMAPHORE "/shmb-%s-%s"
 #else

@@ -168,8 +168,8 @@ static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(v
 
 /* ---- To sleep ---- */
 
-/* musl and glibc before 2.30 lack sem_clockwait: there the clock can be set while we sleep. A program
- * that was built with an old glibc still uses it when it runs with a newer one. */
+/* musl and glibc before 2.30 lack it. A program that was built with an old glibc still uses it when
+ * it runs with a newer one. */
 #if 1000 * __GLIBC__ + __GLIBC_MINOR__ >= 2030
 #define HAS_CLOCKWAIT true
 #else
