@@ -50,8 +50,10 @@ def test_a_model_that_raises_is_logged_with_its_traceback_once_for_each_kind(ser
     ids=["numpy's C code", "numpy's Python code"],
 )
 def test_an_error_shows_the_line_of_the_model(serve, caplog, model, says):
-    with serve(model) as host, connect(host.url) as runner, pytest.raises(
-        ModelError, match=rf'^test_service.py:\d+: .*request\["mode"\].*: {says}'
+    with (
+        serve(model) as host,
+        connect(host.url) as runner,
+        pytest.raises(ModelError, match=rf'^test_service.py:\d+: .*request\["mode"\].*: {says}'),
     ):
         runner.evaluate({"mode": 3})
     assert 'request["mode"]' in caplog.records[0].message
