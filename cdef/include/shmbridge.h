@@ -254,8 +254,10 @@ typedef struct shmb_options {
      */
     const char *default_advice;
     /**
-     * Gets what the library says of this runner, a line without its end, instead of stderr. Called
-     * during an evaluate, by its thread; it may not call the runner. Default: stderr.
+     * Gets what the library reports of this runner, a line without its end: the first evaluate that
+     * fails (but for INTERRUPTED), and the first that takes the default advice. A caller that reports
+     * failures itself gives a function that does nothing. Called during an evaluate, by its thread;
+     * it may not call the runner. Default: the line goes to stderr.
      */
     void (*log)(void *context, const char *line);
     /** Given to log. */
@@ -286,8 +288,8 @@ typedef struct shmb_options {
  * options: may be NULL; what the URL says wins over them.
  *
  * *out: the runner, which the caller owns. It is set on failure too: such a runner holds the
- * message, accepts every call, and evaluate returns the same error, so a caller who has a fallback
- * for evaluate needs no check here. With retries it looks for a host again when it is asked. On
+ * message, accepts every call, and evaluate returns and reports the same error, so a caller who has
+ * a fallback for evaluate needs no check here. With retries it looks for a host again when it is asked. On
  * SHMB_NO_MEMORY it may be NULL, which every function accepts and answers in the same way.
  *
  * Waits as connect_timeout says. Errors: INVALID, UNSUPPORTED, NO_HOST, BUSY, TIMEOUT (a live host
@@ -387,8 +389,9 @@ void *shmb_bind(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank
  * Sends the request and waits for the advice, at most until the deadline; the host's death ends it
  * within 250 ms. A model in this process ends between two of its operators, if its kind can be
  * stopped at all: TIMEOUT and INTERRUPTED come then. Whatever it returns, the next request starts
- * empty (bound features stay). Errors: what stuck while filling, and HOST_GONE, CLOSED, TIMEOUT,
- * INTERRUPTED, TOO_LARGE, MISMATCH, MODEL, DROPPED, CORRUPT, FORKED.
+ * empty (bound features stay). The runner's first failure is also one line on stderr, or to
+ * shmb_options.log. Errors: what stuck while filling, and HOST_GONE, CLOSED, TIMEOUT, INTERRUPTED,
+ * TOO_LARGE, MISMATCH, MODEL, DROPPED, CORRUPT, FORKED.
  */
 shmb_status shmb_evaluate(shmb_runner *r);
 /**

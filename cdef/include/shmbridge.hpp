@@ -491,7 +491,7 @@ struct options {
     double backoff = 0;
     /** A number, as "0" or "-1.5": the advice where nobody advises; counted by defaulted(). */
     const char *default_advice = nullptr;
-    /** Gets what is said of this runner; nullptr: stderr does. May not throw. */
+    /** Gets the line about the first failure, or default advice; nullptr: stderr does. May not throw. */
     void (*log)(void *context, const char *line) = nullptr;
     /** The first argument of log; it must live as long as the Runner. */
     void *log_context = nullptr;

@@ -35,6 +35,7 @@
 #include "pipe/compilers.h"
 #include "pipe/protocol.h"
 #include "pointers.h"
+#include "runner/default.h"
 #include "segment/ring.h"
 
 enum {
@@ -316,7 +317,7 @@ static void preload_answer(struct conversation *c, shmb_runner *r, shmb_status s
 /* The label is the source file, unless the URL has another. A newline in the command line, which is
  * rare, hides what follows it. */
 static void open_runner(struct conversation *c) {
-    shmb_options options = {.size = sizeof options};
+    shmb_options options = {.size = sizeof options, .log = shmb_say_nothing};
     FILE *file = fopen("/proc/self/cmdline", "re");
     char *words = NULL;
     size_t room = 0;

@@ -1,5 +1,6 @@
 /* A runner with a default advice goes on where nobody advises: it opens without a host, gives the
- * number in the wanted dtype, counts, says so once; the caller's own faults stay. */
+ * number in the wanted dtype, counts, says so once; the caller's own faults stay. Without one, the
+ * first failure is reported once. */
 #include "bridge.h"
 #include "shmbridge/plugin.h"
 
@@ -104,7 +105,7 @@ static void without_a_host(void) {
     CHECK(shmb_defaulted(r) == 5 + 12);
     CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)99), SHMB_NO_HOST); /* no dtype for a default */
     CHECK(shmb_advice_count(r) == 0 && shmb_defaulted(r) == 17);
-    CHECK(!*hear());
+    CHECK(strstr(hear(), "no exact counterpart in bool: ")); /* a failure all the same */
     shmb_close(r);
 
     r = with_default("nobody-here", "0", SHMB_OK);
@@ -216,6 +217,7 @@ static void with_a_host(void) {
     shmb_set_i64(r, "x", 1);
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_INVALID);
+    CHECK(strstr(hear(), ": no advice")); /* the caller's fault is reported too */
     shmb_interrupt(r);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_INTERRUPTED);
     memset(shmb_feature_u8(r, "x", 70000), 0, 70000);
@@ -234,6 +236,28 @@ static void with_a_host(void) {
     bridge_close(&b);
 }
 
+static void keep_line(void *context, const char *line) {
+    char *kept = context;
+    snprintf(kept + strlen(kept), 256, "%.200s\n", line);
+}
+
+static void the_first_failure(void) {
+    char logged[512] = "";
+    shmb_options to_log = {.size = sizeof to_log, .log = keep_line, .log_context = logged};
+    hear();
+    for (int i = 0; i < 2; i++) {
+        shmb_runner *r;
+        CHECK_STATUS(r, shmb_open("nobody?wait=spin", i ? &to_log : NULL, &r), SHMB_NO_HOST);
+        CHECK(!*hear());
+        for (int asked = 0; asked < 3; asked++) CHECK_STATUS(r, shmb_evaluate(r), SHMB_NO_HOST);
+        const char *line = i ? logged : hear();
+        CHECK(strncmp(line, "shmbridge: shm://nobody: ", 25) == 0);
+        CHECK(strchr(line, '\n')[1] == 0);
+        shmb_close(r);
+    }
+    CHECK(!*hear());
+}
+
 int main(void) {
     int ends[2];
     CHECK(pipe2(ends, O_NONBLOCK) == 0);
@@ -246,6 +270,7 @@ int main(void) {
     fractions();
     statuses();
     with_a_host();
+    the_first_failure();
     CHECK(shmb_defaulted(NULL) == 0);
     return 0;
 }

@@ -153,7 +153,8 @@ void shmb_add_reward(shmb_episode *e, const char *agent, double reward);
  * SHMB_OK too. Exceptions must not pass through. *why (may be NULL): the error's text, valid until
  * the next call on agents[0]'s runner. Errors: INVALID (sizes, no agent, no runner, no such agent),
  * NO_MEMORY, what the callbacks return, and without on_error what evaluate and shmb_choose do. The
- * report's errors are nobody's.
+ * report's errors are ignored. The caller gets all others, so from then on these runners write no
+ * line about a failure to stderr.
  */
 shmb_status shmb_drive(const shmb_environment *environment, shmb_agent *const *agents,
                        int64_t count, int64_t max_steps, const char **why);

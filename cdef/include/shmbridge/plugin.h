@@ -108,8 +108,8 @@ typedef struct shmb_runner_kind {
     /**
      * Sets *state, which the other two get. where: what follows "scheme://", with the options that
      * this library does not know. options: the caller's and the URL's, connect_timeout the seconds
-     * to wait for who is not there; retries, backoff and default_advice are 0. failure takes no
-     * fields and no bytes.
+     * to wait for who is not there; retries, backoff and default_advice are 0, and log ignores
+     * its line. failure takes no fields and no bytes.
      */
     shmb_status (*open)(void *context, const char *where, const shmb_options *options, void **state,
                         shmb_sink *failure);

@@ -215,6 +215,7 @@ static void drive_leave(const shmb_episode *e, shmb_status status, bool interrup
 }
 
 static void drive_begin(shmb_agent *a) {
+    a->runner->reports = false; /* the caller gets every failure */
     a->steps = 0;
     a->reward = 0;
     shmb_discard(a->runner);

@@ -1,5 +1,6 @@
 /* ML-Compiler-Bridge's protocol, the host's side: one frame is one question, one frame its answer.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "pipe/frame.h"
@@ -13,6 +14,7 @@ struct frames {
     const shmb_serdes *serdes;
     size_t limit;
     struct default_advice *fallback; /* what answers instead of a failure; NULL: none */
+    char where[160];                 /* the URL, for what is said of that */
     shmb_dtype fallback_as;          /* its dtype where the compiler wants none */
     bool typed;      /* the compiler is a runner of ours, and reads replies that tell their dtype */
     shmb_dtype want; /* of the question */
@@ -111,7 +113,7 @@ static bool encode_fallback(struct frames *f, struct bytes *out, const struct er
     shmb_dtype want = f->want ? f->want : f->fallback_as;
     const shmb_tensor *advice = f->fallback ? shmb_default_as(f->fallback, want) : NULL;
     if (!advice || encode_fields(f, advice, 1, out, &e)) return false;
-    if (!f->counted.defaulted++) shmb_default_say(f->fallback, why->message, NULL, NULL);
+    if (!f->counted.defaulted++) shmb_default_say(f->fallback, f->where, why->message, NULL, NULL);
     return true;
 }
 
@@ -131,9 +133,9 @@ static shmb_status frames_answer(void *state, shmb_runner *r, shmb_status status
 shmb_status shmb_frames_set_default(void *state, const char *text, shmb_dtype as, const char *path,
                                     struct error *e) {
     struct frames *f = state;
-    struct url url = {.scheme = "pipe", .where = path};
+    snprintf(f->where, sizeof f->where, "pipe://%s", path);
     f->fallback_as = as;
-    if (shmb_default_open(&f->fallback, text, &url, e) || shmb_default_as(f->fallback, as))
+    if (shmb_default_open(&f->fallback, text, e) || shmb_default_as(f->fallback, as))
         return e->status;
     return shmb_fail(
         e, SHMB_INEXACT,

@@ -47,10 +47,7 @@ static shmb_status evaluate_scalar(shmb_runner *r, shmb_dtype dtype, void *out) 
     if (status) return status;
     r->advice(r, 0, &t);
     status = read_number(r, t, dtype, out);
-    if (!status) return SHMB_OK;
-    r->advice = NULL;
-    r->stats.failures[status]++;
-    return status;
+    return status ? shmb_runner_failed(r, status) : SHMB_OK;
 }
 
 shmb_status shmb_evaluate_i64(shmb_runner *r, int64_t *advice) {

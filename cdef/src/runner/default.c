@@ -16,7 +16,7 @@ struct default_advice {
         uint64_t u;
         double f;
     } value, wanted;
-    char text[64], where[160];
+    char text[64];
 };
 
 static const int64_t no_dims[1];
@@ -47,11 +47,9 @@ static bool read_number(struct default_advice *d, const char *text) {
     return true;
 }
 
-shmb_status shmb_default_open(struct default_advice **out, const char *text, const struct url *url,
-                              struct error *e) {
+shmb_status shmb_default_open(struct default_advice **out, const char *text, struct error *e) {
     struct default_advice *d = *out = calloc(1, sizeof *d);
     if (!d) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a runner");
-    snprintf(d->where, sizeof d->where, "%s://%s", url->scheme, url->where);
     if (read_number(d, text)) return SHMB_OK;
     return shmb_fail(e, SHMB_INVALID,
                      "default_advice=%.60s: expected a finite number, e.g. 0, -1 or 1.5e3", text);
@@ -70,15 +68,23 @@ const shmb_tensor *shmb_default_as(struct default_advice *d, shmb_dtype want) {
     return isfinite(nearest) ? &d->advice : NULL;
 }
 
-void shmb_default_say(const struct default_advice *d, const char *why,
-                      void (*log)(void *, const char *), void *context) {
+void shmb_say(const char *where, const char *why, const char *then,
+              void (*log)(void *, const char *), void *context) {
     char line[sizeof((struct error *)0)->message + 512];
-    snprintf(line, sizeof line,
-             "shmbridge: %s: %s: going on with the default advice %s (counted, not said again)",
-             d->where, why, d->text);
+    snprintf(line, sizeof line, "shmbridge: %s%s%s: %s", where, *where ? ": " : "", why, then);
     if (log) log(context, line);
     else fprintf(stderr, "%s\n", line);
 }
+
+void shmb_default_say(const struct default_advice *d, const char *where, const char *why,
+                      void (*log)(void *, const char *), void *context) {
+    char then[sizeof d->text + 64];
+    snprintf(then, sizeof then, "going on with the default advice %s (counted, not said again)",
+             d->text);
+    shmb_say(where, why, then, log, context);
+}
+
+void shmb_say_nothing(void *context, const char *line) { (void)context, (void)line; }
 
 static void default_read(shmb_runner *r, uint32_t index, shmb_tensor *out) {
     (void)index;
@@ -103,7 +109,8 @@ shmb_status shmb_default_take(shmb_runner *r, shmb_status failure) {
             &r->error, SHMB_INEXACT,
             "the default advice %s has no exact counterpart in %s: give one that has, or ask for another dtype",
             d->text, shmb_dtype_name(r->want));
-    if (!r->stats.defaulted++) shmb_default_say(d, r->error.message, r->log, r->log_context);
+    if (!r->stats.defaulted++)
+        shmb_default_say(d, r->where, r->error.message, r->log, r->log_context);
     r->advice_count = 1;
     r->advice_dtype = d->advice.dtype;
     r->advice = default_read;

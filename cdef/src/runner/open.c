@@ -36,7 +36,7 @@ shmb_status shmb_runner_connect(shmb_runner *r, struct url *url, const shmb_opti
     its.retries = 0;
     its.backoff = 0;
     its.default_advice = NULL;
-    its.log = NULL; /* whose runner a plug-in opens is its own */
+    its.log = shmb_say_nothing; /* of a runner that a plug-in opens: this one reports */
     if (kind->open(r, url, &its) == SHMB_OK) r->kind = kind;
     return r->broken.status;
 }
@@ -67,14 +67,13 @@ static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options
             &r->broken, SHMB_INVALID,
             "no URL: pass one, e.g. shm://NAME, or set the environment variable SHMBRIDGE_URL (set-uid programs ignore it)");
     if (shmb_url_split(text, &url, options, &r->broken)) return r->broken.status;
+    snprintf(r->where, sizeof r->where, "%s://%s", url.scheme, url.where);
     if (options->default_advice &&
-        shmb_default_open(&r->default_advice, options->default_advice, &url, &r->broken))
+        shmb_default_open(&r->default_advice, options->default_advice, &r->broken))
         return r->broken.status;
     shmb_options its = *options;
     if (its.connect_timeout > slice) its.connect_timeout = slice;
     r->until = slice < 1e9 ? shmb_clock_after(slice) : INT64_MAX;
-    r->log = options->log;
-    r->log_context = options->log_context;
     shmb_set_deadline(r, options->deadline);
     return its.retries ? shmb_recovery_open(r, text, options, its.connect_timeout)
                        : shmb_runner_connect(r, &url, &its);
@@ -116,6 +115,8 @@ shmb_status shmb_open_slice(const char *url, const shmb_options *options, double
     else {
         if (options) memcpy(&chosen, options, options->size); /* an older caller's is shorter: */
         chosen.size = sizeof chosen; /* what the URL adds may lie behind its end */
+        r->log = chosen.log;
+        r->log_context = chosen.log_context;
         status = connect_by_url(r, url, &chosen, slice);
         *timeout = r->present ? patience(r, chosen.connect_timeout) : chosen.connect_timeout;
     }
@@ -133,6 +134,7 @@ shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner 
     double timeout;
     if (!out) return SHMB_INVALID;
     shmb_status status = shmb_open_slice(url, options, HUGE_VAL, &timeout, out);
+    if (*out) (*out)->reports = true;
     return shmb_open_end(*out, status);
 }
 

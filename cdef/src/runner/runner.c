@@ -41,15 +41,20 @@ void shmb_discard(shmb_runner *r) {
 /* ---- Ask ---- */
 
 /* Out of the way of those that end well. */
-__attribute__((noinline, cold)) static shmb_status failed(shmb_runner *r, shmb_status status) {
+__attribute__((noinline, cold)) shmb_status shmb_runner_failed(shmb_runner *r, shmb_status status) {
     r->advice = NULL;
     r->stats.failures[(unsigned)status % SHMB_STATUSES]++;
     if (r->broken.status) r->error = r->broken;
-    return r->default_advice ? shmb_default_take(r, status) : status;
+    if (r->default_advice) status = shmb_default_take(r, status);
+    if (!status || status == SHMB_INTERRUPTED || !r->reports) return status;
+    r->reports = false;
+    shmb_say(r->where, r->error.message,
+             "no advice (later failures of this runner are not reported)", r->log, r->log_context);
+    return status;
 }
 
 static shmb_status runner_finish(shmb_runner *r, shmb_status status) {
-    if (status) status = failed(r, status);
+    if (status) status = shmb_runner_failed(r, status);
     forget_message(r);
     return status;
 }

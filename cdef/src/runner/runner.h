@@ -55,6 +55,8 @@ struct shmb_runner {
     struct default_advice *default_advice;        /* NULL: none (default.c) */
     void (*log)(void *context, const char *line); /* NULL: stderr */
     void *log_context;
+    char where[160];     /* the URL without its options, for what is said of the runner */
+    bool reports;        /* the next failure; runners of this library's own callers do not */
     shmb_stats stats;    /* but for waited: */
     int64_t waited_ns;   /* by evaluates, as far as a clock saw */
     int64_t deadline_ns; /* 0: none */
@@ -97,6 +99,9 @@ shmb_status shmb_runner_connect(shmb_runner *r, struct url *url, const shmb_opti
 shmb_status shmb_runner_try(shmb_runner *r, double seconds,
                             shmb_status (*try)(shmb_runner *r, void *state, int64_t until),
                             void *state);
+/* What evaluate returns after a failure, which is counted, and reported if it is the first: the
+ * failure, or SHMB_OK where r takes its default advice. */
+shmb_status shmb_runner_failed(shmb_runner *r, shmb_status status);
 /* The failure of a runner whose r->forked is set. */
 shmb_status shmb_runner_inherited(struct error *e);
 /* The caller gave NULL for a result. */
