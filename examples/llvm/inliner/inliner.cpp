@@ -104,22 +104,22 @@ private:
         Options.log = [](void *, const char *) {}; // the warning at the end counts failures
         const char *Url = std::getenv("SHMBRIDGE_URL") ? nullptr : "shm://inliner";
         shmb_status Status = shmb_open(Url, &Options, &Bridge);
-        if (Status != SHMB_OK) fail(Status);
+        if (Status != SHMB_OK) fail();
     }
 
-    void fail(shmb_status Status) {
-        if (Why.empty()) Why = shmb_error_message(Bridge);
-        // The host is well if it was only the model that had no advice for this site.
-        Live = Status == SHMB_MODEL || Status == SHMB_DROPPED || Status == SHMB_INEXACT;
+    // No more is asked in this module. LLVM limits how much a module grows by a model's advice, and counts what the
+    // default inliner adds at sites without advice: with a model that always fails, the object would not be plain.
+    void fail() {
+        Why = shmb_error_message(Bridge);
+        Live = false;
     }
 
     void *evaluateUntyped() override {
-        shmb_status Status = shmb_evaluate_i64(Bridge, &Advice);
-        if (Status == SHMB_OK) {
+        if (shmb_evaluate_i64(Bridge, &Advice) == SHMB_OK) {
             ++Answered;
             Log.append(Specs, *this, Advice);
         } else {
-            fail(Status);
+            fail();
             std::unique_ptr<InlineAdvice> Instead = defaultAdvice(*Site);
             Advice = Instead->isInliningRecommended();
             Instead->recordUnattemptedInlining(); // it was only asked for its opinion
@@ -155,7 +155,7 @@ auto makeRunner(Module &M, InlineAdvisor &Default) {
 }
 #endif
 
-// Once the host is gone, every question goes to the default inliner. MLInlineAdvisor's own bookkeeping stops with it,
+// After a failure every question goes to the default inliner. MLInlineAdvisor's own bookkeeping stops with it,
 // for it would count functions that it did not see inlined.
 class BridgeAdvisor final : Fallback, public MLInlineAdvisor {
 public:
