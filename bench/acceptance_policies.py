@@ -1,0 +1,77 @@
+"""The policies of acceptance.py: one that works, and those that fail in the ways of its table."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+INLINER = Path(__file__).absolute().parents[1] / "examples" / "llvm" / "inliner"
+sys.path.insert(0, str(INLINER))
+
+from policy import advise as inline  # type: ignore[import-not-found]  # noqa: E402
+
+questions = 0
+
+
+def healthy(request: Mapping[str, Any]) -> Any:
+    """Other decisions than LLVM's own. The plug-in's requests name no decision: it asks for one only."""
+    decision = request.get("decision", "inlining_decision")
+    if decision == "inlining_decision":
+        return inline(request)
+    if decision == "index_to_evict":
+        return int(request["mask"][0].nonzero()[0][0])
+    return float(max(0, 1_000_000 - int(request["li_size"][0])))
+
+
+def raising(request: Mapping[str, Any]) -> Any:
+    raise ValueError("no idea")
+
+
+def hanging(request: Mapping[str, Any]) -> Any:
+    time.sleep(1000)
+
+
+def lying(request: Mapping[str, Any]) -> Any:
+    """Out of range, or of a dtype that no compiler takes."""
+    if "decision" not in request:
+        return [0.3, 0.7]
+    wrong = {"inlining_decision": -1, "index_to_evict": 1 << 40, "priority": float("nan")}
+    return wrong[request["decision"]]
+
+
+def killed(request: Mapping[str, Any]) -> Any:
+    """Works, until its process is killed at the question that the environment names."""
+    global questions
+    questions += 1
+    if questions == int(os.environ["ACCEPTANCE_KILL_AT"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return healthy(request)
+
+
+def write_model(path: Path, condition: str) -> None:
+    """The policy as an ONNX file: export.py's, one that gives two logits, or one that fails as it runs."""
+    from onnx import TensorProto, helper, save
+
+    sys.path.insert(0, str(INLINER))
+    from export import model  # type: ignore[import-not-found]
+
+    made = model()
+    graph = made.graph
+    last = graph.node[-1]  # Cast of "inline", a bool
+    if condition == "lying":
+        last.attribute[0].i = TensorProto.FLOAT
+        last.output[0] = "logit"
+        graph.node.append(helper.make_node("Concat", ["logit", "logit"], ["logits"], axis=0))
+        output = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [2])
+        graph.output[0].CopyFrom(output)
+    elif condition == "raising":  # an element that is not there
+        last.output[0] = "index"
+        graph.initializer.append(helper.make_tensor("far", TensorProto.INT64, [1], [1000]))
+        graph.node.append(helper.make_node("Add", ["index", "far"], ["beyond"]))
+        graph.node.append(helper.make_node("Gather", ["far", "beyond"], ["inlining_decision"]))
+    save(made, str(path))
