@@ -21,7 +21,7 @@ import threading
 import time
 from pathlib import Path
 
-from shmbridge import Host, _config, llvm
+from shmbridge import Host, _config, _llvm
 
 SOURCE = """
 static int square(int x) { return x * x; }
@@ -57,7 +57,7 @@ def ways(source: Path, name: str) -> dict[str, tuple[list[str], dict[str, str]]]
         "SHMBRIDGE_LLVM_BASE": base,
         "SHMBRIDGE_URL": f"shm://{name}",
     }
-    asking = llvm.with_flags(clang, "clang", {"inline": f"{base}.inline"}, pipes=False)
+    asking = _llvm.with_flags(clang, "clang", {"inline": f"{base}.inline"}, pipes=False)
     plain = dict(os.environ)
     return {
         "plain": (clang, plain),
