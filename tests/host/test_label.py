@@ -5,8 +5,10 @@ from itertools import islice
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.processes import until
 
 from shmbridge import Host, connect
+from shmbridge._native import ffi
 
 ASKS = """
     import sys, shmbridge
@@ -73,6 +75,22 @@ def test_the_label_stays_readable_behind_the_reply(name, python):
         request = host.receive()
         request.reply(0)
         assert request.label == "a.c"
+
+
+def test_a_host_knows_which_runner_it_keeps_waiting(name, python):
+    received = ffi.new("uint32_t *")
+    with Host(name) as host:
+        runner = python(ASKS.replace("runner.ev", "sys.stdin.readline(); runner.ev"), name, "a.c")
+        until(lambda: host._delays(b"a.c", received))  # to be accepted
+        until(lambda: host.receive(0) is None and host.runners)
+        assert not any(host._delays(b"a.c", received) for _ in range(2))
+        runner.say()
+        until(lambda: host._delays(b"a.c", received))  # to be heard
+        request = host.receive()
+        for _ in range(2):  # just after a receive, and later
+            assert host._delays(b"a.c", received) and not host._delays(b"b.c", received)
+        request.reply(0)
+        assert not host._delays(b"a.c", received)
 
 
 def test_other_schemes_take_a_label_and_nobody_hears_it():
