@@ -74,7 +74,7 @@ def open_segment(path: Path) -> int | None:
 def _unlink(path: Path) -> bool:
     try:
         path.unlink()
-    except FileNotFoundError:
+    except OSError:  # removed meanwhile, or it belongs to another user
         return False
     return True
 
@@ -99,8 +99,8 @@ def unlink_bridge(name: str, session: str, inode: int) -> None:
 
 
 def _named_by_the_living(but: int = 0) -> set[str] | None:
-    """Sessions that segments of live hosts name, made or being made; `but`: a segment's inode, left out. None: one of them
-    has bytes that cannot be right, so that any semaphore may be its own."""
+    """Sessions that segments of this user's live hosts name, made or being made; `but`: a segment's inode, left out.
+    None: one of them has bytes that cannot be right, so that any semaphore may be its own."""
     for _ in range(20):
         sessions = _look_for_the_living(but)
         if sessions is not None:
@@ -118,7 +118,9 @@ def _look_for_the_living(but: int) -> set[str] | None:
             if fd is None or not match:
                 continue
             try:
-                if os.fstat(fd).st_ino == but or not lib.shmb_peer_alive(fd, HOST_BYTE):
+                status = os.fstat(fd)
+                mine = status.st_uid == os.geteuid() and status.st_ino != but
+                if not mine or not lib.shmb_peer_alive(fd, HOST_BYTE):
                     continue
                 session = match["session"] or os.pread(fd, *SESSION_PLACE).hex()
             finally:
@@ -194,7 +196,9 @@ def gc(name: str | None = None) -> list[str]:
         return removed
     # A file that is still there belongs to a live host, or to one that has not locked it yet, or to someone's sweep.
     named |= {
-        match["session"] for path in SHM.glob("shmb.*") if (match := SEGMENT.fullmatch(path.name))
+        match["session"]
+        for path in SHM.glob("shmb.*")
+        if (match := SEGMENT.fullmatch(path.name)) and _owner(path) == os.geteuid()
     }
     for path in bells:
         match = SEMAPHORE.fullmatch(path.name)

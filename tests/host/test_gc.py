@@ -192,3 +192,31 @@ def test_a_removed_bridge_is_no_trouble(name, serve):
         with Host(name) as second:
             host.close()
             assert shm_path(name).exists() and not second._closed
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_files_of_another_user_change_nothing_about_which_semaphores_are_removed(name):
+    session = os.urandom(16).hex()
+    orphan = _segment.SHM / f"sem.shmb-{session}-h"
+    orphan.write_bytes(bytes(32))
+    names_no_session = shm_path(name)
+    names_this_session = shm_path(f"{name}~{session}")
+    try:
+        with names_no_session.open("w+b") as live, names_this_session.open("w+b") as also_live:
+            for file in (live, also_live):
+                os.fchown(file.fileno(), 12345, -1)
+                assert _segment.lib.shmb_peer_lock(file.fileno(), _segment.HOST_BYTE)
+            assert orphan.name in _segment.gc() and not orphan.exists()
+            assert names_no_session.exists() and names_this_session.exists()
+    finally:
+        names_no_session.unlink()
+        names_this_session.unlink()
+
+
+def test_a_semaphore_that_cannot_be_removed_does_not_keep_the_others(name):
+    with Host(name) as host:
+        in_the_way = _segment.SHM / f"sem.shmb-{host._session}-999"
+        in_the_way.mkdir()
+        session = host._session
+    assert bells(session) == {in_the_way.name} and not shm_path(name).exists()
+    in_the_way.rmdir()
