@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import shmbridge
+from shmbridge.cli.text import one_line
 from shmbridge.errors import ShmbridgeError
 
 MODULES = {
@@ -48,7 +49,7 @@ class _Commands(click.Group):
         except BrokenPipeError:  # whoever read our output has seen enough: click ends quietly
             raise
         except (ShmbridgeError, OSError) as error:
-            raise click.ClickException(" ".join(str(error).split())) from error
+            raise click.ClickException(one_line(error)) from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

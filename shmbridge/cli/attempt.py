@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from shmbridge import _config, _llvm
 from shmbridge._native import ffi, lib
 from shmbridge._preload import Count, counts_of, read_report
+from shmbridge.cli.text import printable
 from shmbridge.errors import DeadlineError, ShmbridgeError
 
 
@@ -18,7 +19,7 @@ def summary(counts: Iterable[Count], decisions: Iterable[str]) -> str:
     for decision in decisions:
         mine = [count for count in counts if count.decision == decision]
         n, lacking = sum(c.asked for c in mine), sum(c.defaulted for c in mine)
-        why = next((f": {' '.join(c.why.split())}" for c in mine if c.why), "")
+        why = next((f": {printable(' '.join(c.why.split()))}" for c in mine if c.why), "")
         texts.append(f"{decision} {n - lacking} of {n}{why}")
         advised, asked = advised + n - lacking, asked + n
     return f"the policy made {advised} of {asked} decisions ({'; '.join(texts)})"

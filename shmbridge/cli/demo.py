@@ -18,12 +18,11 @@ from tempfile import TemporaryDirectory
 import click
 import numpy as np
 import numpy.typing as npt
-from rich.markup import escape
 from rich.table import Table
 
 import shmbridge
 from shmbridge import _config
-from shmbridge.cli.console import console
+from shmbridge.cli.console import console, escape
 from shmbridge.demo import race
 from shmbridge.demo.model import PATTERNS, onnx_bytes
 from shmbridge.demo.stage import Stage, flags

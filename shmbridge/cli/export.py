@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.markup import escape
 
-from shmbridge.cli.console import console
+from shmbridge.cli.console import console, escape
 from shmbridge.cli.option_types import EXISTING_FILE, FILE
 from shmbridge.training_log import Dataset
 

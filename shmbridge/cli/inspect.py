@@ -11,6 +11,9 @@ import click
 
 from shmbridge import _inspect, _segment
 from shmbridge._inspect import BridgeInfo, ChannelInfo, Sent
+from shmbridge.cli.text import printable
+
+RENEWED = 0.5  # seconds; a host that waits says so again every 0.1 s
 
 
 @click.command()
@@ -38,7 +41,7 @@ def inspect(name: str, as_json: bool) -> None:
         return
     click.echo(f"shm://{name}: {_host(bridge)}")
     for channel in channels:
-        label = f", {channel.label}" if channel.label else ""
+        label = f", {printable(channel.label)}" if channel.label else ""
         click.echo(f"channel {channel.index}: {_process(channel.pid)}{label}")
         click.echo(f"  {channel.served} replies; {_waiting(bridge, channel)}")
         for word, fields in zip(("sends", "gets"), sides[channel.index], strict=True):
@@ -53,9 +56,11 @@ def _host(bridge: BridgeInfo) -> str:
     who = f"host {_process(bridge.pid)}"
     if not bridge.looping:
         return f"{who}; its loop is not running"
-    if any(channel.waits for channel in bridge.channels):
+    if _state(bridge.pid) == "T":
+        return f"{who}; it is stopped"
+    if any(channel.waits for channel in bridge.channels) or bridge.since > RENEWED:
         return f"{who}; it computes an answer"
-    return f"{who}; it waits for questions{_since(bridge.since)}"
+    return f"{who}; it waits for questions"
 
 
 def _waiting(bridge: BridgeInfo, channel: ChannelInfo) -> str:
@@ -86,7 +91,7 @@ def _process(pid: int) -> str:
         )
     except OSError:
         return f"process {pid}"
-    return f"process {pid} ({command.strip()[:80]})"
+    return f"process {pid} ({printable(command.strip()[:80])})"
 
 
 def _state(pid: int) -> str:
@@ -107,7 +112,7 @@ def _field(field: Sent) -> str:
     ragged = f"{field.rows} rows of {field.dtype}, {shape} values"
     tensor = f"{field.dtype}[{shape}]" if field.shape else field.dtype
     values |= {"ragged": ragged, "tensor": tensor}
-    return f"{field.name}: {values[field.kind]}"
+    return f"{printable(field.name)}: {values[field.kind]}"
 
 
 def _as_json(

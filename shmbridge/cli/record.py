@@ -6,11 +6,10 @@ import signal
 from pathlib import Path
 
 import click
-from rich.markup import escape
 
 from shmbridge._relay import Relay
 from shmbridge.cli.background import background_option, begin, how_to_end
-from shmbridge.cli.console import console
+from shmbridge.cli.console import console, escape
 from shmbridge.cli.option_types import FILE, Bytes
 from shmbridge.cli.signals import handle
 from shmbridge.training_log import LogWriter

@@ -6,12 +6,11 @@ import signal
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from shmbridge._host import DEFAULTS
 from shmbridge._relay import Relay
 from shmbridge.cli.background import background_option, begin, how_to_end
-from shmbridge.cli.console import console
+from shmbridge.cli.console import console, escape
 from shmbridge.cli.option_types import Bytes, in_letters
 from shmbridge.cli.signals import handle
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.markup import escape
 
 from shmbridge._relay import START
 from shmbridge._runner import Runner
-from shmbridge.cli.console import console
+from shmbridge.cli.console import console, escape
 from shmbridge.cli.option_types import EXISTING_FILE
 from shmbridge.errors import DroppedError, InexactError, MismatchError, ModelError, TooLargeError
 from shmbridge.training_log import Record, TrainingLog
@@ -131,6 +130,6 @@ def replay(logs: tuple[Path, ...], target: str, check: bool) -> None:
         raise SystemExit(130) from None
     for text, times in list(comparison.errors.items())[:SHOWN]:
         out.print(f"[red]{times} times:[/] {escape(text)}", soft_wrap=True)
-    out.print(escape(comparison.summary()), soft_wrap=True)
+    out.print(comparison.summary(), soft_wrap=True)
     if check and (comparison.different or comparison.errors):
         raise SystemExit(1)

@@ -23,7 +23,8 @@ from shmbridge.cli import launch
 from shmbridge.cli.attempt import Attempt, Build, launched, summary
 from shmbridge.cli.channels import Pipes
 from shmbridge.cli.option_types import FILE, Bytes
-from shmbridge.cli.supervise import REQUEST_BYTES, Policy, Signals, Streams, die_of, one_line
+from shmbridge.cli.supervise import REQUEST_BYTES, Policy, Signals, Streams, die_of
+from shmbridge.cli.text import Lines, one_line, printable
 from shmbridge.errors import InvalidError, ShmbridgeError
 
 if (
@@ -83,8 +84,10 @@ def load_policy(
     onnx: Path | None, function: str | None, record: Path | None, verbose: bool
 ) -> tuple[Model, LogWriter | None]:
     """The policy, in its own process, and the training log `record`, whole when the process ends."""
-    if not verbose:  # the summary counts errors: a build's output shows no traceback
-        logging.getLogger("shmbridge").addHandler(logging.NullHandler())
+    # Without -v the summary counts errors: a build's output shows no traceback.
+    handler = logging.StreamHandler() if verbose else logging.NullHandler()
+    handler.setFormatter(Lines(verbose))
+    logging.getLogger("shmbridge").addHandler(handler)
     from shmbridge._onnx import OnnxModel
     from shmbridge.cli.model import load_python
 
@@ -97,7 +100,9 @@ def load_policy(
         return policy, None
     from shmbridge.training_log import LogWriter
 
-    log = LogWriter(record, warn=lambda text: click.echo(f"shmbridge: {record}: {text}", err=True))
+    log = LogWriter(
+        record, warn=lambda text: click.echo(printable(f"shmbridge: {record}: {text}"), err=True)
+    )
     atexit.register(log.close)
     return policy, log
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
 
 from shmbridge._batch import Batch
 from shmbridge._host import DEFAULTS, MAX_WAIT, Host
@@ -23,10 +22,11 @@ from shmbridge._options import WAITS
 from shmbridge._runner import connect
 from shmbridge._service import Model, Question, Service, logger
 from shmbridge.cli.background import background_option, begin, how_to_end
-from shmbridge.cli.console import console
+from shmbridge.cli.console import console, escape
 from shmbridge.cli.model import load_python
 from shmbridge.cli.option_types import EXISTING_FILE, FILE, Bytes
 from shmbridge.cli.signals import handle
+from shmbridge.cli.text import Lines
 from shmbridge.errors import ShmbridgeError
 from shmbridge.hosts.llvm import LlvmHost
 
@@ -71,18 +71,10 @@ class Counted(Service):
         return f"{self.requests} requests, {self.errors} errors{rate}"
 
 
-class Lines(logging.Formatter):
-    """A line for each record, without its traceback."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        return record.getMessage() + (" (-v shows where)" if record.exc_info else "")
-
-
 def log_to_stdout(verbose: bool) -> None:
     """What the model raises is shown there, with tracebacks if verbose."""
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter() if verbose else Lines())
+    handler.setFormatter(Lines(verbose))
     logger.addHandler(handler)
 
 

@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from shmbridge import _segment
+from shmbridge.cli.text import one_line
 from shmbridge.errors import ShmbridgeError
 
 if TYPE_CHECKING:
@@ -77,12 +76,6 @@ def reap(pid: int, life: int) -> None:
 
 
 # ---- The policy ----
-
-
-def one_line(error: BaseException) -> str:
-    """What an exception says."""
-    text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-    return " ".join(text.split()) or type(error).__name__
 
 
 def ending(ended: os.waitid_result | None) -> str:

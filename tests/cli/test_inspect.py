@@ -150,5 +150,27 @@ def test_a_stopped_host_is_named_as_the_cause(name, python):
     host.wait(20)
 
 
+def test_a_model_that_computes_for_a_compiler_that_has_left_is_shown(asking, name):
+    host, runner = asking
+    runner.close()
+    with host.start(lambda request: time.sleep(2) or 0):
+        with pytest.raises(shmbridge.DeadlineError):
+            connect(f"{name}?deadline=0.1").evaluate({"x": 1})
+        time.sleep(1)
+        said = run("inspect", name).stdout
+    assert "it computes an answer" in said and "no compiler is connected" in said
+
+
+def test_control_characters_of_a_compiler_are_shown_as_escapes(name):
+    with (
+        Host(name) as host,
+        host.start(lambda request: 0),
+        connect(name, label="a.c\x1b[31m\nchannel 1") as runner,
+    ):
+        runner.evaluate({"x\x1b[2J": 1})
+        said = run("inspect", name).stdout
+    assert r", a.c\x1b[31m\nchannel 1" in said and r"x\x1b[2J: int64" in said
+
+
 def test_a_bridge_that_is_not_there_is_an_error(name):
     assert "there is no bridge named" in refused(1, "inspect", name)

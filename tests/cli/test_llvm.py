@@ -246,11 +246,11 @@ def test_what_a_url_says_wins(name, url):
 def test_summary_gives_the_reason_for_each_decision():
     counts = [
         Count("inline", 5, 0),
-        Count("evict", 7, 2, 11, "it\nhangs"),
+        Count("evict", 7, 2, 11, "it\nhangs\x1b"),
         Count("evict", 1, 1, 9, "other"),
     ]
     assert summary(counts, ["inline", "evict", "priority"]) == (
-        "the policy made 10 of 13 decisions (inline 5 of 5; evict 5 of 8: it hangs; priority 0 of 0)"
+        "the policy made 10 of 13 decisions (inline 5 of 5; evict 5 of 8: it hangs\\x1b; priority 0 of 0)"
     )
 
 

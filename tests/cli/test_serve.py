@@ -104,6 +104,16 @@ def test_serve_shows_a_traceback_when_it_is_verbose(
     assert said.count("Traceback") == 1 and "models.py" in said and "in broken" in said
 
 
+@pytest.mark.parametrize("verbose", [[], ["-v"]])
+def test_serve_escapes_control_characters_of_a_compiler(
+    serve: Callable[..., Serving], name: str, verbose: list[str]
+) -> None:
+    serving = serve(name, "--python", "models:repeats", *verbose)
+    with pytest.raises(shmbridge.ModelError):
+        evaluate(name, x="\x1b[31mred\x9b0m")
+    assert r"ValueError: \x1b[31mred\x9b0m" in serving.end()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_serve_leaves_nothing_when_a_signal_ends_it(
     serve: Callable[..., Serving], name: str, number: int

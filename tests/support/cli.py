@@ -35,6 +35,9 @@ def several(request):
 def broken(request):
     raise ValueError("no advice for you")
 
+def repeats(request):
+    raise ValueError(request["x"])
+
 def large(request):
     return np.zeros(1 << 20)
 

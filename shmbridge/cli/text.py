@@ -1,0 +1,34 @@
+"""Text from outside, in a form that is safe to print."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+
+
+def printable(text: str) -> str:
+    """The text with its control characters as escapes, since a terminal would obey them."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says."""
+    text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    return printable(" ".join(text.split())) or type(error).__name__
+
+
+class Lines(logging.Formatter):
+    """Log records that are safe to print; without tracebacks unless verbose."""
+
+    def __init__(self, verbose: bool) -> None:
+        super().__init__()
+        self._verbose = verbose
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The lines of a record."""
+        if self._verbose:
+            text = super().format(record)
+        else:
+            text = record.getMessage() + (" (-v shows where)" if record.exc_info else "")
+        return "\n".join(map(printable, text.split("\n")))
