@@ -46,6 +46,8 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:  # a signal before there was anything to end in order
+            raise SystemExit(130) from None
         except BrokenPipeError:  # whoever read our output has seen enough: click ends quietly
             raise
         except (ShmbridgeError, OSError) as error:

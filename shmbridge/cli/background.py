@@ -17,7 +17,8 @@ import click
 
 from shmbridge import _segment
 
-GRACE_MS = 3000  # for each of two polite signals; then comes SIGKILL
+ANSWER_MS = 1000  # for the question under way: the compiler's next one finds no host anyway
+GRACE_MS = 3000  # for everything else
 SHOWN = 1 << 20  # bytes of what a model prints while it loads
 
 background_option = click.option(
@@ -174,8 +175,9 @@ def _end(process: int) -> None:
     """Ends a process by its descriptor: politely, then at once."""
     poll = select.poll()
     poll.register(process, select.POLLIN)
-    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+    steps = (signal.SIGTERM, ANSWER_MS), (signal.SIGTERM, GRACE_MS), (signal.SIGKILL, GRACE_MS)
+    for number, milliseconds in steps:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, number)
-        if poll.poll(GRACE_MS):
+        if poll.poll(milliseconds):
             return

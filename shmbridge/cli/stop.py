@@ -12,7 +12,7 @@ from shmbridge.cli import background
 def stop(name: str) -> None:
     """End the host that was started at NAME with --background.
 
-    It answers the question under way first. One that does not end in a few seconds is killed.
+    It has a second to answer the question under way. One that does not end in a few seconds is killed.
     """
     log = background.end(name)
     if log is None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -273,6 +274,21 @@ def test_a_target_that_is_not_there_is_an_error_after_its_connect_timeout(new_na
         timeout=60,
     )
     assert done.returncode == 1 and "no host" in done.stderr
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_quietly_while_it_waits_for_its_target(end, new_name):
+    words = [*RELAY, f"shm://{new_name()}", f"shm://{new_name()}?connect_timeout=60"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+
+    def catches_sigterm():
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        return int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1
+
+    until(catches_sigterm)
+    process.send_signal(end)
+    assert process.communicate(timeout=20)[1] == "" and process.returncode == 130
 
 
 # ---- Deaths ----
