@@ -15,7 +15,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from shmbridge.errors import InvalidError
+from shmbridge.errors import InvalidError, undone_by
 
 __all__ = ["load", "save"]
 
@@ -61,11 +61,12 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     """Writes a file in place of the one before, at once."""
     path = Path(path).absolute()
     beside = path.with_name(f".{path.name}.new")  # what a kill leaves of it, the next one replaces
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    with undone_by(lambda: beside.unlink(missing_ok=True)):
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -1,6 +1,7 @@
 """A checkpoint is whole whenever its writer is killed, and a training that resumes from it is the one that was not killed."""
 
 import itertools
+import resource
 import signal
 import subprocess
 import sys
@@ -39,6 +40,19 @@ def test_what_cannot_be_kept_leaves_the_file_as_it_was(tmp_path):
     with pytest.raises(Exception, match="pickle"):
         checkpoint.save(tmp_path / "state", lambda: 0)
     assert checkpoint.load(tmp_path / "state") == 1
+
+
+def test_a_full_disk_leaves_the_state_before_and_no_part_of_the_new_one(tmp_path):
+    checkpoint.save(tmp_path / "state", 1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))  # Python ignores SIGXFSZ
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            checkpoint.save(tmp_path / "state", bytes(1 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert checkpoint.load(tmp_path / "state") == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["state"]
 
 
 def test_a_file_of_something_else_is_an_error(tmp_path):
