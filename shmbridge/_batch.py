@@ -11,7 +11,7 @@ import numpy as np
 from shmbridge import _hot
 from shmbridge._native import lib
 from shmbridge._place import Place
-from shmbridge._request import Request
+from shmbridge._request import Request, by_name
 from shmbridge._tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
 
@@ -125,7 +125,7 @@ class Batch(Mapping[str, Any]):
         """Answers every request: row i of each array, or element i of each list, goes to request i.
 
         Args:
-            advice: One value, named "advice".
+            advice: One value, named "advice", or a dict of several by name.
             named: Or several by name.
 
         Raises:
@@ -133,7 +133,7 @@ class Batch(Mapping[str, Any]):
             ShmbridgeError: A runner cannot have its row (TooLargeError, ...). The others are answered.
         """
         if advice is not None:
-            named = {"advice": advice, **named}
+            named = {**by_name(advice), **named}
         if not named:
             raise InvalidError(
                 "expected advice, as reply(values) or reply(name=values), found none"

@@ -29,6 +29,11 @@ _MISSING: Any = ...  # as _hot.reply has it
 _free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
+def by_name(advice: Any) -> dict[str, Any]:
+    """What a model returned, or a reply was given."""
+    return dict(advice) if isinstance(advice, Mapping) else {"advice": advice}
+
+
 class Receiver(Protocol):
     """What a request needs of the host that has received it."""
 
@@ -232,7 +237,7 @@ class Request(_hot.Question, Mapping[str, Any]):
         logger "shmbridge" is told once: what a runner asks for never ends the host's loop.
 
         Args:
-            advice: One value, named "advice".
+            advice: One value, named "advice", or a dict of several by name.
             named: Or several by name.
 
         Returns:
@@ -250,6 +255,8 @@ class Request(_hot.Question, Mapping[str, Any]):
         if done is not None:
             return self._sent(done >> 1, bool(done & 1))
         self._check_open()
+        if isinstance(advice, Mapping):
+            return self.reply(**advice, **named)
         if advice is not _MISSING:
             named = {"advice": advice, **named}
         if not named:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shmbridge._batch import Batch, PaddedBatch, rows_of
 from shmbridge._decision_log import DecisionLog, entry
-from shmbridge._request import Request
+from shmbridge._request import Request, by_name
 from shmbridge.errors import ClosedError, InvalidError, error_place, error_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ class Service:
         self._pad_to = pad_to
         self.model = model
         self._told: set[Any] = set()
-        self._values: set[type] = set()  # types of advice that are no mappings
         with ExitStack() as files:
             self._log = (
                 files.enter_context(closing(DecisionLog(log)))
@@ -81,13 +80,7 @@ class Service:
             if self._log or self._record:
                 self._answer_and_keep(question)
                 return
-            advice = self._model(question)
-            kind = type(advice)
-            if kind not in self._values and isinstance(advice, Mapping):
-                question.reply(**advice)
-            else:
-                self._values.add(kind)
-                question.reply(advice)
+            question.reply(self._model(question))
         except Exception as error:
             self._fail(question, error)
 
@@ -95,7 +88,7 @@ class Service:
         requests = question.requests if isinstance(question, Batch) else [question]
         asked = [(dict(request), request.wanted) for request in requests]  # kept beyond the reply
         try:
-            advice = named(self._model(question))
+            advice = by_name(self._model(question))
             rows = question._rows(advice) if isinstance(question, Batch) else [advice]
         except Exception as error:
             for features, _ in asked:
@@ -148,15 +141,10 @@ def padded(model: Model, rows: int) -> Callable[[Batch], dict[str, Any]]:
             raise InvalidError(
                 f"pad_to={rows}: expected batches no larger than that, found one of {len(batch)}"
             )
-        advice = named(ask(PaddedBatch(batch.requests, rows)))
+        advice = by_name(ask(PaddedBatch(batch.requests, rows)))
         why = f"as pad_to={rows} says"
         return {
             name: rows_of(name, values, rows, why)[: len(batch)] for name, values in advice.items()
         }
 
     return answer
-
-
-def named(advice: Any) -> dict[str, Any]:
-    """What a model returned, by name."""
-    return dict(advice) if isinstance(advice, Mapping) else {"advice": advice}

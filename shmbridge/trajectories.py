@@ -30,7 +30,7 @@ import numpy.typing as npt
 from shmbridge._batch import Batch, rows_of
 from shmbridge._compilation import Compilation, label_of
 from shmbridge._host import Host
-from shmbridge._service import named
+from shmbridge._request import by_name
 from shmbridge._tensor import Array, Ragged
 from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, ShmbridgeError
@@ -308,7 +308,7 @@ class _Collection:
         features = self._features(batch) if self._keep else {}
         answer = self._policy(batch, rows)
         pair = isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)
-        advice, extras = (named(answer[0]), answer[1]) if pair else (named(answer), {})
+        advice, extras = (by_name(answer[0]), answer[1]) if pair else (by_name(answer), {})
         if self._keep:
             values = {
                 "features": features,

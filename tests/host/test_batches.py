@@ -76,7 +76,7 @@ def test_batches_again_and_again(host, runners, in_thread):
             and list(batch) == ["x", "s"]
         )
         assert np.array_equal(batch.gather("x"), x) and batch.gather("x").flags.c_contiguous
-        batch.reply(value=x[:, 0], text=[f"<{s}>" for s in batch["s"]])
+        batch.reply({"value": x[:, 0]}, text=[f"<{s}>" for s in batch["s"]])
         answered += batch.size
         if answered == 400:
             break

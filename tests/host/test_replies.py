@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -48,6 +49,16 @@ def test_a_request_that_the_loop_passes_over_is_answered_with_an_error(host, in_
         request.reply(i)
     asking.result()
     assert seen == 6
+
+
+def test_a_reply_takes_the_dict_that_a_served_function_may_return(host, in_thread):
+    asking = evaluating(in_thread, host, {"x": 1})
+    request = host.receive(timeout=30)
+    for nothing in ({}, types.MappingProxyType({})):
+        with pytest.raises(InvalidError, match="found none"):
+            request.reply(nothing)
+    assert request.reply({"a": 1, "b": "text"}, c=2.5)
+    assert asking.result() == {"a": 1, "b": "text", "c": 2.5}
 
 
 def test_a_received_request_that_is_let_go_is_answered_with_an_error(host, in_thread):
