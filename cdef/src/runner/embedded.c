@@ -91,10 +91,14 @@ static void embedded_release(struct state *s) {
 
 static shmb_status embedded_open(shmb_runner *r, struct url *url, const shmb_options *options) {
     struct error why;
-    if (!embedded_load(&why))
-        return shmb_fail(&r->broken, SHMB_UNSUPPORTED,
-                         "this library has no runner for \"%.40s://\", and %s", url->scheme,
-                         why.message);
+    if (!embedded_load(&why)) {
+        char known[80] = "";
+        shmb_kind_names(known, sizeof known);
+        return shmb_fail(
+            &r->broken, SHMB_UNSUPPORTED,
+            "there is no runner for \"%.40s://\": expected %s, one that the program registers, or one of Python's (grpc, python, ...), but %s",
+            url->scheme, known, why.message);
+    }
     struct state *s = calloc(1, sizeof *s);
     if (!s) return shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
     char text[2 * URL_ROOM];

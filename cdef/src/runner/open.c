@@ -24,6 +24,11 @@ const struct runner_ops *shmb_kind_find(const char *scheme) {
     return NULL;
 }
 
+void shmb_kind_names(char *list, size_t room) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        shmb_list_name(list, room, kinds[i]->scheme);
+}
+
 bool shmb_scheme_known(const char *scheme) {
     return shmb_kind_find(scheme) || shmb_plugin_find(scheme);
 }
