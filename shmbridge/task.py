@@ -194,7 +194,7 @@ class Task:
         again, environment = self._command(module, known, folder), dict[str, str]()
         words = again
         if known:
-            asks = with_options(known, connect_timeout=f"{CONNECT:.0f}")
+            asks = with_options(known, connect_timeout=f"{CONNECT:.0f}", deadline="inf")
             words, environment = self._asking(self._command(module, asks, folder), asks, folder)
         job = _job.Job(
             words,

@@ -80,7 +80,7 @@ typedef enum shmb_status {
     SHMB_RUNNER_GONE = 10,
     /** The host closed the bridge, or this handle is closed. */
     SHMB_CLOSED = 11,
-    /** The deadline passed; a late reply will be dropped. */
+    /** The deadline passed, or an earlier answer is late; a late reply will be dropped. */
     SHMB_TIMEOUT = 12,
     /** shmb_interrupt ended the call, or a signal in Python. */
     SHMB_INTERRUPTED = 13,
@@ -189,6 +189,9 @@ size_t shmb_dtype_size(shmb_dtype dtype);
 
 /* ---- Open ------------------------------------------------------------------------------------ */
 
+/** Seconds that an evaluate takes at most, unless the caller or the host says otherwise. */
+enum { SHMB_DEADLINE = 10 };
+
 /** How a runner waits for the host. */
 typedef enum shmb_wait {
     /** Adaptive. */
@@ -230,7 +233,14 @@ typedef struct shmb_options {
      * their host lives.
      */
     double connect_timeout;
-    /** Seconds for one evaluate, with all its retries. Default: none. */
+    /**
+     * Seconds for one evaluate, with all its retries; infinity: no limit. Default: what the host
+     * says, which is SHMB_DEADLINE unless its model is slow or it trains.
+     *
+     * After a late answer the runner stops asking: evaluate returns TIMEOUT at once. It asks again
+     * when another process's late answer has come, or shmb_set_deadline is called; a model in this
+     * process, or a plug-in, is asked again after 16 times the time that was lost.
+     */
     double deadline;
     /** How to wait. Default: adaptive. */
     shmb_wait wait;
@@ -420,8 +430,9 @@ shmb_status shmb_evaluate_f32(shmb_runner *r, float *advice);
 shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice);
 
 /**
- * Changes the deadline of later evaluates, in seconds; 0, or infinity: none. A negative one or a
- * NaN changes nothing, and is an error that sticks as those of filling do.
+ * Changes the deadline of later evaluates, in seconds, as shmb_options has it: 0 means the default,
+ * infinity no limit. The next evaluate asks, also after a late answer. A negative one or a NaN
+ * changes nothing, and is an error that sticks as those of filling do.
  */
 void shmb_set_deadline(shmb_runner *r, double seconds);
 

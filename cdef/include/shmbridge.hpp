@@ -481,7 +481,7 @@ struct options {
      * least.
      */
     double connect_timeout = 0;
-    /** Seconds for one evaluate; default: none. */
+    /** Seconds for one evaluate; infinity: no limit. Default: what the host says, else SHMB_DEADLINE. */
     double deadline = 0;
     /** How to wait for advice. */
     shmb_wait wait = SHMB_WAIT_DEFAULT;
@@ -620,7 +620,7 @@ public:
         return {status, status == SHMB_OK ? "" : message(), t};
     }
 
-    /** Changes the deadline of later evaluates, in seconds; 0: none. */
+    /** Changes the deadline of later evaluates, in seconds; 0: the default, infinity: no limit. */
     void set_deadline(double seconds) {
         if (r_) shmb_set_deadline(r_, seconds);
     }

@@ -30,7 +30,7 @@ enum { DECISIONS = 3, NO_COMPILER = 127 };
 struct run {
     const shmb_llvm_decision *decisions[DECISIONS + 1]; /* what to ask about */
     const char *host;
-    double deadline;
+    double deadline; /* less than 0: the host says it */
     bool strict;
     char **command;
     char program[SHMB_PROGRAM_BYTES], *library, *base;
@@ -165,7 +165,7 @@ static bool url_has(const char *query, const char *key) {
 static char *url_of(const struct run *r) {
     const char *query = strchr(r->host, '?'), *scheme = strstr(r->host, "://");
     char *url = text("%s%s", scheme && (!query || scheme < query) ? "" : "shm://", r->host);
-    if (r->deadline == 0 || url_has(query, "deadline")) return url;
+    if (r->deadline < 0 || url_has(query, "deadline")) return url;
     return text("%s%cdeadline=%.9f", url, query ? '&' : '?', r->deadline);
 }
 
@@ -307,7 +307,7 @@ static int become_python(const struct run *r, const char *folder, char **words) 
 
 int main(int argc, char **argv) {
     char self[PATH_MAX] = "", why[SHMB_WHY_BYTES];
-    struct run r = {.deadline = shmb_llvm_deadline};
+    struct run r = {.deadline = -1};
     (void)argc;
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
         perror("shmbridge: /proc/self/exe");

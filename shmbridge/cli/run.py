@@ -33,8 +33,6 @@ if (
     from shmbridge._service import Model
     from shmbridge.training_log import LogWriter
 
-DEADLINE: float = lib.shmb_llvm_deadline  # seconds
-
 
 def named_decisions(context: click.Context, option: click.Parameter, text: str) -> list[str]:
     """Names of decisions, separated by commas."""
@@ -60,9 +58,9 @@ def default_advice(
     return pairs
 
 
-def runner_url(name: str, deadline: float) -> str:
+def runner_url(name: str, deadline: float | None) -> str:
     """The URL of a runner at a bridge's name or URL, with this deadline unless the URL has one."""
-    return with_options(name, **({"deadline": f"{deadline:.9f}"} if deadline else {}))
+    return with_options(name, **({"deadline": f"{deadline:.9f}"} if deadline is not None else {}))
 
 
 def beware_of_cache(words: list[str]) -> None:
@@ -159,10 +157,8 @@ def known(compiler: str) -> str:
 @click.option(
     "--deadline",
     type=click.FloatRange(0),
-    default=DEADLINE,
-    show_default=True,
     metavar="SECONDS",
-    help="For one decision. After a late one the compiler stops asking. 0: none.",
+    help="For one decision. After a late one the compiler stops asking. inf: no limit.  [default: what the host says, or 10]",
 )
 @click.option(
     "--record",
@@ -225,7 +221,7 @@ def run(
     onnx: Path | None,
     connect: str | None,
     defaults: list[tuple[str, str]],
-    deadline: float,
+    deadline: float | None,
     record: Path | None,
     channels: int | None,
     request_bytes: int,

@@ -168,7 +168,8 @@ class Relayed(Host):
         """A runner of the private bridge, which is accepted here while it waits for that in a thread."""
         out, url = (
             ffi.new("shmb_runner **"),
-            f"shm://{self.name}?wait=block&connect_timeout=10".encode(),
+            # the thread that waits here is the one that computes: a compiler has its own deadline
+            f"shm://{self.name}?wait=block&connect_timeout=10&deadline=inf".encode(),
         )
         thread = threading.Thread(target=lib.shmb_open, args=(url, ffi.NULL, out), daemon=True)
         thread.start()

@@ -60,7 +60,7 @@ class _Stand:
     """A runner of the private bridge, which stands for one far away. Its questions may be given up by any thread."""
 
     def __init__(self, url: str, seconds: float) -> None:
-        self._runner = _Channel(url, connect_timeout=seconds, wait="block")
+        self._runner = _Channel(url, connect_timeout=seconds, deadline=math.inf, wait="block")
         self._lock = threading.Lock()
         self._asker: Any = None
         self._given_up = False

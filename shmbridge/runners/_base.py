@@ -31,6 +31,8 @@ class RunnerKind:
     connect_timeout: float = (
         0  # seconds, set before the constructor runs: what one try may wait for who is not there
     )
+    deadline: float | None = None
+    """Seconds that an answer may take where the caller gives no deadline; the constructor may set it. None: 10. `math.inf`: any time."""
 
     def __init__(self, where: str, **options: str) -> None:
         raise NotImplementedError

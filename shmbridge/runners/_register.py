@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
         runner = kind.__new__(kind)
         runner.connect_timeout = options.connect_timeout
         runner.__init__(path, **dict(part.partition("=")[::2] for part in query.split("&") if part))  # type: ignore[misc]
+        if runner.deadline is not None:
+            lib.shmb_sink_deadline(sink, runner.deadline)
         state[0] = handle = ffi.new_handle(runner)
         _open_runners[handle] = runner
         return int(lib.SHMB_OK)
@@ -33,7 +36,8 @@ def _evaluate(state: Any, features: Any, count: int, want: int, deadline: float,
     runner = ffi.from_handle(state)
     try:
         runner._sink = sink
-        advice = runner.evaluate(values_of(features, count), dtype_of(want), deadline or None)
+        seconds = None if deadline == math.inf else deadline
+        advice = runner.evaluate(values_of(features, count), dtype_of(want), seconds)
         for field in as_wanted(advice if isinstance(advice, Mapping) else {"advice": advice}, want):
             _tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
         return int(lib.SHMB_OK)

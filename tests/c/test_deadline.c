@@ -1,5 +1,6 @@
 /* A deadline that passes is TIMEOUT; late replies are dropped, their slots recovered, also after
- * many in a row. */
+ * many in a row. Until a late reply has come, nothing is asked. The host says how long its answers
+ * may take. */
 #include <math.h>
 
 #include "bridge.h"
@@ -34,14 +35,63 @@ static void what_is_no_time_is_refused_once(struct server *s) {
     server_halt(s);
 }
 
+/* Also behind a runner with retries. */
+static void asks_no_more_until_the_late_answer_has_come(struct bridge *b) {
+    const char *const queries[] = {"deadline=0.05", "deadline=0.05&retries=1"};
+    for (int i = 0; i < 2; i++) {
+        shmb_runner *r = bridge_connect(b, queries[i]);
+        ask(r, 1, SHMB_TIMEOUT);
+        int64_t key = bridge_receive(b);
+        for (int k = 0; k < 3; k++) {
+            ask(r, 2, SHMB_TIMEOUT);
+            CHECK(strstr(shmb_error_message(r), "not asked"));
+        }
+        CHECK(shmb_host_receive(b->host, 0) == -SHMB_TIMEOUT);
+        bridge_answer(b, key);
+        shmb_set_i64(r, "x", 3);
+        bridge_answer(b, bridge_ask(b, r, SHMB_INT64));
+        shmb_close(r);
+    }
+}
+
+static double deadline_at(struct bridge *b, const char *query) {
+    shmb_runner *r = bridge_connect(b, query);
+    double seconds = shmb_runner_deadline(r);
+    shmb_close(r);
+    return seconds;
+}
+
+static void the_host_says_how_long_an_answer_may_take(struct bridge *b) {
+    CHECK(deadline_at(b, "") == SHMB_DEADLINE);
+    shmb_host_set_deadline(b->host, 60);
+    CHECK(deadline_at(b, "") == 60 && deadline_at(b, "retries=1") == 60);
+    CHECK(deadline_at(b, "deadline=5") == 5 && deadline_at(b, "deadline=inf") == INFINITY);
+    shmb_host_set_deadline(b->host, INFINITY);
+    CHECK(deadline_at(b, "") == INFINITY && deadline_at(b, "deadline=5") == 5);
+    shmb_host_set_deadline(b->host, 0.02);
+    shmb_runner *r = bridge_connect(b, "");
+    ask(r, 1, SHMB_TIMEOUT);
+    CHECK(strstr(shmb_error_message(r), "0.02"));
+    shmb_set_deadline(r, 60);
+    CHECK(shmb_runner_deadline(r) == 60);
+    shmb_set_deadline(r, 0);
+    CHECK(shmb_runner_deadline(r) == 0.02);
+    shmb_host_close(b->host);
+    CHECK_STATUS(r, shmb_evaluate(r), SHMB_CLOSED);
+    shmb_close(r);
+}
+
 int main(void) {
     struct server s;
     bridge_open(&s.bridge, "deadline", small_plan, SHMB_WAIT_DEFAULT);
     shmb_runner *r = bridge_connect(&s.bridge, "deadline=0.01");
     for (int round = 0; round < 5; round++) {
         /* two are sent, the third finds no slot */
-        for (int i = 0; i < 3; i++) ask(r, i, SHMB_TIMEOUT);
-        CHECK(strstr(shmb_error_message(r), "0.01"));
+        for (int i = 0; i < 3; i++) {
+            ask(r, i, SHMB_TIMEOUT);
+            CHECK(strstr(shmb_error_message(r), "0.01"));
+            shmb_set_deadline(r, 0.01); /* asks again */
+        }
         shmb_set_deadline(r, 0);
         /* this time the late replies are there before the next request is filled */
         if (round % 2) {
@@ -55,6 +105,8 @@ int main(void) {
     }
     shmb_close(r);
     what_is_no_time_is_refused_once(&s);
+    asks_no_more_until_the_late_answer_has_come(&s.bridge);
+    the_host_says_how_long_an_answer_may_take(&s.bridge);
     bridge_close(&s.bridge);
     return 0;
 }

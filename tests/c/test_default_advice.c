@@ -179,6 +179,7 @@ static void statuses(void) {
                                       : 0) &&
               shmb_defaulted(r) == (s && defaults));
         next = SHMB_OK; /* is it for good? */
+        shmb_set_deadline(r, 0);
         bool lasts = s == SHMB_HOST_GONE || s == SHMB_CLOSED || s == SHMB_CORRUPT;
         shmb_status after = s == SHMB_FORKED ? SHMB_FORKED : SHMB_OK;
         CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), after);

@@ -124,6 +124,7 @@ static void some_failures_end_the_asking(void) {
         CHECK(policy.questions == (i < 4 ? 1 : 3));
         expect_refused(&c, policy.fails, 3);
         shmb_llvm_protocol.end(c.state);
+        shmb_set_deadline(c.runner, 0); /* asks again */
         /* another compiler, another chance, but where the runner itself has ended */
         compiler_line(&c, INLINING_HEADER);
         policy_advises(1);

@@ -1,5 +1,5 @@
-/* A registered runner's end is as any other's: HOST_GONE and its like are for good, and a forked
- * child may only read and close. */
+/* A registered runner's end is as any other's: HOST_GONE and its like are for good, a late answer
+ * is for a while, and a forked child may only read and close. */
 #include "bridge.h"
 #include "shmbridge/plugin.h"
 
@@ -17,6 +17,7 @@ static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t n, shmb_d
     (void)f, (void)n, (void)want, (void)deadline;
     CHECK(state == &asked);
     asked++;
+    if (returned == SHMB_TIMEOUT) usleep(20000);
     if (returned) return shmb_sink_fail(advice, (shmb_status)returned, "it is so");
     int64_t *to = shmb_sink_field(advice, "advice", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL);
     *to = asked;
@@ -38,6 +39,26 @@ static void lasts(shmb_status status, bool for_good) {
     }
     returned = SHMB_OK;
     CHECK_STATUS(r, shmb_evaluate(r), for_good ? status : SHMB_OK);
+    shmb_close(r);
+}
+
+/* For 16 times as long, unless told otherwise. */
+static void rests_after_a_late_answer(void) {
+    shmb_runner *r;
+    CHECK_STATUS(r, shmb_open("ends://x", NULL, &r), SHMB_OK);
+    asked = 0;
+    for (int i = 1; i < 3; i++) {
+        returned = SHMB_TIMEOUT;
+        CHECK_STATUS(r, shmb_evaluate(r), SHMB_TIMEOUT);
+        returned = SHMB_OK;
+        CHECK_STATUS(r, shmb_evaluate(r), SHMB_TIMEOUT);
+        CHECK(strstr(shmb_error_message(r), "not asked") && asked == 2 * i - 1);
+        if (i == 2) shmb_set_deadline(r, 0);
+        else
+            while (shmb_evaluate(r) == SHMB_TIMEOUT) usleep(1000);
+        CHECK_STATUS(r, i == 2 ? shmb_evaluate(r) : SHMB_OK, SHMB_OK);
+        CHECK(asked == 2 * i);
+    }
     shmb_close(r);
 }
 
@@ -71,7 +92,7 @@ int main(void) {
     lasts(SHMB_CLOSED, true);
     lasts(SHMB_CORRUPT, true);
     lasts(SHMB_MODEL, false);
-    lasts(SHMB_TIMEOUT, false);
+    rests_after_a_late_answer();
     inherits();
     return 0;
 }

@@ -40,8 +40,9 @@ int main(void) {
     static const shmb_runner_kind kind = {
         .size = sizeof kind, .scheme = "once", .open = open_one, .evaluate = evaluate_one};
     CHECK(shmb_register_runner(&kind) == SHMB_OK);
-    CHECK_STATUS(r, shmb_open("once://?retries=3&backoff=1000&default_advice=-1", NULL, &r),
-                 SHMB_OK);
+    CHECK_STATUS(
+        r, shmb_open("once://?retries=3&backoff=1000&deadline=inf&default_advice=-1", NULL, &r),
+        SHMB_OK);
     int64_t advice = 0;
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
     CHECK(advice == 1);

@@ -24,7 +24,7 @@ static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t count, sh
                             double deadline, shmb_sink *advice) {
     CHECK(state == &opened && count == 1 && strcmp(f->name, "x") == 0 && f->dtype == SHMB_INT64 &&
           (uintptr_t)f->data % 64 == 0);
-    CHECK(deadline == 0 || deadline == 2.5);
+    CHECK(deadline == SHMB_DEADLINE || deadline == 2.5);
     if (f->size == 0) return shmb_sink_fail(advice, SHMB_MODEL, "nothing to double");
     if (f->size == 7) return SHMB_MODEL;
     if (f->size == 5) CHECK(!shmb_sink_bytes(advice, 1));

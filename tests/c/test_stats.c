@@ -38,6 +38,7 @@ static void with_a_host(void) {
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_MODEL);
     shmb_set_deadline(r, 0.02);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_TIMEOUT);
+    shmb_set_deadline(r, 0);
     shmb_set_i64(r, "x", 1);
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);

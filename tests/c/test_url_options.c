@@ -1,4 +1,6 @@
 /* What a URL may say, and the message for what it may not. */
+#include <math.h>
+
 #include "bridge.h"
 #include "runner/runner.h"
 
@@ -34,6 +36,7 @@ int main(void) {
     good("shm://x?connect_timeout=0", "shm", "x", 0, 0, 0); /* do not wait */
     good("shm://x?&", "shm", "x", 0, 0, 0);
     good("shm://x?deadline=.5", "shm", "x", 0, 0.5, 0);
+    good("shm://x?deadline=inf", "shm", "x", 0, INFINITY, 0);
 
     struct url parts;
     shmb_options all = {.size = sizeof all};

@@ -14,7 +14,7 @@ import pytest
 from test_kill_c import OK, SHM, WAITS, Host, _result, _runner, _seeds, build, name  # noqa: F401
 
 pytestmark = pytest.mark.slow
-RETRIES = "retries=100000&backoff=1ms&connect_timeout=10"
+RETRIES = "retries=100000&backoff=1ms&connect_timeout=10&deadline=inf"
 SOME = 40  # of the steps, but with --torture
 
 

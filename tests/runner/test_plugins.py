@@ -1,5 +1,6 @@
 """Plug-ins of others, found by their entry points: runner kinds behind a URL's scheme, and what goes wrong in them."""
 
+import math
 import subprocess
 import threading
 import time
@@ -40,6 +41,8 @@ class Kind(RunnerKind):
     def __init__(self, where, by="1", why="no reason"):
         opened.append(where)
         self.where, self.by, self.why = where, int(by), why
+        if where == "told_slow":
+            self.deadline = 60
         if where == "nowhere":
             raise NoHostError("nobody is there")
         if where == "late" and opened.count("late") < 3:
@@ -71,6 +74,8 @@ class Kind(RunnerKind):
 
     def tell(self, features, want, deadline):
         return {"want": str(want), "deadline": -1.0 if deadline is None else deadline}
+
+    told_slow = tell
 
     def half(self, features, want, deadline):
         return 0.5
@@ -195,8 +200,17 @@ def test_features_that_a_plug_in_keeps_do_not_change(toy):
 def test_a_plug_in_is_told_the_wanted_dtype_and_the_deadline():
     with shmbridge.connect("toy://tell", deadline=2.5) as runner:
         assert runner.evaluate({}) == {"want": "None", "deadline": 2.5}
-        runner.set_deadline(None)
+        runner.set_deadline(math.inf)
         assert runner.evaluate({})["deadline"] == -1
+        runner.set_deadline(None)
+        assert runner.evaluate({})["deadline"] == 10  # the default
+
+
+def test_a_slow_plug_in_says_how_long_it_takes_unless_the_caller_does():
+    with shmbridge.connect("toy://told_slow") as runner:
+        assert runner.evaluate({})["deadline"] == 60
+    with shmbridge.connect("toy://told_slow?deadline=5") as runner:
+        assert runner.evaluate({})["deadline"] == 5
 
 
 def test_advice_is_converted_to_the_wanted_dtype_or_refused():
@@ -228,6 +242,7 @@ def test_advice_is_converted_to_the_wanted_dtype_or_refused():
 def test_what_a_plug_in_raises_is_the_error_and_the_runner_goes_on(where, error, says):
     with shmbridge.connect(f"toy://{where}") as runner:
         for _ in range(2):
+            runner.set_deadline(30)  # asks also after a late answer
             with pytest.raises(error) as caught:
                 runner.evaluate({"x": 1})
             assert says in str(caught.value) and type(caught.value) is error

@@ -240,7 +240,7 @@ def test_a_models_error_gives_the_default_and_an_inexact_one_does_not_hide_it(se
 def test_ctrl_c_ends_a_pause_and_the_runner_goes_on(name, in_thread):
     host = Host(name)
     serving = in_thread(host.serve, lambda request: 1)
-    with connect(name, retries=3, backoff=1000, default_advice=0) as runner:
+    with connect(name, retries=3, backoff=1000, deadline=math.inf, default_advice=0) as runner:
         assert runner.evaluate({"x": 1}) == 1
         host.close()
         serving.result()
@@ -258,7 +258,7 @@ def test_ctrl_c_ends_a_pause_and_the_runner_goes_on(name, in_thread):
 def test_closing_ends_a_pause(name, in_thread):
     host = Host(name)
     serving = in_thread(host.serve, lambda request: 1)
-    runner = connect(name, retries=3, backoff=1000)
+    runner = connect(name, retries=3, backoff=1000, deadline=math.inf)
     host.close()
     serving.result()
     asking = in_thread(runner.evaluate, {"x": 1})

@@ -104,6 +104,12 @@ def test_it_has_the_trainers_variables_of_now(sh, corpus, monkeypatch):
     assert task.run(corpus[0]).stderr == "a \ufffd b\nc \n"
 
 
+def test_it_asks_as_long_as_the_trainer_lives(sh, corpus, name):
+    with Host(name):
+        asks = sh('echo "$SHMBRIDGE_URL" >&2').run(corpus[0], name).stderr
+    assert "connect_timeout=1000000&deadline=inf" in asks
+
+
 def test_it_gets_no_input_and_no_descriptors(sh, corpus):
     with open(os.devnull) as file:
         os.set_inheritable(file.fileno(), True)

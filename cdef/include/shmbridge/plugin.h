@@ -42,6 +42,11 @@ void shmb_sink_want(shmb_sink *sink, shmb_dtype dtype);
  */
 shmb_status shmb_sink_fail(shmb_sink *sink, shmb_status status, const char *text);
 /**
+ * In a runner kind's open: how many seconds its answers may take where the caller gives no deadline.
+ * The default is SHMB_DEADLINE; a model that is slow by nature needs more; infinity: no limit.
+ */
+void shmb_sink_deadline(shmb_sink *sink, double seconds);
+/**
  * Has shmb_interrupt asked this evaluate to end? A runner kind that waits looks at least every 100
  * ms, and then returns shmb_sink_fail(sink, SHMB_INTERRUPTED, ...). Once true it stays so during
  * the call, and the next evaluate is not ended too.
@@ -109,14 +114,14 @@ typedef struct shmb_runner_kind {
      * Sets *state, which the other two get. where: what follows "scheme://", with the options that
      * this library does not know. options: the caller's and the URL's, connect_timeout the seconds
      * to wait for who is not there; retries, backoff and default_advice are 0, and log ignores
-     * its line. failure takes no fields and no bytes.
+     * its line. failure takes no fields and no bytes, but shmb_sink_deadline.
      */
     shmb_status (*open)(void *context, const char *where, const shmb_options *options, void **state,
                         shmb_sink *failure);
     /**
-     * Answers one request, within deadline seconds if that is not 0; shmb_interrupt ends it only
-     * where it looks at shmb_sink_interrupted. The features are readable during the call. Advice
-     * goes to the sink; the library checks that it has the wanted dtype.
+     * Answers one request within deadline seconds, which may be infinite, or returns SHMB_TIMEOUT;
+     * shmb_interrupt ends it only where it looks at shmb_sink_interrupted. The features are readable
+     * during the call. Advice goes to the sink; the library checks that it has the wanted dtype.
      */
     shmb_status (*evaluate)(void *state, const shmb_tensor *features, int64_t count,
                             shmb_dtype want, double deadline, shmb_sink *advice);

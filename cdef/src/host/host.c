@@ -94,6 +94,12 @@ shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *sessi
     return h->error.status;
 }
 
+void shmb_host_set_deadline(shmb_host *h, double seconds) {
+    int64_t ns = shmb_clock_span(seconds);
+    if (h->segment.inherited.forked) return;
+    atomic_store(&h->line->deadline, ns == INT64_MAX ? UINT64_MAX : (uint64_t)ns);
+}
+
 void shmb_host_close(shmb_host *h) {
     if (h->closed) return;
     h->closed = true;

@@ -22,6 +22,9 @@ uint64_t shmb_plan_bytes(shmb_plan *plan);
 typedef struct shmb_host shmb_host;
 shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *session, shmb_wait wait,
                              shmb_host **out);
+/* Seconds that an answer may take, for runners that connect from now on and have no deadline of
+ * their own; infinity: as long as the host lives. */
+void shmb_host_set_deadline(shmb_host *h, double seconds);
 /* Says closed, wakes every runner, drops the lock. The mapping stays until shmb_host_free. */
 void shmb_host_close(shmb_host *h);
 void shmb_host_free(shmb_host *h);

@@ -286,11 +286,8 @@ static shmb_status compute_until(struct state *s, shmb_runner *r, struct model *
         m->changed = false;
         r->error.status = SHMB_OK;
         status = s->backend->run(m, changed, r->until, &r->error);
-        if (r->until != INT64_MAX && shmb_clock_ns() >= r->until)
-            return shmb_fail(
-                &r->error, SHMB_TIMEOUT,
-                "no advice within the deadline of %g s: give the model more time, or take a default",
-                (double)r->deadline_ns / 1e9);
+        /* a run that was stopped begins again, and is not stopped twice, unless this is exact */
+        if (shmb_runner_is_late(r, status != SHMB_OK)) return shmb_runner_fail_late(r, NULL);
     } while (status == SHMB_INTERRUPTED);
     return status;
 }
@@ -352,6 +349,7 @@ static void model_interrupt(shmb_runner *r) {
                                                     .proceed = shmb_local_proceed,                 \
                                                     .advice = shmb_local_advice,                   \
                                                     .abandon = shmb_local_abandon,                 \
+                                                    .asks_again = shmb_local_asks_again,           \
                                                     .close = model_close,                          \
                                                     .interrupt = model_interrupt,                  \
                                                     .expected = model_expected};

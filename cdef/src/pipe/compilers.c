@@ -51,8 +51,6 @@ const char *const shmb_caches[] = {"buildcache", "ccache", "sccache", NULL};
 const char *const shmb_cache_bypass[] = {"CCACHE_DISABLE=1", "BUILDCACHE_DISABLE=true",
                                          "DISTCC_HOSTS=localhost", "ICECC=disable", NULL};
 
-const double shmb_llvm_deadline = 10;
-
 /* ---- The compiler's program ---- */
 
 static const char *file_name(const char *path) {

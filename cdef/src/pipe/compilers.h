@@ -29,9 +29,6 @@ const char *shmb_compiler_source(const char *words, size_t size);
  * stand behind a compiler's name or in a script. */
 extern const char *const shmb_caches[], *const shmb_cache_bypass[];
 
-/* Seconds that a decision may take, unless the user says otherwise. */
-extern const double shmb_llvm_deadline;
-
 enum { SHMB_PROGRAM_BYTES = 4096 }; /* PATH_MAX */
 /* Finds a program as execvp does and follows its links; false: there is none. */
 bool shmb_program_find(const char *name, char path[SHMB_PROGRAM_BYTES]);

@@ -336,6 +336,12 @@ static void pipe_abandon(shmb_runner *r) {
     p->unsent = false;
 }
 
+static const char *pipe_asks_again(shmb_runner *r) {
+    const struct pipe *p = r->kind_state;
+    if (p->owed) pipe_proceed(r, 0);
+    return p->owed && !r->broken.status ? WHEN_IT_ANSWERS : NULL;
+}
+
 const struct runner_ops shmb_pipe_runner = {.scheme = "pipe",
                                             .open = pipe_open,
                                             .begin = pipe_begin,
@@ -343,4 +349,5 @@ const struct runner_ops shmb_pipe_runner = {.scheme = "pipe",
                                             .proceed = pipe_proceed,
                                             .advice = pipe_advice,
                                             .abandon = pipe_abandon,
+                                            .asks_again = pipe_asks_again,
                                             .close = pipe_close};

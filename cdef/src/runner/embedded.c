@@ -10,6 +10,7 @@
 
 #include "process/library.h"
 #include "runner/local.h"
+#include "runner/slices.h"
 
 /* What is called over there. */
 static struct {
@@ -38,7 +39,6 @@ struct state {
     struct local local;
     shmb_runner *its;
     _Atomic int forwarded; /* interrupts that it may still have to report */
-    double deadline;       /* that it has */
     int64_t *lengths;      /* of a list's rows, for one call */
     const char **texts;
     int64_t row_room;
@@ -104,7 +104,6 @@ static shmb_status embedded_open(shmb_runner *r, struct url *url, const shmb_opt
     char text[2 * URL_ROOM];
     int scheme = snprintf(text, sizeof text, "%s://", url->scheme);
     shmb_url_where(url, text + scheme, sizeof text - (size_t)scheme);
-    s->deadline = options->deadline;
     shmb_status status = python.open(text, options, &s->its);
     if (status) shmb_fail(&r->broken, status, "%s", python.error_message(s->its));
     else if (!shmb_local_open(&s->local, r))
@@ -163,8 +162,7 @@ static shmb_status embedded_start(shmb_runner *r) {
     struct state *s = r->kind_state;
     const shmb_tensor *features = shmb_local_features(r);
     if (!features) return r->error.status;
-    double deadline = (double)r->deadline_ns / 1e9;
-    if (deadline != s->deadline) python.set_deadline(s->its, s->deadline = deadline);
+    python.set_deadline(s->its, r->deadline_ns ? shmb_runner_deadline(r) : 0);
     shmb_status status = embedded_ask(r, s, features);
     if (status == SHMB_INTERRUPTED && atomic_exchange(&s->forwarded, 0) &&
         !atomic_exchange(&r->interrupted, 0))
@@ -206,5 +204,6 @@ const struct runner_ops shmb_embedded_runner = {.scheme = "",
                                                 .proceed = shmb_local_proceed,
                                                 .advice = shmb_local_advice,
                                                 .abandon = shmb_local_abandon,
+                                                .asks_again = shmb_local_asks_again,
                                                 .close = embedded_close,
                                                 .interrupt = embedded_interrupt};

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 /* What a model holds is its own business: only that it must not be asked any more is ours. */
 static void local_in_child(struct inherited *handle) { (void)handle; }
 
@@ -40,6 +42,10 @@ void shmb_local_advice(shmb_runner *r, uint32_t index, shmb_tensor *out) {
 }
 
 void shmb_local_abandon(shmb_runner *r) { (void)r; }
+
+const char *shmb_local_asks_again(shmb_runner *r) {
+    return shmb_clock_ns() < r->asks_from ? "after 16 times that long" : NULL;
+}
 
 const shmb_tensor *shmb_local_features(shmb_runner *r) {
     struct local *l = r->kind_state;

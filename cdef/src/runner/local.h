@@ -24,11 +24,12 @@ struct local {
 /* False when there is no memory. In a forked child the runner is SHMB_FORKED from then on. */
 bool shmb_local_open(struct local *l, shmb_runner *r);
 void shmb_local_close(struct local *l);
-/* The kind's begin, proceed, advice and abandon. */
+/* The kind's begin, proceed, advice, abandon and asks_again. */
 void shmb_local_begin(shmb_runner *r);
 int shmb_local_proceed(shmb_runner *r, int64_t until);
 void shmb_local_advice(shmb_runner *r, uint32_t index, shmb_tensor *out);
 void shmb_local_abandon(shmb_runner *r);
+const char *shmb_local_asks_again(shmb_runner *r);
 /* The first part of the kind's start: the features as tensors, their names checked, l->same set;
  * NULL with r->error. */
 const shmb_tensor *shmb_local_features(shmb_runner *r);

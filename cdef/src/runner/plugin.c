@@ -4,6 +4,7 @@
 
 #include "base/registry.h"
 #include "runner/local.h"
+#include "runner/slices.h"
 #include "serdes/sink.h"
 
 static struct registry known = {.adding = PTHREAD_MUTEX_INITIALIZER};
@@ -33,7 +34,7 @@ static shmb_status plugin_open(shmb_runner *r, struct url *url, const shmb_optio
     shmb_url_where(url, where, sizeof where);
     s->registered = shmb_registry_find(&known, url->scheme);
     s->advice.error = &r->error;
-    shmb_sink sink = {.error = &r->broken};
+    shmb_sink sink = {.error = &r->broken, .deadline = &r->host_deadline_ns};
     shmb_status status =
         s->registered->open(s->registered->context, where, options, &s->its, &sink);
     if (!shmb_sink_result(status, &r->broken, "the runner", url->scheme)) {
@@ -54,7 +55,7 @@ static shmb_status plugin_start(shmb_runner *r) {
     shmb_builder_start(&s->advice, s->reply.base, s->reply.room, NULL);
     shmb_sink sink = {.message = &s->advice, .error = &r->error, .interrupt = &r->interrupted};
     shmb_status status = s->registered->evaluate(s->its, features, r->builder.count, r->want,
-                                                 (double)r->deadline_ns / 1e9, &sink);
+                                                 shmb_runner_deadline(r), &sink);
     if (shmb_sink_result(status, &r->error, "the runner", s->registered->scheme)) {
         if (shmb_status_lasts(r->error.status)) r->broken = r->error;
         return r->error.status;
@@ -77,6 +78,7 @@ static const struct runner_ops plugin_ops = {.open = plugin_open,
                                              .proceed = shmb_local_proceed,
                                              .advice = shmb_local_advice,
                                              .abandon = shmb_local_abandon,
+                                             .asks_again = shmb_local_asks_again,
                                              .close = plugin_close};
 
 const struct runner_ops *shmb_plugin_find(const char *scheme) {

@@ -12,7 +12,7 @@
 #include "runner/slices.h"
 #include "shmbridge/environment.h"
 
-enum { DOUBLINGS = 4, LONGEST = 1 << DOUBLINGS };
+enum { DOUBLINGS = 4 };
 static const double default_backoff = 0.05;
 
 enum step { ASKING, PAUSING, CONNECTING };
@@ -79,11 +79,16 @@ static shmb_status connect(struct recovery *s, double seconds, int64_t until, st
     return SHMB_OK;
 }
 
+/* Where the caller says no deadline, the host that is connected now does. */
+static void follow_host(shmb_runner *r, const struct recovery *s) {
+    r->host_deadline_ns = s->inner->host_deadline_ns;
+    shmb_runner_limit(r);
+}
+
 static void stay_away(struct recovery *s, const struct error *why) {
     s->away = true;
     s->why = *why;
-    /* looking takes at most a sixteenth of the time */
-    s->next_look = shmb_clock_ns() + LONGEST * (s->took > s->backoff_ns ? s->took : s->backoff_ns);
+    s->next_look = shmb_clock_ns() + SHARE * (s->took > s->backoff_ns ? s->took : s->backoff_ns);
 }
 
 static void recovery_release(struct recovery *s) {
@@ -114,6 +119,7 @@ shmb_status shmb_recovery_open(shmb_runner *r, const char *text, const shmb_opti
     shmb_status status = s->text ? connect(s, seconds, r->until, &e) : SHMB_NO_MEMORY;
     r->present = s->present;
     s->took = 0; /* waiting for the first host is another thing */
+    if (!status) follow_host(r, s);
     bool opens = !status || shmb_status_lacks_host(status) || status == SHMB_TIMEOUT;
     if (opens && shmb_local_open(&s->local, r)) {
         r->kind = &recovering_runner;
@@ -185,7 +191,7 @@ static int recovery_ask(shmb_runner *r) {
     }
     int64_t left = r->until - shmb_clock_ns();
     if (left < 1) left = 1;
-    inner->deadline_ns = r->until == INT64_MAX ? 0 : left;
+    inner->deadline_ns = r->until == INT64_MAX ? INT64_MAX : left;
     inner->until = r->until;
     inner->want = r->want;
     inner->advice = NULL;
@@ -241,6 +247,7 @@ static int connect_and_ask(shmb_runner *r) {
     struct error e = {0};
     bool looks = s->away;
     if (!attempt(r, &e)) {
+        follow_host(r, s);
         if (looks) s->left = s->retries;
         return recovery_ask(r);
     }
@@ -298,6 +305,14 @@ static void recovery_abandon(shmb_runner *r) {
     }
 }
 
+static const char *recovery_asks_again(shmb_runner *r) {
+    const struct recovery *s = r->kind_state;
+    shmb_runner *inner = s->inner;
+    if (!inner) return NULL; /* away: that ends it at once */
+    inner->asks_from = r->asks_from;
+    return inner->kind->asks_again(inner);
+}
+
 static int64_t recovery_expected(const shmb_runner *r, const char *agent, int64_t index,
                                  shmb_port *out) {
     const struct recovery *s = r->kind_state;
@@ -318,6 +333,7 @@ static const struct runner_ops recovering_runner = {.begin = shmb_local_begin,
                                                     .proceed = recovery_proceed,
                                                     .advice = recovery_advice,
                                                     .abandon = recovery_abandon,
+                                                    .asks_again = recovery_asks_again,
                                                     .close = recovery_close,
                                                     .interrupt = recovery_interrupt,
                                                     .expected = recovery_expected};

@@ -1,5 +1,6 @@
 #include "runner/runner.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ shmb_runner *shmb_runner_new(void) {
     if (!r) return NULL;
     r->builder.error = &r->stuck;
     r->forked = &never; /* what did not open */
+    r->host_deadline_ns = (int64_t)SHMB_DEADLINE * SECOND_NS;
     return r;
 }
 
@@ -38,12 +40,59 @@ void shmb_discard(shmb_runner *r) {
     if (r) forget_message(r);
 }
 
+/* ---- Deadlines ---- */
+
+static int64_t limit_of(const shmb_runner *r) {
+    return r->deadline_ns ? r->deadline_ns : r->host_deadline_ns;
+}
+
+double shmb_runner_deadline(const shmb_runner *r) {
+    int64_t limit = limit_of(r);
+    return limit == INT64_MAX ? HUGE_VAL : (double)limit / 1e9;
+}
+
+/* The time, as exactly as the deadline needs it: the exact clock takes 20 ns more. */
+static int64_t now_of(const shmb_runner *r) {
+    return limit_of(r) < SECOND_NS ? shmb_clock_ns() : shmb_clock_coarse_ns();
+}
+
+void shmb_runner_limit(shmb_runner *r) {
+    int64_t limit = limit_of(r);
+    r->until = limit == INT64_MAX ? INT64_MAX : r->began + limit;
+}
+
+bool shmb_runner_is_late(const shmb_runner *r, bool exactly) {
+    return r->until != INT64_MAX && (exactly ? shmb_clock_ns() : now_of(r)) >= r->until;
+}
+
+shmb_status shmb_runner_fail_late(shmb_runner *r, const char *why) {
+    return shmb_fail(&r->error, SHMB_TIMEOUT, "no advice within the deadline of %g s: %s",
+                     shmb_runner_deadline(r),
+                     why ? why : "give the model more time, or take a default");
+}
+
+/* The questions after a late answer are not to cost a deadline each. */
+static bool asks_again(shmb_runner *r) {
+    const char *when = r->asks_from ? r->kind->asks_again(r) : NULL;
+    if (when)
+        shmb_fail(
+            &r->error, SHMB_TIMEOUT,
+            "not asked: an earlier answer took longer than the deadline of %g s; the model is asked again %s",
+            shmb_runner_deadline(r), when);
+    else r->asks_from = 0;
+    return !when;
+}
+
 /* ---- Ask ---- */
 
 /* Out of the way of those that end well. */
 __attribute__((noinline, cold)) shmb_status shmb_runner_failed(shmb_runner *r, shmb_status status) {
     r->advice = NULL;
     r->stats.failures[(unsigned)status % SHMB_STATUSES]++;
+    if (status == SHMB_TIMEOUT && !r->asks_from) {
+        int64_t now = shmb_clock_ns();
+        r->asks_from = now + SHARE * (now - r->began);
+    }
     if (r->broken.status) r->error = r->broken;
     if (r->default_advice) status = shmb_default_take(r, status);
     if (!status || status == SHMB_INTERRUPTED || !r->reports) return status;
@@ -85,13 +134,15 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
         shmb_fail(&r->stuck, SHMB_INVALID,
                   "%d is not a dtype to have the advice as: expected 1 (bool) to %d (%s)",
                   (int)want, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
-    r->until = r->deadline_ns ? shmb_clock_ns() + r->deadline_ns : INT64_MAX;
+    r->began = now_of(r);
+    shmb_runner_limit(r);
+    bool asks = r->broken.status || r->stuck.status || asks_again(r);
     if (r->broken.status) return runner_finish(r, r->broken.status);
     if (r->stuck.status) {
         r->error = r->stuck;
         return runner_finish(r, r->stuck.status);
     }
-    if (was_interrupted(r)) return runner_finish(r, r->error.status);
+    if (was_interrupted(r) || !asks) return runner_finish(r, r->error.status);
     set_asking(r, true);
     shmb_status status = r->kind->start(r);
     if (!status) return SHMB_OK;
@@ -136,12 +187,9 @@ int shmb_runner_wait(shmb_runner *r, int64_t until) {
     if (status == PENDING && was_interrupted(r)) {
         r->kind->abandon(r);
         status = SHMB_INTERRUPTED;
-    } else if (status == PENDING && r->until != INT64_MAX && shmb_clock_ns() >= r->until) {
+    } else if (status == PENDING && shmb_runner_is_late(r, true)) {
         r->kind->abandon(r);
-        const char *why = r->kind->why_late ? r->kind->why_late(r) : NULL;
-        status = shmb_fail(&r->error, SHMB_TIMEOUT, "no advice within the deadline of %g s: %s",
-                           (double)r->deadline_ns / 1e9,
-                           why ? why : "give the model more time, or take a default");
+        status = shmb_runner_fail_late(r, r->kind->why_late ? r->kind->why_late(r) : NULL);
     }
     if (status == PENDING) return PENDING;
     set_asking(r, false);
@@ -166,8 +214,8 @@ shmb_status shmb_evaluate(shmb_runner *r) { return shmb_evaluate_as(r, SHMB_ANY)
 void shmb_set_deadline(shmb_runner *r, double seconds) {
     if (!r) return;
     if (seconds >= 0) {
-        r->deadline_ns =
-            seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) + (seconds < 1e-9) : 0;
+        r->deadline_ns = seconds > 0 ? shmb_clock_span(seconds) : 0;
+        r->asks_from = 0;
         return;
     }
     shmb_runner_begin(r);

@@ -3,7 +3,10 @@
 #ifndef SHMB_RUNNER_H
 #define SHMB_RUNNER_H
 
+#include <math.h>
+
 #include "message/builder.h"
+#include "runner/slices.h"
 #include "runner/url.h"
 
 struct runner_ops {
@@ -28,12 +31,17 @@ struct runner_ops {
     void (*interrupt)(shmb_runner *r);
     /* Why no advice came, where it can be told; else NULL. May be NULL. */
     const char *(*why_late)(const shmb_runner *r);
+    /* After a late answer: when the model is asked again; NULL: now. May set r->broken. */
+    const char *(*asks_again)(shmb_runner *r);
     /* How many features the agent's model expects, -1 if that is not known; one of them, if there
      * is that index. May be NULL. */
     int64_t (*expected)(const shmb_runner *r, const char *agent, int64_t index, shmb_port *out);
 };
 
 enum { PENDING = -1 };
+/* What is of no use now takes at most a sixteenth of the time. */
+enum { SHARE = 16 };
+#define WHEN_IT_ANSWERS "once that answer has come"
 /* a host that is there has it at least to accept a runner: it may compute, or be about to enter its
  * loop */
 enum { MOMENT_NS = 1000 * 1000 * 1000 };
@@ -55,13 +63,16 @@ struct shmb_runner {
     struct default_advice *default_advice;        /* NULL: none (default.c) */
     void (*log)(void *context, const char *line); /* NULL: stderr */
     void *log_context;
-    char where[160];     /* the URL without its options, for what is said of the runner */
-    bool reports;        /* the next failure; runners of this library's own callers do not */
-    shmb_stats stats;    /* but for waited: */
-    int64_t waited_ns;   /* by evaluates, as far as a clock saw */
-    int64_t deadline_ns; /* 0: none */
-    int64_t until;       /* of the evaluate in progress; before the first, of opening */
-    bool present;        /* somebody is there whom open could not reach, but may yet */
+    char where[160];   /* the URL without its options, for what is said of the runner */
+    bool reports;      /* the next failure; runners of this library's own callers do not */
+    shmb_stats stats;  /* but for waited: */
+    int64_t waited_ns; /* by evaluates, as far as a clock saw */
+    /* for an evaluate, ns; INT64_MAX: no limit. What the caller says, or 0; what the host says */
+    int64_t deadline_ns, host_deadline_ns;
+    int64_t began;     /* the evaluate in progress */
+    int64_t until;     /* of the evaluate in progress; before the first, of opening */
+    int64_t asks_from; /* after a late answer: of a model in this process; 0: none was late */
+    bool present;      /* somebody is there whom open could not reach, but may yet */
     shmb_dtype want;
     _Atomic int interrupted;
     /* reads the advice that is there: the kind's or the default; NULL: none */
@@ -75,8 +86,9 @@ struct shmb_runner {
 /* Seconds for a host that lives to accept r: as long as an answer may take, since the host may be
  * computing one, or have no free channel until another runner closes. */
 static inline double patience(const shmb_runner *r, double connect_timeout) {
-    double deadline = (double)r->deadline_ns / 1e9;
-    return at_least_a_moment(connect_timeout > deadline ? connect_timeout : deadline);
+    double deadline = shmb_runner_deadline(r);
+    bool longer = deadline < HUGE_VAL && deadline > connect_timeout;
+    return at_least_a_moment(longer ? deadline : connect_timeout);
 }
 
 extern const struct runner_ops shmb_shm_runner, shmb_pipe_runner, shmb_onnx_runner, shmb_aot_runner,
@@ -110,6 +122,12 @@ shmb_status shmb_runner_inherited(struct error *e);
 shmb_status shmb_runner_no_result(struct error *e);
 /* Begins a message unless one is being filled: then r->builder has its memory. */
 void shmb_runner_begin(shmb_runner *r);
+/* Sets r->until, from when the evaluate began and its deadline. */
+void shmb_runner_limit(shmb_runner *r);
+/* Has the evaluate's deadline passed? Exactly, or some milliseconds late in a fifth of the time. */
+bool shmb_runner_is_late(const shmb_runner *r, bool exactly);
+/* SHMB_TIMEOUT: the deadline has passed. why: NULL, or what else is known. */
+shmb_status shmb_runner_fail_late(shmb_runner *r, const char *why);
 /* SHMB_INVALID when the features' names make no message: for kinds without layouts, which find that
  * themselves. */
 shmb_status shmb_runner_check_names(shmb_runner *r);

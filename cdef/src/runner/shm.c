@@ -23,10 +23,11 @@ struct shm {
     struct sender out;
     struct receiver in;
     struct incoming advice;
-    uint64_t sequence;
-    int slot;       /* where the message is being built; -1: in spare, for want of a slot */
-    uint8_t *spare; /* private memory of a body's size */
-    bool unsent;    /* the message waits for a slot */
+    uint64_t sequence; /* of the question */
+    uint64_t owed;     /* the last question that was given up without a reply; 0: none */
+    int slot;          /* where the message is being built; -1: in spare, for want of a slot */
+    uint8_t *spare;    /* private memory of a body's size */
+    bool unsent;       /* the message waits for a slot */
     char name[NAME_BYTES + 1];
     struct label label;
 };
@@ -165,6 +166,8 @@ static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_o
         r->kind_state = s;
         r->builder.room_option = "request_bytes";
         r->forked = &s->segment.inherited.forked;
+        uint64_t said = load_relaxed(&s->host->deadline);
+        if (said) r->host_deadline_ns = said < INT64_MAX ? (int64_t)said : INT64_MAX;
     }
     return status;
 }
@@ -199,6 +202,7 @@ static int shm_take_reply(shmb_runner *r) {
         return (int)shm_broken(r, SHMB_CORRUPT, "a reply returned slots that were not the host's");
     if (d->code > SHMB_NO_MEMORY)
         return (int)shm_broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
+    if (d->sequence == s->owed) s->owed = 0;
     if (d->sequence != s->sequence || s->unsent) return PENDING;
     if (!(d->flags & FAILED)) {
         const struct layout *l = s->advice.of->layout;
@@ -325,8 +329,16 @@ static void shm_advice(shmb_runner *r, uint32_t index, shmb_tensor *out) {
 
 static void shm_abandon(shmb_runner *r) {
     struct shm *s = r->kind_state;
+    if (!s->unsent) s->owed = s->sequence;
     s->sequence++; /* a late reply answers another question */
     s->unsent = false;
+}
+
+static const char *shm_asks_again(shmb_runner *r) {
+    struct shm *s = r->kind_state;
+    for (int late = 0; late < MAX_SLOTS && s->owed && receiver_ready(&s->in); late++)
+        if (shm_take_reply(r) > SHMB_OK) return NULL;
+    return s->owed && look_around(r) == PENDING ? WHEN_IT_ANSWERS : NULL;
 }
 
 static const char *shm_why_late(const shmb_runner *r) {
@@ -342,5 +354,6 @@ const struct runner_ops shmb_shm_runner = {.scheme = "shm",
                                            .proceed = shm_proceed,
                                            .advice = shm_advice,
                                            .abandon = shm_abandon,
+                                           .asks_again = shm_asks_again,
                                            .close = shm_close,
                                            .why_late = shm_why_late};

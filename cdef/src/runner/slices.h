@@ -22,6 +22,8 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want);
  * returns. */
 int shmb_runner_continue(shmb_runner *r);
 void shmb_runner_abandon(shmb_runner *r, shmb_status status);
+/* Seconds that an evaluate may take: the caller's deadline, else the host's; infinity: no limit. */
+double shmb_runner_deadline(const shmb_runner *r);
 /* A feature of any kind with its own dims; *offsets gets a list's. */
 void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind,
                       int32_t rank, const int64_t *dims, int64_t **offsets);

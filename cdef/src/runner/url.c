@@ -1,17 +1,22 @@
 #include "runner/url.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "serdes/json_reader.h"
 
-/* Seconds: decimal digits with at most one point, then s (or nothing), ms or us. */
+/* Seconds: decimal digits with at most one point, then s (or nothing), ms or us; or "inf". */
 static bool parse_seconds(const char *text, double *out) {
     static const char digits[] = "0123456789";
     size_t whole = strspn(text, digits), size = whole;
     if (text[whole] == '.') size += 1 + strspn(text + whole + 1, digits);
     const char *unit = text + size;
+    if (strcmp(text, "inf") == 0) {
+        *out = HUGE_VAL;
+        return true;
+    }
     if (size == (*text == '.')) return false;
     *out = shmb_json_double((const uint8_t *)text, size);
     if (strcmp(unit, "ms") == 0) *out /= 1e3;
@@ -48,8 +53,8 @@ static shmb_status parse_option(const char *name, const char *value, shmb_option
     else if (strcmp(name, "deadline") == 0) times = &options->deadline;
     else if (strcmp(name, "backoff") == 0) times = &options->backoff;
     if (times && !parse_seconds(value, &seconds))
-        return shmb_fail(e, SHMB_INVALID, "%s=%.60s: expected seconds, e.g. 0.5, 2s or 500ms", name,
-                         value);
+        return shmb_fail(e, SHMB_INVALID, "%s=%.60s: expected seconds, e.g. 0.5, 2s, 500ms or inf",
+                         name, value);
     if (times) *times = seconds;
     else if (strcmp(name, "wait") == 0) {
         if (!parse_wait(value, &options->wait))

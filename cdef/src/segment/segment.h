@@ -144,8 +144,10 @@ struct host_line {
     _Atomic uint32_t closed;
     uint32_t pid;             /* for `shmbridge ls` only: never trusted */
     _Atomic uint32_t runners; /* how many are attached: a hint */
+    /* that an answer may take, ns; 0: the default; UINT64_MAX: as long as the host lives */
+    _Atomic uint64_t deadline;
     /* in a line of its own: it is written at every other wait, and the runners look at the words above */
-    uint8_t between[128 - 16];
+    uint8_t between[128 - 24];
     struct place place;
     _Atomic uint32_t received; /* how often it looked for a request, modulo 2^32: a hint */
     uint8_t unused[256 - 128 - 24 - 4];
@@ -155,6 +157,7 @@ _Static_assert(offsetof(struct host_line, asleep) == 0, "wire format");
 _Static_assert(offsetof(struct host_line, closed) == 4, "wire format");
 _Static_assert(offsetof(struct host_line, pid) == 8, "wire format");
 _Static_assert(offsetof(struct host_line, runners) == 12, "wire format");
+_Static_assert(offsetof(struct host_line, deadline) == 16, "wire format");
 _Static_assert(offsetof(struct host_line, place) == 128, "wire format");
 _Static_assert(offsetof(struct host_line, received) == 152, "wire format");
 

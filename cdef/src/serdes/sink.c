@@ -1,5 +1,6 @@
 #include "serdes/sink.h"
 
+#include "base/clock.h"
 #include "base/order.h"
 
 void *shmb_sink_bytes(shmb_sink *sink, size_t bytes) {
@@ -26,6 +27,10 @@ static shmb_status failure(shmb_status status) {
 
 shmb_status shmb_sink_fail(shmb_sink *sink, shmb_status status, const char *text) {
     return sink_fail(sink, failure(status), "%s", text);
+}
+
+void shmb_sink_deadline(shmb_sink *sink, double seconds) {
+    if (sink->deadline && seconds > 0) *sink->deadline = shmb_clock_span(seconds);
 }
 
 int32_t shmb_sink_interrupted(shmb_sink *sink) {

@@ -14,6 +14,7 @@ struct shmb_sink {
     struct error *error;    /* of the call; the same as the message's, where there is one */
     _Atomic int *interrupt; /* set by shmb_interrupt; NULL where nothing waits */
     bool interrupted;       /* it was, and has been seen */
+    int64_t *deadline;      /* of a runner that is opened, ns; else NULL */
 };
 
 /* What a plug-in's call comes to: its sink's error, or the status that it returned without saying
