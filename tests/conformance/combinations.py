@@ -47,9 +47,7 @@ RUNNERS = {
     "tflite": Kind(
         "tflite://{folder}/{name}.tflite", stage="TfliteStage", needs=("ai_edge_litert",)
     ),
-    "python": Kind(
-        "python://proxy:Proxy?host={name}", "shm://{name}", stage="PythonStage", embeds=True
-    ),
+    "python": Kind("python://proxy:Proxy?host={name}", "shm://{name}", embeds=True),
     "aot": Kind("aot://{folder}/{name}.so", stage="AotStage", needs=("onnx", "emx_onnx_cgen")),
     "grpc": Kind("grpc://127.0.0.1:{port}?message_bytes=80000000", needs=("grpc",), embeds=True),
     "worker": Kind(
@@ -71,7 +69,6 @@ STAGES = {
     "OnnxStage": "onnx_stage",
     "TfliteStage": "tflite_stage",
     "AotStage": "aot_stage",
-    "PythonStage": "far_stage",
     "RelayStage": "far_stage",
 }  # modules
 

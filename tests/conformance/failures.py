@@ -59,6 +59,8 @@ def deadline(w):
     with Slow(w) as slow:
         with w.fails("TIMEOUT"):
             w.ask({"x": np.array([1], np.int64)}, np.int64)
+        with w.fails("TIMEOUT", "not asked"):
+            w.ask({"x": np.array([1], np.int64)}, np.int64)
         w.deadline(0)
         slow.go.set()
     for i in range(2, 6):

@@ -8,13 +8,6 @@ from stage import ROOM, Stage
 from shmbridge._relay import Relay
 
 
-class PythonStage(Stage):
-    """The model is a function in the runner's process, which asks the case's."""
-
-    def deadline(self, seconds):
-        self.absent("a function ends when it returns")
-
-
 class RelayStage(Stage):
     """A relay stands between: it begins when the runner is to open its URL, and ends with the host."""
 

@@ -273,13 +273,11 @@ class Stage:
         return line
 
     def deadline(self, seconds):
-        """Of later questions; 0: none."""
+        """Of later questions; 0: the default."""
         self.ready()
         self.runner.do("deadline", seconds)
 
     def interrupt(self):
-        if self.combination.runner == "python" and self.combination.language != "python":
-            self.absent("a function that is called ends when it returns")
         self.runner.send_signal(signal.SIGINT)
 
     # ---- Compare ----
