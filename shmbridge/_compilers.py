@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -57,6 +58,8 @@ class Compilers:
 
     def __init__(self, host: Host | str, *, workers: Workers | None = None, **options: Any) -> None:
         self.host = host if isinstance(host, Host) else Host(host, **options)
+        if self.host._deadline is None:  # a trainer may take any time
+            self.host._set_deadline(math.inf)
         self._workers = workers
         self._envs = 0  # how many environments have numbers, for the workers
         self._owners: dict[int, tuple[Taker, int]] = {}  # by channel: whose episode it is in

@@ -45,6 +45,7 @@ RpcError = grpc.RpcError
 Cancelled = grpc.FutureCancelledError
 SERVICE = "shmbridge.Bridge"
 READY = ("shmb-ready", "1")  # initial metadata of a stream whose other side is there
+DEADLINE = "shmb-deadline"  # initial metadata: seconds that the host's answers may take
 STATUS = "shmb-status"  # metadata: a shmb_status
 TEXT = "shmb-text-bin"  # metadata: its text, where the call has no other place for it
 CODES = {  # how other people's clients learn of a failure
@@ -281,6 +282,19 @@ def refuse(context: Any, error: ShmbridgeError) -> NoReturn:
     context.set_trailing_metadata(((STATUS, str(error.status)),))
     context.abort(CODES.get(error.status, grpc.StatusCode.UNKNOWN), shortened(str(error)))
     raise error  # abort has raised
+
+
+def ready(deadline: float | None) -> list[tuple[str, str]]:
+    """The initial metadata of a host's stream."""
+    return [READY] if deadline is None else [READY, (DEADLINE, repr(float(deadline)))]
+
+
+def deadline_in(metadata: Any) -> float | None:
+    """What the host says there; None: nothing."""
+    try:
+        return float(dict(metadata)[DEADLINE])
+    except (KeyError, ValueError):
+        return None
 
 
 def status_in(metadata: Any) -> int:

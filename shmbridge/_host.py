@@ -49,6 +49,8 @@ class Host(Receiving):
         wait: "adaptive": spin as long as it pays, then sleep. "spin": never sleep. "block": sleep at once.
         features: What every request must hold. None: anything.
         advice: What every reply must hold. None: anything.
+        deadline: Seconds that an answer may take, where a runner has no deadline of its own. None: 10. `math.inf`: as long as the host
+            lives; a host that trains says so.
         until_idle: Seconds without any runner after which the loop ends. None: never.
 
     Raises:
@@ -70,6 +72,7 @@ class Host(Receiving):
         wait: Wait = "adaptive",
         features: Sequence[TensorSpec] | None = None,
         advice: Sequence[TensorSpec] | None = None,
+        deadline: float | None = None,
         until_idle: float | None = None,
     ) -> None:
         self._closed = True
@@ -88,6 +91,9 @@ class Host(Receiving):
             given.get("header_bytes", header_bytes),
             given.get("until_idle", until_idle),
         )
+        deadline = given.get("deadline", deadline)
+        if deadline is not None and not deadline > 0:
+            raise InvalidError(f"deadline={deadline!r}: expected seconds, more than 0")
         self.name = _segment.bridge_name(name)
         self._url = f"shm://{self.name}"
         self._features = None if features is None else {spec.name: spec for spec in features}
@@ -104,6 +110,9 @@ class Host(Receiving):
         self._h, self._session, self._inode = _segment.create_host(self.name, plan, wait_code(wait))
         self._closed = False
         _closing.opened(self)
+        self._deadline: float | None = None
+        if deadline is not None:
+            self._set_deadline(deadline)
         self._address = int(ffi.cast("uintptr_t", self._h))
         self._receive: Callable[[Any, int], int] = (
             _hot.receive
@@ -138,6 +147,11 @@ class Host(Receiving):
     def runners(self) -> int:
         """How many runners are attached."""
         return int(lib.shmb_host_attached(self._h))
+
+    def _set_deadline(self, seconds: float) -> None:
+        """Seconds that an answer may take, for runners that connect from now on and have no deadline of their own."""
+        self._deadline = seconds
+        lib.shmb_host_set_deadline(self._h, seconds)
 
     def close(self) -> None:
         """Removes the bridge: attached runners get SHMB_CLOSED. Arrays that are kept stay valid. May be called twice."""

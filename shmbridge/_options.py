@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
@@ -42,7 +43,10 @@ def byte_count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    return _number(text, {"": 1, "s": 1, "ms": 1e-3, "us": 1e-6}, "seconds, as 0.5, 50ms or 10us")
+    if text == "inf":
+        return math.inf
+    units = {"": 1, "s": 1, "ms": 1e-3, "us": 1e-6}
+    return _number(text, units, "seconds, as 0.5, 50ms, 10us or inf")
 
 
 def whole(text: str) -> int:
@@ -58,6 +62,7 @@ OF_URL: dict[str, Callable[[str], Any]] = {
     "advice_bytes": byte_count,
     "header_bytes": byte_count,
     "wait": str,
+    "deadline": seconds,
     "until_idle": seconds,
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from shmbridge import _inspect
 from shmbridge._host import Host
+from shmbridge._native import lib
 from shmbridge._passing import channel_of, pass_on
 from shmbridge._request import Request
 from shmbridge._runner import Exact
@@ -53,9 +54,11 @@ class Relay:
     ) -> None:
         self.target, self.log = target, log
         first = Exact(target, connect_timeout=START)
-        room = {**_room(target), **options}
+        room = {"deadline": lib.shmb_runner_deadline(first._r), **_room(target), **options}
         if listen.partition("://")[0] in ("pipe", "llvm") or "role=client" in listen:
             room.pop("channels", None)  # there are as many as it names
+        if listen.partition("://")[0] in ("pipe", "llvm"):
+            del room["deadline"]  # which they do not carry
         inside = target.partition("://")[0] in FILES and not log
         with undone_by(first.close):
             # who spins keeps the GIL from the others

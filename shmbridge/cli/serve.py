@@ -216,6 +216,12 @@ def _introduce(out: Console, host: Host, model: Model, what: str, given: str, en
     help="How to wait for requests: spin as long as it pays, then sleep; always spin; always sleep.",
 )
 @click.option(
+    "--deadline",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="How long an answer may take, where a compiler has no deadline of its own; inf: as long as it takes.  [default: 10]",
+)
+@click.option(
     "--until-idle",
     type=click.FloatRange(0),
     metavar="SECONDS",

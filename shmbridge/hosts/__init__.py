@@ -80,12 +80,17 @@ class Relayed(Host):
         *,
         channels: int | None = None,
         wait: Wait = "block",
+        deadline: float | None = None,
         **options: Any,
     ) -> None:
         self._closed = True
         if channels is not None or wait == "spin":
             raise InvalidError(
                 f"{url}: expected neither channels= nor wait='spin': pipes serve one compiler at a time, and are slept on"
+            )
+        if deadline is not None:
+            raise InvalidError(
+                f"{url}: expected no deadline=: pipes do not carry it, so give it to the runner: pipe:///PATH?deadline={deadline:g}"
             )
         name = f"{url.partition(':')[0]}-{os.getpid()}-{secrets.token_hex(4)}"
         super().__init__(name, channels=len(lines), wait="block", **options)

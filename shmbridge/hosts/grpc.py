@@ -196,7 +196,7 @@ class _Serving:
         except ShmbridgeError as error:
             _grpc.refuse(context, type(error)(str(error).replace(self._host.name, self._host.url)))
         try:
-            context.send_initial_metadata((_grpc.READY,))
+            context.send_initial_metadata(_grpc.ready(self._host._deadline))
             if not context.add_callback(lambda: stand.give_up(context)):
                 return
             for data in requests:

@@ -4,6 +4,7 @@ trainer calls it (`Host("grpc://…?role=client")`). README.md has the other opt
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -58,6 +59,7 @@ class Grpc(RunnerKind):
             raise InvalidError(f"grpc://{where}: expected grpc://HOST:PORT or grpc://unix:/PATH")
         kind = _Served if chosen.role == "server" else _User if chosen.service else _Stream
         self._link: Any = kind(where, chosen, self.connect_timeout, self.take)
+        self.deadline = self._link.deadline
         _open_runners.add(self)
 
     def evaluate(
@@ -120,6 +122,7 @@ class _Stream:
             self._drop()
             why = _grpc.error_of(first, self._address)
             raise NoHostError(str(why)) if isinstance(why, HostGoneError) else why
+        self.deadline = _grpc.deadline_in(call.initial_metadata())
 
     def ask(self, data: bytes, deadline: float | None) -> bytes:
         if self._call is None:
@@ -166,6 +169,8 @@ def _read(call: Any, replies: SimpleQueue[Any]) -> None:
 class _User:
     """Calls of the user's own method."""
 
+    deadline = None
+
     def __init__(self, address: str, options: Options, seconds: float, take: Take) -> None:
         self._address, self.method, self._take = address, Method("getAdvice", options), take
         self._channel = _grpc.channel(address, options)
@@ -199,6 +204,8 @@ class _Question:
 
 class _Served:
     """A server of this compiler's own, which one trainer at a time calls: with the last advice, for the next question."""
+
+    deadline = math.inf  # a trainer may take any time
 
     def __init__(self, address: str, options: Options, seconds: float, take: Take) -> None:
         self.method, self._take = Method("getObservation", options), take

@@ -1,5 +1,6 @@
 """Connecting: nobody there, too many, later, busy; URLs and their options."""
 
+import contextlib
 import inspect
 import math
 import os
@@ -18,6 +19,8 @@ from shmbridge import (
     UnsupportedError,
     connect,
 )
+from shmbridge._compilers import Compilers
+from shmbridge._native import lib
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
 
@@ -60,6 +63,52 @@ def test_a_deadline_tells_a_loop_that_does_not_run_from_a_model_that_computes(na
         assert "its loop is not running" in late(runner)
         host.receive(timeout=0)
         assert "give the model more time" in late(runner)
+
+
+@pytest.mark.parametrize(
+    ("start", "seconds"),
+    [
+        (Host, 10),
+        (lambda name: Host(name, deadline=60), 60),
+        (lambda name: Host(f"shm://{name}?deadline=inf"), math.inf),
+        (lambda name: Compilers(name).host, math.inf),
+        (lambda name: Compilers(name, deadline=60).host, 60),
+    ],
+    ids=["by-default", "slow-model", "in-the-url", "trainer", "trainer-that-says-so"],
+)
+def test_a_host_says_how_long_its_answers_may_take(name, in_thread, start, seconds):
+    with start(name) as host:
+        connecting = in_thread(connect, name)
+        while not host.runners:
+            host.receive(timeout=0.01)
+        with connecting.result() as runner:
+            assert lib.shmb_runner_deadline(runner._r) == seconds
+
+
+def test_after_a_late_answer_nothing_is_asked_until_it_has_come(name, in_thread):
+    asked, go = [], threading.Event()
+
+    def model(request):
+        asked.append(int(request["x"]))
+        go.wait()
+        return asked[-1]
+
+    with Host(name) as host:
+        serving = in_thread(host.serve, model)
+        with connect(name, deadline=0.2) as runner:
+            for x in range(50):
+                with pytest.raises(DeadlineError, match="not asked" if x else "0.2 s"):
+                    runner.evaluate({"x": x})
+            go.set()
+            until(lambda: asked_again(runner))
+        assert set(asked) == {0, 100}
+        host.close()
+        serving.result()
+
+
+def asked_again(runner):
+    with contextlib.suppress(DeadlineError):
+        return runner.evaluate({"x": 100}) == 100
 
 
 # ---- Connecting ----

@@ -137,6 +137,7 @@ def test_the_signatures_show_the_options():
         "wait",
         "features",
         "advice",
+        "deadline",
         "until_idle",
     ]
     assert list(inspect.signature(shmbridge.Host).parameters) == ["name", *options]

@@ -16,6 +16,7 @@ from support.processes import until
 from support.recording import X, records, run
 
 import shmbridge
+from shmbridge._native import lib
 from shmbridge._relay import Relay
 from shmbridge._runner import Exact
 from shmbridge.training_log import LogWriter, TrainingLog
@@ -227,6 +228,15 @@ def test_the_targets_deadline_is_an_error_of_the_question(
             with pytest.raises(shmbridge.DeadlineError, match="0.1 s"):
                 runner.evaluate({"x": 1})
             claims.result()
+
+
+def test_its_runners_have_as_long_as_the_target_says(name: str, tap: Any, in_thread: Any) -> None:
+    with shmbridge.Host(name, deadline=60) as host:
+        serving = in_thread(host.serve, lambda request: 1)
+        with shmbridge.connect(tap(name).host.url) as runner:
+            assert lib.shmb_runner_deadline(runner._r) == 60
+        host.close()
+        serving.result()
 
 
 def test_when_the_target_dies_its_runners_are_told_and_later_ones_find_the_next(

@@ -1,5 +1,6 @@
 """grpc://: deadlines, Ctrl-C and interrupts."""
 
+import math
 import os
 import signal
 import threading
@@ -37,6 +38,19 @@ def test_a_deadline_ends_the_question_and_its_late_answer_is_dropped(joined):
     runner.set_deadline(20)
     go.set()
     assert [runner.evaluate({"x": i}) for i in range(3)] == [0, 1, 2]
+
+
+def test_the_host_says_how_long_its_answers_may_take(serving):
+    for options, seconds in ({}, 10), ({"deadline": 60}, 60), ({"deadline": math.inf}, math.inf):
+        with connect(serving(lambda request: 1, **options).url) as runner:
+            assert lib.shmb_runner_deadline(runner._r) == seconds
+
+
+def test_a_compiler_that_serves_itself_waits_as_long_as_its_trainer_lives(serving):
+    address = f"grpc://127.0.0.1:{free_port()}"
+    serving(lambda request: 1, f"{address}?role=client")
+    with connect(f"{address}?role=server", connect_timeout=30) as runner:
+        assert lib.shmb_runner_deadline(runner._r) == math.inf
 
 
 def test_what_a_runner_gives_up_frees_its_channel(serving):
