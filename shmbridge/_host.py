@@ -189,9 +189,9 @@ class Host(Receiving):
     def __repr__(self) -> str:
         return f"<Host {self.url}{', closed' if self._closed else ''}>"
 
-    def _delays(self, label: bytes, received: Any) -> bool:
-        """Does a runner of that label wait for this host? received: a `uint32_t *` for the next call."""
-        return bool(lib.shmb_host_delays(self._h, label, received))
+    def _delays(self, label: bytes, last: Any) -> bool:
+        """Does a runner of that label wait for this host? last: a `shmb_delay *` that the next call gets too."""
+        return bool(lib.shmb_host_delays(self._h, label, last))
 
     # ---- Receive ----
 

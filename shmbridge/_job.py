@@ -25,7 +25,7 @@ from shmbridge._native import ffi
 from shmbridge._supervisor import WORK_FOLDER
 from shmbridge.errors import ShmbridgeError
 
-LOOK = 0.25  # seconds between looks at the time: a host that receives does so more often
+LOOK = 0.25  # seconds between looks at the time
 START = 30.0  # seconds for the guard to start, on a busy machine
 STOP = 10.0  # seconds for a supervisor to end what it watches over, which takes milliseconds
 MEMORY = 4 << 30  # bytes
@@ -87,9 +87,9 @@ class Job:
         finally:
             its_control.close()
         self._seconds, self._used, self._waited = seconds, 0.0, 0.0
-        self._looked, self._limit = time.monotonic(), ""
+        self._looked, self._limit = 0.0, ""
         self._bridge, self._label = bridge, os.fsencode(label)
-        self._received = ffi.new("uint32_t *")
+        self._delay = ffi.new("shmb_delay *")
         job = {
             "command": list(command),
             "environment": {**os.environ, "TMPDIR": str(self.folder), **(environment or {})},
@@ -114,22 +114,26 @@ class Job:
                     continue
                 except OSError:  # closed, or the supervisor was killed
                     more = b""
+                if not self._read:  # it has just started
+                    self._looked = time.monotonic()
                 self._read += more
                 if not more:
                     self._report = Report(limit=self._limit, stderr="" if self._limit else KILLED)
-                elif self._read.endswith(b"\n"):
+                elif self._read.strip() and self._read.endswith(b"\n"):
                     found = Report(**json.loads(self._read))
                     own = max(0.0, found.seconds - self._waited)
                     self._report = replace(found, limit=found.limit or self._limit, seconds=own)
         return self._report
 
     def _count_time(self) -> None:
-        """Since the last look: its own, or the host's. What a host in this process knows decides,
+        """Since the last look, if it has started: its own, or the host's. What a host in this process knows decides,
         not the segment, to which the program can write."""
+        if not self._read:
+            return
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
         host = _closing.host_of(self._bridge)
-        if host is not None and host._delays(self._label, self._received):
+        if host is not None and host._delays(self._label, self._delay):
             self._waited += passed
         else:  # a look that came late, since this process was busy, may have missed a wait
             self._used += min(passed, 2 * LOOK)

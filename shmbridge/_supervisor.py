@@ -158,6 +158,7 @@ class Supervisor:
             return {"unstarted": str(error)}
         finally:
             os.close(its_errors)
+        _send(self.control, None)
         self._watch(compiler.pid, errors, started)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(compiler.pid, signal.SIGKILL)
@@ -240,9 +241,11 @@ class Supervisor:
         return sum(map(resident, descendants({os.getpid()}) if everything else {pid}))
 
 
-def _send(control: socket.socket, report: dict[str, Any]) -> None:
+def _send(control: socket.socket, report: dict[str, Any] | None) -> None:
+    """None: the compiler has started, so its time runs."""
+    line = json.dumps(report).encode() if report else b""
     with contextlib.suppress(OSError):  # the trainer has ended
-        control.sendall(json.dumps(report).encode() + b"\n")
+        control.sendall(line + b"\n")
 
 
 # ---- Work folders ----

@@ -78,19 +78,19 @@ def test_the_label_stays_readable_behind_the_reply(name, python):
 
 
 def test_a_host_knows_which_runner_it_keeps_waiting(name, python):
-    received = ffi.new("uint32_t *")
+    last = ffi.new("shmb_delay *")
     with Host(name) as host:
         runner = python(ASKS.replace("runner.ev", "sys.stdin.readline(); runner.ev"), name, "a.c")
-        until(lambda: host._delays(b"a.c", received))  # to be accepted
+        until(lambda: host._delays(b"a.c", last))  # to be accepted
         until(lambda: host.receive(0) is None and host.runners)
-        assert not any(host._delays(b"a.c", received) for _ in range(2))
+        assert not host._delays(b"a.c", last)
         runner.say()
-        until(lambda: host._delays(b"a.c", received))  # to be heard
+        until(lambda: host._delays(b"a.c", last))  # to be heard
         request = host.receive()
         for _ in range(2):  # just after a receive, and later
-            assert host._delays(b"a.c", received) and not host._delays(b"b.c", received)
+            assert host._delays(b"a.c", last) and not host._delays(b"b.c", last)
         request.reply(0)
-        assert not host._delays(b"a.c", received)
+        assert not host._delays(b"a.c", last)
 
 
 def test_other_schemes_take_a_label_and_nobody_hears_it():

@@ -154,14 +154,14 @@ int64_t shmb_host_claim(shmb_host *h, int64_t channel) {
     return claim;
 }
 
-bool shmb_host_delays(shmb_host *h, const char *label, uint32_t *received) {
+bool shmb_host_delays(shmb_host *h, const char *label, shmb_delay *last) {
     if (h->closed || h->segment.inherited.forked) return false;
-    uint32_t now = load_relaxed(&h->received);
-    bool idle = now == *received, delays = false;
-    *received = now;
+    uint32_t received = load_relaxed(&h->received);
+    bool idle = received == last->received, delays = false;
+    last->received = received;
     for (uint32_t i = 0; i < h->count && !delays; i++) {
         pthread_mutex_lock(&h->channels[i].mutex);
-        delays = shmb_channel_delays(&h->channels[i], label, idle);
+        delays = shmb_channel_delays(&h->channels[i], label, idle, last);
         pthread_mutex_unlock(&h->channels[i].mutex);
     }
     return delays;

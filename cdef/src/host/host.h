@@ -62,10 +62,16 @@ int shmb_host_waiting(const shmb_host *h);  /* runners whose request has no repl
  * whoever did has died (known after a receive that waited). */
 int64_t shmb_host_claim(shmb_host *h, int64_t channel);
 
+/* Which request or claim was not taken at the last look, and how often the host had received. */
+typedef struct shmb_delay {
+    uint64_t claim, position;
+    uint32_t received;
+} shmb_delay;
 /* Does the host keep a runner of that label waiting? Yes, while it has a request and has not
- * answered. A request or a claim that it has not taken counts only if nobody has received since
- * *received, a number of the last call: a runner can pretend to have sent one. For any thread. */
-bool shmb_host_delays(shmb_host *h, const char *label, uint32_t *received);
+ * answered. A request or a claim that it has not taken counts too, but not if it was there at the
+ * last look and the host has received since: a runner can pretend to have sent one. *last: zeros at
+ * first. For any thread. */
+bool shmb_host_delays(shmb_host *h, const char *label, shmb_delay *last);
 
 /* The request of a key: valid until its reply. NULL when that was sent or the runner has gone. */
 typedef struct shmb_message {

@@ -69,14 +69,23 @@ void shmb_channel_follow_claim(struct channel *c) {
     if ((claim & 0xff) == CLAIMED) reset(c, (uint32_t)(claim >> 8));
 }
 
-bool shmb_channel_delays(const struct channel *c, const char *label, bool idle) {
-    bool heard = c->open || (idle && receiver_ready(&c->in));
-    if (c->active && heard && !strcmp(c->label, label)) return true;
+/* Not taken yet: is that news, or has the host had no time for it? */
+static bool untaken(const struct channel *c, uint64_t position, bool idle, shmb_delay *last) {
+    bool same = last->claim == c->seen && last->position == position;
+    last->claim = c->seen;
+    last->position = position;
+    return !same || idle;
+}
+
+bool shmb_channel_delays(const struct channel *c, const char *label, bool idle, shmb_delay *last) {
     uint64_t claim = load_acquire(&c->runner->claim);
-    if (!idle || claim == c->seen || (claim & 0xff) != CLAIMED) return false;
     char said[LABEL_BYTES + 1];
-    shmb_label_copy(c->said, said);
-    return !strcmp(said, label);
+    if (claim != c->seen && (claim & 0xff) == CLAIMED) {
+        shmb_label_copy(c->said, said);
+        return !strcmp(said, label) && untaken(c, UINT64_MAX, idle, last);
+    }
+    if (!c->active || strcmp(c->label, label)) return false;
+    return c->open || (receiver_ready(&c->in) && untaken(c, c->in.position, idle, last));
 }
 
 /* The runner lied: it is told why, and heard no more until the channel is claimed anew. */

@@ -64,8 +64,8 @@ void shmb_channel_free(struct channel *c);
 void shmb_channel_follow_claim(struct channel *c);
 /* The runner is gone: its open requests are no more. */
 void shmb_channel_retire(struct channel *c);
-/* Does its runner, of that label, wait for an answer, or, where the host is idle, to be heard? */
-bool shmb_channel_delays(const struct channel *c, const char *label, bool idle);
+/* As shmb_host_delays. idle: the host has not received since the last look. */
+bool shmb_channel_delays(const struct channel *c, const char *label, bool idle, shmb_delay *last);
 /* Takes the request that is ready. Its key, or -1 when it lied and the channel is now poisoned. */
 int64_t shmb_channel_accept(struct channel *c, uint32_t index);
 const shmb_message *shmb_channel_message(const struct channel *c, int64_t key);
