@@ -49,8 +49,8 @@ class Host(Receiving):
         wait: "adaptive": spin as long as it pays, then sleep. "spin": never sleep. "block": sleep at once.
         features: What every request must hold. None: anything.
         advice: What every reply must hold. None: anything.
-        deadline: Seconds that an answer may take, where a runner has no deadline of its own. None: 10. `math.inf`: as long as the host
-            lives; a host that trains says so.
+        deadline: Seconds that an answer may take, for runners that have no deadline. None: 10.
+            `math.inf`: as long as the host lives, which is what trainers' hosts have.
         until_idle: Seconds without any runner after which the loop ends. None: never.
 
     Raises:
@@ -149,7 +149,7 @@ class Host(Receiving):
         return int(lib.shmb_host_attached(self._h))
 
     def _set_deadline(self, seconds: float) -> None:
-        """Seconds that an answer may take, for runners that connect from now on and have no deadline of their own."""
+        """For runners that connect from now on and have no deadline."""
         self._deadline = seconds
         lib.shmb_host_set_deadline(self._h, seconds)
 

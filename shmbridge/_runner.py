@@ -176,8 +176,8 @@ class Runner(_hot.Asker):
         """Sets the deadline of later evaluates.
 
         Args:
-            seconds: 0 or more; 0 or None: the default, as in `connect`; `math.inf`: no limit. The next evaluate asks, also after a late
-                answer.
+            seconds: 0 or more; 0 or None: the default, as in `connect`; `math.inf`: no limit. The
+                next evaluate asks, also after a late answer.
 
         Raises:
             InvalidError: `seconds` is negative, or a NaN.
@@ -271,9 +271,10 @@ def connect(*url: Any, **options: Any) -> Runner:
         url: "shm://NAME" or NAME, or any URL of the page "Deployment". None: $SHMBRIDGE_URL.
         connect_timeout: Seconds to wait for a host that is not there. 0: do not wait. A host that is there has a second at least to
             accept.
-        deadline: Seconds for one evaluate, with all its retries; `math.inf`: no limit, though the host's death ends it. None: what the host
-            says, which is 10 unless its model is slow or it trains. After a late answer evaluate raises DeadlineError at once, until that
-            answer has come; a model in this process is asked again after 16 times the time that was lost.
+        deadline: Seconds for one evaluate, with all its retries; `math.inf`: no limit, though the
+            host's death ends it. None: what the host says, which is 10 unless its model is slow or
+            it trains. After a late answer evaluate raises DeadlineError at once, until that answer
+            has come; a model in this process is asked again after 16 times the time that was lost.
         wait: "adaptive": spin as long as it pays, then sleep. "spin": never sleep. "block": sleep at once.
         retries: How many times one evaluate connects and asks anew where no host serves (NoHostError, BusyError, HostGoneError,
             ClosedError, CorruptError).

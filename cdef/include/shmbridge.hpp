@@ -481,7 +481,7 @@ struct options {
      * least.
      */
     double connect_timeout = 0;
-    /** Seconds for one evaluate; infinity: no limit. Default: what the host says, else SHMB_DEADLINE. */
+    /** Seconds for one evaluate; infinity: no limit. Default: the host's, or SHMB_DEADLINE. */
     double deadline = 0;
     /** How to wait for advice. */
     shmb_wait wait = SHMB_WAIT_DEFAULT;

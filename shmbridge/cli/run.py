@@ -158,7 +158,8 @@ def known(compiler: str) -> str:
     "--deadline",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="For one decision. After a late one the compiler stops asking. inf: no limit.  [default: what the host says, or 10]",
+    help="For one decision. After a late one the compiler stops asking. inf: no limit.  "
+    "[default: what the host says, or 10]",
 )
 @click.option(
     "--record",

@@ -219,7 +219,8 @@ def _introduce(out: Console, host: Host, model: Model, what: str, given: str, en
     "--deadline",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="How long an answer may take, where a compiler has no deadline of its own; inf: as long as it takes.  [default: 10]",
+    help="How long an answer may take, for compilers that have no deadline. inf: no limit.  "
+    "[default: 10]",
 )
 @click.option(
     "--until-idle",

@@ -90,7 +90,8 @@ class Relayed(Host):
             )
         if deadline is not None:
             raise InvalidError(
-                f"{url}: expected no deadline=: pipes do not carry it, so give it to the runner: pipe:///PATH?deadline={deadline:g}"
+                f"{url}: expected no deadline=, which pipes do not carry: "
+                f"give it to the runner: pipe:///PATH?deadline={deadline:g}"
             )
         name = f"{url.partition(':')[0]}-{os.getpid()}-{secrets.token_hex(4)}"
         super().__init__(name, channels=len(lines), wait="block", **options)

@@ -32,7 +32,8 @@ class RunnerKind:
         0  # seconds, set before the constructor runs: what one try may wait for who is not there
     )
     deadline: float | None = None
-    """Seconds that an answer may take where the caller gives no deadline; the constructor may set it. None: 10. `math.inf`: any time."""
+    """Seconds that an answer may take where the caller gives no deadline; the constructor may set
+    it. None: 10. `math.inf`: no limit."""
 
     def __init__(self, where: str, **options: str) -> None:
         raise NotImplementedError

@@ -42,8 +42,8 @@ void shmb_sink_want(shmb_sink *sink, shmb_dtype dtype);
  */
 shmb_status shmb_sink_fail(shmb_sink *sink, shmb_status status, const char *text);
 /**
- * In a runner kind's open: how many seconds its answers may take where the caller gives no deadline.
- * The default is SHMB_DEADLINE; a model that is slow by nature needs more; infinity: no limit.
+ * In a runner kind's open: the seconds that its answers may take where the caller gives no deadline.
+ * The default is SHMB_DEADLINE. Infinity: no limit.
  */
 void shmb_sink_deadline(shmb_sink *sink, double seconds);
 /**
@@ -120,8 +120,8 @@ typedef struct shmb_runner_kind {
                         shmb_sink *failure);
     /**
      * Answers one request within deadline seconds, which may be infinite, or returns SHMB_TIMEOUT;
-     * shmb_interrupt ends it only where it looks at shmb_sink_interrupted. The features are readable
-     * during the call. Advice goes to the sink; the library checks that it has the wanted dtype.
+     * shmb_interrupt ends it only where it looks at shmb_sink_interrupted. The features are
+     * readable during the call. Advice goes to the sink; the library checks that it has the wanted dtype.
      */
     shmb_status (*evaluate)(void *state, const shmb_tensor *features, int64_t count,
                             shmb_dtype want, double deadline, shmb_sink *advice);
