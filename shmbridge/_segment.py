@@ -237,6 +237,11 @@ def _refuse_living(path: Path, name: str) -> None:
     try:
         if _host_lives(fd):
             info = _info(fd)
+            if info and info.pid == os.getpid():
+                raise InUseError(
+                    f'an open host of this process is named "{name}" already: close() it first; or keep it, '
+                    "start a model with host.start(model), and assign another to the .model of what start returned"
+                )
             raise InUseError(
                 f'a live host{f" (process {info.pid})" if info else ""} is named "{name}" already: close it, or choose another name'
             )

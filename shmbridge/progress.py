@@ -41,7 +41,7 @@ INSTALL = "pip install 'shmbridge[progress]'"
 class Progress:
     """What a training does, while it does it. One thread calls the methods.
 
-    In a terminal, a bar on standard error shows the episodes, their rate, the mean reward of the last 100, and the failures by kind.
+    In a terminal and in a notebook, a bar on standard error shows the episodes, their rate, the mean reward of the last 100, and the failures by kind.
 
     Args:
         path: The CSV file. None: none. Its columns are "seconds" and "episodes" since the beginning, "reward", the mean of the episodes since
@@ -92,6 +92,7 @@ class Progress:
     def close(self) -> None:
         """Ends the bar and TensorBoard's file. May be called twice."""
         if self._bar is not None:
+            self._bar.refresh()  # a notebook would keep an older one
             self._bar.stop()
         if self._events is not None:
             self._events.close()
@@ -249,7 +250,7 @@ def _read(path: File) -> list[dict[str, float]]:
 
 
 def _bar(total: int | None, done: int) -> Bar | None:
-    """None where standard error is no terminal."""
+    """None where standard error is no terminal and this is no notebook."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
     from rich.progress import Task as Shown
@@ -261,7 +262,7 @@ def _bar(total: int | None, done: int) -> Bar | None:
             return Text(f"{task.speed:.1f} episodes/s" if task.speed else "")
 
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not (console.is_terminal or console.is_jupyter):
         return None
     columns = [MofNCompleteColumn(), Rate(""), TextColumn("{task.fields[told]}")]
     bar = Progress(BarColumn(), *columns, TimeElapsedColumn(), console=console)

@@ -77,12 +77,21 @@ def test_a_live_hosts_name_is_in_use(name):
     with Host(name) as host:
         for _ in range(3):
             with pytest.raises(
-                InUseError,
-                match=rf'a live host \(process {os.getpid()}\) is named "{name}" already: close it',
+                InUseError, match=rf'an open host of this process is named "{name}"'
             ):
                 Host(name)
         assert shm_path(name).exists() and not host._closed
     Host(name).close()
+
+
+def test_the_name_of_another_processs_host_is_in_use(name, python):
+    other = python(f"import shmbridge; host = shmbridge.Host({name!r}); print(); input(); host.close()")
+    other.line()
+    already = rf'a live host \(process {other.pid}\) is named "{name}" already: close it'
+    with pytest.raises(InUseError, match=already):
+        Host(name)
+    other.say()
+    other.end()
 
 
 def test_a_new_host_takes_over_what_a_killed_one_left(name, dead_host, shm_files, in_thread):

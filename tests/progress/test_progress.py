@@ -6,6 +6,8 @@ import os
 import pty
 import subprocess
 import sys
+import types
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -107,6 +109,21 @@ def test_a_terminal_shows_a_bar_with_reward_and_failures():
         os.close(ours)
     for text in (b"3/3", b"reward +0.600", b"signal 1"):
         assert text in said
+
+
+def test_a_notebook_shows_a_bar(monkeypatch):
+    shown = []
+    notebook = types.ModuleType("IPython.display")
+    notebook.display = shown.append
+    widgets = types.ModuleType("ipywidgets")
+    widgets.Output = MagicMock()
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    monkeypatch.setitem(sys.modules, "ipywidgets", widgets)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    with Progress(total=3) as progress:
+        progress.add(0.5)
+    assert shown[0] is widgets.Output() and "1/3" in shown[-1].text
 
 
 def test_where_no_terminal_is_nothing_is_shown():
