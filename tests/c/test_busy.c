@@ -15,8 +15,9 @@ int main(void) {
     bridge_open(&s.bridge, "busy", plan, SHMB_WAIT_DEFAULT);
     server_run(&s);
     shmb_runner *r[17];
+    shmb_options brief = {.size = sizeof brief, .deadline = 0.1};
     for (int i = 0; i < 16; i++) CHECK_STATUS(r[i], shmb_open(s.bridge.name, NULL, &r[i]), SHMB_OK);
-    CHECK_STATUS(r[16], shmb_open(s.bridge.name, NULL, &r[16]), SHMB_BUSY);
+    CHECK_STATUS(r[16], shmb_open(s.bridge.name, &brief, &r[16]), SHMB_BUSY);
     CHECK(strstr(shmb_error_message(r[16]), "16 channels"));
     shmb_close(r[16]);
 

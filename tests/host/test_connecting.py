@@ -204,7 +204,7 @@ def test_a_host_that_does_not_take_runners_in_is_told_apart_from_none(name):
         Host(name),
         pytest.raises(DeadlineError, match="lives but did not accept this runner in time"),
     ):
-        connect(name, connect_timeout=0.1)
+        connect(name, deadline=0.1)
 
 
 def test_the_runner_too_many_waits_and_then_says_so(serve, in_thread):
@@ -212,7 +212,7 @@ def test_the_runner_too_many_waits_and_then_says_so(serve, in_thread):
         runners = [connect(host.url) for _ in range(16)]
         until(lambda: host.runners == 16)
         with pytest.raises(BusyError, match=r"all 16 channels .* are taken.*channels="):
-            connect(host.url, connect_timeout=0.1)
+            connect(host.url, deadline=0.1)
         seventeenth = in_thread(lambda: connect(host.url, connect_timeout=50))
         seventeenth.join(0.2)
         assert [runner.evaluate({"x": i}) for i, runner in enumerate(runners)] == list(range(16))

@@ -365,7 +365,7 @@ def test_the_target_may_be_behind_pipes(
     with shmbridge.connect((tapped := tap(target)).host.url) as runner:
         assert runner.evaluate({"x": X}) == 7
         with pytest.raises(shmbridge.BusyError):
-            shmbridge.connect(tapped.host.url, connect_timeout=0.1)  # a pair of pipes is for one
+            shmbridge.connect(tapped.host.url, deadline=0.1)  # a pair of pipes is for one
     until(lambda: tapped.log.recorded == 1)
     host.send_signal(signal.SIGINT)
     assert host.end()[0] == 0

@@ -76,7 +76,7 @@ def test_nobody_there_is_said_with_the_reason():
 
 def test_a_host_that_does_not_look_lets_nobody_in():
     with Host(ANY) as host, pytest.raises((BusyError, DeadlineError)):
-        connect(host.url, connect_timeout=0.3)
+        connect(host.url, deadline=0.3)
 
 
 @pytest.mark.parametrize("doing", ["connecting", "asking"])

@@ -22,7 +22,7 @@ def test_when_all_channels_are_taken_a_runner_is_told_so(serving):
     with connect(host.url) as runner:
         assert runner.evaluate({"x": 0}) == 1
         with pytest.raises(BusyError, match="channel"):
-            connect(host.url, connect_timeout=0.3)
+            connect(host.url, deadline=0.3)
     with connect(host.url) as runner:
         assert runner.evaluate({"x": 0}) == 1
 
