@@ -12,6 +12,7 @@ from shmbridge._batch import Batch, PaddedBatch, rows_of
 from shmbridge._decision_log import DecisionLog, entry
 from shmbridge._request import Request, by_name
 from shmbridge.errors import ClosedError, InvalidError, error_place, error_text
+from shmbridge.runners.python import check_function
 
 if TYPE_CHECKING:
     from shmbridge.training_log import LogWriter
@@ -65,6 +66,7 @@ class Service:
 
     @model.setter
     def model(self, model: Model) -> None:
+        check_function(model)
         self._given = model
         self._model: Callable[[Any], Any] = padded(model, self._pad_to) if self._pad_to else model
 

@@ -62,6 +62,18 @@ def _import_file(path: str) -> Any:
     return module
 
 
+def check_function(model: Any) -> None:
+    """InvalidError for what returns no advice when it is called."""
+    if not callable(model):
+        raise InvalidError(f"expected a function, found {type(model).__name__}")
+    if any(map(inspect.iscoroutinefunction, (model, model.__call__))):
+        name = getattr(model, "__name__", "model")
+        raise InvalidError(
+            "expected a function that returns advice, found an async one: give it to an event loop, "
+            f"as in lambda request: asyncio.run({name}(request))"
+        )
+
+
 def load(place: str, path: str | None = None) -> Function:
     """The function that "module:function" or "/folder/file.py:function" names. path: a directory that is searched first from now on.
     InvalidError: why not."""
@@ -95,8 +107,10 @@ def load(place: str, path: str | None = None) -> Function:
                 else f"a file is found from everywhere, for one /home/me/{module}.py:{name}"
             )
         raise InvalidError(f"{place}: {type(error).__name__}: {error}{where}") from error
-    if not callable(found):
-        raise InvalidError(f"{place}: expected a function, found {type(found).__name__}")
+    try:
+        check_function(found)
+    except InvalidError as error:
+        raise InvalidError(f"{place}: {error}") from None
     return found  # type: ignore[no-any-return]
 
 

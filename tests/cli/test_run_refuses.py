@@ -41,6 +41,7 @@ def in_room_of(words, tmp_path):
         ("import no_such_module", "No module named 'no_such_module'"),
         ("raise ValueError('the model is gone')", "the model is gone"),
         ("advise = 7", "expected a function, found int"),
+        ("async def advise(request): return 1", "found an async one"),
         ("", "has no attribute 'advise'"),
     ],
 )

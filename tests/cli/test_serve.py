@@ -193,6 +193,7 @@ def test_serve_refuses_what_makes_no_sense(where: Path, arguments: list[str], me
     (["n", "--python", "nowhere:total"], "No module named 'nowhere'"),
     (["n", "--python", "models:nothing"], "has no attribute 'nothing'"),
     (["n", "--python", "models:answer"], "expected a function, found int"),
+    (["n", "--python", "models:waits"], "models:waits: expected a function that returns advice"),
     (["n", "--python", "models:total", "--log", "nowhere/log"], "No such file or directory"),
     (["n", "--onnx", "models.py"], "expected a model that ONNX Runtime can load"),
     (["n", "--python", "models:total", "--request-bytes", "900G"], "/dev/shm"),

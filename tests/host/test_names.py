@@ -85,7 +85,9 @@ def test_a_live_hosts_name_is_in_use(name):
 
 
 def test_the_name_of_another_processs_host_is_in_use(name, python):
-    other = python(f"import shmbridge; host = shmbridge.Host({name!r}); print(); input(); host.close()")
+    other = python(
+        f"import shmbridge; host = shmbridge.Host({name!r}); print(); input(); host.close()"
+    )
     other.line()
     already = rf'a live host \(process {other.pid}\) is named "{name}" already: close it'
     with pytest.raises(InUseError, match=already):

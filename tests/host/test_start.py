@@ -1,5 +1,6 @@
 """host.start: a model that serves in a thread, beside whoever started it."""
 
+import functools
 import signal
 import threading
 
@@ -20,6 +21,28 @@ def test_a_started_model_answers_while_its_with_block_lasts(name):
             assert runner.evaluate({"x": 1}) == 2
             assert serving.alive
         assert not serving.alive
+
+
+async def waits(request):
+    return 1
+
+
+class Waits:
+    async def __call__(self, request):
+        return 1
+
+
+@pytest.mark.parametrize("model", [waits, functools.partial(waits), Waits(), 7])
+def test_what_returns_no_advice_when_it_is_called_is_refused_before_it_is_asked(name, model):
+    with Host(name) as host:
+        for give in (host.serve, host.start):
+            with pytest.raises(InvalidError, match="expected a function"):
+                give(model)
+        with host.start(plus(1)) as serving:
+            with pytest.raises(InvalidError, match="expected a function"):
+                serving.model = model
+            with connect(name) as runner:
+                assert runner.evaluate({"x": 1}) == 2
 
 
 @pytest.mark.parametrize("options", [{}, {"max_batch": 4}, {"max_batch": 4, "pad_to": 4}])

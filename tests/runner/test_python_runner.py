@@ -49,6 +49,9 @@ class Policy:
 
     advise = staticmethod(lambda features: 7)
 
+async def asks_later(features):
+    return 1
+
 number = 3
 """
 
@@ -116,6 +119,7 @@ def test_a_dotted_name_goes_deeper(model):
     [
         ("a_model:nothing", "a_model:nothing: AttributeError"),
         ("a_model:number", "expected a function, found int"),
+        ("a_model:asks_later", "found an async one"),
         ("no_such_module:f", "No module named 'no_such_module' in .*, nor where Python looks"),
         ("a_model", "expected MODULE:FUNCTION"),
         ("", "expected MODULE:FUNCTION"),

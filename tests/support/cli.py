@@ -45,6 +45,9 @@ def slow(request):
     time.sleep(1)
     return 7
 
+async def waits(request):
+    return 7
+
 answer = 42
 """
 
