@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import threading
+import time
 
 import pytest
 from support.processes import until
@@ -205,6 +206,20 @@ def test_a_host_that_does_not_take_runners_in_is_told_apart_from_none(name):
         pytest.raises(DeadlineError, match="lives but did not accept this runner in time"),
     ):
         connect(name, deadline=0.1)
+
+
+def test_a_host_that_says_it_is_slow_has_longer_to_accept_a_runner(serve, in_thread):
+    asked = threading.Event()
+
+    def model(request):
+        asked.set()
+        time.sleep(1.5)
+        return 1
+
+    with serve(model, deadline=30) as host:
+        first = in_thread(lambda: connect(host.url).evaluate({"x": 1}))
+        assert asked.wait(30)
+        assert connect(host.url).evaluate({"x": 1}) == first.result() == 1
 
 
 def test_the_runner_too_many_waits_and_then_says_so(serve, in_thread):

@@ -50,15 +50,16 @@ static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 
 shmb_status shmb_runner_try(shmb_runner *r, double seconds,
                             shmb_status (*try)(shmb_runner *, void *, int64_t), void *state) {
-    int64_t absent = earlier(shmb_clock_after(seconds), r->until),
-            present = earlier(shmb_clock_after(patience(r, seconds)), r->until);
+    int64_t began = shmb_clock_ns();
     for (;;) {
         r->broken = (struct error){0};
         r->present = false;
-        shmb_status status = try(r, state, present);
-        int64_t until = r->present ? present : absent;
-        if ((status != SHMB_NO_HOST && status != SHMB_BUSY) || shmb_clock_ns() >= until)
-            return status;
+        double moment = patience(r, seconds, SHMB_TIMEOUT);
+        shmb_status status = try(r, state, earlier(shmb_clock_after(moment), r->until));
+        double limit = r->present ? patience(r, seconds, status) : seconds;
+        int64_t until = earlier(began + shmb_clock_span(limit < 1e9 ? limit : 1e9), r->until);
+        bool again = status == SHMB_NO_HOST || status == SHMB_BUSY || status == SHMB_TIMEOUT;
+        if (!again || shmb_clock_ns() >= until) return status;
         shmb_pause_before_retry(until);
     }
 }
@@ -123,7 +124,8 @@ shmb_status shmb_open_slice(const char *url, const shmb_options *options, double
         r->log = chosen.log;
         r->log_context = chosen.log_context;
         status = connect_by_url(r, url, &chosen, slice);
-        *timeout = r->present ? patience(r, chosen.connect_timeout) : chosen.connect_timeout;
+        *timeout =
+            r->present ? patience(r, chosen.connect_timeout, status) : chosen.connect_timeout;
     }
     if (r->broken.status) r->error = r->broken;
     return status;

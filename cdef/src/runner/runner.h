@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "base/clock.h"
 #include "message/builder.h"
 #include "runner/slices.h"
 #include "runner/url.h"
@@ -83,12 +84,14 @@ struct shmb_runner {
     bool untyped; /* the advice came as bytes alone: its dtype is what was wanted */
 };
 
-/* Seconds for a host that lives to accept r: as long as an answer may take, since the host may be
- * computing one, or have no free channel until another runner closes. */
-static inline double patience(const shmb_runner *r, double connect_timeout) {
+/* How many seconds r tries to connect to a host that lives, after this status. It waits for a free
+ * channel as long as for an answer, and so it does where the host says that its answers take long:
+ * a host accepts nobody while it computes. */
+static inline double patience(const shmb_runner *r, double connect_timeout, shmb_status status) {
     double deadline = shmb_runner_deadline(r);
-    bool longer = deadline < HUGE_VAL && deadline > connect_timeout;
-    return at_least_a_moment(longer ? deadline : connect_timeout);
+    bool slow = r->host_deadline_ns > (int64_t)SHMB_DEADLINE * SECOND_NS;
+    bool longer = (slow || status == SHMB_BUSY) && deadline < HUGE_VAL;
+    return at_least_a_moment(longer && deadline > connect_timeout ? deadline : connect_timeout);
 }
 
 extern const struct runner_ops shmb_shm_runner, shmb_pipe_runner, shmb_onnx_runner, shmb_aot_runner,
