@@ -64,6 +64,7 @@ shmb_status shmb_foreign_add(shmb_foreign *foreign, const char *path, const char
                                .locked = -1,
                                .place = -1,
                                .watch = -1};
+    if (runner) runner->reports = false; /* the compiler gets every failure, and info counts them */
     if (shmb_conversation_open(c, path, protocol, detail, limit)) shmb_conversation_free(c);
     else foreign->conversations[foreign->count++] = c;
     return foreign->error.status;
