@@ -130,7 +130,7 @@ def test_gc_of_one_name_leaves_the_others_and_refuses_the_living(
 ):
     dead_host()
     other = new_name()
-    with pytest.raises(InUseError, match="live host"):
+    with pytest.raises(InUseError, match="is named"):
         _segment.gc(living.name)
     assert _segment.gc(other) == [] and shm_files()
     assert f"shmb.{name}" in _segment.gc(name) and not shm_files()

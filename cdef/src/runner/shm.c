@@ -115,6 +115,11 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
                : shmb_fail(e, SHMB_CORRUPT, "the host of \"%s\" gave this runner no slot", s->name);
 }
 
+static void read_deadline(shmb_runner *r, const struct shm *s) {
+    uint64_t ns = load_relaxed(&s->host->deadline);
+    if (ns) r->host_deadline_ns = ns < INT64_MAX ? (int64_t)ns : INT64_MAX;
+}
+
 /* One attempt to connect. NO_HOST and BUSY may go better a little later. */
 static shmb_status shm_try_connect(shmb_runner *r, void *state, int64_t until) {
     struct shm *s = state;
@@ -130,6 +135,7 @@ static shmb_status shm_try_connect(shmb_runner *r, void *state, int64_t until) {
             s->name);
     else {
         r->present = true;
+        read_deadline(r, s);
         if ((s->host_bell = shmb_segment_bell(&s->segment, -1, e)) && !claim(s, e))
             announce(s, until, e);
     }
@@ -166,8 +172,7 @@ static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_o
         r->kind_state = s;
         r->builder.room_option = "request_bytes";
         r->forked = &s->segment.inherited.forked;
-        uint64_t said = load_relaxed(&s->host->deadline);
-        if (said) r->host_deadline_ns = said < INT64_MAX ? (int64_t)said : INT64_MAX;
+        read_deadline(r, s);
     }
     return status;
 }
