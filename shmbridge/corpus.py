@@ -40,6 +40,9 @@ class Module:
         path: Its source, or its bitcode. Becomes absolute: a compiler runs in another folder.
         flags: The compiler's arguments that belong to it, as `-I` and `-D`, without input and output.
         folder: Where its compiler runs. None: in the task's work folder.
+
+    Raises:
+        InvalidError: A NUL character, which no command line can hold.
     """
 
     name: str
@@ -49,6 +52,8 @@ class Module:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path).absolute())
+        if "\0" in "".join((self.name, str(self.path), *self.flags, str(self.folder))):
+            raise InvalidError(f"module {self.name!r}: expected no NUL character, found one")
 
 
 class Corpus(Sequence[Module]):
@@ -95,11 +100,14 @@ class Corpus(Sequence[Module]):
         )
 
     @classmethod
-    def from_compile_commands(cls, path: str | os.PathLike[str]) -> Corpus:
+    def from_compile_commands(
+        cls, path: str | os.PathLike[str], *, flags: Sequence[str] | None = None
+    ) -> Corpus:
         """What CMake, Ninja, Meson or Bear wrote: a module for each command, with the command's flags, compiled in the command's folder.
 
         Args:
             path: The compile_commands.json.
+            flags: For each module in place of its command's, which can load code into the compiler (-fplugin=).
 
         Returns:
             The corpus. A source with several commands is several modules: NAME, NAME#2, ...
@@ -110,7 +118,7 @@ class Corpus(Sequence[Module]):
         """
         entries = _read(path)
         try:
-            read = [_entry(entry) for entry in entries]
+            read = [_entry(entry, flags) for entry in entries]
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise InvalidError(
                 f'{path}: expected a list of {{"directory", "file", "command" or "arguments"}}: {error!r}'
@@ -119,8 +127,8 @@ class Corpus(Sequence[Module]):
             raise InvalidError(f"{path}: expected a command at least, found none")
         names = _names([path for path, _, _ in read])
         return cls(
-            Module(name, path, flags, folder)
-            for name, (path, flags, folder) in zip(names, read, strict=True)
+            Module(name, path, words, folder)
+            for name, (path, words, folder) in zip(names, read, strict=True)
         )
 
     @classmethod
@@ -128,6 +136,7 @@ class Corpus(Sequence[Module]):
         cls,
         folder: str | os.PathLike[str],
         *,
+        flags: Sequence[str] | None = None,
         add: Sequence[str] = (),
         delete: Sequence[str] = DELETED,
     ) -> Corpus:
@@ -138,6 +147,7 @@ class Corpus(Sequence[Module]):
 
         Args:
             folder: Where they lie.
+            flags: For each module in place of NAME.cmd or the description's, which can load code into the compiler (-fplugin=).
             add: Flags to add to each.
             delete: Beginnings of flags to leave out; one without "=" goes with its argument.
 
@@ -145,7 +155,7 @@ class Corpus(Sequence[Module]):
             The corpus.
 
         Raises:
-            InvalidError: It is no such description.
+            InvalidError: It is no such description, or a name leads out of the folder.
             OSError: A file cannot be read.
         """
         root = Path(folder).absolute()
@@ -158,17 +168,22 @@ class Corpus(Sequence[Module]):
             raise InvalidError(
                 f'{file}: expected {{"modules": [...], "has_thinlto": ...}}: {error!r}'
             ) from None
+        if flags is not None:
+            override = [*flags]
         if override == ["<UNSPECIFIED>"]:
             raise InvalidError(
                 f"{file}: expected flags in global_command_override, which is not filled in"
             )
 
         def module(name: str) -> Module:
-            path = root / name
-            words = override or os.fsdecode(Path(f"{path}.cmd").read_bytes()).split("\0")
+            path = Path(os.path.normpath(root / name))
+            if root not in path.parents or "\0" in name:
+                raise InvalidError(f"{file}: expected a name in this folder, found {name!r}")
+            own = flags is not None or override
+            words = override if own else os.fsdecode(Path(f"{path}.cmd").read_bytes()).split("\0")
             index = (f"-fthinlto-index={path}.thinlto.bc", "-mllvm", "-thinlto-assume-merged")
-            flags = (*_without(filter(None, words), delete), *(index if thinlto else ()), *add)
-            return Module(name, Path(f"{path}.bc"), (*flags, "-x", "ir"))
+            kept = (*_without(filter(None, words), delete), *(index if thinlto else ()), *add)
+            return Module(name, Path(f"{path}.bc"), (*kept, "-x", "ir"))
 
         return cls(map(module, names))
 
@@ -272,9 +287,12 @@ def _names(paths: list[Path]) -> list[str]:
     return names
 
 
-def _entry(entry: Any) -> tuple[Path, tuple[str, ...], Path]:
-    """Source, flags and folder of a compile command."""
+def _entry(entry: Any, chosen: Sequence[str] | None) -> tuple[Path, tuple[str, ...], Path]:
+    """Source, flags and folder of a compile command; `chosen`: flags in place of its own."""
     folder = Path(entry["directory"]).absolute()
+    source = Path(os.path.normpath(folder / entry["file"]))
+    if chosen is not None:
+        return source, tuple(chosen), folder
     words = [str(word) for word in entry.get("arguments") or shlex.split(entry["command"])]
     if os.path.basename(words[0]) in _llvm.CACHES:
         words = words[1:]
@@ -289,7 +307,7 @@ def _entry(entry: Any) -> tuple[Path, tuple[str, ...], Path]:
             and not word.startswith(("-o", "-MF", "-MT", "-MQ"))
         ):
             flags.append(word)
-    return Path(os.path.normpath(folder / entry["file"])), tuple(flags), folder
+    return source, tuple(flags), folder
 
 
 def _without(words: Iterable[str], delete: Sequence[str]) -> Iterator[str]:

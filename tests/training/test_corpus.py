@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from shmbridge.corpus import DELETED, Corpus, Module
 from shmbridge.errors import InvalidError
 
-NAMES = st.lists(st.text(min_size=1), min_size=1, unique=True)
+WORDS = st.text(st.characters(blacklist_characters="\0", codec="utf-8"), min_size=1)
+NAMES = st.lists(WORDS, min_size=1, unique=True)
 corpora = NAMES.map(lambda names: Corpus(Module(name, Path("x")) for name in names))
 
 
@@ -102,10 +103,10 @@ def test_the_order_is_the_same_on_every_machine():
 # ---- compile_commands.json ----
 
 
-def commands(tmp_path, *entries):
+def commands(tmp_path, *entries, **options):
     file = tmp_path / "compile_commands.json"
     file.write_text(json.dumps(entries))
-    return Corpus.from_compile_commands(file)
+    return Corpus.from_compile_commands(file, **options)
 
 
 def test_compile_commands_of_both_kinds(tmp_path):
@@ -128,7 +129,6 @@ def test_a_source_with_two_commands_is_two_modules(tmp_path):
     assert [(module.name, module.flags) for module in corpus] == [("a.c", ()), ("a.c#2", ("-DX",))]
 
 
-WORDS = st.text(st.characters(blacklist_characters="\0", codec="utf-8"), min_size=1)
 PLAIN = WORDS.filter(lambda word: word not in ("-c", "a.c") and not word.startswith(("-o", "-M")))
 
 
@@ -267,3 +267,32 @@ def test_a_description_without_modules_or_files_is_an_error(tmp_path):
 def test_flags_come_through_a_cmd_file(tmp_path_factory, flags):
     folder = described(tmp_path_factory.mktemp("c"), {"m": flags})
     assert words_of(Corpus.from_description(folder)[0]) == flags
+
+
+# ---- A corpus of somebody else ----
+
+
+def test_flags_of_the_users_own_replace_all_that_a_corpus_says(tmp_path):
+    evil = ["-fplugin=evil.so", "@evil"]
+    folder = described(tmp_path, {"hi": evil}, global_command_override=evil)
+    assert words_of(Corpus.from_description(folder, flags=["-cc1"])[0]) == ["-cc1"]
+    assert words_of(Corpus.from_description(folder, flags=[])[0]) == []
+    entry = {"directory": "/b", "file": "x.c", "arguments": ["cc", *evil, "x.c"]}
+    assert commands(tmp_path, entry, flags=["-O1"])[0].flags == ("-O1",)
+
+
+@pytest.mark.parametrize("name", ["../hi", "a/../../hi", "/etc/hi", "", ".", "hi\0"])
+def test_a_name_that_leads_out_of_its_corpus_is_an_error(name, tmp_path):
+    (tmp_path / "c").mkdir()
+    folder = described(tmp_path / "c", {"hi": ["-cc1"]})
+    (folder / "corpus_description.json").write_text(
+        json.dumps({"modules": [name], "has_thinlto": False})
+    )
+    with pytest.raises(InvalidError, match="expected a name in this folder"):
+        Corpus.from_description(folder)
+
+
+def test_a_nul_character_in_a_command_is_an_error(tmp_path):
+    entry = {"directory": "/b", "file": "x.c", "arguments": ["cc", "-DX=\0", "x.c"]}
+    with pytest.raises(InvalidError, match="NUL"):
+        commands(tmp_path, entry)
