@@ -93,6 +93,14 @@ class Dataset:
                 self._check(path, layout)
                 name = contexts.setdefault(context, len(contexts))
                 index.extend((tensors, -1 if score is None else score, number, name, file))
+                if not source.goes_on(number + 1):
+                    continue
+                places = source.alike(layout, number + 1)
+                rows = np.full((len(places), 5), -1, np.int64)
+                rows[:, : places.shape[1]] = places
+                rows[:, OBSERVATION] = number + 1 + np.arange(len(places))
+                rows[:, CONTEXT:] = name, file
+                index.frombytes(rows.tobytes())
 
     def _check(self, path: Path, layout: Layout) -> None:
         if layout != self.layout:

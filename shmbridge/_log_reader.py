@@ -20,6 +20,12 @@ from shmbridge.errors import CorruptError, MismatchError
 
 CODES = {name: code for code, name in TYPES.items()}
 Found = TypeVar("Found")
+OBSERVATION, OUTCOME = b'{"observation":%d}\n', b'{"outcome":%d}\n'  # as they are usually written
+FEW, BLOCK, LARGE = (
+    32,
+    1 << 20,
+    1 << 16,
+)  # alike(): records of the first read; bytes of a read; of a record
 
 
 @dataclass(frozen=True)
@@ -190,6 +196,44 @@ class Input:
         self._file.seek(total, os.SEEK_CUR)
         self._end_tensors(total)
         return self._at
+
+    def goes_on(self, number: int) -> bool:
+        """Does the observation of that number follow, in the form in which LLVM and `LogWriter` write it?"""
+        return 0 <= number < 1 << 60 and self._file.peek().startswith(OBSERVATION % number)
+
+    def alike(self, layout: Layout, number: int) -> Array:
+        """Skips records that follow with the numbers `number`, `number` + 1, ..., in that form. Returns where the tensors and the score of
+        each begin: int64[n, 1 or 2]."""
+        lines = [OBSERVATION]
+        sizes = [sum(spec.nbytes for spec in layout.features + layout.advice)]
+        if layout.score is not None:
+            lines.append(OUTCOME)
+            sizes.append(layout.score.nbytes)
+        stride, starts, known = 0, [], list[int]()  # known: columns that hold no values
+        for line, size in zip(lines, sizes, strict=True):
+            starts.append(stride + len(line % number))
+            known += [*range(stride, starts[-1]), starts[-1] + size]
+            stride = starts[-1] + size + 1
+        begin, end, found = self._file.tell(), 10 ** len(str(number)), 0
+        many = FEW
+        while many and stride <= LARGE:
+            room = (self._size - begin) // stride - found
+            many = min(2 * many, end - number - found, room, BLOCK // stride)
+            rows = np.frombuffer(self._file.read(many * stride), np.uint8).reshape(-1, stride)
+            wanted = [
+                b"\n".join([line % n for line in lines]) + b"\n"
+                for n in range(number + found, number + found + len(rows))
+            ]
+            same = rows[:, known] == np.frombuffer(b"".join(wanted), np.uint8).reshape(
+                -1, len(known)
+            )
+            alike = int(np.logical_and.accumulate(same.all(axis=1)).sum())
+            found += alike
+            if alike < many:
+                break
+        self._file.seek(begin + found * stride)
+        places: Array = begin + stride * np.arange(found)[:, None] + np.array(starts)
+        return places
 
     def _room(self, specs: Sequence[Spec]) -> int:
         self._at = self._file.tell()

@@ -300,6 +300,26 @@ def test_columns_are_the_records_stacked(path: Path, contexts: int) -> None:
     np.testing.assert_array_equal(columns.observation, np.arange(1234) // max(1, contexts))
 
 
+@pytest.mark.parametrize("rewards", [{}, {"reward": np.float32}])
+def test_lines_of_records_that_are_alike_are_not_parsed_one_by_one(
+    path: Path, monkeypatch: Any, rewards: dict[str, Any]
+) -> None:
+    write(path, 12345, **rewards)
+    data = path.read_bytes().replace(b'{"observation":5000}', b'{"observation": 5000}')
+    path.write_bytes(data.replace(b'{"observation":7000}', b'{"context":"f"}\n{"observation":0}'))
+    numbers = [*range(7000), 0, *range(7001, 12345)]
+    if rewards:
+        path.write_bytes(path.read_bytes().replace(b'{"outcome":7000}', b'{"outcome":0}'))
+    parsed: list[Any] = []
+    loads = json.loads
+    monkeypatch.setattr(json, "loads", lambda text: parsed.append(text) or loads(text))
+    columns = Dataset(path).columns()
+    assert len(parsed) < 40
+    np.testing.assert_array_equal(columns.features["n"], np.arange(12345))
+    np.testing.assert_array_equal(columns.observation, numbers)
+    assert columns.context.tolist() == [None] * 7000 + ["f"] * 5345
+
+
 @pytest.mark.parametrize(
     "rows",
     [
