@@ -58,7 +58,7 @@ class Dataset:
 
     Attributes:
         layout: What the headers say.
-        torn: What was found to be cut off at the end of a file, as by a kill of the writer.
+        torn: What was found to be cut off at the end of a file, as by a kill of the writer. The logger "shmbridge" gets it too.
 
     Raises:
         OSError: A file cannot be read.
@@ -81,7 +81,7 @@ class Dataset:
             try:
                 self._scan(path, file, contexts, index)
             except TornError as torn:
-                self.torn.append(f"{path}: {torn}")
+                self.torn.append(torn.report(path))
         self._contexts = np.array([*contexts, None], object)[:-1]
         self._index = np.array(index, np.int64).reshape(-1, 5)
 

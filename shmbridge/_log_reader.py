@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,6 +137,12 @@ class Record:
 
 class TornError(Exception):
     """The file ends where it should not."""
+
+    def report(self, path: Path) -> str:
+        """Warns that the file is cut off. Returns the text."""
+        text = f"{path}: {self}"
+        logging.getLogger("shmbridge").warning("%s", text)
+        return text
 
 
 class Input:

@@ -48,7 +48,8 @@ class TrainingLog:
 
     Attributes:
         layout: What the header says.
-        torn: What the last iteration found to be cut off at the end, as by a kill of the writer. "": nothing.
+        torn: What the last iteration found to be cut off at the end, as by a kill of the writer. "": nothing. The logger
+            "shmbridge" gets it too.
 
     Raises:
         OSError: The file cannot be read.
@@ -67,4 +68,4 @@ class TrainingLog:
                 for event in events(file, file.tensors):
                     yield record_of(*event)
             except TornError as torn:
-                self.torn = f"{self.path}: {torn}"
+                self.torn = torn.report(self.path)

@@ -25,6 +25,4 @@ def export(logs: tuple[Path, ...], file: Path) -> None:
         dataset.export(file)
     except ImportError as error:
         raise click.ClickException(str(error)) from error
-    for text in dataset.torn:
-        out.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
     out.print(f"{len(dataset)} records: {escape(str(file))}", soft_wrap=True)

@@ -123,8 +123,6 @@ def replay(logs: tuple[Path, ...], target: str, check: bool) -> None:
         for log in opened:
             for record in log:
                 comparison.ask(runner, record)
-            if log.torn:
-                out.print(f"[yellow]{escape(log.torn)}[/]", soft_wrap=True)
     for text, times in list(comparison.errors.items())[:SHOWN]:
         out.print(f"[red]{times} times:[/] {escape(text)}", soft_wrap=True)
     out.print(comparison.summary(), soft_wrap=True)

@@ -104,11 +104,12 @@ def test_the_place_of_an_error_is_told(path: Path, old: bytes, new: bytes, why: 
         Dataset(path)
 
 
-def test_the_place_of_a_cut_is_told(path: Path) -> None:
+def test_a_cut_is_logged_with_its_place(path: Path, caplog: Any) -> None:
     data = example(1)
     path.write_bytes(data[:-3])
     dataset = Dataset(path)
-    assert len(dataset) == 1
+    assert len(dataset) == len(list(TrainingLog(path))) == 1
+    assert [record.getMessage() for record in caplog.records] == dataset.torn * 2
     assert dataset.torn == [
         f"{path}: the last tensors, at byte {len(data) - 5}, are cut off: what came before them was read"
     ]
