@@ -128,7 +128,11 @@ def report(only: str, folder: Path) -> None:
         if isinstance(found, str):
             print(f"{figure.what:40}{held:>20}{'-':>12}  not measured: {figure.command}: {found}")
             continue
-        value = figure.value(found)
+        try:
+            value = figure.value(found)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            print(f"{figure.what:40}{held:>20}{'-':>12}  not measured: {figure.command}: {error!r}")
+            continue
         met = "met" if value <= figure.limit * 1.005 else "NOT MET"
         print(f"{figure.what:40}{held:>20}{value:12.3g}  {met}", flush=True)
 
