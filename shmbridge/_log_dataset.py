@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -17,6 +17,13 @@ from shmbridge._log_reader import Input, Layout, Spec, TornError, events, read_l
 from shmbridge._sequence_example import sequence_example, write_tfrecords
 from shmbridge._tensor import Array
 from shmbridge.errors import CorruptError, InvalidError, MismatchError, undone_by
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset as TorchDataset
+
+    MapDataset = TorchDataset[dict[str, Any]]
+else:
+    MapDataset = object  # no PyTorch is imported
 
 CHUNK = 1 << 24  # bytes of a read
 GAP = 1 << 12  # bytes between two records that are read rather than skipped
@@ -44,7 +51,7 @@ class Columns:
     file: Array
 
 
-class Dataset:
+class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
     """The records of logs that have the same layout, as rows in the order of the files.
 
     An index of 40 bytes a record lies in memory, the rest stays in the files. So they may be larger than memory: read pieces of them.

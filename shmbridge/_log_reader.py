@@ -17,7 +17,7 @@ from shmbridge._dtype import TensorSpec, dtype_of
 from shmbridge._log_writer import FOREIGN, LINE_BYTES, TYPES
 from shmbridge._native import lib
 from shmbridge._tensor import Array
-from shmbridge.errors import CorruptError, MismatchError
+from shmbridge.errors import CorruptError, InvalidError, MismatchError
 
 CODES = {name: code for code, name in TYPES.items()}
 Found = TypeVar("Found")
@@ -75,7 +75,7 @@ class Layout:
         kinds |= {"score": (self.score,)} if self.score else {}
         return "; ".join(f"{kind} {', '.join(map(str, specs))}" for kind, specs in kinds.items())
 
-    def check(self, expected: Mapping[str, Any]) -> None:
+    def check(self, expected: Mapping[str, Any] | None) -> None:
         """Would a model take these features? Asks so before the first question, and says all that differs at once::
 
             with shmbridge.connect("onnx://policy.onnx") as runner:
@@ -86,8 +86,13 @@ class Layout:
                 `Runner.expected()`. A model's first dim may be one more, of 1 or any size. Features that it does not name are left alone.
 
         Raises:
+            InvalidError: None: the runner does not know what the model expects, as over shared memory.
             MismatchError: The text has the model's features and the compiler's, and those that differ.
         """
+        if expected is None:
+            raise InvalidError(
+                "expected a runner that knows its model's features: onnx://, aot:// or tflite:// with the model's file"
+            )
         found = {spec.name: spec for spec in self.features}
         wrong = [
             name

@@ -233,7 +233,7 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
 
 
 def resume(
-    algorithm: Any, path: str | os.PathLike[str], env: CompilerVecEnv
+    algorithm: Any, path: str | os.PathLike[str], env: VecEnv
 ) -> tuple[Any, int] | None:
     """Goes on where a `TrainingCallback` kept its last checkpoint. Episodes begin anew; say `learn(..., reset_num_timesteps=False)`::
 
@@ -245,7 +245,7 @@ def resume(
     Args:
         algorithm: The model's class, as PPO.
         path: The checkpoint. Load your own files alone, as `checkpoint.load`.
-        env: As it was: wrapped in the same way.
+        env: A `CompilerVecEnv`, wrapped in the same way as it was.
 
     Returns:
         The model and how many rows its `Progress` had; None where there is no checkpoint.

@@ -567,6 +567,8 @@ def test_where_model_and_compiler_differ_both_are_shown(path: Path, wanted: Any)
     write(path, 1)
     with pytest.raises(MismatchError) as raised:
         Dataset(path).layout.check(expects(n=("i8", ()), x=wanted, mask=("bool", (None, 4))))
+    with pytest.raises(InvalidError, match="expected a runner that knows its model's features"):
+        Dataset(path).layout.check(None)
     text = str(raised.value)
     assert "the compiler sends x: float32[2, 3], n: int64[]; different: x, mask" in text
     assert text.startswith(f"the model expects n: int64[], x: {np.dtype(wanted[0])}[")

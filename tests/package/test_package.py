@@ -1,6 +1,7 @@
 """What importing shmbridge brings along, and that its types are right for its users."""
 
 import inspect
+import os
 import subprocess
 import sys
 import textwrap
@@ -97,6 +98,37 @@ PROGRAM = """
     with shmbridge.connect("shm://name", deadline=0.5, wait="block") as runner:
         ask(runner)
 """
+# What the pages show of libraries that are large, and what mypy must know of them.
+DOCUMENTED = """
+    from stable_baselines3.common.vec_env import VecNormalize
+    from torch.utils.data import DataLoader
+    import shmbridge
+    from shmbridge.sb3 import CompilerVecEnv, resume
+    from shmbridge.training_log import Dataset
+
+    dataset = Dataset("decisions.tlog")
+    for batch in DataLoader(dataset):
+        print(batch["features"])
+    with shmbridge.connect("onnx://policy.onnx") as runner:
+        dataset.layout.check(runner.expected())
+    resume(object, "ppo.checkpoint", VecNormalize(CompilerVecEnv("unroll", 4, actions=5)))
+"""
+LIBRARIES = {
+    "torch/utils/data.pyi": """
+        from typing import Generic, Iterator, TypeVar
+        T = TypeVar("T", covariant=True)
+        class Dataset(Generic[T]):
+            def __getitem__(self, index: int) -> T: ...
+        class DataLoader(Generic[T]):
+            def __init__(self, dataset: Dataset[T]) -> None: ...
+            def __iter__(self) -> Iterator[T]: ...
+    """,
+    "stable_baselines3/common/vec_env.pyi": """
+        class VecEnv: ...
+        class VecNormalize(VecEnv):
+            def __init__(self, venv: VecEnv) -> None: ...
+    """,
+}
 WRONG = [
     "shmbridge.Host(5)",
     'shmbridge.Host("a", channels="many")',
@@ -118,10 +150,21 @@ def test_the_types_are_right_for_users(tmp_path):
     pytest.importorskip("mypy")
     good = tmp_path / "good.py"
     good.write_text(textwrap.dedent(PROGRAM))
+    documented = tmp_path / "documented.py"
+    documented.write_text(textwrap.dedent(DOCUMENTED))
+    for name, text in LIBRARIES.items():
+        stub = tmp_path / "stubs" / name
+        stub.parent.mkdir(parents=True)
+        stub.write_text(textwrap.dedent(text))
+        for folder in (stub.parent, stub.parent.parent):
+            (folder / "__init__.pyi").touch()
+    environment = {**os.environ, "MYPYPATH": str(tmp_path / "stubs")}
     bad = tmp_path / "bad.py"
     bad.write_text("import shmbridge\n\n" + "\n".join(WRONG) + "\n")
     mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
-    done = subprocess.run([*mypy, good], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [*mypy, good, documented], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
     assert done.returncode == 0, done.stdout
     done = subprocess.run([*mypy, bad], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.count(" error: ") == len(WRONG), done.stdout
