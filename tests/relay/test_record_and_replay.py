@@ -140,7 +140,7 @@ def test_replay_says_what_is_cut_off(serving: Any, name: str, path: Path) -> Non
     log_of(path, *TOTALS)
     os.truncate(path, path.stat().st_size - 1)
     done = run("replay", path, name, "--check")
-    assert done.returncode == 0 and "cut off" in done.stdout and "3 questions" in done.stdout
+    assert done.returncode == 0 and "cut off" in done.stderr and "3 questions" in done.stdout
 
 
 def test_replay_needs_a_log_and_a_host(name: str, path: Path) -> None:
