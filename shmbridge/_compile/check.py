@@ -17,6 +17,7 @@ ROUNDS = 12
 REFUSED = (
     20  # inputs that the original may refuse before we give up, since an integer may be an index
 )
+FAR = 1000  # an integer that is a length must not take all memory
 OPEN = 2  # what an open dimension is
 TOLERANCE = {
     "float16": 2e-2,
@@ -44,14 +45,14 @@ def check(built: Built, library: Path, given: Sequence[Inputs] = (), seed: int =
 
 def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
     try:
-        return f"{_compare(built, runner, _questions(built.inputs, seed), 'random').verdict(built)}\n  {OWN_INPUTS}"
+        return f"{_compare(built, runner, _questions(built, seed), 'random').verdict(built)}\n  {OWN_INPUTS}"
     except CompileError as error:
         # A logarithm or root of less than 0 is no number, of which two compilers may make different things.
         try:
             found = _compare(
                 built,
                 runner,
-                ([abs(a) for a in q] for q in _questions(built.inputs, seed)),
+                ([abs(a) for a in q] for q in _questions(built, seed)),
                 "random",
             )
         except CompileError:
@@ -179,23 +180,47 @@ def _compare(
 # ---- Random inputs ----
 
 
-def _questions(ports: Sequence[Port], seed: int) -> Iterator[Inputs]:
-    """Numbers as models get them, without end. An integer may be an index or a length: below 2, then up to each size of an input."""
-    rng = np.random.default_rng(seed)
-    bounds = sorted(
-        {2, *(n + more for port in ports for n in port.dims if n > 1 for more in (0, 1))}
-    )
+def _questions(built: Built, seed: int) -> Iterator[Inputs]:
+    """Numbers as models get them, without end. An integer may be an index or a length: below 2, then up to each size of an input, and
+    as far as the model accepts."""
+    rng, ports = np.random.default_rng(seed), built.inputs
+    sizes = {n + more for port in ports for n in port.dims if n > 1 for more in (0, 1)}
     yield from ([_random(rng, port, 2) for port in ports] for _ in range(2))
+    integers = any("int" in port.dtype for port in ports)
+    low, high = _accepted(built, rng) if integers else (0, 2)
+    bounds = [(0, 2), (low, high), *((0, size) for size in sorted(sizes))]
     while True:
-        yield [_random(rng, port, int(rng.choice(bounds))) for port in ports]
+        low, high = bounds[rng.integers(len(bounds))]
+        yield [_random(rng, port, high, low) for port in ports]
 
 
-def _random(rng: np.random.Generator, port: Port, bound: int) -> Any:
+def _accepted(built: Built, rng: np.random.Generator) -> tuple[int, int]:
+    """A range of integers, within FAR of 0, that the original accepts."""
+
+    def accepts(low: int, high: int) -> bool:
+        try:
+            built.reference([_random(rng, port, high, low) for port in built.inputs])
+        except Exception:  # whatever another runtime raises
+            return False
+        return True
+
+    high, refused = 2, FAR + 1
+    while high + 1 < refused:
+        middle = FAR if refused > FAR else (high + refused) // 2
+        if accepts(0, middle):
+            high = middle
+        else:
+            refused = middle
+    return (-high if accepts(-high, high) else 0), high
+
+
+def _random(rng: np.random.Generator, port: Port, bound: int, low: int = 0) -> Any:
     shape = tuple(OPEN if size < 0 else size for size in port.dims)
     if "float" in port.dtype:
         return rng.standard_normal(shape).astype(_dtype(port))
     most = 1 if port.dtype == "bool" else np.iinfo(port.dtype).max
-    return rng.integers(0, min(bound, most + 1), shape).astype(port.dtype)
+    low = max(low, 0 if port.dtype == "bool" else np.iinfo(port.dtype).min)
+    return rng.integers(low, min(bound, most + 1), shape).astype(port.dtype)
 
 
 def _dtype(port: Port) -> Any:

@@ -1,6 +1,7 @@
 """shmbridge compile compares what it made with ONNX Runtime, and keeps only what agrees."""
 
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,19 @@ def test_an_operator_that_is_compiled_wrongly_is_found_though_its_integers_are_l
         and "must not be deployed" in done.stderr
         and not (tmp_path / "m.so").exists()
     )
+
+
+@pytest.mark.parametrize("rows, most", [(None, 999), (5, 4)])
+def test_integers_reach_as_far_as_the_model_accepts(tmp_path, rows, most):
+    table = np.arange(rows or 1, dtype=np.int64)
+    nodes = [node("Gather", "table x", "y") if rows else node("Add", "x table", "y")]
+    tensor = [T.INT64, [200]]
+    model = onnx_models.save(
+        tmp_path / "m.onnx", nodes, [("x", *tensor)], [("y", *tensor)], {"table": table}
+    )
+    said = compile(model, "-o", tmp_path / "m.so")
+    low, high = re.search(r"x (-?\d+) to (\d+)", said).groups()
+    assert most // 2 < int(high) <= most and -most - 1 <= int(low) < 0, said
 
 
 def branch(folder, limit):
