@@ -265,9 +265,9 @@ typedef struct shmb_options {
     const char *default_advice;
     /**
      * Gets what the library reports of this runner, a line without its end: the first evaluate that
-     * fails (but for INTERRUPTED), and the first that takes the default advice. A caller that reports
-     * failures itself gives a function that does nothing. Called during an evaluate, by its thread;
-     * it may not call the runner. Default: the line goes to stderr.
+     * fails (but for INTERRUPTED), and the first that takes the default advice. A caller that
+     * reports failures itself gives a function that does nothing. Called during an evaluate, by its
+     * thread; it may not call the runner. Default: the line goes to stderr.
      */
     void (*log)(void *context, const char *line);
     /** Given to log. */
@@ -299,8 +299,9 @@ typedef struct shmb_options {
  *
  * *out: the runner, which the caller owns. It is set on failure too: such a runner holds the
  * message, accepts every call, and evaluate returns and reports the same error, so a caller who has
- * a fallback for evaluate needs no check here. With retries it looks for a host again when it is asked. On
- * SHMB_NO_MEMORY it may be NULL, which every function accepts and answers in the same way.
+ * a fallback for evaluate needs no check here. With retries it looks for a host again when it is
+ * asked. On SHMB_NO_MEMORY it may be NULL, which every function accepts and answers in the same
+ * way.
  *
  * Waits as connect_timeout says. Errors: INVALID, UNSUPPORTED, NO_HOST, BUSY, TIMEOUT (a live host
  * did not answer), INCOMPATIBLE, PERMISSION, CORRUPT, SYSTEM, NO_MEMORY.

@@ -156,15 +156,22 @@ def reset(env, options):
     return env.reset(options=options)
 
 
-@pytest.mark.parametrize(
-    "make", [CompilerEnv, partial(CompilerVectorEnv, num_envs=2), pettingzoo, sb3]
-)
+@pytest.mark.parametrize("make", [CompilerEnv, partial(CompilerVectorEnv, num_envs=2), sb3])
 def test_an_unknown_option_of_reset_is_an_error_that_names_the_known_ones(name, task, corpus, make):
     with closing(make(name, actions=10, workers=Workers(task, corpus.sampler(0)))) as env:
         reset(env, {})
         with pytest.raises(InvalidError, match="'modul'.*\"module\""):
             reset(env, {"modul": "b.txt"})
         reset(env, {"module": "b.txt"})
+
+
+def test_pettingzoos_environment_warns_of_an_unknown_option_of_reset(name, task, corpus):
+    workers = Workers(task, corpus.sampler(0))
+    with (
+        closing(pettingzoo(name, actions=10, workers=workers)) as env,
+        pytest.warns(UserWarning, match="leaves modul out"),
+    ):
+        reset(env, {"modul": "b.txt"})
 
 
 @pytest.mark.parametrize("make", [CompilerEnv, partial(CompilerVectorEnv, num_envs=2)])

@@ -37,13 +37,13 @@ void *shmb_sink_field(shmb_sink *sink, const char *name, shmb_dtype dtype, shmb_
 /** The request that is being decoded wants its advice as dtype. */
 void shmb_sink_want(shmb_sink *sink, shmb_dtype dtype);
 /**
- * Says why the call fails; a text of more than 2047 bytes is cut, and ends with "…". Returns status,
- * or SHMB_INVALID for one that does not exist. The first failure of a call stays.
+ * Says why the call fails; a text of more than 2047 bytes is cut, and ends with "…". Returns
+ * status, or SHMB_INVALID for one that does not exist. The first failure of a call stays.
  */
 shmb_status shmb_sink_fail(shmb_sink *sink, shmb_status status, const char *text);
 /**
- * In a runner kind's open: the seconds that its answers may take where the caller gives no deadline.
- * The default is SHMB_DEADLINE. Infinity: no limit.
+ * In a runner kind's open: the seconds that its answers may take where the caller gives no
+ * deadline. The default is SHMB_DEADLINE. Infinity: no limit.
  */
 void shmb_sink_deadline(shmb_sink *sink, double seconds);
 /**
@@ -121,7 +121,8 @@ typedef struct shmb_runner_kind {
     /**
      * Answers one request within deadline seconds, which may be infinite, or returns SHMB_TIMEOUT;
      * shmb_interrupt ends it only where it looks at shmb_sink_interrupted. The features are
-     * readable during the call. Advice goes to the sink; the library checks that it has the wanted dtype.
+     * readable during the call. Advice goes to the sink; the library checks that it has the wanted
+     * dtype.
      */
     shmb_status (*evaluate)(void *state, const shmb_tensor *features, int64_t count,
                             shmb_dtype want, double deadline, shmb_sink *advice);
