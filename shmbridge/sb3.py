@@ -232,9 +232,7 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
         self._progress.log(steps=self.num_timesteps, **values)
 
 
-def resume(
-    algorithm: Any, path: str | os.PathLike[str], env: VecEnv
-) -> tuple[Any, int] | None:
+def resume(algorithm: Any, path: str | os.PathLike[str], env: VecEnv) -> tuple[Any, int] | None:
     """Goes on where a `TrainingCallback` kept its last checkpoint. Episodes begin anew; say `learn(..., reset_num_timesteps=False)`::
 
         model, rows = resume(PPO, "ppo.checkpoint", env) or (PPO("MultiInputPolicy", env), None)
