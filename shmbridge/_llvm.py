@@ -23,7 +23,7 @@ def _texts(texts: Any) -> list[str]:
     return [ffi.string(text).decode() for text in takewhile(bool, map(texts.__getitem__, count()))]
 
 
-# What cdef/launcher knows too: cdef/src/pipe/compilers.h. Both flags of a decision; the channel's path follows the second.
+# What cdef/launcher knows too: cdef/src/command/compilers.h. Both flags of a decision; the channel's path follows the second.
 DECISIONS = {
     ffi.string(made.name).decode(): (
         ffi.string(made.advisor).decode(),

@@ -17,10 +17,13 @@ LAYERS = [
     "message",
     "segment",
     "host",
+    "text",
     "serdes",
     "runner",
+    "llvm",
     "pipe",
     "model",
+    "command",
     "environment",
 ]
 

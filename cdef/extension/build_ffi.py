@@ -19,9 +19,10 @@ HEADERS = [
     "runner/serve.h",
     "message/convert.h",
     "serdes/codec.h",
+    "runner/conversation_info.h",
     "pipe/foreign.h",
-    "pipe/compilers.h",
-    "pipe/build.h",
+    "command/compilers.h",
+    "command/build.h",
 ]
 # Python plug-ins: shmbridge/serdes/_register.py and shmbridge/runners/_register.py; a runner's log.
 CALLBACKS = """

@@ -21,8 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "pipe/build.h"
-#include "pipe/compilers.h"
+#include "command/build.h"
+#include "command/compilers.h"
 
 #define PYTHON "shmbridge-python"
 enum { DECISIONS = 3, NO_COMPILER = 127 };

@@ -31,12 +31,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "command/compilers.h"
 #include "next.h"
-#include "pipe/compilers.h"
-#include "pipe/protocol.h"
 #include "pointers.h"
 #include "runner/default.h"
 #include "segment/ring.h"
+#include "llvm/llvm.h"
 
 enum {
     FDS = 1 << 20,

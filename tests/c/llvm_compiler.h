@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pipe/protocol.h"
+#include "llvm/llvm.h"
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \

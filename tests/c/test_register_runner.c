@@ -1,8 +1,8 @@
 /* A runner kind that a program registers answers like any other: fields, errors, wanted dtypes,
  * large and bound features. */
 #include "bridge.h"
+#include "message/sink.h"
 #include "runner/runner.h"
-#include "serdes/sink.h"
 
 static int opened, closed;
 

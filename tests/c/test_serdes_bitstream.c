@@ -1,7 +1,7 @@
 /* The bitstream's bytes are those of ML-Compiler-Bridge, both ways; what has no form there is
  * refused, and so is every other byte. */
-#include "serdes/spec.h"
 #include "serdes_codec.h"
+#include "text/spec.h"
 
 #define REQUEST(features, values) "{\"features\":[" features "]}\n" values "\n"
 #define X(type, shape) "{\"name\":\"x\",\"type\":\"" type "\",\"port\":6020,\"shape\":[" shape "]}"

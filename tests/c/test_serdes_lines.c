@@ -1,7 +1,7 @@
 /* The JSON lines of LLVM's channel: told apart by their key, in any order of keys, with whatever
  * other keys later versions add. */
 #include "bridge.h"
-#include "serdes/spec.h"
+#include "text/spec.h"
 
 static struct error e;
 static struct line line;

@@ -5,8 +5,8 @@
 #include <math.h>
 
 #include "bridge.h"
-#include "serdes/json_reader.h"
-#include "serdes/json_writer.h"
+#include "text/json_reader.h"
+#include "text/json_writer.h"
 
 static uint64_t random_bits(void) {
     static uint64_t state = 88172645463325252u;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pipe/protocol.h"
+#include "llvm/llvm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include "host/host.h"
 #include "message/message.h"
 #include "serdes/codec.h"
-#include "serdes/spec.h"
+#include "text/spec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

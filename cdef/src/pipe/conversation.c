@@ -13,8 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pipe/frame.h"
 #include "runner/slices.h"
 #include "serdes/serdes.h"
+#include "llvm/llvm.h"
 
 enum { PATIENCE_MS = 10, READS = 64 /* in a turn, so that others have theirs */ };
 

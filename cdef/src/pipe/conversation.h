@@ -6,9 +6,9 @@
 #include <pthread.h>
 
 #include "pipe/foreign.h"
-#include "pipe/protocol.h"
 #include "pipe/stream.h"
 #include "process/fork.h"
+#include "runner/protocol.h"
 
 struct conversation {
     struct shmb_foreign *foreign;

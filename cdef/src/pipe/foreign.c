@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/order.h"
 #include "pipe/conversation.h"
+#include "pipe/frame.h"
 
 enum { MANY_NS = 1000 * 1000 };
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "host/host.h"
+#include "runner/conversation_info.h"
 
 /* Compilers that speak a foreign protocol over named pipes are runners of a bridge. Each
  * conversation has a pair of open pipes, `from` the compiler (read end) and `to` it (open for
@@ -27,15 +28,6 @@ shmb_status shmb_foreign_set_default(shmb_foreign *foreign, const char *text, sh
 /* Compilers of LLVM whose pipes are added from here on ask about so many decisions, all together;
  * the rest is LLVM's own. */
 void shmb_foreign_limit(shmb_foreign *foreign, int64_t decisions);
-/* What a conversation's protocol has counted since its pipes were added. */
-typedef struct shmb_conversation_info {
-    uint64_t asked, defaulted; /* defaulted: answered with the default advice */
-    uint64_t skipped;          /* llvm: lines that were not understood */
-    shmb_status status;        /* of the first failure since then; 0: none */
-    const char *why;           /* its text */
-    /* frames: the compiler that talks is a runner of ours, whose advice comes with its dtype */
-    bool typed;
-} shmb_conversation_info;
 void shmb_foreign_info(shmb_foreign *foreign, int index, shmb_conversation_info *out);
 const char *shmb_foreign_error(const shmb_foreign *foreign);
 int shmb_foreign_talking(shmb_foreign *foreign); /* compilers in conversation */

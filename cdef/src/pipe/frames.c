@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "pipe/frame.h"
-#include "pipe/protocol.h"
 #include "runner/default.h"
 #include "serdes/serdes.h"
 

@@ -3,7 +3,7 @@
 #ifndef SHMB_STREAM_H
 #define SHMB_STREAM_H
 
-#include "serdes/sink.h"
+#include "base/bytes.h"
 
 struct stream {
     int from, to; /* the end to read, the end to write; -1: none */

@@ -7,7 +7,7 @@
 
 #include "message/convert.h"
 #include "message/dtype.h"
-#include "serdes/json_reader.h"
+#include "text/json_reader.h"
 
 struct default_advice {
     shmb_tensor number, advice; /* as it was given; as it was wanted last */

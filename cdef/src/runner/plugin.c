@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "base/registry.h"
+#include "message/sink.h"
 #include "runner/local.h"
 #include "runner/slices.h"
-#include "serdes/sink.h"
 
 static struct registry known = {.adding = PTHREAD_MUTEX_INITIALIZER};
 

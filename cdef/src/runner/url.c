@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serdes/json_reader.h"
+#include "text/json_reader.h"
 
 /* Seconds: decimal digits with at most one point, then s (or nothing), ms or us; or "inf". */
 static bool parse_seconds(const char *text, double *out) {

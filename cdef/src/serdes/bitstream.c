@@ -16,9 +16,9 @@
 
 #include "message/convert.h"
 #include "serdes/codec.h"
-#include "serdes/json_writer.h"
 #include "serdes/serdes.h"
-#include "serdes/spec.h"
+#include "text/json_writer.h"
+#include "text/spec.h"
 
 /* ---- Encode --------------------------------------------------------------------------------------------------
  */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "message/dtype.h"
 #include "serdes/codec.h"
 #include "serdes/serdes.h"
 
@@ -75,3 +76,7 @@ const shmb_tensor *shmb_codec_fields(const shmb_codec *c, int64_t *count) {
 }
 
 const char *shmb_codec_error(const shmb_codec *c) { return c->error.message; }
+
+const char *shmb_llvm_type(shmb_dtype dtype) {
+    return (unsigned)dtype < DTYPES ? shmb_dtypes[dtype].llvm : NULL;
+}

@@ -21,9 +21,9 @@
 #include <string.h>
 
 #include "message/convert.h"
-#include "serdes/json_reader.h"
-#include "serdes/json_writer.h"
 #include "serdes/serdes.h"
+#include "text/json_reader.h"
+#include "text/json_writer.h"
 
 /* ---- Encode --------------------------------------------------------------------------------------------------
  */

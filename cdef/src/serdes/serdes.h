@@ -3,7 +3,7 @@
 #ifndef SHMB_SERDES_H
 #define SHMB_SERDES_H
 
-#include "serdes/sink.h"
+#include "message/sink.h"
 
 extern const shmb_serdes shmb_serdes_flatbuffers, shmb_serdes_bitstream, shmb_serdes_json,
     shmb_serdes_bytes;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "message/convert.h"
-#include "pipe/llvm.h"
+#include "llvm/state.h"
 
 /* the float below 2^32: LLVM makes an unsigned of it, and 22 and older wrap */
 static const float HIGHEST_PRIORITY = 4294967040;

@@ -1,14 +1,9 @@
-#include "serdes/spec.h"
+#include "text/spec.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "message/dtype.h"
-#include "serdes/codec.h"
-
-const char *shmb_llvm_type(shmb_dtype dtype) {
-    return (unsigned)dtype < DTYPES ? shmb_dtypes[dtype].llvm : NULL;
-}
 
 static int compare(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

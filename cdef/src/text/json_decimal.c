@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "serdes/json_reader.h"
+#include "text/json_reader.h"
 
 /* A decimal number as digits * 10^exponent, with as many digits as decide how it rounds. */
 struct decimal {

@@ -1,7 +1,7 @@
 /* What the commands of one build know of each other: the cache that started them, and whether the
  * policy has failed an earlier compilation. cdef/launcher reads it, and Python through cffi. */
-#ifndef SHMB_PIPE_BUILD_H
-#define SHMB_PIPE_BUILD_H
+#ifndef SHMB_BUILD_H
+#define SHMB_BUILD_H
 
 #include <stdbool.h>
 

@@ -5,9 +5,9 @@
 #ifndef SHMB_PROTOCOL_H
 #define SHMB_PROTOCOL_H
 
-#include "pipe/foreign.h"
+#include "message/sink.h"
+#include "runner/conversation_info.h"
 #include "runner/runner.h"
-#include "serdes/sink.h"
 
 struct protocol {
     /* Takes bytes that came; *used (at most size) is how many, and may be fewer also when it
@@ -33,24 +33,5 @@ struct protocol {
  * or too slowly before, enough was asked, or the question cannot be read: call answer at once, with
  * r NULL and any status. Only llvm.c returns it. */
 enum { MORE = -1, ASK = -2, GIVEN = -3 };
-
-/* ML-Compiler-Bridge's frames, with that SerDes (frames.c). limit: bytes of the longest frame that
- * is accepted. NULL: no memory. */
-extern const struct protocol shmb_frames_protocol;
-void *shmb_frames_new(const shmb_serdes *serdes, size_t limit);
-/* Once: failures are answered with that number, of dtype `as` where the compiler wants none. path:
- * what the line on stderr begins with. Errors: INVALID, INEXACT, NO_MEMORY. */
-shmb_status shmb_frames_set_default(void *state, const char *text, shmb_dtype as, const char *path,
-                                    struct error *e);
-
-/* LLVM's interactive channel (llvm.c). fallback: what is advised when the runner has nothing to
- * say, as text; "" for the decision's own. NULL: no memory, or *e says what is wrong with fallback.
- */
-extern const struct protocol shmb_llvm_protocol;
-void *shmb_llvm_new(const char *fallback, struct error *e);
-/* Only *left more decisions are asked, of all states that share it; the others are LLVM's own,
- * where it tells them, and count as not asked. `left` outlives the state, and may lie in memory
- * that processes share. */
-void shmb_llvm_limit(void *state, _Atomic int64_t *left);
 
 #endif

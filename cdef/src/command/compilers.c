@@ -1,4 +1,4 @@
-#include "pipe/compilers.h"
+#include "command/compilers.h"
 
 #include <elf.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "serdes/json_reader.h"
+#include "text/json_reader.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "serdes/json_writer.h"
+#include "text/json_writer.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serdes/json_reader.h"
+#include "text/json_reader.h"
 
 static void writer_put(shmb_sink *to, const void *text, size_t size) {
     void *at = size ? shmb_sink_bytes(to, size) : NULL;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pipe/llvm.h"
+#include "llvm/state.h"
 
 enum { LONGEST_LINE = 1 << 20, LONGEST_OBSERVATION = 1 << 30 };
 /* ---- Bytes to questions ---- */

@@ -3,7 +3,7 @@
 #ifndef SHMB_JSON_WRITER_H
 #define SHMB_JSON_WRITER_H
 
-#include "serdes/sink.h"
+#include "message/sink.h"
 
 void shmb_json_put(shmb_sink *to, const char *text); /* as it is */
 void shmb_json_put_int(shmb_sink *to, int64_t value);

@@ -16,7 +16,7 @@
 #ifndef SHMB_SPEC_H
 #define SHMB_SPEC_H
 
-#include "serdes/json_reader.h"
+#include "text/json_reader.h"
 
 enum line_kind { LINE_OTHER, LINE_HEADER, LINE_CONTEXT, LINE_OBSERVATION, LINE_OUTCOME };
 

@@ -1,4 +1,4 @@
-#include "pipe/build.h"
+#include "command/build.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -11,8 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "pipe/compilers.h"
-#include "runner/default.h"
+#include "command/compilers.h"
 #include "runner/slices.h"
 
 const char shmb_build_warning[] =

@@ -1,7 +1,7 @@
 /* What `shmbridge run` knows of compilers and of caches, in one place: cdef/launcher reads it, and
  * Python through cffi. All lists end with NULL. */
-#ifndef SHMB_PIPE_COMPILERS_H
-#define SHMB_PIPE_COMPILERS_H
+#ifndef SHMB_COMPILERS_H
+#define SHMB_COMPILERS_H
 
 #include <stdbool.h>
 #include <stddef.h>

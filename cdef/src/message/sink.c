@@ -1,4 +1,4 @@
-#include "serdes/sink.h"
+#include "message/sink.h"
 
 #include "base/clock.h"
 #include "base/order.h"

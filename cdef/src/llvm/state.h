@@ -1,9 +1,9 @@
 /* The state of LLVM's channel: llvm.c fills it with what the compiler says, llvm_advice.c answers. */
-#ifndef SHMB_LLVM_H
-#define SHMB_LLVM_H
+#ifndef SHMB_LLVM_STATE_H
+#define SHMB_LLVM_STATE_H
 
-#include "pipe/protocol.h"
-#include "serdes/spec.h"
+#include "text/spec.h"
+#include "llvm/llvm.h"
 
 enum decision { OTHER, INLINING, EVICTION, PRIORITY };
 
