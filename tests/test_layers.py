@@ -1,74 +1,13 @@
-"""The C core's folders and the package's modules are layers: includes and imports point down, and never in a circle."""
+"""The package's modules are layers: imports point down, and never in a circle."""
 
 import ast
-import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CORE = ROOT / "cdef" / "src"
 PACKAGE = ROOT / "shmbridge"
-# From the bottom up; docs/design.md says what each is for.
-LAYERS = [
-    "base",
-    "process",
-    "message",
-    "segment",
-    "host",
-    "text",
-    "serdes",
-    "runner",
-    "llvm",
-    "pipe",
-    "model",
-    "command",
-    "environment",
-]
-
-
-def includes(file):
-    """The core's own headers that a file includes, below src/; the public ones are everybody's."""
-    names = re.findall(r'^#include "([^"]+)"', file.read_text(), re.MULTILINE)
-    return [name for name in names if not name.startswith("shmbridge")]
-
-
-def upward(layers, graph):
-    """The includes that point to a layer above their own."""
-    floor = {name: number for number, name in enumerate(layers)}
-    return [
-        f"{file} -> {name}"
-        for file, names in graph.items()
-        for name in names
-        if floor[name.split("/")[0]] > floor[file.split("/")[0]]
-    ]
-
-
-def core():
-    return {str(file.relative_to(CORE)): includes(file) for file in CORE.rglob("*.[ch]")}
-
-
-def test_every_file_of_the_core_is_in_a_layer():
-    assert {file.split("/")[0] for file in core()} == set(LAYERS)
-
-
-def test_no_include_points_up():
-    assert upward(LAYERS, core()) == []
-
-
-def test_no_includes_form_a_circle():
-    list(TopologicalSorter(core()).static_order())
-
-
-def test_an_include_that_points_up_is_found():
-    assert upward(["low", "high"], {"low/a.c": ["high/b.h"], "high/b.h": ["low/a.h"]}) == [
-        "low/a.c -> high/b.h"
-    ]
-
-
-# ---- Python ----
-
 # From the bottom up, a line a layer: modules and folders, whose own modules may use each other as long as that is no circle.
 # "shmbridge" is the package's own names. Imports inside functions and for type checkers count as others do.
 PYTHON = """

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_layers import LAYERS
+from test_c_layers import LAYERS
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "cdef" / "src"

@@ -130,6 +130,34 @@ shmb_status shmb_conversation_open(struct conversation *c, const char *path, con
     return SHMB_OK;
 }
 
+/* ---- What happens to the pipes ---- */
+
+/* In the order in which it happened. */
+void shmb_conversations_note(shmb_foreign *foreign) {
+    _Alignas(struct inotify_event) char buffer[4096];
+    ssize_t bytes = sizeof buffer;
+    while (bytes > (ssize_t)sizeof buffer / 2) { /* else there was no more */
+        bytes = foreign->events < 0 ? 0 : read(foreign->events, buffer, sizeof buffer);
+        const struct inotify_event *event;
+        for (ssize_t at = 0; at < bytes; at += (ssize_t)(sizeof *event + event->len)) {
+            event = (const struct inotify_event *)(buffer + at);
+            struct conversation *c = NULL;
+            for (int i = 0; i < foreign->count; i++)
+                if (foreign->conversations[i]->watch == event->wd) c = foreign->conversations[i];
+            if (!c) continue;
+            if (event->mask & IN_MODIFY) {
+                c->written = true;
+                c->dirty |= !c->asking || c->left;
+            }
+            if (event->mask & IN_CLOSE_WRITE) {
+                c->left = true;
+                c->written = false;
+                c->mixed |= c->dirty;
+            }
+        }
+    }
+}
+
 /* ---- A conversation ends ---- */
 
 /* A pipe that had a writer says so for ever; a new open file of it begins anew. Without descriptors
@@ -186,7 +214,7 @@ static void follow_leaving(struct conversation *c, size_t old) {
     if (mixed) {
         int unread = 0;
         if (ioctl(c->stream.from, FIONREAD, &unread)) unread = 0;
-        shmb_foreign_note(c->foreign);
+        shmb_conversations_note(c->foreign);
         theirs = c->written;
         lost += read_away(c->stream.from, (size_t)unread);
     }
@@ -247,14 +275,15 @@ static bool understand(struct conversation *c) {
 static bool listen(struct conversation *c) {
     for (int i = 0; !understand(c); i++) {
         size_t old = c->stream.in.size;
-        if (!c->talking || old) shmb_foreign_note(c->foreign); /* whose are the bytes to come? */
+        if (!c->talking || old)
+            shmb_conversations_note(c->foreign); /* whose are the bytes to come? */
         if (c->left) {
             follow_leaving(c, old);
             old = c->stream.in.size;
         }
         enum flow flow = shmb_stream_read(&c->stream);
         /* before the bytes are taken for this conversation's */
-        if (flow != STUCK) shmb_foreign_note(c->foreign);
+        if (flow != STUCK) shmb_conversations_note(c->foreign);
         if (c->left) follow_leaving(c, old);
         else if (flow == STUCK && c->torn && c->written) conversation_refuse(c);
         else if (flow == STUCK) c->dirty = false;

@@ -56,8 +56,7 @@ void shmb_conversation_turn(struct conversation *c);
 void shmb_conversation_flush(struct conversation *c);
 /* The question has ended so. */
 void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_status status);
-/* Notes in each conversation what has happened to its PATH.out: foreign.c's, since one inotify
- * tells of all. */
-void shmb_foreign_note(shmb_foreign *foreign);
+/* Notes in each conversation what has happened to its PATH.out. One inotify reports for all. */
+void shmb_conversations_note(shmb_foreign *foreign);
 
 #endif

@@ -88,32 +88,6 @@ const char *shmb_foreign_error(const shmb_foreign *foreign) {
 
 /* ---- Both ways ---- */
 
-/* In the order in which it happened. */
-void shmb_foreign_note(shmb_foreign *foreign) {
-    _Alignas(struct inotify_event) char buffer[4096];
-    ssize_t bytes = sizeof buffer;
-    while (bytes > (ssize_t)sizeof buffer / 2) { /* else there was no more */
-        bytes = foreign->events < 0 ? 0 : read(foreign->events, buffer, sizeof buffer);
-        const struct inotify_event *event;
-        for (ssize_t at = 0; at < bytes; at += (ssize_t)(sizeof *event + event->len)) {
-            event = (const struct inotify_event *)(buffer + at);
-            struct conversation *c = NULL;
-            for (int i = 0; i < foreign->count; i++)
-                if (foreign->conversations[i]->watch == event->wd) c = foreign->conversations[i];
-            if (!c) continue;
-            if (event->mask & IN_MODIFY) {
-                c->written = true;
-                c->dirty |= !c->asking || c->left;
-            }
-            if (event->mask & IN_CLOSE_WRITE) {
-                c->left = true;
-                c->written = false;
-                c->mixed |= c->dirty;
-            }
-        }
-    }
-}
-
 static bool forked(const shmb_foreign *foreign) {
     return foreign->count && foreign->conversations[0]->inherited.forked;
 }
@@ -167,7 +141,7 @@ void shmb_foreign_flush(shmb_foreign *foreign) {
         ring(foreign);
         return;
     }
-    shmb_foreign_note(foreign);
+    shmb_conversations_note(foreign);
     for (int i = 0; i < foreign->count && !foreign->closed; i++)
         shmb_conversation_flush(foreign->conversations[i]);
     bool polling = foreign->polling;
@@ -182,7 +156,7 @@ static int turns(shmb_foreign *foreign) {
     for (int i = 0; i < foreign->count; i++)
         owing |= foreign->conversations[i]->asking || foreign->conversations[i]->stream.out.size;
     if (owing)
-        shmb_foreign_note(foreign); /* the next compiler must not get the last one's answer */
+        shmb_conversations_note(foreign); /* the next compiler must not get the last one's answer */
     for (int i = 0; i < foreign->count; i++) {
         shmb_conversation_turn(foreign->conversations[i]);
         asking += foreign->conversations[i]->asking;
@@ -215,7 +189,7 @@ static bool wait_for_pipes(shmb_foreign *foreign, int64_t ns) {
         foreign->closed |= errno != EAGAIN;
     for (int i = 0; n > 0 && i < foreign->count; i++)
         if (ends[1 + 2 * i].revents & POLLHUP) foreign->conversations[i]->ended = true;
-    if (n == 0) shmb_foreign_note(foreign); /* who has left in silence */
+    if (n == 0) shmb_conversations_note(foreign); /* who has left in silence */
     return !signalled;
 }
 

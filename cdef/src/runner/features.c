@@ -5,26 +5,6 @@
 #include "base/order.h"
 #include "runner/runner.h"
 
-void shmb_runner_begin(shmb_runner *r) {
-    if (load_relaxed(&r->asking)) { /* for good: who filled what cannot be known */
-        shmb_fail(
-            &r->broken, SHMB_INVALID,
-            "two threads used this runner at once, or one from within an evaluate: open a runner for each");
-        return;
-    }
-    /* then even a message that was begun before may not be written to */
-    bool inherited = *r->forked;
-    if (r->filling && (!inherited || r->stuck.status)) return;
-    r->filling = true;
-    if (!r->broken.status && !inherited) {
-        r->kind->begin(r);
-        return;
-    }
-    shmb_builder_start(&r->builder, NULL, 0, NULL);
-    if (r->broken.status) r->stuck = r->broken;
-    else shmb_runner_inherited(&r->stuck);
-}
-
 void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind,
                       int32_t rank, const int64_t *dims, int64_t **offsets) {
     if (!r) return NULL;

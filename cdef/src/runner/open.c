@@ -9,62 +9,6 @@
 #include "runner/recovery.h"
 #include "runner/slices.h"
 
-/* The kinds that this library speaks. */
-static const struct runner_ops *const kinds[] = {
-    &shmb_shm_runner, &shmb_pipe_runner, &shmb_onnx_runner, &shmb_aot_runner, &shmb_tflite_runner};
-
-const char *shmb_version(void) {
-    static const char version[] = SHMB_VERSION_TEXT;
-    return version;
-}
-
-const struct runner_ops *shmb_kind_find(const char *scheme) {
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(kinds[i]->scheme, scheme) == 0) return kinds[i];
-    return NULL;
-}
-
-void shmb_kind_names(char *list, size_t room) {
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        shmb_list_name(list, room, kinds[i]->scheme);
-}
-
-bool shmb_scheme_known(const char *scheme) {
-    return shmb_kind_find(scheme) || shmb_plugin_find(scheme);
-}
-
-shmb_status shmb_runner_connect(shmb_runner *r, struct url *url, const shmb_options *options) {
-    shmb_options its = *options;
-    const struct runner_ops *kind = shmb_kind_find(url->scheme);
-    if (!kind) kind = shmb_plugin_find(url->scheme);
-    if (!kind) kind = &shmb_embedded_runner;
-    its.retries = 0;
-    its.backoff = 0;
-    its.default_advice = NULL;
-    its.log = shmb_say_nothing; /* of a runner that a plug-in opens: this one reports */
-    if (kind->open(r, url, &its) == SHMB_OK) r->kind = kind;
-    return r->broken.status;
-}
-
-static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
-
-shmb_status shmb_runner_try(shmb_runner *r, double seconds,
-                            shmb_status (*try)(shmb_runner *, void *, int64_t), void *state) {
-    int64_t began = shmb_clock_ns();
-    for (;;) {
-        r->broken = (struct error){0};
-        r->present = false;
-        double moment = patience(r, seconds, SHMB_TIMEOUT);
-        shmb_status status = try(r, state, earlier(shmb_clock_after(moment), r->until));
-        double limit = r->present ? patience(r, seconds, status) : seconds;
-        if (limit > 1e8) limit = 1e8; /* three years: no overflow */
-        int64_t until = earlier(began + shmb_clock_span(limit), r->until);
-        bool again = status == SHMB_NO_HOST || status == SHMB_BUSY || status == SHMB_TIMEOUT;
-        if (!again || shmb_clock_ns() >= until) return status;
-        shmb_pause_before_retry(until);
-    }
-}
-
 static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options *options,
                                   double slice) {
     struct url url;
@@ -144,12 +88,4 @@ shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner 
     shmb_status status = shmb_open_slice(url, options, HUGE_VAL, &timeout, out);
     if (*out) (*out)->reports = true;
     return shmb_open_end(*out, status);
-}
-
-void shmb_close(shmb_runner *r) {
-    if (!r) return;
-    if (r->kind) r->kind->close(r);
-    shmb_builder_free(&r->builder);
-    free(r->default_advice);
-    free(r);
 }

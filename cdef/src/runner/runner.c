@@ -29,6 +29,36 @@ shmb_runner *shmb_runner_new(void) {
     return r;
 }
 
+void shmb_close(shmb_runner *r) {
+    if (!r) return;
+    if (r->kind) r->kind->close(r);
+    shmb_builder_free(&r->builder);
+    free(r->default_advice);
+    free(r);
+}
+
+/* ---- Fill ---- */
+
+void shmb_runner_begin(shmb_runner *r) {
+    if (load_relaxed(&r->asking)) { /* for good: who filled what cannot be known */
+        shmb_fail(
+            &r->broken, SHMB_INVALID,
+            "two threads used this runner at once, or one from within an evaluate: open a runner for each");
+        return;
+    }
+    /* then even a message that was begun before may not be written to */
+    bool inherited = *r->forked;
+    if (r->filling && (!inherited || r->stuck.status)) return;
+    r->filling = true;
+    if (!r->broken.status && !inherited) {
+        r->kind->begin(r);
+        return;
+    }
+    shmb_builder_start(&r->builder, NULL, 0, NULL);
+    if (r->broken.status) r->stuck = r->broken;
+    else shmb_runner_inherited(&r->stuck);
+}
+
 static void forget_message(shmb_runner *r) {
     r->stuck.status = SHMB_OK;
     if (r->bound) return;

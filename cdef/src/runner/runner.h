@@ -1,5 +1,5 @@
 /* A runner: what every kind has in common, and what a kind adds. A new kind is one file and one
- * line in open.c, or a shmb_runner_kind that someone registers (plugin.c). */
+ * line in kinds.c, or a shmb_runner_kind that someone registers (plugin.c). */
 #ifndef SHMB_RUNNER_H
 #define SHMB_RUNNER_H
 
@@ -9,6 +9,7 @@
 #include "message/builder.h"
 #include "runner/slices.h"
 #include "runner/url.h"
+#include "shmbridge/plugin.h"
 
 struct runner_ops {
     const char *scheme;
@@ -105,6 +106,8 @@ void shmb_kind_names(char *list, size_t room);
 /* The kind that serves what was registered for a scheme; NULL when nothing was. It lives as long as
  * the process. */
 const struct runner_ops *shmb_plugin_find(const char *scheme);
+/* Registers a kind that is complete. Errors: IN_USE, NO_MEMORY. */
+shmb_status shmb_plugin_add(const shmb_runner_kind *kind);
 /* A runner without a kind; NULL when there is no memory. */
 shmb_runner *shmb_runner_new(void);
 /* Opens what the URL says, as it says, once; the options that every runner has are not the kind's

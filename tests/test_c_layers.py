@@ -1,0 +1,103 @@
+"""The C core's folders are layers: includes and calls point down, and never in a circle."""
+
+import re
+import subprocess
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import shmbridge
+
+CORE = Path(__file__).parents[1] / "cdef" / "src"
+ARCHIVE = Path(shmbridge.__file__).parent / "lib" / "libshmbridge.a"
+# From the bottom up; docs/design.md says what each is for.
+LAYERS = [
+    "base",
+    "process",
+    "message",
+    "segment",
+    "host",
+    "text",
+    "serdes",
+    "runner",
+    "llvm",
+    "pipe",
+    "model",
+    "command",
+    "environment",
+]
+
+
+def includes():
+    """The core's own headers that each file includes; everything may use the public headers."""
+    return {
+        str(file.relative_to(CORE)): [
+            name
+            for name in re.findall(r'^#include "([^"]+)"', file.read_text(), re.MULTILINE)
+            if not name.startswith("shmbridge")
+        ]
+        for file in CORE.rglob("*.[ch]")
+    }
+
+
+def calls():
+    """The files whose functions each file calls. A pointer to a function's table is no call."""
+    command = ["nm", "--format=posix", "--print-file-name", ARCHIVE]
+    symbols = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return called({file.name: str(file.relative_to(CORE)) for file in CORE.rglob("*.c")}, symbols)
+
+
+def called(paths, symbols):
+    found = re.findall(r"\[(\S+)\.o\]: (\S+) (\w)", symbols)
+    defined = {name: paths[file] for file, name, type in found if type == "T"}
+    graph = {path: set() for path in paths.values()}
+    for file, name, type in found:
+        if type == "U" and name in defined:
+            graph[paths[file]].add(defined[name])
+    return graph
+
+
+def upward(layers, graph):
+    """The includes or calls that point to a layer above their own."""
+    floor = {name: number for number, name in enumerate(layers)}
+    return [
+        f"{file} -> {name}"
+        for file, names in graph.items()
+        for name in names
+        if floor[name.split("/")[0]] > floor[file.split("/")[0]]
+    ]
+
+
+def test_every_file_is_in_a_layer_and_no_two_share_a_name():
+    assert {file.split("/")[0] for file in includes()} == set(LAYERS)
+    names = [file.name for file in CORE.rglob("*.c")]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("graph", [includes, calls])
+def test_none_points_up_or_forms_a_circle(graph):
+    assert upward(LAYERS, graph()) == []
+    list(TopologicalSorter(graph()).static_order())
+
+
+def test_an_include_that_points_up_is_found():
+    assert upward(["low", "high"], {"low/a.c": ["high/b.h"], "high/b.h": ["low/a.h"]}) == [
+        "low/a.c -> high/b.h"
+    ]
+
+
+def test_calls_that_form_a_circle_are_found():
+    symbols = """
+x.a[a.c.o]: f T 0 5
+x.a[a.c.o]: g U
+x.a[a.c.o]: table D 0 8
+x.a[a.c.o]: puts U
+x.a[b.c.o]: g T 0 5
+x.a[b.c.o]: f U
+x.a[c.c.o]: table U
+"""
+    graph = called({"a.c": "low/a.c", "b.c": "low/b.c", "c.c": "low/c.c"}, symbols)
+    assert graph == {"low/a.c": {"low/b.c"}, "low/b.c": {"low/a.c"}, "low/c.c": set()}
+    with pytest.raises(CycleError):
+        list(TopologicalSorter(graph).static_order())
