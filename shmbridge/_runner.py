@@ -135,7 +135,7 @@ class Runner(_hot.Asker):
     @property
     def defaulted(self) -> int:
         """How many evaluates took the default advice; 0 once closed."""
-        return int(lib.shmb_defaulted(self._r))
+        return self.stats.defaulted
 
     @property
     def stats(self) -> Stats:

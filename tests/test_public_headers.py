@@ -9,13 +9,14 @@ INCLUDE = Path(__file__).parents[1] / "cdef" / "include"
 HEADERS = [INCLUDE / "shmbridge.h", *sorted(INCLUDE.glob("shmbridge/*.h"))]
 # Dtypes say by their names what they are; of the three parts of the version the first has the comment.
 NEEDS_NONE = re.compile(
-    r"SHMB_(U?INT|FLOAT)\d+ = |#define SHMB_VERSION_(MINOR|PATCH)|#define SHMBRIDGE_|[}#](?!define)|extern \"C\""
+    r"SHMB_(U?INT|FLOAT)\d+ = |#define SHMB_VERSION_(MINOR|PATCH)|#define SHMB(RIDGE_|_POINTER)|[}#](?!define)|extern \"C\""
 )
 
 
 def bare(text: str) -> list[str]:
     """The first lines of the declarations and members that follow no comment."""
     found, before, open_declaration = [], "", False
+    text = re.sub(r"^(static inline [^;{]*) \{.*?^\}", r"\1;", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(
         r"/\*\*.*?\*/", "//", re.sub(r"/\* .*?\*/", "", text, flags=re.DOTALL), flags=re.DOTALL
     )

@@ -38,9 +38,12 @@ extern "Python" {
 
 
 def declarations(header: Path) -> str:
-    """A header without what cffi cannot read: what is for C++ alone, and preprocessor lines."""
+    """A header without what cffi cannot read: C++'s part, inline functions, preprocessor lines."""
     text = re.sub(
-        r"^#ifdef __cplusplus\n.*?^#endif\n", "", header.read_text(), flags=re.MULTILINE | re.DOTALL
+        r"^(#ifdef __cplusplus\n.*?^#endif|static inline [^;{]*\{\n.*?^\})\n",
+        "",
+        header.read_text(),
+        flags=re.MULTILINE | re.DOTALL,
     )
     return re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
 

@@ -22,6 +22,8 @@
  * NULL where a result should go is SHMB_INVALID.
  * Strings are UTF-8 (other bytes reach Python as surrogate escapes, and come back as they were).
  * Numbers are in the machine's byte order. Times are in seconds.
+ * Functions with a dtype in their names, as shmb_set_i64, are inline; the library exports what they
+ * call.
  */
 #ifndef SHMBRIDGE_H
 #define SHMBRIDGE_H
@@ -259,7 +261,7 @@ typedef struct shmb_options {
      * where nobody advises: after NO_HOST, BUSY, HOST_GONE, CLOSED, CORRUPT, TIMEOUT, DROPPED and
      * MODEL. It is one tensor "advice" of rank 0, of the wanted dtype (float32: the nearest; else
      * exactly, or SHMB_INEXACT), without a wish int64, uint64 or float64. The first time a line
-     * says why, on stderr or to `log`; shmb_defaulted counts. Other failures stay: they are the
+     * says why, on stderr or to `log`; shmb_stats counts. Other failures stay: they are the
      * caller's own, or its machine's. Read during the call. Default: none.
      */
     const char *default_advice;
@@ -334,16 +336,31 @@ void shmb_close(shmb_runner *r);
  */
 void *shmb_feature(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank,
                    const int64_t *dims);
+#ifdef __cplusplus
+#define SHMB_POINTER(type, from) static_cast<type *>(from)
+#else
+#define SHMB_POINTER(type, from) ((type *)(from))
+#endif
 /** A vector of n float32. */
-float *shmb_feature_f32(shmb_runner *r, const char *name, int64_t n);
+static inline float *shmb_feature_f32(shmb_runner *r, const char *name, int64_t n) {
+    return SHMB_POINTER(float, shmb_feature(r, name, SHMB_FLOAT32, 1, &n));
+}
 /** A vector of n float64. */
-double *shmb_feature_f64(shmb_runner *r, const char *name, int64_t n);
+static inline double *shmb_feature_f64(shmb_runner *r, const char *name, int64_t n) {
+    return SHMB_POINTER(double, shmb_feature(r, name, SHMB_FLOAT64, 1, &n));
+}
 /** A vector of n int32. */
-int32_t *shmb_feature_i32(shmb_runner *r, const char *name, int64_t n);
+static inline int32_t *shmb_feature_i32(shmb_runner *r, const char *name, int64_t n) {
+    return SHMB_POINTER(int32_t, shmb_feature(r, name, SHMB_INT32, 1, &n));
+}
 /** A vector of n int64. */
-int64_t *shmb_feature_i64(shmb_runner *r, const char *name, int64_t n);
+static inline int64_t *shmb_feature_i64(shmb_runner *r, const char *name, int64_t n) {
+    return SHMB_POINTER(int64_t, shmb_feature(r, name, SHMB_INT64, 1, &n));
+}
 /** A vector of n uint8. */
-uint8_t *shmb_feature_u8(shmb_runner *r, const char *name, int64_t n);
+static inline uint8_t *shmb_feature_u8(shmb_runner *r, const char *name, int64_t n) {
+    return SHMB_POINTER(uint8_t, shmb_feature(r, name, SHMB_UINT8, 1, &n));
+}
 /**
  * A list of `rows` rows: row i holds lengths[i] values, each a number (rank 1, dims NULL) or a
  * tensor of dims[rank - 1] (rank >= 2). Returns room for all values, rows one after another.
@@ -358,17 +375,35 @@ void *shmb_feature_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, in
 void shmb_set(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims,
               const void *data);
 /** A bool of rank 0: 0 is false, all else true. */
-void shmb_set_bool(shmb_runner *r, const char *name, int32_t value);
+static inline void shmb_set_bool(shmb_runner *r, const char *name, int32_t value) {
+    uint8_t *to = SHMB_POINTER(uint8_t, shmb_feature(r, name, SHMB_BOOL, 0, NULL));
+    if (to) *to = value != 0;
+}
 /** An int32 of rank 0. */
-void shmb_set_i32(shmb_runner *r, const char *name, int32_t value);
+static inline void shmb_set_i32(shmb_runner *r, const char *name, int32_t value) {
+    int32_t *to = SHMB_POINTER(int32_t, shmb_feature(r, name, SHMB_INT32, 0, NULL));
+    if (to) *to = value;
+}
 /** An int64 of rank 0. */
-void shmb_set_i64(shmb_runner *r, const char *name, int64_t value);
+static inline void shmb_set_i64(shmb_runner *r, const char *name, int64_t value) {
+    int64_t *to = SHMB_POINTER(int64_t, shmb_feature(r, name, SHMB_INT64, 0, NULL));
+    if (to) *to = value;
+}
 /** A uint64 of rank 0. */
-void shmb_set_u64(shmb_runner *r, const char *name, uint64_t value);
+static inline void shmb_set_u64(shmb_runner *r, const char *name, uint64_t value) {
+    uint64_t *to = SHMB_POINTER(uint64_t, shmb_feature(r, name, SHMB_UINT64, 0, NULL));
+    if (to) *to = value;
+}
 /** A float32 of rank 0. */
-void shmb_set_f32(shmb_runner *r, const char *name, float value);
+static inline void shmb_set_f32(shmb_runner *r, const char *name, float value) {
+    float *to = SHMB_POINTER(float, shmb_feature(r, name, SHMB_FLOAT32, 0, NULL));
+    if (to) *to = value;
+}
 /** A float64 of rank 0. */
-void shmb_set_f64(shmb_runner *r, const char *name, double value);
+static inline void shmb_set_f64(shmb_runner *r, const char *name, double value) {
+    double *to = SHMB_POINTER(double, shmb_feature(r, name, SHMB_FLOAT64, 0, NULL));
+    if (to) *to = value;
+}
 /** A string of so many bytes; bytes < 0: up to the terminating zero. */
 void shmb_set_string(shmb_runner *r, const char *name, const char *text, int64_t bytes);
 /** A list of strings. bytes[count] may be NULL: each text up to its terminating zero. */
@@ -421,14 +456,24 @@ shmb_status shmb_evaluate_as(shmb_runner *r, shmb_dtype dtype);
  * for a number; and these take one int, long, float or double, by the reply's length. A host of
  * shmbridge tells dtype and shape, so all is as over shared memory. */
 
+/** Advice as one element of dtype, into shmb_dtype_size(dtype) bytes. Errors: also INVALID. */
+shmb_status shmb_evaluate_number(shmb_runner *r, shmb_dtype dtype, void *advice);
 /** Advice as one int64. */
-shmb_status shmb_evaluate_i64(shmb_runner *r, int64_t *advice);
+static inline shmb_status shmb_evaluate_i64(shmb_runner *r, int64_t *advice) {
+    return shmb_evaluate_number(r, SHMB_INT64, advice);
+}
 /** Advice as one int32. */
-shmb_status shmb_evaluate_i32(shmb_runner *r, int32_t *advice);
+static inline shmb_status shmb_evaluate_i32(shmb_runner *r, int32_t *advice) {
+    return shmb_evaluate_number(r, SHMB_INT32, advice);
+}
 /** Advice as one float32. */
-shmb_status shmb_evaluate_f32(shmb_runner *r, float *advice);
+static inline shmb_status shmb_evaluate_f32(shmb_runner *r, float *advice) {
+    return shmb_evaluate_number(r, SHMB_FLOAT32, advice);
+}
 /** Advice as one float64. */
-shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice);
+static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
+    return shmb_evaluate_number(r, SHMB_FLOAT64, advice);
+}
 
 /**
  * Changes the deadline of later evaluates, in seconds, as shmb_options has it: 0 means the default,
@@ -465,21 +510,23 @@ shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out);
 /** One element as any dtype, into shmb_dtype_size(dtype) bytes. Errors: also INVALID (no dtype). */
 shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtype, void *advice);
 /** One element as an int64. */
-shmb_status shmb_advice_i64(shmb_runner *r, const char *name, int64_t *advice);
+static inline shmb_status shmb_advice_i64(shmb_runner *r, const char *name, int64_t *advice) {
+    return shmb_advice_number(r, name, SHMB_INT64, advice);
+}
 /** One element as an int32. */
-shmb_status shmb_advice_i32(shmb_runner *r, const char *name, int32_t *advice);
+static inline shmb_status shmb_advice_i32(shmb_runner *r, const char *name, int32_t *advice) {
+    return shmb_advice_number(r, name, SHMB_INT32, advice);
+}
 /** One element as a float32. */
-shmb_status shmb_advice_f32(shmb_runner *r, const char *name, float *advice);
+static inline shmb_status shmb_advice_f32(shmb_runner *r, const char *name, float *advice) {
+    return shmb_advice_number(r, name, SHMB_FLOAT32, advice);
+}
 /** One element as a float64. */
-shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice);
+static inline shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice) {
+    return shmb_advice_number(r, name, SHMB_FLOAT64, advice);
+}
 /** A string: *text[*bytes], without a zero at its end. It stays as long as *out of shmb_advice. */
 shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text, int64_t *bytes);
-
-/**
- * How many evaluates took the default advice, since the runner was opened. The last one's reason is
- * shmb_error_message.
- */
-int64_t shmb_defaulted(const shmb_runner *r);
 
 /* ---- Count ----------------------------------------------------------------------------------- */
 
@@ -496,7 +543,7 @@ typedef struct shmb_stats {
     int64_t failures[SHMB_STATUSES];
     /** Questions that were asked anew, or connections that were tried anew. */
     int64_t retries;
-    /** Evaluates that took the default advice, as shmb_defaulted. */
+    /** Evaluates that took the default advice. The last one's reason is shmb_error_message. */
     int64_t defaulted;
     /**
      * Seconds in waits for another process, and in pauses before retries. A wait whose end comes
@@ -519,6 +566,7 @@ const char *shmb_error_message(const shmb_runner *r);
 /** One line for a status; static. */
 const char *shmb_strerror(shmb_status status);
 
+#undef SHMB_POINTER
 #ifdef __cplusplus
 }
 #endif

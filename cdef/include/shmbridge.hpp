@@ -625,7 +625,7 @@ public:
         if (r_) shmb_set_deadline(r_, seconds);
     }
     /** How many evaluates took the default advice. */
-    int64_t defaulted() const { return shmb_defaulted(r_); }
+    int64_t defaulted() const { return stats().defaulted; }
     /** What it counts from its opening on; zeros when closed. */
     shmb_stats stats() const {
         shmb_stats s = {};

@@ -60,6 +60,12 @@ struct bridge {
 static const shmb_plan small_plan = {
     .channels = 4, .slots = 2, .header_bytes = 4096, .request_bytes = 65536, .advice_bytes = 4096};
 
+static inline shmb_stats stats(const shmb_runner *r) {
+    shmb_stats s = {.size = sizeof s};
+    shmb_runner_stats(r, &s);
+    return s;
+}
+
 static inline void bridge_unlink(struct bridge *b) {
     char path[NAME_ROOM];
     shmb_segment_name(b->name, NULL, path);

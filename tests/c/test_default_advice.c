@@ -57,7 +57,7 @@ static void texts(void) {
         CHECK(strstr(shmb_error_message(r), "default_advice=") &&
               strstr(shmb_error_message(r), "expected a finite number"));
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
-        CHECK(shmb_defaulted(r) == 0);
+        CHECK(stats(r).defaulted == 0);
         shmb_close(r);
         snprintf(url, sizeof url, "nobody?connect_timeout=0&default_advice=%s", bad[i]);
         CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_INVALID);
@@ -102,9 +102,9 @@ static void without_a_host(void) {
     for (int d = SHMB_BOOL; d <= SHMB_BFLOAT16; d++)
         CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)d),
                      d == SHMB_BOOL ? SHMB_INEXACT : SHMB_OK);
-    CHECK(shmb_defaulted(r) == 5 + 12);
+    CHECK(stats(r).defaulted == 5 + 12);
     CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)99), SHMB_NO_HOST); /* no dtype for a default */
-    CHECK(shmb_advice_count(r) == 0 && shmb_defaulted(r) == 17);
+    CHECK(shmb_advice_count(r) == 0 && stats(r).defaulted == 17);
     CHECK(strstr(hear(), "no exact counterpart in bool: ")); /* a failure all the same */
     shmb_close(r);
 
@@ -114,7 +114,7 @@ static void without_a_host(void) {
         *bound = i;
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
     }
-    CHECK(shmb_defaulted(r) == 3);
+    CHECK(stats(r).defaulted == 3);
     shmb_close(r);
     hear();
 }
@@ -133,7 +133,8 @@ static void fractions(void) {
     CHECK(i64 == 7 && strstr(shmb_error_message(r), "0.1") &&
           strstr(shmb_error_message(r), "int64"));
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
-    CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && t.dtype == SHMB_FLOAT64 && shmb_defaulted(r) == 3);
+    CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && t.dtype == SHMB_FLOAT64 &&
+          stats(r).defaulted == 3);
     shmb_close(r);
     r = with_default("nobody-here", "1e3", SHMB_OK);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_OK);
@@ -177,7 +178,7 @@ static void statuses(void) {
         CHECK(advice == (s == SHMB_OK ? 5
                          : defaults   ? 8
                                       : 0) &&
-              shmb_defaulted(r) == (s && defaults));
+              stats(r).defaulted == (s && defaults));
         next = SHMB_OK; /* is it for good? */
         shmb_set_deadline(r, 0);
         bool lasts = s == SHMB_HOST_GONE || s == SHMB_CLOSED || s == SHMB_CORRUPT;
@@ -200,20 +201,20 @@ static void with_a_host(void) {
     shmb_runner *r = bridge_connect(&b, "default_advice=-4");
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
-    CHECK(shmb_defaulted(r) == 0);
+    CHECK(stats(r).defaulted == 0);
     shmb_feature_u8(r, "x", 1)[0] = 1; /* the model fails */
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
     shmb_tensor t;
-    CHECK(shmb_defaulted(r) == 1 && shmb_advice(r, NULL, &t) == SHMB_OK &&
+    CHECK(stats(r).defaulted == 1 && shmb_advice(r, NULL, &t) == SHMB_OK &&
           *(const int64_t *)t.data == -4);
     CHECK(strstr(hear(), "unknown dtype: going on with the default advice -4"));
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
     CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && *(const int64_t *)t.data == 2 &&
-          shmb_defaulted(r) == 1);
+          stats(r).defaulted == 1);
     shmb_set_deadline(r, 0.01);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK); /* nobody answers */
-    CHECK(advice == -4 && shmb_defaulted(r) == 2);
+    CHECK(advice == -4 && stats(r).defaulted == 2);
     shmb_set_deadline(r, 0);
     shmb_set_i64(r, "x", 1);
     shmb_set_i64(r, "x", 1);
@@ -225,12 +226,12 @@ static void with_a_host(void) {
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_TOO_LARGE);
     pid_t child = fork();
     if (child == 0)
-        _exit(shmb_evaluate_i64(r, &advice) == SHMB_FORKED && shmb_defaulted(r) == 2 ? 0 : 1);
+        _exit(shmb_evaluate_i64(r, &advice) == SHMB_FORKED && stats(r).defaulted == 2 ? 0 : 1);
     CHECK(process_wait(child) == 0);
     shmb_host_close(b.host);
     for (int i = 3; i < 6; i++) {
         CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
-        CHECK(advice == -4 && shmb_defaulted(r) == i);
+        CHECK(advice == -4 && stats(r).defaulted == i);
     }
     CHECK(!*hear());
     shmb_close(r);
@@ -272,6 +273,6 @@ int main(void) {
     statuses();
     with_a_host();
     the_first_failure();
-    CHECK(shmb_defaulted(NULL) == 0);
+    CHECK(stats(NULL).defaulted == 0);
     return 0;
 }

@@ -66,7 +66,7 @@ int main(void) {
     pid_t child = fork();
     if (child == 0) {
         int status = (int)shmb_runner_continue(r) == SHMB_FORKED &&
-                             shmb_evaluate(r) == SHMB_FORKED && shmb_defaulted(r) == 0
+                             shmb_evaluate(r) == SHMB_FORKED && stats(r).defaulted == 0
                          ? 0
                          : 1;
         shmb_close(r);
@@ -75,14 +75,14 @@ int main(void) {
     CHECK(process_wait(child) == 0);
     shmb_runner_abandon(r, SHMB_INTERRUPTED);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
-    CHECK(advice == 4 && shmb_defaulted(r) == 0);
+    CHECK(advice == 4 && stats(r).defaulted == 0);
 
     shmb_set_deadline(r, 100); /* no pause outlasts it, so that there is none */
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
-    CHECK(advice == -1 && shmb_defaulted(r) == 1 && opens == 4);
+    CHECK(advice == -1 && stats(r).defaulted == 1 && opens == 4);
     CHECK_STATUS(r, shmb_runner_start(r, SHMB_INT64), SHMB_OK); /* answered when it began */
     CHECK_STATUS(r, shmb_runner_continue(r), SHMB_OK);
-    CHECK(shmb_defaulted(r) == 2 && shmb_advice_count(r) == 1);
+    CHECK(stats(r).defaulted == 2 && shmb_advice_count(r) == 1);
     shmb_close(r);
     return 0;
 }

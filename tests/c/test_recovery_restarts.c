@@ -77,7 +77,7 @@ static void *work(void *which) {
         }
         atomic_fetch_add(&answered, 1);
     }
-    CHECK(shmb_defaulted(r) == 0);
+    CHECK(stats(r).defaulted == 0);
     shmb_close(r);
     return NULL;
 }

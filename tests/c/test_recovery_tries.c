@@ -140,7 +140,7 @@ static void default_advice(void) {
     shmb_runner *r = with("retries=1&backoff=1s&deadline=10&default_advice=42", SHMB_OK);
     for (int i = 1; i < 100; i++) {
         CHECK_STATUS(r, ask(r), SHMB_OK);
-        CHECK(shmb_defaulted(r) == i && asks == 2 && opens == 2);
+        CHECK(stats(r).defaulted == i && asks == 2 && opens == 2);
     }
     shmb_close(r);
 }

@@ -69,6 +69,9 @@ int main(void) {
     shmb_set_i64(r, "x", 41);
     CHECK_STATUS(r, shmb_evaluate_f64(r, &d), SHMB_OK);
     CHECK(d == 42);
+    shmb_set_i64(r, "x", 41);
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_ANY, &d), SHMB_INVALID);
+    CHECK(d == 42 && strstr(shmb_error_message(r), "0 is not a dtype to read advice as"));
     shmb_set_f32(r, "x", 0.5f);
     CHECK_STATUS(r, shmb_evaluate_f32(r, &f), SHMB_OK);
     CHECK(f == 1.5f);

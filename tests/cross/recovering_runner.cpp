@@ -31,7 +31,10 @@ int main(int argc, char **argv) {
             shmb_status status = shmb_evaluate_i64(r, &found);
             print(status, found);
         }
-        std::printf(" %lld\n", static_cast<long long>(shmb_defaulted(r)));
+        shmb_stats stats = {};
+        stats.size = sizeof stats;
+        shmb_runner_stats(r, &stats);
+        std::printf(" %lld\n", static_cast<long long>(stats.defaulted));
         shmb_close(r);
         return 0;
     }

@@ -209,10 +209,12 @@ def test_a_plugin_of_a_python_program_uses_the_python_that_runs(
         sys.said = "from this very process"
         for path in sys.argv[1], os.environ["SHMBRIDGE_PYTHON_LIBRARY"]:
             library, runner, advice = ctypes.CDLL(path), ctypes.c_void_p(), ctypes.c_double()
-            library.shmb_feature_f32.restype = ctypes.c_void_p
+            library.shmb_feature.restype = ctypes.c_void_p
+            float32, float64, dims = 11, 12, (ctypes.c_int64 * 1)(1000)
             assert library.shmb_open(sys.argv[2].encode(), None, ctypes.byref(runner)) == 0
-            ctypes.memset(library.shmb_feature_f32(runner, b"x", ctypes.c_int64(1000)), 0, 4000)
-            assert library.shmb_evaluate_f64(runner, ctypes.byref(advice)) == 0 and advice.value == 0
+            ctypes.memset(library.shmb_feature(runner, b"x", float32, 1, dims), 0, 4000)
+            assert library.shmb_evaluate_number(runner, float64, ctypes.byref(advice)) == 0
+            assert advice.value == 0
             library.shmb_close(runner)
         print(sys.modules["its_model"].sys.said)
         """,

@@ -108,7 +108,7 @@ def declared() -> set[str]:
     text = re.sub(
         r"/\*.*?\*/", "", "".join(header.read_text() for header in HEADERS), flags=re.DOTALL
     )
-    return set(re.findall(r"^[a-z][^(;]*?(shmb_\w+)\(", text, flags=re.MULTILINE))
+    return set(re.findall(r"^(?!static)[a-z][^(;]*?(shmb_\w+)\(", text, flags=re.MULTILINE))
 
 
 def with_flags(program: Path, cflags: str, libs: str, **environment: str) -> str:

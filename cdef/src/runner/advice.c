@@ -16,51 +16,45 @@ static void widen(const shmb_runner *r, shmb_tensor *t) {
 }
 
 /* A field of the advice as one element of dtype. */
-static shmb_status read_number(shmb_runner *r, shmb_tensor t, shmb_dtype dtype, void *out) {
+static shmb_status read_number(shmb_runner *r, shmb_tensor *t, shmb_dtype dtype, void *out) {
     uint8_t exact[8];
-    const void *from = t.data;
-    widen(r, &t);
-    if (t.size != 1 || t.kind != SHMB_TENSOR)
+    const void *from = t->data;
+    widen(r, t);
+    if (t->size != 1 || t->kind != SHMB_TENSOR)
         return shmb_fail(&r->error, SHMB_MISMATCH,
-                         "expected advice of one element, found \"%.100s\" with %lld%s", t.name,
-                         (long long)t.size,
-                         t.kind == SHMB_STRING || t.kind == SHMB_STRINGS ? " bytes of text" : "");
-    if (t.dtype != dtype) {
+                         "expected advice of one element, found \"%.100s\" with %lld%s", t->name,
+                         (long long)t->size,
+                         t->kind == SHMB_STRING || t->kind == SHMB_STRINGS ? " bytes of text" : "");
+    if (t->dtype != dtype) {
         from = exact;
-        if (!shmb_default_read_as(r, dtype, exact) && shmb_convert_tensor(&t, dtype, exact) >= 0)
+        if (!shmb_default_read_as(r, dtype, exact) && shmb_convert_tensor(t, dtype, exact) >= 0)
             return shmb_fail(
                 &r->error, SHMB_INEXACT,
-                "the advice \"%.100s\" of %s has no exact counterpart in %s: ask for %s", t.name,
-                shmb_dtype_name(t.dtype), shmb_dtype_name(dtype), shmb_dtype_name(t.dtype));
+                "the advice \"%.100s\" of %s has no exact counterpart in %s: ask for %s", t->name,
+                shmb_dtype_name(t->dtype), shmb_dtype_name(dtype), shmb_dtype_name(t->dtype));
     }
     memcpy(out, from, shmb_dtype_size(dtype));
     return SHMB_OK;
 }
 
-static shmb_status evaluate_scalar(shmb_runner *r, shmb_dtype dtype, void *out) {
+static shmb_status no_dtype(struct error *e, shmb_dtype dtype) {
+    return shmb_fail(e, SHMB_INVALID,
+                     "%d is not a dtype to read advice as: expected 1 (bool) to %d (%s)",
+                     (int)dtype, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
+}
+
+shmb_status shmb_evaluate_number(shmb_runner *r, shmb_dtype dtype, void *advice) {
     shmb_tensor t;
-    if (r && !out) {
+    if (r && (!advice || dtype == SHMB_ANY)) {
         shmb_runner_begin(r);
-        if (!r->stuck.status) shmb_runner_no_result(&r->stuck);
+        if (!r->stuck.status && !advice) shmb_runner_no_result(&r->stuck);
+        else if (!r->stuck.status) no_dtype(&r->stuck, dtype);
     }
     shmb_status status = shmb_evaluate_as(r, dtype);
     if (status) return status;
     r->advice(r, 0, &t);
-    status = read_number(r, t, dtype, out);
+    status = read_number(r, &t, dtype, advice);
     return status ? shmb_runner_failed(r, status) : SHMB_OK;
-}
-
-shmb_status shmb_evaluate_i64(shmb_runner *r, int64_t *advice) {
-    return evaluate_scalar(r, SHMB_INT64, advice);
-}
-shmb_status shmb_evaluate_i32(shmb_runner *r, int32_t *advice) {
-    return evaluate_scalar(r, SHMB_INT32, advice);
-}
-shmb_status shmb_evaluate_f32(shmb_runner *r, float *advice) {
-    return evaluate_scalar(r, SHMB_FLOAT32, advice);
-}
-shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
-    return evaluate_scalar(r, SHMB_FLOAT64, advice);
 }
 
 /* ---- By index or name ---- */
@@ -112,25 +106,9 @@ shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtyp
     shmb_tensor t;
     shmb_status status = check_read(r, advice);
     if (status) return status;
-    if (!shmb_dtype_size(dtype))
-        return shmb_fail(&r->error, SHMB_INVALID,
-                         "%d is not a dtype to read advice as: expected 1 (bool) to %d (%s)",
-                         (int)dtype, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
+    if (!shmb_dtype_size(dtype)) return no_dtype(&r->error, dtype);
     status = shmb_advice(r, name, &t);
-    return status ? status : read_number(r, t, dtype, advice);
-}
-
-shmb_status shmb_advice_i64(shmb_runner *r, const char *name, int64_t *advice) {
-    return shmb_advice_number(r, name, SHMB_INT64, advice);
-}
-shmb_status shmb_advice_i32(shmb_runner *r, const char *name, int32_t *advice) {
-    return shmb_advice_number(r, name, SHMB_INT32, advice);
-}
-shmb_status shmb_advice_f32(shmb_runner *r, const char *name, float *advice) {
-    return shmb_advice_number(r, name, SHMB_FLOAT32, advice);
-}
-shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice) {
-    return shmb_advice_number(r, name, SHMB_FLOAT64, advice);
+    return status ? status : read_number(r, &t, dtype, advice);
 }
 
 shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text,

@@ -22,22 +22,6 @@ void *shmb_feature(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t r
     return shmb_runner_add(r, name, dtype, SHMB_TENSOR, rank, dims, NULL);
 }
 
-float *shmb_feature_f32(shmb_runner *r, const char *name, int64_t n) {
-    return shmb_feature(r, name, SHMB_FLOAT32, 1, &n);
-}
-double *shmb_feature_f64(shmb_runner *r, const char *name, int64_t n) {
-    return shmb_feature(r, name, SHMB_FLOAT64, 1, &n);
-}
-int32_t *shmb_feature_i32(shmb_runner *r, const char *name, int64_t n) {
-    return shmb_feature(r, name, SHMB_INT32, 1, &n);
-}
-int64_t *shmb_feature_i64(shmb_runner *r, const char *name, int64_t n) {
-    return shmb_feature(r, name, SHMB_INT64, 1, &n);
-}
-uint8_t *shmb_feature_u8(shmb_runner *r, const char *name, int64_t n) {
-    return shmb_feature(r, name, SHMB_UINT8, 1, &n);
-}
-
 /* Sums lengths into the values' first dim; false when one is negative or the sum overflows. */
 static bool sum_lengths(const int64_t *lengths, int64_t rows, int64_t *total) {
     *total = 0;
@@ -105,25 +89,6 @@ void shmb_set_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, int64_t
     sum_lengths(lengths, rows, all);
     if (rank > 1) memcpy(all + 1, dims, (size_t)(rank - 1) * sizeof *dims);
     copy_values(r, name, to, dtype, rank, all, data);
-}
-
-void shmb_set_bool(shmb_runner *r, const char *name, int32_t value) {
-    shmb_set(r, name, SHMB_BOOL, 0, NULL, &(bool){value});
-}
-void shmb_set_i32(shmb_runner *r, const char *name, int32_t value) {
-    shmb_set(r, name, SHMB_INT32, 0, NULL, &value);
-}
-void shmb_set_i64(shmb_runner *r, const char *name, int64_t value) {
-    shmb_set(r, name, SHMB_INT64, 0, NULL, &value);
-}
-void shmb_set_u64(shmb_runner *r, const char *name, uint64_t value) {
-    shmb_set(r, name, SHMB_UINT64, 0, NULL, &value);
-}
-void shmb_set_f32(shmb_runner *r, const char *name, float value) {
-    shmb_set(r, name, SHMB_FLOAT32, 0, NULL, &value);
-}
-void shmb_set_f64(shmb_runner *r, const char *name, double value) {
-    shmb_set(r, name, SHMB_FLOAT64, 0, NULL, &value);
 }
 
 static const char no_text[] = "\"%.100s\": expected a text, found NULL";

@@ -262,8 +262,6 @@ void shmb_interrupt(shmb_runner *r) {
 
 /* ---- Count ---- */
 
-int64_t shmb_defaulted(const shmb_runner *r) { return r ? r->stats.defaulted : 0; }
-
 void shmb_runner_stats(const shmb_runner *r, shmb_stats *out) {
     if (!out) return;
     shmb_stats found = r ? r->stats : (shmb_stats){0};
