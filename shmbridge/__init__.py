@@ -1,9 +1,9 @@
 """shmbridge: how a compiler asks a machine-learning model for advice, through shared memory.
 
-Names are imported when they are first used. Who gives up the right to read Python's files (setuid, chroot) uses one before.
+Most names are imported when they are first used. If your program drops privileges (setuid, chroot), use one name first, so
+that its module is loaded.
 """
 
-from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,31 @@ except ModuleNotFoundError as _error:
         "package (pip install .)"
     ) from None
 
+from shmbridge.errors import (
+    BusyError,
+    ClosedError,
+    CorruptError,
+    DeadlineError,
+    DroppedError,
+    ForkedError,
+    HostGoneError,
+    IncompatibleError,
+    InexactError,
+    InterruptedCallError,
+    InUseError,
+    InvalidError,
+    MismatchError,
+    ModelError,
+    NoHostError,
+    NoMemoryError,
+    NotPermittedError,
+    RunnerGoneError,
+    ShmbridgeError,
+    SystemCallError,
+    TooLargeError,
+    UnsupportedError,
+)
+
 if TYPE_CHECKING:
     from shmbridge._batch import Batch
     from shmbridge._dtype import TensorSpec
@@ -26,30 +51,6 @@ if TYPE_CHECKING:
     from shmbridge._runner import Runner, connect
     from shmbridge._serving import Serving
     from shmbridge._tensor import Ragged, Texts
-    from shmbridge.errors import (
-        BusyError,
-        ClosedError,
-        CorruptError,
-        DeadlineError,
-        DroppedError,
-        ForkedError,
-        HostGoneError,
-        IncompatibleError,
-        InexactError,
-        InterruptedCallError,
-        InUseError,
-        InvalidError,
-        MismatchError,
-        ModelError,
-        NoHostError,
-        NoMemoryError,
-        NotPermittedError,
-        RunnerGoneError,
-        ShmbridgeError,
-        SystemCallError,
-        TooLargeError,
-        UnsupportedError,
-    )
 
 __version__: str = _ffi.string(_lib.shmb_version()).decode()
 
@@ -89,20 +90,25 @@ __all__ = [
 ]
 
 
+# Imported when first used: numpy takes longer to import than a small file to compile.
+_MODULES = {
+    "Batch": "shmbridge._batch",
+    "Host": "shmbridge._host",
+    "Ragged": "shmbridge._tensor",
+    "Request": "shmbridge._request",
+    "Runner": "shmbridge._runner",
+    "Serving": "shmbridge._serving",
+    "TensorSpec": "shmbridge._dtype",
+    "Texts": "shmbridge._tensor",
+    "connect": "shmbridge._runner",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """What is public, and modules, imported when first used: numpy takes longer to import than a small file to compile."""
-    homes = (
-        ("errors", "_dtype", "_tensor", "_batch", "_request", "_runner", "_serving", "_host")
-        if name in __all__
-        else ()
-    )
-    for home in homes:
-        if hasattr(module := import_module(f"shmbridge.{home}"), name):
-            return globals().setdefault(name, getattr(module, name))
-    with suppress(ModuleNotFoundError):
-        return import_module(f"shmbridge.{name}")
-    raise AttributeError(f"module 'shmbridge' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'shmbridge' has no attribute {name!r}")
+    return globals().setdefault(name, getattr(import_module(_MODULES[name]), name))
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

@@ -38,6 +38,7 @@ def test_the_version_is_the_c_librarys():
 
 
 def test_everything_public_has_a_docstring_and_is_there():
+    assert dir(shmbridge) == sorted(shmbridge.__all__)
     for name in shmbridge.__all__:
         thing = getattr(shmbridge, name)
         assert name == "__version__" or thing.__doc__

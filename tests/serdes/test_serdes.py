@@ -21,6 +21,7 @@ from shmbridge import (
     _dtype,
     _plugins,
     _tensor,
+    _url,
     serdes,
 )
 from shmbridge._native import ffi, lib
@@ -424,16 +425,16 @@ def test_a_url_is_made_what_the_core_understands():
         "pipe:///x?connect_timeout=1&serdes=bytes&wait=spin",
         "pipe:///x?a",
     ]:
-        assert shmbridge._url.resolve(url) == url
+        assert _url.resolve(url) == url
     assert (
-        shmbridge._url.resolve("pipe:///x?serdes=protobuf&connect_timeout=1")
+        _url.resolve("pipe:///x?serdes=protobuf&connect_timeout=1")
         == "pipe:///x?serdes=protobuf&connect_timeout=1"
     )
     message = "shmbridge._generated.bridge_pb2:DType"
     with pytest.raises(InvalidError, match="message class"):
-        shmbridge._url.resolve(f"pipe:///x?serdes=protobuf&request={message}")
+        _url.resolve(f"pipe:///x?serdes=protobuf&request={message}")
     with pytest.raises(UnsupportedError, match="nothing"):
-        shmbridge._url.resolve("pipe:///x?serdes=nothing")
+        _url.resolve("pipe:///x?serdes=nothing")
 
 
 def test_using_a_serdes_of_the_core_imports_no_protobuf(python):
