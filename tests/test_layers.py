@@ -154,10 +154,10 @@ def test_no_command_imports_another():
 def test_imports_that_point_up_or_form_a_circle_are_found(tmp_path):
     file = tmp_path / "a.py"
     file.write_text(
-        "def f():\n    from shmbridge import _host\n    from shmbridge._native import lib\n    import shmbridge.rl\n"
+        "def f():\n    from shmbridge import cli\n    from shmbridge._native import lib\n    import shmbridge.hosts\n"
     )
-    graph = {"_tensor": imports(file)}
-    assert graph == {"_tensor": {"_host", "_native", "rl"}}
-    assert upward_imports(PYTHON, graph) == ["_tensor -> _host", "_tensor -> rl"]
+    graph = {"serdes": imports(file)}
+    assert graph == {"serdes": {"cli", "_native", "hosts"}}
+    assert upward_imports(PYTHON, graph) == ["serdes -> cli", "serdes -> hosts"]
     with pytest.raises(CycleError):
-        list(TopologicalSorter({"_host": {"_request"}, "_request": {"_host"}}).static_order())
+        list(TopologicalSorter({"cli": {"hosts"}, "hosts": {"cli"}}).static_order())
