@@ -45,12 +45,12 @@ from shmbridge.errors import (
 
 if TYPE_CHECKING:
     from shmbridge._batch import Batch
-    from shmbridge._dtype import TensorSpec
     from shmbridge._host import Host
     from shmbridge._request import Request
     from shmbridge._runner import Runner, connect
     from shmbridge._serving import Serving
-    from shmbridge._tensor import Ragged, Texts
+    from shmbridge._values.dtypes import TensorSpec
+    from shmbridge._values.tensor import Ragged, Texts
 
 __version__: str = _ffi.string(_lib.shmb_version()).decode()
 
@@ -94,12 +94,12 @@ __all__ = [
 _MODULES = {
     "Batch": "shmbridge._batch",
     "Host": "shmbridge._host",
-    "Ragged": "shmbridge._tensor",
+    "Ragged": "shmbridge._values.tensor",
     "Request": "shmbridge._request",
     "Runner": "shmbridge._runner",
     "Serving": "shmbridge._serving",
-    "TensorSpec": "shmbridge._dtype",
-    "Texts": "shmbridge._tensor",
+    "TensorSpec": "shmbridge._values.dtypes",
+    "Texts": "shmbridge._values.tensor",
     "connect": "shmbridge._runner",
 }
 

@@ -12,7 +12,7 @@ from shmbridge import _hot
 from shmbridge._native import lib
 from shmbridge._place import Place
 from shmbridge._request import Request, by_name
-from shmbridge._tensor import Array, Ragged
+from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
 
 IN_PLACE = (

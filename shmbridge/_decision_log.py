@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._tensor import Ragged
+from shmbridge._values.tensor import Ragged
 
 INLINE = 64  # elements or characters; of more than these the log keeps a digest
 

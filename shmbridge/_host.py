@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from shmbridge import _closing, _hot, _options, _plugins, _segment
 from shmbridge._batch import Batch
-from shmbridge._dtype import TensorSpec
 from shmbridge._native import ffi, lib
 from shmbridge._options import Wait, wait_code
 from shmbridge._receiving import SLICE_NS, Receiving
 from shmbridge._request import Request
 from shmbridge._service import Model, Path, Question, Service
 from shmbridge._serving import Serving
+from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ClosedError, InvalidError
 
 if TYPE_CHECKING:

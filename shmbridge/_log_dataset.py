@@ -15,7 +15,7 @@ import numpy as np
 
 from shmbridge._log_reader import Input, Layout, Spec, TornError, events, read_layout
 from shmbridge._sequence_example import sequence_example, write_tfrecords
-from shmbridge._tensor import Array
+from shmbridge._values.tensor import Array
 from shmbridge.errors import CorruptError, InvalidError, MismatchError, undone_by
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._dtype import DTYPES, code_of, dtype_name
 from shmbridge._native import ffi, lib
-from shmbridge._tensor import Field, as_field, exactly
+from shmbridge._values.dtypes import DTYPES, code_of, dtype_name
+from shmbridge._values.tensor import Field, as_field, exactly
 from shmbridge.errors import ClosedError, InvalidError
 
 LINE_BYTES = 1 << 20  # of the longest line of JSON that is read

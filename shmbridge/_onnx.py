@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._dtype import TensorSpec
-from shmbridge._tensor import Array, describe
+from shmbridge._values.dtypes import TensorSpec
+from shmbridge._values.tensor import Array, describe
 from shmbridge.errors import InvalidError, MismatchError, UnsupportedError
 
 DTYPE_OF_ONNX = {

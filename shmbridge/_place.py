@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmbridge import _dtype, _tensor
 from shmbridge._native import ffi, lib
-from shmbridge._tensor import Array
+from shmbridge._values import dtypes, tensor
+from shmbridge._values.tensor import Array
 
 
 class Place:
@@ -19,8 +19,8 @@ class Place:
         self.name: str = ffi.string(t.name).decode()
         self.kind: int = t.kind
         self.code: int = t.dtype
-        self.dtype = _dtype.dtype_of(t.dtype)
-        self.shape = _tensor.shape_of(t)
+        self.dtype = dtypes.dtype_of(t.dtype)
+        self.shape = tensor.shape_of(t)
         self.rows: int | None = t.dims[0] if t.offsets != ffi.NULL else None  # None: no list
         self.start = int(ffi.cast("uintptr_t", t.data)) - body
         self.bytes: int = t.size * lib.shmb_dtype_size(t.dtype)
@@ -41,7 +41,7 @@ class Place:
         return (
             f"{self.name}: {text}"
             if text
-            else f"{ragged}{self.name}: {_dtype.dtype_name(self.code)}[{sizes}]"
+            else f"{ragged}{self.name}: {dtypes.dtype_name(self.code)}[{sizes}]"
         )
 
 

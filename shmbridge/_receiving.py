@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from shmbridge import _hot
 from shmbridge._batch import Batch
-from shmbridge._dtype import TensorSpec, code_of
 from shmbridge._native import ffi, lib
 from shmbridge._request import Receiver, Request
 from shmbridge._service import logger
+from shmbridge._values.dtypes import TensorSpec, code_of
 from shmbridge.errors import ForkedError, ShmbridgeError, raise_status
 
 SLICE_NS = 100_000_000  # a wait asks after signals at least this often

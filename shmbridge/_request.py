@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from shmbridge import _dtype, _hot, _tensor
-from shmbridge._dtype import TensorSpec
+from shmbridge import _hot
 from shmbridge._native import ffi, lib
 from shmbridge._place import Place, places_of
-from shmbridge._tensor import Array
+from shmbridge._values import dtypes, tensor
+from shmbridge._values.dtypes import TensorSpec
+from shmbridge._values.tensor import Array
 from shmbridge.errors import (
     InexactError,
     InvalidError,
@@ -134,7 +135,7 @@ class Request(_hot.Question, Mapping[str, Any]):
         """The dtype that the runner asked for its one advice to be in; None: any, one that numpy lacks here (bfloat16 without
         ml_dtypes; advice is converted to it all the same), or the runner has gone."""
         message = lib.shmb_host_message(self._h, self._key)
-        return _dtype.dtype_if_known(message.want) if message != ffi.NULL else None
+        return dtypes.dtype_if_known(message.want) if message != ffi.NULL else None
 
     @property
     def label(self) -> str:
@@ -158,7 +159,7 @@ class Request(_hot.Question, Mapping[str, Any]):
             number, pid, label = ffi.new("uint64_t *"), ffi.new("uint32_t *"), ffi.new("char[256]")
             if not lib.shmb_host_runner(self._h, self._key, number, pid, label):
                 return 0, "", 0
-            text = _tensor.text_of(np.frombuffer(ffi.string(label), np.uint8))
+            text = tensor.text_of(np.frombuffer(ffi.string(label), np.uint8))
             self._runner = pid[0], text, number[0]
         return self._runner
 
@@ -215,15 +216,15 @@ class Request(_hot.Question, Mapping[str, Any]):
         ):
             raise RunnerGoneError("the runner died or left: this request's lists are gone")
         if place.kind == lib.SHMB_STRINGS:
-            return _tensor.texts_of(values, offsets)
-        return _tensor.Ragged(values.copy() if self._copy else values, offsets)
+            return tensor.texts_of(values, offsets)
+        return tensor.Ragged(values.copy() if self._copy else values, offsets)
 
     def _text(self, place: Place) -> str:
         text = _hot.text(self, place.index)
         if text is None:  # the host is closed, or the parent's
             self._place_anew()
             place = self._place(place.name)
-            text = _tensor.text_of(self._root(place, place))
+            text = tensor.text_of(self._root(place, place))
         self._check_open()
         return text
 
@@ -261,7 +262,7 @@ class Request(_hot.Question, Mapping[str, Any]):
             named = {"advice": advice, **named}
         if not named:
             raise InvalidError("expected advice, as reply(value) or reply(name=value), found none")
-        return self._reply_fields([_tensor.as_field(name, value) for name, value in named.items()])
+        return self._reply_fields([tensor.as_field(name, value) for name, value in named.items()])
 
     def fail(self, error: BaseException | str) -> bool:
         """Answers with an error, which the runner gets as ModelError (SHMB_MODEL).
@@ -315,7 +316,7 @@ class Request(_hot.Question, Mapping[str, Any]):
         self._host._tell_refused(error)
         return False
 
-    def _reply_fields(self, fields: list[_tensor.Field]) -> bool:
+    def _reply_fields(self, fields: list[tensor.Field]) -> bool:
         host, h, key = self._host, self._h, self._key
         try:
             fields = self._fit(fields)
@@ -326,7 +327,7 @@ class Request(_hot.Question, Mapping[str, Any]):
         want = message.want if message != ffi.NULL else lib.SHMB_ANY
         if want and len(fields) == 1:
             try:
-                fields = [_tensor.as_asked(fields[0], want, "the runner")]
+                fields = [tensor.as_asked(fields[0], want, "the runner")]
             except (MismatchError, InexactError) as error:
                 return self._fail(error.status, str(error)) and self._not_as_asked(error)
         with host._building:
@@ -335,7 +336,7 @@ class Request(_hot.Question, Mapping[str, Any]):
             if not status:
                 try:
                     for field in fields:
-                        _tensor.write_field(lambda *a: lib.shmb_host_reply_add(h, key, *a), field)
+                        tensor.write_field(lambda *a: lib.shmb_host_reply_add(h, key, *a), field)
                 except BaseException as error:
                     self._fail(lib.SHMB_MODEL, error_text(error))
                     raise
@@ -344,7 +345,7 @@ class Request(_hot.Question, Mapping[str, Any]):
                 lib.shmb_host_release(h, key)
             return self._sent(status or lib.shmb_host_reply_send(h, key, keep), keep)
 
-    def _fit(self, fields: list[_tensor.Field]) -> list[_tensor.Field]:
+    def _fit(self, fields: list[tensor.Field]) -> list[tensor.Field]:
         """Checks the fields against the host's advice specs, and converts them to those dtypes where that is exact."""
         specs = self._host._advice
         if specs is None:
@@ -353,13 +354,13 @@ class Request(_hot.Question, Mapping[str, Any]):
         fitted = []
         for spec in specs.values():
             field = found.pop(spec.name, None)
-            exact = _tensor.exactly(field, _dtype.code_of(spec.dtype, spec.name)) if field else None
+            exact = tensor.exactly(field, dtypes.code_of(spec.dtype, spec.name)) if field else None
             if exact is None or not spec.matches(exact.values.dtype, exact.values.shape):
                 break
             fitted.append(exact)
         if found or len(fitted) < len(specs):
             raise MismatchError(
-                f"expected advice {', '.join(map(str, specs.values()))}; found {_tensor.describe({f.name: f.values for f in fields})}"
+                f"expected advice {', '.join(map(str, specs.values()))}; found {tensor.describe({f.name: f.values for f in fields})}"
             )
         return fitted
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _hot, _tensor
+from shmbridge import _hot
 from shmbridge._request import Request
-from shmbridge._tensor import Ragged
+from shmbridge._values import tensor
+from shmbridge._values.tensor import Ragged
 from shmbridge.errors import MismatchError
 
 # What a request has beside the observation; and "reward.NAME", where several agents ask through one runner.
@@ -110,7 +111,7 @@ class Rows:
         if not like and tensors:  # a report may have none
             if self._strict:
                 one = {name: each[0] for name, each in self.features.items()}
-                expected, found = _tensor.describe(one), _tensor.describe(tensors)
+                expected, found = tensor.describe(one), tensor.describe(tensors)
                 raise MismatchError(f"expected observations of {expected}; found {found}")
             self.odd[row] = tensors
         for name, each in tensors.items() if like else ():

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec
 import numpy as np
 import numpy.typing as npt
 
-from shmbridge import _dtype, _hot, _plugins, _tensor
+from shmbridge import _hot, _plugins
 from shmbridge._native import ffi, lib
 from shmbridge._opening import number_text, open_runner, raise_error
 from shmbridge._options import Wait, wait_code
+from shmbridge._values import dtypes, tensor
 from shmbridge.errors import (
     BY_STATUS,
     ClosedError,
@@ -101,7 +102,7 @@ class Runner(_hot.Asker):
             ModelError, DroppedError: The model failed, or the host gave no reply.
             TooLargeError, MismatchError, InexactError: The request or the advice does not fit.
         """
-        want = 0 if dtype is None else _dtype.code_of(np.dtype(dtype), "dtype")  # 0: SHMB_ANY
+        want = 0 if dtype is None else dtypes.code_of(np.dtype(dtype), "dtype")  # 0: SHMB_ANY
         return _hot.evaluate(
             self, features if type(features) is dict else dict(features.items()), want
         )
@@ -124,8 +125,8 @@ class Runner(_hot.Asker):
 
     def _fill(self, name: str, value: Any) -> None:
         """Adds a feature that _hot.evaluate leaves to us."""
-        field = _tensor.as_field(name, value)
-        _tensor.write_field(lambda *a: lib.shmb_runner_add(self._r, *a), field)
+        field = tensor.as_field(name, value)
+        tensor.write_field(lambda *a: lib.shmb_runner_add(self._r, *a), field)
 
     @property
     def advice(self) -> dict[str, Any]:
@@ -164,13 +165,13 @@ class Runner(_hot.Asker):
         for i in range(count):
             lib.shmb_expected_at(self._r, name, i, port)
             shape = tuple(None if size < 0 else size for size in port.dims[0 : port.rank])
-            ports[ffi.string(port.name).decode()] = Expected(_dtype.dtype_of(port.dtype), shape)
+            ports[ffi.string(port.name).decode()] = Expected(dtypes.dtype_of(port.dtype), shape)
         return None if count < 0 else ports
 
     def _copy(self, index: int) -> Any:
         """A field of the advice that _hot.evaluate leaves to us."""
         lib.shmb_advice_at(self._r, index, self._tensor)
-        return _tensor.copy_value(self._tensor)
+        return tensor.copy_value(self._tensor)
 
     def set_deadline(self, seconds: float | None) -> None:
         """Sets the deadline of later evaluates.
@@ -248,7 +249,7 @@ class Exact(Runner):
     def _copy(self, index: int) -> Any:
         value = super()._copy(index)
         dense = self._tensor.kind == lib.SHMB_TENSOR
-        return np.asarray(value, _dtype.dtype_of(self._tensor.dtype)) if dense else value
+        return np.asarray(value, dtypes.dtype_of(self._tensor.dtype)) if dense else value
 
 
 def _signed_as(

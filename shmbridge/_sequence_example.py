@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from shmbridge._tensor import Array
+from shmbridge._values.tensor import Array
 
 BYTES, FLOATS, INTEGERS = 1, 2, 3  # of a Feature's oneof
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _tensor
 from shmbridge._native import ffi, lib
 from shmbridge._runner import Runner
+from shmbridge._values import tensor
 from shmbridge.errors import (
     InterruptedCallError,
     InvalidError,
@@ -60,7 +60,7 @@ def choose(advice: Any, how: str = "argmax", random: Random | None = None) -> in
         ModelError: There is a NaN, or no distribution.
         InvalidError: There is no such choice.
     """
-    field = _tensor.as_field("advice", advice)
+    field = tensor.as_field("advice", advice)
     t, why, action = ffi.new("shmb_tensor *"), ffi.new("const char **"), ffi.new("int64_t *")
     data = ffi.from_buffer(field.values.reshape(-1).view(np.uint8))
     t.dtype, t.kind, t.rank, t.size, t.data = (

@@ -31,7 +31,7 @@ from shmbridge._batch import Batch, rows_of
 from shmbridge._compilation import Compilation, label_of
 from shmbridge._host import Host
 from shmbridge._request import by_name
-from shmbridge._tensor import Array, Ragged
+from shmbridge._values.tensor import Array, Ragged
 from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.progress import Progress

@@ -11,17 +11,16 @@ PACKAGE = ROOT / "shmbridge"
 # From the bottom up, a line a layer: modules and folders, whose own modules may use each other as long as that is no circle.
 # "shmbridge" is the package's own names. Imports inside functions and for type checkers count as others do.
 PYTHON = """
-_native _hot _config _generated
+_config _generated _hot _native
 errors
-_closing _dtype _llvm _options _plugins _segment
-_tensor
+_closing _llvm _options _plugins _segment _values
 _place
 _inspect
 _preload _supervisor
 _job corpus
 _baselines scores
 _compilation
-_decision_log _fields _log_dataset _log_reader _log_writer _onnx _sequence_example training_log
+_decision_log _log_dataset _log_reader _log_writer _onnx _sequence_example training_log
 serdes
 _grpc _grpc_options
 runners

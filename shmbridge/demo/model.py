@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._tensor import Array
+from shmbridge._values.tensor import Array
 
 # What ask.c counts in a function's text, and how much each weighs in the four hidden units.
 PATTERNS = {

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _dtype, _plugins, serdes
+from shmbridge import _plugins, serdes
 from shmbridge._native import lib
+from shmbridge._values import dtypes
 from shmbridge.errors import InvalidError, raise_status, undone_by
 from shmbridge.hosts import Line, Relayed, RelayedRequest
 
@@ -92,7 +93,7 @@ class PipeHost(Relayed):
                 f"{self.url}: default_advice= is one number, and the advice has {len(specs)} fields"
             )
         if specs:
-            return _dtype.code_of(specs[0].dtype, specs[0].name)
+            return dtypes.code_of(specs[0].dtype, specs[0].name)
         if self._serdes != "bitstream":
             return int(lib.SHMB_ANY)
         return int(lib.SHMB_FLOAT32 if set(text) & set(".eE") else lib.SHMB_INT32)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge import _plugins, _tensor
-from shmbridge._fields import as_wanted, dtype_of, values_of
+from shmbridge import _plugins
 from shmbridge._native import ffi, lib
+from shmbridge._values import tensor
+from shmbridge._values.fields import as_wanted, dtype_of, values_of
 from shmbridge.errors import UnsupportedError
 from shmbridge.runners._base import RunnerKind
 
@@ -39,7 +40,7 @@ def _evaluate(state: Any, features: Any, count: int, want: int, deadline: float,
         seconds = None if deadline == math.inf else deadline
         advice = runner.evaluate(values_of(features, count), dtype_of(want), seconds)
         for field in as_wanted(advice if isinstance(advice, Mapping) else {"advice": advice}, want):
-            _tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
+            tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
         return int(lib.SHMB_OK)
     except BaseException as error:
         return _plugins.failed(sink, error, lib.SHMB_MODEL)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _plugins, _tensor
-from shmbridge._fields import bytes_of, code_of, dtype_of, values_of
+from shmbridge import _plugins
 from shmbridge._native import ffi, lib
+from shmbridge._values import tensor
+from shmbridge._values.fields import bytes_of, code_of, dtype_of, values_of
 from shmbridge.errors import NoMemoryError, raise_status
 from shmbridge.serdes._base import SerDes
 
@@ -45,11 +46,11 @@ class Core(SerDes):
 
     def _encode(self, side: int, values: Mapping[str, Any], want: int) -> bytes:
         codec, data, size = self._codec, ffi.new("const void **"), ffi.new("size_t *")
-        fields = [_tensor.as_field(name, value) for name, value in values.items()]
+        fields = [tensor.as_field(name, value) for name, value in values.items()]
         with self._lock:
             lib.shmb_codec_clear(codec)
             for field in fields:
-                _tensor.write_field(lambda *a: lib.shmb_codec_add(codec, *a), field)
+                tensor.write_field(lambda *a: lib.shmb_codec_add(codec, *a), field)
             self._check(lib.shmb_codec_encode(codec, side, want, data, size))
             return bytes_of(data[0], size[0])
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmbridge import _plugins, _tensor
-from shmbridge._fields import as_wanted, bytes_of, code_of, dtype_of, values_of
+from shmbridge import _plugins
 from shmbridge._native import ffi, lib
+from shmbridge._values import tensor
+from shmbridge._values.fields import as_wanted, bytes_of, code_of, dtype_of, values_of
 from shmbridge.serdes._base import SerDes
 
 _kept: list[Any] = []  # what C points to, for ever
@@ -43,7 +44,7 @@ def _decode(context: Any, side: int, data: Any, size: int, want: int, sink: Any)
             fields = as_wanted(values, lib.SHMB_ANY)
             lib.shmb_sink_want(sink, code_of(wanted))
         for field in fields:
-            _tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
+            tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
         return int(lib.SHMB_OK)
     except BaseException as error:
         return _plugins.failed(sink, error, lib.SHMB_CORRUPT)

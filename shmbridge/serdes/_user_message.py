@@ -14,8 +14,8 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from shmbridge import _dtype, _tensor
 from shmbridge._native import lib
+from shmbridge._values import dtypes, tensor
 from shmbridge.errors import InexactError, InvalidError, MismatchError
 
 DTYPES: dict[int, np.dtype[Any]] = {
@@ -137,7 +137,7 @@ def _check_alone(name: str, holder: Any, field: Any) -> None:
 def _put(name: str, holder: Any, leaf: Leaf, value: Any) -> None:
     if leaf.repeated and isinstance(value, (list, tuple)) and not value:
         return
-    made, field = _python_value(name, leaf, _tensor.as_field(name, value)), leaf.field.name
+    made, field = _python_value(name, leaf, tensor.as_field(name, value)), leaf.field.name
     try:
         if leaf.repeated:
             getattr(holder, field).extend(made)
@@ -147,7 +147,7 @@ def _put(name: str, holder: Any, leaf: Leaf, value: Any) -> None:
         raise InvalidError(f'"{name}": expected {leaf}: {error}') from error
 
 
-def _python_value(name: str, leaf: Leaf, field: _tensor.Field) -> Any:
+def _python_value(name: str, leaf: Leaf, field: tensor.Field) -> Any:
     """What protobuf takes: the value of one field, exactly."""
     fits, values = (
         field.kind == lib.SHMB_TENSOR and field.values.ndim == leaf.repeated,
@@ -166,7 +166,7 @@ def _python_value(name: str, leaf: Leaf, field: _tensor.Field) -> Any:
     ):
         if dtype == np.float32:
             field = _nearest(field)
-        exact = _tensor.exactly(field, _dtype.code_of(dtype, name))
+        exact = tensor.exactly(field, dtypes.code_of(dtype, name))
         if exact is None:
             raise InexactError(
                 f'"{name}": {_some(values)} of dtype {values.dtype} is not exactly representable as {dtype}, which the message has: convert it, e.g. with numpy.{dtype}'
@@ -180,25 +180,25 @@ def _python_value(name: str, leaf: Leaf, field: _tensor.Field) -> Any:
     raise MismatchError(f'"{name}": expected {leaf}, found {found}')
 
 
-def _nearest(field: _tensor.Field) -> _tensor.Field:
+def _nearest(field: tensor.Field) -> tensor.Field:
     """float64 as the nearest float32, as protobuf does it; too large a number stays as it is."""
     if field.values.dtype != np.float64:
         return field
     with np.errstate(over="ignore"):
         values = np.asarray(field.values, np.float32)
     fits = np.array_equal(np.isinf(values), np.isinf(field.values))
-    return _tensor.Field(field.name, lib.SHMB_FLOAT32, field.kind, values) if fits else field
+    return tensor.Field(field.name, lib.SHMB_FLOAT32, field.kind, values) if fits else field
 
 
-def _some(values: _tensor.Array) -> str:
+def _some(values: tensor.Array) -> str:
     return str(values) if values.size < 10 else "a value"
 
 
-def _texts(name: str, field: _tensor.Field) -> Any:
+def _texts(name: str, field: tensor.Field) -> Any:
     try:
         if field.offsets is None:
             return field.values.tobytes().decode()
-        texts = _tensor.texts_of(field.values, field.offsets)
+        texts = tensor.texts_of(field.values, field.offsets)
         return [text.encode().decode() for text in texts]
     except UnicodeError as error:
         raise InvalidError(f'"{name}": protobuf takes text in UTF-8 alone: {error}') from error
@@ -207,7 +207,7 @@ def _texts(name: str, field: _tensor.Field) -> Any:
 def _value(leaf: Leaf, value: Any) -> Any:
     dtype = DTYPES.get(leaf.field.cpp_type)
     if leaf.field.type == FieldDescriptor.TYPE_STRING:
-        return _tensor.Texts(value) if leaf.repeated else value
+        return tensor.Texts(value) if leaf.repeated else value
     if dtype is None:
         return np.frombuffer(value, np.uint8)
     return np.array(value, dtype)[()]

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _tensor
-from shmbridge._fields import code_of, dtype_of
 from shmbridge._native import lib
+from shmbridge._values import tensor
+from shmbridge._values.fields import code_of, dtype_of
 from shmbridge.errors import (
     CorruptError,
     InvalidError,
@@ -48,7 +48,7 @@ def parse(kind: Any, data: bytes) -> Any:
 
 
 def _write(name: str, value: Any) -> Any:
-    field = _tensor.as_field(name, value)
+    field = tensor.as_field(name, value)
     out = schema.Field(name=name, dtype=field.code, kind=field.kind)
     data = field.values.tobytes()
     if field.kind == lib.SHMB_STRINGS and field.offsets is not None:
@@ -63,7 +63,7 @@ def _write(name: str, value: Any) -> Any:
     return out
 
 
-def _array(field: Any) -> _tensor.Array:
+def _array(field: Any) -> tensor.Array:
     """The values of a tensor or ragged list: a view of the field's bytes, once their number is the right one."""
     dims = tuple(field.dims)
     if len(dims) > lib.SHMB_MAX_RANK or min(dims, default=0) < 0:
@@ -103,11 +103,11 @@ def _read(field: Any) -> Any:
     if field.kind == lib.SHMB_RAGGED:
         if not field.dims:
             raise InvalidError("expected the dims of a ragged list, found none")
-        return _tensor.Ragged(_array(field), np.array(field.offsets, np.int64))
+        return tensor.Ragged(_array(field), np.array(field.offsets, np.int64))
     if field.dtype != lib.SHMB_UINT8:
         raise InvalidError(f"expected text of dtype UINT8 ({lib.SHMB_UINT8}), found {field.dtype}")
     texts = [field.data] if field.kind == lib.SHMB_STRING else field.strings
-    found = _tensor.Texts(text.decode(errors="surrogateescape") for text in texts)
+    found = tensor.Texts(text.decode(errors="surrogateescape") for text in texts)
     return found[0] if field.kind == lib.SHMB_STRING else found
 
 
@@ -174,7 +174,7 @@ def _decode(user: UserMessage | None, data: bytes) -> tuple[dict[str, Any], np.d
             raise CorruptError(f'"{field.name}" comes twice in a protobuf message')
         try:
             values[field.name] = _read(field)
-            _tensor.as_field(field.name, values[field.name])  # its name, and a list's offsets
+            tensor.as_field(field.name, values[field.name])  # its name, and a list's offsets
         except ValueError as error:
             raise CorruptError(f'"{field.name}" of a protobuf message: {error}') from error
     try:

@@ -8,7 +8,7 @@ import wire
 from stage import ROOM
 
 from shmbridge import Ragged, TensorSpec
-from shmbridge._tensor import Texts
+from shmbridge._values.tensor import Texts
 
 CASES = {}
 DTYPES = {dtype.name: dtype for dtype in wire.DTYPES.values()}

@@ -8,7 +8,7 @@ import wire
 
 import shmbridge
 from shmbridge import Ragged
-from shmbridge._tensor import Texts
+from shmbridge._values.tensor import Texts
 
 DTYPES = {"i64": np.int64, "i32": np.int32, "f64": np.float64, "f32": np.float32}
 

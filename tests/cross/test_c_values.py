@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.values import DTYPES
 
 import shmbridge
-from shmbridge import _tensor
 from shmbridge._native import lib
+from shmbridge._values import tensor
 
 TENSOR, STRING, STRINGS, RAGGED = range(4)
 many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -214,8 +214,8 @@ def test_advice_of_several_elements_is_no_scalar(ask):
 
 @pytest.mark.parametrize("value", [-(2**63), 2**63 - 1, -65520, 65520])
 def test_an_integer_that_overflows_a_float_is_not_exact(value):
-    field = _tensor.Field("x", lib.SHMB_INT64, lib.SHMB_TENSOR, np.array([1, value], np.int64))
-    assert _tensor.exactly(field, lib.SHMB_FLOAT16) is None
+    field = tensor.Field("x", lib.SHMB_INT64, lib.SHMB_TENSOR, np.array([1, value], np.int64))
+    assert tensor.exactly(field, lib.SHMB_FLOAT16) is None
 
 
 @many
@@ -248,9 +248,7 @@ def test_the_host_says_exact_when_and_only_when_both_ways_give_the_same(data):
     want = data.draw(st.integers(1, 13))
     out = ffi.new("uint8_t[8]")
     exact = convert(value, want, out)
-    field = _tensor.exactly(
-        _tensor.Field("x", code, lib.SHMB_TENSOR, np.array([value], dtype)), want
-    )
+    field = tensor.exactly(tensor.Field("x", code, lib.SHMB_TENSOR, np.array([value], dtype)), want)
     assert (field is not None) == exact
     if exact and value == value:
         assert field.values.tobytes() == bytes(out)[: field.values.nbytes]

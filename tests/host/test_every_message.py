@@ -15,11 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shmbridge
-from shmbridge import _dtype, _tensor, serdes
+from shmbridge import serdes
 from shmbridge._batch import Batch
 from shmbridge._decision_log import entry
 from shmbridge._generated import bridge_pb2
 from shmbridge._native import ffi, lib
+from shmbridge._values import dtypes, tensor
 from shmbridge.training_log import LogWriter
 
 TEBI = 1 << 40  # the largest slot
@@ -137,7 +138,7 @@ def bfloat16(request, monkeypatch):
     """Does this Python have the dtype?"""
     if request.param == "without ml_dtypes":
         monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-        monkeypatch.delitem(_dtype.DTYPE_OF_CODE, lib.SHMB_BFLOAT16, raising=False)
+        monkeypatch.delitem(dtypes.DTYPE_OF_CODE, lib.SHMB_BFLOAT16, raising=False)
         return False
     return True
 
@@ -231,11 +232,11 @@ def test_bfloat16_is_an_error_of_the_runner_where_this_python_lacks_it(name, bfl
 
 @pytest.mark.parametrize("value", [0.0, 1.5, -2, 3e38, float("inf"), float("nan"), 0.1, 257, 1e300])
 def test_advice_is_bfloat16_exactly_or_not_at_all_with_or_without_the_dtype(value, monkeypatch):
-    field = _tensor.as_field("advice", np.array([value, 1]))
-    with_it = _tensor.exactly(field, lib.SHMB_BFLOAT16)
+    field = tensor.as_field("advice", np.array([value, 1]))
+    with_it = tensor.exactly(field, lib.SHMB_BFLOAT16)
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    monkeypatch.delitem(_dtype.DTYPE_OF_CODE, lib.SHMB_BFLOAT16, raising=False)
-    without = _tensor.exactly(field, lib.SHMB_BFLOAT16)
+    monkeypatch.delitem(dtypes.DTYPE_OF_CODE, lib.SHMB_BFLOAT16, raising=False)
+    without = tensor.exactly(field, lib.SHMB_BFLOAT16)
     assert (with_it is None) == (without is None)
     assert with_it is None or with_it.values.tobytes() == without.values.tobytes()
 

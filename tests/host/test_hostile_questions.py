@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import shmbridge
-from shmbridge import _tensor
 from shmbridge._native import lib
+from shmbridge._values import tensor
 
 
 def asked(
@@ -103,9 +103,9 @@ def test_a_second_reply_on_a_channel_does_not_spoil_one_that_is_being_built(name
         with host._building:  # as another thread would be
             assert lib.shmb_host_reply_begin(host._h, current._key) == 0
             assert lib.shmb_host_reply_i64(host._h, late._key, False, 7) == lib.SHMB_INVALID
-            _tensor.write_field(
+            tensor.write_field(
                 lambda *a: lib.shmb_host_reply_add(host._h, current._key, *a),
-                _tensor.as_field("advice", np.arange(3)),
+                tensor.as_field("advice", np.arange(3)),
             )
             assert lib.shmb_host_reply_send(host._h, current._key, False) == 0
         current._open = False

@@ -18,13 +18,12 @@ from shmbridge import (
     ShmbridgeError,
     Texts,
     UnsupportedError,
-    _dtype,
     _plugins,
-    _tensor,
     _url,
     serdes,
 )
 from shmbridge._native import ffi, lib
+from shmbridge._values import dtypes, tensor
 from shmbridge.serdes import SerDes, _register
 from shmbridge.serdes._core import Core
 
@@ -53,7 +52,7 @@ def identical(found, sent):
     """The same names in the same order, each of the same dtype, kind, shape, bytes and offsets."""
     assert list(found) == list(sent)
     for name, value in sent.items():
-        a, b = _tensor.as_field(name, found[name]), _tensor.as_field(name, value)
+        a, b = tensor.as_field(name, found[name]), tensor.as_field(name, value)
         assert (a.code, a.kind, a.dims) == (b.code, b.kind, b.dims), name
         assert a.values.tobytes() == b.values.tobytes(), name
         assert (a.offsets is None) == (b.offsets is None) and (
@@ -74,7 +73,7 @@ class Toy(SerDes):
 
         plain = {
             name: (f.code, f.kind, f.values.tobytes(), f.values.shape, f.offsets)
-            for name, f in ((name, _tensor.as_field(name, value)) for name, value in fields.items())
+            for name, f in ((name, tensor.as_field(name, value)) for name, value in fields.items())
         }
         return pickle.dumps(plain)
 
@@ -83,11 +82,11 @@ class Toy(SerDes):
 
         made = {}
         for name, (code, kind, raw, shape, offsets) in pickle.loads(data).items():
-            array = np.frombuffer(raw, np.uint8).view(_dtype.dtype_of(code)).reshape(shape)
+            array = np.frombuffer(raw, np.uint8).view(dtypes.dtype_of(code)).reshape(shape)
             made[name] = {
                 lib.SHMB_TENSOR: lambda a, o: a[()],
-                lib.SHMB_STRING: lambda a, o: _tensor.text_of(a),
-                lib.SHMB_STRINGS: _tensor.texts_of,
+                lib.SHMB_STRING: lambda a, o: tensor.text_of(a),
+                lib.SHMB_STRINGS: tensor.texts_of,
                 lib.SHMB_RAGGED: Ragged,
             }[kind](array, offsets)
         return made
@@ -165,7 +164,7 @@ def check_survives(some, data):
             assert str(error)
         else:
             for name, value in found.items():
-                _tensor.as_field(name, value)
+                tensor.as_field(name, value)
 
 
 @many
@@ -366,8 +365,8 @@ def test_a_thread_of_c_may_call_a_serdes_in_python(tmp_path):
     codec = ffi.gc(lib.shmb_codec_new(b"toy"), lib.shmb_codec_free)
     for i in range(20):
         lib.shmb_codec_clear(codec)
-        _tensor.write_field(
-            lambda *a: lib.shmb_codec_add(codec, *a), _tensor.as_field("x", np.arange(i))
+        tensor.write_field(
+            lambda *a: lib.shmb_codec_add(codec, *a), tensor.as_field("x", np.arange(i))
         )
         call = Call(
             int(ffi.cast("uintptr_t", ffi.addressof(lib, "shmb_codec_encode"))),

@@ -22,9 +22,9 @@ from shmbridge import (
     ShmbridgeError,
     Texts,
     UnsupportedError,
-    _tensor,
     serdes,
 )
+from shmbridge._values import tensor
 
 js, bits, flat, raw = (serdes.find(name) for name in ("json", "bitstream", "flatbuffers", "bytes"))
 whole = st.integers(-(2**63), 2**64 - 1)
@@ -40,7 +40,7 @@ def test_pythons_json_reads_a_request(message):
         found = json.loads(js.encode(message).decode(errors="surrogatepass"))
     assert list(found) == list(message)
     for name, value in message.items():
-        field = _tensor.as_field(name, value)
+        field = tensor.as_field(name, value)
         if isinstance(value, (str, Texts)):
             assert found[name] == value
         elif isinstance(value, Ragged):
@@ -101,7 +101,7 @@ nested = st.one_of(
 @example([["a"]])
 def test_what_python_writes_is_read_as_the_same_tensor_or_both_refuse(value):
     try:
-        expected = _tensor.as_field("x", value)
+        expected = tensor.as_field("x", value)
     except InvalidError:
         expected = None
     data = json.dumps({"x": value}).encode()
@@ -114,13 +114,13 @@ def test_what_python_writes_is_read_as_the_same_tensor_or_both_refuse(value):
     if expected is None and flat_list(
         value
     ):  # whole numbers beside decimals: many writers print 0.0 as 0
-        values = _tensor.as_field("x", found["x"]).values
+        values = tensor.as_field("x", found["x"]).values
         assert {type(leaf) for leaf in flat_list(value)} == {int, float} and values.dtype == float
         assert np.array_equal(values.ravel(), flat_list(value), equal_nan=True)
         return
     if expected is None:
         return  # lists of nothing of unequal depth
-    field = _tensor.as_field("x", found["x"])
+    field = tensor.as_field("x", found["x"])
     assert (field.code, field.kind, field.dims) == (expected.code, expected.kind, expected.dims)
     assert np.array_equal(
         field.values, expected.values, equal_nan=expected.values.dtype.kind == "f"
@@ -340,7 +340,7 @@ def test_a_flatbuffers_frame_has_the_header_that_python_reads(message):
     fields = header.decode(data[8 : 8 + size])
     assert want == 11 and [field.name for field in fields] == list(message)
     for field, (name, value) in zip(fields, message.items(), strict=True):
-        sent = _tensor.as_field(name, value)
+        sent = tensor.as_field(name, value)
         assert (field.dtype, field.kind, field.rank) == (sent.code, sent.kind, sent.values.ndim)
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from support.values import DTYPES
 from test_serdes import check_survives, many, messages
 
-from shmbridge import CorruptError, Ragged, Texts, UnsupportedError, _tensor, _url, serdes
+from shmbridge import CorruptError, Ragged, Texts, UnsupportedError, _url, serdes
+from shmbridge._values import tensor
 from shmbridge.serdes._core import Core
 
 pytest.importorskip("yaml")
@@ -60,13 +61,13 @@ def test_a_message_comes_back_as_it_was(yaml, message):
     message = {
         name: value
         for name, value in message.items()
-        if _tensor.as_field(name, value).values.dtype.name != "bfloat16"
+        if tensor.as_field(name, value).values.dtype.name != "bfloat16"
     }
     with np.errstate(invalid="ignore"):
         found = yaml.decode(yaml.encode(message))
     assert list(found) == list(message)
     for name, value in message.items():
-        a, b = _tensor.as_field(name, found[name]), _tensor.as_field(name, value)
+        a, b = tensor.as_field(name, found[name]), tensor.as_field(name, value)
         assert (a.code, a.kind, a.dims) == (b.code, b.kind, b.dims)
         assert np.array_equal(a.values, b.values, equal_nan=b.values.dtype.kind == "f")
         assert a.offsets is None or np.array_equal(a.offsets, b.offsets)
@@ -114,7 +115,7 @@ def test_what_is_no_message_is_an_error(yaml, text):
     try:
         found = yaml.decode(text.encode())
         for name, value in found.items():
-            _tensor.as_field(name, value)  # the core checks offsets
+            tensor.as_field(name, value)  # the core checks offsets
     except (CorruptError, ValueError):
         return
     assert text == "x:" and found == {"x": ""}

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shmbridge import _hot
-from shmbridge._dtype import code_of, dtype_if_known, dtype_name, dtype_of
 from shmbridge._native import ffi, lib
+from shmbridge._values.dtypes import code_of, dtype_if_known, dtype_name, dtype_of
 from shmbridge.errors import InexactError, InvalidError, MismatchError
 
 Array = npt.NDArray[Any]

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _dtype, _tensor
 from shmbridge._native import ffi, lib
+from shmbridge._values import dtypes, tensor
 
 
 def value_of(t: Any) -> Any:
-    """A shmb_tensor's value, copied: as _tensor.copy_value's, but a numpy scalar, which knows its dtype, for rank 0."""
+    """A shmb_tensor's value, copied: as tensor.copy_value's, but a numpy scalar, which knows its dtype, for rank 0."""
     if t.rank or t.kind != lib.SHMB_TENSOR:
-        return _tensor.copy_value(t)
-    dtype = _dtype.dtype_of(t.dtype)
+        return tensor.copy_value(t)
+    dtype = dtypes.dtype_of(t.dtype)
     return np.frombuffer(bytes(ffi.buffer(t.data, dtype.itemsize)), np.uint8).view(dtype)[0]
 
 
@@ -31,17 +31,17 @@ def bytes_of(data: Any, size: int) -> bytes:
 
 def dtype_of(want: int) -> np.dtype[Any] | None:
     """The dtype of a wish; None for none."""
-    return _dtype.dtype_of(want) if want else None
+    return dtypes.dtype_of(want) if want else None
 
 
 def code_of(want: np.dtype[Any] | None) -> int:
     """A wish's code."""
-    return lib.SHMB_ANY if want is None else _dtype.code_of(np.dtype(want), "want")
+    return lib.SHMB_ANY if want is None else dtypes.code_of(np.dtype(want), "want")
 
 
-def as_wanted(advice: Mapping[str, Any], want: int) -> list[_tensor.Field]:
+def as_wanted(advice: Mapping[str, Any], want: int) -> list[tensor.Field]:
     """The advice as fields, one alone of the wanted dtype. Errors: MismatchError, InexactError, InvalidError."""
-    fields = [_tensor.as_field(name, value) for name, value in advice.items()]
+    fields = [tensor.as_field(name, value) for name, value in advice.items()]
     if not want or len(fields) != 1:
         return fields
-    return [_tensor.as_asked(fields[0], want, "the compiler")]
+    return [tensor.as_asked(fields[0], want, "the compiler")]

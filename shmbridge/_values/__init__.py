@@ -1,0 +1,1 @@
+"""What a message holds: dtypes, and values as tensors and back."""
