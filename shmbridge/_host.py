@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from shmbridge import _closing, _hot, _options, _plugins, _segment
+from shmbridge import _closing, _hot, _segment
 from shmbridge._batch import Batch
 from shmbridge._native import ffi, lib
-from shmbridge._options import Wait, wait_code
 from shmbridge._receiving import SLICE_NS, Receiving
 from shmbridge._request import Request
 from shmbridge._service import Model, Path, Question, Service
 from shmbridge._serving import Serving
+from shmbridge._urls import plugins
+from shmbridge._urls.options import Wait, of_host_url, wait_code
 from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ClosedError, InvalidError
 
@@ -77,7 +78,7 @@ class Host(Receiving):
     ) -> None:
         self._closed = True
         name, _, query = str(name).partition("?")
-        given = _options.of_host_url(query)
+        given = of_host_url(query)
         channels, slots, wait = (
             given.get("channels", channels),
             given.get("slots", slots),
@@ -131,7 +132,7 @@ class Host(Receiving):
     def __new__(cls, name: str = "", *args: Any, **options: Any) -> Host:
         scheme, mark, _ = str(name).partition("://")
         if cls is Host and mark and scheme != "shm":
-            cls = _plugins.find("hosts", scheme)
+            cls = plugins.find("hosts", scheme)
         return object.__new__(cls)
 
     __new__.__signature__ = inspect.signature(__init__)  # type: ignore[attr-defined] # for help() and editors

@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shmbridge import _plugins, _url
+from shmbridge import _url
 from shmbridge._native import ffi, lib
+from shmbridge._urls import plugins
 from shmbridge.errors import (
     BusyError,
     DeadlineError,
@@ -29,9 +30,9 @@ def number_text(value: float | None) -> Any:
     if value is None:
         return ffi.NULL
     if isinstance(value, (float, np.floating)):
-        return _plugins.c_text(repr(float(value)))
+        return plugins.c_text(repr(float(value)))
     try:
-        return _plugins.c_text(str(operator.index(value)))
+        return plugins.c_text(str(operator.index(value)))
     except TypeError:
         raise InvalidError(f"default_advice={value!r}: expected an int or a float") from None
 
@@ -49,7 +50,7 @@ def open_runner(
     out, timeout = ffi.new("shmb_runner **"), ffi.new("double *")
     in_python = (chosen or "").partition("://")[
         0
-    ] in _plugins.python_schemes  # which sees Ctrl-C itself
+    ] in plugins.python_schemes  # which sees Ctrl-C itself
     size = ffi.sizeof("shmb_options")
     options = ffi.new(
         "shmb_options *",
@@ -80,5 +81,5 @@ def open_runner(
 
 def raise_error(status: int, text: Any) -> NoReturn:
     """As raise_status, but what a plug-in raised that is no failure, such as Ctrl-C, as it is."""
-    _plugins.raise_carried()
+    plugins.raise_carried()
     raise_status(status, text)

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec
 import numpy as np
 import numpy.typing as npt
 
-from shmbridge import _hot, _plugins
+from shmbridge import _hot
 from shmbridge._native import ffi, lib
 from shmbridge._opening import number_text, open_runner, raise_error
-from shmbridge._options import Wait, wait_code
+from shmbridge._urls import plugins
+from shmbridge._urls.options import Wait, wait_code
 from shmbridge._values import dtypes, tensor
 from shmbridge.errors import (
     BY_STATUS,
@@ -157,7 +158,7 @@ class Runner(_hot.Asker):
             agent: Which of the URL's agents is meant. It also expects its name as the feature "agent". None: the only model.
         """
         name, port, ports = (
-            ffi.NULL if agent is None else _plugins.c_text(agent),
+            ffi.NULL if agent is None else plugins.c_text(agent),
             ffi.new("shmb_port *"),
             {},
         )
@@ -199,7 +200,7 @@ class Runner(_hot.Asker):
             r, self._r = self._r, ffi.NULL
             lib.shmb_close(r)
             self._let_go()
-            _plugins.raise_carried()  # of a plug-in's close
+            plugins.raise_carried()  # of a plug-in's close
 
     def __enter__(self) -> Runner:
         return self

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "shmbridge"
 PYTHON = """
 _config _generated _hot _native
 errors
-_closing _llvm _options _plugins _segment _values
+_closing _llvm _segment _urls _values
 _place
 _inspect
 _preload _supervisor

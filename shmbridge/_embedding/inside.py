@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmbridge import _plugins, _url
+from shmbridge import _url
 from shmbridge._native import ffi as core_ffi
 from shmbridge._native import lib as core
+from shmbridge._urls import plugins
 
 
 def begin(ffi: Any, lib: Any) -> None:
@@ -21,7 +22,7 @@ def begin(ffi: Any, lib: Any) -> None:
             known = _url.resolve(ffi.string(url).decode(errors="surrogateescape"))
             status, said = 0, known.encode(errors="surrogateescape")
         except BaseException as error:
-            status, said = _plugins.outcome(error, core.SHMB_INVALID)
+            status, said = plugins.outcome(error, core.SHMB_INVALID)
         said = said[: room - 1] + b"\0"
         ffi.memmove(text, said, len(said))
         return status

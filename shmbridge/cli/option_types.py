@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from shmbridge._options import byte_count
+from shmbridge._urls.options import byte_count
 from shmbridge.errors import InvalidError
 
 FILE = click.Path(dir_okay=False, path_type=Path)

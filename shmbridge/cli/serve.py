@@ -18,9 +18,9 @@ from rich.console import Console
 from shmbridge._batch import Batch
 from shmbridge._host import DEFAULTS, MAX_WAIT, Host
 from shmbridge._onnx import OnnxModel
-from shmbridge._options import WAITS
 from shmbridge._runner import connect
 from shmbridge._service import Model, Question, Service, logger
+from shmbridge._urls.options import WAITS
 from shmbridge.cli.background import background_option, begin, how_to_end
 from shmbridge.cli.console import console, escape
 from shmbridge.cli.model import load_python

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shmbridge import _plugins
 from shmbridge._host import Host
 from shmbridge._native import ffi, lib
-from shmbridge._options import Wait
 from shmbridge._request import Request
+from shmbridge._urls import plugins
+from shmbridge._urls.options import Wait
 from shmbridge.errors import InUseError, InvalidError, NotPermittedError, raise_status, undone_by
 
 
@@ -58,7 +58,7 @@ class RelayedRequest(Request):
 
 def _receive(source: tuple[Any, Any], timeout_ns: int) -> int:
     key = int(lib.shmb_foreign_receive(*source, timeout_ns))
-    _plugins.raise_carried()  # Ctrl-C while a SerDes of Python was at work
+    plugins.raise_carried()  # Ctrl-C while a SerDes of Python was at work
     return key
 
 

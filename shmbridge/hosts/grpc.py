@@ -21,9 +21,9 @@ from shmbridge._grpc import Method
 from shmbridge._grpc_options import Options, is_address, split
 from shmbridge._host import Host
 from shmbridge._native import lib
-from shmbridge._options import Wait
 from shmbridge._runner import Exact
 from shmbridge._service import logger
+from shmbridge._urls.options import Wait
 from shmbridge.errors import (
     BusyError,
     InterruptedCallError,

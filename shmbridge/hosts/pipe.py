@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _plugins, serdes
+from shmbridge import serdes
 from shmbridge._native import lib
+from shmbridge._urls import plugins
 from shmbridge._values import dtypes
 from shmbridge.errors import InvalidError, raise_status, undone_by
 from shmbridge.hosts import Line, Relayed, RelayedRequest
@@ -80,7 +81,7 @@ class PipeHost(Relayed):
     def _set_default(self, text: str) -> None:
         with undone_by(self.close):
             status = lib.shmb_foreign_set_default(
-                self._foreign, _plugins.c_text(text), self._default_dtype(text)
+                self._foreign, plugins.c_text(text), self._default_dtype(text)
             )
             if status:
                 raise_status(status, self._why())

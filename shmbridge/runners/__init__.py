@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 
-from shmbridge import _plugins
 from shmbridge._native import lib
+from shmbridge._urls import plugins
 from shmbridge.errors import UnsupportedError
 from shmbridge.runners._base import RunnerKind
 from shmbridge.runners._register import register
@@ -24,10 +24,10 @@ def ensure(scheme: str) -> None:
     with _adding:
         if lib.shmb_scheme_known(scheme.encode()):
             return
-        known = _plugins.names("runners")
+        known = plugins.names("runners")
         if scheme not in known:
             raise UnsupportedError(
                 f'there is no runner for "{scheme}://": expected shm://NAME, pipe:///PATH, onnx://, aot://, tflite://, or one of '
                 f"{', '.join(f'{name}://' for name in known)}"
             )
-        register(scheme, _plugins.find("runners", scheme))
+        register(scheme, plugins.find("runners", scheme))

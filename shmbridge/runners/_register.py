@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge import _plugins
 from shmbridge._native import ffi, lib
+from shmbridge._urls import plugins
 from shmbridge._values import tensor
 from shmbridge._values.fields import as_wanted, dtype_of, values_of
 from shmbridge.errors import UnsupportedError
@@ -30,7 +30,7 @@ def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
         _open_runners[handle] = runner
         return int(lib.SHMB_OK)
     except BaseException as error:
-        return _plugins.failed(sink, error, lib.SHMB_INVALID)
+        return plugins.failed(sink, error, lib.SHMB_INVALID)
 
 
 def _evaluate(state: Any, features: Any, count: int, want: int, deadline: float, sink: Any) -> int:
@@ -43,7 +43,7 @@ def _evaluate(state: Any, features: Any, count: int, want: int, deadline: float,
             tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
         return int(lib.SHMB_OK)
     except BaseException as error:
-        return _plugins.failed(sink, error, lib.SHMB_MODEL)
+        return plugins.failed(sink, error, lib.SHMB_MODEL)
     finally:
         runner._sink = None
 
@@ -52,7 +52,7 @@ def _close(state: Any) -> None:
     try:
         _open_runners.pop(state).close()
     except BaseException as error:
-        _plugins.carry(error)
+        plugins.carry(error)
 
 
 ffi.def_extern("shmb_python_open", error=lib.SHMB_INVALID)(_open)
@@ -66,7 +66,7 @@ def register(scheme: str, kind: Any) -> None:
         raise UnsupportedError(
             f"the plug-in {scheme!r}: expected a subclass of shmbridge.runners.RunnerKind, found {kind!r}"
         )
-    text, handle = _plugins.c_text(scheme), ffi.new_handle(kind)
+    text, handle = plugins.c_text(scheme), ffi.new_handle(kind)
     struct = ffi.new(
         "shmb_runner_kind *",
         (
@@ -79,6 +79,6 @@ def register(scheme: str, kind: Any) -> None:
         ),
     )
     status = lib.shmb_register_runner(struct)
-    _plugins.check_registered(status, f'the runner of "{scheme}://"')
+    plugins.check_registered(status, f'the runner of "{scheme}://"')
     _kept.append((text, handle, struct))
-    _plugins.python_schemes.add(scheme)
+    plugins.python_schemes.add(scheme)

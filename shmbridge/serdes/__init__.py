@@ -11,8 +11,8 @@ import inspect
 import threading
 from typing import Any
 
-from shmbridge import _plugins
 from shmbridge._native import lib
+from shmbridge._urls import plugins
 from shmbridge.errors import InvalidError, ShmbridgeError, UnsupportedError
 from shmbridge.serdes._base import SerDes
 from shmbridge.serdes._core import Core
@@ -28,7 +28,7 @@ _adding = threading.RLock()  # a plug-in may connect while it is imported
 
 def names() -> list[str]:
     """Every SerDes there is, sorted."""
-    return sorted({*CORE, *_plugins.names("serdes")})
+    return sorted({*CORE, *plugins.names("serdes")})
 
 
 def find(name: str, **options: str) -> SerDes:
@@ -73,7 +73,7 @@ def _plugin(name: str) -> Any:
             raise UnsupportedError(
                 f"no SerDes is called {name!r}: expected one of {', '.join(names())}"
             )
-        _loaded[name] = _plugins.find("serdes", name)
+        _loaded[name] = plugins.find("serdes", name)
     return _loaded[name]
 
 

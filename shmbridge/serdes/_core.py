@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _plugins
 from shmbridge._native import ffi, lib
+from shmbridge._urls import plugins
 from shmbridge._values import tensor
 from shmbridge._values.fields import bytes_of, code_of, dtype_of, values_of
 from shmbridge.errors import NoMemoryError, raise_status
@@ -67,5 +67,5 @@ class Core(SerDes):
 
     def _check(self, status: int) -> None:
         if status:
-            _plugins.raise_carried()
+            plugins.raise_carried()
             raise_status(status, lib.shmb_codec_error(self._codec))

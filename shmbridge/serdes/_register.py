@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmbridge import _plugins
 from shmbridge._native import ffi, lib
+from shmbridge._urls import plugins
 from shmbridge._values import tensor
 from shmbridge._values.fields import as_wanted, bytes_of, code_of, dtype_of, values_of
 from shmbridge.serdes._base import SerDes
@@ -30,7 +30,7 @@ def _encode(context: Any, side: int, fields: Any, count: int, want: int, sink: A
             ffi.memmove(to, data, len(data))
         return int(lib.SHMB_OK)  # the sink knows if there was no memory
     except BaseException as error:
-        return _plugins.failed(sink, error, lib.SHMB_INVALID)
+        return plugins.failed(sink, error, lib.SHMB_INVALID)
 
 
 def _decode(context: Any, side: int, data: Any, size: int, want: int, sink: Any) -> int:
@@ -47,7 +47,7 @@ def _decode(context: Any, side: int, data: Any, size: int, want: int, sink: Any)
             tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
         return int(lib.SHMB_OK)
     except BaseException as error:
-        return _plugins.failed(sink, error, lib.SHMB_CORRUPT)
+        return plugins.failed(sink, error, lib.SHMB_CORRUPT)
 
 
 ffi.def_extern("shmb_python_encode", error=lib.SHMB_INVALID)(_encode)
@@ -56,11 +56,11 @@ ffi.def_extern("shmb_python_decode", error=lib.SHMB_INVALID)(_decode)
 
 def register(name: str, serdes: SerDes) -> None:
     """Makes it known to the C core for the life of the process. Errors: InUseError, NoMemoryError (the core's registry is full)."""
-    text, handle = _plugins.c_text(name), ffi.new_handle(serdes)
+    text, handle = plugins.c_text(name), ffi.new_handle(serdes)
     struct = ffi.new(
         "shmb_serdes *",
         (ffi.sizeof("shmb_serdes"), text, handle, lib.shmb_python_encode, lib.shmb_python_decode),
     )
     status = lib.shmb_register_serdes(struct)
-    _plugins.check_registered(status, f"the SerDes {name!r}")
+    plugins.check_registered(status, f"the SerDes {name!r}")
     _kept.append((text, handle, struct))

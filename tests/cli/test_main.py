@@ -8,7 +8,7 @@ import pytest
 from support.cli import refused, run
 
 import shmbridge
-from shmbridge._options import byte_count
+from shmbridge._urls.options import byte_count
 from shmbridge.cli.option_types import in_letters
 
 

@@ -15,10 +15,11 @@ import time
 
 import pytest
 
-from shmbridge import UnsupportedError, _plugins, _segment
+from shmbridge import UnsupportedError, _segment
+from shmbridge._urls import plugins
 
 try:
-    _plugins.find("hosts", "grpc")
+    plugins.find("hosts", "grpc")
 except UnsupportedError as error:
     pytest.skip(str(error), allow_module_level=True)
 

@@ -22,9 +22,9 @@ from shmbridge import (
     NoHostError,
     Ragged,
     UnsupportedError,
-    _plugins,
 )
 from shmbridge._native import lib
+from shmbridge._urls import plugins
 
 MODULE = '''
 import time
@@ -336,12 +336,12 @@ def test_a_plug_in_that_does_not_load_says_why(scheme, says):
 
 
 def test_plug_ins_are_listed(installed):
-    assert {"toy", "toybroken"} <= set(_plugins.names("runners"))
-    assert "protobuf" in _plugins.names("serdes")
+    assert {"toy", "toybroken"} <= set(plugins.names("runners"))
+    assert "protobuf" in plugins.names("serdes")
     with pytest.raises(
         UnsupportedError, match="no runners plug-in is called 'nothing': expected one of .*toy"
     ):
-        _plugins.find("runners", "nothing")
+        plugins.find("runners", "nothing")
 
 
 def test_shm_needs_no_plug_in_to_be_looked_for(python):

@@ -18,11 +18,11 @@ from shmbridge import (
     ShmbridgeError,
     Texts,
     UnsupportedError,
-    _plugins,
     _url,
     serdes,
 )
 from shmbridge._native import ffi, lib
+from shmbridge._urls import plugins
 from shmbridge._values import dtypes, tensor
 from shmbridge.serdes import SerDes, _register
 from shmbridge.serdes._core import Core
@@ -408,8 +408,8 @@ def test_an_option_of_a_wrong_value_is_refused(monkeypatch):
         def __init__(self, indent="2"):
             int(indent)
 
-    monkeypatch.setattr(_plugins, "find", lambda group, name: Picky)
-    monkeypatch.setattr(_plugins, "names", lambda group: ["picky"])
+    monkeypatch.setattr(plugins, "find", lambda group, name: Picky)
+    monkeypatch.setattr(plugins, "names", lambda group: ["picky"])
     monkeypatch.setattr(serdes, "_loaded", {})
     with pytest.raises(InvalidError, match="'picky' .*'indent': 'x'.*ValueError: invalid literal"):
         serdes.find("picky", indent="x")

@@ -8,7 +8,8 @@ import pytest
 from test_serdes_protobuf import classes
 
 import shmbridge
-from shmbridge import InexactError, ModelError, Ragged, ShmbridgeError, _plugins, _url, serdes
+from shmbridge import InexactError, ModelError, Ragged, ShmbridgeError, _url, serdes
+from shmbridge._urls import plugins
 from shmbridge.serdes import SerDes, _register
 
 globals().update(classes)  # for MODULE:CLASS
@@ -160,7 +161,7 @@ def test_ctrl_c_in_a_hosts_serdes_ends_its_loop(tmp_path, method, monkeypatch, i
             with pytest.raises(ShmbridgeError):
                 runner.evaluate({"x": "a"})
             call.result()
-            assert _plugins.raise_carried() is None
+            assert plugins.raise_carried() is None
 
 
 def test_each_set_of_options_is_a_serdes_of_its_own():

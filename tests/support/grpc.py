@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from shmbridge import Ragged, UnsupportedError, _plugins, connect
+from shmbridge import Ragged, UnsupportedError, connect
+from shmbridge._urls import plugins
 
 try:
-    _plugins.find("hosts", "grpc")
+    plugins.find("hosts", "grpc")
 except UnsupportedError as error:
     pytest.skip(str(error), allow_module_level=True)
 

@@ -1,0 +1,1 @@
+"""What a URL says: a plug-in by its scheme, and options."""
