@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from shmbridge import _closing, _hot, _segment
+from shmbridge import _hot
 from shmbridge._batch import Batch
+from shmbridge._bridge import open_hosts, segment
 from shmbridge._native import ffi, lib
 from shmbridge._receiving import SLICE_NS, Receiving
 from shmbridge._request import Request
@@ -95,7 +96,7 @@ class Host(Receiving):
         deadline = given.get("deadline", deadline)
         if deadline is not None and not deadline > 0:
             raise InvalidError(f"deadline={deadline!r}: expected seconds, more than 0")
-        self.name = _segment.bridge_name(name)
+        self.name = segment.bridge_name(name)
         self._url = f"shm://{self.name}"
         self._features = None if features is None else {spec.name: spec for spec in features}
         self._advice = None if advice is None else {spec.name: spec for spec in advice}
@@ -108,9 +109,9 @@ class Host(Receiving):
             raise InvalidError(
                 f"channels, slots and bytes must be positive numbers: {error}"
             ) from None
-        self._h, self._session, self._inode = _segment.create_host(self.name, plan, wait_code(wait))
+        self._h, self._session, self._inode = segment.create_host(self.name, plan, wait_code(wait))
         self._closed = False
-        _closing.opened(self)
+        open_hosts.opened(self)
         self._deadline: float | None = None
         if deadline is not None:
             self._set_deadline(deadline)
@@ -164,11 +165,11 @@ class Host(Receiving):
         if lib.shmb_host_forked(self._h):
             return
         try:
-            _segment.unlink_bridge(self.name, self._session, self._inode)
+            segment.unlink_bridge(self.name, self._session, self._inode)
         finally:
             lib.shmb_host_close(self._h)
             lib.shmb_host_wake(self._h)
-            _closing.closed(self)
+            open_hosts.closed(self)
 
     def __enter__(self) -> Host:
         return self

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shmbridge import _closing
+from shmbridge._bridge import open_hosts
 from shmbridge._native import ffi
 from shmbridge._supervisor import WORK_FOLDER
 from shmbridge.errors import ShmbridgeError
@@ -132,7 +132,7 @@ class Job:
             return
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
-        host = _closing.host_of(self._bridge)
+        host = open_hosts.host_of(self._bridge)
         if host is not None and host._delays(self._label, self._delay):
             self._waited += passed
         else:  # a look that came late, since this process was busy, may have missed a wait

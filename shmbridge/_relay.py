@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any
 
-from shmbridge import _inspect
+from shmbridge._bridge import overview
 from shmbridge._host import Host
 from shmbridge._native import lib
 from shmbridge._passing import channel_of, pass_on
@@ -219,7 +219,7 @@ def _room(target: str) -> dict[str, int]:
     scheme, _, rest = target.rpartition("://")
     if scheme == "pipe":
         return {"channels": 1}
-    for bridge in _inspect.bridges() if scheme in ("", "shm") else []:
+    for bridge in overview.bridges() if scheme in ("", "shm") else []:
         if bridge.name == rest.partition("?")[0]:
             return {
                 "channels": len(bridge.channels),

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
-from shmbridge import _segment
+from shmbridge._bridge import segment
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 WORK_FOLDER = "shmbridge-task-"  # how the names of work folders begin
@@ -121,7 +121,7 @@ class Guard:
             time.sleep(0.005)
         kill_all(GIVE_UP)
         for name in self.bridges:
-            _segment.remove_dead(name)
+            segment.remove_dead(name)
 
 
 class Supervisor:

@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from shmbridge import _inspect, _job, _llvm, _preload, _segment
+from shmbridge import _job, _llvm, _preload
 from shmbridge._baselines import Baselines
+from shmbridge._bridge import overview, segment
 from shmbridge._compilation import Compilation, Outcome, label_of
 from shmbridge._url import with_options
 from shmbridge.corpus import Module
@@ -251,8 +252,8 @@ def _bridge_at(url: str) -> str:
     if not url.startswith("shm://"):
         return ""
     url = url.partition("?")[0]
-    name = _segment.bridge_name(url)
-    there = _inspect.bridge(name)
+    name = segment.bridge_name(url)
+    there = overview.bridge(name)
     if there is None or not there.alive:
         raise NoHostError(f"expected a host at {url}, found none: start it before its compilers")
     return name

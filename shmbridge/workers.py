@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge import _inspect
+from shmbridge._bridge import overview
+from shmbridge._bridge.segment import bridge_name
 from shmbridge._compilation import Outcome, label_of
-from shmbridge._segment import bridge_name
 from shmbridge.corpus import Module, Sampler
 from shmbridge.errors import InvalidError
 from shmbridge.task import Reward, Task, improvement
@@ -55,7 +55,7 @@ class Workers:
         bridge = (
             url.startswith("shm://")
             and ahead
-            and _inspect.bridge(bridge_name(url.partition("?")[0]))
+            and overview.bridge(bridge_name(url.partition("?")[0]))
         )
         self._url, self._channels = url, len(bridge.channels) if bridge else 0
 

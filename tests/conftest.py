@@ -109,9 +109,9 @@ def nothing_is_left():
 def no_bridges():
     """What killed hosts leave is removed at the end, as `shmbridge gc` does."""
     yield
-    from shmbridge import _segment
+    from shmbridge._bridge import segment
 
-    _segment.gc()
+    segment.gc()
 
 
 @pytest.fixture

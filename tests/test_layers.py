@@ -13,9 +13,8 @@ PACKAGE = ROOT / "shmbridge"
 PYTHON = """
 _config _generated _hot _native
 errors
-_closing _llvm _segment _urls _values
+_bridge _llvm _urls _values
 _place
-_inspect
 _preload _supervisor
 _job corpus
 _baselines scores

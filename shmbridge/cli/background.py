@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import click
 
-from shmbridge import _segment
+from shmbridge._bridge import segment
 
 ANSWER_MS = 1000  # for the question under way: the compiler's next one finds no host anyway
 GRACE_MS = 3000  # for everything else
@@ -73,7 +73,7 @@ def end(name: str) -> Path | None:
     finally:
         os.close(process)
     note.unlink(missing_ok=True)
-    _segment.gc()  # of one that had to be killed
+    segment.gc()  # of one that had to be killed
     return _file(name, ".log")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from shmbridge import _inspect, _segment
-from shmbridge._inspect import BridgeInfo, ChannelInfo, Sent
+from shmbridge._bridge import overview, segment
+from shmbridge._bridge.overview import BridgeInfo, ChannelInfo, Sent
 from shmbridge.cli.text import printable
 
 RENEWED = 0.5  # seconds; a host that waits says so again every 0.1 s
@@ -25,15 +25,15 @@ def inspect(name: str, as_json: bool) -> None:
     Use it when a compiler seems to hang. It looks once, from outside, and disturbs neither side. Process ids and labels are
     what the processes say of themselves.
     """
-    name = _segment.bridge_name(name)
-    bridge = _inspect.bridge(name)
+    name = segment.bridge_name(name)
+    bridge = overview.bridge(name)
     if bridge is None:
         raise click.ClickException(
             f"there is no bridge named {name} of this version: shmbridge ls shows those that are there"
         )
     channels = [channel for channel in bridge.channels if channel.state != "free"]
     sides = {
-        channel.index: [_inspect.sent(name, channel.index, reply) for reply in (False, True)]
+        channel.index: [overview.sent(name, channel.index, reply) for reply in (False, True)]
         for channel in channels
     }
     if as_json:

@@ -13,8 +13,9 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from shmbridge import _inspect, _segment, _supervisor
-from shmbridge._inspect import BridgeInfo, ChannelInfo
+from shmbridge import _supervisor
+from shmbridge._bridge import overview, segment
+from shmbridge._bridge.overview import BridgeInfo, ChannelInfo
 from shmbridge.cli.console import console
 
 
@@ -33,13 +34,13 @@ class Seen:
 
 def look(interval: float) -> list[Seen]:
     """Every bridge, seen twice, `interval` seconds apart."""
-    started, before = time.monotonic(), {bridge.session: bridge for bridge in _inspect.bridges()}
+    started, before = time.monotonic(), {bridge.session: bridge for bridge in overview.bridges()}
     if before:
         time.sleep(interval)
     elapsed = time.monotonic() - started
     return [
         Seen(bridge, _rates(before.get(bridge.session, bridge), bridge, elapsed))
-        for bridge in _inspect.bridges()
+        for bridge in overview.bridges()
     ]
 
 
@@ -130,9 +131,9 @@ def gc(name: str | None) -> None:
 
     Touches nothing that belongs to a live host or to another user. With NAME, a live host is an error.
     """
-    removed = _segment.gc(None if name is None else _segment.bridge_name(name))
+    removed = segment.gc(None if name is None else segment.bridge_name(name))
     for file in removed:
-        match = _segment.SEGMENT.fullmatch(file)
+        match = segment.SEGMENT.fullmatch(file)
         what = f"bridge {match['name']}" if match else "a semaphore"
         click.echo(f"removed /dev/shm/{file}: {what}")
     for folder in [] if name else _supervisor.remove_dead_folders(tempfile.gettempdir()):

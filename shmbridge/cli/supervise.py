@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from shmbridge import _segment
+from shmbridge._bridge import segment
 from shmbridge.cli.text import one_line
 from shmbridge.errors import ShmbridgeError
 
@@ -152,7 +152,7 @@ class Policy:
 
         def give_up() -> None:  # perhaps nobody is left to kill a model that hangs or loads
             for host in hosts:  # nor to remove what it would leave
-                _segment.unlink_bridge(host.name, host._session, host._inode)
+                segment.unlink_bridge(host.name, host._session, host._inode)
             os._exit(1)
 
         os.dup2(2, 1)
@@ -192,7 +192,7 @@ class Policy:
     def close(self) -> None:
         """Ends it, and removes what it leaves below /dev/shm when it was killed."""
         reap(self._pid, self._life)
-        _segment.remove_dead(self.name)
+        segment.remove_dead(self.name)
 
 
 # ---- The compiler ----

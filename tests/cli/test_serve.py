@@ -17,7 +17,7 @@ import pytest
 from support.cli import Serving, X, evaluate, refused, together
 
 import shmbridge
-from shmbridge import _inspect
+from shmbridge._bridge import overview
 
 # ---- serve --python ----
 
@@ -119,7 +119,7 @@ def test_serve_leaves_nothing_when_a_signal_ends_it(
     serve: Callable[..., Serving], name: str, number: int
 ) -> None:
     serving = serve(name, "--python", "models:total")
-    (info,) = [bridge for bridge in _inspect.bridges() if bridge.name == name]
+    (info,) = [bridge for bridge in overview.bridges() if bridge.name == name]
     with shmbridge.connect(name) as runner:
         runner.evaluate({"x": X})
         assert "1 requests" in serving.end(number)
@@ -169,7 +169,7 @@ def test_serve_takes_sizes_with_letters(serve: Callable[..., Serving], name: str
         "--wait",
         "block",
     )
-    (info,) = [bridge for bridge in _inspect.bridges() if bridge.name == name]
+    (info,) = [bridge for bridge in overview.bridges() if bridge.name == name]
     assert (info.request_bytes, info.advice_bytes) == (128 << 10, 4096)
     assert evaluate(name, x=X) == 6.0
 

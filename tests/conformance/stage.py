@@ -15,7 +15,8 @@ import wire
 from combinations import RUNNERS
 from support.processes import SHM, Process, ScriptedRunner
 
-from shmbridge import Host, ShmbridgeError, _segment
+from shmbridge import Host, ShmbridgeError
+from shmbridge._bridge import segment
 from shmbridge._native import ffi
 
 STATUS = {
@@ -209,7 +210,7 @@ class Stage:
                     *SHM.glob(f"shmb.*-{process.pid}-*"),
                     *SHM.glob(f"shmb.test-{os.getpid()}-*"),
                 ]:  # a killed host's
-                    _segment.remove_dead(path.name.partition(".")[2])
+                    segment.remove_dead(path.name.partition(".")[2])
 
     @contextlib.contextmanager
     def elsewhere(self, url, **room):

@@ -11,7 +11,8 @@ import threading
 import numpy as np
 import pytest
 
-from shmbridge import ForkedError, Host, HostGoneError, _inspect, connect
+from shmbridge import ForkedError, Host, HostGoneError, connect
+from shmbridge._bridge import overview
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 
@@ -275,8 +276,8 @@ def test_a_host_that_becomes_another_program_is_a_dead_one(name, python, shm_fil
     assert host.line() == "made"
     assert len(shm_files()) == 18
     host.say()
-    while _inspect.bridges() and any(
-        info.name == name and info.alive for info in _inspect.bridges()
+    while overview.bridges() and any(
+        info.name == name and info.alive for info in overview.bridges()
     ):
         pass
     with Host(name) as successor:

@@ -6,12 +6,13 @@ import threading
 import pytest
 from support.bridges import shm_path
 
-from shmbridge import Host, InUseError, NoHostError, _inspect, _segment, connect
+from shmbridge import Host, InUseError, NoHostError, connect
+from shmbridge._bridge import overview, segment
 
 
 def test_bridges_shows_the_living_and_the_dead(name, dead_host, in_thread):
     def mine():
-        return [info for info in _inspect.bridges() if info.name == name]
+        return [info for info in overview.bridges() if info.name == name]
 
     assert mine() == []
     with Host(name, channels=3) as host:
@@ -39,7 +40,7 @@ def test_bridges_shows_the_living_and_the_dead(name, dead_host, in_thread):
     dead_host()
     (info,) = mine()
     assert not info.alive
-    assert f"shmb.{name}" in _segment.gc()
+    assert f"shmb.{name}" in segment.gc()
     assert mine() == []
 
 
@@ -47,15 +48,15 @@ def test_gc_removes_the_dead_and_leaves_the_living(name, new_name, dead_host, sh
     other = new_name()
     with Host(other) as living:
         dead_host()
-        removed = _segment.gc()
+        removed = segment.gc()
         assert f"shmb.{name}" in removed and f"shmb.{other}" not in removed
         assert not shm_files() and shm_path(other).exists()
         assert not any(living._session in file for file in removed)
-    assert f"shmb.{name}" not in _segment.gc()
+    assert f"shmb.{name}" not in segment.gc()
 
 
 def bells(session):
-    return {path.name for path in _segment.SHM.glob(f"sem.shmb-{session}-*")}
+    return {path.name for path in segment.SHM.glob(f"sem.shmb-{session}-*")}
 
 
 def rename_session(name, session):
@@ -80,7 +81,7 @@ def test_a_dead_segment_that_names_a_live_bridges_session_costs_it_nothing(
     name, dead_host, living, sweep, lie
 ):
     dead_host()
-    own = next(b.session for b in _inspect.bridges() if b.name == name)
+    own = next(b.session for b in overview.bridges() if b.name == name)
     if lie != "temporary name":
         rename_session(name, living._session)
     if lie != "bytes":
@@ -88,9 +89,9 @@ def test_a_dead_segment_that_names_a_live_bridges_session_costs_it_nothing(
     if sweep == "take-over":
         Host(name).close()
     else:
-        _segment.gc(name if sweep == "gc NAME" else None)
+        segment.gc(name if sweep == "gc NAME" else None)
     assert not shm_path(name).exists()
-    _segment.gc()  # what no segment names any more
+    segment.gc()  # what no segment names any more
     assert not bells(own) and not shm_path(f"{name}~{living._session}").exists()
 
 
@@ -98,18 +99,18 @@ def test_a_dead_segment_that_names_a_host_that_is_being_made_costs_it_nothing(
     name, new_name, dead_host
 ):
     dead_host()
-    own = next(b.session for b in _inspect.bridges() if b.name == name)
+    own = next(b.session for b in overview.bridges() if b.name == name)
     making = new_name()
-    fd, session = _segment._new_file(making)
+    fd, session = segment._new_file(making)
     try:
-        bell = _segment.SHM / f"sem.shmb-{session}-h"
+        bell = segment.SHM / f"sem.shmb-{session}-h"
         bell.write_bytes(bytes(32))
         rename_session(name, session)
-        _segment.gc()
+        segment.gc()
         assert bell.exists() and shm_path(f"{making}~{session}").exists()
     finally:
         os.close(fd)
-    _segment.gc()
+    segment.gc()
     assert not bell.exists() and not bells(own)
 
 
@@ -119,10 +120,10 @@ def test_a_live_segment_whose_session_was_overwritten_keeps_its_semaphores_and_i
     dead_host()
     with Host(other := new_name()) as host:
         rename_session(other, os.urandom(16).hex())
-        _segment.gc()
+        segment.gc()
         assert len(bells(host._session)) == 17
     assert not bells(host._session) and not shm_path(other).exists()
-    _segment.gc()
+    segment.gc()
 
 
 def test_gc_of_one_name_leaves_the_others_and_refuses_the_living(
@@ -131,16 +132,16 @@ def test_gc_of_one_name_leaves_the_others_and_refuses_the_living(
     dead_host()
     other = new_name()
     with pytest.raises(InUseError, match="is named"):
-        _segment.gc(living.name)
-    assert _segment.gc(other) == [] and shm_files()
-    assert f"shmb.{name}" in _segment.gc(name) and not shm_files()
-    assert _segment.gc(name) == []
+        segment.gc(living.name)
+    assert segment.gc(other) == [] and shm_files()
+    assert f"shmb.{name}" in segment.gc(name) and not shm_files()
+    assert segment.gc(name) == []
 
 
 def test_a_host_beside_a_sweep_takes_the_dead_ones_name(name, dead_host, python):
     """Sweepers lock a dead segment; that is not a live host."""
     sweeper = python(
-        "import shmbridge._segment\nprint('ready', flush=True)\nwhile True: shmbridge._segment.gc()"
+        "import shmbridge._bridge.segment\nprint('ready', flush=True)\nwhile True: shmbridge._bridge.segment.gc()"
     )
     assert sweeper.line() == "ready"
     for _ in range(12):
@@ -151,8 +152,8 @@ def test_a_host_beside_a_sweep_takes_the_dead_ones_name(name, dead_host, python)
 def sweeper_of(name):
     """A file that holds a sweeper's locks until it is closed."""
     file = shm_path(name).open("r+b")
-    for byte in (_segment.SWEEPER_BYTE, _segment.HOST_BYTE):
-        assert _segment.lib.shmb_peer_lock(file.fileno(), byte)
+    for byte in (segment.SWEEPER_BYTE, segment.HOST_BYTE):
+        assert segment.lib.shmb_peer_lock(file.fileno(), byte)
     return file
 
 
@@ -171,13 +172,13 @@ def test_gc_removes_what_has_a_name_like_ours_but_no_host(name):
     path = shm_path(name)
     path.write_bytes(b"garbage")
     path.chmod(0o600)
-    assert path.name in _segment.gc() and not path.exists()
-    orphan = _segment.SHM / f"sem.shmb-{os.urandom(16).hex()}-h"
+    assert path.name in segment.gc() and not path.exists()
+    orphan = segment.SHM / f"sem.shmb-{os.urandom(16).hex()}-h"
     orphan.write_bytes(bytes(32))
-    assert orphan.name in _segment.gc() and not orphan.exists()
-    strange = _segment.SHM / "shmb.~~~"
+    assert orphan.name in segment.gc() and not orphan.exists()
+    strange = segment.SHM / "shmb.~~~"
     strange.write_bytes(b"")
-    _segment.gc()
+    segment.gc()
     assert strange.exists()
     strange.unlink()
 
@@ -197,7 +198,7 @@ def test_a_removed_bridge_is_no_trouble(name, serve):
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
 def test_files_of_another_user_change_nothing_about_which_semaphores_are_removed(name):
     session = os.urandom(16).hex()
-    orphan = _segment.SHM / f"sem.shmb-{session}-h"
+    orphan = segment.SHM / f"sem.shmb-{session}-h"
     orphan.write_bytes(bytes(32))
     names_no_session = shm_path(name)
     names_this_session = shm_path(f"{name}~{session}")
@@ -205,8 +206,8 @@ def test_files_of_another_user_change_nothing_about_which_semaphores_are_removed
         with names_no_session.open("w+b") as live, names_this_session.open("w+b") as also_live:
             for file in (live, also_live):
                 os.fchown(file.fileno(), 12345, -1)
-                assert _segment.lib.shmb_peer_lock(file.fileno(), _segment.HOST_BYTE)
-            assert orphan.name in _segment.gc() and not orphan.exists()
+                assert segment.lib.shmb_peer_lock(file.fileno(), segment.HOST_BYTE)
+            assert orphan.name in segment.gc() and not orphan.exists()
             assert names_no_session.exists() and names_this_session.exists()
     finally:
         names_no_session.unlink()
@@ -215,7 +216,7 @@ def test_files_of_another_user_change_nothing_about_which_semaphores_are_removed
 
 def test_a_semaphore_that_cannot_be_removed_does_not_keep_the_others(name):
     with Host(name) as host:
-        in_the_way = _segment.SHM / f"sem.shmb-{host._session}-999"
+        in_the_way = segment.SHM / f"sem.shmb-{host._session}-999"
         in_the_way.mkdir()
         session = host._session
     assert bells(session) == {in_the_way.name} and not shm_path(name).exists()

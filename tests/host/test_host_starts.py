@@ -10,14 +10,8 @@ import textwrap
 import pytest
 
 import shmbridge
-from shmbridge import (
-    Host,
-    InvalidError,
-    NotPermittedError,
-    SystemCallError,
-    _inspect,
-    connect,
-)
+from shmbridge import Host, InvalidError, NotPermittedError, SystemCallError, connect
+from shmbridge._bridge import overview
 
 # ---- A full /dev/shm ----
 
@@ -176,7 +170,7 @@ def test_a_hosts_url_takes_options_which_win(name):
     url = f"shm://{name}?channels=3&slots=4&request_bytes=64K&advice_bytes=4096&header_bytes=1K&wait=block&until_idle=50ms"
     with Host(url, channels=5, until_idle=1000) as host:
         assert (host.name, host.url) == (name, f"shm://{name}")
-        (info,) = [bridge for bridge in _inspect.bridges() if bridge.name == name]
+        (info,) = [bridge for bridge in overview.bridges() if bridge.name == name]
         assert (len(info.channels), info.request_bytes, info.advice_bytes) == (3, 64 << 10, 4096)
         assert list(host) == []
     with Host(f"{name}?channels=2") as host:

@@ -5,7 +5,8 @@ import os
 import pytest
 from support.bridges import shm_path
 
-from shmbridge import Host, InUseError, InvalidError, NoHostError, _inspect, _segment, connect
+from shmbridge import Host, InUseError, InvalidError, NoHostError, connect
+from shmbridge._bridge import overview, segment
 
 # ---- Names ----
 
@@ -24,7 +25,7 @@ def test_a_name_that_is_none_is_an_error(bad):
 def test_a_long_name_of_every_allowed_character(new_name):
     name = (new_name() + "_A.z-09" + "x" * 100)[:100]
     with Host(f"shm://{name}") as host:
-        assert host.name == name and [info.name for info in _inspect.bridges()].count(name) == 1
+        assert host.name == name and [info.name for info in overview.bridges()].count(name) == 1
     assert not shm_path(name).exists()
 
 
@@ -65,7 +66,7 @@ def test_the_largest_and_smallest_sizes_work(serve, options):
 def test_files_are_the_users_alone(name, shm_files):
     with Host(name):
         for file in shm_files():
-            status = os.stat(_segment.SHM / file)
+            status = os.stat(segment.SHM / file)
             assert status.st_mode & 0o777 == 0o600 and status.st_uid == os.geteuid()
         assert len(shm_files()) == 18
 
@@ -141,7 +142,7 @@ def test_of_two_hosts_that_race_for_a_dead_ones_name_one_wins(name, dead_host, p
 def test_gc_never_hurts_a_host_that_is_being_made(name, python):
     """One process collects all the time, the other makes hosts, whose predecessors were killed half of the time."""
     collector = python(
-        "import shmbridge._segment\nprint('ready', flush=True)\nwhile True: shmbridge._segment.gc()"
+        "import shmbridge._bridge.segment\nprint('ready', flush=True)\nwhile True: shmbridge._bridge.segment.gc()"
     )
     assert collector.line() == "ready"
     maker = """

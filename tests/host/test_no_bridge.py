@@ -17,9 +17,9 @@ from shmbridge import (
     InUseError,
     NoHostError,
     NotPermittedError,
-    _segment,
     connect,
 )
+from shmbridge._bridge import segment
 
 
 def copy_of_a_segment(name, python):
@@ -128,7 +128,7 @@ def test_a_link_is_not_followed(name, tmp_path):
             connect(name, connect_timeout=0)
         with pytest.raises(shmbridge.ShmbridgeError):
             Host(name)
-        _segment.gc()
+        segment.gc()
         assert target.read_bytes() == b"precious"
     finally:
         shm_path(name).unlink(missing_ok=True)
@@ -150,14 +150,14 @@ def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files)
             connect(name, connect_timeout=1000)
         with pytest.raises((InUseError, NotPermittedError)):
             Host(name)
-        assert f"shmb.{name}" not in _segment.gc() and f"shmb.{name}" in shm_files()
+        assert f"shmb.{name}" not in segment.gc() and f"shmb.{name}" in shm_files()
         if host.poll() is None:
             host.say()  # dies
             host.wait()
     outsider = python(
-        "import sys, shmbridge._segment\n"
+        "import sys, shmbridge._bridge.segment\n"
         + other
-        + "print(sorted(f for f in shmbridge._segment.gc() if sys.argv[1] in f))",
+        + "print(sorted(f for f in shmbridge._bridge.segment.gc() if sys.argv[1] in f))",
         name,
         cwd="/",
     )
@@ -190,7 +190,7 @@ def test_a_set_uid_program_ignores_the_environment(
 @as_root
 def test_root_s_bridge_is_not_permitted_to_another_user(name, python):
     code = """
-        import os, sys, shmbridge, shmbridge._inspect
+        import os, sys, shmbridge, shmbridge._bridge.overview
         shmbridge.Host  # imported while Python's own files can be read
         os.setgid(65534); os.setuid(65534)
         for what in (lambda: shmbridge.connect(sys.argv[1], connect_timeout=0), lambda: shmbridge.Host(sys.argv[1])):
@@ -198,8 +198,8 @@ def test_root_s_bridge_is_not_permitted_to_another_user(name, python):
                 what()
             except shmbridge.NotPermittedError as error:
                 print("another user" in str(error))
-        print([file for file in shmbridge._segment.gc() if sys.argv[1] in file])
-        print([bridge for bridge in shmbridge._inspect.bridges() if bridge.name == sys.argv[1]])
+        print([file for file in shmbridge._bridge.segment.gc() if sys.argv[1] in file])
+        print([bridge for bridge in shmbridge._bridge.overview.bridges() if bridge.name == sys.argv[1]])
     """
     with Host(name):
         assert python(code, name, cwd="/").end() == (0, "True\nTrue\n[]\n[]")

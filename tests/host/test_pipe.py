@@ -29,11 +29,10 @@ from shmbridge import (
     NotPermittedError,
     TensorSpec,
     UnsupportedError,
-    _inspect,
-    _segment,
     connect,
     hosts,
 )
+from shmbridge._bridge import overview, segment
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_a_host_is_made_by_its_scheme(url):
     with Host(url) as host:
         assert isinstance(host, Host) and type(host) is not Host
         assert host.url == url and url in repr(host)
-        assert [bridge.name for bridge in _inspect.bridges() if bridge.name == host.name]
+        assert [bridge.name for bridge in overview.bridges() if bridge.name == host.name]
 
 
 def test_a_scheme_that_nobody_has_is_unsupported():
@@ -106,7 +105,7 @@ def test_a_dead_hosts_pipes_are_taken_over(url, python, tmp_path):
     with Host(url):
         pass
     assert left(tmp_path) == []
-    _segment.gc()
+    segment.gc()
 
 
 @pytest.mark.parametrize("end", ["in", "out"])
@@ -394,7 +393,7 @@ def test_a_childs_copy_does_not_hide_the_parents_death(url, python):
         host.wait()
         with pytest.raises(HostGoneError):
             runner.evaluate({"x": 1})
-    _segment.gc()
+    segment.gc()
     Path(url[7:].partition("?")[0] + ".in").unlink()
     Path(url[7:].partition("?")[0] + ".out").unlink()
 

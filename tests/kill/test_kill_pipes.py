@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shmbridge import Host, HostGoneError, NoHostError, ShmbridgeError, _segment, connect
+from shmbridge import Host, HostGoneError, NoHostError, ShmbridgeError, connect
+from shmbridge._bridge import segment
 
 PATIENCE = 10.0  # seconds, of a loaded machine
 LARGE = 500_000  # bytes: more than a pipe holds
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def url(tmp_path):
     yield f"pipe://{tmp_path}/p?serdes=flatbuffers"
-    _segment.gc()
+    segment.gc()
 
 
 # ---- Runners die ----

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import shmbridge
-from shmbridge import Host, ShmbridgeError, _segment, connect
+from shmbridge import Host, ShmbridgeError, connect
+from shmbridge._bridge import segment
 
 ROOT = Path(__file__).parents[2]
 WAITS = ["adaptive", "block", "spin"]
@@ -208,7 +209,7 @@ def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, torture, 
             if (step + seed) % 3:
                 ask_the_next_host(name)
             else:
-                _segment.gc()
+                segment.gc()
             assert not shm_files(), f"step {step}"
         steps = max(steps, step - 3)
     with capsys.disabled():
@@ -270,7 +271,7 @@ def test_a_host_killed_before_any_change_of_files(name, victims, shm_files, afte
         finished = status == 0
         if step % 2:
             ask_the_next_host(name)
-        _segment.gc()
+        segment.gc()
         assert not shm_files(), f"step {step}"
     with capsys.disabled():
         print(f"\na Python host killed before {step - 1} changes of files, after {after}")
@@ -296,7 +297,7 @@ def test_a_stopped_host_is_no_dead_one(name, python, in_thread):
         assert asking.is_alive()
         with pytest.raises(shmbridge.InUseError):
             Host(name)
-        assert f"shmb.{name}" not in _segment.gc()
+        assert f"shmb.{name}" not in segment.gc()
         host.send_signal(signal.SIGCONT)
         assert asking.result() == 2
     host.send_signal(signal.SIGINT)

@@ -15,7 +15,8 @@ import time
 
 import pytest
 
-from shmbridge import UnsupportedError, _segment
+from shmbridge import UnsupportedError
+from shmbridge._bridge import segment
 from shmbridge._urls import plugins
 
 try:
@@ -47,7 +48,7 @@ def ip(*words):
 def no_bridges():
     """What killed hosts leave is removed at the end, as `shmbridge gc` does."""
     yield
-    _segment.gc()
+    segment.gc()
 
 
 class Machines:

@@ -1,6 +1,6 @@
 """Bridges below /dev/shm."""
 
-from shmbridge import _segment
+from shmbridge._bridge import segment
 
 DIES = """
     import os, signal, sys, shmbridge
@@ -12,4 +12,4 @@ DIES = """
 
 
 def shm_path(name):
-    return _segment.SHM / f"shmb.{name}"
+    return segment.SHM / f"shmb.{name}"

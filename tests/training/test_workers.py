@@ -7,7 +7,8 @@ import pytest
 from support.compilations import marked, words_of
 from support.processes import until
 
-from shmbridge import Host, _inspect
+from shmbridge import Host
+from shmbridge._bridge import overview
 from shmbridge.errors import InvalidError
 from shmbridge.scores import object_size
 from shmbridge.workers import Workers
@@ -138,7 +139,7 @@ def test_the_end_of_a_compiler_ends_all_that_it_started(opened, sh, no_leftovers
 
 def waiting(host):
     """How many compilers wait for the host, to be accepted or answered."""
-    return sum(channel.waits or channel.connects for channel in _inspect.bridge(host.name).channels)
+    return sum(channel.waits or channel.connects for channel in overview.bridge(host.name).channels)
 
 
 def test_from_its_second_time_on_an_environments_next_compiler_starts_ahead(opened, py):

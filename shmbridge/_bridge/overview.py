@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from shmbridge._bridge.segment import SEGMENT, SHM, open_segment, segment_name
 from shmbridge._native import ffi, lib
-from shmbridge._segment import SEGMENT, SHM, open_segment, segment_name
 
 
 @dataclass(frozen=True)
