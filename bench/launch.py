@@ -21,7 +21,8 @@ import threading
 import time
 from pathlib import Path
 
-from shmbridge import Host, _config, _llvm
+from shmbridge import Host, _config
+from shmbridge._llvm import compilers
 
 SOURCE = """
 static int square(int x) { return x * x; }
@@ -57,7 +58,7 @@ def ways(source: Path, name: str) -> dict[str, tuple[list[str], dict[str, str]]]
         "SHMBRIDGE_LLVM_BASE": base,
         "SHMBRIDGE_URL": f"shm://{name}",
     }
-    asking = _llvm.with_flags(clang, "clang", {"inline": f"{base}.inline"}, pipes=False)
+    asking = compilers.with_flags(clang, "clang", {"inline": f"{base}.inline"}, pipes=False)
     plain = dict(os.environ)
     return {
         "plain": (clang, plain),

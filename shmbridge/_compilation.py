@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shmbridge import _preload
 from shmbridge._job import Job, Report
+from shmbridge._llvm import preload
 from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, error_text
 from shmbridge.scores import Score
@@ -105,7 +105,7 @@ class Compilation:
         counts = []
         with contextlib.suppress(OSError, ValueError):
             text = (self._job.folder / "report").read_text(errors="replace")
-            counts = [count for count in _preload.counts_of(text) if count.asked]
+            counts = [count for count in preload.counts_of(text) if count.asked]
         if counts and all(count.defaulted == count.asked for count in counts):
             warnings.warn(
                 f"a compilation took the default advice for all its decisions: {counts[0].why}",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shmbridge import _llvm
+from shmbridge._llvm import compilers
 from shmbridge.errors import InvalidError
 
 # What a compile command says of its own input and output: which task runs it says that anew. Those of the first kind have an argument.
@@ -294,7 +294,7 @@ def _entry(entry: Any, chosen: Sequence[str] | None) -> tuple[Path, tuple[str, .
     if chosen is not None:
         return source, tuple(chosen), folder
     words = [str(word) for word in entry.get("arguments") or shlex.split(entry["command"])]
-    if os.path.basename(words[0]) in _llvm.CACHES:
+    if os.path.basename(words[0]) in compilers.CACHES:
         words = words[1:]
     flags: list[str] = []
     rest = iter(words[1:])

@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from shmbridge import _job, _llvm, _preload
+from shmbridge import _job
 from shmbridge._baselines import Baselines
 from shmbridge._bridge import overview, segment
 from shmbridge._compilation import Compilation, Outcome, label_of
+from shmbridge._llvm import compilers, preload
 from shmbridge._url import with_options
 from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
@@ -109,15 +110,15 @@ class Task:
             raise InvalidError(f"seconds={seconds}, memory={memory}: expected more than 0")
         if "{flags}" not in self.words:
             self.words.insert(1, "{flags}")
-        if llvm and not _llvm.is_compiler(os.path.basename(self.words[0])):
+        if llvm and not compilers.is_compiler(os.path.basename(self.words[0])):
             raise InvalidError(
                 f"llvm={llvm!r}: expected a command that begins with clang, clang++, opt, llc, rustc "
                 f"or ld.lld, or one of these with a version, without a wrapper before it; "
                 f"found {self.words[0]!r}"
             )
-        self._kind = _llvm.kind_of(self.words[0]) if llvm else ""
-        self._decisions = _llvm.asked_of(self._kind, llvm.split(",")) if llvm else []
-        self._base = _preload.new_base()
+        self._kind = compilers.kind_of(self.words[0]) if llvm else ""
+        self._decisions = compilers.asked_of(self._kind, llvm.split(",")) if llvm else []
+        self._base = preload.new_base()
         self._baselines = Baselines(baselines)
         self._version = ""
         self._lock = threading.Lock()
@@ -230,9 +231,9 @@ class Task:
         if not self._kind:
             return words, {"SHMBRIDGE_URL": url}
         bases = {decision: f"{self._base}.{decision}" for decision in self._decisions}
-        there = _preload.environment(url, self._base, f"{folder}/report")
-        return _llvm.with_flags(words, self._kind, bases, pipes=False), {
-            **_llvm.CACHE_BYPASS,
+        there = preload.environment(url, self._base, f"{folder}/report")
+        return compilers.with_flags(words, self._kind, bases, pipes=False), {
+            **compilers.CACHE_BYPASS,
             **there,
         }
 

@@ -15,7 +15,7 @@ _config _generated _hot _native
 errors
 _bridge _llvm _urls _values
 _place
-_preload _supervisor
+_supervisor
 _job corpus
 _baselines scores
 _compilation

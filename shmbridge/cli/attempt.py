@@ -6,9 +6,10 @@ import os
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from shmbridge import _config, _llvm
+from shmbridge import _config
+from shmbridge._llvm import compilers
+from shmbridge._llvm.preload import Count, counts_of, read_report
 from shmbridge._native import ffi, lib
-from shmbridge._preload import Count, counts_of, read_report
 from shmbridge.cli.text import printable
 from shmbridge.errors import DeadlineError, ShmbridgeError
 
@@ -54,7 +55,9 @@ def launched(compiler: str) -> Attempt | None:
     report, status = map(int, ended.split())
     text = read_report(report)
     os.close(report)
-    return Attempt(os.waitstatus_to_exitcode(status), counts_of(text), _llvm.loaded(text, compiler))
+    return Attempt(
+        os.waitstatus_to_exitcode(status), counts_of(text), compilers.loaded(text, compiler)
+    )
 
 
 class Build:

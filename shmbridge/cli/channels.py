@@ -1,4 +1,4 @@
-"""How an unmodified compiler asks in `shmbridge run --pipes`; otherwise it has a runner inside it (shmbridge/_preload.py)."""
+"""How an unmodified compiler asks in `shmbridge run --pipes`; otherwise it has a runner inside it (shmbridge/_llvm/preload.py)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shmbridge._llvm.preload import Count
 from shmbridge._native import ffi, lib
-from shmbridge._preload import Count
 from shmbridge.cli.supervise import FORWARDED, fork, reap
 from shmbridge.errors import raise_status, undone_by
 

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Sequence
 
-from shmbridge import _llvm
+from shmbridge._llvm import compilers
 
 LAUNCHERS = {
     "chrt",
@@ -26,7 +26,7 @@ LAUNCHERS = {
     "time",
     "timeout",
 }
-BYPASSED = _llvm.CACHES | {"distcc", "icecc"}
+BYPASSED = compilers.CACHES | {"distcc", "icecc"}
 BUILDS = {
     "bazel",
     "cargo",
@@ -55,7 +55,7 @@ def split(command: Sequence[str], kind: str | None = None) -> tuple[list[str], l
             if _is_compiler(word, name, kind):
                 return before, list(command[at:])
             if name in BUILDS:
-                _llvm.kind_of(name)
+                compilers.kind_of(name)
             if name in LAUNCHERS | BYPASSED or shutil.which(word):
                 program = name
             elif program not in LAUNCHERS and not previous.startswith(
@@ -70,5 +70,5 @@ def split(command: Sequence[str], kind: str | None = None) -> tuple[list[str], l
 
 def _is_compiler(word: str, name: str, kind: str | None) -> bool:
     if kind is None:
-        return _llvm.is_compiler(name)
+        return compilers.is_compiler(name)
     return name not in LAUNCHERS | BYPASSED and shutil.which(word) is not None

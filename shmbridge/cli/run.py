@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shmbridge import _llvm
+from shmbridge._llvm import compilers
+from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
-from shmbridge._preload import Preload
 from shmbridge._url import with_options
 from shmbridge.cli import launch
 from shmbridge.cli.attempt import Attempt, Build, launched, summary
@@ -37,8 +37,8 @@ if (
 def named_decisions(context: click.Context, option: click.Parameter, text: str) -> list[str]:
     """Names of decisions, separated by commas."""
     names = text.split(",")
-    if unknown := [name for name in names if name not in _llvm.DECISIONS]:
-        expected = ", ".join(_llvm.DECISIONS)
+    if unknown := [name for name in names if name not in compilers.DECISIONS]:
+        expected = ", ".join(compilers.DECISIONS)
         raise click.BadParameter(
             f"{unknown[0]!r}: expected some of {expected}, separated by commas"
         )
@@ -52,7 +52,7 @@ def default_advice(
     pairs = [(text.partition("=")[0], text.partition("=")[2]) for text in texts]
     try:
         for decision, advice in pairs:
-            _llvm.check_default(decision, advice)
+            compilers.check_default(decision, advice)
     except InvalidError as error:
         raise click.BadParameter(str(error)) from error
     return pairs
@@ -92,7 +92,7 @@ def load_policy(
     model = OnnxModel(onnx) if onnx else load_python(str(function), "--host")
 
     def policy(request: Mapping[str, Any]) -> Any:
-        return _llvm.rounded(model(request))
+        return compilers.rounded(model(request))
 
     if record is None:
         return policy, None
@@ -115,7 +115,7 @@ def split_or_whole(command: Sequence[str], kind: str | None) -> tuple[list[str],
 def known(compiler: str) -> str:
     """Which kind of compiler it is. ShmbridgeError: its name does not tell, so it can only run as it is."""
     try:
-        return _llvm.kind_of(compiler)
+        return compilers.kind_of(compiler)
     except InvalidError as error:
         raise ShmbridgeError(str(error)) from error
 
@@ -204,7 +204,7 @@ def known(compiler: str) -> str:
 @click.option(
     "--flags-for",
     "kind",
-    type=click.Choice(list(_llvm.MAKES)),
+    type=click.Choice(list(compilers.MAKES)),
     help="Which compiler it is, where its name does not tell.",
 )
 @click.option(
@@ -273,32 +273,32 @@ def run(
     def ask(stack: ExitStack) -> Attempt:
         """Compiles with the policy; what that needs is on the stack."""
         like = kind or known(words[0])
-        wanted, name = _llvm.asked_of(like, decisions), connect
-        if missing := _llvm.unasked(like, words[1:], wanted):
+        wanted, name = compilers.asked_of(like, decisions), connect
+        if missing := compilers.unasked(like, words[1:], wanted):
             click.echo(f"shmbridge: {missing}", err=True)
         build.check()
         explain: Callable[[str], str] = str
         if name is None:
             room = {
-                "channels": channels or _llvm.conversations(like, words),
+                "channels": channels or compilers.conversations(like, words),
                 "request_bytes": request_bytes,
             }
             policy = Policy(partial(load_policy, onnx, function, record, verbose), **room)
             stack.callback(policy.close)
             name, explain = policy.name, policy.explain
         url = runner_url(name, deadline)
-        piped = pipes or not _llvm.preloads(words[0])
+        piped = pipes or not compilers.preloads(words[0])
         there = (
-            Pipes(wanted, url, chosen, limit, _llvm.source_of(words))
+            Pipes(wanted, url, chosen, limit, compilers.source_of(words))
             if piped
             else Preload(url, chosen, limit)
         )
         stack.callback(there.close)
         bases = {decision: there.base(decision) for decision in wanted}
-        tells = include_default or (limit is not None and _llvm.tells_default(words[0]))
-        asking = [*launchers, *_llvm.with_flags(words, like, bases, tells, piped)]
-        environment = {**os.environ, **_llvm.CACHE_BYPASS, **there.environment}
-        streams.keep(*_llvm.streams_of(like, words[1:]))
+        tells = include_default or (limit is not None and compilers.tells_default(words[0]))
+        asking = [*launchers, *compilers.with_flags(words, like, bases, tells, piped)]
+        environment = {**os.environ, **compilers.CACHE_BYPASS, **there.environment}
+        streams.keep(*compilers.streams_of(like, words[1:]))
         status = signals.run(asking, environment, **streams.rewound())
         counts = [replace(c, why=explain(c.why)) for c in there.counts()]
         return Attempt(status, counts, there.loaded(words[0]))
@@ -313,7 +313,7 @@ def run(
             attempt, why = None, one_line(error)
         stack.close()
         if why and strict:
-            made = _llvm.remove_outputs(kind or known(words[0]), words) if attempt else []
+            made = compilers.remove_outputs(kind or known(words[0]), words) if attempt else []
             removed = f"; removed {', '.join(made)}" if made else ""
             raise click.ClickException(f"{why}{removed}")
         if attempt and not why:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge import _llvm
+from shmbridge._llvm import compilers
 from shmbridge._native import lib
 from shmbridge.errors import InvalidError
 from shmbridge.hosts import Line, Relayed, RelayedRequest
@@ -23,8 +23,8 @@ class LlvmRequest(RelayedRequest):
 
     def reply(self, *args: Any, **named: Any) -> bool:
         """As `Request.reply`."""
-        rounded = {name: _llvm.rounded(value) for name, value in named.items()}
-        return super().reply(*map(_llvm.rounded, args), **rounded)
+        rounded = {name: compilers.rounded(value) for name, value in named.items()}
+        return super().reply(*map(compilers.rounded, args), **rounded)
 
 
 class LlvmHost(Relayed):
@@ -58,14 +58,14 @@ class LlvmHost(Relayed):
         self._path, _, query = url.partition("://")[2].partition("?")
         chosen = dict(part.partition("=")[::2] for part in query.split("&") if part)
         names = chosen.pop("decisions", "")
-        self.decisions = _llvm.asked_of("clang", names.split(",")) if names else []
+        self.decisions = compilers.asked_of("clang", names.split(",")) if names else []
         if chosen or not self._path or "\0" in self._path:
             raise InvalidError(
                 f"{url!r}: expected llvm:///PATH, with no option but decisions=inline,evict,priority"
             )
         advice = {decision: str(value) for decision, value in (defaults or {}).items()}
         for decision, text in advice.items():
-            _llvm.check_default(decision, text)
+            compilers.check_default(decision, text)
             if decision not in self.decisions:
                 raise InvalidError(
                     f"{url!r}: a default for {decision} needs ?decisions={decision}, which tells its pipes apart"
@@ -91,11 +91,11 @@ class LlvmHost(Relayed):
         Raises:
             InvalidError: The compiler is not known, or does not make these decisions.
         """
-        kind = _llvm.kind_of(compiler)
+        kind = compilers.kind_of(compiler)
         ours = [
-            decision for decision in self.decisions if decision in _llvm.MAKES[kind]
+            decision for decision in self.decisions if decision in compilers.MAKES[kind]
         ] or self.decisions
-        made = _llvm.asked_of(kind, decisions or ours)
+        made = compilers.asked_of(kind, decisions or ours)
         missing = [
             decision for decision in made if self.decisions and decision not in self.decisions
         ]
@@ -103,7 +103,7 @@ class LlvmHost(Relayed):
             raise InvalidError(
                 f"{self.url} has pipes for {', '.join(self.decisions) or 'one decision'}, not for {', '.join(missing or made)}"
             )
-        return _llvm.flags(
+        return compilers.flags(
             kind, {decision: self._pair(decision) for decision in made}, include_default
         )
 

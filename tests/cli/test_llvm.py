@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shmbridge import _llvm
-from shmbridge._preload import Count
+from shmbridge._llvm import compilers
+from shmbridge._llvm.preload import Count
 from shmbridge.cli.attempt import summary
 from shmbridge.cli.run import runner_url
 from shmbridge.errors import InvalidError
@@ -27,7 +27,7 @@ from shmbridge.errors import InvalidError
     ],
 )
 def test_compilers_are_known_by_name(name, kind):
-    assert _llvm.kind_of(name) == kind
+    assert compilers.kind_of(name) == kind
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_compilers_are_known_by_name(name, kind):
 )
 def test_others_are_not(name):
     with pytest.raises(InvalidError, match="--flags-for"):
-        _llvm.kind_of(name)
+        compilers.kind_of(name)
 
 
 @pytest.mark.parametrize(
@@ -51,30 +51,38 @@ def test_others_are_not(name):
     ],
 )
 def test_source_is_found_in_a_command_line(words, source):
-    assert _llvm.source_of(words.split()) == source
+    assert compilers.source_of(words.split()) == source
 
 
 def test_flags_stand_where_each_compiler_wants_them():
     bases = {"evict": "/b"}
     plain = ["-regalloc-enable-advisor=release", "-regalloc-evict-interactive-channel-base=/b"]
     behind = ["-mllvm", plain[0], "-mllvm", plain[1]]
-    assert _llvm.with_flags(["llc", "x"], "llc", bases) == ["llc", *plain, "x"]
+    assert compilers.with_flags(["llc", "x"], "llc", bases) == ["llc", *plain, "x"]
     joined = "-Cllvm-args=" + " ".join(plain)
-    assert _llvm.with_flags(["rustc", "x"], "rustc", bases, pipes=False) == ["rustc", "x", joined]
-    assert _llvm.with_flags(["rustc", "x"], "rustc", bases) == [
+    assert compilers.with_flags(["rustc", "x"], "rustc", bases, pipes=False) == [
+        "rustc",
+        "x",
+        joined,
+    ]
+    assert compilers.with_flags(["rustc", "x"], "rustc", bases) == [
         "rustc",
         "x",
         joined,
         "-Ccodegen-units=1",
     ]
-    assert _llvm.with_flags(["clang", "-cc1", "x"], "clang", bases) == [
+    assert compilers.with_flags(["clang", "-cc1", "x"], "clang", bases) == [
         "clang",
         "-cc1",
         *behind,
         "x",
     ]
-    assert _llvm.with_flags(["clang", "-cc1as", "x"], "clang", bases) == ["clang", "-cc1as", "x"]
-    assert _llvm.with_flags(["clang"], "clang", bases) == [
+    assert compilers.with_flags(["clang", "-cc1as", "x"], "clang", bases) == [
+        "clang",
+        "-cc1as",
+        "x",
+    ]
+    assert compilers.with_flags(["clang"], "clang", bases) == [
         "clang",
         "--start-no-unused-arguments",
         *behind,
@@ -85,8 +93,8 @@ def test_flags_stand_where_each_compiler_wants_them():
 @pytest.mark.parametrize("passes", ["-passes=default<O2>", "--passes=inline", "-passes"])
 def test_opt_gets_an_inliner_unless_it_is_told_its_passes(passes):
     bases = {"inline": "/b"}
-    assert _llvm.OPT_PASSES in _llvm.with_flags(["opt", "x.bc"], "opt", bases)
-    assert _llvm.OPT_PASSES not in _llvm.with_flags(["opt", passes, "x.bc"], "opt", bases)
+    assert compilers.OPT_PASSES in compilers.with_flags(["opt", "x.bc"], "opt", bases)
+    assert compilers.OPT_PASSES not in compilers.with_flags(["opt", passes, "x.bc"], "opt", bases)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +115,15 @@ def test_opt_gets_an_inliner_unless_it_is_told_its_passes(passes):
 )
 def test_links_that_optimise_are_known(kind, words, expected, tmp_path):
     (tmp_path / "file").write_text("'a b.o'\n-flto=thin")
-    assert _llvm.lto_of(kind, words.format(file=tmp_path / "file").split()) == expected
+    assert compilers.lto_of(kind, words.format(file=tmp_path / "file").split()) == expected
 
 
 def test_flags_are_handed_on_to_the_linker_that_optimises():
     bases = {"evict": "/b,"}
-    one, two = (f"-plugin-opt={flag}" for flag in _llvm.flags("llc", bases))
-    words = _llvm.with_flags(["clang", "-flto", "x.o", "--", "y.o"], "clang", bases, pipes=False)
+    one, two = (f"-plugin-opt={flag}" for flag in compilers.flags("llc", bases))
+    words = compilers.with_flags(
+        ["clang", "-flto", "x.o", "--", "y.o"], "clang", bases, pipes=False
+    )
     unwarned = [
         "--start-no-unused-arguments",
         "-Xlinker",
@@ -123,23 +133,23 @@ def test_flags_are_handed_on_to_the_linker_that_optimises():
         "--end-no-unused-arguments",
     ]
     assert words[-9:] == ["x.o", *unwarned, "--", "y.o"]
-    assert "-plugin-opt=jobs=1" in _llvm.with_flags(["clang", "-flto", "x.o"], "clang", bases)
-    rust = _llvm.with_flags(["rustc", "-Clinker-plugin-lto"], "rustc", bases, pipes=False)
+    assert "-plugin-opt=jobs=1" in compilers.with_flags(["clang", "-flto", "x.o"], "clang", bases)
+    rust = compilers.with_flags(["rustc", "-Clinker-plugin-lto"], "rustc", bases, pipes=False)
     assert rust[-4:] == [
         "-Clink-arg=-Xlinker",
         f"-Clink-arg={one}",
         "-Clink-arg=-Xlinker",
         f"-Clink-arg={two}",
     ]
-    assert _llvm.with_flags(["ld.lld", "x.o"], "ld.lld", bases, pipes=False) == [
+    assert compilers.with_flags(["ld.lld", "x.o"], "ld.lld", bases, pipes=False) == [
         "ld.lld",
         one,
         two,
         "x.o",
     ]
-    assert "-Xlinker" not in _llvm.with_flags(["clang", "x.o"], "clang", bases)
+    assert "-Xlinker" not in compilers.with_flags(["clang", "x.o"], "clang", bases)
     for target in (["--target=wasm32"], ["-target", "wasm32-wasi"]):
-        words = _llvm.with_flags(["clang", "-flto", *target], "clang", bases)
+        words = compilers.with_flags(["clang", "-flto", *target], "clang", bases)
         assert words[-5:] == [
             "-Xlinker",
             "--thinlto-jobs=1",
@@ -152,30 +162,30 @@ def test_flags_are_handed_on_to_the_linker_that_optimises():
 
 @pytest.mark.parametrize("cache", ["--thinlto-cache-dir=", "-plugin-opt=cache-dir="])
 def test_cache_of_the_link_is_turned_off(cache):
-    words = _llvm.with_flags(
+    words = compilers.with_flags(
         ["clang", "-flto=thin", f"-Wl,{cache}dir", "x.o"], "clang", {"evict": "/b"}, pipes=False
     )
     assert words[-3:] == ["-Xlinker", cache, "--end-no-unused-arguments"]
 
 
 def test_inlining_at_a_full_link_is_said_to_be_unasked():
-    assert "-flto=thin" in _llvm.unasked("clang", ["-flto", "x.o"], ["inline"])
+    assert "-flto=thin" in compilers.unasked("clang", ["-flto", "x.o"], ["inline"])
     for words in (["-flto", "-c", "x.c"], ["-flto=thin", "x.o"], ["x.o"]):
-        assert _llvm.unasked("clang", words, ["inline"]) == ""
-    assert _llvm.unasked("clang", ["-flto", "x.o"], ["evict"]) == ""
+        assert compilers.unasked("clang", words, ["inline"]) == ""
+    assert compilers.unasked("clang", ["-flto", "x.o"], ["evict"]) == ""
 
 
 def test_compilers_own_choice_can_be_told_since_llvm_22():
-    assert _llvm.INCLUDE_DEFAULT in _llvm.with_flags(
+    assert compilers.INCLUDE_DEFAULT in compilers.with_flags(
         ["clang-22"], "clang", {"inline": "/b"}, include_default=True
     )
-    assert _llvm.INCLUDE_DEFAULT not in _llvm.with_flags(
+    assert compilers.INCLUDE_DEFAULT not in compilers.with_flags(
         ["clang-22"], "clang", {"evict": "/b"}, include_default=True
     )
-    assert _llvm.tells_default("clang++-22") and not _llvm.tells_default("rustc-19")
-    assert not _llvm.tells_default("/no/such/clang")
+    assert compilers.tells_default("clang++-22") and not compilers.tells_default("rustc-19")
+    assert not compilers.tells_default("/no/such/clang")
     with pytest.raises(InvalidError, match="LLVM 22"):
-        _llvm.with_flags(["clang-19"], "clang", {"inline": "/b"}, include_default=True)
+        compilers.with_flags(["clang-19"], "clang", {"inline": "/b"}, include_default=True)
 
 
 @pytest.mark.parametrize(
@@ -188,25 +198,25 @@ def test_compilers_own_choice_can_be_told_since_llvm_22():
     ],
 )
 def test_compiler_without_a_version_in_its_name_is_asked(said, tells, compiler):
-    assert _llvm.tells_default(str(compiler(f"echo '{said}'"))) == tells
+    assert compilers.tells_default(str(compiler(f"echo '{said}'"))) == tells
 
 
 def test_only_what_a_compiler_decides_is_asked():
-    assert _llvm.asked_of("clang", ["priority", "inline", "inline"]) == ["priority", "inline"]
+    assert compilers.asked_of("clang", ["priority", "inline", "inline"]) == ["priority", "inline"]
     for kind, wanted, lacking in [
         ("llc", ["inline"], "inline"),
         ("llc", ["inline", "evict"], "inline"),
         ("opt", ["evict", "inline", "priority"], "evict, priority"),
     ]:
         with pytest.raises(InvalidError, match=f"{kind} does not decide on {lacking}, only"):
-            _llvm.asked_of(kind, wanted)
+            compilers.asked_of(kind, wanted)
 
 
 @pytest.mark.parametrize(
     "default", ["inline=1", "evict=32", "evict=511", "evict=0", "priority=-0.5", "priority=1e3"]
 )
 def test_defaults_that_may_be(default):
-    _llvm.check_default(*default.split("="))
+    compilers.check_default(*default.split("="))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +235,7 @@ def test_defaults_that_may_be(default):
 )
 def test_defaults_that_may_not(default):
     with pytest.raises(InvalidError, match="expected"):
-        _llvm.check_default(*default.split("="))
+        compilers.check_default(*default.split("="))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +280,7 @@ def test_standard_streams_that_a_compiler_uses_are_recognised(
     kind, words, reads, writes, monkeypatch
 ):
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert _llvm.streams_of(kind, words.split()) == (reads, writes)
+    assert compilers.streams_of(kind, words.split()) == (reads, writes)
 
 
 @pytest.mark.parametrize(
@@ -293,5 +303,5 @@ def test_outputs_of_a_command_are_removed(kind, words, made, tmp_path, monkeypat
     printed = {"clang": '"cc1" "-o" "x.o"\n "cc1" "-o" "a b.o" "x.c"', "rustc": "x"}.get(kind, "")
     Path(kind).write_text(f"#!/bin/sh\necho '{printed}'\n")
     Path(kind).chmod(0o755)
-    assert _llvm.remove_outputs(kind, [f"./{kind}", *words.split()]) == made
+    assert compilers.remove_outputs(kind, [f"./{kind}", *words.split()]) == made
     assert [str(file) for file in files if not file.exists()] == made

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shmbridge import _config, _llvm
+from shmbridge import _config
+from shmbridge._llvm import compilers
 from shmbridge.errors import ShmbridgeError
 
 
@@ -54,7 +55,7 @@ def counts_of(report: str) -> list[Count]:
     found = []
     for line in report.splitlines():
         decision, asked, defaulted, status, why = line.split(" ", 4)
-        if decision in _llvm.DECISIONS:
+        if decision in compilers.DECISIONS:
             found.append(Count(decision, int(asked), int(defaulted), int(status), why))
     return found
 
@@ -89,7 +90,7 @@ class Preload:
 
     def loaded(self, compiler: str) -> bool:
         """Has the compiler loaded the library?"""
-        return _llvm.loaded(read_report(self._report), compiler)
+        return compilers.loaded(read_report(self._report), compiler)
 
     def close(self) -> None:
         """Removes the files."""
