@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shmbridge._job import Job, Report
+from shmbridge._jobs.supervised import Job, Report
 from shmbridge._llvm import preload
 from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, error_text

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from shmbridge import _job
+from shmbridge._jobs import supervised
 from shmbridge.errors import InvalidError
 
 Score: TypeAlias = Callable[[Path], float]
@@ -191,8 +191,8 @@ def _tool(name: str, *arguments: str) -> str:
     raise InvalidError(f"expected {name}, which is not on this machine: install LLVM's tools")
 
 
-def _ran(words: list[str], seconds: float) -> tuple[_job.Report, bytes]:
-    report, printed = _job.run(words, seconds=seconds)
+def _ran(words: list[str], seconds: float) -> tuple[supervised.Report, bytes]:
+    report, printed = supervised.run(words, seconds=seconds)
     if report.status != 0:
         how = report.limit or report.unstarted or f"status {report.status}"
         raise InvalidError(f"{' '.join(words)}: {how}: {report.stderr[-200:].strip()}")

@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from shmbridge import _job
 from shmbridge._baselines import Baselines
 from shmbridge._bridge import overview, segment
 from shmbridge._compilation import Compilation, Outcome, label_of
+from shmbridge._jobs import supervised
 from shmbridge._llvm import compilers, preload
 from shmbridge._url import with_options
 from shmbridge.corpus import Module
@@ -90,7 +90,7 @@ class Task:
         llvm: str = "",
         scores: Mapping[str, Score] | None = None,
         seconds: float = SECONDS,
-        memory: int = _job.MEMORY,
+        memory: int = supervised.MEMORY,
         baselines: str | os.PathLike[str] | None = None,
     ) -> None:
         self.words = shlex.split(command) if isinstance(command, str) else [*map(str, command)]
@@ -181,7 +181,7 @@ class Task:
         with self._lock:
             if not self._version:
                 program = str(shutil.which(self.words[0]))
-                report, printed = _job.run([program, "--version"], seconds=VERSION)
+                report, printed = supervised.run([program, "--version"], seconds=VERSION)
                 changed = os.stat(program).st_mtime_ns
                 self._version = f"{program} {changed} {report.status} {printed!r}"
         said = [self._version, *self.words, *module.flags, str(module.folder), *sorted(self.scores)]
@@ -192,13 +192,13 @@ class Task:
     def _start(self, module: Module, url: str | None, label: str) -> Compilation:
         """Starts to compile a module; arguments as `run`."""
         known = url and with_options(url, label=label)  # as somebody types it again
-        folder = _job.new_folder()
+        folder = supervised.new_folder()
         again, environment = self._command(module, known, folder), dict[str, str]()
         words = again
         if known:
             asks = with_options(known, connect_timeout=f"{CONNECT:.0f}", deadline="inf")
             words, environment = self._asking(self._command(module, asks, folder), asks, folder)
-        job = _job.Job(
+        job = supervised.Job(
             words,
             folder=folder,
             environment=environment,
@@ -209,7 +209,7 @@ class Task:
             bridge=_bridge_at(known) if known else "",
             label=label,
         )
-        line = self._again(_job.quoted(again, folder), module, known)
+        line = self._again(supervised.quoted(again, folder), module, known)
         return Compilation(module, job, self.scores, line)
 
     def _command(self, module: Module, url: str | None, folder: Path) -> list[str]:

@@ -15,8 +15,7 @@ _config _generated _hot _native
 errors
 _bridge _llvm _urls _values
 _place
-_supervisor
-_job corpus
+_jobs corpus
 _baselines scores
 _compilation
 _decision_log _log_dataset _log_reader _log_writer _onnx _sequence_example training_log

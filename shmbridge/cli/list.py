@@ -13,9 +13,9 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from shmbridge import _supervisor
 from shmbridge._bridge import overview, segment
 from shmbridge._bridge.overview import BridgeInfo, ChannelInfo
+from shmbridge._jobs import supervisor
 from shmbridge.cli.console import console
 
 
@@ -136,7 +136,7 @@ def gc(name: str | None) -> None:
         match = segment.SEGMENT.fullmatch(file)
         what = f"bridge {match['name']}" if match else "a semaphore"
         click.echo(f"removed /dev/shm/{file}: {what}")
-    for folder in [] if name else _supervisor.remove_dead_folders(tempfile.gettempdir()):
+    for folder in [] if name else supervisor.remove_dead_folders(tempfile.gettempdir()):
         removed.append(folder)
         click.echo(f"removed {folder}: a work folder")
     click.echo(

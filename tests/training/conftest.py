@@ -13,7 +13,7 @@ import pytest
 from support.compilations import MARK, marked
 from support.processes import until
 
-from shmbridge import _job
+from shmbridge._jobs import supervised
 from shmbridge.corpus import Corpus
 from shmbridge.task import Task
 
@@ -42,8 +42,8 @@ def no_leftovers(monkeypatch, tmp_path_factory):
 
 
 def _stop_guard():
-    _job._stop()
-    _job._guard = None
+    supervised._stop()
+    supervised._guard = None
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ def limited():
     if len(forks) == 3:  # the guard itself, a compilation, this one
         raise BlockingIOError(11, "Resource temporarily unavailable")
     return fork()
-if "_supervisor" in " ".join(sys.orig_argv):
+if "_jobs.supervisor" in " ".join(sys.orig_argv):
     os.fork = limited
 """
     )
@@ -293,7 +293,7 @@ def test_work_folders_of_a_trainer_that_is_killed_with_its_guard(
 ):
     modules = [module.path for module in corpus]
     trainer = started(python(TRAINER, name, *modules, stderr=subprocess.DEVNULL), no_leftovers)
-    guard = min(pid for pid in marked(no_leftovers) if "_supervisor" in words_of(pid))
+    guard = min(pid for pid in marked(no_leftovers) if "_jobs.supervisor" in words_of(pid))
     folder = Path(os.environ["TMPDIR"])
     (folder / "shmbridge-task-link").symlink_to(folder.parent)
     assert "shmbridge-task-" not in run("gc").stdout  # all of it is in use

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from shmbridge._bridge import open_hosts
+from shmbridge._jobs.supervisor import WORK_FOLDER
 from shmbridge._native import ffi
-from shmbridge._supervisor import WORK_FOLDER
 from shmbridge.errors import ShmbridgeError
 
 LOOK = 0.25  # seconds between looks at the time
@@ -214,9 +214,7 @@ def _hand_over(control: socket.socket, bridge: str, folder: Path) -> None:
 
 def _start() -> socket.socket:
     orders, its_orders = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    code = (
-        "import sys; sys.path[:] = sys.argv[1:-2]; from shmbridge._supervisor import main; main()"
-    )
+    code = "import sys; sys.path[:] = sys.argv[1:-2]; from shmbridge._jobs.supervisor import main; main()"
     place = [str(os.getpid()), str(its_orders.fileno())]
     with its_orders:
         process = subprocess.Popen(
@@ -238,7 +236,7 @@ def _start() -> socket.socket:
     if not ready:
         orders.close()
         raise ShmbridgeError(
-            f"{sys.executable} could not start shmbridge._supervisor, which needs Linux 5.3: see stderr"
+            f"{sys.executable} could not start shmbridge._jobs.supervisor, which needs Linux 5.3: see stderr"
         )
     orders.settimeout(None)
     return orders

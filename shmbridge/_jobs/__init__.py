@@ -1,0 +1,1 @@
+"""Programs that run under limits, and end with the process that started them."""
