@@ -20,7 +20,7 @@ _baselines scores
 _compilation
 _decision_log _log_dataset _log_reader _log_writer _onnx _sequence_example training_log
 serdes
-_grpc _grpc_options
+_grpc
 runners
 _request
 _batch _passing

@@ -100,7 +100,7 @@ def _introduce(out: Console, host: Host, model: Model, what: str, given: str, en
         return
     full, before = host.url, ""
     if host.url.startswith("grpc:"):
-        from shmbridge._grpc_options import client_query
+        from shmbridge._grpc.options import client_query
 
         query, before = client_query(given), "; before that, once: shmbridge embed"
         if query is None:

@@ -16,9 +16,9 @@ import weakref
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from shmbridge import _grpc
-from shmbridge._grpc import Method
-from shmbridge._grpc_options import Options, is_address, split
+from shmbridge._grpc import wire
+from shmbridge._grpc.options import Options, is_address, split
+from shmbridge._grpc.wire import Method
 from shmbridge._host import Host
 from shmbridge._native import lib
 from shmbridge._runner import Exact
@@ -188,15 +188,15 @@ class _Serving:
             SimpleQueue()
         )  # of a user's method, whose calls know nothing of one another
         behavior = self._call if self._method.user else self._stream
-        self.server = _grpc.Server(address, options, self._method, behavior)
+        self.server = wire.Server(address, options, self._method, behavior)
 
     def _stream(self, requests: Any, context: Any) -> Any:
         try:
             stand = self._streams[context] = _Stand(self._bridge, CLAIM)
         except ShmbridgeError as error:
-            _grpc.refuse(context, type(error)(str(error).replace(self._host.name, self._host.url)))
+            wire.refuse(context, type(error)(str(error).replace(self._host.name, self._host.url)))
         try:
-            context.send_initial_metadata(_grpc.ready(self._host._deadline))
+            context.send_initial_metadata(wire.ready(self._host._deadline))
             if not context.add_callback(lambda: stand.give_up(context)):
                 return
             for data in requests:
@@ -218,7 +218,7 @@ class _Serving:
             finally:
                 self._spare.put(stand)
         except ShmbridgeError as error:
-            _grpc.refuse(context, error)
+            wire.refuse(context, error)
 
     @property
     def spare(self) -> int:
@@ -256,7 +256,7 @@ class _Call(threading.Thread):
         super().__init__(daemon=True)
         self._host, self._bridge, self._address = host, f"shm://{host.name}", address
         self._method = Method("getObservation", options)
-        self._channel = _grpc.channel(address, options)
+        self._channel = wire.channel(address, options)
         self._stand: _Stand | None = None
         self._now: Any = None  # the call
         self._ended, self._left = threading.Event(), threading.Event()
@@ -265,7 +265,7 @@ class _Call(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.is_set():
-            with contextlib.suppress(_grpc.RpcError, _grpc.Cancelled, ShmbridgeError):
+            with contextlib.suppress(wire.RpcError, wire.Cancelled, ShmbridgeError):
                 self._user_calls() if self._method.user else self._stream()
             if self._stand:
                 self._stand.close()
@@ -293,7 +293,7 @@ class _Call(threading.Thread):
         ask = self._channel.stream_stream(self._method.path)
         call = self._begin(ask(iter(replies.get, None), wait_for_ready=True))
         try:
-            if _grpc.READY not in list(map(tuple, call.initial_metadata())):
+            if wire.READY not in list(map(tuple, call.initial_metadata())):
                 next(call)  # raises why
             stand = self._enter()
             call.add_callback(lambda: stand.give_up(call))
@@ -309,10 +309,10 @@ class _Call(threading.Thread):
         """The first has no advice, and says that what an earlier trainer owed will not come. Where there is none later, only a runner of ours
         is told: any other compiler would take the empty message for an advice of zeros."""
         ask = self._channel.unary_unary(self._method.path)
-        advice, metadata = b"", [(_grpc.STATUS, str(lib.SHMB_HOST_GONE))]
+        advice, metadata = b"", [(wire.STATUS, str(lib.SHMB_HOST_GONE))]
         while self._answered > -math.inf or not self._ended.is_set():
             call = self._begin(ask.future(advice, metadata=metadata, wait_for_ready=True))
-            data, ours = call.result(), _grpc.READY in map(tuple, call.initial_metadata())
+            data, ours = call.result(), wire.READY in map(tuple, call.initial_metadata())
             stand = self._stand or self._enter()
             self._answered = math.inf
             try:
@@ -321,7 +321,7 @@ class _Call(threading.Thread):
                 if not ours:
                     return self._give_up(error)
                 text: Any = shortened(str(error)).encode(errors="replace")
-                advice, metadata = b"", [(_grpc.STATUS, str(error.status)), (_grpc.TEXT, text)]
+                advice, metadata = b"", [(wire.STATUS, str(error.status)), (wire.TEXT, text)]
             self._answered = time.monotonic()
 
     def _give_up(self, error: ShmbridgeError) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _grpc
-from shmbridge._grpc import Method
-from shmbridge._grpc_options import Options, is_address, options_of
+from shmbridge._grpc import wire
+from shmbridge._grpc.options import Options, is_address, options_of
+from shmbridge._grpc.wire import Method
 from shmbridge.errors import (
     BY_STATUS,
     BusyError,
@@ -86,7 +86,7 @@ class _Stream:
 
     def __init__(self, address: str, options: Options, seconds: float, take: Take) -> None:
         self._address, self.method, self._take = address, Method("getAdvice", options), take
-        self._channel = _grpc.channel(address, options)
+        self._channel = wire.channel(address, options)
         self._call: Any = None
         with undone_by(self.close):
             self._open(seconds)
@@ -114,15 +114,15 @@ class _Stream:
         except BaseException as error:
             self._drop()
             raise (
-                _grpc.why_not(self._channel, self._address, seconds)
+                wire.why_not(self._channel, self._address, seconds)
                 if isinstance(error, Empty)
                 else error
             ) from None
-        if first != _grpc.READY:
+        if first != wire.READY:
             self._drop()
-            why = _grpc.error_of(first, self._address)
+            why = wire.error_of(first, self._address)
             raise NoHostError(str(why)) if isinstance(why, HostGoneError) else why
-        self.deadline = _grpc.deadline_in(call.initial_metadata())
+        self.deadline = wire.deadline_in(call.initial_metadata())
 
     def ask(self, data: bytes, deadline: float | None) -> bytes:
         if self._call is None:
@@ -139,7 +139,7 @@ class _Stream:
         raise (
             ClosedError("the host has closed this runner's stream")
             if reply is None
-            else _grpc.error_of(reply, self._address, len(data))
+            else wire.error_of(reply, self._address, len(data))
         )
 
     def _drop(self) -> None:
@@ -157,12 +157,12 @@ class _Stream:
 def _read(call: Any, replies: SimpleQueue[Any]) -> None:
     """READY, replies, and how it ended: an RpcError or None."""
     try:
-        if _grpc.READY in map(tuple, call.initial_metadata()):
-            replies.put(_grpc.READY)
+        if wire.READY in map(tuple, call.initial_metadata()):
+            replies.put(wire.READY)
         for reply in call:
             replies.put(reply)
         replies.put(None)
-    except _grpc.RpcError as error:
+    except wire.RpcError as error:
         replies.put(error)
 
 
@@ -173,10 +173,10 @@ class _User:
 
     def __init__(self, address: str, options: Options, seconds: float, take: Take) -> None:
         self._address, self.method, self._take = address, Method("getAdvice", options), take
-        self._channel = _grpc.channel(address, options)
+        self._channel = wire.channel(address, options)
         self._call = self._channel.unary_unary(self.method.path)
         with undone_by(self.close):
-            _grpc.wait_ready(self._channel, address, seconds if seconds > 0 else ATTEMPT)
+            wire.wait_ready(self._channel, address, seconds if seconds > 0 else ATTEMPT)
 
     def ask(self, data: bytes, deadline: float | None) -> bytes:
         call, done = self._call.future(data, timeout=deadline), SimpleQueue[Any]()
@@ -185,8 +185,8 @@ class _User:
             self._take(done, None)  # gRPC sees to the deadline
             reply: bytes = call.result()
             return reply
-        except _grpc.RpcError as error:
-            raise _grpc.error_of(error, self._address, len(data)) from None
+        except wire.RpcError as error:
+            raise wire.error_of(error, self._address, len(data)) from None
         finally:
             call.cancel()
 
@@ -217,7 +217,7 @@ class _Served:
         )  # held by our trainer's stream, for good: after it this runner is another's
         self._came, self._gone = threading.Event(), False
         behavior = self._user_call if self.method.user else self._stream
-        self._server = _grpc.Server(address, options, self.method, behavior)
+        self._server = wire.Server(address, options, self.method, behavior)
         seconds = seconds if seconds > 0 else ATTEMPT
         with undone_by(self.close):
             if not self._came.wait(seconds):
@@ -241,8 +241,8 @@ class _Served:
 
     def _stream(self, requests: Any, context: Any) -> Any:
         if not self._taking.acquire(blocking=False):
-            _grpc.refuse(context, BusyError("this compiler has a trainer"))
-        context.send_initial_metadata((_grpc.READY,))
+            wire.refuse(context, BusyError("this compiler has a trainer"))
+        context.send_initial_metadata((wire.READY,))
         if not context.add_callback(self._left):
             self._left()
         self._came.set()
@@ -258,12 +258,12 @@ class _Served:
         self._questions.put(None)
 
     def _user_call(self, data: bytes, context: Any) -> bytes:
-        context.send_initial_metadata((_grpc.READY,))  # who is told of errors
+        context.send_initial_metadata((wire.READY,))  # who is told of errors
         metadata = dict(context.invocation_metadata())
-        status, owed = _grpc.status_in(metadata), self._owed
+        status, owed = wire.status_in(metadata), self._owed
         self._owed = None
         if owed:
-            why = metadata.get(_grpc.TEXT, b"").decode(errors="replace") or GONE
+            why = metadata.get(wire.TEXT, b"").decode(errors="replace") or GONE
             owed.reply.put(BY_STATUS[status](why) if status else data)
         self._came.set()
         while context.is_active():

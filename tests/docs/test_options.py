@@ -51,6 +51,6 @@ def test_the_c_options_are_those_of_connect():
 
 
 def test_grpc_has_no_option_that_the_table_lacks():
-    from shmbridge import _grpc_options
+    from shmbridge._grpc import options
 
-    assert set(_grpc_options.Options._fields) - NAMES == set()
+    assert set(options.Options._fields) - NAMES == set()

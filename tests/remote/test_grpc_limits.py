@@ -89,7 +89,7 @@ def test_a_port_is_one_servers(serving):
 
 
 def test_calls_one_after_another_share_threads_which_end_with_the_server():
-    from shmbridge._grpc import _Threads
+    from shmbridge._grpc.wire import _Threads
 
     threads, before = _Threads(), threading.active_count()
     for i in range(200):

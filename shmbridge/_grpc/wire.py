@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
-from shmbridge._grpc_options import Options
+from shmbridge._grpc.options import Options
 from shmbridge._native import lib
 from shmbridge.errors import (
     BY_STATUS,
