@@ -25,7 +25,7 @@ from shmbridge.errors import ClosedError, InvalidError
 
 if TYPE_CHECKING:
     from shmbridge._decision_log import DecisionLog
-    from shmbridge.training_log import LogWriter
+    from shmbridge.logs import LogWriter
 
 MAX_WAIT = 50e-6  # seconds that a batch waits for more requests
 

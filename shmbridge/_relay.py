@@ -25,7 +25,7 @@ from shmbridge.errors import (
     raise_status,
     undone_by,
 )
-from shmbridge.training_log import LogWriter
+from shmbridge.logs import LogWriter
 
 SLICE = 0.25  # seconds between looks for runners that have left
 RETRY = 1.0  # seconds without another try after the target could not be reached

@@ -15,7 +15,7 @@ from shmbridge.errors import ClosedError, InvalidError, error_place, error_text
 from shmbridge.runners.python import check_function
 
 if TYPE_CHECKING:
-    from shmbridge.training_log import LogWriter
+    from shmbridge.logs import LogWriter
 
 Question: TypeAlias = Request | Batch
 # Any function of a mapping is a Callable[[Request], Any].
@@ -128,7 +128,7 @@ class Service:
 
 
 def _writer(path: Path) -> LogWriter:
-    from shmbridge.training_log import LogWriter
+    from shmbridge.logs import LogWriter
 
     return LogWriter(path, warn=logger.warning)
 

@@ -18,7 +18,7 @@ _place
 _jobs corpus
 _baselines scores
 _compilation
-_decision_log _log_dataset _log_reader _log_writer _onnx _sequence_example training_log
+_decision_log _onnx logs
 serdes
 _grpc
 runners
@@ -51,6 +51,7 @@ PUBLIC = {
     "demo",
     "errors",
     "hosts",
+    "logs",
     "pettingzoo",
     "progress",
     "rl",
@@ -62,7 +63,6 @@ PUBLIC = {
     "task",
     "torch",
     "trainer",
-    "training_log",
     "trajectories",
     "workers",
 }

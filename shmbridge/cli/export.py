@@ -8,7 +8,7 @@ import click
 
 from shmbridge.cli.console import console, escape
 from shmbridge.cli.option_types import EXISTING_FILE, FILE
-from shmbridge.training_log import Dataset
+from shmbridge.logs import Dataset
 
 
 @click.command()

@@ -12,7 +12,7 @@ from shmbridge.cli.background import background_option, begin, how_to_end
 from shmbridge.cli.console import console, escape
 from shmbridge.cli.option_types import FILE, Bytes
 from shmbridge.cli.signals import handle
-from shmbridge.training_log import LogWriter
+from shmbridge.logs import LogWriter
 
 
 @click.command()

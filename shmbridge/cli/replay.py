@@ -16,7 +16,7 @@ from shmbridge._runner import Runner
 from shmbridge.cli.console import console, escape
 from shmbridge.cli.option_types import EXISTING_FILE
 from shmbridge.errors import DroppedError, InexactError, MismatchError, ModelError, TooLargeError
-from shmbridge.training_log import Record, TrainingLog
+from shmbridge.logs import Record, TrainingLog
 
 SHOWN = 5  # different errors
 ANSWERED = (

@@ -31,7 +31,7 @@ if (
     TYPE_CHECKING
 ):  # numpy takes longer to import than a small file to compile: only what loads a policy has it
     from shmbridge._service import Model
-    from shmbridge.training_log import LogWriter
+    from shmbridge.logs import LogWriter
 
 
 def named_decisions(context: click.Context, option: click.Parameter, text: str) -> list[str]:
@@ -96,7 +96,7 @@ def load_policy(
 
     if record is None:
         return policy, None
-    from shmbridge.training_log import LogWriter
+    from shmbridge.logs import LogWriter
 
     log = LogWriter(
         record, warn=lambda text: click.echo(printable(f"shmbridge: {record}: {text}"), err=True)

@@ -26,7 +26,7 @@ from shmbridge.errors import ShmbridgeError
 if TYPE_CHECKING:
     from shmbridge._host import Host
     from shmbridge._service import Model
-    from shmbridge.training_log import LogWriter
+    from shmbridge.logs import LogWriter
 
 # Room for what LLVM asks: 41 features are 3 KB of names and types, the largest observation is 5 KB, and names of functions
 # in C++ can be as long again. With 8 channels it is 450 KB of /dev/shm, which containers have 64 MB of for all compilers at once.

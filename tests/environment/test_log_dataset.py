@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from support.values import DTYPES as DTYPES_OF_ALL
 
-from shmbridge._sequence_example import crc32c, masked, sequence_example, write_tfrecords
 from shmbridge.errors import CorruptError, InvalidError, MismatchError
-from shmbridge.training_log import Dataset, LogWriter, TrainingLog
+from shmbridge.logs import Dataset, LogWriter, TrainingLog
+from shmbridge.logs._sequence_example import crc32c, masked, sequence_example, write_tfrecords
 
 # ---- ml-compiler-opt's log_reader_test, in our words ----
 
@@ -404,7 +404,7 @@ def test_what_is_appended_later_is_not_in_it(path: Path) -> None:
 
 
 def test_reads_larger_than_a_chunk_are_split(path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("shmbridge._log_dataset.CHUNK", 200)
+    monkeypatch.setattr("shmbridge.logs._dataset.CHUNK", 200)
     write(path, 300)
     assert Dataset(path).columns().features["n"].tolist() == [*range(300)]
 
@@ -583,7 +583,7 @@ def test_a_log_larger_than_memory_is_read_in_pieces(path: Path, python: Any) -> 
         """
         import resource, sys
         import numpy as np
-        from shmbridge.training_log import Dataset
+        from shmbridge.logs import Dataset
 
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (80 << 20),) * 2)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from support.values import NAMED_DTYPES
 
-from shmbridge._log_writer import LAYOUTS, LINE_BYTES
 from shmbridge.errors import CorruptError, InvalidError, ShmbridgeError
-from shmbridge.training_log import LogWriter, TrainingLog
+from shmbridge.logs import LogWriter, TrainingLog
+from shmbridge.logs._writer import LAYOUTS, LINE_BYTES
 
 # ---- A reader of LLVM's format that knows nothing of ours ----
 
@@ -496,7 +496,7 @@ def test_a_writer_that_is_killed_loses_at_most_the_last_record(path: Path, pytho
         """
         import itertools, sys
         import numpy as np
-        from shmbridge.training_log import LogWriter
+        from shmbridge.logs import LogWriter
         log = LogWriter(sys.argv[1])
         for i in itertools.count():
             log.write({"x": np.full(1000, i)}, i)

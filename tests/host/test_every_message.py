@@ -21,7 +21,7 @@ from shmbridge._decision_log import entry
 from shmbridge._generated import bridge_pb2
 from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
-from shmbridge.training_log import LogWriter
+from shmbridge.logs import LogWriter
 
 TEBI = 1 << 40  # the largest slot
 ROOM = 1 << 16  # of a request

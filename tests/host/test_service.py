@@ -7,7 +7,7 @@ import pytest
 
 import shmbridge
 from shmbridge import Host, InvalidError, ModelError, TooLargeError, connect
-from shmbridge.training_log import LogWriter, TrainingLog
+from shmbridge.logs import LogWriter, TrainingLog
 
 
 def recorded(path):

@@ -105,7 +105,7 @@ DOCUMENTED = """
     from torch.utils.data import DataLoader
     import shmbridge
     from shmbridge.sb3 import CompilerVecEnv, resume
-    from shmbridge.training_log import Dataset
+    from shmbridge.logs import Dataset
 
     dataset = Dataset("decisions.tlog")
     for batch in DataLoader(dataset):

@@ -17,7 +17,7 @@ from support.stock import (
     needs,
 )
 
-from shmbridge.training_log import TrainingLog
+from shmbridge.logs import TrainingLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
 

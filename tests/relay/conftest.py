@@ -12,7 +12,7 @@ import pytest
 from support.recording import MODELS, Command
 
 from shmbridge._relay import Relay
-from shmbridge.training_log import LogWriter
+from shmbridge.logs import LogWriter
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from support.recording import X, records, run
 
 import shmbridge
-from shmbridge.training_log import LogWriter
+from shmbridge.logs import LogWriter
 
 
 def log_of(path: Path, *records: tuple[dict[str, Any], Any]) -> Path:

@@ -19,7 +19,7 @@ import shmbridge
 from shmbridge._native import lib
 from shmbridge._relay import Relay
 from shmbridge._runner import Exact
-from shmbridge.training_log import LogWriter, TrainingLog
+from shmbridge.logs import LogWriter, TrainingLog
 
 
 def test_a_tap_passes_on_and_records(serve: Any, tap: Any, path: Path) -> None:

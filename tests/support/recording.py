@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge.training_log import TrainingLog
+from shmbridge.logs import TrainingLog
 
 SHMBRIDGE = [sys.executable, "-m", "shmbridge.cli"]
 

@@ -24,8 +24,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from shmbridge._log_dataset import Columns, Dataset
-from shmbridge._log_reader import (
+from shmbridge.logs._dataset import Columns, Dataset
+from shmbridge.logs._reader import (
     Input,
     Layout,
     Record,
@@ -35,7 +35,7 @@ from shmbridge._log_reader import (
     read_layout,
     record_of,
 )
-from shmbridge._log_writer import LogWriter
+from shmbridge.logs._writer import LogWriter
 
 __all__ = ["Columns", "Dataset", "Layout", "LogWriter", "Record", "Spec", "TrainingLog"]
 

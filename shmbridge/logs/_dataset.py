@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from shmbridge._log_reader import Input, Layout, Spec, TornError, events, read_layout
-from shmbridge._sequence_example import sequence_example, write_tfrecords
 from shmbridge._values.tensor import Array
 from shmbridge.errors import CorruptError, InvalidError, MismatchError, undone_by
+from shmbridge.logs._reader import Input, Layout, Spec, TornError, events, read_layout
+from shmbridge.logs._sequence_example import sequence_example, write_tfrecords
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as TorchDataset

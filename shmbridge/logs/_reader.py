@@ -13,11 +13,11 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from shmbridge._log_writer import FOREIGN, LINE_BYTES, TYPES
 from shmbridge._native import lib
 from shmbridge._values.dtypes import TensorSpec, dtype_of
 from shmbridge._values.tensor import Array
 from shmbridge.errors import CorruptError, InvalidError, MismatchError
+from shmbridge.logs._writer import FOREIGN, LINE_BYTES, TYPES
 
 CODES = {name: code for code, name in TYPES.items()}
 Found = TypeVar("Found")
