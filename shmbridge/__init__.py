@@ -44,11 +44,11 @@ from shmbridge.errors import (
 )
 
 if TYPE_CHECKING:
-    from shmbridge._batch import Batch
-    from shmbridge._host import Host
-    from shmbridge._request import Request
+    from shmbridge._host.batch import Batch
+    from shmbridge._host.host import Host
+    from shmbridge._host.request import Request
+    from shmbridge._host.serving import Serving
     from shmbridge._runner import Runner, connect
-    from shmbridge._serving import Serving
     from shmbridge._values.dtypes import TensorSpec
     from shmbridge._values.tensor import Ragged, Texts
 
@@ -92,12 +92,12 @@ __all__ = [
 
 # Imported when first used: numpy takes longer to import than a small file to compile.
 _MODULES = {
-    "Batch": "shmbridge._batch",
-    "Host": "shmbridge._host",
+    "Batch": "shmbridge._host.batch",
+    "Host": "shmbridge._host.host",
     "Ragged": "shmbridge._values.tensor",
-    "Request": "shmbridge._request",
+    "Request": "shmbridge._host.request",
     "Runner": "shmbridge._runner",
-    "Serving": "shmbridge._serving",
+    "Serving": "shmbridge._host.serving",
     "TensorSpec": "shmbridge._values.dtypes",
     "Texts": "shmbridge._values.tensor",
     "connect": "shmbridge._runner",

@@ -8,7 +8,7 @@ from typing import Any
 
 from shmbridge import _spaces
 from shmbridge._compilers import Compilers, Workers
-from shmbridge._host import Host
+from shmbridge._host.host import Host
 from shmbridge._native import lib
 from shmbridge._stepping import OPEN, Stepping
 from shmbridge.errors import InvalidError, raise_status

@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from shmbridge._host import Host
+from shmbridge._host.host import Host
+from shmbridge._host.passing import channel_of
+from shmbridge._host.request import Request
 from shmbridge._native import ffi, lib
-from shmbridge._passing import channel_of
-from shmbridge._request import Request
 from shmbridge.errors import ClosedError, ShmbridgeError
 
 GIVEN_UP = "the trainer has given this episode up: begin another"

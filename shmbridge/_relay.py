@@ -10,10 +10,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from shmbridge._bridge import overview
-from shmbridge._host import Host
+from shmbridge._host.host import Host
+from shmbridge._host.passing import channel_of, pass_on
+from shmbridge._host.request import Request
 from shmbridge._native import lib
-from shmbridge._passing import channel_of, pass_on
-from shmbridge._request import Request
 from shmbridge._runner import Exact
 from shmbridge.errors import (
     ClosedError,

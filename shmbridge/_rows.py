@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shmbridge import _hot
-from shmbridge._request import Request
+from shmbridge._host.request import Request
 from shmbridge._values import tensor
 from shmbridge._values.tensor import Ragged
 from shmbridge.errors import MismatchError

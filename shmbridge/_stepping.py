@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from shmbridge._compilers import Compilers, Workers
-from shmbridge._host import Host
+from shmbridge._host.host import Host
+from shmbridge._host.passing import channel_of
+from shmbridge._host.receiving import SLICE_NS
+from shmbridge._host.request import Request
 from shmbridge._native import lib
-from shmbridge._passing import channel_of
-from shmbridge._receiving import SLICE_NS
-from shmbridge._request import Request
 from shmbridge._rows import Rows
 from shmbridge.errors import (
     ClosedError,

@@ -9,7 +9,7 @@ import numpy as np
 
 from shmbridge import _spaces
 from shmbridge._compilers import Compilers, Workers
-from shmbridge._host import Host
+from shmbridge._host.host import Host
 from shmbridge._stepping import Stepping
 from shmbridge.errors import InvalidError
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from shmbridge import _spaces
 from shmbridge._compilers import Compilers
-from shmbridge._host import Host
+from shmbridge._host.host import Host
 from shmbridge.errors import InvalidError
 from shmbridge.trainer import CompilerEnv
 

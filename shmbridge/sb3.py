@@ -20,7 +20,7 @@ import numpy as np
 
 from shmbridge import checkpoint
 from shmbridge._compilers import Compilers
-from shmbridge._host import Host
+from shmbridge._host.host import Host
 from shmbridge.errors import UnsupportedError
 from shmbridge.progress import Progress
 from shmbridge.trainer import CompilerVectorEnv

@@ -27,10 +27,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shmbridge._batch import Batch, rows_of
 from shmbridge._compilation import Compilation, label_of
-from shmbridge._host import Host
-from shmbridge._request import by_name
+from shmbridge._host.batch import Batch, rows_of
+from shmbridge._host.host import Host
+from shmbridge._host.request import by_name
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, ShmbridgeError

@@ -14,18 +14,13 @@ PYTHON = """
 _config _generated _hot _native
 errors
 _bridge _llvm _urls _values
-_place
 _jobs corpus
 _baselines scores
 _compilation
-_decision_log _onnx logs
+logs
 serdes
 _grpc
 runners
-_request
-_batch _passing
-_service
-_receiving _serving
 _host
 _url
 task

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from shmbridge._host import DEFAULTS
+from shmbridge._host.host import DEFAULTS
 from shmbridge._relay import Relay
 from shmbridge.cli.background import background_option, begin, how_to_end
 from shmbridge.cli.console import console, escape

@@ -30,7 +30,7 @@ from shmbridge.errors import InvalidError, ShmbridgeError
 if (
     TYPE_CHECKING
 ):  # numpy takes longer to import than a small file to compile: only what loads a policy has it
-    from shmbridge._service import Model
+    from shmbridge._host.service import Model
     from shmbridge.logs import LogWriter
 
 
@@ -86,7 +86,7 @@ def load_policy(
     handler = logging.StreamHandler() if verbose else logging.NullHandler()
     handler.setFormatter(Lines(verbose))
     logging.getLogger("shmbridge").addHandler(handler)
-    from shmbridge._onnx import OnnxModel
+    from shmbridge._host.onnx import OnnxModel
     from shmbridge.cli.model import load_python
 
     model = OnnxModel(onnx) if onnx else load_python(str(function), "--host")

@@ -15,11 +15,11 @@ from typing import Any
 import click
 from rich.console import Console
 
-from shmbridge._batch import Batch
-from shmbridge._host import DEFAULTS, MAX_WAIT, Host
-from shmbridge._onnx import OnnxModel
+from shmbridge._host.batch import Batch
+from shmbridge._host.host import DEFAULTS, MAX_WAIT, Host
+from shmbridge._host.onnx import OnnxModel
+from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._runner import connect
-from shmbridge._service import Model, Question, Service, logger
 from shmbridge._urls.options import WAITS
 from shmbridge.cli.background import background_option, begin, how_to_end
 from shmbridge.cli.console import console, escape

@@ -24,8 +24,8 @@ from shmbridge.cli.text import one_line
 from shmbridge.errors import ShmbridgeError
 
 if TYPE_CHECKING:
-    from shmbridge._host import Host
-    from shmbridge._service import Model
+    from shmbridge._host.host import Host
+    from shmbridge._host.service import Model
     from shmbridge.logs import LogWriter
 
 # Room for what LLVM asks: 41 features are 3 KB of names and types, the largest observation is 5 KB, and names of functions
@@ -161,7 +161,7 @@ class Policy:
             signal.signal(number, signal.SIG_DFL)
         threading.Thread(target=end, daemon=True).start()
         try:
-            from shmbridge._host import Host
+            from shmbridge._host.host import Host
 
             model, log = load()
             host = Host(self.name, advice_bytes=ADVICE_BYTES, header_bytes=HEADER_BYTES, **room)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._onnx import OnnxModel
+from shmbridge._host.onnx import OnnxModel
 from shmbridge.runners.python import load
 
 QUESTION_BYTES = 64  # float32[16], unframed; an answer is an int64

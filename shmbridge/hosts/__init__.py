@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shmbridge._host import Host
+from shmbridge._host.host import Host
+from shmbridge._host.request import Request
 from shmbridge._native import ffi, lib
-from shmbridge._request import Request
 from shmbridge._urls import plugins
 from shmbridge._urls.options import Wait
 from shmbridge.errors import InUseError, InvalidError, NotPermittedError, raise_status, undone_by

@@ -19,10 +19,10 @@ from typing import Any
 from shmbridge._grpc import wire
 from shmbridge._grpc.options import Options, is_address, split
 from shmbridge._grpc.wire import Method
-from shmbridge._host import Host
+from shmbridge._host.host import Host
+from shmbridge._host.service import logger
 from shmbridge._native import lib
 from shmbridge._runner import Exact
-from shmbridge._service import logger
 from shmbridge._urls.options import Wait
 from shmbridge.errors import (
     BusyError,

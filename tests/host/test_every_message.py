@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import shmbridge
 from shmbridge import serdes
-from shmbridge._batch import Batch
-from shmbridge._decision_log import entry
 from shmbridge._generated import bridge_pb2
+from shmbridge._host.batch import Batch
+from shmbridge._host.decision_log import entry
 from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
 from shmbridge.logs import LogWriter

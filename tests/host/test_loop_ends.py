@@ -87,7 +87,7 @@ def test_idleness_begins_when_a_busy_runner_leaves(name, in_thread):
     """A runner that never pauses leaves the loop no moment to notice the time."""
     clock = Clock()
     with Host(name, until_idle=1000) as host, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shmbridge._receiving.time", clock)
+        patch.setattr("shmbridge._host.receiving.time", clock)
         serving = in_thread(host.serve, lambda request: 1)
         with connect(name) as runner:
             for _ in range(2000):

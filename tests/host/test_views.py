@@ -322,7 +322,7 @@ def test_on_a_bound_channel_arrays_are_copies_and_views_end_at_the_reply(name, c
 
 
 def test_on_a_free_threaded_python_everything_is_a_copy(serve, monkeypatch):
-    monkeypatch.setattr("shmbridge._request._free_threaded", True)
+    monkeypatch.setattr("shmbridge._host.request._free_threaded", True)
     kept = []
 
     def model(request):

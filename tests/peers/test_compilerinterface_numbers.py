@@ -78,7 +78,7 @@ def test_numpys_numbers_keep_their_dtype(sent, value):
 def test_numpys_numbers_keep_their_dtype_in_batches(tmp_path, in_thread, sent):
     host = lambda model: lambda request: model  # noqa: E731
     assert sent(host(np.float64(2.5))) == np.float64(2.5).tobytes()
-    assert [type(row) for row in shmbridge._batch.rows_of("advice", np.ones(2), 2)] == [
+    assert [type(row) for row in shmbridge._host.batch.rows_of("advice", np.ones(2), 2)] == [
         np.float64,
         np.float64,
     ]

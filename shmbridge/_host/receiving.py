@@ -8,10 +8,10 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
 
 from shmbridge import _hot
-from shmbridge._batch import Batch
+from shmbridge._host.batch import Batch
+from shmbridge._host.request import Receiver, Request
+from shmbridge._host.service import logger
 from shmbridge._native import ffi, lib
-from shmbridge._request import Receiver, Request
-from shmbridge._service import logger
 from shmbridge._values.dtypes import TensorSpec, code_of
 from shmbridge.errors import ForkedError, ShmbridgeError, raise_status
 

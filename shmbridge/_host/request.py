@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from shmbridge import _hot
+from shmbridge._host.place import Place, places_of
 from shmbridge._native import ffi, lib
-from shmbridge._place import Place, places_of
 from shmbridge._values import dtypes, tensor
 from shmbridge._values.dtypes import TensorSpec
 from shmbridge._values.tensor import Array

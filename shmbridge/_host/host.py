@@ -11,20 +11,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from shmbridge import _hot
-from shmbridge._batch import Batch
 from shmbridge._bridge import open_hosts, segment
+from shmbridge._host.batch import Batch
+from shmbridge._host.receiving import SLICE_NS, Receiving
+from shmbridge._host.request import Request
+from shmbridge._host.service import Model, Path, Question, Service
+from shmbridge._host.serving import Serving
 from shmbridge._native import ffi, lib
-from shmbridge._receiving import SLICE_NS, Receiving
-from shmbridge._request import Request
-from shmbridge._service import Model, Path, Question, Service
-from shmbridge._serving import Serving
 from shmbridge._urls import plugins
 from shmbridge._urls.options import Wait, of_host_url, wait_code
 from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ClosedError, InvalidError
 
 if TYPE_CHECKING:
-    from shmbridge._decision_log import DecisionLog
+    from shmbridge._host.decision_log import DecisionLog
     from shmbridge.logs import LogWriter
 
 MAX_WAIT = 50e-6  # seconds that a batch waits for more requests

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shmbridge._host.request import Request
 from shmbridge._native import lib
-from shmbridge._request import Request
 from shmbridge.errors import ShmbridgeError
 
 

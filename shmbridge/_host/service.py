@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shmbridge._batch import Batch, PaddedBatch, rows_of
-from shmbridge._decision_log import DecisionLog, entry
-from shmbridge._request import Request, by_name
+from shmbridge._host.batch import Batch, PaddedBatch, rows_of
+from shmbridge._host.decision_log import DecisionLog, entry
+from shmbridge._host.request import Request, by_name
 from shmbridge.errors import ClosedError, InvalidError, error_place, error_text
 from shmbridge.runners.python import check_function
 

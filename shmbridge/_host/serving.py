@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._native import lib
-from shmbridge._service import Model, Question, Service, logger
 from shmbridge.errors import ShmbridgeError, error_text
 
 if TYPE_CHECKING:
-    from shmbridge._receiving import Receiving
+    from shmbridge._host.receiving import Receiving
 
 JOIN = 0.9  # seconds that stop() waits for a model that computes
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from shmbridge import _hot
+from shmbridge._host.place import Place
+from shmbridge._host.request import Request, by_name
 from shmbridge._native import lib
-from shmbridge._place import Place
-from shmbridge._request import Request, by_name
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
 
