@@ -36,7 +36,8 @@ from llvm_inliner import INLINER
 from run import machine
 from sources import fetch_zstd
 
-from shmbridge import _config, _url
+from shmbridge import _config
+from shmbridge._runner import urls
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -192,7 +193,7 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
             host = [sys.executable, "-c", code.format(url=url)] if code is HOST else ["true"]
             wait = f"{'&' if '?' in url else '?'}connect_timeout=30" if code is HOST else ""
             env = os.environ | {
-                "SHMBRIDGE_URL": _url.resolve(url) if make else url + wait,
+                "SHMBRIDGE_URL": urls.resolve(url) if make else url + wait,
                 "PYTHONPATH": str(folder),
             }
             for program in ([asks[".c"]], [asks[".cpp"]], [sys.executable, "-c", PYTHON_ASKS]):
@@ -406,7 +407,7 @@ def in_use(folder: Path, programs: dict[str, Path], source: Path, rounds: int) -
         ),
         "shm": ("shmbridge", {"SHMBRIDGE_URL": f"shm://{name}?connect_timeout=30"}, hosted),
         "aot": ("shmbridge", {"SHMBRIDGE_URL": f"aot://{compiled}"}, ["true"]),
-        "onnx": ("shmbridge", {"SHMBRIDGE_URL": _url.resolve(f"onnx://{model}")}, ["true"]),
+        "onnx": ("shmbridge", {"SHMBRIDGE_URL": urls.resolve(f"onnx://{model}")}, ["true"]),
         "python": ("shmbridge", {"SHMBRIDGE_URL": "python://policy:advise"}, ["true"]),
         "gRPC, linked": ("grpc", {"BENCH_GRPC": address}, server),
     }

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from shmbridge._host.host import Host
     from shmbridge._host.request import Request
     from shmbridge._host.serving import Serving
-    from shmbridge._runner import Runner, connect
+    from shmbridge._runner.runner import Runner, connect
     from shmbridge._values.dtypes import TensorSpec
     from shmbridge._values.tensor import Ragged, Texts
 
@@ -96,11 +96,11 @@ _MODULES = {
     "Host": "shmbridge._host.host",
     "Ragged": "shmbridge._values.tensor",
     "Request": "shmbridge._host.request",
-    "Runner": "shmbridge._runner",
+    "Runner": "shmbridge._runner.runner",
     "Serving": "shmbridge._host.serving",
     "TensorSpec": "shmbridge._values.dtypes",
     "Texts": "shmbridge._values.tensor",
-    "connect": "shmbridge._runner",
+    "connect": "shmbridge._runner.runner",
 }
 
 

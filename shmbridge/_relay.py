@@ -14,7 +14,7 @@ from shmbridge._host.host import Host
 from shmbridge._host.passing import channel_of, pass_on
 from shmbridge._host.request import Request
 from shmbridge._native import lib
-from shmbridge._runner import Exact
+from shmbridge._runner.runner import Exact
 from shmbridge.errors import (
     ClosedError,
     CorruptError,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shmbridge._native import ffi, lib
-from shmbridge._runner import Runner
+from shmbridge._runner.runner import Runner
 from shmbridge._values import tensor
 from shmbridge.errors import (
     InterruptedCallError,

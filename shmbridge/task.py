@@ -24,7 +24,7 @@ from shmbridge._bridge import overview, segment
 from shmbridge._compilation import Compilation, Outcome, label_of
 from shmbridge._jobs import supervised
 from shmbridge._llvm import compilers, preload
-from shmbridge._url import with_options
+from shmbridge._runner.urls import with_options
 from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
 from shmbridge.scores import Score

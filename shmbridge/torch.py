@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._runner import connect
+from shmbridge._runner.runner import connect
 from shmbridge.checkpoint import write_whole
 from shmbridge.errors import InvalidError
 

@@ -22,13 +22,11 @@ serdes
 _grpc
 runners
 _host
-_url
+_runner
 task
 checkpoint
 progress
 trajectories workers
-_opening
-_runner
 shmbridge
 _relay
 _compilers _rows _spaces

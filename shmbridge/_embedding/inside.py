@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmbridge import _url
 from shmbridge._native import ffi as core_ffi
 from shmbridge._native import lib as core
+from shmbridge._runner import urls
 from shmbridge._urls import plugins
 
 
@@ -19,7 +19,7 @@ def begin(ffi: Any, lib: Any) -> None:
     def resolve(url: Any, text: Any, room: int) -> int:
         """Plug-ins that the URL names are known to the core from now on. text: the URL to open, or why not."""
         try:
-            known = _url.resolve(ffi.string(url).decode(errors="surrogateescape"))
+            known = urls.resolve(ffi.string(url).decode(errors="surrogateescape"))
             status, said = 0, known.encode(errors="surrogateescape")
         except BaseException as error:
             status, said = plugins.outcome(error, core.SHMB_INVALID)

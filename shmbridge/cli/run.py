@@ -18,7 +18,7 @@ import click
 from shmbridge._llvm import compilers
 from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
-from shmbridge._url import with_options
+from shmbridge._runner.urls import with_options
 from shmbridge.cli import launch
 from shmbridge.cli.attempt import Attempt, Build, launched, summary
 from shmbridge.cli.channels import Pipes

@@ -19,7 +19,7 @@ from shmbridge._host.batch import Batch
 from shmbridge._host.host import DEFAULTS, MAX_WAIT, Host
 from shmbridge._host.onnx import OnnxModel
 from shmbridge._host.service import Model, Question, Service, logger
-from shmbridge._runner import connect
+from shmbridge._runner.runner import connect
 from shmbridge._urls.options import WAITS
 from shmbridge.cli.background import background_option, begin, how_to_end
 from shmbridge.cli.console import console, escape

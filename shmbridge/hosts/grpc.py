@@ -22,7 +22,7 @@ from shmbridge._grpc.wire import Method
 from shmbridge._host.host import Host
 from shmbridge._host.service import logger
 from shmbridge._native import lib
-from shmbridge._runner import Exact
+from shmbridge._runner.runner import Exact
 from shmbridge._urls.options import Wait
 from shmbridge.errors import (
     BusyError,

@@ -1,6 +1,6 @@
 """What python:// calls in the runner's process: asks the case's own model, in the test's."""
 
-from shmbridge._runner import Exact
+from shmbridge._runner.runner import Exact
 
 
 class Proxy:

@@ -547,7 +547,7 @@ def test_the_command_exports(path: Path, tmp_path: Path) -> None:
 
 
 def expects(**wanted: Any) -> dict[str, Any]:
-    from shmbridge._runner import Expected
+    from shmbridge._runner.runner import Expected
 
     return {name: Expected(np.dtype(dtype), shape) for name, (dtype, shape) in wanted.items()}
 

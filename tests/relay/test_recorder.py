@@ -18,7 +18,7 @@ from support.recording import X, records, run
 import shmbridge
 from shmbridge._native import lib
 from shmbridge._relay import Relay
-from shmbridge._runner import Exact
+from shmbridge._runner.runner import Exact
 from shmbridge.logs import LogWriter, TrainingLog
 
 

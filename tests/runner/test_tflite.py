@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import shmbridge
-from shmbridge import DeadlineError, InvalidError, MismatchError, ModelError, _config, _url
+from shmbridge import DeadlineError, InvalidError, MismatchError, ModelError, _config
+from shmbridge._runner import urls
 
 interpreter = pytest.importorskip(
     "ai_edge_litert.interpreter", reason="LiteRT (pip install 'shmbridge[tflite]') is not there"
@@ -35,7 +36,7 @@ def mlp(folder):
 
 def url(file, **options):
     text = "&".join(f"{name.replace('__', '.')}={value}" for name, value in options.items())
-    return _url.resolve(f"tflite://{file}" + (f"?{text}" if text else ""))
+    return urls.resolve(f"tflite://{file}" + (f"?{text}" if text else ""))
 
 
 def expected(file, **features):

@@ -18,10 +18,10 @@ from shmbridge import (
     ShmbridgeError,
     Texts,
     UnsupportedError,
-    _url,
     serdes,
 )
 from shmbridge._native import ffi, lib
+from shmbridge._runner import urls
 from shmbridge._urls import plugins
 from shmbridge._values import dtypes, tensor
 from shmbridge.serdes import SerDes, _register
@@ -424,16 +424,16 @@ def test_a_url_is_made_what_the_core_understands():
         "pipe:///x?connect_timeout=1&serdes=bytes&wait=spin",
         "pipe:///x?a",
     ]:
-        assert _url.resolve(url) == url
+        assert urls.resolve(url) == url
     assert (
-        _url.resolve("pipe:///x?serdes=protobuf&connect_timeout=1")
+        urls.resolve("pipe:///x?serdes=protobuf&connect_timeout=1")
         == "pipe:///x?serdes=protobuf&connect_timeout=1"
     )
     message = "shmbridge._generated.bridge_pb2:DType"
     with pytest.raises(InvalidError, match="message class"):
-        _url.resolve(f"pipe:///x?serdes=protobuf&request={message}")
+        urls.resolve(f"pipe:///x?serdes=protobuf&request={message}")
     with pytest.raises(UnsupportedError, match="nothing"):
-        _url.resolve("pipe:///x?serdes=nothing")
+        urls.resolve("pipe:///x?serdes=nothing")
 
 
 def test_using_a_serdes_of_the_core_imports_no_protobuf(python):

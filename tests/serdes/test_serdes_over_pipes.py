@@ -8,7 +8,8 @@ import pytest
 from test_serdes_protobuf import classes
 
 import shmbridge
-from shmbridge import InexactError, ModelError, Ragged, ShmbridgeError, _url, serdes
+from shmbridge import InexactError, ModelError, Ragged, ShmbridgeError, serdes
+from shmbridge._runner import urls
 from shmbridge._urls import plugins
 from shmbridge.serdes import SerDes, _register
 
@@ -167,7 +168,7 @@ def test_ctrl_c_in_a_hosts_serdes_ends_its_loop(tmp_path, method, monkeypatch, i
 def test_each_set_of_options_is_a_serdes_of_its_own():
     module = __name__
     names = {
-        _url.resolve(f"pipe:///p?serdes=protobuf{options}")
+        urls.resolve(f"pipe:///p?serdes=protobuf{options}")
         for options in ("", f"&request={module}:One", f"&advice={module}:One")
     }
     assert len(names) == 3 and all(serdes.resolve(name) == name for name in names)

@@ -22,10 +22,10 @@ from shmbridge import (
     Ragged,
     ShmbridgeError,
     Texts,
-    _url,
     serdes,
 )
 from shmbridge._generated import bridge_pb2 as schema
+from shmbridge._runner import urls
 from shmbridge.serdes._core import Core
 from shmbridge.serdes._user_message import UserMessage
 
@@ -388,12 +388,12 @@ def test_a_nameless_advice_is_the_only_field_of_its_message():
 
 def test_a_urls_classes_become_part_of_the_serdes_name():
     module = __name__
-    url = _url.resolve(
+    url = urls.resolve(
         f"pipe:///p?connect_timeout=1&request={module}:Everything&serdes=protobuf&wait=spin&advice={module}:One"
     )
     name = f"protobuf(advice:{module}:One,request:{module}:Everything)"
     assert (
-        url == f"pipe:///p?serdes={name}&connect_timeout=1&wait=spin" and _url.resolve(url) == url
+        url == f"pipe:///p?serdes={name}&connect_timeout=1&wait=spin" and urls.resolve(url) == url
     )
     seen = Core(name)
     assert seen.encode({"i32": 5}) == classes["Everything"](i32=5).SerializeToString()

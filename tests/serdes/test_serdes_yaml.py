@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from support.values import DTYPES
 from test_serdes import check_survives, many, messages
 
-from shmbridge import CorruptError, Ragged, Texts, UnsupportedError, _url, serdes
+from shmbridge import CorruptError, Ragged, Texts, UnsupportedError, serdes
+from shmbridge._runner import urls
 from shmbridge._values import tensor
 from shmbridge.serdes._core import Core
 
@@ -43,9 +44,9 @@ def yaml(request):
 
 def test_it_is_found_by_its_entry_point():
     assert "yaml" in serdes.names() and type(serdes.find("yaml")).__name__ == "Yaml"
-    assert _url.resolve("pipe:///p?serdes=yaml") == "pipe:///p?serdes=yaml"
+    assert urls.resolve("pipe:///p?serdes=yaml") == "pipe:///p?serdes=yaml"
     assert (
-        _url.resolve("pipe:///p?indent=4&serdes=yaml&connect_timeout=1")
+        urls.resolve("pipe:///p?indent=4&serdes=yaml&connect_timeout=1")
         == "pipe:///p?serdes=yaml(indent:4)&connect_timeout=1"
     )
     assert (

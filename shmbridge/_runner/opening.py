@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shmbridge import _url
 from shmbridge._native import ffi, lib
+from shmbridge._runner import urls
 from shmbridge._urls import plugins
 from shmbridge.errors import (
     BusyError,
@@ -46,7 +46,7 @@ def open_runner(
 ) -> Any:
     """shmb_open in slices, so that Ctrl-C works while there is no host."""
     start, chosen = time.monotonic(), os.environ.get("SHMBRIDGE_URL") if url is None else url
-    text = ffi.NULL if chosen is None else _url.resolve(chosen).encode()
+    text = ffi.NULL if chosen is None else urls.resolve(chosen).encode()
     out, timeout = ffi.new("shmb_runner **"), ffi.new("double *")
     in_python = (chosen or "").partition("://")[
         0

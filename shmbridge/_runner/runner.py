@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from shmbridge import _hot
 from shmbridge._native import ffi, lib
-from shmbridge._opening import number_text, open_runner, raise_error
+from shmbridge._runner.opening import number_text, open_runner, raise_error
 from shmbridge._urls import plugins
 from shmbridge._urls.options import Wait, wait_code
 from shmbridge._values import dtypes, tensor
