@@ -28,7 +28,6 @@ checkpoint
 progress
 trajectories workers
 shmbridge
-_relay
 _compilers _rows _spaces
 _stepping
 _compiler_env _vector_env

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from shmbridge._relay import Relay
 from shmbridge.cli.background import background_option, begin, how_to_end
 from shmbridge.cli.console import console, escape
 from shmbridge.cli.option_types import FILE, Bytes
 from shmbridge.cli.signals import handle
+from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter
 
 

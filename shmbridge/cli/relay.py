@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from shmbridge._host.host import DEFAULTS
-from shmbridge._relay import Relay
 from shmbridge.cli.background import background_option, begin, how_to_end
 from shmbridge.cli.console import console, escape
 from shmbridge.cli.option_types import Bytes, in_letters
 from shmbridge.cli.signals import handle
+from shmbridge.hosts._relay import Relay
 
 
 @click.command()

@@ -5,7 +5,7 @@ import threading
 
 from stage import ROOM, Stage
 
-from shmbridge._relay import Relay
+from shmbridge.hosts._relay import Relay
 
 
 class RelayStage(Stage):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.recording import MODELS, Command
 
-from shmbridge._relay import Relay
+from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter
 
 

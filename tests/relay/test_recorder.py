@@ -17,8 +17,8 @@ from support.recording import X, records, run
 
 import shmbridge
 from shmbridge._native import lib
-from shmbridge._relay import Relay
 from shmbridge._runner.runner import Exact
+from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter, TrainingLog
 
 

@@ -14,7 +14,7 @@ import pytest
 from support.processes import free_port, until
 
 from shmbridge import Host, HostGoneError, ModelError, NoHostError, ShmbridgeError, _config, connect
-from shmbridge._relay import Relay
+from shmbridge.hosts._relay import Relay
 
 pytestmark = pytest.mark.usefixtures("no_bridges")
 X = np.arange(8, dtype=np.float32)[::-1].copy()
