@@ -30,10 +30,8 @@ from typing import Any
 import numpy as np
 from sources import fetch_zopfli
 
-from shmbridge.corpus import Corpus, Module
-from shmbridge.scores import text_size
-from shmbridge.task import Task
-from shmbridge.trajectories import collect
+from shmbridge.training import Corpus, Module, Task, collect
+from shmbridge.training.scores import text_size
 
 SIZE = 100_000  # weights of a candidate
 FLAGS = ["-Oz", "-c"]

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import checkpoint
 from shmbridge._compilers import Compilers
 from shmbridge._host.host import Host
 from shmbridge.errors import UnsupportedError
-from shmbridge.progress import Progress
 from shmbridge.trainer import CompilerVectorEnv
+from shmbridge.training import Progress, checkpoint
 
 try:
     import gymnasium
@@ -279,7 +278,7 @@ def export_onnx(model: Any, path: str | os.PathLike[str]) -> None:
         InvalidError: The file gives something else than the model.
         ImportError: The packages that write ONNX files are not installed.
     """
-    from shmbridge.torch import export_onnx as export
+    from shmbridge.training.torch import export_onnx as export
 
     policy, space = model.policy, model.observation_space
     known = hasattr(policy, "action_net") or hasattr(policy, "q_net")

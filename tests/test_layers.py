@@ -14,49 +14,37 @@ PYTHON = """
 _config _generated _hot _native
 errors
 _bridge _llvm _urls _values
-_jobs corpus
-_baselines scores
-_compilation
+_jobs
 logs
 serdes
 _grpc
 runners
 _host
 _runner
-task
-checkpoint
-progress
-trajectories workers
+training
 shmbridge
 _compilers _rows _spaces
 _stepping
 _compiler_env _vector_env
-hosts rl torch trainer
+hosts rl trainer
 pettingzoo sb3
 _compile _embedding demo
 cli
 """
 PUBLIC = {
-    "checkpoint",
     "cli",
-    "corpus",
     "demo",
     "errors",
     "hosts",
     "logs",
     "pettingzoo",
-    "progress",
     "rl",
     "runners",
     "sb3",
-    "scores",
     "serdes",
     "shmbridge",
-    "task",
-    "torch",
     "trainer",
-    "trajectories",
-    "workers",
+    "training",
 }
 MODULES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file

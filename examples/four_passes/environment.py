@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shmbridge.corpus import Corpus
-from shmbridge.scores import ir_instructions
-from shmbridge.task import Task
 from shmbridge.trainer import CompilerVectorEnv
-from shmbridge.workers import Workers
+from shmbridge.training import Corpus, Task, Workers
+from shmbridge.training.scores import ir_instructions
 
 HERE = Path(__file__).absolute().parent
 BUILD = HERE / "build"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge.progress import Progress
+from shmbridge.training import Progress
 
 HIDDEN, RATE, EPOCHS, CLIP, ENTROPY, BATCH = 64, 0.003, 8, 0.2, 0.02, 24
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from environment import PASSES, RESULTS, STEPS
 
-from shmbridge.checkpoint import write_whole
-from shmbridge.corpus import Corpus, Module
+from shmbridge.training import Corpus, Module
+from shmbridge.training.checkpoint import write_whole
 
 FILE = RESULTS / "optimum.json"
 CHOICES = [action for action, line in enumerate(PASSES) if line != "stop"]

@@ -20,9 +20,8 @@ from export import export
 from loop import learn
 from optimum import Graph, optimum
 
-from shmbridge.checkpoint import write_whole
-from shmbridge.corpus import Corpus
-from shmbridge.progress import Progress, save_curves, save_scores
+from shmbridge.training import Corpus, Progress, save_curves, save_scores
+from shmbridge.training.checkpoint import write_whole
 
 METHODS = ("loop", "PPO", "A2C")
 QUICK = ("sums", "helpers")

@@ -11,10 +11,8 @@ import torch
 from environment import PASSES, task
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-from shmbridge.corpus import Corpus
-from shmbridge.progress import Progress
 from shmbridge.sb3 import CompilerVecEnv, TrainingCallback, export_onnx, resume
-from shmbridge.workers import Workers
+from shmbridge.training import Corpus, Progress, Workers
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "PPO": {"n_steps": 24, "batch_size": 96, "n_epochs": 8, "learning_rate": 0.003},

@@ -22,10 +22,8 @@ from typing import Any
 import numpy as np
 
 from shmbridge import Host
-from shmbridge.corpus import Corpus, Module
-from shmbridge.scores import Score, run_instructions, text_size
-from shmbridge.task import Task, improvement
-from shmbridge.trajectories import collect, evaluate
+from shmbridge.training import Corpus, Module, Task, collect, evaluate, improvement
+from shmbridge.training.scores import Score, run_instructions, text_size
 
 HERE = Path(__file__).parent
 FACTORS = ["gcc decides", "1", "2", "4", "8"]  # as in unroll.cc

@@ -22,10 +22,8 @@ from typing import Any
 import numpy as np
 from source import FEATURES, changed, file_of, fresh, load
 
-from shmbridge.corpus import Corpus, Module
-from shmbridge.scores import text_size
-from shmbridge.task import Task
-from shmbridge.trajectories import evaluate
+from shmbridge.training import Corpus, Module, Task, evaluate
+from shmbridge.training.scores import text_size
 
 HERE = Path(__file__).parent
 FLAGS = ["-Oz", "-c"]

@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 
 from shmbridge import Host
-from shmbridge.corpus import Corpus, Module
-from shmbridge.scores import text_size
-from shmbridge.task import Task
-from shmbridge.trajectories import collect
+from shmbridge.training import Corpus, Module, Task, collect
+from shmbridge.training.scores import text_size
 
 HERE = Path(__file__).parent
 BUILD, RESULTS = HERE / "build", HERE / "results"

@@ -13,9 +13,7 @@ import programs
 import run
 from policy import Array, imitate
 
-from shmbridge.corpus import Module
-from shmbridge.task import Task
-from shmbridge.trajectories import collect, evaluate
+from shmbridge.training import Module, Task, collect, evaluate
 
 MOST = 250  # questions of a file: a compilation for each
 BANDS = [-np.inf, -20, 5, 20, 80, np.inf]  # of LLVM's cost estimate; below 5 it inlines

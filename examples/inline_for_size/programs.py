@@ -7,7 +7,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from shmbridge.corpus import Corpus, Module
+from shmbridge.training import Corpus, Module
 
 # name: (sdist, its sources, flags, held out?). Each program is linked as a shared library.
 DCONV = "src/ujson/deps/double-conversion/double-conversion"

@@ -20,10 +20,8 @@ import numpy as np
 import programs
 from policy import Array, Policy, imitate, save
 
-from shmbridge.corpus import Corpus, Module
-from shmbridge.scores import text_size
-from shmbridge.task import Task
-from shmbridge.trajectories import Episode, collect, evaluate
+from shmbridge.training import Corpus, Episode, Module, Task, collect, evaluate
+from shmbridge.training.scores import text_size
 
 HERE = Path(__file__).parent
 BUILD, RESULTS = HERE / "build", HERE / "results"

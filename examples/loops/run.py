@@ -18,10 +18,8 @@ import numpy as np
 from policy import ACTIONS, Experience, choose, observe
 
 from shmbridge import Host
-from shmbridge.corpus import Corpus, Module
-from shmbridge.scores import printed, run_time
-from shmbridge.task import Task, improvement
-from shmbridge.trajectories import collect
+from shmbridge.training import Corpus, Module, Task, collect, improvement
+from shmbridge.training.scores import printed, run_time
 
 HERE = Path(__file__).parent.absolute()
 RESULTS, BUILD = HERE / "results", HERE / "build"

@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 
 from shmbridge import Host
-from shmbridge.corpus import Module
 from shmbridge.errors import ShmbridgeError
-from shmbridge.task import Outcome, Task
 from shmbridge.trainer import CompilerEnv
+from shmbridge.training import Module, Outcome, Task
 
 HERE = Path(__file__).parent
 LLVM = Path("/usr/lib/llvm-22")

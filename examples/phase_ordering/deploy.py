@@ -11,7 +11,7 @@ from policy import Policy
 from search import everything
 
 import shmbridge
-from shmbridge.corpus import Module
+from shmbridge.training import Module
 
 
 def deploy(policy: Policy, folder: Path, modules: Iterable[Module]) -> dict[str, int]:

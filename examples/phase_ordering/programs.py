@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from shmbridge.corpus import Corpus
-from shmbridge.scores import ir_instructions
+from shmbridge.training import Corpus
+from shmbridge.training.scores import ir_instructions
 
 # -Oz marks each function `minsize`, and without LLVM's passes all the work is left to opt. (-O0 would forbid opt to touch a function.)
 CLANG = "clang-22 -w -Oz -Xclang -disable-llvm-passes -emit-llvm -c"

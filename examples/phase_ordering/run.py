@@ -29,8 +29,7 @@ from search import (
 )
 from train import train
 
-from shmbridge.corpus import Corpus
-from shmbridge.trajectories import evaluate
+from shmbridge.training import Corpus, evaluate
 
 HERE = Path(__file__).parent
 SAMPLED = 10  # compilations of a program, where a policy may try several

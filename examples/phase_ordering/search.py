@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge.corpus import Module
-from shmbridge.scores import ir_instructions, mca_cycles, text_size
-from shmbridge.task import Outcome, Task
-from shmbridge.trajectories import collect, evaluate
+from shmbridge.training import Module, Outcome, Task, collect, evaluate
+from shmbridge.training.scores import ir_instructions, mca_cycles, text_size
 
 HERE = Path(__file__).parent
 LINES = (HERE / "actions.txt").read_text().splitlines()

@@ -16,9 +16,7 @@ import numpy as np
 from policy import Policy
 from search import steps_of
 
-from shmbridge.corpus import Corpus
-from shmbridge.task import Task
-from shmbridge.trajectories import Episode, collect
+from shmbridge.training import Corpus, Episode, Task, collect
 
 EPOCHS, ROWS, CLIP, RATE = 4, 256, 0.2, 2e-3
 LEAST = 0.005  # a spread of rewards that matters: half a percent

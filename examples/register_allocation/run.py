@@ -14,9 +14,7 @@ from pathlib import Path
 import numpy as np
 from policy import AGENTS, SIZE, START, advise
 
-from shmbridge.corpus import Corpus
-from shmbridge.task import Task
-from shmbridge.trajectories import evaluate
+from shmbridge.training import Corpus, Task, evaluate
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

@@ -34,8 +34,7 @@ from ray.cluster_utils import Cluster
 from ray.rllib.algorithms import Algorithm, APPOConfig, PPOConfig
 from ray.tune.registry import register_env
 
-from shmbridge.corpus import Corpus
-from shmbridge.progress import save_curves
+from shmbridge.training import Corpus, save_curves
 
 HERE = Path(__file__).absolute().parent
 CONFIGS = {"PPO": PPOConfig, "APPO": APPOConfig}

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 from shmbridge import Host
-from shmbridge.corpus import Corpus
-from shmbridge.scores import text_size
-from shmbridge.task import Task
-from shmbridge.workers import Workers
+from shmbridge.training import Corpus, Task, Workers
+from shmbridge.training.scores import text_size
 
 pytest.importorskip("pettingzoo")
 

@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 
-from shmbridge import InvalidError, checkpoint
-from shmbridge.corpus import Corpus
+from shmbridge import InvalidError
+from shmbridge.training import Corpus, checkpoint
 
 
 def test_a_state_comes_back(tmp_path):
@@ -65,8 +65,8 @@ def test_a_file_of_something_else_is_an_error(tmp_path):
 LEARNS = """
 import sys, time
 import numpy as np
-from shmbridge import checkpoint
-from shmbridge.progress import Progress
+from shmbridge.training import checkpoint
+from shmbridge.training import Progress
 
 path, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
 state = checkpoint.load(path) or {

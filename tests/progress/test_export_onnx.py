@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="its models are exported")
 pytest.importorskip("onnxscript", reason="PyTorch exports with it")
 pytest.importorskip("onnxruntime", reason="it runs what was exported")
 
-export_onnx = pytest.importorskip("shmbridge.torch").export_onnx
+export_onnx = pytest.importorskip("shmbridge.training.torch").export_onnx
 
 SOURCE = """
 int g(int);
@@ -188,9 +188,7 @@ def test_a_stock_clang_takes_the_decisions_of_a_file(sb3, decision, name, tmp_pa
     from gymnasium import spaces
     from stable_baselines3 import PPO
 
-    from shmbridge.corpus import Corpus
-    from shmbridge.task import Task
-    from shmbridge.workers import Workers
+    from shmbridge.training import Corpus, Task, Workers
 
     (tmp_path / "f.c").write_text(SOURCE)
     corpus = Corpus.from_sources(tmp_path / "f.c")
@@ -223,7 +221,7 @@ def test_a_training_resumes_from_its_checkpoint(sb3, env, tmp_path):
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    from shmbridge.progress import Progress
+    from shmbridge.training import Progress
 
     kept, log = tmp_path / "ppo.checkpoint", tmp_path / "ppo.csv"
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shmbridge import InvalidError
-from shmbridge.progress import Progress, save_curves, save_scores
+from shmbridge.training import Progress, save_curves, save_scores
 
 
 def rows(path):
@@ -87,7 +87,7 @@ def test_steps_of_one_environment_and_of_stable_baselines_make_episodes():
 
 
 SHOWN = """
-from shmbridge.progress import Progress
+from shmbridge.training import Progress
 with Progress(total=3) as progress:
     progress.add(0.5)
     progress.add(float("nan"), "signal")

@@ -25,10 +25,8 @@ def compilers(c_program, tmp_path, new_name):
     def make(context):  # Ray carries it to other processes, which cannot import this file
         import uuid
 
-        from shmbridge.corpus import Corpus
-        from shmbridge.task import Task
         from shmbridge.trainer import CompilerVectorEnv
-        from shmbridge.workers import Workers
+        from shmbridge.training import Corpus, Task, Workers
 
         then = context.get("then", "")
         task = Task(["sh", "-c", f'{program} "$SHMBRIDGE_URL" 8; {then}', "{module}"])

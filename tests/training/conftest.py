@@ -14,8 +14,7 @@ from support.compilations import MARK, marked
 from support.processes import until
 
 from shmbridge._jobs import supervised
-from shmbridge.corpus import Corpus
-from shmbridge.task import Task
+from shmbridge.training import Corpus, Task
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ from support.compilations import marked, words_of
 from support.processes import until
 
 from shmbridge import Host
-from shmbridge.corpus import Corpus
 from shmbridge.errors import (
     ClosedError,
     DeadlineError,
@@ -20,8 +19,8 @@ from shmbridge.errors import (
     InvalidError,
     ShmbridgeError,
 )
-from shmbridge.scores import object_size
-from shmbridge.workers import Workers
+from shmbridge.training import Corpus, Workers
+from shmbridge.training.scores import object_size
 
 pytest.importorskip("gymnasium")
 from shmbridge.trainer import CompilerEnv, CompilerVectorEnv

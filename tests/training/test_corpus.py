@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmbridge.corpus import DELETED, Corpus, Module
 from shmbridge.errors import InvalidError
+from shmbridge.training import Corpus, Module
+from shmbridge.training._corpus import DELETED
 
 WORDS = st.text(st.characters(blacklist_characters="\0", codec="utf-8"), min_size=1)
 NAMES = st.lists(WORDS, min_size=1, unique=True)

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from shmbridge import InvalidError
-from shmbridge.corpus import Corpus
-from shmbridge.scores import object_size, text_size
-from shmbridge.task import Task
-from shmbridge.workers import Workers
+from shmbridge.training import Corpus, Task, Workers
+from shmbridge.training.scores import object_size, text_size
 
 pytest.importorskip("gymnasium")
 from shmbridge.trainer import CompilerEnv, CompilerVectorEnv

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from shmbridge.errors import DeadlineError
-from shmbridge.workers import Workers
+from shmbridge.training import Workers
 
 pytest.importorskip("gymnasium")
 from shmbridge.trainer import CompilerEnv

@@ -16,8 +16,8 @@ from support.cli import run
 from support.compilations import marked, words_of
 from support.processes import until
 
-from shmbridge.scores import object_size, text_size
-from shmbridge.task import Task
+from shmbridge.training import Task
+from shmbridge.training.scores import object_size, text_size
 
 LIMIT = 1.0  # seconds, of a compiler that hangs
 
@@ -262,9 +262,9 @@ def test_a_guard_that_is_killed_is_replaced(sh, corpus, no_leftovers):
 TRAINER = """
 import sys, threading, time
 from shmbridge import Host
-from shmbridge.corpus import Corpus
-from shmbridge.task import Task
-from shmbridge.workers import Workers
+from shmbridge.training import Corpus
+from shmbridge.training import Task
+from shmbridge.training import Workers
 
 name, *modules = sys.argv[1:]
 corpus = Corpus.from_sources(*modules)
@@ -329,8 +329,8 @@ def test_compilers_and_the_bridge_end_with_the_trainer(name_of, name, corpus, py
 
 BUSY = """
 import itertools, sys, threading
-from shmbridge.corpus import Corpus
-from shmbridge.task import Task
+from shmbridge.training import Corpus
+from shmbridge.training import Task
 
 corpus = Corpus.from_sources(*sys.argv[1:])
 task = Task(["sh", "-c", "setsid sleep 1000 & cp $1 $2; sleep 0.0$3", "sh", "{module}", "{output}", "1"])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shmbridge.errors import InvalidError
-from shmbridge.scores import (
+from shmbridge.training.scores import (
     ir_instructions,
     mca_cycles,
     object_size,

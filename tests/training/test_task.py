@@ -15,10 +15,9 @@ import pytest
 from support.processes import until
 
 from shmbridge import Host
-from shmbridge.corpus import Corpus, Module
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
-from shmbridge.scores import object_size, text_size
-from shmbridge.task import Task
+from shmbridge.training import Corpus, Module, Task
+from shmbridge.training.scores import object_size, text_size
 
 TEXT = {"text": lambda path: float(path.read_text())}
 
@@ -152,8 +151,8 @@ def test_threads_compile_at_once(sh, corpus, in_thread):
 def test_a_forked_process_compiles_too(corpus, python):
     code = """
         import multiprocessing, sys
-        from shmbridge.corpus import Corpus
-        from shmbridge.task import Task
+        from shmbridge.training import Corpus
+        from shmbridge.training import Task
 
         def compiled(path):
             return Task("cat {module}").run(Corpus.from_sources(path)[0]).kind

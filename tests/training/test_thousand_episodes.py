@@ -11,9 +11,8 @@ import pytest
 from support.compilations import marked, words_of
 from support.processes import until
 
-from shmbridge.corpus import Corpus
-from shmbridge.scores import object_size
-from shmbridge.workers import Workers
+from shmbridge.training import Corpus, Workers
+from shmbridge.training.scores import object_size
 
 pytest.importorskip("gymnasium")
 from shmbridge.trainer import CompilerVectorEnv

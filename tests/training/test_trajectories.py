@@ -12,10 +12,8 @@ from support.compilations import marked, words_of
 from support.processes import until
 
 from shmbridge import Host, InvalidError, connect
-from shmbridge.corpus import Corpus
-from shmbridge.scores import object_size
-from shmbridge.task import Outcome, Task
-from shmbridge.trajectories import collect, evaluate, improvement
+from shmbridge.training import Corpus, Outcome, Task, collect, evaluate, improvement
+from shmbridge.training.scores import object_size
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -221,9 +219,9 @@ def test_ctrl_c_ends_a_collection_and_leaves_nothing(python, tmp_path, no_leftov
     program = python(
         """
         import sys
-        from shmbridge.corpus import Corpus
-        from shmbridge.task import Task
-        from shmbridge.trajectories import collect
+        from shmbridge.training import Corpus
+        from shmbridge.training import Task
+        from shmbridge.training import collect
 
         def policy(batch):
             print("asked", flush=True)

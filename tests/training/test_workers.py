@@ -10,8 +10,8 @@ from support.processes import until
 from shmbridge import Host
 from shmbridge._bridge import overview
 from shmbridge.errors import InvalidError
-from shmbridge.scores import object_size
-from shmbridge.workers import Workers
+from shmbridge.training import Workers
+from shmbridge.training.scores import object_size
 
 BOUND = 20  # seconds, of every wait
 

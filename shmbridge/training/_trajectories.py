@@ -27,15 +27,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shmbridge._compilation import Compilation, label_of
 from shmbridge._host.batch import Batch, rows_of
 from shmbridge._host.host import Host
 from shmbridge._host.request import by_name
 from shmbridge._values.tensor import Array, Ragged
-from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, ShmbridgeError
-from shmbridge.progress import Progress
-from shmbridge.task import Outcome, Reward, Task, improvement
+from shmbridge.training._compilation import Compilation, label_of
+from shmbridge.training._corpus import Module
+from shmbridge.training._progress import Progress
+from shmbridge.training._task import Outcome, Reward, Task, improvement
 
 __all__ = ["Episode", "collect", "evaluate", "improvement"]
 

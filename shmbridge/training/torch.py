@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from shmbridge._runner.runner import connect
-from shmbridge.checkpoint import write_whole
 from shmbridge.errors import InvalidError
+from shmbridge.training.checkpoint import write_whole
 
 try:
     import onnxruntime  # noqa: F401 # checks what was written

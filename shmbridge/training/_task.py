@@ -19,15 +19,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from shmbridge._baselines import Baselines
 from shmbridge._bridge import overview, segment
-from shmbridge._compilation import Compilation, Outcome, label_of
 from shmbridge._jobs import supervised
 from shmbridge._llvm import compilers, preload
 from shmbridge._runner.urls import with_options
-from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
-from shmbridge.scores import Score
+from shmbridge.training._baselines import Baselines
+from shmbridge.training._compilation import Compilation, Outcome, label_of
+from shmbridge.training._corpus import Module
+from shmbridge.training.scores import Score
 
 __all__ = ["Outcome", "Task", "improvement"]
 CONNECT = 1e6  # seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own time is over

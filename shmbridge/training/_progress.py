@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from shmbridge.checkpoint import write_whole
 from shmbridge.errors import InvalidError
+from shmbridge.training.checkpoint import write_whole
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

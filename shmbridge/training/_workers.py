@@ -10,10 +10,10 @@ from typing import Any
 
 from shmbridge._bridge import overview
 from shmbridge._bridge.segment import bridge_name
-from shmbridge._compilation import Outcome, label_of
-from shmbridge.corpus import Module, Sampler
 from shmbridge.errors import InvalidError
-from shmbridge.task import Reward, Task, improvement
+from shmbridge.training._compilation import Outcome, label_of
+from shmbridge.training._corpus import Module, Sampler
+from shmbridge.training._task import Reward, Task, improvement
 
 
 class Workers:

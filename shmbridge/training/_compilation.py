@@ -13,9 +13,9 @@ from pathlib import Path
 
 from shmbridge._jobs.supervised import Job, Report
 from shmbridge._llvm import preload
-from shmbridge.corpus import Module
 from shmbridge.errors import InvalidError, error_text
-from shmbridge.scores import Score
+from shmbridge.training._corpus import Module
+from shmbridge.training.scores import Score
 
 NOT_STARTED, KILLED = 127, int(signal.SIGKILL)
 LABEL = 150  # characters of a module's name in a label
