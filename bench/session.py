@@ -76,7 +76,7 @@ def serve(folder: str, name: str) -> None:
     """The service: a compiler for each session, stepped by CompilerEnv. Says a line when it is ready, and serves until SIGTERM."""
     import grpc
 
-    from shmbridge.trainer import CompilerEnv
+    from shmbridge.envs import CompilerEnv
 
     made = messages()
     commands = json.loads(Path(folder, "commands.json").read_text())

@@ -30,7 +30,7 @@ from steps_grpc import build as build_grpc
 from waiting import Row, beside
 
 from shmbridge import _config
-from shmbridge.trainer import CompilerEnv, CompilerVectorEnv
+from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 
 HERE = Path(__file__).parent
 LENGTH = 1000  # steps of an episode

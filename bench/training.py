@@ -35,7 +35,7 @@ from deploy import SHMBRIDGE, free_port, phases
 from run import machine
 
 from shmbridge import _config
-from shmbridge.trainer import CompilerEnv
+from shmbridge.envs import CompilerEnv
 
 ROOT = Path(__file__).parents[1]
 WAYS = ("shm", "pipe", "grpc")

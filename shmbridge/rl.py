@@ -1,5 +1,5 @@
 """Reinforcement learning with the environment inside the compiler: what a pass is, and who acts in it, over any runner. The same
-as in C (shmbridge/environment.h) and C++ (shmbridge_rl.hpp). The other side is shmbridge.trainer.
+as in C (shmbridge/environment.h) and C++ (shmbridge_rl.hpp). The other side is shmbridge.envs.
 """
 
 from __future__ import annotations

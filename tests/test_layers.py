@@ -23,27 +23,22 @@ _host
 _runner
 training
 shmbridge
-_compilers _rows _spaces
-_stepping
-_compiler_env _vector_env
-hosts rl trainer
-pettingzoo sb3
+hosts rl
+envs
 _compile _embedding demo
 cli
 """
 PUBLIC = {
     "cli",
     "demo",
+    "envs",
     "errors",
     "hosts",
     "logs",
-    "pettingzoo",
     "rl",
     "runners",
-    "sb3",
     "serdes",
     "shmbridge",
-    "trainer",
     "training",
 }
 MODULES = {

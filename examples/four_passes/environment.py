@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shmbridge.trainer import CompilerVectorEnv
+from shmbridge.envs import CompilerVectorEnv
 from shmbridge.training import Corpus, Task, Workers
 from shmbridge.training.scores import ir_instructions
 

@@ -11,7 +11,7 @@ import torch
 from environment import PASSES, task
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-from shmbridge.sb3 import CompilerVecEnv, TrainingCallback, export_onnx, resume
+from shmbridge.envs.sb3 import CompilerVecEnv, TrainingCallback, export_onnx, resume
 from shmbridge.training import Corpus, Progress, Workers
 
 OPTIONS: dict[str, dict[str, Any]] = {

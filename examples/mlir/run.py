@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from shmbridge import Host
+from shmbridge.envs import CompilerEnv
 from shmbridge.errors import ShmbridgeError
-from shmbridge.trainer import CompilerEnv
 from shmbridge.training import Module, Outcome, Task
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import shmbridge
-from shmbridge.trainer import CompilerEnv
+from shmbridge.envs import CompilerEnv
 
 RATE, DISCOUNT = 0.5, 0.95
 

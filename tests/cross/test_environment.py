@@ -118,7 +118,7 @@ def test_what_was_learnt_is_the_same_behind_every_url(environment, policy, serve
 
 KILLED = """
 import os, signal, sys
-from shmbridge.trainer import CompilerEnv
+from shmbridge.envs import CompilerEnv
 
 env = CompilerEnv(sys.argv[1])
 print("up", flush=True)

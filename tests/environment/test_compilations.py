@@ -11,8 +11,8 @@ from support.environments import Corridor
 from support.workers import GymWorkers
 
 from shmbridge import InvalidError
+from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 from shmbridge.rl import Agent, drive
-from shmbridge.trainer import CompilerEnv, CompilerVectorEnv
 
 BOUND = 20
 

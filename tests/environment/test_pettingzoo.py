@@ -12,7 +12,7 @@ pytest.importorskip("pettingzoo", reason="its own package is tested against")
 from pettingzoo.test import api_test, seed_test
 
 from shmbridge import ClosedError, InvalidError, ModelError, connect
-from shmbridge.pettingzoo import CompilerAECEnv
+from shmbridge.envs.pettingzoo import CompilerAECEnv
 from shmbridge.rl import Agent, drive
 
 BOUND = 20

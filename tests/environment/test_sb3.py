@@ -15,8 +15,8 @@ from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
 from shmbridge import UnsupportedError
-from shmbridge.sb3 import CompilerVecEnv
-from shmbridge.trainer import CompilerEnv
+from shmbridge.envs import CompilerEnv
+from shmbridge.envs.sb3 import CompilerVecEnv
 
 BOUND = 20
 

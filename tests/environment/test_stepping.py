@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from shmbridge import ShmbridgeError, connect
+from shmbridge.envs import CompilerEnv, Compilers, CompilerVectorEnv
 from shmbridge.rl import Agent, Environment, drive
-from shmbridge.trainer import CompilerEnv, Compilers, CompilerVectorEnv
 
 BOUND = 20
 DTYPES = st.sampled_from(["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"])

@@ -24,11 +24,10 @@ from shmbridge import (
     ModelError,
     TooLargeError,
     _config,
-    _stepping,
     connect,
 )
+from shmbridge.envs import CompilerEnv, Compilers, _stepping
 from shmbridge.rl import Agent, Random, choose, drive
-from shmbridge.trainer import CompilerEnv, Compilers
 
 BOUND = 20  # seconds, of every wait
 
@@ -416,7 +415,7 @@ def test_closing_the_trainer_leaves_the_compiler_its_heuristic(name, walk):
 
 TRAINER = """
 import sys
-from shmbridge.trainer import CompilerEnv
+from shmbridge.envs import CompilerEnv
 
 env = CompilerEnv(sys.argv[1])
 print("up", flush=True)

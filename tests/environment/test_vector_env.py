@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from support.environments import Corridor
 
 from shmbridge import ClosedError, DeadlineError, InvalidError, _config, connect
-from shmbridge._stepping import ANOTHER, LEFT
+from shmbridge.envs import CompilerEnv, Compilers, CompilerVectorEnv
+from shmbridge.envs._stepping import ANOTHER, LEFT
 from shmbridge.rl import Agent, Environment, drive
-from shmbridge.trainer import CompilerEnv, Compilers, CompilerVectorEnv
 
 BOUND = 20  # seconds, of every wait
 DYING = """

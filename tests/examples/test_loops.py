@@ -18,7 +18,7 @@ pytest.importorskip("pettingzoo")
 
 from gymnasium.spaces import MultiDiscrete
 
-from shmbridge.pettingzoo import CompilerAECEnv
+from shmbridge.envs.pettingzoo import CompilerAECEnv
 
 TOOLS = ("clang-22", "llvm-config-22", "valgrind", "cmake")
 MISSING = [tool for tool in TOOLS if not shutil.which(tool)]

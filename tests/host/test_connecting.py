@@ -20,8 +20,8 @@ from shmbridge import (
     UnsupportedError,
     connect,
 )
-from shmbridge._compilers import Compilers
 from shmbridge._native import lib
+from shmbridge.envs._compilers import Compilers
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
 

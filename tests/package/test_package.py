@@ -104,7 +104,7 @@ DOCUMENTED = """
     from stable_baselines3.common.vec_env import VecNormalize
     from torch.utils.data import DataLoader
     import shmbridge
-    from shmbridge.sb3 import CompilerVecEnv, resume
+    from shmbridge.envs.sb3 import CompilerVecEnv, resume
     from shmbridge.logs import Dataset
 
     dataset = Dataset("decisions.tlog")

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.workers import Gym, GymWorkers
 
+from shmbridge.envs import CompilerVectorEnv
 from shmbridge.rl import Agent, drive
-from shmbridge.trainer import CompilerVectorEnv
 
 numbers = itertools.count()
 OURS = {"step", "kind", "exit", "stderr", "command", "scores"}

@@ -12,7 +12,7 @@ from gymnasium.utils.performance import benchmark_step, benchmark_vector_step
 from gymnasium.vector import AutoresetMode
 from support.workers import GymWorkers
 
-from shmbridge.trainer import CompilerEnv, CompilerVectorEnv
+from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 
 # Left out are texts, graphs and the like as observations, what an environment says in its info, and generators of sub-environments:
 # a compiler sends none of them.

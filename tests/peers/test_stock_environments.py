@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.stock import SHMBRIDGE, SOURCES, needs
 
-from shmbridge.trainer import CompilerEnv, CompilerVectorEnv
+from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 
 BOUND = 30
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]

@@ -104,7 +104,7 @@ def test_a_model_that_its_file_does_not_give_is_refused(tmp_path):
 @pytest.fixture
 def sb3():
     pytest.importorskip("stable_baselines3", reason="its models are exported")
-    return pytest.importorskip("shmbridge.sb3")
+    return pytest.importorskip("shmbridge.envs.sb3")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def compilers(c_program, tmp_path, new_name):
     def make(context):  # Ray carries it to other processes, which cannot import this file
         import uuid
 
-        from shmbridge.trainer import CompilerVectorEnv
+        from shmbridge.envs import CompilerVectorEnv
         from shmbridge.training import Corpus, Task, Workers
 
         then = context.get("then", "")

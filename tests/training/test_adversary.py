@@ -23,7 +23,7 @@ from shmbridge.training import Corpus, Workers
 from shmbridge.training.scores import object_size
 
 pytest.importorskip("gymnasium")
-from shmbridge.trainer import CompilerEnv, CompilerVectorEnv
+from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 
 GOOD = "ask(3); open(output, 'w').write('1234')"
 SLOW = "ask(1); time.sleep(1000)"

@@ -12,7 +12,7 @@ from shmbridge.training import Corpus, Task, Workers
 from shmbridge.training.scores import object_size, text_size
 
 pytest.importorskip("gymnasium")
-from shmbridge.trainer import CompilerEnv, CompilerVectorEnv
+from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 
 WRITES = "n = sum(ask(3)); open(output, 'w').write('x' * (100 - n))"
 
@@ -135,14 +135,14 @@ def test_a_program_is_chosen_by_its_name(name, task, corpus):
 
 def pettingzoo(name, **options):
     pytest.importorskip("pettingzoo")
-    from shmbridge.pettingzoo import CompilerAECEnv
+    from shmbridge.envs.pettingzoo import CompilerAECEnv
 
     return CompilerAECEnv(name, agents=["one"], **options)
 
 
 def sb3(name, **options):
     pytest.importorskip("stable_baselines3", reason="its own package is tested against")
-    from shmbridge.sb3 import CompilerVecEnv
+    from shmbridge.envs.sb3 import CompilerVecEnv
 
     return CompilerVecEnv(name, 2, **options)
 

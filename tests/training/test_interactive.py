@@ -10,7 +10,7 @@ from shmbridge.errors import DeadlineError
 from shmbridge.training import Workers
 
 pytest.importorskip("gymnasium")
-from shmbridge.trainer import CompilerEnv
+from shmbridge.envs import CompilerEnv
 
 STEPS = 10
 CLANG = """

@@ -15,7 +15,7 @@ from shmbridge.training import Corpus, Workers
 from shmbridge.training.scores import object_size
 
 pytest.importorskip("gymnasium")
-from shmbridge.trainer import CompilerVectorEnv
+from shmbridge.envs import CompilerVectorEnv
 
 WORKERS = 8
 # What a compiler does, by its module's name, and what its episode ends with: kind and exit status.

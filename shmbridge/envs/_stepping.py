@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._compilers import Compilers, Workers
 from shmbridge._host.host import Host
 from shmbridge._host.passing import channel_of
 from shmbridge._host.receiving import SLICE_NS
 from shmbridge._host.request import Request
 from shmbridge._native import lib
-from shmbridge._rows import Rows
+from shmbridge.envs._compilers import Compilers, Workers
+from shmbridge.envs._rows import Rows
 from shmbridge.errors import (
     ClosedError,
     DeadlineError,

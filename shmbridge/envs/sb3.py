@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._compilers import Compilers
 from shmbridge._host.host import Host
+from shmbridge.envs import CompilerVectorEnv
+from shmbridge.envs._compilers import Compilers
 from shmbridge.errors import UnsupportedError
-from shmbridge.trainer import CompilerVectorEnv
 from shmbridge.training import Progress, checkpoint
 
 try:

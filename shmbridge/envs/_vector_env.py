@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _spaces
-from shmbridge._compilers import Compilers, Workers
 from shmbridge._host.host import Host
-from shmbridge._stepping import Stepping
+from shmbridge.envs import _spaces
+from shmbridge.envs._compilers import Compilers, Workers
+from shmbridge.envs._stepping import Stepping
 from shmbridge.errors import InvalidError
 
 from gymnasium.vector import AutoresetMode, VectorEnv  # isort: skip # behind _spaces, as there

@@ -6,11 +6,11 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge import _spaces
-from shmbridge._compilers import Compilers, Workers
 from shmbridge._host.host import Host
 from shmbridge._native import lib
-from shmbridge._stepping import OPEN, Stepping
+from shmbridge.envs import _spaces
+from shmbridge.envs._compilers import Compilers, Workers
+from shmbridge.envs._stepping import OPEN, Stepping
 from shmbridge.errors import InvalidError, raise_status
 
 import gymnasium  # isort: skip # behind _spaces, which says what to install

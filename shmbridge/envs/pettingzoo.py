@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _spaces
-from shmbridge._compilers import Compilers
 from shmbridge._host.host import Host
+from shmbridge.envs import CompilerEnv, _spaces
+from shmbridge.envs._compilers import Compilers
 from shmbridge.errors import InvalidError
-from shmbridge.trainer import CompilerEnv
 
 try:
     from pettingzoo import AECEnv
