@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import shmbridge
-from shmbridge.cli.text import one_line
+from shmbridge.cli._text import one_line
 from shmbridge.errors import ShmbridgeError
 
 MODULES = {

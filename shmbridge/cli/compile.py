@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from shmbridge._native import ffi, lib
-from shmbridge.cli.option_types import EXISTING_FILE, FILE
-from shmbridge.cli.signals import handle
+from shmbridge.cli._option_types import EXISTING_FILE, FILE
+from shmbridge.cli._signals import handle
 
 SOURCES = ("onnx", "tensorflow", "torch")
 

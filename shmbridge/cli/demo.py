@@ -22,7 +22,7 @@ from rich.table import Table
 
 import shmbridge
 from shmbridge import _config
-from shmbridge.cli.console import console, escape
+from shmbridge.cli._console import console, escape
 from shmbridge.demo import race
 from shmbridge.demo.model import PATTERNS, onnx_bytes
 from shmbridge.demo.stage import Stage, flags

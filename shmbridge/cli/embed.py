@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from shmbridge.cli.option_types import FILE
-from shmbridge.cli.signals import handle
+from shmbridge.cli._option_types import FILE
+from shmbridge.cli._signals import handle
 
 
 @click.command()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from shmbridge.cli.console import console, escape
-from shmbridge.cli.option_types import EXISTING_FILE, FILE
+from shmbridge.cli._console import console, escape
+from shmbridge.cli._option_types import EXISTING_FILE, FILE
 from shmbridge.logs import Dataset
 
 

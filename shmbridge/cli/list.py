@@ -16,7 +16,7 @@ from rich.table import Table
 from shmbridge._bridge import overview, segment
 from shmbridge._bridge.overview import BridgeInfo, ChannelInfo
 from shmbridge._jobs import supervisor
-from shmbridge.cli.console import console
+from shmbridge.cli._console import console
 
 
 @dataclass(frozen=True)

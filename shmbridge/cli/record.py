@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from shmbridge.cli.background import background_option, begin, how_to_end
-from shmbridge.cli.console import console, escape
-from shmbridge.cli.option_types import FILE, Bytes
-from shmbridge.cli.signals import handle
+from shmbridge.cli._background import background_option, begin, how_to_end
+from shmbridge.cli._console import console, escape
+from shmbridge.cli._option_types import FILE, Bytes
+from shmbridge.cli._signals import handle
 from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter
 

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from shmbridge._host.host import DEFAULTS
-from shmbridge.cli.background import background_option, begin, how_to_end
-from shmbridge.cli.console import console, escape
-from shmbridge.cli.option_types import Bytes, in_letters
-from shmbridge.cli.signals import handle
+from shmbridge.cli._background import background_option, begin, how_to_end
+from shmbridge.cli._console import console, escape
+from shmbridge.cli._option_types import Bytes, in_letters
+from shmbridge.cli._signals import handle
 from shmbridge.hosts._relay import Relay
 
 

@@ -12,8 +12,8 @@ import click
 import numpy as np
 
 from shmbridge._runner.runner import Runner
-from shmbridge.cli.console import console, escape
-from shmbridge.cli.option_types import EXISTING_FILE
+from shmbridge.cli._console import console, escape
+from shmbridge.cli._option_types import EXISTING_FILE
 from shmbridge.errors import DroppedError, InexactError, MismatchError, ModelError, TooLargeError
 from shmbridge.hosts._relay import START
 from shmbridge.logs import Record, TrainingLog

@@ -19,12 +19,12 @@ from shmbridge._llvm import compilers
 from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
-from shmbridge.cli import launch
-from shmbridge.cli.attempt import Attempt, Build, launched, summary
-from shmbridge.cli.channels import Pipes
-from shmbridge.cli.option_types import FILE, Bytes
-from shmbridge.cli.supervise import REQUEST_BYTES, Policy, Signals, Streams, die_of
-from shmbridge.cli.text import Lines, one_line, printable
+from shmbridge.cli._option_types import FILE, Bytes
+from shmbridge.cli._run import compiler_command
+from shmbridge.cli._run.attempt import Attempt, Build, launched, summary
+from shmbridge.cli._run.pipes import Pipes
+from shmbridge.cli._run.policy import REQUEST_BYTES, Policy, Signals, Streams, die_of
+from shmbridge.cli._text import Lines, one_line, printable
 from shmbridge.errors import InvalidError, ShmbridgeError
 
 if (
@@ -87,7 +87,7 @@ def load_policy(
     handler.setFormatter(Lines(verbose))
     logging.getLogger("shmbridge").addHandler(handler)
     from shmbridge._host.onnx import OnnxModel
-    from shmbridge.cli.model import load_python
+    from shmbridge.cli._model import load_python
 
     model = OnnxModel(onnx) if onnx else load_python(str(function), "--host")
 
@@ -108,7 +108,7 @@ def load_policy(
 def split_or_whole(command: Sequence[str], kind: str | None) -> tuple[list[str], list[str]]:
     """As `launch.split`; a command in which it finds no compiler is one itself, of which `known` says what it is."""
     with suppress(InvalidError):
-        return launch.split(command, kind)
+        return compiler_command.split(command, kind)
     return [], list(command)
 
 

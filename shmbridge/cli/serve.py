@@ -21,12 +21,12 @@ from shmbridge._host.onnx import OnnxModel
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._runner.runner import connect
 from shmbridge._urls.options import WAITS
-from shmbridge.cli.background import background_option, begin, how_to_end
-from shmbridge.cli.console import console, escape
-from shmbridge.cli.model import load_python
-from shmbridge.cli.option_types import EXISTING_FILE, FILE, Bytes
-from shmbridge.cli.signals import handle
-from shmbridge.cli.text import Lines
+from shmbridge.cli._background import background_option, begin, how_to_end
+from shmbridge.cli._console import console, escape
+from shmbridge.cli._model import load_python
+from shmbridge.cli._option_types import EXISTING_FILE, FILE, Bytes
+from shmbridge.cli._signals import handle
+from shmbridge.cli._text import Lines
 from shmbridge.errors import ShmbridgeError
 from shmbridge.hosts.llvm import LlvmHost
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shmbridge.cli import background
+from shmbridge.cli import _background
 
 
 @click.command()
@@ -14,10 +14,10 @@ def stop(name: str) -> None:
 
     It has a second to answer the question under way. One that does not end in a few seconds is killed.
     """
-    log = background.end(name)
+    log = _background.end(name)
     if log is None:
         raise click.ClickException(
-            f'no host was started with --background at "{background.key(name)}", or it has ended: shmbridge ls shows '
+            f'no host was started with --background at "{_background.key(name)}", or it has ended: shmbridge ls shows '
             "those that run; Ctrl-C ends one in the foreground"
         )
-    click.echo(f"stopped {background.key(name)}; its log is {log}")
+    click.echo(f"stopped {_background.key(name)}; its log is {log}")

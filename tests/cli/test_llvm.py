@@ -7,7 +7,7 @@ import pytest
 
 from shmbridge._llvm import compilers
 from shmbridge._llvm.preload import Count
-from shmbridge.cli.attempt import summary
+from shmbridge.cli._run.attempt import summary
 from shmbridge.cli.run import runner_url
 from shmbridge.errors import InvalidError
 

@@ -9,7 +9,7 @@ from support.cli import refused, run
 
 import shmbridge
 from shmbridge._urls.options import byte_count
-from shmbridge.cli.option_types import in_letters
+from shmbridge.cli._option_types import in_letters
 
 
 def test_help_lists_the_commands() -> None:

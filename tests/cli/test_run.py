@@ -98,7 +98,11 @@ def test_policy_in_a_file_is_found_under_make_c(words, compiler, tmp_path):
 def test_clang_with_a_host_that_runs_starts_no_python(start, compiler, transport):
     environment = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
     status, _, err = ended(start(compiler("exit 3"), options=CONNECT, env=environment))
-    assert (status, "shmbridge.cli.supervise" in err, "numpy" in err) == (3, bool(transport), False)
+    assert (status, "shmbridge.cli._run.policy" in err, "numpy" in err) == (
+        3,
+        bool(transport),
+        False,
+    )
 
 
 # ---- How it ends ----

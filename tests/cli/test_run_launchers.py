@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from support.run import SHMBRIDGE, ended, everywhere
 
-from shmbridge.cli import launch
+from shmbridge.cli._run import compiler_command
 from shmbridge.errors import InvalidError
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -36,12 +36,12 @@ def test_compiler_is_found_behind_launchers_and_caches_are_left_out(
 ):
     wrap = str(compiler("", name="wrap"))
     words = command.format(wrap=wrap).split()
-    assert launch.split(words) == (before.format(wrap=wrap).split(), behind.split())
+    assert compiler_command.split(words) == (before.format(wrap=wrap).split(), behind.split())
 
 
 def test_compiler_of_another_name_is_the_first_program_that_is_no_launcher(compiler):
     mine = str(compiler("", name="mycc"))
-    assert launch.split(["nice", "-n", "5", "ccache", mine, "-o", "clang"], "clang") == (
+    assert compiler_command.split(["nice", "-n", "5", "ccache", mine, "-o", "clang"], "clang") == (
         ["nice", "-n", "5"],
         [mine, "-o", "clang"],
     )
@@ -50,7 +50,7 @@ def test_compiler_of_another_name_is_the_first_program_that_is_no_launcher(compi
 @pytest.mark.parametrize("command", ["make clang", "nice -n 5 ninja clang"])
 def test_a_build_tool_is_refused(command):
     with pytest.raises(InvalidError, match="--flags-for"):
-        launch.split(command.split())
+        compiler_command.split(command.split())
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_build_tool_is_refused(command):
 )
 def test_where_no_compiler_is_found_the_command_is_left_as_it_is(command, compiler):
     words = command.format(wrap=compiler("", name="wrap")).split()
-    assert launch.split(words) == ([], words)
+    assert compiler_command.split(words) == ([], words)
 
 
 @pytest.mark.parametrize("options", [[], ["--flags-for", "clang"]])

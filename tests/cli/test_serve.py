@@ -275,7 +275,7 @@ def test_the_log_has_errors_and_splits_batches(
 
 def test_a_policy_that_is_edited_within_a_second_is_read_anew(tmp_path: Path) -> None:
     (tmp_path / "policy.py").write_text("def advise(request): return 4\n")
-    code = "from shmbridge.cli.model import load_python; print(load_python('policy:advise')({}))"
+    code = "from shmbridge.cli._model import load_python; print(load_python('policy:advise')({}))"
     env = {key: os.environ[key] for key in os.environ if key != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-c", code]
     for _ in range(2):

@@ -258,7 +258,7 @@ def test_importing_shmbridge_imports_no_grpc():
 
 
 def test_serve_tells_compilers_of_a_trainer_that_they_serve(capsys):
-    from shmbridge.cli.console import console
+    from shmbridge.cli._console import console
     from shmbridge.cli.serve import _introduce
 
     url = f"grpc://127.0.0.1:{free_port()}?role=client"

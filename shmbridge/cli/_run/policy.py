@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from shmbridge._bridge import segment
-from shmbridge.cli.text import one_line
+from shmbridge.cli._text import one_line
 from shmbridge.errors import ShmbridgeError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from shmbridge import _config
 from shmbridge._llvm import compilers
 from shmbridge._llvm.preload import Count, counts_of, read_report
 from shmbridge._native import ffi, lib
-from shmbridge.cli.text import printable
+from shmbridge.cli._text import printable
 from shmbridge.errors import DeadlineError, ShmbridgeError
 
 

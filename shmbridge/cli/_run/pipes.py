@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shmbridge._llvm.preload import Count
 from shmbridge._native import ffi, lib
-from shmbridge.cli.supervise import FORWARDED, fork, reap
+from shmbridge.cli._run.policy import FORWARDED, fork, reap
 from shmbridge.errors import raise_status, undone_by
 
 FOREVER_NS = 2**62
