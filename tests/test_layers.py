@@ -1,6 +1,7 @@
-"""The package's modules are layers: imports point down, and never in a circle."""
+"""The C core's folders and the package's modules are layers: includes and imports point down, and never in a circle."""
 
 import ast
+import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -8,39 +9,35 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "shmbridge"
-# From the bottom up, a line a layer: modules and folders, whose own modules may use each other as long as that is no circle.
-# "shmbridge" is the package's own names. Imports inside functions and for type checkers count as others do.
-PYTHON = """
-_config _generated _hot _native
-errors
-_bridge _llvm _urls _values
-_jobs
-logs
-serdes
-_grpc
-runners
-_host
-_runner
-training
-shmbridge
-hosts rl
-envs
-_compile _embedding demo
-cli
-"""
-PUBLIC = {
-    "cli",
-    "demo",
-    "envs",
+# Folders and single files, from the bottom up; "shmbridge" is the package's own names.
+# Imports inside functions and for type checkers count as others do.
+ROOMS = [
+    "_native",
+    "_hot",
+    "_generated",
+    "_config",
     "errors",
-    "hosts",
+    "_urls",
+    "_values",
+    "_bridge",
+    "_llvm",
+    "_jobs",
     "logs",
-    "rl",
-    "runners",
     "serdes",
-    "shmbridge",
+    "_grpc",
+    "runners",
+    "_host",
+    "_runner",
+    "rl",
     "training",
-}
+    "shmbridge",
+    "hosts",
+    "envs",
+    "_compile",
+    "_embedding",
+    "demo",
+    "cli",
+]
 MODULES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
     for file in PACKAGE.rglob("*.py")
@@ -77,11 +74,7 @@ def package():
 
 
 def upward_imports(layers, graph):
-    floor = {
-        name: number
-        for number, line in enumerate(layers.strip().splitlines())
-        for name in line.split()
-    }
+    floor = {name: number for number, name in enumerate(layers)}
     return [
         f"{module} -> {name}"
         for module, names in graph.items()
@@ -90,17 +83,19 @@ def upward_imports(layers, graph):
     ]
 
 
-def test_every_module_is_in_a_layer():
-    found = {module.split(".")[0] for module in package()}
-    assert found == set(PYTHON.split()) - {"_native", "_hot"}
+def test_every_module_is_in_a_room():
+    assert {module.split(".")[0] for module in package()} == set(ROOMS) - {"_native", "_hot"}
 
 
-def test_what_is_not_public_has_an_underscore():
-    assert {module.split(".")[0] for module in package() if not module.startswith("_")} == PUBLIC
+def test_what_is_public_is_in_the_reference():
+    page = (ROOT / "docs" / "reference-python.md").read_text()
+    shown = set(re.findall(r"^\.\. auto\w+:: shmbridge\.([a-z]+)\b", page, re.MULTILINE))
+    public = {room for room in ROOMS if not room.startswith("_")} - {"shmbridge", "demo", "cli"}
+    assert public == shown - {"connect"}
 
 
 def test_no_import_points_up():
-    assert upward_imports(PYTHON, package()) == []
+    assert upward_imports(ROOMS, package()) == []
 
 
 def test_no_imports_form_a_circle():
@@ -130,6 +125,6 @@ def test_imports_that_point_up_or_form_a_circle_are_found(tmp_path):
     )
     graph = {"serdes": imports(file)}
     assert graph == {"serdes": {"cli", "_native", "hosts"}}
-    assert upward_imports(PYTHON, graph) == ["serdes -> cli", "serdes -> hosts"]
+    assert upward_imports(ROOMS, graph) == ["serdes -> cli", "serdes -> hosts"]
     with pytest.raises(CycleError):
         list(TopologicalSorter({"cli": {"hosts"}, "hosts": {"cli"}}).static_order())

@@ -1,4 +1,4 @@
-"""The trainer of environments that are inside compilers (shmbridge.rl, and C and C++): Gymnasium's environments, over a host.
+"""Gymnasium's environments for trainers. The compiler's side is shmbridge.rl, or C or C++::
 
     env = CompilerEnv("shm://unroll", actions=5)
     observation, info = env.reset()                      # waits for a compiler that begins an episode

@@ -1,4 +1,4 @@
-"""The reading side of training logs: training_log.py says which bytes."""
+"""The reading side of training logs: shmbridge.logs says which bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writing side of training logs: training_log.py says which bytes."""
+"""The writing side of training logs: shmbridge.logs says which bytes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Programs to train on: from sources, from a compile_commands.json, or in the format of ml-compiler-opt.
-
-    train, held_out = Corpus.from_compile_commands("build/compile_commands.json").split(0.2)
-    modules = itertools.islice(train.sampler(seed=1), 100)
-
-`Task` tells what a compiler does with a module.
-"""
+"""Programs to train on: from sources, from a compile_commands.json, or in the format of ml-compiler-opt."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""A training that can be seen: a bar in a terminal, a CSV file that grows, TensorBoard; and pictures and tables afterwards.
-
-Around a loop::
-
-    with Progress("training.csv", total=1000) as progress:
-        for episode in collect(policy, task, modules, progress=progress):
-            ...
-            progress.log(loss=loss)
-    save_curves("curves.png", {"mine": ["training.csv"]})
-"""
+"""A training that can be seen: a bar in a terminal, a CSV file that grows, TensorBoard; and pictures and tables afterwards."""
 
 from __future__ import annotations
 

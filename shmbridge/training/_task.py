@@ -1,11 +1,4 @@
-"""What a compiler is to do with a module, within which limits, and what the result is worth.
-
-    task = Task("clang-22 -Oz -c {module} -o {output}", llvm="inline", scores={"size": text_size})
-    outcome = task.run(module, host.url)
-    reward = 1 - outcome.scores["size"] / task.baseline(module)["size"]
-
-Whatever the compiler does is an outcome, and nothing is left of it.
-"""
+"""What a compiler is to do with a module, within which limits, and what the result is worth."""
 
 from __future__ import annotations
 

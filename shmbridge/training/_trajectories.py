@@ -1,13 +1,6 @@
 """Whole compilations by a policy, with one reward at the end of each: for policy gradients and evolution strategies.
 
-One host answers n compilers at once, in batches, in this process::
-
-    for episode in collect(policy, task, modules):
-        episode.features["features"]        # float32[steps, ...]
-        episode.advice["advice"]            # int64[steps]
-        episode.reward
-
-    rewards = evaluate(policy, 100, task, modules)      # float64[100, len(modules)]: policy(batch, rows) knows whose turn it is
+One host answers n compilers at once, in batches, in this process.
 """
 
 from __future__ import annotations
