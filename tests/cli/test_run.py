@@ -8,6 +8,10 @@ import subprocess
 import pytest
 from support.run import CONNECT, ended, everywhere
 
+from shmbridge._llvm.preload import Count
+from shmbridge.cli._run.attempt import summary
+from shmbridge.cli.run import runner_url
+
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
@@ -161,3 +165,32 @@ def test_policy_that_hangs_does_not_keep_the_run(start, compiler):
         atexit.register(time.sleep, 1000)
         """
     assert ended(start(compiler("exit 5"), policy=policy))[0] == 5
+
+
+# ---- Parts ----
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("b", "shm://b?deadline=0.500000000"),
+        ("b?deadline=2", "shm://b?deadline=2"),
+        (
+            "shm://b?connect_timeout=3&wait=spin",
+            "shm://b?connect_timeout=3&wait=spin&deadline=0.500000000",
+        ),
+    ],
+)
+def test_what_a_url_says_wins(name, url):
+    assert runner_url(name, 0.5) == url
+
+
+def test_summary_gives_the_reason_for_each_decision():
+    counts = [
+        Count("inline", 5, 0),
+        Count("evict", 7, 2, 11, "it\nhangs\x1b"),
+        Count("evict", 1, 1, 9, "other"),
+    ]
+    assert summary(counts, ["inline", "evict", "priority"]) == (
+        "the policy made 10 of 13 decisions (inline 5 of 5; evict 5 of 8: it hangs\\x1b; priority 0 of 0)"
+    )
