@@ -17,7 +17,7 @@ def find(path):
     module, _, name = path.rpartition(".")
     try:
         return importlib.import_module(path)
-    except ImportError:
+    except ModuleNotFoundError:
         return getattr(importlib.import_module(module), name)
 
 
