@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from shmbridge import Host
-from shmbridge.training import Corpus, Module, Task, collect, evaluate, improvement
+from shmbridge.training import Corpus, Module, Task, candidate_rewards, collect, relative_reduction
 from shmbridge.training.scores import Score, run_instructions, text_size
 
 HERE = Path(__file__).parent
@@ -109,7 +109,7 @@ def test(task: Task, modules: Sequence[Module], weights: Any) -> Any:
     def policy(batch: Any, rows: Any) -> Any:
         return logits(weights[rows], batch["features"]).argmax(axis=1)
 
-    return evaluate(policy, len(weights), task, modules)
+    return candidate_rewards(policy, len(weights), task, modules)
 
 
 def constant(choice: int) -> Any:
@@ -193,7 +193,7 @@ def main() -> None:
     )
     print(f"a training: {rounds} x {len(train)} compilations; random search: as many")
 
-    own = [improvement(unrolls.run(m), plain.baseline(m)) for m in held_out]
+    own = [relative_reduction(unrolls.run(m), plain.baseline(m)) for m in held_out]
     always = np.array([constant(i) for i in range(len(FACTORS))])
     best = int(test(task, train, always).mean(axis=1).argmax())
     table: dict[str, list[Any]] = {

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from source import FEATURES, changed, file_of, fresh, load
 
-from shmbridge.training import Corpus, Module, Task, evaluate
+from shmbridge.training import Corpus, Module, Task, candidate_rewards
 from shmbridge.training.scores import text_size
 
 HERE = Path(__file__).parent
@@ -74,7 +74,7 @@ def sizes(task: Task, modules: Sequence[Module], policies: Sequence[str]) -> Any
     def reward(outcome: Any, baseline: Any) -> float:
         return outcome.scores["text"]
 
-    found = evaluate(advise, len(policies), task, modules, reward=reward)
+    found = candidate_rewards(advise, len(policies), task, modules, reward=reward)
     return np.nan_to_num(found, nan=np.inf).sum(axis=1)  # a compilation that failed is the worst
 
 

@@ -13,7 +13,7 @@ import programs
 import run
 from policy import Array, imitate
 
-from shmbridge.training import Module, Task, collect, evaluate
+from shmbridge.training import Module, Task, candidate_rewards, collect
 
 MOST = 250  # questions of a file: a compilation for each
 BANDS = [-np.inf, -20, 5, 20, 80, np.inf]  # of LLVM's cost estimate; below 5 it inlines
@@ -29,7 +29,7 @@ def flipped(module: Module, count: int, task: Task) -> Array:
         asked[rows] += 1
         return advice
 
-    return evaluate(decide, count, task, [module], reward=run.bytes_saved)[:, 0]
+    return candidate_rewards(decide, count, task, [module], reward=run.bytes_saved)[:, 0]
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import programs
 from policy import Array, Policy, imitate, save
 
-from shmbridge.training import Corpus, Episode, Module, Task, collect, evaluate
+from shmbridge.training import Corpus, Episode, Module, Task, candidate_rewards, collect
 from shmbridge.training.scores import text_size
 
 HERE = Path(__file__).parent
@@ -178,7 +178,7 @@ def measure(
         return np.where(rule, advice, policy.decide(batch, layer))
 
     names = [*thresholds, *layers]
-    saved = evaluate(decide, len(names), linking, [module], reward=bytes_saved)[:, 0]
+    saved = candidate_rewards(decide, len(names), linking, [module], reward=bytes_saved)[:, 0]
     plain = linking.baseline(module)["size"]
     log(f"{module.name}: {plain:.0f} bytes with -Oz")
     return {"-Oz": plain, **dict(zip(names, (plain - saved).tolist(), strict=True))}

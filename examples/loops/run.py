@@ -18,7 +18,7 @@ import numpy as np
 from policy import ACTIONS, Experience, choose, observe
 
 from shmbridge import Host
-from shmbridge.training import Corpus, Module, Task, collect, improvement
+from shmbridge.training import Corpus, Module, Task, collect, relative_reduction
 from shmbridge.training.scores import printed, run_time
 
 HERE = Path(__file__).parent.absolute()
@@ -49,7 +49,7 @@ def reward(outcome, baseline):
     """By which part the kernel runs fewer instructions than by -O3, at least -1. -1 too where it computes something else."""
     if not math.isclose(outcome.scores["sum"], baseline["sum"], rel_tol=1e-5):
         return -1.0
-    return max(-1.0, improvement(outcome, baseline))
+    return max(-1.0, relative_reduction(outcome, baseline))
 
 
 # ---- Policies ----

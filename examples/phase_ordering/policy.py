@@ -52,7 +52,7 @@ class Policy:
         return self.logits(batch).argmax(axis=1)
 
     def sampled(self, batch: Any, rows: np.ndarray) -> np.ndarray:
-        """For `evaluate`: candidate 0 takes the likeliest actions, each other one draws with random numbers of its own."""
+        """For `candidate_rewards`: candidate 0 takes the likeliest actions, each other one draws with random numbers of its own."""
         noise = [
             np.random.default_rng((row, step)).gumbel(size=len(ACTIONS)) * (row > 0)
             for row, step in zip(rows, steps_of(batch), strict=True)

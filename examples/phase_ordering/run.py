@@ -29,7 +29,7 @@ from search import (
 )
 from train import train
 
-from shmbridge.training import Corpus, evaluate
+from shmbridge.training import Corpus, candidate_rewards
 
 HERE = Path(__file__).parent
 SAMPLED = 10  # compilations of a program, where a policy may try several
@@ -143,7 +143,7 @@ def tested(policy: Policy, corpora: dict[str, Corpus]) -> list[tuple[str, dict[s
         for use, corpus in corpora.items()
     ]
     test, task = corpora["test"], instructions()
-    ratios = np.nan_to_num(evaluate(policy.sampled, SAMPLED, task, test, reward=log_ratio))
+    ratios = np.nan_to_num(candidate_rewards(policy.sampled, SAMPLED, task, test, reward=log_ratio))
     best = {module.name: row for module, row in zip(test, ratios.argmax(axis=0), strict=True)}
 
     def again(batch: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge.training import Module, Outcome, Task, collect, evaluate
+from shmbridge.training import Module, Outcome, Task, candidate_rewards, collect
 from shmbridge.training.scores import ir_instructions, mca_cycles, text_size
 
 HERE = Path(__file__).parent
@@ -121,7 +121,7 @@ def compile_sequences(modules: Sequence[Module], sequences: Sequence[Sequence[in
         return np.array([following(sequences[row], step) for row, step in turns])
 
     return np.nan_to_num(
-        evaluate(policy, len(sequences), instructions(), modules, reward=log_ratio)
+        candidate_rewards(policy, len(sequences), instructions(), modules, reward=log_ratio)
     )
 
 

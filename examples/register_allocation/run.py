@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from policy import AGENTS, SIZE, START, advise
 
-from shmbridge.training import Corpus, Task, evaluate
+from shmbridge.training import Corpus, Task, candidate_rewards
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -56,7 +56,7 @@ class Search:
 
     def try_all(self, weights):
         """float64[candidates]: the mean reward of each over the modules."""
-        rewards = evaluate(
+        rewards = candidate_rewards(
             lambda batch, rows: advise(batch, weights[rows]), len(weights), self.task, self.modules
         )
         self.failed += int(np.isnan(rewards).sum())
@@ -100,7 +100,9 @@ def compiled(task, modules, weights):
         scores[outcome.module] = dict(outcome.scores)
         return 0.0
 
-    evaluate(lambda batch, rows: advise(batch, weights[None][rows]), 1, task, modules, reward=keep)
+    candidate_rewards(
+        lambda batch, rows: advise(batch, weights[None][rows]), 1, task, modules, reward=keep
+    )
     assert len(scores) == len(modules), "a compilation failed with weights that served before"
     return scores
 

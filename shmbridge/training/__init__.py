@@ -14,10 +14,11 @@ Whatever the compiler does is an `Outcome`, and none of its files or processes r
 `text_size` are in `shmbridge.training.scores`.
 """
 
+from shmbridge.training._compilation import Outcome
 from shmbridge.training._corpus import Corpus, Module, Sampler
 from shmbridge.training._progress import Progress, save_curves, save_scores
-from shmbridge.training._task import Outcome, Task, improvement
-from shmbridge.training._trajectories import Episode, collect, evaluate
+from shmbridge.training._task import Task, relative_reduction
+from shmbridge.training._trajectories import Episode, candidate_rewards, collect
 from shmbridge.training._workers import Workers
 
 __all__ = [
@@ -26,10 +27,10 @@ __all__ = [
     "Sampler",
     "Task",
     "Outcome",
-    "improvement",
+    "relative_reduction",
     "Workers",
     "collect",
-    "evaluate",
+    "candidate_rewards",
     "Episode",
     "Progress",
     "save_curves",

@@ -20,8 +20,6 @@ from shmbridge.training.checkpoint import write_whole
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-__all__ = ["Progress", "save_curves", "save_scores"]
-
 File: TypeAlias = "str | os.PathLike[str]"
 
 LATEST = 100  # episodes of which the bar shows the mean reward

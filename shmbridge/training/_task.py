@@ -22,7 +22,6 @@ from shmbridge.training._compilation import Compilation, Outcome, label_of
 from shmbridge.training._corpus import Module
 from shmbridge.training.scores import Score
 
-__all__ = ["Outcome", "Task", "improvement"]
 CONNECT = 1e6  # seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own time is over
 VERSION = 10.0  # seconds for a compiler to say its version
 SECONDS = 60.0
@@ -32,7 +31,7 @@ PLACEHOLDER = re.compile(r"\{(?:module|output|url|folder)\}")
 Reward: TypeAlias = Callable[[Outcome, Mapping[str, float]], float]
 
 
-def improvement(outcome: Outcome, baseline: Mapping[str, float]) -> float:
+def relative_reduction(outcome: Outcome, baseline: Mapping[str, float]) -> float:
     """By which part the task's first score is smaller than without advice: 1 - (score + 0.01) / (baseline + 0.01), as ml-compiler-opt has it.
 
     Args:

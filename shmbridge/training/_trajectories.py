@@ -25,12 +25,10 @@ from shmbridge._host.host import Host
 from shmbridge._host.request import by_name
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
-from shmbridge.training._compilation import Compilation, label_of
+from shmbridge.training._compilation import Compilation, Outcome, label_of
 from shmbridge.training._corpus import Module
 from shmbridge.training._progress import Progress
-from shmbridge.training._task import Outcome, Reward, Task, improvement
-
-__all__ = ["Episode", "collect", "evaluate", "improvement"]
+from shmbridge.training._task import Reward, Task, relative_reduction
 
 Policy: TypeAlias = Callable[[Batch], Any]
 
@@ -76,7 +74,7 @@ def collect(
     modules: Iterable[Module],
     *,
     num_workers: int | None = None,
-    reward: Reward = improvement,
+    reward: Reward = relative_reduction,
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[Episode]:
@@ -111,14 +109,14 @@ def collect(
             yield from recorded.episodes()
 
 
-def evaluate(
+def candidate_rewards(
     policy: Callable[[Batch, npt.NDArray[np.int64]], Any],
     candidates: int,
     task: Task,
     modules: Sequence[Module],
     *,
     num_workers: int | None = None,
-    reward: Reward = improvement,
+    reward: Reward = relative_reduction,
     progress: Progress | None = None,
     **options: Any,
 ) -> npt.NDArray[np.float64]:
@@ -129,7 +127,7 @@ def evaluate(
         def policy(batch, rows):
             return np.einsum("bf,bf->b", batch["features"], weights[rows]) > 0
 
-        rewards = evaluate(policy, len(weights), task, modules).mean(axis=1)
+        rewards = candidate_rewards(policy, len(weights), task, modules).mean(axis=1)
 
     Args:
         policy: Gets a `Batch` and int64[len(batch)], which candidate each of its requests is for. Returns advice, a row for each request.

@@ -13,7 +13,7 @@ from shmbridge._bridge.segment import bridge_name
 from shmbridge.errors import InvalidError
 from shmbridge.training._compilation import Outcome, label_of
 from shmbridge.training._corpus import Module, Sampler
-from shmbridge.training._task import Reward, Task, improvement
+from shmbridge.training._task import Reward, Task, relative_reduction
 
 
 class Workers:
@@ -31,7 +31,9 @@ class Workers:
         counts: How many compilations ended with each kind of outcome; those that the trainer ended are "ended".
     """
 
-    def __init__(self, task: Task, sampler: Sampler, *, reward: Reward = improvement) -> None:
+    def __init__(
+        self, task: Task, sampler: Sampler, *, reward: Reward = relative_reduction
+    ) -> None:
         if not isinstance(sampler, Sampler):
             raise InvalidError(f"expected corpus.sampler(seed), found {sampler!r}")
         self.task, self.counts = task, Counter[str]()

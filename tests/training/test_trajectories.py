@@ -12,7 +12,7 @@ from support.compilations import marked, words_of
 from support.processes import until
 
 from shmbridge import Host, InvalidError, connect
-from shmbridge.training import Corpus, Outcome, Task, collect, evaluate, improvement
+from shmbridge.training import Corpus, Outcome, Task, candidate_rewards, collect, relative_reduction
 from shmbridge.training.scores import object_size
 
 pytestmark = pytest.mark.timeout(120)
@@ -252,7 +252,7 @@ def test_each_candidates_rewards_are_its_own(py, corpus, workers):
         return weights[rows] * batch["x"]
 
     task = py(SUMS, scores={"size": size})
-    found = evaluate(
+    found = candidate_rewards(
         policy,
         3,
         task,
@@ -271,13 +271,13 @@ def test_a_candidate_that_breaks_the_compiler_has_no_reward(py, corpus):
         """,
         scores={"size": size},
     )
-    found = evaluate(lambda batch, rows: rows, 2, task, corpus)
+    found = candidate_rewards(lambda batch, rows: rows, 2, task, corpus)
     assert found[0].tolist() == [0, 0, 0] and np.isnan(found[1]).all()
 
 
 def test_improvement_is_the_part_that_is_saved():
     outcome = Outcome("ok", "m", scores={"size": 90.0, "other": 1.0})
-    assert improvement(outcome, {"size": 100.0, "other": 7}) == pytest.approx(0.1, abs=1e-3)
+    assert relative_reduction(outcome, {"size": 100.0, "other": 7}) == pytest.approx(0.1, abs=1e-3)
 
 
 def test_a_batch_knows_its_labels(name, in_thread):
