@@ -64,7 +64,7 @@ nitpick_ignore_regex = [
         r"u?int\d+_t|size_t|shmb_\w+|shmbridge",
     ),  # C's, which have a page of their own
     (r"py:.*", r"(?!shmbridge\.).*"),
-    (r"py:.*", r"shmbridge\._.*"),
+    (r"py:.*", r"shmbridge\.(\w+\.)*_.*"),
 ]
 
 man_pages = [

@@ -1,4 +1,4 @@
-"""The C core's folders and the package's modules are layers: includes and imports point down, and never in a circle."""
+"""The package's modules are layers: imports point down, and never in a circle."""
 
 import ast
 import re
