@@ -225,7 +225,7 @@ def _write_log(context: Any, line: Any) -> None:
 ffi.def_extern("shmb_python_log")(_write_log)
 
 
-class Exact(Runner):
+class TypedRunner(Runner):
     """A runner whose advice keeps its dtype also where it is one number."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

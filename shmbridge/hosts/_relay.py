@@ -14,7 +14,7 @@ from shmbridge._host.host import Host
 from shmbridge._host.passing import channel_of, pass_on
 from shmbridge._host.request import Request
 from shmbridge._native import lib
-from shmbridge._runner.runner import Exact
+from shmbridge._runner.runner import TypedRunner
 from shmbridge.errors import (
     ClosedError,
     CorruptError,
@@ -53,7 +53,7 @@ class Relay:
         self, target: str, listen: str, *, log: LogWriter | None = None, **options: Any
     ) -> None:
         self.target, self.log = target, log
-        first = Exact(target, connect_timeout=START)
+        first = TypedRunner(target, connect_timeout=START)
         room = {"deadline": lib.shmb_runner_deadline(first._r), **_room(target), **options}
         if listen.partition("://")[0] in ("pipe", "llvm") or "role=client" in listen:
             room.pop("channels", None)  # there are as many as it names
@@ -122,7 +122,7 @@ class Relay:
 class _Channel(threading.Thread):
     """What one channel's runner asks."""
 
-    def __init__(self, relay: Relay, runner: Exact | None = None) -> None:
+    def __init__(self, relay: Relay, runner: TypedRunner | None = None) -> None:
         super().__init__(daemon=True)
         self._relay = relay
         self._runner = runner
@@ -194,14 +194,14 @@ class _Channel(threading.Thread):
             finally:
                 self._asking = False
 
-    def _connected(self) -> Exact:
+    def _connected(self) -> TypedRunner:
         if self._runner is None:
             if (
                 time.monotonic() < self._not_before
             ):  # no compiler should wait at each of its questions
                 raise_status(*self._why)
             try:
-                self._runner = Exact(self._relay.target, connect_timeout=CONNECT)
+                self._runner = TypedRunner(self._relay.target, connect_timeout=CONNECT)
             except ShmbridgeError as error:
                 self._not_before, self._why = time.monotonic() + RETRY, (error.status, str(error))
                 raise

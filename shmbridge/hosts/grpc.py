@@ -22,7 +22,7 @@ from shmbridge._grpc.wire import Method
 from shmbridge._host.host import Host
 from shmbridge._host.service import logger
 from shmbridge._native import lib
-from shmbridge._runner.runner import Exact
+from shmbridge._runner.runner import TypedRunner
 from shmbridge._urls.options import Wait
 from shmbridge.errors import (
     BusyError,
@@ -50,7 +50,7 @@ def _close_all() -> None:
         host.close()
 
 
-class _Channel(Exact):
+class _Channel(TypedRunner):
     """One of this process's own bridge: the compiler far away has its own patience."""
 
     _gives_a_moment = False

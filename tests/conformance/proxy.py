@@ -1,11 +1,11 @@
 """What python:// calls in the runner's process: asks the case's own model, in the test's."""
 
-from shmbridge._runner.runner import Exact
+from shmbridge._runner.runner import TypedRunner
 
 
 class Proxy:
     def __init__(self, host):
-        self.runner = Exact(f"shm://{host}", connect_timeout=0.2)
+        self.runner = TypedRunner(f"shm://{host}", connect_timeout=0.2)
 
     def __call__(self, features):
         self.runner.evaluate(features)

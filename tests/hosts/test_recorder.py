@@ -17,7 +17,7 @@ from support.recording import X, records, run
 
 import shmbridge
 from shmbridge._native import lib
-from shmbridge._runner.runner import Exact
+from shmbridge._runner.runner import TypedRunner
 from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter, TrainingLog
 
@@ -44,7 +44,7 @@ def test_every_kind_of_value_passes_through_as_it_was(serve: Any, tap: Any, echo
         "matrix": np.arange(6, dtype=np.int16).reshape(2, 3), "none": np.zeros((0, 3)), "text": "ü", "texts": ["a", ""],
         "rows": shmbridge.Ragged.from_rows([np.arange(2), np.arange(3)]),
     }  # fmt: skip
-    with serve(echo), Exact(tap().host.url) as runner:
+    with serve(echo), TypedRunner(tap().host.url) as runner:
         found = runner.evaluate(values)
     assert list(found) == list(values)
     for name, value in values.items():
