@@ -9,7 +9,7 @@ from typing import Any
 from shmbridge._host.host import Host
 from shmbridge._native import lib
 from shmbridge.envs import _spaces
-from shmbridge.envs._compilers import Compilers, Workers
+from shmbridge.envs._pool import CompilerPool, Workers
 from shmbridge.envs._stepping import OPEN, Stepping
 from shmbridge.errors import InvalidError, raise_status
 
@@ -34,10 +34,10 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     - with workers, at the end, "module", "kind", "exit", "stderr", "command" and "scores", as in the compilation's `Outcome`.
 
     Args:
-        compilers: A `Compilers` that several share, or a host or URL of its own, which close() closes.
+        compilers: A `CompilerPool` that several share, or a host or URL of its own, which close() closes.
         actions: How many there are, or a space. None: anything, and there is no action space.
         timeout: Seconds to wait for a request. None: as long as the compiler lives.
-        workers: As `Compilers`, where this is no `Compilers`.
+        workers: As `CompilerPool`, where this is no `CompilerPool`.
         options: The host's, where a URL is given.
 
     Raises:
@@ -48,7 +48,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
 
     def __init__(
         self,
-        compilers: Compilers | Host | str,
+        compilers: CompilerPool | Host | str,
         *,
         actions: Any = None,
         timeout: float | None = None,
@@ -57,7 +57,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     ) -> None:
         self.action_space = _spaces.of_actions(actions)
         self._range = _spaces.range_of(self.action_space)
-        self._own = not isinstance(compilers, Compilers)
+        self._own = not isinstance(compilers, CompilerPool)
         self._stepping = Stepping.over(
             compilers, 1, timeout, self._range, workers=workers, options=options
         )

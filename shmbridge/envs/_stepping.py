@@ -15,7 +15,7 @@ from shmbridge._host.passing import channel_of
 from shmbridge._host.receiving import SLICE_NS
 from shmbridge._host.request import Request
 from shmbridge._native import lib
-from shmbridge.envs._compilers import Compilers, Workers
+from shmbridge.envs._pool import CompilerPool, Workers
 from shmbridge.envs._rows import Rows
 from shmbridge.errors import (
     ClosedError,
@@ -40,7 +40,7 @@ class Stepping(Rows):
 
     def __init__(
         self,
-        compilers: Compilers,
+        compilers: CompilerPool,
         n: int,
         timeout: float | None,
         actions: tuple[int, int] | None,
@@ -77,7 +77,7 @@ class Stepping(Rows):
     @classmethod
     def over(
         cls,
-        given: Compilers | Host | str,
+        given: CompilerPool | Host | str,
         n: int,
         timeout: float | None,
         actions: tuple[int, int] | None,
@@ -88,7 +88,9 @@ class Stepping(Rows):
     ) -> Stepping:
         """Of compilers, or of a host that it makes of a URL, and closes where this fails."""
         made = (
-            given if isinstance(given, Compilers) else Compilers(given, workers=workers, **options)
+            given
+            if isinstance(given, CompilerPool)
+            else CompilerPool(given, workers=workers, **options)
         )
         try:
             return cls(made, n, timeout, actions, strict)
@@ -327,7 +329,7 @@ class Stepping(Rows):
         self.begin([row])
         self.compilers._come_early(self)
 
-    # ---- For Compilers ----
+    # ---- For the pool ----
 
     def has(self, row: int, channel: int) -> bool | None:
         """Is the channel's runner still there? None: the channel is not the row's any more."""

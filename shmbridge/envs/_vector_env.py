@@ -9,7 +9,7 @@ import numpy as np
 
 from shmbridge._host.host import Host
 from shmbridge.envs import _spaces
-from shmbridge.envs._compilers import Compilers, Workers
+from shmbridge.envs._pool import CompilerPool, Workers
 from shmbridge.envs._stepping import Stepping
 from shmbridge.errors import InvalidError
 
@@ -27,13 +27,13 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
     first one are refused. Each step returns arrays of its own.
 
     Args:
-        compilers: A `Compilers` that several share, or a host or URL of its own, which close() closes.
+        compilers: A `CompilerPool` that several share, or a host or URL of its own, which close() closes.
         num_envs: How many compilers are stepped at once.
         actions: How many there are, or a space. None: anything, and there is no action space.
         timeout: Seconds to wait for requests. None: as long as the compilers live.
         autoreset_mode: When the next episode begins after the end of one: with the next step, in the same step
             (`infos["final_obs"]`, `infos["final_info"]`), or by reset(options={"reset_mask": bool[n]}) alone.
-        workers: As `Compilers`, where this is no `Compilers`.
+        workers: As `CompilerPool`, where this is no `CompilerPool`.
         options: The host's, where a URL is given.
 
     Raises:
@@ -42,7 +42,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
 
     def __init__(
         self,
-        compilers: Compilers | Host | str,
+        compilers: CompilerPool | Host | str,
         num_envs: int,
         *,
         actions: Any = None,
@@ -58,7 +58,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         self.action_space = (
             None if actions is None else batch_space(self.single_action_space, num_envs)
         )
-        self._own = not isinstance(compilers, Compilers)
+        self._own = not isinstance(compilers, CompilerPool)
         range_ = _spaces.range_of(self.single_action_space)
         self._stepping = Stepping.over(
             compilers, num_envs, timeout, range_, workers=workers, options=options, strict=True

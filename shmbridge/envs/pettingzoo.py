@@ -17,7 +17,7 @@ import numpy as np
 
 from shmbridge._host.host import Host
 from shmbridge.envs import CompilerEnv, _spaces
-from shmbridge.envs._compilers import Compilers
+from shmbridge.envs._pool import CompilerPool
 from shmbridge.errors import InvalidError
 
 try:
@@ -51,7 +51,7 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
 
     def __init__(
         self,
-        compilers: Compilers | Host | str,
+        compilers: CompilerPool | Host | str,
         *,
         agents: Sequence[str],
         actions: Any,

@@ -20,7 +20,7 @@ import numpy as np
 
 from shmbridge._host.host import Host
 from shmbridge.envs import CompilerVectorEnv
-from shmbridge.envs._compilers import Compilers
+from shmbridge.envs._pool import CompilerPool
 from shmbridge.errors import UnsupportedError
 from shmbridge.training import Progress, checkpoint
 
@@ -58,7 +58,7 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
     """
 
     def __init__(
-        self, compilers: Compilers | Host | str, num_envs: int, *, actions: Any, **options: Any
+        self, compilers: CompilerPool | Host | str, num_envs: int, *, actions: Any, **options: Any
     ) -> None:
         self.vector = CompilerVectorEnv(
             compilers, num_envs, actions=actions, autoreset_mode="SameStep", **options

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from shmbridge import ShmbridgeError, connect
-from shmbridge.envs import CompilerEnv, Compilers, CompilerVectorEnv
+from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
 from shmbridge.rl import Agent, Environment, drive
 
 BOUND = 20
@@ -54,7 +54,7 @@ class Recorded(Environment):
 @given(episode=episodes())
 def test_observations_and_rewards_arrive_as_they_were_sent(new_name, kind, episode):
     observations, rewards = episode
-    with Compilers(new_name()) as compilers, ThreadPoolExecutor(1) as threads:
+    with CompilerPool(new_name()) as compilers, ThreadPoolExecutor(1) as threads:
 
         def compiler():
             with connect(compilers.host.url, connect_timeout=BOUND) as runner:
@@ -154,7 +154,7 @@ def test_environments_of_one_host_do_not_take_each_others_requests(name, in_thre
             observations = [{"x": np.float32(i)} for i in range(length + 1)]
             drive(Recorded(observations, [float(length)] * length), Agent(runner))
 
-    with Compilers(name) as compilers:
+    with CompilerPool(name) as compilers:
         vector = CompilerVectorEnv(compilers, 2, timeout=BOUND)
         single = CompilerEnv(compilers, timeout=BOUND)
         asking = [in_thread(compiler, length) for length in (30, 30)]

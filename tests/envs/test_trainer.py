@@ -26,7 +26,7 @@ from shmbridge import (
     _config,
     connect,
 )
-from shmbridge.envs import CompilerEnv, Compilers, _stepping
+from shmbridge.envs import CompilerEnv, CompilerPool, _stepping
 from shmbridge.rl import Agent, Random, choose, drive
 
 BOUND = 20  # seconds, of every wait
@@ -208,7 +208,7 @@ def test_an_action_that_is_too_large_ends_the_episode(name, walk):
 
 
 def test_closing_in_any_order(name, walk):
-    with Compilers(name) as compilers:
+    with CompilerPool(name) as compilers:
         env = CompilerEnv(compilers, timeout=BOUND)
         compiler = walk(Corridor())
         env.reset()
@@ -334,7 +334,7 @@ def test_each_agents_reward_is_its_own(name, walk):
 
 
 def test_several_compilers_at_once(name, walk):
-    with Compilers(name) as all_of_them:
+    with CompilerPool(name) as all_of_them:
         envs = [CompilerEnv(all_of_them, timeout=BOUND) for _ in range(3)]
         compilers = [walk(Corridor(), episodes=2) for _ in envs]
         for _ in range(2):

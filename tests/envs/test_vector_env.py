@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from support.environments import Corridor
 
 from shmbridge import ClosedError, DeadlineError, InvalidError, _config, connect
-from shmbridge.envs import CompilerEnv, Compilers, CompilerVectorEnv
+from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
 from shmbridge.envs._stepping import ANOTHER, LEFT
 from shmbridge.rl import Agent, Environment, drive
 
@@ -82,7 +82,7 @@ def test_it_gives_what_gymnasiums_own_vector_gives(new_name, in_thread, mode, ki
                 drive(kind(), Agent(runner), 7)
 
     threads = [in_thread(compiler, name) for name in names for _ in range(n)]
-    with Compilers(names[0]) as one, Compilers(names[1]) as other:
+    with CompilerPool(names[0]) as one, CompilerPool(names[1]) as other:
         ours = CompilerVectorEnv(one, n, actions=2, timeout=BOUND, autoreset_mode=mode)
         make = [lambda: CompilerEnv(other, actions=2, timeout=BOUND)] * n
         theirs = SyncVectorEnv(make, autoreset_mode=mode)

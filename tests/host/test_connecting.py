@@ -21,7 +21,7 @@ from shmbridge import (
     connect,
 )
 from shmbridge._native import lib
-from shmbridge.envs._compilers import Compilers
+from shmbridge.envs._pool import CompilerPool
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
 
@@ -72,8 +72,8 @@ def test_a_deadline_tells_a_loop_that_does_not_run_from_a_model_that_computes(na
         (Host, 10),
         (lambda name: Host(name, deadline=60), 60),
         (lambda name: Host(f"shm://{name}?deadline=inf"), math.inf),
-        (lambda name: Compilers(name).host, math.inf),
-        (lambda name: Compilers(name, deadline=60).host, 60),
+        (lambda name: CompilerPool(name).host, math.inf),
+        (lambda name: CompilerPool(name, deadline=60).host, 60),
     ],
     ids=["by-default", "slow-model", "in-the-url", "trainer", "trainer-that-says-so"],
 )

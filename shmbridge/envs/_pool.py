@@ -45,7 +45,7 @@ class Taker(Protocol):
     def join(self, row: int, key: int) -> None: ...  # by a new runner of the row's own compiler
 
 
-class Compilers:
+class CompilerPool:
     """The compilers that connect to a host, for the environments of one thread.
 
     Args:
@@ -89,7 +89,7 @@ class Compilers:
             if self._workers is not None:
                 self._workers.close()
 
-    def __enter__(self) -> Compilers:
+    def __enter__(self) -> CompilerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
