@@ -9,7 +9,7 @@ from typing import Any
 from shmbridge._host.host import Host
 from shmbridge._native import lib
 from shmbridge.envs import _spaces
-from shmbridge.envs._pool import CompilerPool, Workers
+from shmbridge.envs._pool import CompilerPool, CompilerSource
 from shmbridge.envs._stepping import OPEN, Stepping
 from shmbridge.errors import InvalidError, raise_status
 
@@ -52,7 +52,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         *,
         actions: Any = None,
         timeout: float | None = None,
-        workers: Workers | None = None,
+        workers: CompilerSource | None = None,
         **options: Any,
     ) -> None:
         self.action_space = _spaces.of_actions(actions)

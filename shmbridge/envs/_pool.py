@@ -17,7 +17,7 @@ GIVEN_UP = "the trainer has given this episode up: begin another"
 NO_EPISODE = "this trainer has no such episode, or has given it up: begin another"
 
 
-class Workers(Protocol):
+class CompilerSource(Protocol):
     """Compilers that belong to a trainer: it starts and ends them."""
 
     @property
@@ -56,7 +56,9 @@ class CompilerPool:
         options: The host's, where a URL is given.
     """
 
-    def __init__(self, host: Host | str, *, workers: Workers | None = None, **options: Any) -> None:
+    def __init__(
+        self, host: Host | str, *, workers: CompilerSource | None = None, **options: Any
+    ) -> None:
         self.host = host if isinstance(host, Host) else Host(host, **options)
         if self.host._deadline is None:  # a trainer may take any time
             self.host._set_deadline(math.inf)

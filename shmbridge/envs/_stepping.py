@@ -15,7 +15,7 @@ from shmbridge._host.passing import channel_of
 from shmbridge._host.receiving import SLICE_NS
 from shmbridge._host.request import Request
 from shmbridge._native import lib
-from shmbridge.envs._pool import CompilerPool, Workers
+from shmbridge.envs._pool import CompilerPool, CompilerSource
 from shmbridge.envs._rows import Rows
 from shmbridge.errors import (
     ClosedError,
@@ -82,7 +82,7 @@ class Stepping(Rows):
         timeout: float | None,
         actions: tuple[int, int] | None,
         *,
-        workers: Workers | None,
+        workers: CompilerSource | None,
         options: Mapping[str, Any],
         strict: bool = False,
     ) -> Stepping:

@@ -9,7 +9,7 @@ import numpy as np
 
 from shmbridge._host.host import Host
 from shmbridge.envs import _spaces
-from shmbridge.envs._pool import CompilerPool, Workers
+from shmbridge.envs._pool import CompilerPool, CompilerSource
 from shmbridge.envs._stepping import Stepping
 from shmbridge.errors import InvalidError
 
@@ -48,7 +48,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         actions: Any = None,
         timeout: float | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        workers: Workers | None = None,
+        workers: CompilerSource | None = None,
         **options: Any,
     ) -> None:
         self.num_envs = num_envs
