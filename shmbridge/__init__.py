@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from shmbridge._host.serving import Serving
     from shmbridge._runner.runner import Runner, connect
     from shmbridge._values.dtypes import TensorSpec
-    from shmbridge._values.tensor import Ragged, Texts
+    from shmbridge._values.tensor import Ragged, StringList
 
 __version__: str = _ffi.string(_lib.shmb_version()).decode()
 
@@ -82,7 +82,7 @@ __all__ = [
     "ShmbridgeError",
     "SystemCallError",
     "TensorSpec",
-    "Texts",
+    "StringList",
     "TooLargeError",
     "UnsupportedError",
     "__version__",
@@ -99,7 +99,7 @@ _MODULES = {
     "Runner": "shmbridge._runner.runner",
     "Serving": "shmbridge._host.serving",
     "TensorSpec": "shmbridge._values.dtypes",
-    "Texts": "shmbridge._values.tensor",
+    "StringList": "shmbridge._values.tensor",
     "connect": "shmbridge._runner.runner",
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from shmbridge import CorruptError, Ragged, Texts, UnsupportedError
+from shmbridge import CorruptError, Ragged, StringList, UnsupportedError
 from shmbridge.serdes import SerDes
 
 # not whatever numpy.dtype takes: from outside comes "S1000000000" too
@@ -94,7 +94,7 @@ def _document(name: str, value: Any) -> Any:
 
 def _value(name: str, document: Any) -> Any:
     if isinstance(document, (str, list)):
-        return document if isinstance(document, str) else Texts(document)
+        return document if isinstance(document, str) else StringList(document)
     dtype = DTYPES.get(document["dtype"])
     if dtype is None:
         raise CorruptError(

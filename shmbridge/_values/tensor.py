@@ -69,7 +69,7 @@ class Ragged(Sequence[Array]):
         return cls(np.concatenate(rows), offsets)
 
 
-class Texts(list[str]):
+class StringList(list[str]):
     """A list of strings, also when it is empty: [] alone is a tensor of float64."""
 
 
@@ -135,7 +135,7 @@ def _utf8(name: str, text: str) -> bytes:
 
 def _from_list(name: str, value: Sequence[Any]) -> Field:
     kinds = _element_types(value)
-    if (kinds == {"text"} or isinstance(value, Texts)) and all(
+    if (kinds == {"text"} or isinstance(value, StringList)) and all(
         isinstance(item, str) for item in value
     ):
         texts = [_utf8(name, item) for item in value]
@@ -304,10 +304,10 @@ def offsets_of(tensor: Any) -> npt.NDArray[np.int64]:
     return np.array(np.frombuffer(ffi.buffer(tensor.offsets, 8 * count), np.int64))
 
 
-def texts_of(values: Array, offsets: npt.NDArray[np.int64]) -> Texts:
+def texts_of(values: Array, offsets: npt.NDArray[np.int64]) -> StringList:
     """A list of strings from its bytes."""
     data = values.tobytes()
-    return Texts(
+    return StringList(
         _decode(data[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     )
 

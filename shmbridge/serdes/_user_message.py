@@ -207,7 +207,7 @@ def _texts(name: str, field: tensor.Field) -> Any:
 def _value(leaf: Leaf, value: Any) -> Any:
     dtype = DTYPES.get(leaf.field.cpp_type)
     if leaf.field.type == FieldDescriptor.TYPE_STRING:
-        return tensor.Texts(value) if leaf.repeated else value
+        return tensor.StringList(value) if leaf.repeated else value
     if dtype is None:
         return np.frombuffer(value, np.uint8)
     return np.array(value, dtype)[()]

@@ -107,7 +107,7 @@ def _read(field: Any) -> Any:
     if field.dtype != lib.SHMB_UINT8:
         raise InvalidError(f"expected text of dtype UINT8 ({lib.SHMB_UINT8}), found {field.dtype}")
     texts = [field.data] if field.kind == lib.SHMB_STRING else field.strings
-    found = tensor.Texts(text.decode(errors="surrogateescape") for text in texts)
+    found = tensor.StringList(text.decode(errors="surrogateescape") for text in texts)
     return found[0] if field.kind == lib.SHMB_STRING else found
 
 

@@ -8,7 +8,7 @@ import wire
 from stage import ROOM
 
 from shmbridge import Ragged, TensorSpec
-from shmbridge._values.tensor import Texts
+from shmbridge._values.tensor import StringList
 
 CASES = {}
 DTYPES = {dtype.name: dtype for dtype in wire.DTYPES.values()}
@@ -206,7 +206,7 @@ def string_advice(w, text):
 LISTS = {
     "several": ["a", "", "größe → 大きさ", "d" * 1000],
     "one": ["a"],
-    "none": Texts(),
+    "none": StringList(),
     "bytes": ["\udcff", "b"],
 }
 

@@ -8,7 +8,7 @@ import wire
 
 import shmbridge
 from shmbridge import Ragged
-from shmbridge._values.tensor import Texts
+from shmbridge._values.tensor import StringList
 
 DTYPES = {"i64": np.int64, "i32": np.int32, "f64": np.float64, "f32": np.float32}
 
@@ -40,7 +40,7 @@ class Script:
         self.features[name] = wire.to_text(wire.to_bytes(data))
 
     def strings(self, name, count, *texts):
-        self.features[name] = Texts(wire.to_text(wire.to_bytes(text)) for text in texts)
+        self.features[name] = StringList(wire.to_text(wire.to_bytes(text)) for text in texts)
 
     def ragged(self, name, dtype, rows, *rest):
         n = int(rows)

@@ -177,7 +177,7 @@ def test_strings_and_lists_go_through_a_plug_in_as_they_are():
         "text": "hé\0\udcff",
         "texts": ["a", "", "bc"],
         "rows": Ragged(np.arange(6.0).reshape(3, 2), np.array([0, 1, 3])),
-        "none": shmbridge.Texts(),
+        "none": shmbridge.StringList(),
     }
     with shmbridge.connect("toy://echo") as runner:
         found = runner.evaluate(sent)
@@ -187,7 +187,7 @@ def test_strings_and_lists_go_through_a_plug_in_as_they_are():
             and found["texts"] == sent["texts"]
         )
         assert [row.tolist() for row in found["rows"]] == [row.tolist() for row in sent["rows"]]
-        assert found["none"] == [] and isinstance(found["none"], shmbridge.Texts)
+        assert found["none"] == [] and isinstance(found["none"], shmbridge.StringList)
 
 
 def test_features_that_a_plug_in_keeps_do_not_change(toy):

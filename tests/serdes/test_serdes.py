@@ -16,7 +16,7 @@ from shmbridge import (
     InvalidError,
     Ragged,
     ShmbridgeError,
-    Texts,
+    StringList,
     UnsupportedError,
     serdes,
 )
@@ -43,7 +43,7 @@ def ragged(draw, **options):
 
 numbers = st.one_of(st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats())
 values = st.one_of(
-    arrays(max_rank=4), numbers, texts, st.lists(texts, max_size=4).map(Texts), ragged()
+    arrays(max_rank=4), numbers, texts, st.lists(texts, max_size=4).map(StringList), ragged()
 )
 messages = st.dictionaries(names, values, max_size=5)
 
@@ -58,7 +58,7 @@ def identical(found, sent):
         assert (a.offsets is None) == (b.offsets is None) and (
             a.offsets is None or np.array_equal(a.offsets, b.offsets)
         )
-        assert isinstance(found[name], (np.ndarray, np.generic, str, Texts, Ragged))
+        assert isinstance(found[name], (np.ndarray, np.generic, str, StringList, Ragged))
     return True
 
 

@@ -20,7 +20,7 @@ from shmbridge import (
     MismatchError,
     Ragged,
     ShmbridgeError,
-    Texts,
+    StringList,
     UnsupportedError,
     serdes,
 )
@@ -41,7 +41,7 @@ def test_pythons_json_reads_a_request(message):
     assert list(found) == list(message)
     for name, value in message.items():
         field = tensor.as_field(name, value)
-        if isinstance(value, (str, Texts)):
+        if isinstance(value, (str, StringList)):
             assert found[name] == value
         elif isinstance(value, Ragged):
             assert len(found[name]) == len(value)

@@ -74,7 +74,7 @@ def test_every_kind_of_value_goes_through_protobuf(talk, echo):
         "text": "é",
         "texts": ["a", ""],
         "rows": Ragged(np.arange(3), np.array([0, 1, 3])),
-        "none": shmbridge.Texts(),
+        "none": shmbridge.StringList(),
     }
     with talk("protobuf", echo) as runner:
         for _ in range(3):
@@ -85,7 +85,7 @@ def test_every_kind_of_value_goes_through_protobuf(talk, echo):
                 [0],
                 [1, 2],
             ]
-            assert isinstance(found["none"], shmbridge.Texts)
+            assert isinstance(found["none"], shmbridge.StringList)
 
 
 def test_the_wanted_dtype_goes_through_protobuf(talk):

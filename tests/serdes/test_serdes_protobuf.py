@@ -21,7 +21,7 @@ from shmbridge import (
     MismatchError,
     Ragged,
     ShmbridgeError,
-    Texts,
+    StringList,
     serdes,
 )
 from shmbridge._generated import bridge_pb2 as schema
@@ -253,7 +253,7 @@ def test_a_users_message_holds_the_features_and_gives_them_back():
     found = everything.decode(message.SerializeToString())
     assert list(found) == list(FULL)
     for name, value in FULL.items():
-        assert type(found[name]) is type(value) or isinstance(found[name], Texts), name
+        assert type(found[name]) is type(value) or isinstance(found[name], StringList), name
         assert np.array_equal(found[name], value, equal_nan=name == "many_f"), name
         assert getattr(found[name], "dtype", None) == getattr(value, "dtype", None), name
 

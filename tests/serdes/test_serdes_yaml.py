@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.values import DTYPES
 from test_serdes import check_survives, many, messages
 
-from shmbridge import CorruptError, Ragged, Texts, UnsupportedError, serdes
+from shmbridge import CorruptError, Ragged, StringList, UnsupportedError, serdes
 from shmbridge._runner import urls
 from shmbridge._values import tensor
 from shmbridge.serdes._core import Core
@@ -86,7 +86,7 @@ def test_it_is_what_the_module_says():
     assert (
         found["callee"] == "main"
         and found["blocks"] == ["entry", "exit"]
-        and isinstance(found["blocks"], Texts)
+        and isinstance(found["blocks"], StringList)
     )
     assert found["costs"].dtype == np.float32 and np.array_equal(
         found["costs"], [[1, 2.5], [np.inf, np.nan]], equal_nan=True
