@@ -1,6 +1,6 @@
 """Hosts for compilers that speak a protocol of their own over named pipes.
 
-Each is a module `shmbridge.hosts.SCHEME` that holds a `PLUGIN`, a subclass of `Relayed`, or an entry point of that name in the
+Each is a module `shmbridge.hosts.SCHEME` that holds a `PLUGIN`, a subclass of `PipeBackedHost`, or an entry point of that name in the
 group "shmbridge.hosts". `Host("SCHEME://…")` makes one. All that differs is how bytes become requests, which is the C core's.
 """
 
@@ -24,7 +24,7 @@ from shmbridge._urls.options import Wait
 from shmbridge.errors import InUseError, InvalidError, NotPermittedError, raise_status, undone_by
 
 
-class Line(NamedTuple):
+class PipePair(NamedTuple):
     """A pair of pipes, PATH.in to the compiler and PATH.out from it, for one compiler after another."""
 
     path: str
@@ -32,11 +32,11 @@ class Line(NamedTuple):
     detail: str  # its SerDes; its default advice
 
 
-class RelayedRequest(Request):
+class PipeBackedRequest(Request):
     """A request whose reply goes to a pipe, at once."""
 
     __slots__ = ()
-    _host: Relayed
+    _host: PipeBackedHost
 
     def reply(self, *args: Any, **named: Any) -> bool:
         """As `Request.reply`."""
@@ -62,7 +62,7 @@ def _receive(source: tuple[Any, Any], timeout_ns: int) -> int:
     return key
 
 
-class Relayed(Host):
+class PipeBackedHost(Host):
     """A host whose compilers come through named pipes: a private bridge, one runner of which stands for each line.
 
     The pipes have mode 0600. Those that a dead host of this user left are used again, and all are removed when the host closes.
@@ -71,12 +71,12 @@ class Relayed(Host):
     pipes do not have, NotPermittedError where they are another user's.
     """
 
-    _request_type = RelayedRequest
+    _request_type = PipeBackedRequest
 
     def __init__(
         self,
         url: str,
-        lines: Sequence[Line],
+        lines: Sequence[PipePair],
         *,
         channels: int | None = None,
         wait: Wait = "block",
@@ -139,7 +139,7 @@ class Relayed(Host):
         """Lets the pipes go."""
         lib.shmb_foreign_close(self._foreign)
 
-    def _add(self, line: Line, limit: int) -> None:
+    def _add(self, line: PipePair, limit: int) -> None:
         """Makes a line's pipes, or takes them over, and lets the core have them."""
         pair = [Path(f"{line.path}.{end}") for end in ("in", "out")]
         made: list[Path] = []

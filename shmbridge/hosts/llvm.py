@@ -10,13 +10,13 @@ from typing import Any
 from shmbridge._llvm import compilers
 from shmbridge._native import lib
 from shmbridge.errors import InvalidError
-from shmbridge.hosts import Line, Relayed, RelayedRequest
+from shmbridge.hosts import PipeBackedHost, PipeBackedRequest, PipePair
 
 SLICE_NS = 50_000_000
 LINGER = 60.0  # seconds
 
 
-class LlvmRequest(RelayedRequest):
+class LlvmRequest(PipeBackedRequest):
     """One decision's features, and "decision" and "context" as strings. A reply is rounded to float32 where it is no integer."""
 
     __slots__ = ()
@@ -27,7 +27,7 @@ class LlvmRequest(RelayedRequest):
         return super().reply(*map(compilers.rounded, args), **rounded)
 
 
-class LlvmHost(Relayed):
+class LlvmHost(PipeBackedHost):
     """A host for an unmodified compiler of LLVM, over named pipes. Each pair serves one compiler after another.
 
     The pipes are PATH.in and PATH.out. With "llvm:///PATH?decisions=inline,evict,priority" each of these decisions has a pair:
@@ -72,10 +72,10 @@ class LlvmHost(Relayed):
                 )
         self._linger = linger
         lines = [
-            Line(self._pair(decision), "llvm", advice.get(decision, ""))
+            PipePair(self._pair(decision), "llvm", advice.get(decision, ""))
             for decision in self.decisions
         ]
-        super().__init__(url, lines or [Line(self._path, "llvm", "")], **options)
+        super().__init__(url, lines or [PipePair(self._path, "llvm", "")], **options)
 
     def _pair(self, decision: str) -> str:
         return f"{self._path}.{decision}" if self.decisions else self._path

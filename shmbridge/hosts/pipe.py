@@ -13,7 +13,7 @@ from shmbridge._native import lib
 from shmbridge._urls import plugins
 from shmbridge._values import dtypes
 from shmbridge.errors import InvalidError, raise_status, undone_by
-from shmbridge.hosts import Line, Relayed, RelayedRequest
+from shmbridge.hosts import PipeBackedHost, PipeBackedRequest, PipePair
 
 _AS_C = {
     int: np.dtype(np.int32),
@@ -22,7 +22,7 @@ _AS_C = {
 _PLAIN = (*_AS_C, list, tuple)
 
 
-class PipeRequest(RelayedRequest):
+class PipeRequest(PipeBackedRequest):
     """One question. Where its reply goes to a compiler of ML-Compiler-Bridge's as a bitstream, plain Python numbers and lists of them
     are what they are there: an int is an int32, a float the nearest float32. numpy's scalars and arrays keep their dtype."""
 
@@ -42,7 +42,7 @@ class PipeRequest(RelayedRequest):
         return super().reply(*args, **named)
 
 
-class PipeHost(Relayed):
+class PipeHost(PipeBackedHost):
     """One pair of named pipes, PATH.in and PATH.out, for one compiler after another.
 
     A compiler of ML-Compiler-Bridge's wants its advice in a certain dtype and, speaking bitstream, cannot say which: a model returns
@@ -74,7 +74,7 @@ class PipeHost(Relayed):
             raise InvalidError(
                 f"{url!r}: expected pipe:///PATH, with no option but default_advice=, serdes=NAME and its own"
             )
-        super().__init__(url, [Line(where, "frames", self._serdes)], **options)
+        super().__init__(url, [PipePair(where, "frames", self._serdes)], **options)
         if default_advice is not None:
             self._set_default(str(default_advice))
 
