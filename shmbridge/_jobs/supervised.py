@@ -46,7 +46,7 @@ class Report:
     unstarted: str = ""  # why it could not be started
 
 
-class Job:
+class SupervisedProcess:
     """A program under way, with a work folder of its own, which close() removes.
 
     Args:
@@ -163,7 +163,7 @@ class Job:
             self._reading.release()
         _jobs.discard(self)
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> SupervisedProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -171,8 +171,8 @@ class Job:
 
 
 def run(command: Sequence[str], **options: Any) -> tuple[Report, bytes]:
-    """Runs a program to its end: its report, and what it printed. Arguments: as `Job`."""
-    with Job(command, stdout=True, **options) as job:
+    """Runs a program to its end: its report, and what it printed. Arguments: as `SupervisedProcess`."""
+    with SupervisedProcess(command, stdout=True, **options) as job:
         report = job.wait()
         return report, job.output.read_bytes() if job.output.exists() else b""
 
@@ -194,7 +194,7 @@ def quoted(words: Sequence[str], folder: Path) -> str:
 
 _lock = threading.Lock()
 _guard: socket.socket | None = None
-_jobs: weakref.WeakSet[Job] = weakref.WeakSet()
+_jobs: weakref.WeakSet[SupervisedProcess] = weakref.WeakSet()
 
 
 def _hand_over(control: socket.socket, bridge: str, folder: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shmbridge._jobs.supervised import Job, Report
+from shmbridge._jobs.supervised import Report, SupervisedProcess
 from shmbridge._llvm import preload
 from shmbridge.errors import InvalidError, error_text
 from shmbridge.training._corpus import Module
@@ -68,7 +68,9 @@ def label_of(module: Module, number: int | None = None) -> str:
 class Compilation:
     """A compilation under way; close() ends it and removes its work folder. command: a line for a shell that does the same again."""
 
-    def __init__(self, module: Module, job: Job, scores: Mapping[str, Score], command: str) -> None:
+    def __init__(
+        self, module: Module, job: SupervisedProcess, scores: Mapping[str, Score], command: str
+    ) -> None:
         self.module = module
         self._job, self._scores, self._command = job, scores, command
 

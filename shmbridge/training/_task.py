@@ -190,7 +190,7 @@ class Task:
         if known:
             asks = with_options(known, connect_timeout=f"{CONNECT:.0f}", deadline="inf")
             words, environment = self._asking(self._command(module, asks, folder), asks, folder)
-        job = supervised.Job(
+        job = supervised.SupervisedProcess(
             words,
             folder=folder,
             environment=environment,
