@@ -21,7 +21,7 @@ from shmbridge._compile.onnx_code import (
     run_code,
     weights_code,
 )
-from shmbridge._compile.toolchain import Built, CompileError, Job, need
+from shmbridge._compile.toolchain import BuildDirectory, Built, CompileError, need
 from shmbridge._compile.wrap import ROOM, Port, entry
 from shmbridge.errors import UnsupportedError
 
@@ -31,7 +31,7 @@ TEXT = (
 MAGIC = b"SHMBWT01"
 
 
-def build(job: Job) -> Built:
+def build(job: BuildDirectory) -> Built:
     """Errors: UnsupportedError, CompileError."""
     need("emx_onnx_cgen", "compiling ONNX models", "'shmbridge[compile]'")
     onnx = need("onnx", "compiling ONNX models", "'shmbridge[compile]'")
@@ -78,7 +78,7 @@ def build(job: Job) -> Built:
     )
 
 
-def _generate(job: Job) -> str:
+def _generate(job: BuildDirectory) -> str:
     sizes = [f"--input-dim={name}={size}" for name, size in job.sizes.items()]
     threshold = f"--large-weight-threshold={1 if job.weights else TEXT}"
     try:
@@ -150,7 +150,7 @@ def _signature(text: str) -> tuple[list[str], list[Parameter]]:
 
 
 def _match(
-    job: Job, names: tuple[list[str], list[str]], parameters: Sequence[Parameter]
+    job: BuildDirectory, names: tuple[list[str], list[str]], parameters: Sequence[Parameter]
 ) -> tuple[list[Port], list[Port]]:
     """The ports, as the generator inferred them. A size of 0 is 1 in its C, which has no empty arrays."""
     if len(names[0]) + len(names[1]) != len(parameters):

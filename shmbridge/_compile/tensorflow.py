@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shmbridge._compile.toolchain import Built, CompileError, Job, need
+from shmbridge._compile.toolchain import BuildDirectory, Built, CompileError, need
 from shmbridge._compile.wrap import Port, entry
 from shmbridge.errors import InvalidError, UnsupportedError
 
@@ -19,7 +19,7 @@ KNOWN = {"dot_lib", "kernel_c_api"}  # of XLA's runtime: what the C++ below has,
 ELSE = "export it to ONNX (tf2onnx) and compile that, or use python://"
 
 
-def build(job: Job) -> Built:
+def build(job: BuildDirectory) -> Built:
     """Errors: InvalidError, UnsupportedError, CompileError."""
     if job.weights:
         raise UnsupportedError(
@@ -113,7 +113,7 @@ def _output(name: str, spec: Any) -> Port:
     return Port(name, spec.dtype.name, tuple(spec.shape))
 
 
-def _compile(job: Job, folder: Path, key: str) -> None:
+def _compile(job: BuildDirectory, folder: Path, key: str) -> None:
     where = {
         **os.environ,
         "TMPDIR": str(job.folder),

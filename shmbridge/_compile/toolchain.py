@@ -23,7 +23,7 @@ class CompileError(ShmbridgeError):
 
 
 @dataclass
-class Job:
+class BuildDirectory:
     """One model to compile. say: prints a line for the user. weights: they go to a file of their own. sizes: what open
     dimensions become, by name. signature: of a SavedModel."""
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shmbridge._compile.toolchain import Built, CompileError, Job, need
+from shmbridge._compile.toolchain import BuildDirectory, Built, CompileError, need
 from shmbridge._compile.wrap import ROOM, Port, entry
 from shmbridge.errors import UnsupportedError
 
 ELSE = "export it to ONNX (torch.onnx.export) and compile that, or use python://"
 
 
-def build(job: Job) -> Built:
+def build(job: BuildDirectory) -> Built:
     """Errors: UnsupportedError, CompileError."""
     if job.weights:
         raise UnsupportedError(
@@ -99,7 +99,7 @@ def _ports(torch: Any, program: Any) -> tuple[list[Port], list[Port]]:
     return kept[0], kept[1]
 
 
-def _flags(job: Job, package: Path, torch: Path) -> list[str | Path]:
+def _flags(job: BuildDirectory, package: Path, torch: Path) -> list[str | Path]:
     """What compiles and links the generated C++ beside the shim."""
     with zipfile.ZipFile(package) as archive:
         archive.extractall(job.folder / "generated")

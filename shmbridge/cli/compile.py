@@ -182,7 +182,7 @@ def compile(
     A library that differs is not written.
     """
     from shmbridge._compile.check import check, load_inputs
-    from shmbridge._compile.toolchain import CompileError, Job
+    from shmbridge._compile.toolchain import BuildDirectory, CompileError
 
     if only_show:
         return show(model)
@@ -196,7 +196,7 @@ def compile(
         signal.default_int_handler
     )  # the folder goes, and whoever works there, however this ends
     with tempfile.TemporaryDirectory(prefix="shmbridge-compile-") as folder:
-        job = Job(
+        job = BuildDirectory(
             model.absolute(),
             Path(folder),
             bool(weights),

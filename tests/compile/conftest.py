@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from shmbridge._compile.toolchain import CompileError, Job
+from shmbridge._compile.toolchain import BuildDirectory, CompileError
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def quick():
     from emx_onnx_cgen import cli
     from emx_onnx_cgen.codegen.c_emitter import CEmitter
 
-    run, templates = Job.run, functools.cache(CEmitter(None)._load_templates)
+    run, templates = BuildDirectory.run, functools.cache(CEmitter(None)._load_templates)
 
     def here(job, *command, env=None):
         if "emx_onnx_cgen" not in command:
@@ -32,7 +32,7 @@ def quick():
         return said.getvalue()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Job, "run", here)
+        patch.setattr(BuildDirectory, "run", here)
         patch.setattr(CEmitter, "_load_templates", lambda _, testbench: templates(testbench))
         yield
 

@@ -14,12 +14,12 @@ from onnx_stage import OnnxStage
 
 from shmbridge import UnsupportedError
 from shmbridge._compile import onnx
-from shmbridge._compile.toolchain import CompileError, Job
+from shmbridge._compile.toolchain import BuildDirectory, CompileError
 
 load_templates = functools.cache(functools.partial(CEmitter._load_templates, CEmitter(None)))
 
 
-class Quick(Job):
+class Quick(BuildDirectory):
     """Has the generator run in this process, where it loads its 169 templates, a second each time, but once."""
 
     def run(self, *command, env=None):
