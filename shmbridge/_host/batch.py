@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shmbridge import _hot
-from shmbridge._host.place import Place
+from shmbridge._host.location import FieldLocation
 from shmbridge._host.request import Request, by_name
 from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
@@ -104,7 +104,7 @@ class Batch(Mapping[str, Any]):
         """
         return self._gathered(self.requests[0]._place(name))
 
-    def _gathered(self, place: Place) -> Array:
+    def _gathered(self, place: FieldLocation) -> Array:
         array = np.empty((len(self.requests), *place.shape), place.dtype)
         numeric = place.kind == lib.SHMB_TENSOR and place.dtype.isbuiltin == 1
         if numeric and _hot.gather(self.requests, place.index, array):

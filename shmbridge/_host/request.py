@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shmbridge import _hot
-from shmbridge._host.place import Place, places_of
+from shmbridge._host.location import FieldLocation, locations_of
 from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
 from shmbridge._values.dtypes import TensorSpec
@@ -85,7 +85,7 @@ class Request(_hot.Question, Mapping[str, Any]):
         self._flat = np.frombuffer(
             host._memory, np.uint8, host._plan.request_bytes, body - host._base
         )
-        self._places = places_of(message, body)
+        self._places = locations_of(message, body)
         places = self._places.values()
         self._lists = any(place.rows is not None for place in places)
         self._texts = any(place.kind == lib.SHMB_STRING for place in places)
@@ -181,17 +181,17 @@ class Request(_hot.Question, Mapping[str, Any]):
         message = lib.shmb_host_message(self._h, self._key)
         if message == ffi.NULL:
             raise RunnerGoneError("the runner died or left: this request's strings are gone")
-        self._places = places_of(message, int(ffi.cast("uintptr_t", message.body)))
+        self._places = locations_of(message, int(ffi.cast("uintptr_t", message.body)))
         self._placed = message.placed
         self._roots.clear()
 
-    def _place(self, name: str) -> Place:
+    def _place(self, name: str) -> FieldLocation:
         try:
             return self._places[name]
         except KeyError:
             raise KeyError(f"no feature {name!r}; there are: {self.signature or 'none'}") from None
 
-    def _root(self, key: Any, place: Place) -> Array:
+    def _root(self, key: Any, place: FieldLocation) -> Array:
         array = self._roots.get(key)
         if array is None:
             array = self._roots[key] = place.array(self._flat)
@@ -219,7 +219,7 @@ class Request(_hot.Question, Mapping[str, Any]):
             return tensor.texts_of(values, offsets)
         return tensor.Ragged(values.copy() if self._copy else values, offsets)
 
-    def _text(self, place: Place) -> str:
+    def _text(self, place: FieldLocation) -> str:
         text = _hot.text(self, place.index)
         if text is None:  # the host is closed, or the parent's
             self._place_anew()

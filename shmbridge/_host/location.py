@@ -9,7 +9,7 @@ from shmbridge._values import dtypes, tensor
 from shmbridge._values.tensor import Array
 
 
-class Place:
+class FieldLocation:
     """Where one feature lies in its slot's body."""
 
     __slots__ = ("bytes", "code", "dtype", "index", "kind", "name", "rows", "shape", "start")
@@ -45,7 +45,7 @@ class Place:
         )
 
 
-def places_of(message: Any, body: int) -> dict[str, Place]:
+def locations_of(message: Any, body: int) -> dict[str, FieldLocation]:
     """Those of all features, by name."""
-    found = [Place(i, message.tensors[i], body) for i in range(message.count)]
+    found = [FieldLocation(i, message.tensors[i], body) for i in range(message.count)]
     return {place.name: place for place in found}
