@@ -80,9 +80,9 @@ __all__ = [
     "RunnerGoneError",
     "Serving",
     "ShmbridgeError",
+    "StringList",
     "SystemCallError",
     "TensorSpec",
-    "StringList",
     "TooLargeError",
     "UnsupportedError",
     "__version__",
@@ -98,8 +98,8 @@ _MODULES = {
     "Request": "shmbridge._host.request",
     "Runner": "shmbridge._runner.runner",
     "Serving": "shmbridge._host.serving",
-    "TensorSpec": "shmbridge._values.dtypes",
     "StringList": "shmbridge._values.tensor",
+    "TensorSpec": "shmbridge._values.dtypes",
     "connect": "shmbridge._runner.runner",
 }
 
