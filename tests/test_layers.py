@@ -13,7 +13,7 @@ PACKAGE = ROOT / "shmbridge"
 # Imports inside functions and for type checkers count as others do.
 ROOMS = [
     "_native",
-    "_hot",
+    "_fastpath",
     "_generated",
     "_config",
     "errors",
@@ -60,7 +60,9 @@ def named(statement):
         return []
     inner = {f"{statement.module}.{alias.name}" for alias in statement.names}
     modules = {
-        name for name in inner if name in MODULES or name in ("shmbridge._native", "shmbridge._hot")
+        name
+        for name in inner
+        if name in MODULES or name in ("shmbridge._native", "shmbridge._fastpath")
     }
     return [*modules, *([statement.module] if modules != inner else [])]
 
@@ -84,7 +86,7 @@ def upward_imports(layers, graph):
 
 
 def test_every_module_is_in_a_room():
-    assert {module.split(".")[0] for module in package()} == set(ROOMS) - {"_native", "_hot"}
+    assert {module.split(".")[0] for module in package()} == set(ROOMS) - {"_native", "_fastpath"}
 
 
 def test_what_is_public_is_in_the_reference():

@@ -1,7 +1,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "hot.h"
+#include "fastpath.h"
 
 enum { PENDING = -1 }; /* of shmb_runner_continue */
 
@@ -18,18 +18,18 @@ static PyTypeObject *asker_type;
 /* Adds one feature; false: it goes the long way. */
 static bool add(shmb_runner *r, PyObject *name, PyObject *object) {
     struct value value;
-    const char *text = hot_name(name);
-    if (!text || !hot_value(object, &value)) return false;
+    const char *text = fast_name(name);
+    if (!text || !fast_value(object, &value)) return false;
     const shmb_tensor *t = &value.tensor;
     void *at = core.shmb_runner_add(r, text, t->dtype, SHMB_TENSOR, t->rank, t->dims, NULL);
     size_t bytes = (size_t)t->size * core.shmb_dtype_size(t->dtype);
-    if (at && bytes >= HOT_LONG_COPY) {
+    if (at && bytes >= FAST_LONG_COPY) {
         Py_BEGIN_ALLOW_THREADS memcpy(at, t->data, bytes);
         Py_END_ALLOW_THREADS
     } else if (at && bytes) {
         memcpy(at, t->data, bytes);
     }
-    hot_release_values(&value, 1);
+    fast_release_values(&value, 1);
     return true;
 }
 
@@ -75,7 +75,7 @@ static bool ask(struct asker *a, PyObject *features, shmb_dtype want) {
 }
 
 static PyObject *value_of(struct asker *a, int64_t index, const shmb_tensor *t) {
-    if (!a->exact && !t->rank && t->kind == SHMB_TENSOR) return hot_number(t);
+    if (!a->exact && !t->rank && t->kind == SHMB_TENSOR) return fast_number(t);
     return PyObject_CallMethod((PyObject *)a, "_copy", "L", (long long)index);
 }
 
@@ -107,7 +107,7 @@ static bool dispose(struct asker *a) {
 }
 
 /* evaluate(asker, features, want) -> the advice. Calls asker._refuse() where it is busy or closed. */
-PyObject *hot_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+PyObject *fast_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 3 || !PyObject_TypeCheck(args[0], asker_type) || !PyDict_Check(args[1]))
         return PyErr_Format(PyExc_TypeError, "expected a runner, a dict and a dtype");
@@ -168,10 +168,10 @@ static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)asker_dealloc},
                               {Py_tp_members, members},
                               {Py_tp_methods, methods},
                               {0, NULL}};
-static PyType_Spec spec = {"shmbridge._hot.Asker", sizeof(struct asker), 0,
+static PyType_Spec spec = {"shmbridge._fastpath.Asker", sizeof(struct asker), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
 
-int hot_add_asker(PyObject *module) {
+int fast_add_asker(PyObject *module) {
     asker_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!asker_type) return -1;
     Py_INCREF(asker_type); /* the module's, and ours */

@@ -1,9 +1,9 @@
-#include "hot.h"
+#include "fastpath.h"
 
 /* A list of questions; NULL with the exception set. */
 static struct question *question_at(PyObject *list, Py_ssize_t i) {
     PyObject *object = PyList_GetItem(list, i);
-    if (object && PyObject_TypeCheck(object, hot_question_type)) return (struct question *)object;
+    if (object && PyObject_TypeCheck(object, fast_question_type)) return (struct question *)object;
     PyErr_SetString(PyExc_TypeError, "expected a list of questions");
     return NULL;
 }
@@ -22,7 +22,7 @@ static int insert(PyObject *list, struct question *q) {
 /* collect(host, requests, alike, most) -> None: there are so many, or all runners have asked; else a
  * key, or -shmb_status: who came is not in `requests`, or not like the first. Looks for more
  * requests without sleeping, and puts those of the first's layout into the list, in order. */
-PyObject *hot_collect(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+PyObject *fast_collect(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 4 || !PyDict_Check(args[1]) || !PyList_Check(args[2]) || !PyList_Size(args[2]))
         return PyErr_Format(PyExc_TypeError, "expected a host, a dict, a list and a number");
@@ -36,7 +36,7 @@ PyObject *hot_collect(PyObject *module, PyObject *const *args, Py_ssize_t count)
         PyObject *key = PyLong_FromLongLong(core.shmb_host_poll(host));
         PyObject *known = key ? PyDict_GetItemWithError(args[1], key) : NULL;
         bool alike = known && ((struct question *)known)->form == form;
-        struct question *q = alike ? hot_renew(args[1], key, 1) : NULL;
+        struct question *q = alike ? fast_renew(args[1], key, 1) : NULL;
         if (!q) return PyErr_Occurred() ? NULL : key;
         int failed = insert(args[2], q);
         Py_DECREF(q);
@@ -48,7 +48,7 @@ PyObject *hot_collect(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
 /* gather(questions, index, out) -> bool: copies the tensor of that index of each into a row of the
  * array out. False where one of them is answered, or has another size. */
-PyObject *hot_gather(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+PyObject *fast_gather(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     Py_buffer out;
     if (count != 3 || !PyList_Check(args[0]))
@@ -81,7 +81,7 @@ static bool row_of(const struct column *c, Py_ssize_t i, struct value *own, shmb
     own->buffer.obj = NULL;
     if (c->list) {
         PyObject *item = PySequence_GetItem(c->list, i);
-        bool known = item && hot_value(item, own);
+        bool known = item && fast_value(item, own);
         Py_XDECREF(item); /* the list has it */
         if (!item) PyErr_Clear();
         if (!known) own->buffer.obj = NULL;
@@ -102,19 +102,19 @@ static bool row_of(const struct column *c, Py_ssize_t i, struct value *own, shmb
 static bool column_of(PyObject *name, PyObject *values, Py_ssize_t rows, struct column *out) {
     out->rows.buffer.obj = NULL;
     out->list = PyList_CheckExact(values) || PyTuple_CheckExact(values) ? values : NULL;
-    out->name = hot_name(name);
+    out->name = fast_name(name);
     if (!out->name) return false;
     if (out->list) return true;
-    if (hot_array(values, &out->rows) && out->rows.tensor.rank && out->rows.dims[0] == rows)
+    if (fast_array(values, &out->rows) && out->rows.tensor.rank && out->rows.dims[0] == rows)
         return true;
     return false;
 }
 
-/* The reply to one question. As hot_reply's: NULL where it was sent, a new reference. */
+/* The reply to one question. As fast_reply's: NULL where it was sent, a new reference. */
 static PyObject *reply_row(struct question *q, const struct column *columns, int64_t n,
                            Py_ssize_t i) {
-    struct value values[HOT_FIELDS];
-    shmb_tensor fields[HOT_FIELDS];
+    struct value values[FAST_FIELDS];
+    shmb_tensor fields[FAST_FIELDS];
     shmb_status status = SHMB_INVALID;
     bool keep = false, known = n && q->open && q->direct;
     int64_t made = 0;
@@ -122,8 +122,8 @@ static PyObject *reply_row(struct question *q, const struct column *columns, int
         known = row_of(&columns[made], i, &values[made], &fields[made]);
         if (known) made++;
     }
-    if (known) status = hot_question_reply(q, fields, n, &keep);
-    hot_release_values(values, made);
+    if (known) status = fast_question_reply(q, fields, n, &keep);
+    fast_release_values(values, made);
     if (!status && !keep) return NULL;
     if (status != SHMB_INVALID) return PyLong_FromLong((long)status << 1 | keep);
     Py_INCREF(Py_None);
@@ -132,15 +132,15 @@ static PyObject *reply_row(struct question *q, const struct column *columns, int
 
 /* reply_rows(questions, columns) -> what reply gave for each, but True; a list of (index, outcome).
  * columns: a dict of arrays and lists, as many rows as questions. */
-PyObject *hot_reply_rows(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+PyObject *fast_reply_rows(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 2 || !PyList_Check(args[0]) || !PyDict_Check(args[1]))
         return PyErr_Format(PyExc_TypeError, "expected a list of questions and a dict");
-    struct column columns[HOT_FIELDS];
+    struct column columns[FAST_FIELDS];
     Py_ssize_t rows = PyList_Size(args[0]), at = 0;
     int64_t n = 0;
     PyObject *name, *values, *left = PyList_New(0);
-    bool known = PyDict_Size(args[1]) <= HOT_FIELDS;
+    bool known = PyDict_Size(args[1]) <= FAST_FIELDS;
     while (left && known && PyDict_Next(args[1], &at, &name, &values))
         known = column_of(name, values, rows, &columns[n++]);
     for (Py_ssize_t i = 0; left && i < rows; i++) {
@@ -152,6 +152,6 @@ PyObject *hot_reply_rows(PyObject *module, PyObject *const *args, Py_ssize_t cou
         if (PyErr_Occurred() || (pair && PyList_Append(left, pair))) Py_CLEAR(left);
         Py_XDECREF(pair);
     }
-    for (int64_t i = 0; i < n; i++) hot_release_values(&columns[i].rows, 1);
+    for (int64_t i = 0; i < n; i++) fast_release_values(&columns[i].rows, 1);
     return left;
 }

@@ -1,4 +1,4 @@
-#include "hot.h"
+#include "fastpath.h"
 
 /* loop(generator): an iterator over it. Python closes the generator of a `for` that is left, and
  * does not say whether by an exception. This one throws the exception into the generator first,
@@ -43,10 +43,10 @@ static PyType_Slot loop_slots[] = {
     {Py_tp_dealloc, (void *)loop_dealloc}, {Py_tp_traverse, (void *)loop_traverse},
     {Py_tp_clear, (void *)loop_clear},     {Py_tp_iter, (void *)PyObject_SelfIter},
     {Py_tp_iternext, (void *)loop_next},   {0, NULL}};
-static PyType_Spec loop_spec = {"shmbridge._hot.Loop", sizeof(struct loop), 0,
+static PyType_Spec loop_spec = {"shmbridge._fastpath.Loop", sizeof(struct loop), 0,
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, loop_slots};
 
-PyObject *hot_loop(PyObject *module, PyObject *generator) {
+PyObject *fast_loop(PyObject *module, PyObject *generator) {
     PyTypeObject *type = (PyTypeObject *)PyObject_GetAttrString(module, "Loop");
     struct loop *made = type ? PyObject_GC_New(struct loop, type) : NULL;
     Py_XDECREF(type);
@@ -57,7 +57,7 @@ PyObject *hot_loop(PyObject *module, PyObject *generator) {
     return (PyObject *)made;
 }
 
-int hot_add_loop(PyObject *module) {
+int fast_add_loop(PyObject *module) {
     PyObject *type = PyType_FromSpec(&loop_spec);
     return !type || PyModule_AddObject(module, "Loop", type) ? -1 : 0;
 }

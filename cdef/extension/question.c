@@ -1,8 +1,8 @@
-#include "hot.h"
+#include "fastpath.h"
 
-PyTypeObject *hot_question_type;
+PyTypeObject *fast_question_type;
 
-bool hot_question_held(const struct question *q) {
+bool fast_question_held(const struct question *q) {
     if (q->copy || !q->flat || !q->roots) return false;
     if (Py_REFCNT(q->flat) > 1 + PyDict_Size(q->roots)) return true;
     PyObject *key, *array;
@@ -11,15 +11,15 @@ bool hot_question_held(const struct question *q) {
     return false;
 }
 
-shmb_status hot_question_reply(struct question *q, const shmb_tensor *fields, int64_t count,
-                               bool *keep) {
+shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, int64_t count,
+                                bool *keep) {
     size_t bytes = 0;
     for (int64_t i = 0; i < count; i++)
         bytes += (size_t)fields[i].size * core.shmb_dtype_size(fields[i].dtype);
     q->open = 0; /* first: from here on no thread takes a new view */
-    *keep = hot_question_held(q);
+    *keep = fast_question_held(q);
     shmb_status status;
-    if (bytes < HOT_LONG_COPY) {
+    if (bytes < FAST_LONG_COPY) {
         status = core.shmb_host_reply(q->host, q->key, *keep, fields, count);
     } else {
         Py_BEGIN_ALLOW_THREADS status = core.shmb_host_reply(q->host, q->key, *keep, fields, count);
@@ -31,7 +31,7 @@ shmb_status hot_question_reply(struct question *q, const shmb_tensor *fields, in
 
 static bool add_field(const char *name, PyObject *object, struct value *values, shmb_tensor *fields,
                       int64_t *count) {
-    if (!name || *count == HOT_FIELDS || !hot_value(object, &values[*count])) return false;
+    if (!name || *count == FAST_FIELDS || !fast_value(object, &values[*count])) return false;
     fields[*count] = values[*count].tensor;
     fields[(*count)++].name = name;
     return true;
@@ -45,32 +45,32 @@ static bool fields_of(PyObject *advice, PyObject *named, struct value *values, s
     *count = 0;
     if (advice && !add_field("advice", advice, values, fields, count)) return false;
     for (Py_ssize_t at = 0; PyDict_Next(named, &at, &name, &object);)
-        if (!add_field(hot_name(name), object, values, fields, count)) return false;
+        if (!add_field(fast_name(name), object, values, fields, count)) return false;
     return *count;
 }
 
 /* reply(question, advice, named): True: it was sent; None: nothing was done, and the long way is to
  * be gone; else status << 1 | keep. advice: Ellipsis where there is none. */
-PyObject *hot_reply(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+PyObject *fast_reply(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 3 || !PyObject_TypeCheck(args[0], hot_question_type) || !PyDict_Check(args[2]))
+    if (count != 3 || !PyObject_TypeCheck(args[0], fast_question_type) || !PyDict_Check(args[2]))
         return PyErr_Format(PyExc_TypeError, "expected a question, a value and a dict");
     struct question *q = (struct question *)args[0];
-    struct value values[HOT_FIELDS];
-    shmb_tensor fields[HOT_FIELDS];
+    struct value values[FAST_FIELDS];
+    shmb_tensor fields[FAST_FIELDS];
     int64_t n = 0;
     bool keep;
     shmb_status status = SHMB_INVALID;
     PyObject *advice = args[1] == Py_Ellipsis ? NULL : args[1];
     if (q->open && q->direct && fields_of(advice, args[2], values, fields, &n))
-        status = hot_question_reply(q, fields, n, &keep);
-    hot_release_values(values, n);
+        status = fast_question_reply(q, fields, n, &keep);
+    fast_release_values(values, n);
     if (status == SHMB_INVALID) Py_RETURN_NONE;
     if (!status && !keep) Py_RETURN_TRUE;
     return PyLong_FromLong((long)status << 1 | keep);
 }
 
-struct question *hot_renew(PyObject *requests, PyObject *key, Py_ssize_t holders) {
+struct question *fast_renew(PyObject *requests, PyObject *key, Py_ssize_t holders) {
     PyObject *found = PyDict_GetItemWithError(requests, key);
     if (!found || Py_REFCNT(found) > holders) return NULL;
     struct question *q = (struct question *)found;
@@ -87,20 +87,20 @@ struct question *hot_renew(PyObject *requests, PyObject *key, Py_ssize_t holders
 
 /* renewed(requests, key, holders) -> requests[key] for its next message, or None where somebody
  * besides so many holders has it. */
-PyObject *hot_renewed(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+PyObject *fast_renewed(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "expected requests, a key and a number");
     Py_ssize_t holders = PyLong_AsSsize_t(args[2]);
     if (PyErr_Occurred()) return NULL;
-    PyObject *found = (PyObject *)hot_renew(args[0], args[1], holders);
+    PyObject *found = (PyObject *)fast_renew(args[0], args[1], holders);
     if (found || PyErr_Occurred()) return found;
     Py_RETURN_NONE;
 }
 
 /* text(question, index): the string that tensors[index] is, or None where it is gone. */
-PyObject *hot_text(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+PyObject *fast_text(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 2 || !PyObject_TypeCheck(args[0], hot_question_type))
+    if (count != 2 || !PyObject_TypeCheck(args[0], fast_question_type))
         return PyErr_Format(PyExc_TypeError, "expected a question and an index");
     struct question *q = (struct question *)args[0];
     long long index = PyLong_AsLongLong(args[1]);
@@ -130,7 +130,7 @@ static PyObject *question_item(PyObject *self, PyObject *name) {
 
 static PyObject *question_held(PyObject *self, PyObject *unused) {
     (void)unused;
-    return PyBool_FromLong(hot_question_held((struct question *)self));
+    return PyBool_FromLong(fast_question_held((struct question *)self));
 }
 
 static int question_traverse(PyObject *self, visitproc visit, void *arg) {
@@ -182,12 +182,12 @@ static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)question_dealloc},
                               {Py_tp_methods, methods},
                               {Py_mp_subscript, (void *)question_item},
                               {0, NULL}};
-static PyType_Spec spec = {"shmbridge._hot.Question", sizeof(struct question), 0,
+static PyType_Spec spec = {"shmbridge._fastpath.Question", sizeof(struct question), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
 
-int hot_add_question(PyObject *module) {
-    hot_question_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    if (!hot_question_type) return -1;
-    Py_INCREF(hot_question_type); /* the module's, and ours */
-    return PyModule_AddObject(module, "Question", (PyObject *)hot_question_type);
+int fast_add_question(PyObject *module) {
+    fast_question_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    if (!fast_question_type) return -1;
+    Py_INCREF(fast_question_type); /* the module's, and ours */
+    return PyModule_AddObject(module, "Question", (PyObject *)fast_question_type);
 }

@@ -43,7 +43,7 @@ static void copy_features(struct steps *s, Py_ssize_t row, const struct plan *p,
 static bool copy_own(struct steps *s, Py_ssize_t row, const struct plan *p, const shmb_message *m) {
     int64_t values[OWN] = {0};
     for (int i = 0; i < OWN && p->own[REWARD] != NONE; i++)
-        memcpy(&values[i], m->tensors[p->own[i]].data, hot_own_bytes((enum own)i));
+        memcpy(&values[i], m->tensors[p->own[i]].data, fast_own_bytes((enum own)i));
     bool done = values[DONE], truncated = values[TRUNCATED];
     set_own(s, REWARD, row, &values[REWARD]);
     set_own(s, DONE, row, &done);
@@ -74,7 +74,7 @@ static bool follows(const struct row *r, const struct plan *p, bool begins) {
 static bool take(struct steps *s, Py_ssize_t row, int64_t key, bool begins) {
     struct row *r = &s->rows[row];
     const shmb_message *m = core.shmb_host_message(s->host, key);
-    const struct plan *p = m ? hot_plan_of(s, r, key, m) : NULL;
+    const struct plan *p = m ? fast_plan_of(s, r, key, m) : NULL;
     if (!p || !follows(r, p, begins)) return false;
     int64_t agent = p->own[AGENT] == NONE ? NONE : agent_of(s, &m->tensors[p->own[AGENT]]);
     if (p->own[AGENT] != NONE && agent == NONE) return false;
@@ -223,7 +223,7 @@ static shmb_status reply(struct steps *s, struct row *r, shmb_tensor *t) {
 static PyObject *steps_send(PyObject *self, PyObject *actions) {
     struct steps *s = (struct steps *)self;
     struct value all;
-    if (!hot_array(actions, &all)) return PyLong_FromLong(NONE);
+    if (!fast_array(actions, &all)) return PyLong_FromLong(NONE);
     shmb_tensor t = all.tensor;
     bool rows = t.rank && t.dims[0] == s->count && (t.rank == 1 || !s->actions);
     Py_ssize_t wrong = rows ? s->count : NONE;
@@ -238,7 +238,7 @@ static PyObject *steps_send(PyObject *self, PyObject *actions) {
         t.data = data + (size_t)i * bytes;
         if (s->rows[i].state == OPEN) reply(s, &s->rows[i], &t);
     }
-    hot_release_values(&all, 1);
+    fast_release_values(&all, 1);
     if (wrong == s->count) Py_RETURN_NONE;
     return PyLong_FromSsize_t(wrong);
 }
@@ -251,11 +251,11 @@ static PyObject *steps_reply(PyObject *self, PyObject *args) {
     PyObject *action;
     if (!PyArg_ParseTuple(args, "nO", &row, &action) || !is_row(s, row)) return NULL;
     struct row *r = &s->rows[row];
-    if (r->state != OPEN || !hot_value(action, &value)) Py_RETURN_NONE;
+    if (r->state != OPEN || !fast_value(action, &value)) Py_RETURN_NONE;
     shmb_tensor t = value.tensor;
     bool fits = !s->actions || (!t.rank && is_action(s, t.data, t.dtype));
     shmb_status status = fits ? reply(s, r, &t) : SHMB_INVALID;
-    hot_release_values(&value, 1);
+    fast_release_values(&value, 1);
     if (status == SHMB_INVALID) Py_RETURN_NONE;
     return PyLong_FromLong((long)status);
 }
@@ -310,7 +310,7 @@ static PyObject *steps_channels(PyObject *self, PyObject *args) {
 /* shape(features): the arrays that observations go to from now on, by name. */
 static PyObject *steps_shape(PyObject *self, PyObject *features) {
     if (!PyDict_Check(features)) return PyErr_Format(PyExc_TypeError, "expected a dict");
-    if (!hot_shape((struct steps *)self, features)) return NULL;
+    if (!fast_shape((struct steps *)self, features)) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -331,7 +331,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *named) 
     s->count = PyObject_Size(own[0]);
     for (int i = 0; i < CHANNELS; i++) s->owners[i].row = NONE;
     for (int i = 0; i < NAMED; i++) {
-        if (s->count < 1 || !hot_rows_of(own[i], s->count, &s->own[i])) goto fail;
+        if (s->count < 1 || !fast_rows_of(own[i], s->count, &s->own[i])) goto fail;
         if (s->own[i].len != s->count * sizes[i]) {
             PyErr_SetString(PyExc_ValueError, "expected arrays of the dtypes that are told");
             goto fail;
@@ -351,7 +351,7 @@ fail:
 static void steps_dealloc(PyObject *self) {
     struct steps *s = (struct steps *)self;
     PyTypeObject *own = Py_TYPE(self);
-    if (s->rows) hot_forget_shape(s);
+    if (s->rows) fast_forget_shape(s);
     for (int i = 0; i < NAMED; i++)
         if (s->own[i].obj) PyBuffer_Release(&s->own[i]);
     free(s->rows);
@@ -388,10 +388,10 @@ static PyType_Slot slots[] = {{Py_tp_new, (void *)steps_new},
                               {Py_tp_members, members},
                               {Py_tp_methods, methods},
                               {0, NULL}};
-static PyType_Spec spec = {"shmbridge._hot.Steps", sizeof(struct steps), 0, Py_TPFLAGS_DEFAULT,
+static PyType_Spec spec = {"shmbridge._fastpath.Steps", sizeof(struct steps), 0, Py_TPFLAGS_DEFAULT,
                            slots};
 
-int hot_add_steps(PyObject *module) {
+int fast_add_steps(PyObject *module) {
     PyObject *type = PyType_FromSpec(&spec);
     return !type || PyModule_AddObject(module, "Steps", type) ? -1 : 0;
 }

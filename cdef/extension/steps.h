@@ -4,7 +4,7 @@
 #ifndef STEPS_H
 #define STEPS_H
 
-#include "hot.h"
+#include "fastpath.h"
 
 enum { CHANNELS = 256, SLOTS = 1 << SHMB_KEY_SLOT_BITS, NONE = -1 };
 enum state { IDLE, OPEN, SENT }; /* no episode; waits for an action; the action is under way */
@@ -59,13 +59,13 @@ struct steps {
 /* ---- steps_plan.c ---- */
 
 /* What the row's messages of that key are made of; NULL: no memory. */
-const struct plan *hot_plan_of(struct steps *s, struct row *r, int64_t key, const shmb_message *m);
+const struct plan *fast_plan_of(struct steps *s, struct row *r, int64_t key, const shmb_message *m);
 /* The size of a number of the message's own. */
-size_t hot_own_bytes(enum own which);
+size_t fast_own_bytes(enum own which);
 /* A writable array of so many rows; false with the exception set. */
-bool hot_rows_of(PyObject *array, Py_ssize_t rows, Py_buffer *out);
+bool fast_rows_of(PyObject *array, Py_ssize_t rows, Py_buffer *out);
 /* From now on observations go to these arrays, by name; false with the exception set. */
-bool hot_shape(struct steps *s, PyObject *features);
-void hot_forget_shape(struct steps *s);
+bool fast_shape(struct steps *s, PyObject *features);
+void fast_forget_shape(struct steps *s);
 
 #endif

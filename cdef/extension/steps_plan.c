@@ -12,7 +12,7 @@ static const struct {
                  {"step", SHMB_INT64},
                  {"agent", SHMB_UINT8}};
 
-size_t hot_own_bytes(enum own which) { return core.shmb_dtype_size(owns[which].dtype); }
+size_t fast_own_bytes(enum own which) { return core.shmb_dtype_size(owns[which].dtype); }
 
 /* ---- What a message is made of ---- */
 
@@ -49,7 +49,8 @@ static void make_plan(const struct steps *s, struct plan *p, const shmb_message 
               told + found + agent == m->count;
 }
 
-const struct plan *hot_plan_of(struct steps *s, struct row *r, int64_t key, const shmb_message *m) {
+const struct plan *fast_plan_of(struct steps *s, struct row *r, int64_t key,
+                                const shmb_message *m) {
     struct plan **at = &r->plans[key & (SLOTS - 1)], *p = *at;
     if (p && p->key == key) return p;
     if (!p) *at = p = malloc(sizeof *p + (size_t)s->features_count * sizeof *p->columns);
@@ -69,7 +70,7 @@ static void forget_plans(struct steps *s) {
 
 /* ---- The arrays ---- */
 
-void hot_forget_shape(struct steps *s) {
+void fast_forget_shape(struct steps *s) {
     forget_plans(s);
     for (Py_ssize_t i = 0; i < s->features_count; i++) {
         PyBuffer_Release(&s->features[i].rows);
@@ -80,7 +81,7 @@ void hot_forget_shape(struct steps *s) {
     s->features_count = 0;
 }
 
-bool hot_rows_of(PyObject *array, Py_ssize_t rows, Py_buffer *out) {
+bool fast_rows_of(PyObject *array, Py_ssize_t rows, Py_buffer *out) {
     if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE | PyBUF_FORMAT))
         return false;
     if (out->ndim && out->shape[0] == rows) return true;
@@ -92,15 +93,15 @@ bool hot_rows_of(PyObject *array, Py_ssize_t rows, Py_buffer *out) {
 static bool add_feature(struct steps *s, PyObject *name, PyObject *array) {
     struct feature *f = &s->features[s->features_count];
     struct value value;
-    const char *text = hot_name(name);
-    if (!text || !hot_array(array, &value)) {
+    const char *text = fast_name(name);
+    if (!text || !fast_array(array, &value)) {
         PyErr_SetString(PyExc_TypeError, "expected arrays of rows, by name");
         return false;
     }
     f->dtype = value.tensor.dtype;
     f->rank = value.tensor.rank - 1;
-    hot_release_values(&value, 1);
-    if (!hot_rows_of(array, s->count, &f->rows)) return false;
+    fast_release_values(&value, 1);
+    if (!fast_rows_of(array, s->count, &f->rows)) return false;
     for (int i = 0; i < f->rank; i++) f->dims[i] = f->rows.shape[i + 1];
     f->bytes = (size_t)(f->rows.len / s->count);
     f->name = strdup(text);
@@ -108,9 +109,9 @@ static bool add_feature(struct steps *s, PyObject *name, PyObject *array) {
     return f->name;
 }
 
-bool hot_shape(struct steps *s, PyObject *features) {
+bool fast_shape(struct steps *s, PyObject *features) {
     PyObject *name, *array;
-    hot_forget_shape(s);
+    fast_forget_shape(s);
     s->features = calloc((size_t)PyDict_Size(features) + 1, sizeof *s->features);
     bool added = s->features;
     for (Py_ssize_t at = 0; added && PyDict_Next(features, &at, &name, &array);)

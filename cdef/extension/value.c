@@ -1,10 +1,10 @@
 #include <string.h>
 
-#include "hot.h"
+#include "fastpath.h"
 
 static PyTypeObject *ndarray, *number, *boolean;
 
-int hot_set_classes(PyObject *a, PyObject *n, PyObject *b) {
+int fast_set_classes(PyObject *a, PyObject *n, PyObject *b) {
     if (!PyType_Check(a) || !PyType_Check(n) || !PyType_Check(b)) return -1;
     Py_INCREF(a);
     Py_INCREF(n);
@@ -83,7 +83,7 @@ static bool from_numpy(PyObject *object, struct value *out) {
     return taken;
 }
 
-bool hot_value(PyObject *object, struct value *out) {
+bool fast_value(PyObject *object, struct value *out) {
     PyTypeObject *type = Py_TYPE(object);
     if (type == &PyFloat_Type) {
         out->number.f = PyFloat_AsDouble(object);
@@ -104,23 +104,23 @@ bool hot_value(PyObject *object, struct value *out) {
     return from_numpy(object, out);
 }
 
-bool hot_array(PyObject *object, struct value *out) {
+bool fast_array(PyObject *object, struct value *out) {
     return Py_TYPE(object) == ndarray && from_buffer(object, false, out);
 }
 
-void hot_release_values(struct value *values, int64_t count) {
+void fast_release_values(struct value *values, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if (values[i].buffer.obj) PyBuffer_Release(&values[i].buffer);
 }
 
-const char *hot_name(PyObject *name) {
+const char *fast_name(PyObject *name) {
     Py_ssize_t bytes;
     const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &bytes) : NULL;
     if (!text) PyErr_Clear();
     return text && bytes && strlen(text) == (size_t)bytes ? text : NULL;
 }
 
-PyObject *hot_number(const shmb_tensor *t) {
+PyObject *fast_number(const shmb_tensor *t) {
     shmb_number n = core.shmb_number_at(t->data, t->dtype);
     if (t->dtype == SHMB_BOOL) return PyBool_FromLong((long)n.i);
     if (n.form == SHMB_WHOLE) return PyLong_FromLongLong(n.i);

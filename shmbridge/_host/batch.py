@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _hot
+from shmbridge import _fastpath
 from shmbridge._host.location import FieldLocation
 from shmbridge._host.request import Request, by_name
 from shmbridge._native import lib
@@ -107,7 +107,7 @@ class Batch(Mapping[str, Any]):
     def _gathered(self, place: FieldLocation) -> Array:
         array = np.empty((len(self.requests), *place.shape), place.dtype)
         numeric = place.kind == lib.SHMB_TENSOR and place.dtype.isbuiltin == 1
-        if numeric and _hot.gather(self.requests, place.index, array):
+        if numeric and _fastpath.gather(self.requests, place.index, array):
             return array
         return np.stack([request[place.name] for request in self.requests])
 
@@ -141,7 +141,7 @@ class Batch(Mapping[str, Any]):
         columns = self._columns(named)
         failed: list[ShmbridgeError] = []
         if type(self.requests[0]).reply is Request.reply:
-            left = _hot.reply_rows(self.requests, columns)
+            left = _fastpath.reply_rows(self.requests, columns)
         else:  # it does something of its own
             left = [(i, None) for i in range(len(self.requests))]
         for i, outcome in left:

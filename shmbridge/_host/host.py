@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from shmbridge import _hot
+from shmbridge import _fastpath
 from shmbridge._bridge import open_hosts, segment
 from shmbridge._host.batch import Batch
 from shmbridge._host.receiving import SLICE_NS, Receiving
@@ -117,7 +117,7 @@ class Host(Receiving):
             self._set_deadline(deadline)
         self._address = int(ffi.cast("uintptr_t", self._h))
         self._receive: Callable[[Any, int], int] = (
-            _hot.receive
+            _fastpath.receive
         )  # called with the source and a timeout in ns
         self._source: Any = self._address
         size = ffi.new("uint64_t *")
@@ -206,7 +206,7 @@ class Host(Receiving):
         An exception that leaves the loop is its request's error; the host stays open, and another loop may go on. Leaving by
         `break` leaves the request to whoever holds it.
         """
-        return _hot.loop(self._loop())
+        return _fastpath.loop(self._loop())
 
     def receive(self, timeout: float | None = None) -> Request | None:
         """Waits for a request.
@@ -263,7 +263,7 @@ class Host(Receiving):
         """
         if max_size < 1:
             raise InvalidError(f"max_size={max_size}: expected 1 or more")
-        return _hot.loop(self._batches(max_size, max_wait))
+        return _fastpath.loop(self._batches(max_size, max_wait))
 
     # ---- Serve ----
 

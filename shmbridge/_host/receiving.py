@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
 
-from shmbridge import _hot
+from shmbridge import _fastpath
 from shmbridge._host.batch import Batch
 from shmbridge._host.request import Receiver, Request
 from shmbridge._host.service import logger
@@ -82,7 +82,7 @@ class Receiving(Receiver):
 
     def _loop(self) -> Generator[Request, None, None]:
         receive, source, requests, kept = self._receive, self._source, self._requests, self._kept
-        renewed, asked = _hot.renewed, False
+        renewed, asked = _fastpath.renewed, False
         with self._looping():
             while (left := self._next_left_over()) is not None:
                 yield from self._hand(left)
@@ -155,7 +155,7 @@ class Receiving(Receiver):
 
     def _take(self, key: int) -> Request | None:
         """The cached request of a key where only the cache holds it, else a new one in its place."""
-        request = _hot.renewed(self._requests, key, 1)
+        request = _fastpath.renewed(self._requests, key, 1)
         return self._cache(key) if request is None else request
 
     def _cache(self, key: int) -> Request | None:
@@ -208,7 +208,7 @@ class Receiving(Receiver):
         not, or less than 0: none is there."""
         key = -1 if len(alike) < most else None
         if self._source is self._address:
-            key = _hot.collect(self._address, self._requests, alike, most)
+            key = _fastpath.collect(self._address, self._requests, alike, most)
         if key is not None and key < 0 and lib.shmb_host_waiting(self._h) >= self.runners:
             return None  # those that are spare are not waited for
         return key
@@ -272,12 +272,12 @@ class Receiving(Receiver):
         for key in tuple(self._kept):
             if not self._kept[key]._held():
                 del self._kept[key]
-                _hot.release(self._address, key)
+                _fastpath.release(self._address, key)
 
     def answer_by(self, runner: Any, answered: Callable[[int], object]) -> None:
         """From now on the loop gets only what C's runner refuses, which answers the rest without Python, and says how many."""
         receive, count = self._receive, ffi.new("int64_t *")
-        if receive is not _hot.receive:  # what comes otherwise is Python's
+        if receive is not _fastpath.receive:  # what comes otherwise is Python's
             return
 
         def serve(_source: Any, timeout_ns: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from shmbridge import _hot
+from shmbridge import _fastpath
 from shmbridge._host.location import FieldLocation, locations_of
 from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
@@ -25,7 +25,7 @@ from shmbridge.errors import (
     raise_status,
 )
 
-_MISSING: Any = ...  # as _hot.reply has it
+_MISSING: Any = ...  # as _fastpath.reply has it
 # Reference counts tell nothing certain on a free-threaded Python: there everything is a copy.
 _free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
@@ -39,7 +39,7 @@ class Receiver(Protocol):
     """What a request needs of the host that has received it."""
 
     _h: Any  # shmb_host *
-    _address: int  # the same, for _hot
+    _address: int  # the same, for _fastpath
     _memory: Any  # the segment
     _base: int  # its address
     _plan: Any  # its shmb_plan
@@ -53,7 +53,7 @@ class Receiver(Protocol):
     ) -> None: ...  # the runner asked for what its advice is not
 
 
-class Request(_hot.Question, Mapping[str, Any]):
+class Request(_fastpath.Question, Mapping[str, Any]):
     """The features that a runner sent, by name, until `reply` or `fail` answers them.
 
     `request["x"]` is a numpy array in shared memory: no copy is made, and it stays valid and unchanged for as long as it is kept, also after
@@ -220,7 +220,7 @@ class Request(_hot.Question, Mapping[str, Any]):
         return tensor.Ragged(values.copy() if self._copy else values, offsets)
 
     def _text(self, place: FieldLocation) -> str:
-        text = _hot.text(self, place.index)
+        text = _fastpath.text(self, place.index)
         if text is None:  # the host is closed, or the parent's
             self._place_anew()
             place = self._place(place.name)
@@ -250,7 +250,7 @@ class Request(_hot.Question, Mapping[str, Any]):
             TooLargeError: It does not fit a slot. The runner has this error too.
             ClosedError, ForkedError: The host is closed, or the parent's.
         """
-        done = _hot.reply(self, advice, named)
+        done = _fastpath.reply(self, advice, named)
         if done is True:
             return True
         if done is not None:

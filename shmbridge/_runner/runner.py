@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec
 import numpy as np
 import numpy.typing as npt
 
-from shmbridge import _hot
+from shmbridge import _fastpath
 from shmbridge._native import ffi, lib
 from shmbridge._runner.opening import number_text, open_runner, raise_error
 from shmbridge._urls import plugins
@@ -46,7 +46,7 @@ class Expected(NamedTuple):
     shape: tuple[int | None, ...]
 
 
-class Runner(_hot.Asker):
+class Runner(_fastpath.Asker):
     """Asks for advice: what `connect` returns.
 
     A runner is for one thread at a time. Several threads connect a runner each. `with` closes it at the end.
@@ -83,7 +83,7 @@ class Runner(_hot.Asker):
             url, connect_timeout, options, number_text(default_advice), self._gives_a_moment
         )
         self._tensor = ffi.new("shmb_tensor *")
-        self._address = int(ffi.cast("uintptr_t", self._r))  # for _hot
+        self._address = int(ffi.cast("uintptr_t", self._r))  # for _fastpath
 
     def evaluate(self, features: Mapping[str, Any], *, dtype: npt.DTypeLike | None = None) -> Any:
         """Sends features and waits for the advice. Ctrl-C gives the question up.
@@ -104,7 +104,7 @@ class Runner(_hot.Asker):
             TooLargeError, MismatchError, InexactError: The request or the advice does not fit.
         """
         want = 0 if dtype is None else dtypes.code_of(np.dtype(dtype), "dtype")  # 0: SHMB_ANY
-        return _hot.evaluate(
+        return _fastpath.evaluate(
             self, features if type(features) is dict else dict(features.items()), want
         )
 
@@ -116,7 +116,7 @@ class Runner(_hot.Asker):
         )
 
     def _go_on(self, status: int) -> None:
-        """What _hot.evaluate leaves to us: a question that was asked and has that status. Whatever this raises gives it up."""
+        """What _fastpath.evaluate leaves to us: a question that was asked and has that status. Whatever this raises gives it up."""
         while status == PENDING:
             if self._closing:
                 raise ClosedError("another thread has closed this runner: connect another")
@@ -125,7 +125,7 @@ class Runner(_hot.Asker):
             raise_error(status, lib.shmb_error_message(self._r))
 
     def _fill(self, name: str, value: Any) -> None:
-        """Adds a feature that _hot.evaluate leaves to us."""
+        """Adds a feature that _fastpath.evaluate leaves to us."""
         field = tensor.as_field(name, value)
         tensor.write_field(lambda *a: lib.shmb_runner_add(self._r, *a), field)
 
@@ -170,7 +170,7 @@ class Runner(_hot.Asker):
         return None if count < 0 else ports
 
     def _copy(self, index: int) -> Any:
-        """A field of the advice that _hot.evaluate leaves to us."""
+        """A field of the advice that _fastpath.evaluate leaves to us."""
         lib.shmb_advice_at(self._r, index, self._tensor)
         return tensor.copy_value(self._tensor)
 

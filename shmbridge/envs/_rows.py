@@ -1,4 +1,4 @@
-"""What n compilers said last, a row of each array for each. C (_hot.Steps) fills it, and Python where C does not know what came."""
+"""What n compilers said last, a row of each array for each. C (_fastpath.Steps) fills it, and Python where C does not know what came."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _hot
+from shmbridge import _fastpath
 from shmbridge._host.request import Request
 from shmbridge._values import tensor
 from shmbridge._values.tensor import Ragged
@@ -40,7 +40,7 @@ class Rows:
         self.odd: dict[int, dict[str, Any]] = {}
         self.outcomes: dict[int, dict[str, Any]] = {}
         arrays = (self.rewards, self.terminated, self.truncated, self.steps, self.agents)
-        self.core = _hot.Steps(host, *arrays, self.names)
+        self.core = _fastpath.Steps(host, *arrays, self.names)
 
     def forget(self) -> None:
         """What belongs to the last step."""

@@ -1,4 +1,4 @@
-"""Episodes of n compilers: C (_hot.Steps) steps them, and hands back what is unusual."""
+"""Episodes of n compilers: C (_fastpath.Steps) steps them, and hands back what is unusual."""
 
 from __future__ import annotations
 

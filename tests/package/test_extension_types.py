@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shmbridge import _hot
+from shmbridge import _fastpath
 from shmbridge._native import ffi, lib
 
 ROOT = Path(__file__).parents[2]
-NATIVE, HOT = (ROOT / f"shmbridge/{name}.pyi" for name in ("_native", "_hot"))
+NATIVE, HOT = (ROOT / f"shmbridge/{name}.pyi" for name in ("_native", "_fastpath"))
 
 
 def declared(body: list[ast.stmt]) -> dict[str, ast.AnnAssign | ast.FunctionDef | ast.ClassDef]:
@@ -37,5 +37,5 @@ def test_the_types_of_native_name_what_the_extension_has() -> None:
 
 
 def test_the_types_of_hot_name_what_the_extension_has() -> None:
-    found = {name for name in dir(_hot) if not name.startswith("_")}
+    found = {name for name in dir(_fastpath) if not name.startswith("_")}
     assert {name for name in declared(ast.parse(HOT.read_text()).body) if name[0] != "_"} == found

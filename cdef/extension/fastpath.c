@@ -1,4 +1,4 @@
-#include "hot.h"
+#include "fastpath.h"
 
 #include <string.h>
 #include <time.h>
@@ -8,9 +8,9 @@ enum {
     PATIENCE_NS = 5 * 1000 * 1000, /* a switch interval: what it would take to get the GIL back */
 };
 
-struct hot_core core;
+struct fast_core core;
 
-/* setup(addresses, classes): of the functions that CORE names, and for hot_set_classes. */
+/* setup(addresses, classes): of the functions that CORE names, and for fast_set_classes. */
 static PyObject *setup(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     enum { FUNCTIONS = sizeof core / sizeof(void *) };
@@ -23,7 +23,7 @@ static PyObject *setup(PyObject *module, PyObject *const *args, Py_ssize_t count
         memcpy((char *)&core + (size_t)i * sizeof address, &address, sizeof address);
     }
     PyObject *const *classes = args + FUNCTIONS;
-    if (hot_set_classes(classes[0], classes[1], classes[2]))
+    if (fast_set_classes(classes[0], classes[1], classes[2]))
         return PyErr_Format(PyExc_TypeError, "expected classes");
     Py_RETURN_NONE;
 }
@@ -42,7 +42,7 @@ static int64_t wait_for_key(shmb_host *host, int64_t timeout, bool *patient) {
     came = now_ns();
     Py_END_ALLOW_THREADS const shmb_message *m =
         now_ns() - came > CONTENDED_NS ? core.shmb_host_message(host, key) : NULL;
-    *patient = m && m->body_bytes >= HOT_LONG_COPY;
+    *patient = m && m->body_bytes >= FAST_LONG_COPY;
     return key;
 }
 
@@ -79,7 +79,7 @@ static PyObject *release(PyObject *module, PyObject *const *args, Py_ssize_t cou
 
 #define NAME(name, result, parameters) #name,
 static int add_all(PyObject *module) {
-    static const char *const names[] = {HOT_CORE(NAME)};
+    static const char *const names[] = {FAST_CORE(NAME)};
     PyObject *core_names = PyList_New(0);
     for (size_t i = 0; core_names && i < sizeof names / sizeof *names; i++) {
         PyObject *name = PyUnicode_FromString(names[i]);
@@ -87,8 +87,8 @@ static int add_all(PyObject *module) {
         Py_XDECREF(name);
     }
     if (!core_names || PyModule_AddObject(module, "CORE", core_names)) return -1;
-    return hot_add_question(module) || hot_add_asker(module) || hot_add_loop(module) ||
-                   hot_add_steps(module)
+    return fast_add_question(module) || fast_add_asker(module) || fast_add_loop(module) ||
+                   fast_add_steps(module)
                ? -1
                : 0;
 }
@@ -97,14 +97,14 @@ static int add_all(PyObject *module) {
 static PyMethodDef methods[] = {METHOD("setup", setup),
                                 METHOD("receive", receive),
                                 METHOD("release", release),
-                                METHOD("reply", hot_reply),
-                                METHOD("renewed", hot_renewed),
-                                METHOD("text", hot_text),
-                                METHOD("collect", hot_collect),
-                                METHOD("gather", hot_gather),
-                                METHOD("reply_rows", hot_reply_rows),
-                                METHOD("evaluate", hot_evaluate),
-                                {"loop", hot_loop, METH_O, NULL},
+                                METHOD("reply", fast_reply),
+                                METHOD("renewed", fast_renewed),
+                                METHOD("text", fast_text),
+                                METHOD("collect", fast_collect),
+                                METHOD("gather", fast_gather),
+                                METHOD("reply_rows", fast_reply_rows),
+                                METHOD("evaluate", fast_evaluate),
+                                {"loop", fast_loop, METH_O, NULL},
                                 {NULL, NULL, 0, NULL}};
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_all},
 #ifdef Py_GIL_DISABLED
@@ -112,6 +112,6 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_all},
 #endif
                                    {0, NULL}};
 static PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_hot", NULL, 0, methods, slots, NULL, NULL, NULL};
+    PyModuleDef_HEAD_INIT, "_fastpath", NULL, 0, methods, slots, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__hot(void) { return PyModuleDef_Init(&definition); }
+PyMODINIT_FUNC PyInit__fastpath(void) { return PyModuleDef_Init(&definition); }

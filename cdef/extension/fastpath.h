@@ -1,11 +1,11 @@
-/* shmbridge._hot: the calls that a message takes, as plain C functions of Python's limited API.
+/* shmbridge._fastpath: the calls that a message takes, as C functions of Python's limited API.
  *
  * cffi releases the GIL around every call, and whoever releases it while another thread waits for
  * it gets it back only a switch interval (5 ms) later. So: look for a request and reply with the
  * GIL held, and release it only to wait or to copy much. The functions are those that cffi binds
  * too: their addresses come from there, so that there is one core in the process. */
-#ifndef HOT_H
-#define HOT_H
+#ifndef FAST_H
+#define FAST_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -32,7 +32,7 @@ void PyBuffer_Release(Py_buffer *);
 #endif
 
 /* X(name, result, parameters): the core's functions that are called here. */
-#define HOT_CORE(X)                                                                                \
+#define FAST_CORE(X)                                                                               \
     X(shmb_host_poll, int64_t, (shmb_host *))                                                      \
     X(shmb_host_receive, int64_t, (shmb_host *, int64_t))                                          \
     X(shmb_host_release, void, (shmb_host *, int64_t))                                             \
@@ -54,9 +54,9 @@ void PyBuffer_Release(Py_buffer *);
 
 #include "message/convert.h"
 
-#define HOT_POINTER(name, result, parameters) result(*name) parameters;
-extern struct hot_core {
-    HOT_CORE(HOT_POINTER)
+#define FAST_POINTER(name, result, parameters) result(*name) parameters;
+extern struct fast_core {
+    FAST_CORE(FAST_POINTER)
 } core;
 
 /* ---- value.c: Python values as tensors ---- */
@@ -73,22 +73,22 @@ struct value {
     Py_buffer buffer; /* of an object; buffer.obj NULL: there is none */
 };
 /* The classes that are known by sight: numpy's ndarray, number and bool_. */
-int hot_set_classes(PyObject *ndarray, PyObject *number, PyObject *boolean);
+int fast_set_classes(PyObject *ndarray, PyObject *number, PyObject *boolean);
 /* Python's int, float and bool, numpy's scalars, arrays and torch's tensors in C's order, all of a dtype of ours.
  * False for anything else, which tensor.as_field knows or refuses; no exception is set. A value
  * that came out is to be released. */
-bool hot_value(PyObject *object, struct value *out);
+bool fast_value(PyObject *object, struct value *out);
 /* An array of a dtype of ours in C's order. */
-bool hot_array(PyObject *object, struct value *out);
-void hot_release_values(struct value *values, int64_t count);
+bool fast_array(PyObject *object, struct value *out);
+void fast_release_values(struct value *values, int64_t count);
 /* A name of one field; NULL where it is none, no exception set. */
-const char *hot_name(PyObject *name);
+const char *fast_name(PyObject *name);
 /* A number of rank 0 as Python's; NULL with the exception set. */
-PyObject *hot_number(const shmb_tensor *t);
+PyObject *fast_number(const shmb_tensor *t);
 
 enum {
-    HOT_FIELDS = 64,        /* more of them, or no such values: the long way */
-    HOT_LONG_COPY = 1 << 20 /* bytes: so many are copied without the GIL */
+    FAST_FIELDS = 64,        /* more of them, or no such values: the long way */
+    FAST_LONG_COPY = 1 << 20 /* bytes: so many are copied without the GIL */
 };
 
 /* ---- question.c ---- */
@@ -107,27 +107,28 @@ struct question {
     char direct;               /* advice goes out as it is: the host checks nothing */
     char texts;                /* its message holds strings */
 };
-extern PyTypeObject *hot_question_type;
-int hot_add_question(PyObject *module);
+extern PyTypeObject *fast_question_type;
+int fast_add_question(PyObject *module);
 /* Does anyone else hold an array over the slot? */
-bool hot_question_held(const struct question *q);
+bool fast_question_held(const struct question *q);
 /* Sends the fields. The status, and whether the slot is kept; INVALID: nothing was done. */
-shmb_status hot_question_reply(struct question *q, const shmb_tensor *fields, int64_t count,
-                               bool *keep);
+shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, int64_t count,
+                                bool *keep);
 
-#define HOT_FUNCTION(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
-HOT_FUNCTION(hot_reply); /* question.c */
-HOT_FUNCTION(hot_renewed);
-HOT_FUNCTION(hot_text);
+#define FAST_FUNCTION(name)                                                                        \
+    PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
+FAST_FUNCTION(fast_reply); /* question.c */
+FAST_FUNCTION(fast_renewed);
+FAST_FUNCTION(fast_text);
 /* requests[key] for its next message; NULL where more than `holders` have it, or on an error. */
-struct question *hot_renew(PyObject *requests, PyObject *key, Py_ssize_t holders);
-HOT_FUNCTION(hot_collect);
-HOT_FUNCTION(hot_gather); /* batch.c */
-HOT_FUNCTION(hot_reply_rows);
-HOT_FUNCTION(hot_evaluate); /* ask.c */
-int hot_add_asker(PyObject *module);
-PyObject *hot_loop(PyObject *module, PyObject *generator); /* loop.c */
-int hot_add_loop(PyObject *module);
-int hot_add_steps(PyObject *module); /* steps.c */
+struct question *fast_renew(PyObject *requests, PyObject *key, Py_ssize_t holders);
+FAST_FUNCTION(fast_collect);
+FAST_FUNCTION(fast_gather); /* batch.c */
+FAST_FUNCTION(fast_reply_rows);
+FAST_FUNCTION(fast_evaluate); /* ask.c */
+int fast_add_asker(PyObject *module);
+PyObject *fast_loop(PyObject *module, PyObject *generator); /* loop.c */
+int fast_add_loop(PyObject *module);
+int fast_add_steps(PyObject *module); /* steps.c */
 
 #endif
