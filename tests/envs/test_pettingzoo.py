@@ -73,7 +73,8 @@ def started(make, in_thread):
                     compile(runner, 1, None)
 
     in_thread(episodes)
-    return env
+    yield env
+    env.close()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
