@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from support.processes import SHM, Process, ScriptedRunner
 
+pytest_plugins = ["conformance.table"]  # here, as only this file is read where pytest-xdist reports
 CROSS = Path(__file__).parent / "cross"
 numbers = itertools.count()
 

@@ -19,46 +19,54 @@ class Kind(NamedTuple):
     """A runner kind."""
 
     url: str  # that the runner opens
+    cells: Mapping[str, tuple[str, ...]] = {"native": ("c",)}  # by SerDes, languages
     far: str = ""  # what the host opens, if that is another
-    serdes: tuple[str, ...] = ("native",)
     host: Mapping[str, Any] = {}  # what the host is told besides
     stage: str = "Stage"  # the class, in STAGES
-    languages: tuple[str, ...] = ("c", "cpp", "python")
     needs: tuple[str, ...] = ()  # packages
     embeds: bool = False  # C and C++ have it through Python in their process
 
 
-EVERY = ("c", "cpp", "python", "c+python")
+# The core is the same in every language, so every language is on one runner kind, and C on all. Python is also where it has
+# code of its own: for python:// and grpc://, for Protobuf, for JSON's numbers without a dtype, and for models in its process.
+BOTH = {"native": ("c", "python")}
 
 RUNNERS = {
-    "shm": Kind("shm://{name}", host={"channels": 2}, languages=EVERY),
+    "shm": Kind(
+        "shm://{name}", {"native": ("c", "cpp", "python", "c+python")}, host={"channels": 2}
+    ),
     "recovering": Kind(
-        "shm://{name}?retries=2&backoff=0.01",
-        "shm://{name}",
-        host={"channels": 2},
-        languages=("c", "python"),
+        "shm://{name}?retries=2&backoff=0.01", far="shm://{name}", host={"channels": 2}
     ),
     "pipe": Kind(
         "pipe://{folder}/{name}?serdes={serdes}",
-        serdes=("flatbuffers", "bitstream", "json", "protobuf"),
-        languages=EVERY,
+        {
+            "flatbuffers": ("c", "cpp"),
+            "bitstream": ("c",),
+            "json": ("c", "python"),
+            "protobuf": ("python", "c+python"),
+        },
     ),
-    "onnx": Kind("onnx://{folder}/{name}.onnx", stage="OnnxStage", needs=("onnx", "onnxruntime")),
+    "onnx": Kind(
+        "onnx://{folder}/{name}.onnx", BOTH, stage="OnnxStage", needs=("onnx", "onnxruntime")
+    ),
     "tflite": Kind(
         "tflite://{folder}/{name}.tflite", stage="TfliteStage", needs=("ai_edge_litert",)
     ),
-    "python": Kind("python://proxy:Proxy?host={name}", "shm://{name}", embeds=True),
+    "python": Kind("python://proxy:Proxy?host={name}", BOTH, far="shm://{name}", embeds=True),
     "aot": Kind("aot://{folder}/{name}.so", stage="AotStage", needs=("onnx", "emx_onnx_cgen")),
-    "grpc": Kind("grpc://127.0.0.1:{port}?message_bytes=80000000", needs=("grpc",), embeds=True),
+    "grpc": Kind(
+        "grpc://127.0.0.1:{port}?message_bytes=80000000", BOTH, needs=("grpc",), embeds=True
+    ),
     "worker": Kind(
         "grpc://127.0.0.1:{port}?message_bytes=80000000&role=server",
-        "grpc://127.0.0.1:{port}?message_bytes=80000000&role=client",
+        far="grpc://127.0.0.1:{port}?message_bytes=80000000&role=client",
         needs=("grpc",),
         embeds=True,
     ),
     "relay": Kind(
         "shm://{name}",
-        "grpc://unix:{folder}/{name}?message_bytes=80000000",
+        far="grpc://unix:{folder}/{name}?message_bytes=80000000",
         stage="RelayStage",
         needs=("grpc",),
     ),
@@ -93,8 +101,8 @@ class Combination(NamedTuple):
 COMBINATIONS = [
     Combination(runner, serdes, language)
     for runner, kind in RUNNERS.items()
-    for serdes in kind.serdes
-    for language in kind.languages
+    for serdes, languages in kind.cells.items()
+    for language in languages
 ]
 
 
@@ -105,7 +113,9 @@ class Cannot:
     where: str  # patterns of RUNNER/SERDES/LANGUAGE, spaces between
     cases: tuple[str, ...]  # patterns of names
     reason: str
-    error: str = ""  # the status that comes instead ("none": an answer; "ABSENT": the stage has no such thing), or
+    error: str = (
+        ""  # the status that comes instead ("none": an answer; "ABSENT": it is not tried), or
+    )
     request: str = ""  # the form (forms.py) in which the host gets it, or
     advice: str = ""  # the form in which the runner gets it
     sometimes: bool = False  # it need not happen

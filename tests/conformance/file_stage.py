@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from stage import DROP, Stage, kept
+from stage import Stage, kept
 
-from shmbridge import Ragged, TensorSpec
+from shmbridge import TensorSpec
 
 SAW = "_saw"  # ends the name of an output that gives back a feature
 PLAIN = {"x": np.array([7], np.int64)}
@@ -30,17 +30,6 @@ class FileStage(Stage):
 
     def start_host(self, **room):
         pass
-
-    def stop_host(self):
-        self.absent("a file has no host")
-
-    close_host = stop_host
-
-    def host_at(self, url):
-        self.stop_host()
-
-    def python(self, code, *args):
-        self.stop_host()
 
     @contextlib.contextmanager
     def elsewhere(self, url, features=None, advice=None, **room):
@@ -62,13 +51,6 @@ class FileStage(Stage):
     def deadline(self, seconds):
         super().deadline(seconds)
         self.seconds = seconds
-
-    def interrupt(self):
-        if self.combination.language == "python":
-            self.absent(
-                "Python handles Ctrl-C when the model has answered, which this one never does"
-            )
-        super().interrupt()
 
     # ---- Ask ----
 
@@ -104,8 +86,6 @@ class FileStage(Stage):
     def _inputs(self, features):
         if self.specs:
             return self.specs
-        if any(isinstance(value, (str, list, Ragged)) for value in features.values()):
-            self.absent("a model's inputs are tensors")
         return [TensorSpec(name, value.dtype, value.shape) for name, value in features.items()]
 
     def _url_for(self, features):
@@ -116,13 +96,9 @@ class FileStage(Stage):
             advice = self.model(features)
         except ValueError:
             return self._file(inputs, raises=True)
-        if advice is DROP:
-            self.absent("a model that is called answers")
         self.sent = kept(advice)
         self.outputs = outputs = {}
         for name, value in (advice if isinstance(advice, dict) else {"advice": advice}).items():
-            if isinstance(value, (str, list, Ragged)):
-                self.absent("a model's outputs are tensors")
             same = [feature for feature, given in features.items() if given is value]
             outputs[name + SAW if name in features else name] = (
                 same[0] if same else np.asarray(value)

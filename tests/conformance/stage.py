@@ -107,13 +107,6 @@ class Stage:
         self.error = entry.error if entry else ""
         self.changed = set()  # "request", "advice", "error": where the entry was needed
         self.model, self.seen, self.sent, self.entered = dict, {}, None, threading.Event()
-        self.asking = False  # a question is under way
-
-    def absent(self, what):
-        """There is no such thing here as the case is about; where a question is under way, its answer is not awaited."""
-        if self.asking:
-            self.kill_runner()
-        raise Failed("ABSENT", what)
 
     # ---- Both sides' lives ----
 
@@ -190,7 +183,6 @@ class Stage:
             self.runner.kill()
             self.runner.communicate()
         self.runner = self.opened = None
-        self.asking = False
 
     @contextlib.contextmanager
     def python(self, code, *args):
@@ -248,12 +240,9 @@ class Stage:
     def send(self, features, want=None):
         self._fill(features)
         self.runner.ask("evaluate", wire.CODES[np.dtype(want)] if want is not None else 0)
-        self.asking = True
 
     def answer(self):
-        line = self.runner.answer()
-        self.asking = False
-        return wire.parsed(self._checked(line))
+        return wire.parsed(self._checked(self.runner.answer()))
 
     def ask_scalar(self, how, features):
         """Through evaluate_i64 and its likes ("i64", "i32", "f32", "f64"): a Python number."""

@@ -39,7 +39,7 @@ class Interrupt:
 
 @pytest.mark.parametrize("kind", [RUNNERS["shm"], RUNNERS["pipe"]], ids=["shm", "pipe"])
 def test_a_question_that_was_interrupted_anywhere_leaves_no_trace(kind, new_name, tmp_path):
-    url = kind.url.format(name=new_name(), folder=tmp_path, serdes=kind.serdes[0])
+    url = kind.url.format(name=new_name(), folder=tmp_path, serdes=next(iter(kind.cells)))
     with Host(url, **kind.host) as host:
         thread = threading.Thread(target=host.serve, args=(dict,))
         thread.start()
