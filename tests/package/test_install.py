@@ -126,7 +126,7 @@ def with_cmake(program: Path, find: str, target: str, *options: str) -> str:
         f"{find}\nadd_executable(client program.c)\ntarget_link_libraries(client PRIVATE {target})\n"
     )
     run("cmake", "-S", project, "-B", project / "build", *options)
-    run("cmake", "--build", project / "build")
+    run("cmake", "--build", project / "build", "--target", "client")
     return run(project / "build/client").strip()
 
 

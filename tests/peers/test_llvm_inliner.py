@@ -142,6 +142,10 @@ def compiler(
     return Compiler(version, build / "shmbridge-inliner.so", zstd)
 
 
+# What is not about the plugin's build is shown with one LLVM.
+one_llvm = pytest.mark.parametrize("compiler", [22], ids=["llvm22"], indirect=True)
+
+
 @pytest.fixture(scope="module")
 def plain(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What -Oz makes of the program without the plugin."""
@@ -215,10 +219,9 @@ def test_policy_changes_the_object_and_both_logs_agree(
     assert {decision["advice"]["advice"] for decision in asked} == {0, 1}
 
 
+@one_llvm
 @pytest.mark.timeout(900)  # twice half a minute of computing, maybe on one busy core
 def test_one_host_serves_several_compilers_at_once(compiler: Compiler, tmp_path: Path) -> None:
-    if compiler.version != 22:
-        pytest.skip("what a host does with several compilers is shown with LLVM 22")
     outs = [tmp_path / f"{i}.o" for i in range(2)]
     logs = [out.with_suffix(".log") for out in outs]
     with serving(tmp_path) as answered:
@@ -235,6 +238,7 @@ def test_one_host_serves_several_compilers_at_once(compiler: Compiler, tmp_path:
     assert Counter(map(str, decisions(answered))) == Counter(map(str, 2 * asked))
 
 
+@one_llvm
 def test_without_a_host_the_object_is_the_plain_one(
     compiler: Compiler, plain: Path, tmp_path: Path
 ) -> None:
@@ -244,6 +248,7 @@ def test_without_a_host_the_object_is_the_plain_one(
     assert out.read_bytes() == plain.read_bytes()
 
 
+@one_llvm
 def test_host_killed_in_mid_compilation_leaves_the_rest_to_the_default(
     compiler: Compiler, tmp_path: Path
 ) -> None:
@@ -274,6 +279,7 @@ def test_model_that_raises_leaves_the_rest_to_the_default(
     assert decisions(log) == decisions(answered)
 
 
+@one_llvm
 def test_opt_asks_too(compiler: Compiler, tmp_path: Path) -> None:
     bitcode, out, log = tmp_path / "zstd.bc", tmp_path / "out.bc", tmp_path / "opt.log"
     subprocess.run(
@@ -306,6 +312,7 @@ def running(*command: str) -> Iterator[None]:
     assert process.wait() == 0
 
 
+@one_llvm
 def test_model_decides_the_same_wherever_a_url_puts_it(
     compiler: Compiler, tmp_path: Path, embedding: Path
 ) -> None:

@@ -97,6 +97,7 @@ program: {objects}
 """
 
 
+@pytest.mark.parametrize("transport", ["preload"], indirect=True)  # CMake's has both
 def test_make_with_several_jobs_makes_a_program_that_works(transport, tmp_path):
     needs("clang-22", "make")
     sources = [*(CORE / "src").rglob("*.c"), CORE.parent / "tests" / "c" / "test_llvm_questions.c"]
