@@ -56,7 +56,9 @@ def test_a_failed_request_tells_the_runner_why(host, in_thread):
 
 
 @pytest.mark.parametrize(
-    "advice", [None, object(), [1, "a"], 2**64, {"a": None}, {}, 1j, "\ud800"], ids=ascii
+    "advice",
+    [None, object(), [1, "a"], 2**64, {"a": None}, {}, 1j, "\ud800"],
+    ids=lambda advice: type(advice).__name__,
 )
 def test_what_the_model_returns_must_be_advice(serve, advice):
     with (
