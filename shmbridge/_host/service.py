@@ -88,20 +88,21 @@ class Service:
 
     def _answer_and_keep(self, question: Question) -> None:
         requests = question.requests if isinstance(question, Batch) else [question]
-        asked = [(dict(request), request.wanted) for request in requests]  # kept beyond the reply
+        # The reply ends the request.
+        asked = [(dict(request), request.wanted, request.label) for request in requests]
         try:
             advice = by_name(self._model(question))
             rows = question._rows(advice) if isinstance(question, Batch) else [advice]
         except Exception as error:
-            for features, _ in asked:
+            for features, *_ in asked:
                 self._write(features, len(asked), error=error_text(error))
             raise
         first: Exception | None = None
-        for request, (features, want), row in zip(requests, asked, rows, strict=True):
+        for request, (features, want, label), row in zip(requests, asked, rows, strict=True):
             try:
                 got = request.reply(**row)
                 if got and self._record:
-                    self._record.record(features, row, want=want)
+                    self._record.record(features, row, want=want, label=label)
                 if not got and request._refused:
                     self._write(features, len(asked), error=error_text(request._refused))
                 else:

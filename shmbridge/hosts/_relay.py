@@ -163,12 +163,12 @@ class _Channel(threading.Thread):
         self.asked += 1
         try:
             want = request.wanted
-            features = (
-                dict(request) if self._relay.log else request
-            )  # for the log, beyond the reply
+            log = self._relay.log
+            label = request.label if log else ""
+            features = dict(request) if log else request  # for the log, beyond the reply
             advice = self._evaluate(features, want)
-            if request.reply(**advice) and self._relay.log:
-                self._relay.log.record(features, advice, want=want)
+            if request.reply(**advice) and log:
+                log.record(features, advice, want=want, label=label)
         except (
             Exception
         ) as caught:  # also of a reply that does not fit: the runner has been told that

@@ -3,7 +3,7 @@
 The format is that of LLVM's TrainingLogger, which clang's and opt's -training-log=FILE write and LLVM's log_reader.py reads:
 
     {"features":[SPEC, …],"score":SPEC,"advice":SPEC}   once; score and advice may be missing
-    {"context":"NAME"}                                  where it changes; no context at all is fine too
+    {"context":"NAME","label":"LABEL"}                  where it changes; both are optional
     {"observation":N}                                   from 0 in each context, then
     the tensors' bytes, back to back in the order of "features", in native byte order, and a newline
     {"outcome":N}                                       if there is a score: then its bytes and a newline
@@ -13,6 +13,8 @@ any reader of that format has it. What shmbridge adds is ignored by others:
 
 - "advice" in the header is the spec of the first advice: it and all features behind it are advice. Without it (LLVM's own
   training logs) the last feature is the advice; where no feature has its name (what LLVM writes to a channel) none was logged.
+- "label" is what the runner works on, for example the source file. A question without a context
+  has its label as "context", so that other readers, too, see which source it is about.
 - The string feature "context" is the context. The string feature "decision" is kept as "decision" in the header, and is what
   an advice that has no name of its own is called. Other strings and lists do not fit the format: they are left out.
 - bool, float16 and bfloat16, which LLVM lacks, are unsigned integers of that size whose SPEC has "dtype" too.

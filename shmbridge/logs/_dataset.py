@@ -17,6 +17,7 @@ from shmbridge._values.tensor import Array
 from shmbridge.errors import CorruptError, InvalidError, MismatchError, undone_by
 from shmbridge.logs._reader import Input, Layout, Spec, TornError, events, read_layout
 from shmbridge.logs._sequence_example import sequence_example, write_tfrecords
+from shmbridge.logs._writer import Context
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as TorchDataset
@@ -41,6 +42,7 @@ class Columns:
         context: What was compiled: str or None, object[rows].
         observation: Each row's number in its context: int64[rows].
         file: Which of the dataset's files each row is from: int64[rows].
+        label: Each row's label, for example the source file: str, object[rows].
     """
 
     features: Mapping[str, Array]
@@ -49,6 +51,7 @@ class Columns:
     context: Array
     observation: Array
     file: Array
+    label: Array
 
 
 class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
@@ -81,7 +84,7 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
             raise InvalidError("expected a training log, found none")
         self.layout = read_layout(self.paths[0])
         self.torn: list[str] = []
-        contexts: dict[str | None, int] = {}
+        contexts: dict[Context, int] = {}
         index = array("q")
         for file, path in enumerate(self.paths):
             self._check(path, read_layout(path))
@@ -89,12 +92,10 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
                 self._scan(path, file, contexts, index)
             except TornError as torn:
                 self.torn.append(torn.report(path))
-        self._contexts = np.array([*contexts, None], object)[:-1]
+        self._contexts = np.array([*contexts], object).reshape(-1, 2)
         self._index = np.array(index, np.int64).reshape(-1, 5)
 
-    def _scan(
-        self, path: Path, file: int, contexts: dict[str | None, int], index: array[int]
-    ) -> None:
+    def _scan(self, path: Path, file: int, contexts: dict[Context, int], index: array[int]) -> None:
         with Input(path) as source:
             for layout, context, number, tensors, score in events(source, source.skip):
                 self._check(path, layout)
@@ -166,9 +167,10 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
             {spec.name: value for spec, value in zip(asked, values, strict=False)},
             {spec.name: value for spec, value in zip(advised, values[len(asked) :], strict=True)},
             score,
-            self._contexts[index[:, CONTEXT]],
+            self._contexts[index[:, CONTEXT], 0],
             index[:, OBSERVATION].copy(),
             index[:, FILE].copy(),
+            self._contexts[index[:, CONTEXT], 1],
         )
 
     def _read(self, index: Array, column: int, specs: Sequence[Spec]) -> list[Array]:
@@ -206,7 +208,7 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
         return flat
 
     def to_dataframe(self, rows: slice | Sequence[int] | Array = slice(None)) -> Any:
-        """Rows as a pandas DataFrame, indexed by file, context and observation.
+        """Rows as a pandas DataFrame, indexed by file, label, context and observation.
 
         A column for each feature, advice and the score. One of a single element holds numbers, any other holds arrays. An advice that has a
         feature's name is called NAME_advice.
@@ -227,8 +229,8 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
                 "to_dataframe needs pandas: pip install 'shmbridge[pandas]'"
             ) from error
         columns = self.columns(rows)
-        keys = [columns.file, columns.context, columns.observation]
-        index = pandas.MultiIndex.from_arrays(keys, names=["file", "context", "observation"])
+        names = ["file", "label", "context", "observation"]
+        index = pandas.MultiIndex.from_arrays([getattr(columns, n) for n in names], names=names)
         flat = self._flat(columns)
         data = {
             name: value.reshape(-1) if value.size == len(value) else list(value)

@@ -17,7 +17,7 @@ from shmbridge._native import lib
 from shmbridge._values.dtypes import TensorSpec, dtype_of
 from shmbridge._values.tensor import Array
 from shmbridge.errors import CorruptError, InvalidError, MismatchError
-from shmbridge.logs._writer import FOREIGN, LINE_BYTES, TYPES
+from shmbridge.logs._writer import FOREIGN, LINE_BYTES, TYPES, Context
 
 CODES = {name: code for code, name in TYPES.items()}
 Found = TypeVar("Found")
@@ -119,11 +119,13 @@ class Record:
 
     Attributes:
         layout: What the header says.
-        context: What was compiled, for one a function's name, if the log tells.
+        context: What was compiled, for example a function's name; None if the log has none.
         observation: Its number in the context.
         features: What was asked, by name.
         advice: What was advised, by name.
         score: The reward, if there is one.
+        label: The runner's label, for example the source file; "" if the log has none. Where the
+            compiler sent no context, the label is the context too.
     """
 
     layout: Layout
@@ -132,11 +134,13 @@ class Record:
     features: Mapping[str, Array]
     advice: Mapping[str, Array]
     score: Array | None
+    label: str = ""
 
     @property
     def question(self) -> dict[str, Any]:
         """The features as the compiler sent them: with the strings "context" and "decision", where it did."""
-        texts = {"context": self.context, "decision": self.layout.decision}
+        sent = None if self.label and self.context == self.label else self.context
+        texts = {"context": sent, "decision": self.layout.decision}
         return {**self.features, **{name: text for name, text in texts.items() if text is not None}}
 
 
@@ -264,21 +268,22 @@ class Input:
             )
 
 
-Event = tuple[Layout, "str | None", int, Found, "Found | None"]
+Event = tuple[Layout, Context, int, Found, "Found | None"]
 
 
 def events(file: Input, take: Callable[[Sequence[Spec]], Found]) -> Iterator[Event[Found]]:
     """For each observation: the layout, the context, its number, and what `take` makes of its tensors and of its score, if there is one."""
     layout = layout_of(file, file.line())
     specs = layout.features + layout.advice
-    context: str | None = None
+    context = Context()
     while not file.ended():
         event = file.line()
         if "features" in event:  # logs in a row
-            layout, context = layout_of(file, event), None
+            layout, context = layout_of(file, event), Context()
             specs = layout.features + layout.advice
         elif isinstance(event.get("context"), str):
-            context = event["context"]
+            label = event.get("label")
+            context = Context(event["context"], label if isinstance(label, str) else "")
         elif "observation" in event:
             number = event["observation"]
             if type(number) is not int:
@@ -303,13 +308,14 @@ def _score(
 
 
 def record_of(
-    layout: Layout, context: str | None, number: int, values: list[Array], score: list[Array] | None
+    layout: Layout, context: Context, number: int, values: list[Array], score: list[Array] | None
 ) -> Record:
     """An event as a record."""
     asked, advised = values[: len(layout.features)], values[len(layout.features) :]
     features = {spec.name: value for spec, value in zip(layout.features, asked, strict=True)}
     advice = {spec.name: value for spec, value in zip(layout.advice, advised, strict=True)}
-    return Record(layout, context, number, features, advice, score[0] if score else None)
+    reward = score[0] if score else None
+    return Record(layout, context.name, number, features, advice, reward, context.label)
 
 
 def read_layout(path: Path) -> Layout:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,13 @@ FOREIGN = {  # dtypes that LLVM lacks, and as what it sees them: unsigned intege
     for code, name in DTYPES.items()
     if code not in TYPES
 }
+
+
+class Context(NamedTuple):
+    """What a line {"context": …} says."""
+
+    name: str | None = None
+    label: str = ""
 
 
 class LogWriter:
@@ -73,7 +80,13 @@ class LogWriter:
         self.close()
 
     def write(
-        self, features: Mapping[str, Any], advice: Any, *, reward: Any = None, want: Any = None
+        self,
+        features: Mapping[str, Any],
+        advice: Any,
+        *,
+        reward: Any = None,
+        want: Any = None,
+        label: str = "",
     ) -> None:
         """Appends a record.
 
@@ -82,6 +95,7 @@ class LogWriter:
             advice: A value, or a mapping of several.
             reward: A tensor, or None.
             want: The dtype that the compiler asked for, in which the advice is logged where that is exact.
+            label: What the runner works on, for example a source file (`Request.label`).
 
         Raises:
             InvalidError: The advice is no tensor, or there are more than 256 layouts. Nothing was written.
@@ -108,6 +122,8 @@ class LogWriter:
         kept = [
             (field.name, field.code, field.values.shape) for field in (*asked, *advised, *scored)
         ]
+        if context is None and label:
+            context = label
         key = (context is None, decision, len(asked), len(advised), *kept)
         tensors = b"".join([field.values.tobytes() for field in (*asked, *advised)])
         outcome = scored[0].values.tobytes() if scored else None
@@ -115,25 +131,22 @@ class LogWriter:
             file = self._files.get(key) or self._begin(
                 key, _header(asked, advised, scored, decision)
             )
-            file.append(context, tensors, outcome)
+            file.append(Context(context, label), tensors, outcome)
             if file.path not in self.paths:
                 self.paths.append(file.path)
             self.recorded += 1
 
-    def record(
-        self, features: Mapping[str, Any], advice: Any, *, reward: Any = None, want: Any = None
-    ) -> None:
+    def record(self, features: Mapping[str, Any], advice: Any, **rest: Any) -> None:
         """As `write`, but never raises, since no compiler should fail for its log. What is not recorded is counted in `left_out`, and
         `warn` is told why, once.
 
         Args:
             features: As `write`.
             advice: As `write`.
-            reward: As `write`.
-            want: As `write`.
+            rest: As `write`.
         """
         try:
-            self.write(features, advice, reward=reward, want=want)
+            self.write(features, advice, **rest)
         except Exception as error:
             self._warn_once(f"not recorded: {error}")
             with self._lock:
@@ -187,14 +200,15 @@ class _Output:
         )
         self.header = b""  # until it is written
         self._size = 0
-        self._context: str | None = None
-        self._counts: dict[str | None, int] = {}  # of observations, by context
+        self._context = Context()
+        self._counts: dict[Context, int] = {}  # of observations
 
-    def append(self, context: str | None, tensors: bytes, outcome: bytes | None) -> None:
+    def append(self, context: Context, tensors: bytes, outcome: bytes | None) -> None:
         number = self._counts.get(context, 0)
         lines = [_json({"observation": number}), tensors, b"\n"]
         if context != self._context:
-            lines.insert(0, _json({"context": context}))
+            label = {"label": context.label} if context.label else {}
+            lines.insert(0, _json({"context": context.name, **label}))
         if outcome is not None:
             lines += [_json({"outcome": number}), outcome, b"\n"]
         self._write(b"".join([self.header, *lines]))

@@ -15,7 +15,7 @@ import pytest
 from support.recording import X, records, run
 
 import shmbridge
-from shmbridge.logs import LogWriter
+from shmbridge.logs import LogWriter, TrainingLog
 
 
 def log_of(path: Path, *records: tuple[dict[str, Any], Any]) -> Path:
@@ -35,7 +35,7 @@ def test_record_until_a_signal(
     serving("total")
     listen = new_name()
     recording = command("recording", "record", f"shm://{name}", f"shm://{listen}", path)
-    with shmbridge.connect(listen) as runner:
+    with shmbridge.connect(listen, label="a.c") as runner:
         assert [runner.evaluate(question) for question, _ in TOTALS] == [
             advice for _, advice in TOTALS
         ]
@@ -45,6 +45,7 @@ def test_record_until_a_signal(
     assert [(question["x"].tolist(), advice.item()) for question, advice in records(path)] == [
         (question["x"].tolist(), advice) for question, advice in TOTALS
     ]
+    assert {record.label for record in TrainingLog(path)} == {"a.c"}
     assert not Path(f"/dev/shm/shmb.{listen}").exists()
 
 
@@ -73,11 +74,12 @@ def test_record_needs_a_target(name: str, path: Path) -> None:
 @pytest.mark.parametrize("more", [(), ("--max-batch", 4), ("--pad-to", 2)])
 def test_serve_records(serving: Any, name: str, path: Path, more: Any) -> None:
     service = serving("totals" if more else "total", "--record", path, *more)
-    with shmbridge.connect(name) as runner:
+    with shmbridge.connect(name, label="a.c") as runner:
         for question, advice in TOTALS:
             assert runner.evaluate(question, dtype=np.float64) == advice
     service.end()
     assert [advice.item() for _, advice in records(path)] == [advice for _, advice in TOTALS]
+    assert {record.label for record in TrainingLog(path)} == {"a.c"}
 
 
 def test_replay_finds_the_same_advice(serving: Any, name: str, path: Path) -> None:

@@ -475,7 +475,9 @@ def test_a_dataframe_has_a_column_for_each_name(path: Path) -> None:
     assert frame.columns.tolist() == ["x", "n", "advice", "reward"]
     assert frame["n"].tolist() == [0, 1, 2, 3] and frame["n"].dtype == np.int64
     assert frame["x"].iloc[3].tolist() == [[3, 3, 3]] * 2
-    assert frame.index.tolist() == [(0, "f0", 0), (0, "f1", 0), (0, "f0", 1), (0, "f1", 1)]
+    assert frame.index.tolist() == [
+        (0, "", "f0", 0), (0, "", "f1", 0), (0, "", "f0", 1), (0, "", "f1", 1),
+    ]  # fmt: skip
     assert Dataset(path).to_dataframe([2])["n"].tolist() == [2]
 
 

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as npst
 from support.values import NAMED_DTYPES
 
 from shmbridge.errors import CorruptError, InvalidError, ShmbridgeError
-from shmbridge.logs import LogWriter, TrainingLog
+from shmbridge.logs import Dataset, LogWriter, TrainingLog
 from shmbridge.logs._writer import LAYOUTS, LINE_BYTES
 
 # ---- A reader of LLVM's format that knows nothing of ours ----
@@ -149,6 +149,24 @@ def test_contexts_are_lines_and_count_their_own_observations(path: Path) -> None
     assert [(r.context, r.observation, int(r.advice["advice"])) for r in TrainingLog(path)] == [
         ("f", 0, 0), ("f", 1, 1), ("g", 0, 2), ("f", 2, 3), ("", 0, 4),
     ]  # fmt: skip
+
+
+def test_a_label_names_the_source_and_is_no_feature(path: Path) -> None:
+    x = {"x": np.zeros(1)}
+    with LogWriter(path) as log:
+        for question, label in [(x, "a.c"), (x, "a.c"), (x, "b.c"), ({**x, "context": "f"}, "b.c")]:
+            log.write(question, 1, label=label)
+    assert log.paths == [path]
+    _, records = read_plainly(path)
+    assert [(context, number) for context, number, *_ in records] == [
+        ("a.c", 0), ("a.c", 1), ("b.c", 0), ("f", 0),
+    ]  # fmt: skip
+    assert [(r.label, r.question.get("context")) for r in TrainingLog(path)] == [
+        ("a.c", None), ("a.c", None), ("b.c", None), ("b.c", "f"),
+    ]  # fmt: skip
+    columns = Dataset(path).columns()
+    assert columns.label.tolist() == ["a.c", "a.c", "b.c", "b.c"]
+    assert columns.context.tolist() == ["a.c", "a.c", "b.c", "f"]
 
 
 def test_a_decision_names_the_advice_and_comes_back(path: Path) -> None:
@@ -524,6 +542,7 @@ RECORDS = st.tuples(
     st.one_of(st.none(), st.text(max_size=8)),
     st.dictionaries(NAMES, ARRAYS, min_size=1, max_size=2),
     st.one_of(st.none(), ARRAYS),
+    st.sampled_from(["", "a.c"]),
 )
 quickly = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -536,18 +555,18 @@ fresh = itertools.count()
 def test_what_is_written_is_read(tmp_path: Path, records: list[Any]) -> None:
     path = tmp_path / f"log{next(fresh)}-"
     with LogWriter(path, warn=pytest.fail) as log:
-        for i, (features, context, advice, reward) in enumerate(records):
+        for i, (features, context, advice, reward, label) in enumerate(records):
             question = {
                 **features,
                 "#": np.int64(i),
                 **({} if context is None else {"context": context}),
             }
-            log.write(question, advice, reward=reward)
+            log.write(question, advice, reward=reward, label=label)
     found = {int(r.features["#"]): r for file in log.paths for r in TrainingLog(file)}
     assert len(found) == log.recorded == len(records)
-    for i, (features, context, advice, reward) in enumerate(records):
+    for i, (features, context, advice, reward, label) in enumerate(records):
         record = found[i]
-        assert record.context == (context if context is not None else None)
+        assert (record.label, record.question.get("context")) == (label, context)
         expected = {**features, "#": np.array(i)}
         for one, other in ((expected, record.features), (advice, record.advice)):
             assert list(one) == list(other) or one.keys() == other.keys()
