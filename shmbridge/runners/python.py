@@ -119,17 +119,18 @@ class Worker:
 
     def __init__(self, function: Function, take: Callable[[Any, float | None], Any]) -> None:
         self._function, self._get = function, take
-        self._questions: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[Function, Mapping[str, Any]] | None] = SimpleQueue()
         self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._owed = False  # the answer to a question that nobody waits for any more
-        threading.Thread(target=self._work, name="shmbridge-python", daemon=True).start()
+        queues = self._questions, self._answers
+        threading.Thread(target=_work, args=queues, name="shmbridge-python", daemon=True).start()
 
     def ask(self, features: Mapping[str, Any], deadline: float | None) -> Any:
         """What the function returns or raises. DeadlineError: nothing, within deadline seconds."""
         until = None if deadline is None else time.monotonic() + deadline
         if self._owed:
             self._take(until, deadline)
-        self._questions.put(features)
+        self._questions.put((self._function, features))
         self._owed = True
         value, error = self._take(until, deadline)
         if error is not None:
@@ -150,15 +151,26 @@ class Worker:
         self._owed = False
         return answer  # type: ignore[no-any-return]
 
-    def _work(self) -> None:
-        while (features := self._questions.get()) is not None:
-            try:
-                self._answers.put((self._function(features), None))
-            except BaseException as error:
-                self._answers.put((None, error))
-
     def close(self) -> None:
         self._questions.put(None)
+
+
+def _work(questions: SimpleQueue[Any], answers: SimpleQueue[Any]) -> None:
+    """Between questions the thread refers to no function: the function's module could not be cleared
+    when Python ends, and text in its open files would be lost."""
+    while True:
+        answers.put(_outcome(questions))
+
+
+def _outcome(questions: SimpleQueue[Any]) -> tuple[Any, BaseException | None]:
+    question = questions.get()
+    if question is None:
+        raise SystemExit  # ends the thread
+    function, features = question
+    try:
+        return function(features), None
+    except BaseException as error:
+        return None, error
 
 
 class PythonRunner(RunnerKind):
