@@ -59,7 +59,7 @@ RUNNERS = {
         "grpc://127.0.0.1:{port}?message_bytes=80000000", BOTH, needs=("grpc",), embeds=True
     ),
     "worker": Kind(
-        "grpc://127.0.0.1:{port}?message_bytes=80000000&role=server",
+        "grpc://127.0.0.1:{port}?message_bytes=80000000&role=server&connect_timeout=10",
         far="grpc://127.0.0.1:{port}?message_bytes=80000000&role=client",
         needs=("grpc",),
         embeds=True,
