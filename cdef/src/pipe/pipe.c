@@ -317,7 +317,7 @@ static int proceed(shmb_runner *r, int64_t until) {
 static int pipe_proceed(shmb_runner *r, int64_t until) {
     struct pipe *p = r->kind_state;
     int64_t slice = shmb_clock_ns() + SLICE_NS;
-    int status = proceed(r, until < slice ? until : slice);
+    int status = proceed(r, earlier(until, earlier(slice, shmb_runner_until(r))));
     /* the next runner may come before this one is closed */
     if (r->broken.status) shmb_stream_close(&p->stream);
     return status;

@@ -44,8 +44,6 @@ shmb_status shmb_runner_connect(shmb_runner *r, struct url *url, const shmb_opti
     return r->broken.status;
 }
 
-static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
-
 shmb_status shmb_runner_try(shmb_runner *r, double seconds,
                             shmb_status (*try)(shmb_runner *, void *, int64_t), void *state) {
     int64_t began = shmb_clock_ns();

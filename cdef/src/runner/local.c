@@ -50,6 +50,7 @@ const char *shmb_local_asks_again(shmb_runner *r) {
 const shmb_tensor *shmb_local_features(shmb_runner *r) {
     struct local *l = r->kind_state;
     struct builder *b = &r->builder;
+    shmb_runner_until(r); /* the deadline starts before the model does */
     /* what is bound cannot change */
     l->same = l->layout && (b->guess == l->layout || r->bound) && b->count == l->layout->count;
     if (!l->same) {

@@ -192,6 +192,7 @@ static int recovery_ask(shmb_runner *r) {
     int64_t left = r->until - shmb_clock_ns();
     if (left < 1) left = 1;
     inner->deadline_ns = r->until == INT64_MAX ? INT64_MAX : left;
+    inner->began = r->began;
     inner->until = r->until;
     inner->want = r->want;
     inner->advice = NULL;
@@ -262,6 +263,7 @@ static int connect_and_ask(shmb_runner *r) {
 
 static int recovery_proceed(shmb_runner *r, int64_t until) {
     struct recovery *s = r->kind_state;
+    until = earlier(until, r->until);
     if (s->step == ASKING) {
         shmb_runner *inner = s->inner;
         int64_t before = inner->waited_ns;

@@ -91,8 +91,16 @@ void shmb_runner_limit(shmb_runner *r) {
     r->until = limit == INT64_MAX ? INT64_MAX : r->began + limit;
 }
 
-bool shmb_runner_is_late(const shmb_runner *r, bool exactly) {
-    return r->until != INT64_MAX && (exactly ? shmb_clock_ns() : now_of(r)) >= r->until;
+int64_t shmb_runner_until(shmb_runner *r) {
+    if (r->began) return r->until;
+    r->began = now_of(r);
+    shmb_runner_limit(r);
+    return r->until;
+}
+
+bool shmb_runner_is_late(shmb_runner *r, bool exactly) {
+    int64_t until = shmb_runner_until(r);
+    return until != INT64_MAX && (exactly ? shmb_clock_ns() : now_of(r)) >= until;
 }
 
 shmb_status shmb_runner_fail_late(shmb_runner *r, const char *why) {
@@ -164,8 +172,7 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
         shmb_fail(&r->stuck, SHMB_INVALID,
                   "%d is not a dtype to have the advice as: expected 1 (bool) to %d (%s)",
                   (int)want, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
-    r->began = now_of(r);
-    shmb_runner_limit(r);
+    r->began = 0;
     bool asks = r->broken.status || r->stuck.status || asks_again(r);
     if (r->broken.status) return runner_finish(r, r->broken.status);
     if (r->stuck.status) {
@@ -212,7 +219,6 @@ static shmb_status check_wanted(shmb_runner *r) {
 
 int shmb_runner_wait(shmb_runner *r, int64_t until) {
     if (!load_relaxed(&r->asking)) return SHMB_OK; /* the default advice was taken when it began */
-    if (until > r->until) until = r->until;
     int status = *r->forked ? (int)shmb_runner_inherited(&r->error) : r->kind->proceed(r, until);
     if (status == PENDING && was_interrupted(r)) {
         r->kind->abandon(r);
@@ -230,7 +236,7 @@ int shmb_runner_wait(shmb_runner *r, int64_t until) {
     return runner_finish(r, (shmb_status)status);
 }
 
-int shmb_runner_continue(shmb_runner *r) { return shmb_runner_wait(r, r->until); }
+int shmb_runner_continue(shmb_runner *r) { return shmb_runner_wait(r, INT64_MAX); }
 
 shmb_status shmb_evaluate_as(shmb_runner *r, shmb_dtype dtype) {
     int status = (int)shmb_runner_start(r, dtype);

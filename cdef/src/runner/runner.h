@@ -20,7 +20,7 @@ struct runner_ops {
     void (*begin)(shmb_runner *r);
     /* Sends the message, or gets ready to do so in proceed. */
     shmb_status (*start)(shmb_runner *r);
-    /* Waits until `until` and at most a slice. SHMB_OK: the advice is there, r->advice_count fields
+    /* Waits until `until` or shmb_runner_until, and at most a slice. SHMB_OK: the advice is there, r->advice_count fields
      * of it, the first of r->advice_dtype; PENDING: not yet; else evaluate's error. */
     int (*proceed)(shmb_runner *r, int64_t until);
     /* A field of the advice that is there. */
@@ -71,7 +71,7 @@ struct shmb_runner {
     int64_t waited_ns; /* by evaluates, as far as a clock saw */
     /* for an evaluate, ns; INT64_MAX: no limit. What the caller says, or 0; what the host says */
     int64_t deadline_ns, host_deadline_ns;
-    int64_t began;     /* the evaluate in progress */
+    int64_t began;     /* the evaluate in progress; 0: not yet, see shmb_runner_until */
     int64_t until;     /* of the evaluate in progress; before the first, of opening */
     int64_t asks_from; /* after a late answer: of a model in this process; 0: none was late */
     bool present;      /* somebody is there whom open could not reach, but may yet */
@@ -128,10 +128,13 @@ shmb_status shmb_runner_inherited(struct error *e);
 shmb_status shmb_runner_no_result(struct error *e);
 /* Begins a message unless one is being filled: then r->builder has its memory. */
 void shmb_runner_begin(shmb_runner *r);
-/* Sets r->until, from when the evaluate began and its deadline. */
+/* When the evaluate in progress is late, INT64_MAX for never. The first call starts its deadline, so
+ * that an answer which is there at once costs no clock. */
+int64_t shmb_runner_until(shmb_runner *r);
+/* Sets r->until again: the deadline has changed. */
 void shmb_runner_limit(shmb_runner *r);
 /* Has the evaluate's deadline passed? Exactly, or some milliseconds late in a fifth of the time. */
-bool shmb_runner_is_late(const shmb_runner *r, bool exactly);
+bool shmb_runner_is_late(shmb_runner *r, bool exactly);
 /* SHMB_TIMEOUT: the deadline has passed. why: NULL, or what else is known. */
 shmb_status shmb_runner_fail_late(shmb_runner *r, const char *why);
 /* SHMB_INVALID when the features' names make no message: for kinds without layouts, which find that

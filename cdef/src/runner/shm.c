@@ -312,8 +312,8 @@ static int shm_proceed(shmb_runner *r, int64_t until) {
         if (s->unsent && slot_is_ours(s, r->bound) && send_request(r)) return (int)r->error.status;
         /* who calls looks at the deadline and for interrupts, though late replies may never end */
         if (late) return PENDING;
-        enum waited waited =
-            shmb_waiter_wait(&s->waiter, has_reply, s, &s->mine->asleep, s->bell, until);
+        enum waited waited = shmb_waiter_wait(&s->waiter, has_reply, s, &s->mine->asleep, s->bell,
+                                              earlier(until, shmb_runner_until(r)));
         r->waited_ns = s->waiter.waited;
         if (waited == NEWS) {
             if (s->waiter.slept)
