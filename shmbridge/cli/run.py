@@ -8,8 +8,8 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ def named_decisions(context: click.Context, option: click.Parameter, text: str) 
 
 def default_advice(
     context: click.Context, option: click.Parameter, texts: Sequence[str]
-) -> list[tuple[str, str]]:
+) -> dict[str, str]:
     """DECISION=ADVICE, several times."""
     pairs = [(text.partition("=")[0], text.partition("=")[2]) for text in texts]
     try:
@@ -55,7 +55,7 @@ def default_advice(
             compilers.check_default(decision, advice)
     except InvalidError as error:
         raise click.BadParameter(str(error)) from error
-    return pairs
+    return dict(pairs)
 
 
 def runner_url(name: str, deadline: float | None) -> str:
@@ -118,6 +118,158 @@ def known(compiler: str) -> str:
         return compilers.kind_of(compiler)
     except InvalidError as error:
         raise ShmbridgeError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says: see `run`'s options."""
+
+    decisions: list[str]
+    function: str | None
+    onnx: Path | None
+    connect: str | None
+    defaults: dict[str, str]
+    deadline: float | None
+    record: Path | None
+    channels: int | None
+    request_bytes: int
+    strict: bool
+    limit: int | None
+    pipes: bool
+    include_default: bool
+    kind: str | None
+    verbose: bool
+    command: tuple[str, ...]
+
+    @cached_property
+    def split(self) -> tuple[list[str], list[str]]:
+        """Launchers such as ccache, and the compiler with its arguments."""
+        return split_or_whole(self.command, self.kind)
+
+    @property
+    def words(self) -> list[str]:
+        """The compiler and its arguments."""
+        return self.split[1]
+
+    @property
+    def like(self) -> str:
+        """Which kind of compiler it is."""
+        return self.kind or known(self.words[0])
+
+    def check(self) -> None:
+        """Raises UsageError, or InvalidError, for what does not go together."""
+        if [self.function, self.onnx, self.connect].count(None) != 2:
+            raise click.UsageError(
+                "expected one policy: --host MODULE:FUNCTION, --onnx FILE or --connect NAME"
+            )
+        if self.connect and self.record:
+            raise click.UsageError(
+                f"--record goes with --host or --onnx. To record what {self.connect} is asked, run "
+                f"shmbridge record {self.connect} NAME LOG beside it and say --connect NAME here"
+            )
+        if self.function:
+            from shmbridge.runners.python import split
+
+            split(self.function)
+        for decision, advice in self.defaults.items():
+            if decision not in self.decisions:
+                raise click.UsageError(
+                    f"--default {decision}={advice}: expected {decision} in --llvm "
+                    + ",".join(self.decisions)
+                )
+
+
+class Compilation:
+    """One command, compiled with the policy, and again without it if that fails."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        policy = options.connect or options.function or str(options.onnx)
+        self._build = Build(policy, options.connect)
+        self._signals, self._streams = Signals(), Streams()
+
+    def run(self) -> int:
+        """The compiler's status; negative: the signal that ended it."""
+        options = self._options
+        attempt = None
+        with self._signals.forwarded(), ExitStack() as stack:
+            try:
+                attempt = launched(options.words[0]) or self._ask(stack)
+                defaults = () if options.strict else options.defaults
+                failed = attempt.failure(options.words[0], defaults)
+                why = "" if self._signals.passed_on else failed
+            except InvalidError:
+                raise
+            except Exception as error:
+                attempt, why = None, one_line(error)
+            stack.close()
+            if why and options.strict:
+                made = compilers.remove_outputs(options.like, options.words) if attempt else []
+                removed = f"; removed {', '.join(made)}" if made else ""
+                raise click.ClickException(f"{why}{removed}")
+            if attempt and not why:
+                status = self._keep(attempt)
+            else:
+                status = self._compile_plainly(attempt, why)
+            self._streams.deliver(status)
+        return status
+
+    def _ask(self, stack: ExitStack) -> Attempt:
+        """Compiles with the policy; what that needs is on the stack."""
+        options = self._options
+        launchers, words = options.split
+        like = options.like
+        wanted = compilers.asked_of(like, options.decisions)
+        if missing := compilers.unasked(like, words[1:], wanted):
+            click.echo(f"shmbridge: {missing}", err=True)
+        self._build.check()
+        name, explain = self._policy(like, stack)
+        url = runner_url(name, options.deadline)
+        piped = options.pipes or not compilers.preloads(words[0])
+        label = compilers.source_of(words)
+        channel: Pipes | Preload = (
+            Pipes(wanted, url, options.defaults, options.limit, label)
+            if piped
+            else Preload(url, options.defaults, options.limit)
+        )
+        stack.callback(channel.close)
+        bases = {decision: channel.base(decision) for decision in wanted}
+        limited = options.limit is not None and compilers.tells_default(words[0])
+        tells = options.include_default or limited
+        asking = [*launchers, *compilers.with_flags(words, like, bases, tells, piped)]
+        environment = {**os.environ, **compilers.CACHE_BYPASS, **channel.environment}
+        self._streams.keep(*compilers.streams_of(like, words[1:]))
+        status = self._signals.run(asking, environment, **self._streams.rewound())
+        counts = [replace(c, why=explain(c.why)) for c in channel.counts()]
+        return Attempt(status, counts, channel.loaded(words[0]))
+
+    def _policy(self, like: str, stack: ExitStack) -> tuple[str, Callable[[str], str]]:
+        """The name or URL of the policy's host, and what explains its errors."""
+        options = self._options
+        if options.connect is not None:
+            return options.connect, str
+        policy = Policy(
+            partial(load_policy, options.onnx, options.function, options.record, options.verbose),
+            channels=options.channels or compilers.conversations(like, options.words),
+            request_bytes=options.request_bytes,
+        )
+        stack.callback(policy.close)
+        return policy.name, policy.explain
+
+    def _keep(self, attempt: Attempt) -> int:
+        """The object is the policy's."""
+        options = self._options
+        lacking = any(count.defaulted for count in attempt.counts)  # --default made these
+        if (lacking and self._build.is_first_failure(attempt)) or options.verbose:
+            click.echo(f"shmbridge: {summary(attempt.counts, options.decisions)}", err=True)
+        return attempt.status
+
+    def _compile_plainly(self, attempt: Attempt | None, why: str) -> int:
+        if self._build.is_first_failure(attempt) or self._options.verbose:
+            click.echo(ffi.string(lib.shmb_build_warning).decode() % why, err=True, nl=False)
+        if attempt and not attempt.status:
+            self._streams.keep_errors()
+        return self._signals.run(self._options.command, os.environ, **self._streams.rewound())
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -216,24 +368,7 @@ def known(compiler: str) -> str:
 @click.argument(
     "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMPILER [ARGUMENTS]..."
 )
-def run(
-    decisions: list[str],
-    function: str | None,
-    onnx: Path | None,
-    connect: str | None,
-    defaults: list[tuple[str, str]],
-    deadline: float | None,
-    record: Path | None,
-    channels: int | None,
-    request_bytes: int,
-    strict: bool,
-    limit: int | None,
-    pipes: bool,
-    include_default: bool,
-    kind: str | None,
-    verbose: bool,
-    command: tuple[str, ...],
-) -> None:
+def run(**given: Any) -> None:
     """Run an unmodified clang, opt, llc, rustc or ld.lld, whose decisions a policy makes; ends with the compiler's own status.
 
     Also as a launcher: make -j4 CC="shmbridge run --llvm inline --host policy:advise -- clang-22". The policy's request also holds
@@ -243,91 +378,13 @@ def run(
     stand behind launchers, as nice or ccache, whose cache is left alone. A link with -flto asks as well. opt gets an inliner
     pass unless it is told its -passes; with --pipes, which threads cannot share, rustc gets -Ccodegen-units=1.
     """
-    if [function, onnx, connect].count(None) != 2:
-        raise click.UsageError(
-            "expected one policy: --host MODULE:FUNCTION, --onnx FILE or --connect NAME"
-        )
-    if connect and record:
-        raise click.UsageError(
-            f"--record goes with --host or --onnx. To record what {connect} is asked, run shmbridge record {connect} NAME LOG "
-            "beside it and say --connect NAME here"
-        )
-    if function:
-        from shmbridge.runners.python import split
-
-        split(function)
-    for decision, advice in defaults:
-        if decision not in decisions:
-            raise click.UsageError(
-                f"--default {decision}={advice}: expected {decision} in --llvm {','.join(decisions)}"
-            )
-    launchers, words = split_or_whole(command, kind)
-    if shutil.which(words[0]) is None:
-        click.echo(f"shmbridge: {words[0]}: no such compiler", err=True)
+    options = Options(**given)
+    options.check()
+    if shutil.which(options.words[0]) is None:
+        click.echo(f"shmbridge: {options.words[0]}: no such compiler", err=True)
         raise SystemExit(127)
-    beware_of_cache(words)
-    chosen = dict(defaults)
-    build = Build(connect or function or str(onnx), connect)
-    signals, streams = Signals(), Streams()
-
-    def ask(stack: ExitStack) -> Attempt:
-        """Compiles with the policy; what that needs is on the stack."""
-        like = kind or known(words[0])
-        wanted, name = compilers.asked_of(like, decisions), connect
-        if missing := compilers.unasked(like, words[1:], wanted):
-            click.echo(f"shmbridge: {missing}", err=True)
-        build.check()
-        explain: Callable[[str], str] = str
-        if name is None:
-            room = {
-                "channels": channels or compilers.conversations(like, words),
-                "request_bytes": request_bytes,
-            }
-            policy = Policy(partial(load_policy, onnx, function, record, verbose), **room)
-            stack.callback(policy.close)
-            name, explain = policy.name, policy.explain
-        url = runner_url(name, deadline)
-        piped = pipes or not compilers.preloads(words[0])
-        there = (
-            Pipes(wanted, url, chosen, limit, compilers.source_of(words))
-            if piped
-            else Preload(url, chosen, limit)
-        )
-        stack.callback(there.close)
-        bases = {decision: there.base(decision) for decision in wanted}
-        tells = include_default or (limit is not None and compilers.tells_default(words[0]))
-        asking = [*launchers, *compilers.with_flags(words, like, bases, tells, piped)]
-        environment = {**os.environ, **compilers.CACHE_BYPASS, **there.environment}
-        streams.keep(*compilers.streams_of(like, words[1:]))
-        status = signals.run(asking, environment, **streams.rewound())
-        counts = [replace(c, why=explain(c.why)) for c in there.counts()]
-        return Attempt(status, counts, there.loaded(words[0]))
-
-    with signals.forwarded(), ExitStack() as stack:
-        try:
-            attempt = launched(words[0]) or ask(stack)
-            why = "" if signals.passed_on else attempt.failure(words[0], () if strict else chosen)
-        except InvalidError:
-            raise
-        except Exception as error:
-            attempt, why = None, one_line(error)
-        stack.close()
-        if why and strict:
-            made = compilers.remove_outputs(kind or known(words[0]), words) if attempt else []
-            removed = f"; removed {', '.join(made)}" if made else ""
-            raise click.ClickException(f"{why}{removed}")
-        if attempt and not why:
-            status = attempt.status
-            lacking = any(count.defaulted for count in attempt.counts)  # --default made these
-            if (lacking and build.is_first_failure(attempt)) or verbose:
-                click.echo(f"shmbridge: {summary(attempt.counts, decisions)}", err=True)
-        else:
-            if build.is_first_failure(attempt) or verbose:
-                click.echo(ffi.string(lib.shmb_build_warning).decode() % why, err=True, nl=False)
-            if attempt and not attempt.status:
-                streams.keep_errors()
-            status = signals.run(command, os.environ, **streams.rewound())
-        streams.deliver(status)
+    beware_of_cache(options.words)
+    status = Compilation(options).run()
     if status < 0:
         die_of(-status)
     raise SystemExit(status)
