@@ -1,5 +1,6 @@
 """What every combination must do: each case is a function of a Stage, by name."""
 
+import contextlib
 import functools
 import itertools
 
@@ -98,6 +99,14 @@ def size(w, size):
     echoes(w, (np.arange(size, dtype=np.uint32) * 2654435761 >> 24).astype(np.uint8))
 
 
+@contextlib.contextmanager
+def patience(w):
+    """Megabytes as JSON may take a busy machine longer than the default deadline."""
+    w.deadline(60)
+    yield
+    w.deadline(0)
+
+
 @functools.cache
 def large():
     return np.arange(2 * MEGABYTE, dtype=np.int64) % 10
@@ -105,19 +114,19 @@ def large():
 
 @case("size-16MB-request")
 def large_request(w):
-    with w.elsewhere(w.new_url(), request_bytes=16 * MEGABYTE):
+    with w.elsewhere(w.new_url(), request_bytes=16 * MEGABYTE), patience(w):
         sends(w, {"x": large()})
 
 
 @case("size-16MB-advice")
 def large_advice(w):
-    with w.elsewhere(w.new_url(), advice_bytes=16 * MEGABYTE):
+    with w.elsewhere(w.new_url(), advice_bytes=16 * MEGABYTE), patience(w):
         gets(w, large(), np.int64)
 
 
 @case("too-large")
 def too_large(w):
-    with w.fails("TOO_LARGE"):
+    with patience(w), w.fails("TOO_LARGE"):
         w.ask({"x": np.zeros(2 * ROOM, np.uint8)}, np.uint8)
     w.works()
 
