@@ -6,7 +6,8 @@
 static int channel_of(int64_t key) { return (int)((key & SHMB_KEY_PLACE) >> SHMB_KEY_SLOT_BITS); }
 
 static void set_state(struct steps *s, struct row *r, enum state state) {
-    s->sent += (state == SENT) - (r->state == SENT);
+    s->counts[r->state]--;
+    s->counts[state]++;
     r->state = state;
     if (state != OPEN) r->key = NONE;
 }
@@ -185,7 +186,7 @@ static PyObject *steps_wait(PyObject *self, PyObject *timeout) {
     struct steps *s = (struct steps *)self;
     long long ns = PyLong_AsLongLong(timeout);
     if (PyErr_Occurred()) return NULL;
-    while (s->sent || s->begins) {
+    while (s->counts[SENT] || s->counts[BEGINS]) {
         int64_t key = core.shmb_host_poll(s->host);
         if (key < 0) {
             Py_BEGIN_ALLOW_THREADS key = core.shmb_host_receive(s->host, ns);
@@ -262,20 +263,25 @@ static PyObject *steps_reply(PyObject *self, PyObject *args) {
 
 /* ---- Rows, for Python ---- */
 
-/* sent(row): Python has sent its action. */
-static PyObject *steps_sent(PyObject *self, PyObject *args) {
+/* move(row, state): BEGINS, or SENT where Python has sent its action. */
+static PyObject *steps_move(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
     Py_ssize_t row;
-    if (!PyArg_ParseTuple(args, "n", &row) || !is_row(s, row)) return NULL;
-    set_state(s, &s->rows[row], SENT);
+    int state;
+    if (!PyArg_ParseTuple(args, "ni", &row, &state) || !is_row(s, row)) return NULL;
+    if (state != BEGINS && state != SENT)
+        return PyErr_Format(PyExc_ValueError, "expected BEGINS or SENT, found %d", state);
+    set_state(s, &s->rows[row], (enum state)state);
     Py_RETURN_NONE;
 }
 
-/* end(row): it has no episode any more, and no channel. */
+/* end(row, over): it has no episode any more, and no channel. over: the episode counts as ended. */
 static PyObject *steps_end(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
     Py_ssize_t row;
-    if (!PyArg_ParseTuple(args, "n", &row) || !is_row(s, row)) return NULL;
+    int over;
+    if (!PyArg_ParseTuple(args, "np", &row, &over) || !is_row(s, row)) return NULL;
+    s->ended += over;
     end_row(s, row);
     Py_RETURN_NONE;
 }
@@ -328,7 +334,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *named) 
     if (!s) return NULL;
     static const Py_ssize_t sizes[NAMED] = {8, 1, 1, 8, 8};
     s->host = (shmb_host *)(uintptr_t)host;
-    s->count = PyObject_Size(own[0]);
+    s->count = s->counts[IDLE] = PyObject_Size(own[0]);
     for (int i = 0; i < CHANNELS; i++) s->owners[i].row = NONE;
     for (int i = 0; i < NAMED; i++) {
         if (s->count < 1 || !fast_rows_of(own[i], s->count, &s->own[i])) goto fail;
@@ -362,9 +368,9 @@ static void steps_dealloc(PyObject *self) {
 }
 
 static PyMemberDef members[] = {
-    {"begins", T_PYSSIZET, offsetof(struct steps, begins), 0, NULL},
-    {"ended", T_PYSSIZET, offsetof(struct steps, ended), 0, NULL},
-    {"under_way", T_PYSSIZET, offsetof(struct steps, sent), READONLY, NULL},
+    {"begins", T_PYSSIZET, offsetof(struct steps, counts[BEGINS]), READONLY, NULL},
+    {"under_way", T_PYSSIZET, offsetof(struct steps, counts[SENT]), READONLY, NULL},
+    {"ended", T_PYSSIZET, offsetof(struct steps, ended), READONLY, NULL},
     {"first_action", T_LONGLONG, offsetof(struct steps, first_action), 0, NULL},
     {"actions", T_LONGLONG, offsetof(struct steps, actions), 0, NULL},
     {"defers", T_BOOL, offsetof(struct steps, defers), 0, NULL},
@@ -378,7 +384,7 @@ static PyMethodDef methods[] = {{"shape", steps_shape, METH_O, NULL},
                                 {"wait", steps_wait, METH_O, NULL},
                                 {"send", steps_send, METH_O, NULL},
                                 {"reply", steps_reply, METH_VARARGS, NULL},
-                                {"sent", steps_sent, METH_VARARGS, NULL},
+                                {"move", steps_move, METH_VARARGS, NULL},
                                 {"end", steps_end, METH_VARARGS, NULL},
                                 {"row", steps_row, METH_VARARGS, NULL},
                                 {"channels", steps_channels, METH_VARARGS, NULL},
@@ -392,6 +398,18 @@ static PyType_Spec spec = {"shmbridge._fastpath.Steps", sizeof(struct steps), 0,
                            slots};
 
 int fast_add_steps(PyObject *module) {
+    static const struct {
+        const char *name;
+        long value;
+    } constants[] = {{"IDLE", IDLE},
+                     {"BEGINS", BEGINS},
+                     {"OPEN", OPEN},
+                     {"SENT", SENT},
+                     {"UNKNOWN", UNKNOWN},
+                     {"ADVICE_ALONE", ADVICE_ALONE},
+                     {"TELLS_STEPS", TELLS_STEPS}};
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value)) return -1;
     PyObject *type = PyType_FromSpec(&spec);
     return !type || PyModule_AddObject(module, "Steps", type) ? -1 : 0;
 }

@@ -7,7 +7,8 @@
 #include "fastpath.h"
 
 enum { CHANNELS = 256, SLOTS = 1 << SHMB_KEY_SLOT_BITS, NONE = -1 };
-enum state { IDLE, OPEN, SENT }; /* no episode; waits for an action; the action is under way */
+/* No episode; waits for its first request; waits for an action; the action is under way. */
+enum state { IDLE, BEGINS, OPEN, SENT, STATES };
 enum drives { UNKNOWN, ADVICE_ALONE, TELLS_STEPS };
 enum own { REWARD, DONE, TRUNCATED, STEP, OWN, AGENT = OWN, NAMED };
 /* Where the tensors of all messages of a key are. */
@@ -47,11 +48,10 @@ struct steps {
     struct feature *features;
     Py_ssize_t features_count;
     Py_buffer
-        own[NAMED];    /* the caller's arrays: float64, bool, bool, int64, int64, a number each */
-    PyObject *agents;  /* a list of bytes; an agent's number is its place */
-    Py_ssize_t sent;   /* rows that are SENT */
-    Py_ssize_t begins; /* rows that Python waits for, too */
-    Py_ssize_t ended;  /* episodes, since Python set it to 0 */
+        own[NAMED];   /* the caller's arrays: float64, bool, bool, int64, int64, a number each */
+    PyObject *agents; /* a list of bytes; an agent's number is its place */
+    Py_ssize_t counts[STATES];     /* of rows */
+    Py_ssize_t ended;              /* episodes so far */
     int64_t first_action, actions; /* 0 actions: anything is one */
     char defers;                   /* Python is to look at what says that an episode is over */
 };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shmbridge import _fastpath
 from shmbridge._bridge import open_hosts, segment
 from shmbridge._host.batch import Batch
-from shmbridge._host.receiving import SLICE_NS, Receiving
+from shmbridge._host.receiving import SLICE_NS, Keys, Receiving
 from shmbridge._host.request import Request
 from shmbridge._host.service import Model, Path, Question, Service
 from shmbridge._host.serving import Serving
@@ -196,6 +197,34 @@ class Host(Receiving):
         return bool(lib.shmb_host_delays(self._h, label, last))
 
     # ---- Receive ----
+
+    def _by_key(self) -> Keys:
+        """For environments. A trainer may take any time."""
+        if self._deadline is None:
+            self._set_deadline(math.inf)
+        return Keys(
+            self._h,
+            self._address,
+            self._plan.channels,
+            self._request_type is Request
+            and self._source is self._address
+            and self._advice is None
+            and self._features is None,
+            lambda ns: self._receive(self._source, ns),
+            self._take,
+            self._came,
+            self._ends,
+            self._check,
+        )
+
+    def _came(self) -> None:
+        self._idle_since = time.monotonic()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the host at {self.url} is closed")
+        if lib.shmb_host_forked(self._h):
+            self._ends(-lib.SHMB_FORKED)
 
     def __iter__(self) -> Iterator[Request]:
         """Requests, one after another, until closed, `until_idle`, or Ctrl-C, which closes the host.

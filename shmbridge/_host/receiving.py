@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shmbridge import _fastpath
@@ -19,6 +20,21 @@ SLICE_NS = 100_000_000  # a wait asks after signals at least this often
 CACHED = 1024  # requests of known layout, dims and slot
 
 Question = TypeVar("Question", Request, Batch)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A host's requests by their keys: for environments, which have loops of their own."""
+
+    handle: Any  # shmb_host *
+    address: int
+    channels: int
+    direct: bool  # C alone sees requests and replies
+    receive: Callable[[int], int]  # within ns: a key or -shmb_status
+    take: Callable[[int], Request | None]
+    came: Callable[[], None]  # a key did
+    ends: Callable[[int], bool]
+    check: Callable[[], None]  # ClosedError, ForkedError
 
 
 class Receiving(Receiver):

@@ -383,3 +383,9 @@ class Request(_fastpath.Question, Mapping[str, Any]):
     def _drop(self) -> None:
         if not self._host._closed:
             self._fail(lib.SHMB_DROPPED, "the host let this request go without a reply")
+
+
+def lay_down(request: Request) -> bool:
+    """The request is its key again: its end does not answer it. False: it has been answered."""
+    was_open, request._open = request._open, False
+    return was_open

@@ -6,11 +6,12 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+from shmbridge._fastpath import OPEN
 from shmbridge._host.host import Host
 from shmbridge._native import lib
 from shmbridge.envs import _spaces
 from shmbridge.envs._pool import CompilerPool, CompilerSource
-from shmbridge.envs._stepping import OPEN, Stepping
+from shmbridge.envs._stepping import Stepping
 from shmbridge.errors import InvalidError, raise_status
 
 import gymnasium  # isort: skip # behind _spaces, which says what to install
@@ -58,10 +59,10 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         self.action_space = _spaces.of_actions(actions)
         self._range = _spaces.range_of(self.action_space)
         self._own = not isinstance(compilers, CompilerPool)
-        self._stepping = Stepping.over(
+        self.compilers, self._stepping = Stepping.over(
             compilers, 1, timeout, self._range, workers=workers, options=options
         )
-        self.compilers = self._stepping.compilers
+        self._episode = self._stepping.episodes[0]
         self._sent = False  # an action whose outcome nobody has received
         self._looked: tuple[dict[str, Any], dict[str, Any]] | None = None  # for the spaces
         self._space: Any = None
@@ -89,7 +90,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         super().reset(seed=seed)
         looked, self._looked = self._looked, None
         if looked is not None and (
-            self.compilers._workers is None or (seed is None and not options)
+            self._stepping.workers is None or (seed is None and not options)
         ):
             return looked
         s = self._stepping
@@ -127,7 +128,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         """
         s = self._stepping
         s.forget()
-        direct = self.compilers._direct and (self._range or self.action_space is None)
+        direct = s.channels.direct and (self._range or self.action_space is None)
         status = s.core.reply(0, action) if direct else None
         if status is None:
             self._send_slowly(action)
@@ -139,13 +140,13 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
             )
 
     def _send_slowly(self, action: Any) -> None:
-        if self._stepping.core.row(0)[0] != OPEN:
+        if self._episode.now.state != OPEN:
             raise InvalidError("no compiler waits for an action: expected reset() first")
         self._check(action)
         try:
-            self._stepping.send(0, action)
+            self._episode.send(action)
         finally:
-            self._sent, self._looked = self._stepping.core.row(0)[0] != OPEN, None
+            self._sent, self._looked = self._episode.now.state != OPEN, None
 
     def receive(self) -> Turn:
         """The second half of `step`.
@@ -172,7 +173,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
 
     def close(self) -> None:
         """Gives the episode up, and closes the host if that is this environment's own."""
-        self._stepping.give_up(0)
+        self._episode.give_up()
         self._looked = None
         if self._own:
             self.compilers.close()

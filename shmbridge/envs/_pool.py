@@ -1,17 +1,16 @@
-"""The compilers at a host, for whoever steps them: whose requests are whose."""
+"""The compilers at a host, and whose requests are whose."""
 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from shmbridge._host.host import Host
 from shmbridge._host.passing import channel_of
-from shmbridge._host.request import Request
+from shmbridge._host.request import Request, lay_down
 from shmbridge._native import ffi, lib
-from shmbridge.errors import ClosedError, ShmbridgeError
+from shmbridge.errors import ClosedError, InvalidError, ShmbridgeError
 
 GIVEN_UP = "the trainer has given this episode up: begin another"
 NO_EPISODE = "this trainer has no such episode, or has given it up: begin another"
@@ -34,25 +33,24 @@ class CompilerSource(Protocol):
     def close(self) -> None: ...
 
 
-class Taker(Protocol):
-    """Who has rows of episodes."""
+class Owner(Protocol):
+    """An episode that has channels."""
 
-    # Is the channel's runner still there? None: the channel is not the row's any more.
-    def has(self, row: int, channel: int) -> bool | None: ...
-    def look(self, row: int, key: int) -> None: ...  # at a request of the row's
-    def lose(self, row: int, channel: int) -> None: ...  # its runner has gone
-    def begin_with(self, key: int) -> bool: ...  # for a row that waits for any compiler
-    def join(self, row: int, key: int) -> None: ...  # by a new runner of the row's own compiler
+    # Is the channel's runner still there? None: the channel is not the episode's any more.
+    def has(self, channel: int) -> bool | None: ...
+    def look(self, key: int) -> None: ...  # at a request of its own
+    def lose(self, channel: int) -> None: ...  # its runner has gone
+    def join(self, key: int) -> None: ...  # by a new runner of its own compiler
 
 
 class CompilerPool:
     """The compilers that connect to a host, for the environments of one thread.
 
     Args:
-        host: A Host, all of whose requests come here, or the URL to make one of. Any URL of a host will do whose SerDes, if it has one,
-            keeps the names of advice.
-        workers: Who starts and ends the compilers. An episode is then one compilation, chosen by the environment's seed. None: compilers
-            come by themselves.
+        host: A Host, all of whose requests come here, or the URL to make one of. Any URL of a host
+            will do whose SerDes, if it has one, keeps the names of advice.
+        workers: Who starts and ends the compilers. An episode is then one compilation, chosen by
+            the environment's seed. None: compilers come by themselves.
         options: The host's, where a URL is given.
     """
 
@@ -60,21 +58,7 @@ class CompilerPool:
         self, host: Host | str, *, workers: CompilerSource | None = None, **options: Any
     ) -> None:
         self.host = host if isinstance(host, Host) else Host(host, **options)
-        if self.host._deadline is None:  # a trainer may take any time
-            self.host._set_deadline(math.inf)
-        self._workers = workers
-        self._envs = 0  # how many environments have numbers, for the workers
-        self._owners: dict[int, tuple[Taker, int]] = {}  # by channel: whose episode it is in
-        self._labels: dict[str, tuple[Taker, int]] = {}  # the same of workers
-        self._held: dict[int, int] = {}  # keys of requests that nobody has taken yet, by channel
-        self._early: dict[int, str] = {}  # labels of workers that started ahead, by their keys
-        # Are requests and replies C's alone? Pipes have rules of their own, and specs are checked in Python.
-        self._direct = (
-            self.host._request_type is Request
-            and self.host._source is self.host._address
-            and self.host._advice is None
-            and self.host._features is None
-        )
+        self._channels = Channels(self.host, workers)
         if workers is not None:
             try:
                 workers.open(self.host.url, ahead=True)
@@ -83,13 +67,14 @@ class CompilerPool:
                 raise
 
     def close(self) -> None:
-        """Closes the host, and ends the workers. Other compilers get ClosedError, and go on as their environments know how."""
-        self._held.clear()
+        """Closes the host, and ends the workers. Other compilers get ClosedError, and go on as
+        their environments know how."""
+        self._channels.held.clear()
         try:
             self.host.close()
         finally:
-            if self._workers is not None:
-                self._workers.close()
+            if self._channels.workers is not None:
+                self._channels.workers.close()
 
     def __enter__(self) -> CompilerPool:
         return self
@@ -97,86 +82,125 @@ class CompilerPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read(self, key: int) -> Request | None:
-        """The request of a key, for a look; None where its runner has gone or is refused. Whoever does not reply lays it down."""
-        return self.host._take(key)
 
-    def _lay_down(self, request: Request) -> None:
-        """The request is its key again: whoever made the object does not answer it at its end."""
-        request._open = False
+def channels_of(pool: CompilerPool) -> Channels:
+    """A pool's channels, for the environments."""
+    return pool._channels
 
-    def _refuse(self, key: int, why: str = GIVEN_UP) -> None:
+
+class Channels:
+    """Which episode has which of a host's channels, and the requests that no episode has yet."""
+
+    def __init__(self, host: Host, workers: CompilerSource | None) -> None:
+        self.host, self.workers = host, workers
+        self.keys = host._by_key()
+        # Are requests and replies C's alone? Pipes have rules of their own, and specs are checked
+        # in Python.
+        self.direct = self.keys.direct
+        self.envs = 0  # how many environments have numbers, for the workers
+        self.owners: dict[int, Owner] = {}  # by channel
+        self.labels: dict[str, Owner] = {}  # the same of workers
+        self.held: dict[int, int] = {}  # keys of requests that no episode has yet, by channel
+        self.early: dict[int, str] = {}  # labels of workers that started ahead, by their keys
+
+    def reserve(self, n: int) -> int:
+        """Room for so many more environments: the first one's number."""
+        each = 1 if self.workers is None else self.workers.channels
+        need, found = (self.envs + n) * each, self.keys.channels
+        if need > found:
+            raise InvalidError(
+                f"expected a host with channels={need} or more, found {found}: "
+                f"an environment's compiler takes {each}"
+            )
+        self.envs += n
+        return self.envs - n
+
+    def read(self, key: int) -> Request | None:
+        """The request of a key, for a look; None where its runner has gone or is refused. Without
+        a reply it is to be laid down."""
+        return self.keys.take(key)
+
+    def refuse(self, key: int, why: str = GIVEN_UP) -> None:
         """Answers with an error."""
-        request = self._read(key)
+        request = self.read(key)
         if request is not None:
             with contextlib.suppress(ShmbridgeError):  # the host is closed: it knows
                 request.fail(why)
 
-    def _came(self, key: int, asking: Taker) -> None:
-        """A request that C does not take by itself."""
+    def came(self, key: int, begin_with: Callable[[int], bool]) -> None:
+        """A request that C does not take by itself, perhaps the first one of an episode."""
+        self.keys.came()
         channel = channel_of(key)
-        if channel in self._owners:
-            taker, row = self._owners[channel]
-            there = taker.has(row, channel)
+        owner = self.owners.get(channel)
+        if owner is not None:
+            there = owner.has(channel)
             if there:
-                taker.look(row, key)
+                owner.look(key)
                 return
             if there is None:
-                del self._owners[channel]
+                del self.owners[channel]
             else:
-                taker.lose(row, channel)
-        if self._workers is None and asking.begin_with(key):
-            return
-        request = self._read(key)
+                owner.lose(channel)
+        if self.workers is not None:
+            self._join(key, self.workers)
+        elif not begin_with(key):
+            self._hold(key)
+
+    def _join(self, key: int, workers: CompilerSource) -> None:
+        request = self.read(key)
         if request is None:
             return
-        if self._workers is not None:
-            label = request.label
-            self._lay_down(request)
-            if label in self._labels:
-                self._owners[channel] = taker, row = self._labels[label]
-                taker.join(row, key)
-            elif self._workers.ahead(label):
-                self._early[key] = label
-            else:
-                self._refuse(key, NO_EPISODE)
-        elif "step" in request:
+        label = request.label
+        lay_down(request)
+        if label in self.labels:
+            self.owners[channel_of(key)] = self.labels[label]
+            self.labels[label].join(key)
+        elif workers.ahead(label):
+            self.early[key] = label
+        else:
+            self.refuse(key, NO_EPISODE)
+
+    def _hold(self, key: int) -> None:
+        request = self.read(key)
+        if request is None:
+            return
+        if "step" in request:
             request.fail(NO_EPISODE)
         else:
-            self._lay_down(request)
-            self._held[channel] = key
+            lay_down(request)
+            self.held[channel_of(key)] = key
 
-    def _next_held(self) -> int | None:
+    def next_held(self) -> int | None:
         """A first request that waits for an environment."""
-        for channel in self._held.keys() - self._owners.keys():
-            key = self._held.pop(channel)
-            if lib.shmb_host_message(self.host._h, key) != ffi.NULL:
+        for channel in self.held.keys() - self.owners.keys():
+            key = self.held.pop(channel)
+            if lib.shmb_host_message(self.keys.handle, key) != ffi.NULL:
                 return key
         return None
 
-    def _come_early(self, asking: Taker) -> None:
+    def come_early(self) -> None:
         """Those that started ahead, and whose episodes have begun since."""
-        for key, label in list(self._early.items()):
-            if label in self._labels:
-                self._came(key, asking)
-            if label in self._labels or not self._workers or not self._workers.ahead(label):
-                del self._early[key]
+        for key, label in list(self.early.items()):
+            if label in self.labels and self.workers is not None:
+                self._join(key, self.workers)
+            if label in self.labels or not self.workers or not self.workers.ahead(label):
+                del self.early[key]
 
-    def _let_go(self, channel: int) -> None:
+    def let_go(self, channel: int) -> None:
         """Its episode is over. What it goes on asking in that episode is refused."""
-        self._owners.pop(channel, None)
-        key = self._held.get(channel)
+        self.owners.pop(channel, None)
+        key = self.held.get(channel)
         if key is None:
             return
-        request = self._read(key)
+        request = self.read(key)
         if request is None or "step" in request:
-            del self._held[channel]
+            del self.held[channel]
             if request is not None:
                 request.fail(GIVEN_UP)
         else:
-            self._lay_down(request)
+            lay_down(request)
 
-    def _check_open(self, status: int) -> None:
+    def check_open(self, status: int) -> None:
         """Nothing came: is the host closed?"""
-        if self.host._ends(status):
+        if self.keys.ends(status):
             raise ClosedError(f"the host at {self.host.url} is closed")

@@ -60,10 +60,9 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         )
         self._own = not isinstance(compilers, CompilerPool)
         range_ = _spaces.range_of(self.single_action_space)
-        self._stepping = Stepping.over(
+        self.compilers, self._stepping = Stepping.over(
             compilers, num_envs, timeout, range_, workers=workers, options=options, strict=True
         )
-        self.compilers = self._stepping.compilers
         self._over = np.zeros(num_envs, bool)  # waits for its next episode
         self._any_over = False
         self._ends: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # of the last step
@@ -125,9 +124,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         for each in options:  # before an episode is given up
             s.check(each)
         looked, self._looked = self._looked, None
-        fresh = self.compilers._workers is not None and (
-            any(options) or seeds != [None] * len(seeds)
-        )
+        fresh = s.workers is not None and (any(options) or seeds != [None] * len(seeds))
         if looked is not None and mask.all() and not fresh:
             return looked
         rows = [int(row) for row in np.flatnonzero(mask)]
@@ -191,8 +188,8 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         """
         s = self._stepping
         s.wait()
-        if s.core.ended or self._any_over:
-            self._any_over = s.core.ended > 0
+        if s.ended or self._any_over:
+            self._any_over = s.ended > 0
             if self._any_over and self.autoreset_mode == AutoresetMode.SAME_STEP:
                 return self._next_episodes()
             np.logical_or(s.terminated, s.truncated, out=self._over)
@@ -206,8 +203,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
 
     def close_extras(self) -> None:
         """Gives the episodes up, and closes the host if that is this environment's own."""
-        for row in range(self.num_envs):
-            self._stepping.give_up(row)
+        self._stepping.give_up()
         if self._own:
             self.compilers.close()
 

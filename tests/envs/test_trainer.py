@@ -452,7 +452,7 @@ def test_silence_is_bounded(name, walk, in_thread):
     with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
         compiler = walk(Slow())
         env.reset()
-        env._stepping._slice, env._stepping.timeout = 1e6, 0.05
+        env._stepping.slice, env._stepping.timeout = 1e6, 0.05
         assert env.step(1)[3:] == (True, {"error": "the compiler asked nothing for 0.05 s"})
         go.set()
         env._stepping.timeout = 0.5

@@ -12,7 +12,7 @@ from support.environments import Corridor
 
 from shmbridge import ClosedError, DeadlineError, InvalidError, _config, connect
 from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
-from shmbridge.envs._stepping import ANOTHER, LEFT
+from shmbridge.envs._episode import ANOTHER, LEFT
 from shmbridge.rl import Agent, Environment, drive
 
 BOUND = 20  # seconds, of every wait
