@@ -134,8 +134,7 @@ class Task:
         Raises:
             NoHostError: There is no host at the URL.
         """
-        with self._start(module, url, label or label_of(module)) as compilation:
-            return compilation.finish()
+        return Compilations(self).run(module, url, label or label_of(module))
 
     def baseline(self, module: Module) -> dict[str, float]:
         """The scores without advice: compiled once for each content of the module's file, flags, and version of the compiler.
@@ -152,22 +151,7 @@ class Task:
             ShmbridgeError: The compiler fails without any advice. The text has the command to try.
             OSError: The module, or the file of baselines, cannot be read or written.
         """
-        return self._baseline(module, self.run)
-
-    def _baseline(self, module: Module, run: Callable[[Module], Outcome]) -> dict[str, float]:
-        """run: compiles without advice, where that is not known yet."""
-        key = self._key(module)
-        found = self._baselines.get(key)
-        if found is None or found.keys() != self.scores.keys():
-            outcome = run(module)
-            if not outcome.ok:
-                raise ShmbridgeError(
-                    f"{module.name}: no baseline: {outcome.kind} {outcome.signal or outcome.exit}: "
-                    f"{outcome.stderr[-500:].strip()}: try {outcome.command}"
-                )
-            found = dict(outcome.scores)
-            self._baselines.put(key, found)
-        return dict(found)
+        return Compilations(self).baseline(module)
 
     def _key(self, module: Module) -> str:
         with self._lock:
@@ -238,6 +222,63 @@ class Task:
             typed = f"SHMBRIDGE_URL={shlex.quote(url)} {typed}"
         where = shlex.quote(str(module.folder)) if module.folder else '"$W"'
         return f"W=$(mktemp -d) && cd {where} && {typed}"
+
+
+class Compilations:
+    """Compilations of a task that end together."""
+
+    def __init__(self, task: Task) -> None:
+        self._task, self._lock, self._ended = task, threading.Lock(), False
+        self._running: set[Compilation] = set()
+
+    def start(self, module: Module, url: str | None, label: str) -> Compilation:
+        """Starts one; arguments as `Task.run`."""
+        compilation = self._task._start(module, url, label)
+        with self._lock:
+            self._running.add(compilation)
+            if self._ended:  # meanwhile
+                compilation.end()
+        return compilation
+
+    def run(self, module: Module, url: str | None, label: str) -> Outcome:
+        """Waits for the outcome of one."""
+        if self._ended:
+            return Outcome("ended", module.name)
+        compilation = self.start(module, url, label)
+        try:
+            with compilation:
+                return compilation.finish()
+        finally:
+            with self._lock:
+                self._running.discard(compilation)
+
+    def baseline(self, module: Module) -> dict[str, float]:
+        """As `Task.baseline`."""
+        task, key = self._task, self._task._key(module)
+        found = task._baselines.get(key)
+        if found is None or found.keys() != task.scores.keys():
+            outcome = self.run(module, None, label_of(module))
+            if not outcome.ok:
+                raise ShmbridgeError(
+                    f"{module.name}: no baseline: {outcome.kind} {outcome.signal or outcome.exit}: "
+                    f"{outcome.stderr[-500:].strip()}: try {outcome.command}"
+                )
+            found = dict(outcome.scores)
+            task._baselines.put(key, found)
+        return dict(found)
+
+    def end(self) -> None:
+        """Tells them to end, without waiting for that. No other one runs after it."""
+        with self._lock:
+            self._ended = True
+            for compilation in self._running:
+                compilation.end()
+
+    def close(self) -> None:
+        """Ends them."""
+        self.end()
+        for compilation in list(self._running):
+            compilation.close()
 
 
 def _bridge_at(url: str) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,10 +24,10 @@ from shmbridge._host.host import Host
 from shmbridge._host.request import by_name
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
-from shmbridge.training._compilation import Compilation, Outcome, label_of
+from shmbridge.training._compilation import Outcome, label_of
 from shmbridge.training._corpus import Module
 from shmbridge.training._progress import Progress
-from shmbridge.training._task import Reward, Task, relative_reduction
+from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
 
 Policy: TypeAlias = Callable[[Batch], Any]
 
@@ -200,9 +199,8 @@ class _Collection:
         self._progress = progress
         self._error: BaseException | None = None  # the policy's
         self._by_label: dict[str, _Compiled] = {}
-        self._running: set[Compilation] = set()
+        self._compilations = Compilations(task)
         self._lock = threading.Lock()
-        self._ended = False
         questions = self._workers * task.channels
         name = f"collect-{os.getpid()}-{secrets.token_hex(4)}"
         with ExitStack() as stack:
@@ -211,7 +209,7 @@ class _Collection:
             channels = {"channels": min(CHANNELS, 2 * questions)}
             self._host = stack.enter_context(Host(name, **{**channels, **options}))
             stack.enter_context(self._host.start(self._answer, max_batch=max(2, questions)))
-            stack.callback(self._end)
+            stack.callback(self._compilations.end)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> _Collection:
@@ -245,7 +243,7 @@ class _Collection:
         with self._lock:
             self._by_label[label] = compiled
         try:
-            compiled.outcome = self._outcome(module, self._host.url, label)
+            compiled.outcome = self._compilations.run(module, self._host.url, label)
             if compiled.outcome.ok and not compiled.outcome.defaulted:
                 self._score(compiled)
         finally:
@@ -253,35 +251,14 @@ class _Collection:
                 del self._by_label[label]
         return compiled
 
-    def _outcome(self, module: Module, url: str | None, label: str) -> Outcome:
-        if self._ended:
-            return Outcome("ended", module.name)
-        with self._task._start(module, url, label) as compilation:
-            with self._lock:
-                self._running.add(compilation)
-                if self._ended:  # meanwhile
-                    compilation.end()
-            try:
-                return compilation.finish()
-            finally:
-                with self._lock:
-                    self._running.discard(compilation)
-
     def _score(self, compiled: _Compiled) -> None:
-        task, plainly = self._task, partial(self._outcome, url=None, label="baseline")
         try:
-            baseline = task._baseline(compiled.module, plainly) if task.scores else {}
+            baseline = self._compilations.baseline(compiled.module) if self._task.scores else {}
         except (ShmbridgeError, OSError) as error:
             why = f"{compiled.outcome.stderr}\n{error}".lstrip()
             compiled.outcome = replace(compiled.outcome, kind="no score", stderr=why)
             return
         compiled.reward = float(self._reward(compiled.outcome, baseline))
-
-    def _end(self) -> None:
-        with self._lock:
-            self._ended = True
-            for compilation in self._running:
-                compilation.end()
 
     # ---- In the host's thread ----
 

@@ -11,9 +11,9 @@ from typing import Any
 from shmbridge._bridge import overview
 from shmbridge._bridge.segment import bridge_name
 from shmbridge.errors import InvalidError
-from shmbridge.training._compilation import Outcome, label_of
+from shmbridge.training._compilation import Compilation, Outcome, label_of
 from shmbridge.training._corpus import Module, Sampler
-from shmbridge.training._task import Reward, Task, relative_reduction
+from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
 
 
 class Workers:
@@ -244,19 +244,19 @@ class _Worker:
         self.module, self.label, self.counted = module, label, False
         self.reward = 0.0
         self.error: Exception | None = None
-        self._task, self._lock, self._stopped = task, threading.Lock(), False
-        self._compilations = [task._start(module, url, label)]
+        self._compilations = Compilations(task)
+        compilation = self._compilations.start(module, url, label)
         self._ended = threading.Event()
         self._outcome: Outcome | None = None
-        waiting = threading.Thread(target=self._wait, args=(task, reward), name=label, daemon=True)
-        waiting.start()
+        waiting = (compilation, reward)
+        threading.Thread(target=self._wait, args=waiting, name=label, daemon=True).start()
 
-    def _wait(self, task: Task, reward: Reward) -> None:
+    def _wait(self, compilation: Compilation, reward: Reward) -> None:
         try:
-            self._outcome = outcome = self._compilations[0].finish()
+            self._outcome = outcome = compilation.finish()
             if outcome.ok and outcome.scores:
                 try:
-                    self.reward = reward(outcome, task._baseline(self.module, self._plainly))
+                    self.reward = reward(outcome, self._compilations.baseline(self.module))
                 except Exception as error:  # told to whoever asks for the reward
                     self.error = error
         except BaseException as error:  # a score that exits, or the end of this process
@@ -268,24 +268,10 @@ class _Worker:
         """As `Workers.outcome`."""
         return self._outcome if self._ended.wait(timeout) else None
 
-    def _plainly(self, module: Module) -> Outcome:
-        """Without advice, for the baseline: close() ends that too."""
-        with self._task._start(module, None, label_of(module)) as compilation:
-            with self._lock:
-                self._compilations.append(compilation)
-                if self._stopped:  # meanwhile
-                    compilation.end()
-            return compilation.finish()
-
     def stop(self) -> None:
         """Tells it to end, without waiting for that."""
-        with self._lock:
-            self._stopped = True
-            for compilation in self._compilations:
-                compilation.end()
+        self._compilations.end()
 
     def close(self) -> None:
         """Ends it."""
-        self.stop()
-        for compilation in self._compilations:
-            compilation.close()
+        self._compilations.close()

@@ -217,7 +217,7 @@ def test_several_trainers_at_once(new_name, py, corpus):
             env.receive()
     for env in envs:
         env.close()
-        assert env.compilers._workers.counts["ok"] == 2
+        assert env._stepping.workers.counts["ok"] == 2
 
 
 def test_a_forked_child_touches_nothing(vector, py):
