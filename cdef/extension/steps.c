@@ -26,49 +26,51 @@ static int64_t agent_of(const struct steps *s, const shmb_tensor *t) {
     return NONE;
 }
 
-static void set_own(struct steps *s, enum own which, Py_ssize_t row, const void *value) {
-    size_t bytes = (size_t)s->own[which].itemsize;
-    memcpy((char *)s->own[which].buf + (size_t)row * bytes, value, bytes);
+static void set_output(struct steps *s, enum report_field which, Py_ssize_t row,
+                       const void *value) {
+    size_t bytes = (size_t)s->outputs[which].itemsize;
+    memcpy((char *)s->outputs[which].buf + (size_t)row * bytes, value, bytes);
 }
 
 static void copy_features(struct steps *s, Py_ssize_t row, const struct plan *p,
                           const shmb_message *m) {
-    for (Py_ssize_t i = 0; !p->bare && i < s->features_count; i++) {
+    for (Py_ssize_t i = 0; !p->no_observation && i < s->features_count; i++) {
         const struct feature *f = &s->features[i];
         memcpy((char *)f->rows.buf + (size_t)row * f->bytes, m->tensors[p->columns[i]].data,
                f->bytes);
     }
 }
 
-/* Numbers of the message, zeros where it tells none. A bool may be any byte. Is the episode over? */
-static bool copy_own(struct steps *s, Py_ssize_t row, const struct plan *p, const shmb_message *m) {
-    int64_t values[OWN] = {0};
-    for (int i = 0; i < OWN && p->own[REWARD] != NONE; i++)
-        memcpy(&values[i], m->tensors[p->own[i]].data, fast_own_bytes((enum own)i));
+/* Numbers of the message, zeros where it has none. A bool may be any byte. Is the episode over? */
+static bool copy_report(struct steps *s, Py_ssize_t row, const struct plan *p,
+                        const shmb_message *m) {
+    int64_t values[NUMBERS] = {0};
+    for (int i = 0; i < NUMBERS && p->fields[REWARD] != NONE; i++)
+        memcpy(&values[i], m->tensors[p->fields[i]].data, fast_report_bytes((enum report_field)i));
     bool done = values[DONE], truncated = values[TRUNCATED];
-    set_own(s, REWARD, row, &values[REWARD]);
-    set_own(s, DONE, row, &done);
-    set_own(s, TRUNCATED, row, &truncated);
-    set_own(s, STEP, row, &values[STEP]);
+    set_output(s, REWARD, row, &values[REWARD]);
+    set_output(s, DONE, row, &done);
+    set_output(s, TRUNCATED, row, &truncated);
+    set_output(s, STEP, row, &values[STEP]);
     return done || truncated;
 }
 
 static void end_row(struct steps *s, Py_ssize_t row) {
     set_state(s, &s->rows[row], IDLE);
     for (int i = 0; i < CHANNELS; i++)
-        if (s->owners[i].row == row) s->owners[i].row = NONE;
+        if (s->channels[i].row == row) s->channels[i].row = NONE;
 }
 
 static bool says_done(const struct plan *p, const shmb_message *m) {
-    return p->own[DONE] != NONE && (*(const char *)m->tensors[p->own[DONE]].data ||
-                                    *(const char *)m->tensors[p->own[TRUNCATED]].data);
+    return p->fields[DONE] != NONE && (*(const char *)m->tensors[p->fields[DONE]].data ||
+                                       *(const char *)m->tensors[p->fields[TRUNCATED]].data);
 }
 
 /* May a message of that plan be the row's next? */
 static bool follows(const struct row *r, const struct plan *p, bool begins) {
-    if (!p->fits || (p->bare && begins)) return false;
-    if (begins) return p->own[STEP] == NONE;
-    return p->own[STEP] != NONE || r->drives != TELLS_STEPS;
+    if (!p->fits || (p->no_observation && begins)) return false;
+    if (begins) return p->fields[STEP] == NONE;
+    return p->fields[STEP] != NONE || r->reports_rewards != REPORTS_REWARDS;
 }
 
 /* The request of a key becomes the row's; false: nothing was done, and Python is to look at it. */
@@ -77,15 +79,15 @@ static bool take(struct steps *s, Py_ssize_t row, int64_t key, bool begins) {
     const shmb_message *m = core.shmb_host_message(s->host, key);
     const struct plan *p = m ? fast_plan_of(s, r, key, m) : NULL;
     if (!p || !follows(r, p, begins)) return false;
-    int64_t agent = p->own[AGENT] == NONE ? NONE : agent_of(s, &m->tensors[p->own[AGENT]]);
-    if (p->own[AGENT] != NONE && agent == NONE) return false;
+    int64_t agent = p->fields[AGENT] == NONE ? NONE : agent_of(s, &m->tensors[p->fields[AGENT]]);
+    if (p->fields[AGENT] != NONE && agent == NONE) return false;
     bool ends = says_done(p, m);
-    if ((ends && s->defers) || (p->bare && !ends)) return false;
+    if ((ends && s->defers) || (p->no_observation && !ends)) return false;
     copy_features(s, row, p, m);
-    set_own(s, AGENT, row, &agent);
-    ends = copy_own(s, row, p, m);
-    r->knows = p->own[STEP] != NONE;
-    r->drives = begins ? UNKNOWN : r->knows ? TELLS_STEPS : ADVICE_ALONE;
+    set_output(s, AGENT, row, &agent);
+    ends = copy_report(s, row, p, m);
+    r->trainer_announced = p->fields[STEP] != NONE;
+    r->reports_rewards = begins ? UNKNOWN : r->trainer_announced ? REPORTS_REWARDS : ADVICE_ALONE;
     if (ends) {
         int64_t ignored = 0;
         shmb_tensor t = {.name = "advice", .dtype = SHMB_INT64, .size = 1, .data = &ignored};
@@ -105,14 +107,14 @@ static bool is_row(const struct steps *s, Py_ssize_t row) {
     return false;
 }
 
-static bool own(struct steps *s, Py_ssize_t row, int64_t key) {
+static bool assign_channel(struct steps *s, Py_ssize_t row, int64_t key) {
     int channel = channel_of(key);
     if (key < 0 || channel >= CHANNELS) {
         PyErr_SetString(PyExc_ValueError, "expected the key of a request");
         return false;
     }
-    s->owners[channel].row = (int)row;
-    s->owners[channel].claim = core.shmb_host_claim(s->host, channel);
+    s->channels[channel].row = (int)row;
+    s->channels[channel].claim = core.shmb_host_claim(s->host, channel);
     return true;
 }
 
@@ -123,39 +125,40 @@ static PyObject *steps_begin(PyObject *self, PyObject *args) {
     Py_ssize_t row;
     long long key;
     if (!PyArg_ParseTuple(args, "nL", &row, &key) || !is_row(s, row)) return NULL;
-    if (!own(s, row, key)) return NULL;
+    if (!assign_channel(s, row, key)) return NULL;
     return PyBool_FromLong(take(s, row, key, true));
 }
 
-/* own(row, key): the runner that sent it is the row's too. */
-static PyObject *steps_own(PyObject *self, PyObject *args) {
+/* assign(row, key): the runner that sent it is the row's too. */
+static PyObject *steps_assign(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
     Py_ssize_t row;
     long long key;
-    if (!PyArg_ParseTuple(args, "nL", &row, &key) || !is_row(s, row) || !own(s, row, key))
+    if (!PyArg_ParseTuple(args, "nL", &row, &key) || !is_row(s, row) ||
+        !assign_channel(s, row, key))
         return NULL;
     Py_RETURN_NONE;
 }
 
-/* disown(channel): its runner is no row's any more. */
-static PyObject *steps_disown(PyObject *self, PyObject *channel) {
+/* unassign(channel): its runner is no row's any more. */
+static PyObject *steps_unassign(PyObject *self, PyObject *channel) {
     long long i = PyLong_AsLongLong(channel);
     if (PyErr_Occurred()) return NULL;
-    if (i >= 0 && i < CHANNELS) ((struct steps *)self)->owners[i].row = NONE;
+    if (i >= 0 && i < CHANNELS) ((struct steps *)self)->channels[i].row = NONE;
     Py_RETURN_NONE;
 }
 
-/* place(row, key, knows, drives): the row waits for an action for that request, which Python has
- * read. */
+/* place(row, key, announced, reports): the row waits for an action for that request, which Python
+ * has read. */
 static PyObject *steps_place(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
     Py_ssize_t row;
     long long key;
-    int knows, drives;
-    if (!PyArg_ParseTuple(args, "nLpi", &row, &key, &knows, &drives) || !is_row(s, row))
+    int announced, reports;
+    if (!PyArg_ParseTuple(args, "nLpi", &row, &key, &announced, &reports) || !is_row(s, row))
         return NULL;
-    s->rows[row].knows = knows;
-    s->rows[row].drives = (enum drives)drives;
+    s->rows[row].trainer_announced = announced;
+    s->rows[row].reports_rewards = (enum reports)reports;
     set_state(s, &s->rows[row], OPEN);
     s->rows[row].key = key;
     Py_RETURN_NONE;
@@ -173,9 +176,9 @@ static PyObject *steps_take(PyObject *self, PyObject *args) {
 /* The row of the channel's claim, where that is SENT; NONE. */
 static int row_of_key(const struct steps *s, int64_t key) {
     int channel = channel_of(key);
-    int row = channel < CHANNELS ? s->owners[channel].row : NONE;
+    int row = channel < CHANNELS ? s->channels[channel].row : NONE;
     if (row == NONE || s->rows[row].state != SENT ||
-        s->owners[channel].claim != core.shmb_host_claim(s->host, channel))
+        s->channels[channel].claim != core.shmb_host_claim(s->host, channel))
         return NONE;
     return row;
 }
@@ -207,7 +210,7 @@ static bool is_action(const struct steps *s, const void *data, shmb_dtype dtype)
 }
 
 static shmb_status reply(struct steps *s, struct row *r, shmb_tensor *t) {
-    t->name = r->knows ? "advice" : "learner";
+    t->name = r->trainer_announced ? "advice" : "learner";
     int64_t key = r->key;
     set_state(s, r, SENT);
     shmb_status status = core.shmb_host_reply(s->host, key, false, t, 1);
@@ -286,13 +289,14 @@ static PyObject *steps_end(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* row(row) -> (state, key or -1, knows, drives) */
+/* row(row) -> (state, key or -1, announced, reports) */
 static PyObject *steps_row(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
     Py_ssize_t row;
     if (!PyArg_ParseTuple(args, "n", &row) || !is_row(s, row)) return NULL;
     const struct row *r = &s->rows[row];
-    return Py_BuildValue("iLii", (int)r->state, (long long)r->key, (int)r->knows, (int)r->drives);
+    return Py_BuildValue("iLii", (int)r->state, (long long)r->key, (int)r->trainer_announced,
+                         (int)r->reports_rewards);
 }
 
 /* channels(row) -> [(channel, does its runner have it still?)] */
@@ -302,8 +306,8 @@ static PyObject *steps_channels(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "n", &row) || !is_row(s, row)) return NULL;
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < CHANNELS; i++) {
-        if (s->owners[i].row != row) continue;
-        bool there = s->owners[i].claim == core.shmb_host_claim(s->host, i);
+        if (s->channels[i].row != row) continue;
+        bool there = s->channels[i].claim == core.shmb_host_claim(s->host, i);
         PyObject *pair = Py_BuildValue("(iO)", i, there ? Py_True : Py_False);
         if (!pair || PyList_Append(list, pair)) Py_CLEAR(list);
         Py_XDECREF(pair);
@@ -324,21 +328,21 @@ static PyObject *steps_shape(PyObject *self, PyObject *features) {
  * list in which Python numbers agents. */
 static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *named) {
     unsigned long long host;
-    PyObject *own[NAMED], *names;
+    PyObject *arrays[FIELDS], *names;
     (void)named;
-    if (!PyArg_ParseTuple(args, "KOOOOOO!", &host, own, own + 1, own + 2, own + 3, own + 4,
-                          &PyList_Type, &names))
+    if (!PyArg_ParseTuple(args, "KOOOOOO!", &host, arrays, arrays + 1, arrays + 2, arrays + 3,
+                          arrays + 4, &PyList_Type, &names))
         return NULL;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct steps *s = (struct steps *)allocate(type, 0);
     if (!s) return NULL;
-    static const Py_ssize_t sizes[NAMED] = {8, 1, 1, 8, 8};
+    static const Py_ssize_t sizes[FIELDS] = {8, 1, 1, 8, 8};
     s->host = (shmb_host *)(uintptr_t)host;
-    s->count = s->counts[IDLE] = PyObject_Size(own[0]);
-    for (int i = 0; i < CHANNELS; i++) s->owners[i].row = NONE;
-    for (int i = 0; i < NAMED; i++) {
-        if (s->count < 1 || !fast_rows_of(own[i], s->count, &s->own[i])) goto fail;
-        if (s->own[i].len != s->count * sizes[i]) {
+    s->count = s->counts[IDLE] = PyObject_Size(arrays[0]);
+    for (int i = 0; i < CHANNELS; i++) s->channels[i].row = NONE;
+    for (int i = 0; i < FIELDS; i++) {
+        if (s->count < 1 || !fast_rows_of(arrays[i], s->count, &s->outputs[i])) goto fail;
+        if (s->outputs[i].len != s->count * sizes[i]) {
             PyErr_SetString(PyExc_ValueError, "expected arrays of the dtypes that are told");
             goto fail;
         }
@@ -356,15 +360,15 @@ fail:
 
 static void steps_dealloc(PyObject *self) {
     struct steps *s = (struct steps *)self;
-    PyTypeObject *own = Py_TYPE(self);
+    PyTypeObject *self_type = Py_TYPE(self);
     if (s->rows) fast_forget_shape(s);
-    for (int i = 0; i < NAMED; i++)
-        if (s->own[i].obj) PyBuffer_Release(&s->own[i]);
+    for (int i = 0; i < FIELDS; i++)
+        if (s->outputs[i].obj) PyBuffer_Release(&s->outputs[i]);
     free(s->rows);
     Py_XDECREF(s->agents);
-    freefunc release = (freefunc)PyType_GetSlot(own, Py_tp_free);
+    freefunc release = (freefunc)PyType_GetSlot(self_type, Py_tp_free);
     release(self);
-    Py_DECREF(own);
+    Py_DECREF(self_type);
 }
 
 static PyMemberDef members[] = {
@@ -377,8 +381,8 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL}};
 static PyMethodDef methods[] = {{"shape", steps_shape, METH_O, NULL},
                                 {"begin", steps_begin, METH_VARARGS, NULL},
-                                {"own", steps_own, METH_VARARGS, NULL},
-                                {"disown", steps_disown, METH_O, NULL},
+                                {"assign", steps_assign, METH_VARARGS, NULL},
+                                {"unassign", steps_unassign, METH_O, NULL},
                                 {"place", steps_place, METH_VARARGS, NULL},
                                 {"take", steps_take, METH_VARARGS, NULL},
                                 {"wait", steps_wait, METH_O, NULL},
@@ -407,7 +411,7 @@ int fast_add_steps(PyObject *module) {
                      {"SENT", SENT},
                      {"UNKNOWN", UNKNOWN},
                      {"ADVICE_ALONE", ADVICE_ALONE},
-                     {"TELLS_STEPS", TELLS_STEPS}};
+                     {"REPORTS_REWARDS", REPORTS_REWARDS}};
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
         if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value)) return -1;
     PyObject *type = PyType_FromSpec(&spec);

@@ -9,15 +9,16 @@
 enum { CHANNELS = 256, SLOTS = 1 << SHMB_KEY_SLOT_BITS, NONE = -1 };
 /* No episode; waits for its first request; waits for an action; the action is under way. */
 enum state { IDLE, BEGINS, OPEN, SENT, STATES };
-enum drives { UNKNOWN, ADVICE_ALONE, TELLS_STEPS };
-enum own { REWARD, DONE, TRUNCATED, STEP, OWN, AGENT = OWN, NAMED };
+enum reports { UNKNOWN, ADVICE_ALONE, REPORTS_REWARDS };
+/* What a message has besides features: numbers, then a text. */
+enum report_field { REWARD, DONE, TRUNCATED, STEP, AGENT, FIELDS, NUMBERS = AGENT };
 /* Where the tensors of all messages of a key are. */
 struct plan {
     int64_t key;
-    bool fits;      /* it has all columns, or none (bare), and nothing unknown */
-    bool bare;      /* a report may have no observation */
-    int own[NAMED]; /* indexes of tensors, or NONE */
-    int columns[];  /* the same */
+    bool fits;           /* it has all columns, or none (no_observation), and nothing unknown */
+    bool no_observation; /* a report may have no observation */
+    int fields[FIELDS];  /* indexes of tensors, or NONE */
+    int columns[];       /* the same */
 };
 
 struct feature {
@@ -31,9 +32,9 @@ struct feature {
 
 struct row {
     enum state state;
-    enum drives drives;
-    int64_t key; /* OPEN: of its request */
-    bool knows;  /* the compiler knows that there is a learner */
+    enum reports reports_rewards;
+    int64_t key;            /* OPEN: of its request */
+    bool trainer_announced; /* the compiler knows that there is a learner */
     struct plan *plans[SLOTS];
 };
 
@@ -44,12 +45,12 @@ struct steps {
     struct {
         int row; /* NONE: no row's */
         int64_t claim;
-    } owners[CHANNELS];
+    } channels[CHANNELS];
     struct feature *features;
     Py_ssize_t features_count;
     Py_buffer
-        own[NAMED];   /* the caller's arrays: float64, bool, bool, int64, int64, a number each */
-    PyObject *agents; /* a list of bytes; an agent's number is its place */
+        outputs[FIELDS]; /* the caller's arrays: float64, bool, bool, int64, int64, a number each */
+    PyObject *agents;    /* a list of bytes; an agent's number is its place */
     Py_ssize_t counts[STATES];     /* of rows */
     Py_ssize_t ended;              /* episodes so far */
     int64_t first_action, actions; /* 0 actions: anything is one */
@@ -60,8 +61,8 @@ struct steps {
 
 /* What the row's messages of that key are made of; NULL: no memory. */
 const struct plan *fast_plan_of(struct steps *s, struct row *r, int64_t key, const shmb_message *m);
-/* The size of a number of the message's own. */
-size_t fast_own_bytes(enum own which);
+/* The size of a number of a report. */
+size_t fast_report_bytes(enum report_field which);
 /* A writable array of so many rows; false with the exception set. */
 bool fast_rows_of(PyObject *array, Py_ssize_t rows, Py_buffer *out);
 /* From now on observations go to these arrays, by name; false with the exception set. */

@@ -6,20 +6,22 @@
 static const struct {
     const char *name;
     shmb_dtype dtype;
-} owns[NAMED] = {{"reward", SHMB_FLOAT64},
-                 {"done", SHMB_BOOL},
-                 {"truncated", SHMB_BOOL},
-                 {"step", SHMB_INT64},
-                 {"agent", SHMB_UINT8}};
+} report_fields[FIELDS] = {{"reward", SHMB_FLOAT64},
+                           {"done", SHMB_BOOL},
+                           {"truncated", SHMB_BOOL},
+                           {"step", SHMB_INT64},
+                           {"agent", SHMB_UINT8}};
 
-size_t fast_own_bytes(enum own which) { return core.shmb_dtype_size(owns[which].dtype); }
+size_t fast_report_bytes(enum report_field which) {
+    return core.shmb_dtype_size(report_fields[which].dtype);
+}
 
 /* ---- What a message is made of ---- */
 
-static bool is_own(const shmb_tensor *t, enum own which) {
+static bool is_report_field(const shmb_tensor *t, enum report_field which) {
     shmb_kind kind = which == AGENT ? SHMB_STRING : SHMB_TENSOR;
-    return t->kind == kind && t->dtype == owns[which].dtype && (which == AGENT || !t->rank) &&
-           strcmp(t->name, owns[which].name) == 0;
+    return t->kind == kind && t->dtype == report_fields[which].dtype &&
+           (which == AGENT || !t->rank) && strcmp(t->name, report_fields[which].name) == 0;
 }
 
 static bool is_feature(const shmb_tensor *t, const struct feature *f) {
@@ -29,14 +31,14 @@ static bool is_feature(const shmb_tensor *t, const struct feature *f) {
 }
 
 static void make_plan(const struct steps *s, struct plan *p, const shmb_message *m) {
-    int64_t told = 0, found = 0, agent = 0;
-    for (int i = 0; i < NAMED; i++) p->own[i] = NONE;
+    int64_t numbers = 0, found = 0, agent = 0;
+    for (int i = 0; i < FIELDS; i++) p->fields[i] = NONE;
     for (Py_ssize_t i = 0; i < s->features_count; i++) p->columns[i] = NONE;
     for (int t = 0; t < m->count; t++) {
-        for (int i = 0; i < NAMED; i++)
-            if (is_own(&m->tensors[t], (enum own)i)) {
-                p->own[i] = t;
-                i < OWN ? told++ : agent++;
+        for (int i = 0; i < FIELDS; i++)
+            if (is_report_field(&m->tensors[t], (enum report_field)i)) {
+                p->fields[i] = t;
+                i < NUMBERS ? numbers++ : agent++;
             }
         for (Py_ssize_t i = 0; i < s->features_count; i++)
             if (is_feature(&m->tensors[t], &s->features[i])) {
@@ -44,9 +46,10 @@ static void make_plan(const struct steps *s, struct plan *p, const shmb_message 
                 found++;
             }
     }
-    p->bare = !found && told == OWN;
-    p->fits = (told == 0 || told == OWN) && (p->bare || found == s->features_count) &&
-              told + found + agent == m->count;
+    p->no_observation = !found && numbers == NUMBERS;
+    p->fits = (numbers == 0 || numbers == NUMBERS) &&
+              (p->no_observation || found == s->features_count) &&
+              numbers + found + agent == m->count;
 }
 
 const struct plan *fast_plan_of(struct steps *s, struct row *r, int64_t key,

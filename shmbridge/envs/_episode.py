@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shmbridge._fastpath import ADVICE_ALONE, BEGINS, OPEN, SENT, TELLS_STEPS, UNKNOWN
+from shmbridge._fastpath import ADVICE_ALONE, BEGINS, OPEN, SENT, REPORTS_REWARDS, UNKNOWN
 from shmbridge._host.passing import channel_of
 from shmbridge._host.request import Request, lay_down
 from shmbridge._values import tensor
@@ -30,8 +30,8 @@ class State(NamedTuple):
 
     state: int
     key: int  # of the request that waits for an action; -1: there is none
-    knows: bool  # the compiler knows that there is a learner
-    kind: int
+    announced: bool  # the compiler knows that there is a learner
+    reports: int  # rewards?
 
 
 class Episode:
@@ -79,7 +79,7 @@ class Episode:
         """Ends it, which its compiler gets as an error. Before its first action it is as good as a
         new one, and waits to begin again."""
         now = self.now
-        if now.state == OPEN and now.kind == UNKNOWN and self.workers is None:
+        if now.state == OPEN and now.reports == UNKNOWN and self.workers is None:
             self.channels.held[channel_of(now.key)] = now.key
         elif now.state == OPEN:
             self.channels.refuse(now.key)
@@ -115,7 +115,7 @@ class Episode:
             return
         several = dict(action) if isinstance(action, Mapping) else {}
         try:
-            if now.knows:
+            if now.announced:
                 request.reply(**several) if several else request.reply(action)
             else:
                 request.reply(**several, learner=True) if several else request.reply(learner=action)
@@ -182,9 +182,9 @@ class Episode:
     def lose(self, channel: int) -> None:
         """A runner has gone. A worker's compilation goes on without it."""
         if self.workers is not None:
-            self.rows.core.disown(channel)
+            self.rows.core.unassign(channel)
             self.channels.let_go(channel)
-        elif self.now.kind == ADVICE_ALONE:  # as a compilation ends that asks for advice
+        elif self.now.reports == ADVICE_ALONE:  # as a compilation ends that asks for advice
             self._over(True, {})
         else:
             self._over(False, {"error": LEFT})
@@ -194,7 +194,7 @@ class Episode:
         if not self.rows.core.begin(self.row, key):
             request = self.channels.read(key)
             if request is None or "step" in request:
-                self.rows.core.disown(channel_of(key))
+                self.rows.core.unassign(channel_of(key))
                 if request is not None:
                     lay_down(request)
                 return False
@@ -206,7 +206,7 @@ class Episode:
     def join(self, key: int) -> None:
         """A runner of its own compiler asks for the first time."""
         if self.now.state != BEGINS:
-            self.rows.core.own(self.row, key)
+            self.rows.core.assign(self.row, key)
             self.look(key)
         elif not self.rows.core.begin(self.row, key):
             request = self.channels.read(key)
@@ -223,7 +223,7 @@ class Episode:
         if now.state != SENT:  # a second runner of a compilation, or one that does not wait
             lay_down(request)
             self.rows.later.append((self, key))
-        elif "step" not in request and now.kind == TELLS_STEPS and self.workers is None:
+        elif "step" not in request and now.reports == REPORTS_REWARDS and self.workers is None:
             lay_down(request)
             self._over(False, {"error": ANOTHER})
             self.channels.held[channel_of(key)] = key
@@ -236,7 +236,7 @@ class Episode:
             self.look(key)
 
     def _read(self, key: int, request: Request) -> bool:
-        """What a request says, into the row. False: it cannot be the row's, and has been refused."""
+        """What a request says, into the row. False: it is none of the row's, and is refused."""
         rows, row = self.rows, self.row
         begun = self.now.state == SENT
         try:
@@ -246,7 +246,7 @@ class Episode:
             if begun:
                 self._over(False, {"error": str(error)})
             else:
-                rows.core.disown(channel_of(key))
+                rows.core.unassign(channel_of(key))
             return False
         rows.rewards[row] += self.carried
         if self.parts:
@@ -256,10 +256,10 @@ class Episode:
             }
         self.carried, self.parts = 0.0, {}
         if not (rows.terminated[row] or rows.truncated[row]):
-            tells = "step" in request
+            announced = "step" in request
             lay_down(request)
-            kind = TELLS_STEPS if tells else ADVICE_ALONE if begun else UNKNOWN
-            rows.core.place(row, key, tells, kind)
+            reports = REPORTS_REWARDS if announced else ADVICE_ALONE if begun else UNKNOWN
+            rows.core.place(row, key, announced, reports)
             return True
         request.reply(0)
         if self.workers is None:

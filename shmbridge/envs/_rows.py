@@ -1,4 +1,4 @@
-"""What n compilers said last, a row of each array for each. C (_fastpath.Steps) fills the arrays, and
+"""What n compilers said last, in arrays of a row for each. C (_fastpath.Steps) fills them, and
 `Episode` where C does not know what came."""
 
 from __future__ import annotations

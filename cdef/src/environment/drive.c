@@ -9,15 +9,15 @@
 #include "runner/runner.h"
 #include "shmbridge/environment.h"
 
-struct told {
-    double unsaid; /* the agent's reward that no request has said yet */
-    bool learner;  /* a trainer listens; with the first agent that has this runner */
+struct trainer {
+    double pending_reward; /* the agent's, which no request has reported yet */
+    bool announced;        /* one listens; with the first agent that has this runner */
 };
 
 struct shmb_episode {
     const shmb_environment *environment;
     shmb_agent *const *agents;
-    struct told *told; /* [count] */
+    struct trainer *trainers; /* [count] */
     int64_t count, actor, next, steps;
     bool done;
     shmb_status wrong; /* a callback said what cannot be */
@@ -26,10 +26,10 @@ struct shmb_episode {
 
 static const char *name_of(const shmb_agent *agent) { return agent->name ? agent->name : ""; }
 
-static struct told *told_by(const shmb_episode *e, const shmb_agent *agent) {
+static struct trainer *trainer_of(const shmb_episode *e, const shmb_agent *agent) {
     int64_t i = 0;
     while (e->agents[i]->runner != agent->runner) i++;
-    return &e->told[i];
+    return &e->trainers[i];
 }
 
 static int64_t drive_find(const shmb_episode *e, const char *name) {
@@ -63,7 +63,7 @@ shmb_runner *shmb_next_agent(shmb_episode *e, const char *name) {
 void shmb_add_reward(shmb_episode *e, const char *agent, double reward) {
     int64_t i = find_named(e, agent, e->actor);
     e->agents[i]->reward += reward;
-    e->told[i].unsaid += reward;
+    e->trainers[i].pending_reward += reward;
 }
 
 /* ---- Ask ---- */
@@ -75,23 +75,23 @@ static void add_rewards(const shmb_episode *e, shmb_runner *r) {
     for (int64_t i = 0; i < e->count; i++) {
         if (e->agents[i]->runner != r) continue;
         sharing++;
-        sum += e->told[i].unsaid;
+        sum += e->trainers[i].pending_reward;
     }
     shmb_set_f64(r, "reward", sum);
     for (int64_t i = 0; sharing > 1 && i < e->count; i++) {
         char name[256];
         if (e->agents[i]->runner != r) continue;
         snprintf(name, sizeof name, "reward.%s", name_of(e->agents[i]));
-        shmb_set_f64(r, name, e->told[i].unsaid);
+        shmb_set_f64(r, name, e->trainers[i].pending_reward);
     }
 }
 
-/* Adds what a request has beside the observation. */
-static void add_own(const shmb_episode *e, const shmb_agent *agent, bool done, bool truncated) {
-    const struct told *told = told_by(e, agent);
+/* Adds what a request has besides the observation. */
+static void add_report(const shmb_episode *e, const shmb_agent *agent, bool done, bool truncated) {
+    const struct trainer *trainer = trainer_of(e, agent);
     shmb_runner *r = agent->runner;
     if (*name_of(agent)) shmb_set_string(r, "agent", agent->name, -1);
-    if (!told->learner) return;
+    if (!trainer->announced) return;
     add_rewards(e, r);
     shmb_set(r, "done", SHMB_BOOL, 0, NULL, &done);
     shmb_set(r, "truncated", SHMB_BOOL, 0, NULL, &truncated);
@@ -99,13 +99,13 @@ static void add_own(const shmb_episode *e, const shmb_agent *agent, bool done, b
 }
 
 /* Finds the field that the action is made of. */
-static shmb_status drive_read_advice(shmb_episode *e, const shmb_agent *agent, struct told *told,
-                                     shmb_action *action) {
+static shmb_status drive_read_advice(shmb_episode *e, const shmb_agent *agent,
+                                     struct trainer *trainer, shmb_action *action) {
     shmb_runner *r = agent->runner;
     int64_t count = shmb_advice_count(r);
     shmb_tensor t;
     for (int64_t i = 0; i < count && shmb_advice_at(r, i, &t) == SHMB_OK; i++) {
-        if (strcmp(t.name, "learner") == 0) told->learner = true;
+        if (strcmp(t.name, "learner") == 0) trainer->announced = true;
         if (count == 1 || (agent->advice && strcmp(t.name, agent->advice) == 0)) action->advice = t;
     }
     if (action->advice.name || (!agent->advice && agent->choice == SHMB_RAW)) return SHMB_OK;
@@ -118,17 +118,17 @@ static shmb_status drive_read_advice(shmb_episode *e, const shmb_agent *agent, s
 
 static shmb_status drive_ask(shmb_episode *e, shmb_action *action) {
     shmb_agent *agent = e->agents[e->next];
-    struct told *told = told_by(e, agent);
+    struct trainer *trainer = trainer_of(e, agent);
     shmb_runner *r = agent->runner;
     const char *why = NULL;
     e->actor = e->next;
     *action = (shmb_action){.agent = agent->name, .runner = r};
-    add_own(e, agent, false, false);
+    add_report(e, agent, false, false);
     shmb_status status = shmb_evaluate(r);
     if (status) return shmb_fail(&e->why, status, "%s", shmb_error_message(r));
     for (int64_t i = 0; i < e->count; i++)
-        if (e->agents[i]->runner == r) e->told[i].unsaid = 0;
-    if ((status = drive_read_advice(e, agent, told, action))) return status;
+        if (e->agents[i]->runner == r) e->trainers[i].pending_reward = 0;
+    if ((status = drive_read_advice(e, agent, trainer, action))) return status;
     if ((agent->act && agent->act(agent->context, agent, action)) || agent->choice == SHMB_RAW)
         return SHMB_OK;
     status = shmb_choose(&action->advice, agent->choice, &agent->random, &action->index, &why);
@@ -143,9 +143,9 @@ static shmb_status drive_ask(shmb_episode *e, shmb_action *action) {
  * be sent. */
 static void drive_report(const shmb_episode *e, const shmb_agent *agent, bool done, bool failed) {
     const shmb_agent *actor = e->agents[e->actor];
-    for (int bare = failed; bare < 2; bare++) {
-        if (bare) shmb_discard(agent->runner);
-        add_own(e, actor->runner == agent->runner ? actor : agent, done, !done);
+    for (int attempt = failed; attempt < 2; attempt++) {
+        if (attempt) shmb_discard(agent->runner);
+        add_report(e, actor->runner == agent->runner ? actor : agent, done, !done);
         shmb_status status = shmb_evaluate(agent->runner);
         if (status != SHMB_INVALID && status != SHMB_TOO_LARGE && status != SHMB_MISMATCH) return;
     }
@@ -207,8 +207,8 @@ static shmb_status drive_run(shmb_episode *e, int64_t max_steps, bool *interrupt
 static void drive_leave(const shmb_episode *e, shmb_status status, bool interrupted) {
     for (int64_t i = 0; i < e->count; i++) {
         const shmb_agent *a = e->agents[i];
-        if (told_by(e, a) != &e->told[i]) continue;
-        if (e->told[i].learner && !(status && interrupted))
+        if (trainer_of(e, a) != &e->trainers[i]) continue;
+        if (e->trainers[i].announced && !(status && interrupted))
             drive_report(e, a, e->done && !status, status != SHMB_OK);
         else shmb_discard(a->runner);
     }
@@ -228,11 +228,11 @@ shmb_status shmb_drive(const shmb_environment *environment, shmb_agent *const *a
     const char *wrong = check(environment, agents, count);
     if (why) *why = wrong ? wrong : "no memory for an episode";
     if (wrong) return SHMB_INVALID;
-    if (!(e.told = calloc((size_t)count, sizeof *e.told))) return SHMB_NO_MEMORY;
+    if (!(e.trainers = calloc((size_t)count, sizeof *e.trainers))) return SHMB_NO_MEMORY;
     for (int64_t i = 0; i < count; i++) drive_begin(agents[i]);
     shmb_status status = drive_run(&e, max_steps, &interrupted);
     drive_leave(&e, status, interrupted);
-    free(e.told);
+    free(e.trainers);
     if (status) shmb_fail(&agents[0]->runner->error, status, "%s", e.why.message);
     if (why) *why = status ? shmb_error_message(agents[0]->runner) : "";
     return status;
