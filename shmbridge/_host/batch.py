@@ -10,7 +10,14 @@ import numpy as np
 
 from shmbridge import _fastpath
 from shmbridge._host.location import FieldLocation
-from shmbridge._host.request import Request, by_name
+from shmbridge._host.request import (
+    Request,
+    by_name,
+    drop,
+    is_open,
+    settle,
+    slots_of,
+)
 from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
@@ -112,13 +119,14 @@ class Batch(Mapping[str, Any]):
         return np.stack([request[place.name] for request in self.requests])
 
     def _strided(self, rows: list[Array]) -> Array | None:
-        if any(request._copy for request in self.requests):
+        slots = slots_of(self.requests)
+        if slots is None:
             return None
         starts = [row.__array_interface__["data"][0] for row in rows]
         steps = {b - a for a, b in pairwise(starts)} or {rows[0].nbytes}
         if len(steps) > 1:
             return None
-        exported = _Rows(rows[0], steps.pop(), [request._flat for request in self.requests])
+        exported = _Rows(rows[0], steps.pop(), slots)
         return np.asarray(exported).view(rows[0].dtype)
 
     def reply(self, advice: Any = None, **named: Any) -> None:
@@ -150,7 +158,7 @@ class Batch(Mapping[str, Any]):
                 if outcome is None:
                     request.reply(**{name: rows[i] for name, rows in columns.items()})
                 else:
-                    request._sent(outcome >> 1, bool(outcome & 1))
+                    settle(request, outcome)
             except ShmbridgeError as error:
                 failed.append(error)
         if failed:
@@ -163,34 +171,15 @@ class Batch(Mapping[str, Any]):
         size = len(self.requests)
         return {name: rows_of(name, values, size) for name, values in named.items()}
 
-    def _rows(self, named: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The advice of each request."""
-        columns = self._columns(named)
-        return [
-            {name: rows[i] for name, rows in columns.items()} for i in range(len(self.requests))
-        ]
-
     def fail(self, error: BaseException | str) -> None:
         """Answers every request that has no reply yet with an error.
 
         Args:
             error: An exception, or a text.
         """
-        self._answer_error(error)
-
-    def _answer_error(self, error: BaseException | str) -> None:
         for request in self.requests:
-            if request._open:
+            if is_open(request):
                 request.fail(error)
-
-    def _end(self) -> None:
-        """Its turn is over: the requests may be used again."""
-        if not self._answered:
-            for request in self.requests:
-                if request._open:
-                    request._drop()
-        self.requests = []
-        self._arrays.clear()
 
 
 class PaddedBatch(Batch):
@@ -213,6 +202,27 @@ class PaddedBatch(Batch):
     def gather(self, name: str) -> Array:
         """As `batch[name]`, which is C-contiguous."""
         return np.asarray(self[name])
+
+
+def end_turn(batch: Batch) -> None:
+    """Its turn is over: the requests may be used again."""
+    if not batch._answered:
+        for request in batch.requests:
+            drop(request)
+    batch.requests = []
+    batch._arrays.clear()
+
+
+def rows_by_request(batch: Batch, named: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The advice of each request."""
+    columns = batch._columns(named)
+    return [{name: rows[i] for name, rows in columns.items()} for i in range(len(batch.requests))]
+
+
+def answer_error(question: Request | Batch, error: BaseException | str) -> None:
+    """Answers what has no reply yet with an error."""
+    if isinstance(question, Batch) or is_open(question):
+        question.fail(error)
 
 
 def rows_of(name: str, values: Any, size: int, why: str = "one for each request") -> Any:

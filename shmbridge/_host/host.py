@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -202,20 +203,13 @@ class Host(Receiving):
         """For environments. A trainer may take any time."""
         if self._deadline is None:
             self._set_deadline(math.inf)
-        return Keys(
-            self._h,
-            self._address,
-            self._plan.channels,
-            self._request_type is Request
-            and self._source is self._address
-            and self._advice is None
-            and self._features is None,
-            lambda ns: self._receive(self._source, ns),
-            self._take,
-            self._came,
-            self._ends,
-            self._check,
-        )
+        # Pipes have rules of their own, and specs are checked in Python.
+        plain = self._request_type is Request and self._source is self._address
+        direct = plain and self._advice is None and self._features is None
+        receive = partial(self._receive, self._source)
+        address, channels = self._address, self._plan.channels
+        calls = self._take, self._came, self._ends, self._check
+        return Keys(address, channels, direct, receive, *calls)
 
     def _came(self) -> None:
         self._idle_since = time.monotonic()
@@ -349,12 +343,11 @@ class Host(Receiving):
             InvalidError: The host serves already, or as `serve`.
             OSError: A file cannot be written.
         """
-        if self._serving is not None and self._serving.alive:
+        if self._rest.serving is not None and self._rest.serving.alive:
             raise InvalidError(
                 f"{self.url} serves already: expected its with block to end first, or an assignment to its `model`"
             )
-        self._serving = serving = Serving(self, *self._served(model, **options))
-        return serving
+        return Serving(self._rest, self._h, *self._served(model, **options))
 
     def _served(
         self,

@@ -9,12 +9,24 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shmbridge import _fastpath
-from shmbridge._host.batch import Batch
-from shmbridge._host.request import Receiver, Request
+from shmbridge._host.batch import Batch, answer_error, end_turn
+from shmbridge._host.request import (
+    Receiver,
+    Request,
+    alike,
+    drop,
+    is_open,
+    lay_down,
+    mismatch,
+    pass_on,
+    readable,
+    sort_by_place,
+)
 from shmbridge._host.service import logger
+from shmbridge._host.serving import Rest
 from shmbridge._native import ffi, lib
-from shmbridge._values.dtypes import TensorSpec, code_of
-from shmbridge.errors import ForkedError, ShmbridgeError, raise_status
+from shmbridge._values.dtypes import TensorSpec
+from shmbridge.errors import ForkedError, MismatchError, ShmbridgeError, raise_status
 
 SLICE_NS = 100_000_000  # a wait asks after signals at least this often
 CACHED = 1024  # requests of known layout, dims and slot
@@ -26,7 +38,6 @@ Question = TypeVar("Question", Request, Batch)
 class Keys:
     """A host's requests by their keys: for environments, which have loops of their own."""
 
-    handle: Any  # shmb_host *
     address: int
     channels: int
     direct: bool  # C alone sees requests and replies
@@ -42,8 +53,6 @@ class Receiving(Receiver):
 
     _request_type: type[Request] = Request
     _interrupted = False  # Ctrl-C has ended a loop
-    _serving: Any = None  # in a thread
-    _resting = False  # the loop is to end, and the host to stay open
     _refused_told = False
     _url: str
     _features: dict[str, TensorSpec] | None
@@ -55,6 +64,7 @@ class Receiving(Receiver):
     def __init__(self) -> None:
         self._requests: dict[int, Request] = {}
         self._kept = {}
+        self._rest = Rest()
         self._left_over: list[Request] = []  # did not fit the last batch
         self._idle_since = time.monotonic()
 
@@ -87,7 +97,7 @@ class Receiving(Receiver):
         """The loop is left: by an exception of its body, which is the question's, or in order (GeneratorExit)."""
         if isinstance(error, Exception):
             with contextlib.suppress(ShmbridgeError):  # the host is closed, or the runner has gone
-                question._answer_error(error)
+                answer_error(question, error)
 
     def _hand(self, question: Question) -> Iterator[Question]:
         try:
@@ -128,7 +138,7 @@ class Receiving(Receiver):
                 if request._open:
                     request = None
                     if (left := renewed(requests, key, 2)) is not None:
-                        left._drop()
+                        drop(left)
                         left = None
                     else:
                         requests.pop(
@@ -155,7 +165,7 @@ class Receiving(Receiver):
                 except BaseException as error:
                     self._break_off(batch, error)
                     raise
-                batch._end()
+                end_turn(batch)
 
     def _first(self) -> Request | None:
         while True:
@@ -180,7 +190,7 @@ class Receiving(Receiver):
         if request is not None:
             if len(self._requests) >= CACHED:
                 for old in list(self._requests)[: CACHED // 2]:
-                    if not self._requests[old]._open:
+                    if not is_open(self._requests[old]):
                         del self._requests[old]
             self._requests[key] = request
         return request
@@ -188,43 +198,39 @@ class Receiving(Receiver):
     def _next_left_over(self) -> Request | None:
         while self._left_over:
             request = self._left_over.pop(0)
-            if request._readable():
+            if readable([request]):
                 return request
         return None
 
     def _collect(self, first: Request, max_size: int, max_wait: float) -> list[Request]:
-        alike, layout = [first], first._layout
-        others: list[Request] = []
+        same, others = [first], list[Request]()
         for request in self._left_over:
-            (alike if len(alike) < max_size and request._layout == layout else others).append(
-                request
-            )
-        if len(alike) > 1:
-            alike.sort(key=Request._place_in_segment)  # rows then lie evenly more often
+            fits = len(same) < max_size and alike(request, first)
+            (same if fits else others).append(request)
+        if len(same) > 1:
+            sort_by_place(same)
         until = time.monotonic() + max_wait
-        while (key := self._more(alike, max_size)) is not None:
+        while (key := self._more(same, max_size)) is not None:
             left = until - time.monotonic()
             if key < 0 and left > 0:
                 key = self._receive(self._source, int(min(SLICE_NS, left * 1e9)))
             came = self._take(key) if key >= 0 else None
             if came is not None:
-                (alike if came._layout == layout else others).append(came)
-                alike.sort(key=Request._place_in_segment)
+                (same if alike(came, first) else others).append(came)
+                sort_by_place(same)
             elif key < 0 and (
-                key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED) or left <= 0 or self._resting
+                key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED) or left <= 0 or self._rest.asked
             ):
                 break
         self._left_over = others
-        if first._lists:  # those of a runner that has left or died meanwhile went with it
-            alike = [request for request in alike if request._readable()]
-        return alike
+        return readable(same)  # lists of a runner that has left or died meanwhile went with it
 
-    def _more(self, alike: list[Request], most: int) -> int | None:
+    def _more(self, same: list[Request], most: int) -> int | None:
         """Adds requests that are there and like the first. None: there are enough, or no more runners; else the key of one that is
         not, or less than 0: none is there."""
-        key = -1 if len(alike) < most else None
+        key = -1 if len(same) < most else None
         if self._source is self._address:
-            key = _fastpath.collect(self._address, self._requests, alike, most)
+            key = _fastpath.collect(self._address, self._requests, same, most)
         if key is not None and key < 0 and lib.shmb_host_waiting(self._h) >= self.runners:
             return None  # those that are spare are not waited for
         return key
@@ -242,32 +248,16 @@ class Receiving(Receiver):
             lib.shmb_host_reply_error(self._h, key, False, lib.SHMB_UNSUPPORTED, text, len(text))
             return None
         if known is not None:
-            known._open = False
-        mismatch = self._mismatch(request)
-        if mismatch:
-            request._fail(lib.SHMB_MISMATCH, mismatch)
+            lay_down(known)
+        why = mismatch(request, self._features)
+        if why:
+            pass_on(request, MismatchError(why))
             return None
         return request
 
-    def _mismatch(self, request: Request) -> str:
-        specs, found = self._features, request._places
-        if specs is None:
-            return ""
-        fits = found.keys() == specs.keys() and all(
-            place.kind == lib.SHMB_TENSOR
-            and place.code == code_of(specs[name].dtype, name)
-            and specs[name].matches(specs[name].dtype, place.shape)
-            for name, place in found.items()
-        )
-        return (
-            ""
-            if fits
-            else f"the host expects {', '.join(map(str, specs.values()))}; the runner sent {request.signature}"
-        )
-
     def _ends(self, key: int) -> bool:
         """Nothing was received: is that the end of the loop? Raises where it is an error."""
-        if key == -lib.SHMB_CLOSED or self._closed or self._resting:
+        if key == -lib.SHMB_CLOSED or self._closed or self._rest.asked:
             return True
         if key == -lib.SHMB_FORKED:
             raise ForkedError(

@@ -126,10 +126,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             self._signature = ", ".join(place.spec() for place in self._places.values())
         return self._signature
 
-    def _readable(self) -> bool:
-        """Can all of it be read? Lists go with their runner."""
-        return not self._lists or bool(lib.shmb_host_message(self._h, self._key) != ffi.NULL)
-
     @property
     def wanted(self) -> np.dtype[Any] | None:
         """The dtype that the runner asked for its one advice to be in; None: any, one that numpy lacks here (bfloat16 without
@@ -254,7 +250,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         if done is True:
             return True
         if done is not None:
-            return self._sent(done >> 1, bool(done & 1))
+            return settle(self, done)
         self._check_open()
         if isinstance(advice, Mapping):
             return self.reply(**advice, **named)
@@ -280,10 +276,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         if status != lib.SHMB_MODEL or isinstance(error, str):
             return self._fail(status, str(error))
         return self._fail(status, error_text(error))
-
-    def _answer_error(self, error: BaseException | str) -> None:
-        if self._open:
-            self.fail(error)
 
     def _fail(self, status: int, text: str) -> bool:
         data = text.encode(errors="replace")
@@ -372,10 +364,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
                 "this request has been answered: read and reply before that (arrays that were taken before stay valid)"
             )
 
-    def _place_in_segment(self) -> int:
-        """Channel and slot, in the order of addresses."""
-        return int(self._key & lib.SHMB_KEY_PLACE)
-
     def __del__(self) -> None:
         if getattr(self, "_open", False):
             self._drop()
@@ -383,6 +371,76 @@ class Request(_fastpath.Question, Mapping[str, Any]):
     def _drop(self) -> None:
         if not self._host._closed:
             self._fail(lib.SHMB_DROPPED, "the host let this request go without a reply")
+
+
+# ---- For batches, loops, relays and environments ----
+
+
+def channel_of(key: int) -> int:
+    """The channel that a request came through, which is its runner's as long as that is connected."""
+    return int((key & lib.SHMB_KEY_PLACE) >> lib.SHMB_KEY_SLOT_BITS)
+
+
+def sort_by_place(requests: list[Request]) -> None:
+    """By channel and slot, the order of addresses: rows then lie evenly more often."""
+    requests.sort(key=lambda request: request._key & lib.SHMB_KEY_PLACE)
+
+
+def is_open(request: Request) -> bool:
+    """Has it no reply yet?"""
+    return request._open
+
+
+def alike(a: Request, b: Request) -> bool:
+    """May both be in one batch?"""
+    return a._layout == b._layout
+
+
+def readable(requests: list[Request]) -> list[Request]:
+    """Those of which all can be read. Lists go with their runner."""
+    if not requests[0]._lists:
+        return requests
+    return [each for each in requests if lib.shmb_host_message(each._h, each._key) != ffi.NULL]
+
+
+def slots_of(requests: list[Request]) -> list[Array] | None:
+    """The bytes of their slots; None where arrays are copies."""
+    if any(request._copy for request in requests):
+        return None
+    return [request._flat for request in requests]
+
+
+def mismatch(request: Request, specs: Mapping[str, TensorSpec] | None) -> str:
+    """Why it is not what the host expects; "" where it is."""
+    if specs is None:
+        return ""
+    fits = request._places.keys() == specs.keys() and all(
+        place.kind == lib.SHMB_TENSOR
+        and place.code == dtypes.code_of(specs[name].dtype, name)
+        and specs[name].matches(specs[name].dtype, place.shape)
+        for name, place in request._places.items()
+    )
+    expected = ", ".join(map(str, specs.values()))
+    return "" if fits else f"the host expects {expected}; the runner sent {request.signature}"
+
+
+def settle(request: Request, outcome: int) -> bool:
+    """What _fastpath's replies came to, as `Request.reply`."""
+    return request._sent(outcome >> 1, bool(outcome & 1))
+
+
+def pass_on(request: Request, error: Exception) -> None:
+    """Answers, unless that is done, with an error whose status the runner gets too."""
+    if request._open:
+        request._fail(
+            error.status if isinstance(error, ShmbridgeError) else lib.SHMB_MODEL, str(error)
+        )
+
+
+def drop(request: Request) -> None:
+    """Answers one that has no reply: the host let it go."""
+    if request._open:
+        request._drop()
 
 
 def lay_down(request: Request) -> bool:

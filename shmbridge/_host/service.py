@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shmbridge._host.batch import Batch, PaddedBatch, rows_of
+from shmbridge._host.batch import Batch, PaddedBatch, answer_error, rows_by_request, rows_of
 from shmbridge._host.decision_log import DecisionLog, entry
 from shmbridge._host.request import Request, by_name
 from shmbridge.errors import ClosedError, InvalidError, error_place, error_text
@@ -92,7 +92,7 @@ class Service:
         asked = [(dict(request), request.wanted, request.label) for request in requests]
         try:
             advice = by_name(self._model(question))
-            rows = question._rows(advice) if isinstance(question, Batch) else [advice]
+            rows = rows_by_request(question, advice) if isinstance(question, Batch) else [advice]
         except Exception as error:
             for features, *_ in asked:
                 self._write(features, len(asked), error=error_text(error))
@@ -120,7 +120,7 @@ class Service:
     def _fail(self, question: Question, error: Exception) -> None:
         self.errors += len(question) if isinstance(question, Batch) else 1
         with suppress(ClosedError):
-            question._answer_error(error)
+            answer_error(question, error)
         kind = (type(error), error_place(error))
         if isinstance(error, ClosedError) or kind in self._told or len(self._told) >= KINDS:
             return

@@ -218,6 +218,11 @@ class Runner(_fastpath.Asker):
             self.close()
 
 
+def handle_of(runner: Runner) -> Any:
+    """Its shmb_runner *, for C's functions."""
+    return runner._r
+
+
 def _write_log(context: Any, line: Any) -> None:
     ffi.from_handle(context)(ffi.string(line).decode(errors="replace"))
 

@@ -19,7 +19,7 @@ from shmbridge._host.batch import Batch
 from shmbridge._host.host import DEFAULTS, MAX_WAIT, Host
 from shmbridge._host.onnx import OnnxModel
 from shmbridge._host.service import Model, Question, Service, logger
-from shmbridge._runner.runner import connect
+from shmbridge._runner.runner import connect, handle_of
 from shmbridge._urls.options import WAITS
 from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._console import console, escape
@@ -304,7 +304,7 @@ def serve(
                     runner = stack.enter_context(
                         connect(f"onnx://{onnx.resolve()}?threads={threads}")
                     )
-                    host.answer_by(runner._r, service.answered)
+                    host.answer_by(handle_of(runner), service.answered)
             for question in host.batches(max_batch, max_wait) if batch else host:
                 service.answer(question)
                 if service.stopping:

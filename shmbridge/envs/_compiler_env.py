@@ -128,7 +128,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         """
         s = self._stepping
         s.forget()
-        direct = s.channels.direct and (self._range or self.action_space is None)
+        direct = s.channels.keys.direct and (self._range or self.action_space is None)
         status = s.core.reply(0, action) if direct else None
         if status is None:
             self._send_slowly(action)

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shmbridge._fastpath import ADVICE_ALONE, BEGINS, OPEN, SENT, REPORTS_REWARDS, UNKNOWN
-from shmbridge._host.passing import channel_of
-from shmbridge._host.request import Request, lay_down
+from shmbridge._fastpath import ADVICE_ALONE, BEGINS, OPEN, REPORTS_REWARDS, SENT, UNKNOWN
+from shmbridge._host.request import Request, channel_of, lay_down
 from shmbridge._values import tensor
 from shmbridge._values.tensor import Ragged
 from shmbridge.envs._pool import Channels
@@ -57,7 +56,7 @@ class Episode:
     @property
     def now(self) -> State:
         """What C has of it."""
-        return State._make(self.rows.core.row(self.row))
+        return State(*self.rows.core.row(self.row))
 
     # ---- Begin and end ----
 

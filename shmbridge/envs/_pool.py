@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from shmbridge._host.host import Host
-from shmbridge._host.passing import channel_of
-from shmbridge._host.request import Request, lay_down
-from shmbridge._native import ffi, lib
+from shmbridge._host.request import Request, channel_of, lay_down
 from shmbridge.errors import ClosedError, InvalidError, ShmbridgeError
 
 GIVEN_UP = "the trainer has given this episode up: begin another"
@@ -83,20 +81,12 @@ class CompilerPool:
         self.close()
 
 
-def channels_of(pool: CompilerPool) -> Channels:
-    """A pool's channels, for the environments."""
-    return pool._channels
-
-
 class Channels:
     """Which episode has which of a host's channels, and the requests that no episode has yet."""
 
     def __init__(self, host: Host, workers: CompilerSource | None) -> None:
         self.host, self.workers = host, workers
         self.keys = host._by_key()
-        # Are requests and replies C's alone? Pipes have rules of their own, and specs are checked
-        # in Python.
-        self.direct = self.keys.direct
         self.envs = 0  # how many environments have numbers, for the workers
         self.owners: dict[int, Owner] = {}  # by channel
         self.labels: dict[str, Owner] = {}  # the same of workers
@@ -172,11 +162,8 @@ class Channels:
 
     def next_held(self) -> int | None:
         """A first request that waits for an environment."""
-        for channel in self.held.keys() - self.owners.keys():
-            key = self.held.pop(channel)
-            if lib.shmb_host_message(self.keys.handle, key) != ffi.NULL:
-                return key
-        return None
+        waiting = self.held.keys() - self.owners.keys()
+        return self.held.pop(waiting.pop()) if waiting else None
 
     def come_early(self) -> None:
         """Those that started ahead, and whose episodes have begun since."""

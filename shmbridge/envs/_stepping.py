@@ -14,7 +14,7 @@ from shmbridge._fastpath import BEGINS, OPEN
 from shmbridge._host.host import Host
 from shmbridge._host.receiving import SLICE_NS
 from shmbridge.envs._episode import Episode
-from shmbridge.envs._pool import Channels, CompilerPool, CompilerSource, channels_of
+from shmbridge.envs._pool import Channels, CompilerPool, CompilerSource
 from shmbridge.envs._rows import Rows
 from shmbridge.errors import DeadlineError, InvalidError
 
@@ -42,7 +42,7 @@ class Stepping(Rows):
         # A worker's end is looked for more often: it ends the episode.
         shortest = SLICE_NS if self.workers is None else WORKERS_SLICE_NS
         self.slice = shortest if timeout is None else min(shortest, timeout * 1e9)
-        self.core.defers = self.workers is not None or not channels.direct
+        self.core.defers = self.workers is not None or not channels.keys.direct
         if actions is not None:
             self.core.first_action, self.core.actions = actions
 
@@ -65,7 +65,7 @@ class Stepping(Rows):
             else CompilerPool(given, workers=workers, **options)
         )
         try:
-            return pool, cls(channels_of(pool), n, timeout, actions, strict)
+            return pool, cls(pool._channels, n, timeout, actions, strict)
         except BaseException:
             if isinstance(given, str):
                 pool.close()
@@ -117,7 +117,7 @@ class Stepping(Rows):
             InvalidError, TypeError: One is none of the actions, or these are not n; nothing was
                 done.
         """
-        direct = self.channels.direct
+        direct = self.channels.keys.direct
         if direct and type(actions) is np.ndarray and self.core.send(actions) is None:
             return
         if not isinstance(actions, Mapping):
@@ -195,7 +195,7 @@ class Stepping(Rows):
 
     def _receive(self, ns: float) -> int | None:
         """A key at which to look, or -shmb_status; None: nothing is waited for."""
-        if self.channels.direct:
+        if self.channels.keys.direct:
             return self.core.wait(int(ns))
         if not (self.core.under_way or self.core.begins):
             return None

@@ -63,6 +63,7 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
         self.vector = CompilerVectorEnv(
             compilers, num_envs, actions=actions, autoreset_mode="SameStep", **options
         )
+        self._rows = self.vector._stepping
         try:
             space = self.vector.single_observation_space
             super().__init__(num_envs, space, self.vector.single_action_space)
@@ -82,7 +83,7 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
         """
         everyone = np.ones(self.num_envs, bool)
         observations, _ = self.vector._begin(everyone, self._seeds, self._options)
-        self.reset_infos = [self.vector._stepping.info(row) for row in range(self.num_envs)]
+        self.reset_infos = [self._rows.info(row) for row in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return observations
@@ -109,7 +110,7 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
             ClosedError: The host is closed.
         """
         observations, rewards, terminated, truncated, _ = self.vector.receive()
-        infos = [self.vector._stepping.info(row) for row in range(self.num_envs)]
+        infos = [self._rows.info(row) for row in range(self.num_envs)]
         for row, (last, info) in self.vector._ends.items():
             self.reset_infos[row], infos[row] = infos[row], {**info, "terminal_observation": last}
         only_truncated = truncated & ~terminated
@@ -132,7 +133,7 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
             AttributeError: There is none.
         """
         if attr_name == MASKS:
-            if "action_mask" not in self.vector._stepping.features:
+            if "action_mask" not in self._rows.features:
                 raise AttributeError('observations have no "action_mask"')
             return [lambda row=row: self._mask(row) for row in self._get_indices(indices)]
         value = getattr(self.vector, attr_name)
@@ -177,7 +178,7 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
         return [False for _ in self._get_indices(indices)]
 
     def _mask(self, row: int) -> Any:
-        return self.vector._stepping.features["action_mask"][row].astype(bool)
+        return self._rows.features["action_mask"][row].astype(bool)
 
     def _get_indices(self, indices: Any) -> Iterable[int]:
         found: Iterable[int] = super()._get_indices(indices)

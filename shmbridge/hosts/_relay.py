@@ -11,10 +11,9 @@ from typing import Any
 
 from shmbridge._bridge import overview
 from shmbridge._host.host import Host
-from shmbridge._host.passing import channel_of, pass_on
-from shmbridge._host.request import Request
+from shmbridge._host.request import Request, channel_of, pass_on
 from shmbridge._native import lib
-from shmbridge._runner.runner import TypedRunner
+from shmbridge._runner.runner import TypedRunner, handle_of
 from shmbridge.errors import (
     ClosedError,
     CorruptError,
@@ -54,7 +53,7 @@ class Relay:
     ) -> None:
         self.target, self.log = target, log
         first = TypedRunner(target, connect_timeout=START)
-        room = {"deadline": lib.shmb_runner_deadline(first._r), **_room(target), **options}
+        room = {"deadline": lib.shmb_runner_deadline(handle_of(first)), **_room(target), **options}
         if listen.partition("://")[0] in ("pipe", "llvm") or "role=client" in listen:
             room.pop("channels", None)  # there are as many as it names
         if listen.partition("://")[0] in ("pipe", "llvm"):
@@ -66,7 +65,7 @@ class Relay:
         self._channels = {} if inside else {0: _Channel(self, first)}
         self._model, self._answered = first if inside else None, 0
         if inside:
-            self.host.answer_by(first._r, self._count)
+            self.host.answer_by(handle_of(first), self._count)
 
     def _count(self, answered: int) -> None:
         self._answered += answered
