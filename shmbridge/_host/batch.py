@@ -95,7 +95,7 @@ class Batch(Mapping[str, Any]):
         gathered. Strings and lists come as a list with one value for each request."""
         array = self._arrays.get(name)
         if array is None:
-            place = self.requests[0]._place(name)
+            place = self._location(name)
             if place.kind != lib.SHMB_TENSOR:
                 return [request[name] for request in self.requests]
             if place.bytes >= IN_PLACE:
@@ -109,7 +109,10 @@ class Batch(Mapping[str, Any]):
         Args:
             name: The feature's.
         """
-        return self._gathered(self.requests[0]._place(name))
+        return self._gathered(self._location(name))
+
+    def _location(self, name: str) -> FieldLocation:
+        return self.requests[0]._place(name)
 
     def _gathered(self, place: FieldLocation) -> Array:
         array = np.empty((len(self.requests), *place.shape), place.dtype)

@@ -377,7 +377,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
 
 def channel_of(key: int) -> int:
-    """The channel that a request came through, which is its runner's as long as that is connected."""
+    """The channel that a request came through: its runner's as long as that is connected."""
     return int((key & lib.SHMB_KEY_PLACE) >> lib.SHMB_KEY_SLOT_BITS)
 
 

@@ -103,8 +103,8 @@ class Service:
                 got = request.reply(**row)
                 if got and self._record:
                     self._record.record(features, row, want=want, label=label)
-                if not got and request._refused:
-                    self._write(features, len(asked), error=error_text(request._refused))
+                if not got and (refused := request._refused):
+                    self._write(features, len(asked), error=error_text(refused))
                 else:
                     self._write(features, len(asked), advice=entry(row))
             except Exception as error:
