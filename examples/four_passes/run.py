@@ -20,7 +20,7 @@ from export import export
 from loop import learn
 from optimum import Graph, optimum
 
-from shmbridge.training import Corpus, Progress, save_curves, save_scores
+from shmbridge.training import Corpus, Progress
 from shmbridge.training.checkpoint import write_whole
 
 METHODS = ("loop", "PPO", "A2C")
@@ -145,7 +145,6 @@ def main() -> None:
             f"{statistics.mean(v):6.1%} ({min(v):6.1%} to {max(v):6.1%})" for v in kinds.values()
         )
         print(f"{method:30} {' '.join(shown)}")
-    save_scores(folder / "scores.csv", scores)
     results: dict[str, Any] = {
         "compilations": compilations,
         "parts": parts,
@@ -175,11 +174,13 @@ def at_random(
 
 
 def pictures(folder: Path, methods: list[str], seeds: int, scores: Any) -> None:
-    """Curves and sizes, where Matplotlib is installed."""
+    """Curves and sizes, if pandas and Matplotlib are installed."""
     curves = {m: [folder / f"{m}-{seed}.csv" for seed in range(seeds)] for m in methods}
     try:
+        from pictures import save_curves, save_scores
+
         save_curves(RESULTS / "curves.png", curves)
-        save_scores(RESULTS / "scores.png", scores)
+        save_scores(RESULTS, scores)
     except ImportError as error:
         print(f"no pictures: {error}")
 

@@ -34,7 +34,7 @@ from ray.cluster_utils import Cluster
 from ray.rllib.algorithms import Algorithm, APPOConfig, PPOConfig
 from ray.tune.registry import register_env
 
-from shmbridge.training import Corpus, save_curves
+from shmbridge.training import Corpus
 
 HERE = Path(__file__).absolute().parent
 CONFIGS = {"PPO": PPOConfig, "APPO": APPOConfig}
@@ -225,6 +225,8 @@ def show(quick: bool, names: list[str], seeds: range) -> None:
     results["machines"] = machines(corpora[0], 1 if quick else 3)
     (HERE / "results" / "results.json").write_text(json.dumps(results, indent=1))
     try:
+        from pictures import save_curves
+
         files = {
             name: [HERE / "results" / f"{name}-{seed}.csv" for seed in seeds] for name in names
         }

@@ -16,7 +16,7 @@ Whatever the compiler does is an `Outcome`, and none of its files or processes r
 
 from shmbridge.training._compilation import Outcome
 from shmbridge.training._corpus import Corpus, Module, Sampler
-from shmbridge.training._progress import Progress, save_curves, save_scores
+from shmbridge.training._progress import Progress
 from shmbridge.training._task import Task, relative_reduction
 from shmbridge.training._trajectories import Episode, candidate_rewards, collect
 from shmbridge.training._workers import Workers
@@ -33,6 +33,4 @@ __all__ = [
     "candidate_rewards",
     "Episode",
     "Progress",
-    "save_curves",
-    "save_scores",
 ]

@@ -1,4 +1,4 @@
-"""What a training shows while it runs: rows of a CSV file, a bar in a terminal, TensorBoard's events; pictures and tables afterwards."""
+"""What a training shows while it runs: rows of a CSV file, a bar in a terminal, TensorBoard's events."""
 
 import csv
 import math
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shmbridge import InvalidError
-from shmbridge.training import Progress, save_curves, save_scores
+from shmbridge.training import Progress
 
 
 def rows(path):
@@ -145,46 +145,7 @@ def test_tensorboard_gets_every_row(tmp_path):
     assert [event.value for event in events.Scalars("reward")] == [2.0, 3.0]
 
 
-def test_curves_of_several_seeds_become_a_picture(tmp_path):
-    pytest.importorskip("matplotlib", reason="it draws")
-    for seed in (0, 1):
-        with Progress(tmp_path / f"{seed}.csv") as progress:
-            for reward in range(3 + seed):
-                progress.add(reward + seed)
-                progress.log(steps=8 * reward)
-    files = [tmp_path / "0.csv", tmp_path / "1.csv"]
-    save_curves(tmp_path / "c.png", {"mine": files}, x="steps", lines={"optimum": 2.0})
-    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InvalidError, match="columns 'episodes' and 'loss'"):
-        save_curves(tmp_path / "d.png", {"mine": files}, y="loss")
-
-
-SCORES = {"a.c": {"baseline": 100, "ppo": 50}, "b.c": {"baseline": 100, "ppo": 200, "es": 100}}
-
-
-def test_scores_become_a_table_with_the_geometric_mean(tmp_path):
-    save_scores(tmp_path / "s.csv", SCORES)
-    assert (tmp_path / "s.csv").read_text().splitlines() == [
-        "module,baseline,ppo,es",
-        "a.c,100,50,",
-        "b.c,100,200,100",
-        "geometric mean,1.0,1.0,1.0",
-    ]
-
-
-def test_scores_become_a_picture(tmp_path):
-    pytest.importorskip("matplotlib", reason="it draws")
-    save_scores(tmp_path / "s.svg", SCORES)
-    assert b"geometric mean" in (tmp_path / "s.svg").read_bytes()
-
-
-@pytest.mark.parametrize(
-    "package", ["tensorboard.summary.writer.event_file_writer", "matplotlib.figure"]
-)
-def test_a_package_that_is_missing_is_named(package, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
+def test_a_missing_tensorboard_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
     with pytest.raises(ImportError, match=r"shmbridge\[progress\]"):
-        if package.startswith("tensorboard"):
-            Progress(tensorboard=tmp_path)
-        else:
-            save_scores(tmp_path / "s.png", SCORES)
+        Progress(tensorboard=tmp_path)
