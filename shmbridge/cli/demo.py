@@ -11,7 +11,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,11 +22,11 @@ from rich.table import Table
 import shmbridge
 from shmbridge import _config
 from shmbridge.cli._console import console, escape
-from shmbridge.demo import race
 from shmbridge.demo.model import PATTERNS, onnx_bytes
 from shmbridge.demo.stage import Stage, flags
 
-QUESTIONS = 2000
+QUESTIONS, PAIRS = 2000, 5
+Figures = tuple[npt.NDArray[np.float64], float]  # of memory and pipes; their medians' ratio
 MODEL, NOTHING = "shmbridge.demo.model:advise", "shmbridge.demo.model:nothing"
 FUNCTION = re.compile(  # as ask.c finds them
     r"^(?=[a-zA-Z])[^(;{]*?(\w+)\([^;{]*\{.*?(?:^|[^\n])\}$", re.MULTILINE | re.DOTALL
@@ -70,19 +69,26 @@ def _ask_in_python(stage: Stage, url: str, source: Path) -> None:
             stage.say(f"  {name[:30]:30} {'inline' if advice else 'call'}")
 
 
-def _question(source: Path) -> npt.NDArray[np.float32]:
-    """What ask.c would ask about the first function."""
-    function = FUNCTION.search(source.read_text())
-    text = function[0] if function else ""
-    return np.array([text.count(pattern) for pattern in PATTERNS], np.float32)
+def _round_trips(stage: Stage, url: str, source: Path) -> npt.NDArray[np.float64]:
+    """Percentiles 50, 90 and 99 in us, as ask.c measures them."""
+    printed = stage.quiet("./ask", url, source.name, QUESTIONS).splitlines()[-1]
+    found = json.loads(printed)
+    if found["answered"] < QUESTIONS:
+        raise click.ClickException(f"{url}: answered {found['answered']} of {QUESTIONS} questions")
+    return np.array([found["p50_us"], found["p90_us"], found["p99_us"]])
 
 
-def _race(
-    stage: Stage, program: Path | None, url: str, model: str, question: npt.NDArray[np.float32]
-) -> tuple[npt.NDArray[np.float64], float]:
-    with race.pipe_server(stage.directory, model) as pipes, stage.out.status("asking"):
-        ask = partial(race.in_c, program) if program else race.in_python
-        return race.summary(ask(url, pipes, question))
+def _race(stage: Stage, number: int, model: Sequence[object], source: Path) -> Figures:
+    pipe = f"pipe://{stage.directory}/pipe{number}?serdes=bitstream"
+    with (
+        stage.serve(f"{stage.name}-{number}", *model) as memory,
+        stage.serve(pipe, *model) as pipes,
+    ):
+        pairs = [
+            [_round_trips(stage, url, source) for url in (memory, pipes)] for _ in range(PAIRS)
+        ]
+    times = np.array(pairs)
+    return np.median(times, axis=0), float(np.median(times[:, 1, 0] / times[:, 0, 0]))
 
 
 def _idle_cpus() -> float:
@@ -94,16 +100,12 @@ def _idle_cpus() -> float:
     return (ticks[1] - ticks[0]) / 0.25 / os.sysconf("SC_CLK_TCK")
 
 
-def _costs(
-    stage: Stage, compiler: str | None, url: str, model: str, question: npt.NDArray[np.float32]
-) -> None:
-    program = stage.directory / "race" if compiler else None
-    if compiler:
-        stage.run(compiler, "-O2", Path(race.__file__).with_name("race.c"), *flags(), "-o", "race")
+def _costs(stage: Stage, model: Sequence[object], source: Path) -> None:
     idle = _idle_cpus()
-    results = {"with the model": _race(stage, program, url, model, question)}
-    with stage.serve(f"{stage.name}-nothing", "--python", NOTHING) as nothing:
-        results["without"] = _race(stage, program, nothing, NOTHING, question)
+    results = {
+        "with the model": _race(stage, 1, model, source),
+        "without": _race(stage, 2, ("--python", NOTHING), source),
+    }
     table = Table(box=None, padding=(0, 2), header_style="bold")
     table.add_column("round trip in µs")
     for title in ("", "p50", "p90", "p99", "ratio"):
@@ -113,12 +115,13 @@ def _costs(
         table.add_row("", "named pipes", *(f"{value:.1f}" for value in pipes), f"{ratio:.1f}")
     stage.out.print(table)
     stage.say(
-        f"{question.nbytes} bytes to the same model in Python, {race.BLOCKS - race.WARM_UP} pairs of alternating blocks of "
-        f"{race.QUESTIONS}; ratio: of the blocks' medians, the median."
+        f"{PAIRS} pairs of runs of {QUESTIONS} questions, alternating; medians of the runs. "
+        "Named pipes: a pipe:// host and ML-Compiler-Bridge's bitstream, not bare pipes."
     )
     if idle < 1.8:
         stage.say(
-            f"[yellow]Each side wants a CPU for itself, but {idle:.1f} are idle: these figures mean little.[/]"
+            f"[yellow]Each side wants a CPU for itself, but {idle:.1f} are idle: "
+            "these figures mean little.[/]"
         )
 
 
@@ -179,7 +182,8 @@ def _real_compiler(stage: Stage) -> None:
                 stage.say(
                     f"[green]$ SHMBRIDGE_URL={url} clang-{LLVM} -Oz -fpass-plugin=inliner.so … -c src/*.c[/]"
                 )
-            _quiet(compile_core + options + ["-c", *map(str, _core())], stage.directory / kind, url)
+            command = [*compile_core, *options, "-c", *_core()]
+            stage.quiet(*command, cwd=stage.directory / kind, url=url)
             sizes.append(_text_size(sorted((stage.directory / kind).glob("*.o"))))
     decisions = [json.loads(line) for line in log.read_text().splitlines()]
     inlined = sum(decision["advice"]["advice"] for decision in decisions)
@@ -191,21 +195,6 @@ def _real_compiler(stage: Stage) -> None:
     stage.say(
         f"Object code: {sizes[0]} bytes with plain -Oz, {sizes[1]} with the advice ([bold]{change:+.1f} %[/])."
     )
-
-
-def _quiet(command: list[str], cwd: Path, url: str) -> None:
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**os.environ, "SHMBRIDGE_URL": url},
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode or done.stderr:
-        raise click.ClickException(
-            f"{command[0]} ended with {done.returncode}: {done.stderr.strip()}"
-        )
 
 
 def _next(stage: Stage, compiler: bool) -> None:
@@ -257,9 +246,8 @@ def demo(llvm: bool) -> None:
             if runtime
             else "numpy; pip install 'shmbridge[onnx]' shows ONNX Runtime"
         )
-        with stage.serve(
-            stage.name, *(("--onnx", onnx.name) if onnx else ("--python", MODEL))
-        ) as url:
+        model = ("--onnx", onnx.name) if onnx else ("--python", MODEL)
+        with stage.serve(stage.name, *model) as url:
             stage.say(f"computed by {escape(by)}")
             stage.title("A compiler asks: shall I inline this function?")
             if compiler:
@@ -269,8 +257,9 @@ def demo(llvm: bool) -> None:
                     "[yellow]No C compiler (apt install gcc): a Python runner asks instead.[/]"
                 )
                 _ask_in_python(stage, url, source)
+        if compiler:
             stage.title("What a question costs")
-            _costs(stage, compiler, url, str(onnx or MODEL), _question(source))
+            _costs(stage, model, source)
         if llvm:
             stage.title(f"A real compiler asks: clang {LLVM}, unmodified")
             missing = _llvm_missing()

@@ -1,1 +1,1 @@
-"""What `shmbridge demo` runs besides the examples: a toy model, and named pipes to compare shared memory with."""
+"""What `shmbridge demo` runs besides the examples: a toy model."""

@@ -60,10 +60,14 @@ class Stage:
             line = line.replace(long, short)
         self.say(f"[green]$ {escape(line)}[/]")
 
-    def run(self, *command: object, cwd: Path | None = None, url: str = "") -> str:
-        """Runs a command after showing it; returns what it prints. ClickException with that when it fails."""
+    def run(self, *command: object) -> str:
+        """Runs a command after showing it; returns what it prints. ClickException if it fails."""
+        self.show([str(word) for word in command])
+        return self.quiet(*command)
+
+    def quiet(self, *command: object, cwd: Path | None = None, url: str = "") -> str:
+        """As `run`, without showing the command."""
         words = [str(word) for word in command]
-        self.show(words)
         env = {**os.environ, **({"SHMBRIDGE_URL": url} if url else {})}
         with self.out.status(Path(words[0]).name):
             done = subprocess.run(
@@ -81,7 +85,9 @@ class Stage:
         """`shmbridge serve` in a process of its own, while the block runs. Gives the URL."""
         words = ["serve", name, *map(str, options)]
         self.show(["shmbridge", *words])
-        command = [sys.executable, "-m", "shmbridge.cli", *words, *SMALL, "--until-idle", "60"]
+        url = name if "://" in name else f"shm://{name}"
+        small = SMALL if url.startswith("shm:") else ()
+        command = [sys.executable, "-m", "shmbridge.cli", *words, *small, "--until-idle", "60"]
         env = {
             **os.environ,
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -93,7 +99,7 @@ class Stage:
         try:
             if not host.stdout.readline():
                 raise click.ClickException("the host did not start")  # and has said why
-            yield f"shm://{name}"
+            yield url
         finally:
             host.terminate()
             host.stdout.read()
