@@ -14,7 +14,7 @@ Whatever the compiler does is an `Outcome`, and none of its files or processes r
 `text_size` are in `shmbridge.training.scores`.
 """
 
-from shmbridge.training._compilation import Outcome
+from shmbridge.training._compilation import Outcome, OutcomeKind
 from shmbridge.training._corpus import Corpus, Module, Sampler
 from shmbridge.training._progress import Progress
 from shmbridge.training._task import Task, relative_reduction
@@ -27,6 +27,7 @@ __all__ = [
     "Sampler",
     "Task",
     "Outcome",
+    "OutcomeKind",
     "relative_reduction",
     "Workers",
     "collect",

@@ -9,6 +9,7 @@ import signal
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from shmbridge._jobs.supervised import Report, SupervisedProcess
@@ -21,14 +22,32 @@ NOT_STARTED, KILLED = 127, int(signal.SIGKILL)
 LABEL = 150  # characters of a module's name in a label
 
 
+class OutcomeKind(str, Enum):
+    """How a compilation ended. Each is also the text that logs and tables have, such as "ok"."""
+
+    OK = "ok"
+    #: another exit status than 0
+    EXIT_STATUS = "exit status"
+    #: it crashed, or somebody killed it
+    SIGNAL = "signal"
+    TIME_LIMIT = "time limit"
+    MEMORY_LIMIT = "memory limit"
+    #: it reported success, but its output cannot be scored
+    NO_SCORE = "no score"
+    NOT_STARTED = "not started"
+    #: the trainer ended it, or its supervisor was killed (`stderr` has the reason)
+    ENDED = "ended"
+
+    __str__ = str.__str__
+    __repr__ = str.__repr__
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a compilation ended.
 
     Attributes:
-        kind: "ok"; "exit status": another than 0; "signal": it crashed, or somebody killed it; "time limit"; "memory limit"; "no score": it
-            said that all went well, and the output cannot be scored; "not started"; "ended": the trainer ended it, or its supervisor was
-            killed (`stderr` says so).
+        kind: An `OutcomeKind`.
         module: The module's name.
         exit: The exit status; minus the number of the signal that ended it; 127 if it did not start, as a shell says.
         signal: The signal that ended it, as "SIGSEGV". "": none.
@@ -41,7 +60,7 @@ class Outcome:
         command: A line for a shell that does the same again.
     """
 
-    kind: str
+    kind: OutcomeKind
     module: str
     exit: int = -KILLED
     signal: str = ""
@@ -56,7 +75,7 @@ class Outcome:
     @property
     def ok(self) -> bool:
         """Did all go well?"""
-        return self.kind == "ok"
+        return self.kind == OutcomeKind.OK
 
 
 def label_of(module: Module, number: int | None = None) -> str:
@@ -78,13 +97,14 @@ class Compilation:
         """Waits for the end, and scores the output."""
         report = self._job.wait()
         kind, scores, stderr = _kind(report), dict[str, float](), report.stderr
-        if kind == "ok":
+        if kind == OutcomeKind.OK:
             try:
                 scores = {
                     name: _scored(score, self._job.output) for name, score in self._scores.items()
                 }
             except Exception as error:
-                kind, scores, stderr = "no score", {}, f"{stderr}\n{error_text(error)}".lstrip()
+                kind, scores = OutcomeKind.NO_SCORE, {}
+                stderr = f"{stderr}\n{error_text(error)}".lstrip()
         status = (
             NOT_STARTED if report.unstarted else -KILLED if report.status is None else report.status
         )
@@ -130,12 +150,14 @@ class Compilation:
         self.close()
 
 
-def _kind(report: Report) -> str:
+def _kind(report: Report) -> OutcomeKind:
     if report.unstarted:
-        return "not started"
+        return OutcomeKind.NOT_STARTED
     if report.limit or report.status is None:
-        return report.limit or "ended"
-    return "ok" if report.status == 0 else "exit status" if report.status > 0 else "signal"
+        return OutcomeKind(report.limit or "ended")
+    if report.status == 0:
+        return OutcomeKind.OK
+    return OutcomeKind.EXIT_STATUS if report.status > 0 else OutcomeKind.SIGNAL
 
 
 def _scored(score: Score, output: Path) -> float:

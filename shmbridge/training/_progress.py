@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from shmbridge.errors import InvalidError
+from shmbridge.training._compilation import OutcomeKind
 from shmbridge.training.checkpoint import write_whole
 
 if TYPE_CHECKING:
@@ -191,17 +192,8 @@ class Progress:
         return f"reward {_mean(self._latest):+.3f}{f'  [red]{failed}[/]' if failed else ''}"
 
 
-# `Outcome.kind`, but for "ok", and what an environment without workers says.
-KINDS = (
-    "exit status",
-    "signal",
-    "time limit",
-    "memory limit",
-    "no score",
-    "not started",
-    "ended",
-    "error",
-)
+# What an environment without workers reports is an "error".
+KINDS = (*(kind for kind in OutcomeKind if kind != OutcomeKind.OK), "error")
 
 
 def _kind(infos: Any, row: int) -> str:

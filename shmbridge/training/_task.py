@@ -18,7 +18,7 @@ from shmbridge._llvm import compilers, preload
 from shmbridge._runner.urls import with_options
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
 from shmbridge.training._baselines import Baselines
-from shmbridge.training._compilation import Compilation, Outcome, label_of
+from shmbridge.training._compilation import Compilation, Outcome, OutcomeKind, label_of
 from shmbridge.training._corpus import Module
 from shmbridge.training.scores import Score
 
@@ -243,7 +243,7 @@ class Compilations:
     def run(self, module: Module, url: str | None, label: str) -> Outcome:
         """Waits for the outcome of one."""
         if self._ended:
-            return Outcome("ended", module.name)
+            return Outcome(OutcomeKind.ENDED, module.name)
         compilation = self.start(module, url, label)
         try:
             with compilation:

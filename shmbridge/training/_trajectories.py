@@ -24,7 +24,7 @@ from shmbridge._host.host import Host
 from shmbridge._host.request import by_name
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
-from shmbridge.training._compilation import Outcome, label_of
+from shmbridge.training._compilation import Outcome, OutcomeKind, label_of
 from shmbridge.training._corpus import Module
 from shmbridge.training._progress import Progress
 from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
@@ -163,7 +163,7 @@ class _Compiled:
     def __init__(self, module: Module, row: int) -> None:
         self.module, self.row = module, row
         self.reward = float("nan")
-        self.outcome = Outcome("not started", module.name)
+        self.outcome = Outcome(OutcomeKind.NOT_STARTED, module.name)
         # By decision and names of features: arrays of a batch, and which row of it.
         self.steps: dict[Any, list[tuple[dict[str, dict[str, Any]], int]]] = {}
 
@@ -256,7 +256,7 @@ class _Collection:
             baseline = self._compilations.baseline(compiled.module) if self._task.scores else {}
         except (ShmbridgeError, OSError) as error:
             why = f"{compiled.outcome.stderr}\n{error}".lstrip()
-            compiled.outcome = replace(compiled.outcome, kind="no score", stderr=why)
+            compiled.outcome = replace(compiled.outcome, kind=OutcomeKind.NO_SCORE, stderr=why)
             return
         compiled.reward = float(self._reward(compiled.outcome, baseline))
 

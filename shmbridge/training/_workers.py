@@ -11,7 +11,7 @@ from typing import Any
 from shmbridge._bridge import overview
 from shmbridge._bridge.segment import bridge_name
 from shmbridge.errors import InvalidError
-from shmbridge.training._compilation import Compilation, Outcome, label_of
+from shmbridge.training._compilation import Compilation, Outcome, OutcomeKind, label_of
 from shmbridge.training._corpus import Module, Sampler
 from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
 
@@ -260,7 +260,7 @@ class _Worker:
                 except Exception as error:  # told to whoever asks for the reward
                     self.error = error
         except BaseException as error:  # a score that exits, or the end of this process
-            self._outcome = Outcome("no score", self.module.name, stderr=repr(error))
+            self._outcome = Outcome(OutcomeKind.NO_SCORE, self.module.name, stderr=repr(error))
         finally:
             self._ended.set()
 
