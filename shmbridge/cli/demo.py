@@ -183,7 +183,8 @@ def _real_compiler(stage: Stage) -> None:
                     f"[green]$ SHMBRIDGE_URL={url} clang-{LLVM} -Oz -fpass-plugin=inliner.so … -c src/*.c[/]"
                 )
             command = [*compile_core, *options, "-c", *_core()]
-            stage.quiet(*command, cwd=stage.directory / kind, url=url)
+            if printed := stage.quiet(*command, cwd=stage.directory / kind, url=url):
+                raise click.ClickException(f"expected no messages of clang, found: {printed}")
             sizes.append(_text_size(sorted((stage.directory / kind).glob("*.o"))))
     decisions = [json.loads(line) for line in log.read_text().splitlines()]
     inlined = sum(decision["advice"]["advice"] for decision in decisions)

@@ -1,4 +1,4 @@
-"""What a training shows while it runs: rows of a CSV file, a bar in a terminal, TensorBoard's events."""
+"""What a training shows: rows of a CSV file, a bar in a terminal, TensorBoard's events."""
 
 import csv
 import math
