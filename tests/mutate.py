@@ -131,7 +131,11 @@ class Copy:
         shutil.rmtree(self.site, ignore_errors=True)
         package = importlib.util.find_spec("shmbridge").submodule_search_locations[0]
         shutil.copytree(package, self.site / "shmbridge")
-        for path in [*(ROOT / "cdef").rglob("*"), *(ROOT / "tests/c").rglob("*")]:
+        folders = ("cdef", "tests/c")
+        for path in [path for folder in folders for path in (self.at / folder).rglob("*")]:
+            if path.is_file() and not (ROOT / path.relative_to(self.at)).exists():
+                path.unlink()  # it was moved
+        for path in [path for folder in folders for path in (ROOT / folder).rglob("*")]:
             if path.is_file() and path.suffix != ".pyc":
                 self.write(path.relative_to(ROOT), path.read_text())
         for path in (ROOT / "shmbridge").rglob("*.py"):
