@@ -9,10 +9,11 @@ static struct segment raw;
 /* Answers a runner's second request with d. */
 static void expect(struct descriptor d, const char *why) {
     shmb_runner *r = bridge_connect(&b, "");
-    shmb_set_i64(r, "x", 1);
+    const int64_t five[5] = {0}, dim = 5;
+    shmb_set(r, "echo", SHMB_INT64, 1, &dim, five);
     int64_t key = bridge_ask(&b, r, SHMB_ANY);
     uint32_t channel = key_channel(key);
-    bridge_answer(&b, key); /* layout 0 is advice of one int64 */
+    bridge_answer(&b, key); /* layout 0 is five int64, too many to be inline */
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
     shmb_set_i64(r, "x", 1);
     key = bridge_ask(&b, r, SHMB_ANY);
@@ -52,6 +53,7 @@ int main(void) {
     LIE("slot that does not exist", .slot = 2);
     LIE("either in a slot or inline", .slot = NO_SLOT);
     LIE("either in a slot or inline", .flags = INLINE);
+    LIE("too long to be inline", .flags = INLINE, .slot = NO_SLOT);
     LIE("never introduced", .layout = 9);
     LIE("layout id does not exist", .layout = 300);
     LIE("text is longer", .flags = FAILED | INLINE, .slot = NO_SLOT, .text = 33,

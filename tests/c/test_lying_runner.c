@@ -11,10 +11,11 @@ static struct lane lane;
 struct liar {
     shmb_runner *runner; /* its first message was honest; what follows is written past it */
     uint32_t channel;
+    uint64_t sent;
 };
 
 static struct liar liar(void) {
-    struct liar l = {.runner = bridge_connect(&b, "")};
+    struct liar l = {.runner = bridge_connect(&b, ""), .sent = 1};
     shmb_set_i64(l.runner, "x", 1);
     int64_t key = bridge_ask(&b, l.runner, SHMB_INT64);
     l.channel = key_channel(key);
@@ -28,13 +29,17 @@ static uint32_t generation_of(const struct liar *l) {
     return (uint32_t)(atomic_load(&shmb_segment_runner_line(&raw, l->channel)->claim) >> 8);
 }
 
-/* Sends d as the channel's second message; the host must refuse it and say why. */
-static void expect(struct liar *l, struct descriptor d, const char *why) {
+/* Sends d past the runner; the request's key. */
+static int64_t push(struct liar *l, struct descriptor d) {
     if (!d.generation) d.generation = generation_of(l);
-    struct descriptor *to = &lane.ring[1];
+    struct descriptor *to = &lane.ring[l->sent % 2];
     memcpy(&to->sequence, &d.sequence, sizeof d - offsetof(struct descriptor, sequence));
-    atomic_store(&to->stamp, 2);
-    CHECK(shmb_host_receive(b.host, 1000000) < 0);
+    atomic_store(&to->stamp, ++l->sent);
+    return shmb_host_receive(b.host, 1000000);
+}
+
+/* The host has refused a message and says why. */
+static void expect_refused(struct liar *l, const char *why) {
     shmb_set_i64(l->runner, "x", 1);
     CHECK_STATUS(l->runner, shmb_evaluate(l->runner), SHMB_CORRUPT);
     if (!strstr(shmb_error_message(l->runner), why)) {
@@ -44,6 +49,86 @@ static void expect(struct liar *l, struct descriptor d, const char *why) {
     CHECK_STATUS(l->runner, shmb_evaluate(l->runner), SHMB_CORRUPT); /* for good */
     shmb_close(l->runner);
     *l = liar(); /* the same channel, claimed anew */
+}
+
+static void expect(struct liar *l, struct descriptor d, const char *why) {
+    CHECK(push(l, d) < 0);
+    expect_refused(l, why);
+}
+
+/* A header that fits into meta, with more dims than fit behind it. */
+static uint32_t write_long_header(uint8_t *meta) {
+    struct field f[60];
+    char names[60];
+    for (int i = 0; i < 60; i++) {
+        names[i] = (char)('A' + i);
+        f[i] = (struct field){
+            .name = &names[i], .name_bytes = 1, .dtype = SHMB_INT64, .rank = SHMB_MAX_RANK};
+    }
+    size_t size = shmb_header_write(f, 60, meta, 4096);
+    CHECK(size && size + 60 * SHMB_MAX_RANK * sizeof(int64_t) > 4096);
+    return (uint32_t)size;
+}
+
+/* What `inspect` reads of a channel: a label and the last layout. */
+static void lie_about_hints(const struct liar *l) {
+    int64_t count;
+    shmb_segment_info info;
+    shmb_channel_info channels[4];
+    struct label *label = shmb_segment_label(&raw, l->channel);
+    label->bytes = LABEL_BYTES + 1;
+    memset(label->text, 'x', sizeof label->text);
+    CHECK(shmb_inspect(raw.fd, &info, channels));
+    CHECK(strlen(channels[l->channel].label) == LABEL_BYTES);
+
+    shmb_tensor *last = shmb_inspect_layout(raw.fd, l->channel, false, &count);
+    CHECK(last && count == 1);
+    shmb_inspect_free(last);
+    atomic_fetch_add(&lane.last->version, 1); /* odd: it is being written */
+    CHECK(!shmb_inspect_layout(raw.fd, l->channel, false, &count));
+    atomic_fetch_add(&lane.last->version, 1);
+    lane.last->header_bytes = write_long_header((uint8_t *)(lane.last + 1));
+    lane.last->dims = 60 * SHMB_MAX_RANK;
+    CHECK(!shmb_inspect_layout(raw.fd, l->channel, false, &count));
+}
+
+/* A request in a slot that the host still has; then one that returns no slot for the reply. */
+static void keep_slots(struct liar *l) {
+    struct descriptor d = {.sequence = 8, .returns = 1}, again = {.sequence = 9};
+    int64_t key = push(l, d);
+    CHECK(key >= 0);
+    expect(l, again, "a slot that was not the sender's");
+    shmb_host_reply_i64(b.host, key, false, 1);
+    shmb_close(l->runner);
+    *l = liar(); /* whose first reply keeps slot 0 */
+
+    const int64_t five[5] = {0}, dim = 5;
+    shmb_tensor t = {.name = "a", .dtype = SHMB_INT64, .rank = 1, .size = 5, .dims = &dim};
+    t.data = five;
+    d.returns = 0;
+    CHECK((key = push(l, d)) >= 0 && shmb_host_reply(b.host, key, false, &t, 1) == SHMB_OK);
+    CHECK((key = push(l, again)) >= 0);
+    CHECK(shmb_host_reply(b.host, key, false, &t, 1) == SHMB_RUNNER_GONE);
+    expect_refused(l, "it gave no reply slot back");
+}
+
+/* The host follows a new claim when the reply is complete; the runner notices it. */
+static void steal_the_claim(void) {
+    shmb_runner *r = bridge_connect(&b, "");
+    shmb_set_i64(r, "x", 1);
+    int64_t key = bridge_ask(&b, r, SHMB_ANY);
+    struct runner_line *mine = shmb_segment_runner_line(&raw, key_channel(key));
+    struct channel_line *line = shmb_segment_channel_line(&raw, key_channel(key));
+    uint64_t generation = atomic_load(&mine->claim) >> 8;
+    CHECK(shmb_host_reply_begin(b.host, key) == SHMB_OK);
+    atomic_store(&mine->claim, (generation + 1) << 8 | CLAIMED);
+    CHECK(shmb_host_receive(b.host, 1000000) < 0 && atomic_load(&line->ready) >> 8 == generation);
+    CHECK_STATUS(r, bridge_result(r), SHMB_CLOSED);
+    CHECK(strstr(shmb_error_message(r), "another runner has this channel"));
+    shmb_host_reply_send(b.host, key, false);
+    CHECK(shmb_host_receive(b.host, 1000000) < 0);
+    CHECK(atomic_load(&line->ready) >> 8 == generation + 1);
+    shmb_close(r);
 }
 
 static void lie_about_meta(struct liar *l, struct descriptor d) {
@@ -60,6 +145,8 @@ static void lie_about_meta(struct liar *l, struct descriptor d) {
     memcpy(d.data, &size, 4);
     memset(meta, 0xff, size);
     expect(l, d, "");
+    memcpy(d.data, &(uint32_t){write_long_header(meta)}, 4);
+    expect(l, d, "its dims are more than a slot has room for");
 
     struct field f[2] = {
         {.name = "a", .name_bytes = 1, .dtype = SHMB_INT64, .rank = 2},
@@ -67,6 +154,7 @@ static void lie_about_meta(struct liar *l, struct descriptor d) {
     size = (uint32_t)shmb_header_write(f, 2, meta, 4096);
     int64_t *dims = (int64_t *)(meta + (size + 7) / 8 * 8);
     const int64_t lies[][4] = {
+        {1, 8192, 0, 0}, /* one offset more than the body's 65536 bytes */
         {-1, 1, 0, 0},      {INT64_MAX, INT64_MAX, 0, 0},   {1 << 20, 1 << 20, 0, 0},
         {1, 1, -1, 0},      {1, 1, INT64_MAX, 0},           {1, 1, 0, INT64_MAX},
         {1, 1, 1 << 20, 0}, {(int64_t)1 << 37 | 1, 0, 0, 0}};
@@ -120,6 +208,9 @@ int main(void) {
     LIE("returned slots", .returns = 3);
     LIE("returned slots", .returns = 0xffffffff);
     lie_about_meta(&l, (struct descriptor){.sequence = 2, .returns = 1});
+    lie_about_hints(&l);
+    keep_slots(&l);
+    steal_the_claim();
 
     shmb_close(l.runner);
     shmb_close(honest);
