@@ -194,6 +194,22 @@ def test_a_killed_compiler_truncates_its_own_episode_alone(name, python, walk):
         env.close()
 
 
+def test_the_next_runner_of_a_channel_begins_its_own_episode(name, in_thread):
+    def compilers():
+        for x in range(2):
+            with connect(name, connect_timeout=BOUND) as runner:
+                runner.evaluate({"x": np.float32(x)})
+
+    with contextlib.closing(CompilerVectorEnv(name, 1, timeout=BOUND)) as env:
+        asking = in_thread(compilers)
+        env.reset()
+        assert env.step([0])[3].all()
+        observations, *_, truncations, _ = env.step([0])
+        assert observations["x"].tolist() == [1] and not truncations.any()
+        env.step([0])
+        asking.result()
+
+
 def test_compilers_killed_at_any_moment_end_their_own_episodes_alone(name, c_program, in_thread):
     program = c_program(_config.examples() / "c" / "environment.c")
     random, stop, seen = np.random.default_rng(1), threading.Event(), []
