@@ -246,6 +246,16 @@ def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
     until(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
 
 
+def test_one_whose_supervisor_and_guard_are_killed(sh, corpus, in_thread, no_leftovers):
+    call = in_thread(sh("exec sleep 1000").run, corpus[0])
+    until(lambda: any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
+    watching = [pid for pid in marked(no_leftovers) if "_jobs.supervisor" in words_of(pid)]
+    for number, pid in itertools.product((signal.SIGSTOP, signal.SIGKILL), watching):
+        os.kill(pid, number)  # all at once
+    assert call.result().kind == "ended"
+    until(lambda: not marked(no_leftovers))
+
+
 def test_a_guard_that_is_killed_is_replaced(sh, corpus, no_leftovers):
     task = sh('cat "$1"')
     assert task.run(corpus[0]).kind == "ok"
