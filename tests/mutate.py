@@ -180,7 +180,7 @@ class Copy:
         for module in (build / "extension").glob("*.so") if modules else []:
             shutil.copy(module, self.site / "shmbridge")
         ctest = ["ctest", "--test-dir", build, "--timeout", "30", "--stop-on-failure", "-j2", "-R"]
-        pytest = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider"]
+        pytest = [Path(sys.executable).with_name("pytest"), "-xq", "-p", "no:cacheprovider"]
         try:
             if names and not self.run(*ctest, f"^({'|'.join(names)})$", seconds=seconds):
                 return "killed"
