@@ -16,6 +16,7 @@ from support.cli import run
 from support.compilations import marked, words_of
 from support.processes import until
 
+from shmbridge._jobs import supervisor
 from shmbridge.training import Task
 from shmbridge.training.scores import object_size, text_size
 
@@ -254,6 +255,7 @@ def test_one_whose_supervisor_and_guard_are_killed(sh, corpus, in_thread, no_lef
         os.kill(pid, number)  # all at once
     assert call.result().kind == "ended"
     until(lambda: not marked(no_leftovers))
+    supervisor.remove_dead_folders(tempfile.gettempdir())  # as `shmbridge gc` does
 
 
 def test_a_guard_that_is_killed_is_replaced(sh, corpus, no_leftovers):
@@ -273,6 +275,7 @@ TRAINER = """
 import sys, threading, time
 from shmbridge import Host
 from shmbridge.training import Corpus
+from shmbridge._jobs import supervisor
 from shmbridge.training import Task
 from shmbridge.training import Workers
 
@@ -340,6 +343,7 @@ def test_compilers_and_the_bridge_end_with_the_trainer(name_of, name, corpus, py
 BUSY = """
 import itertools, sys, threading
 from shmbridge.training import Corpus
+from shmbridge._jobs import supervisor
 from shmbridge.training import Task
 
 corpus = Corpus.from_sources(*sys.argv[1:])
