@@ -1,7 +1,7 @@
 """shmbridge: how a compiler asks a machine-learning model for advice, through shared memory.
 
-Most names are imported when they are first used. If your program drops privileges (setuid, chroot), use one name first, so
-that its module is loaded.
+Most names are imported when they are first used. If your program drops privileges (setuid, chroot),
+use one name first, so that its module is loaded.
 """
 
 from importlib import import_module
@@ -14,7 +14,8 @@ except ModuleNotFoundError as _error:
     if _error.name != "shmbridge._native":
         raise
     raise ImportError(
-        f"{__path__[0]} is shmbridge's source, which is not built: run Python in another folder, or with -P (3.11), to get the installed "
+        f"{__path__[0]} is shmbridge's source, which is not built: run Python in another folder, "
+        "or with -P (3.11), to get the installed "
         "package (pip install .)"
     ) from None
 

@@ -9,7 +9,8 @@ from shmbridge import _native
 def prefix() -> Path:
     """The directory that holds include/ and lib/.
 
-    It is the extension's: beside the package's Python files in a wheel, elsewhere in an editable install.
+    It is the extension's: beside the package's Python files in a wheel, elsewhere in an editable
+    install.
     """
     return Path(_native.__file__).parent
 
@@ -48,5 +49,6 @@ def preload() -> Path:
 
 
 def embedding() -> Path:
-    """The library with which C programs run this Python in their own process, once `shmbridge embed` has made it."""
+    """The library with which C programs run this Python in their own process, once `shmbridge
+    embed` has made it."""
     return prefix() / "lib" / "libshmbridge-python.so"

@@ -15,7 +15,8 @@ BY_STATUS: dict[int, type[ShmbridgeError]] = {}
 
 
 class ShmbridgeError(Exception):
-    """Anything that went wrong in shmbridge; the text says what was expected, what was found, and what to do."""
+    """Anything that went wrong in shmbridge; the text says what was expected, what was found, and
+    what to do."""
 
     status: int = 0
 
@@ -110,7 +111,8 @@ class NoMemoryError(ShmbridgeError, MemoryError, status=lib.SHMB_NO_MEMORY):
 
 
 def raise_status(status: int, text: Any) -> NoReturn:
-    """Raises the exception of a non-zero `status`; text: a C string, str, or empty for the status's own line."""
+    """Raises the exception of a non-zero `status`; text: a C string, str, or empty for the status's
+    own line."""
     message = text if isinstance(text, str) else ffi.string(text).decode(errors="replace")
     raise BY_STATUS.get(status, ShmbridgeError)(
         message or ffi.string(lib.shmb_strerror(status)).decode()
@@ -144,8 +146,9 @@ LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen "
 
 
 def _own_line(error: BaseException) -> str:
-    """Where the last call is in code that belongs to no library, as "FILE:LINE: SOURCE: ": what numpy raises names no feature, but that
-    line does. A `raise` shows nothing that the exception does not."""
+    """Where the last call is in code that belongs to no library, as "FILE:LINE: SOURCE: ": what
+    numpy raises names no feature, but that line does. A `raise` shows nothing that the exception
+    does not."""
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename

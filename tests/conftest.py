@@ -1,4 +1,5 @@
-"""Bridges that leave nothing behind, runners in other processes, and a runner in C that does as it is told."""
+"""Bridges that leave nothing behind, runners in other processes, and a runner in C that does as it
+is told."""
 
 import contextlib
 import gc
@@ -21,7 +22,8 @@ pytest_plugins = ["conformance.table"]  # here, as only this file is read where 
 CROSS = Path(__file__).parent / "cross"
 numbers = itertools.count()
 
-# Who started us in the background, or by nohup, had us ignore these. What we start must not inherit that, as it does not inherit handlers.
+# Who started us in the background, or by nohup, had us ignore these. What we start must not inherit
+# that, as it does not inherit handlers.
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
@@ -33,7 +35,8 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_finish():
-    """Tests collect garbage to see what is left; without the ten thousand tests themselves that takes no fifth of a second each."""
+    """Tests collect garbage to see what is left; without the ten thousand tests themselves that
+    takes no fifth of a second each."""
     gc.collect()
     gc.freeze()
 
@@ -126,7 +129,8 @@ def name(new_name):
 
 @pytest.fixture
 def shm_files(name):
-    """What the test's bridge has below /dev/shm just now: names of segments, and of the semaphores that they name."""
+    """What the test's bridge has below /dev/shm just now: names of segments, and of the semaphores
+    that they name."""
 
     def files():
         bells = set()
@@ -144,7 +148,8 @@ def shm_files(name):
 
 @pytest.fixture
 def serve(name):
-    """serve(model, **options): a host of that name, its loop in a thread, until the with block ends."""
+    """serve(model, **options): a host of that name, its loop in a thread, until the with block
+    ends."""
     from shmbridge import Host
 
     @contextlib.contextmanager
@@ -177,7 +182,8 @@ def echo():
 
 @pytest.fixture
 def in_thread():
-    """in_thread(function, *args): runs it beside the test; .result() joins and gives what it returned or raised."""
+    """in_thread(function, *args): runs it beside the test; .result() joins and gives what it
+    returned or raised."""
     started = []
 
     class Call(threading.Thread):
@@ -232,7 +238,8 @@ COMPILERS = {
 
 @pytest.fixture(scope="session")
 def embedding(tmp_path_factory):
-    """libshmbridge-python.so for this Python, built; C programs are linked to it, or find it by $SHMBRIDGE_PYTHON_LIBRARY."""
+    """libshmbridge-python.so for this Python, built; C programs are linked to it, or find it by
+    $SHMBRIDGE_PYTHON_LIBRARY."""
     from shmbridge import UnsupportedError
     from shmbridge._embedding.build import build
 
@@ -244,7 +251,8 @@ def embedding(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def c_program(tmp_path_factory):
-    """c_program(source, library=None): compiles C or C++ against the installed library, or another one; the program's path."""
+    """c_program(source, library=None): compiles C or C++ against the installed library, or another
+    one; the program's path."""
     from shmbridge import _config
 
     def build(source, library=None):

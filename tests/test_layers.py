@@ -123,7 +123,8 @@ def test_no_command_imports_another():
 def test_imports_that_point_up_or_form_a_circle_are_found(tmp_path):
     file = tmp_path / "a.py"
     file.write_text(
-        "def f():\n    from shmbridge import cli\n    from shmbridge._native import lib\n    import shmbridge.hosts\n"
+        "def f():\n    from shmbridge import cli\n    from shmbridge._native import lib\n    "
+        "import shmbridge.hosts\n"
     )
     graph = {"serdes": imports(file)}
     assert graph == {"serdes": {"cli", "_native", "hosts"}}

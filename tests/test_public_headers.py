@@ -1,4 +1,5 @@
-"""The public headers are what editors and documentation tools read: every declaration has a comment above it."""
+"""The public headers are what editors and documentation tools read: every declaration has a comment
+above it."""
 
 import re
 from pathlib import Path
@@ -7,9 +8,11 @@ import pytest
 
 INCLUDE = Path(__file__).parents[1] / "cdef" / "include"
 HEADERS = [INCLUDE / "shmbridge.h", *sorted(INCLUDE.glob("shmbridge/*.h"))]
-# Dtypes say by their names what they are; of the three parts of the version the first has the comment.
+# Dtypes say by their names what they are; of the three parts of the version the first has the
+# comment.
 NEEDS_NONE = re.compile(
-    r"SHMB_(U?INT|FLOAT)\d+ = |#define SHMB_VERSION_(MINOR|PATCH)|#define SHMB(RIDGE_|_POINTER)|[}#](?!define)|extern \"C\""
+    r"SHMB_(U?INT|FLOAT)\d+ = |#define SHMB_VERSION_(MINOR|PATCH)|#define "
+    r"SHMB(RIDGE_|_POINTER)|[}#](?!define)|extern \"C\""
 )
 
 
@@ -44,7 +47,10 @@ def test_no_line_is_longer_than_100_columns(header: Path) -> None:
 
 
 def test_a_declaration_without_a_comment_is_found() -> None:
-    text = "/** One. */\nvoid one(int a,\n         int b);\nvoid two(void);\n/** S. */\ntypedef struct s {\n    int x;\n} s;\n"
+    text = (
+        "/** One. */\nvoid one(int a,\n         int b);\nvoid two(void);\n/** S. */\n"
+        "typedef struct s {\n    int x;\n} s;\n"
+    )
     assert bare(text) == ["void two(void);", "int x;"]
 
 

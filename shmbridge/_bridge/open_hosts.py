@@ -1,4 +1,5 @@
-"""Hosts that are open in this process: closed when the process ends, and by SIGTERM where nobody else handles it."""
+"""Hosts that are open in this process: closed when the process ends, and by SIGTERM where nobody
+else handles it."""
 
 from __future__ import annotations
 
@@ -37,14 +38,16 @@ def _end_by_sigterm(number: int, _frame: FrameType | None) -> None:
 
 
 def _handle_sigterm(wanted: bool) -> None:
-    """Ours stands in for the default alone, while hosts are open: whoever has another, before or later, keeps it."""
+    """Ours stands in for the default alone, while hosts are open: whoever has another, before or
+    later, keeps it."""
     old, new = (signal.SIG_DFL, _end_by_sigterm) if wanted else (_end_by_sigterm, signal.SIG_DFL)
     with contextlib.suppress(ValueError):  # not the main thread
         if signal.getsignal(signal.SIGTERM) is old:
             signal.signal(signal.SIGTERM, new)
 
 
-# Children have nothing to close, and Python forgets a signal that a handler gets just behind the fork.
+# Children have nothing to close, and Python forgets a signal that a handler gets just behind the
+# fork.
 os.register_at_fork(
     before=lambda: _handle_sigterm(False),
     after_in_parent=lambda: _handle_sigterm(bool(_open_hosts)),

@@ -125,7 +125,8 @@ class Sent:
 
 
 def sent(name: str, channel: int, reply: bool) -> list[Sent] | None:
-    """What the requests (the replies) of a channel are made of; None: nothing was sent yet, or it cannot be read."""
+    """What the requests (the replies) of a channel are made of; None: nothing was sent yet, or it
+    cannot be read."""
     with _opened(name) as fd:
         count = ffi.new("int64_t *")
         tensors = ffi.NULL if fd is None else lib.shmb_inspect_layout(fd, channel, reply, count)

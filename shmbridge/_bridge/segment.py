@@ -1,6 +1,7 @@
 """Names and lifetimes: makes a bridge's files below /dev/shm, finds and removes what the dead left.
 
-The order keeps an invariant that `gc` relies on: a semaphore exists only while a file that names its session does.
+The order keeps an invariant that `gc` relies on: a semaphore exists only while a file that names
+its session does.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def bridge_name(url: str) -> str:
     name = url.removeprefix("shm://")
     if "\0" in name or not lib.shmb_name_valid(name.encode(errors="replace")):
         raise InvalidError(
-            f"{url!r} is no name of a bridge: expected shm://NAME or NAME of 1 to 100 letters, digits, '_', '.' or '-', not beginning with '.'"
+            f"{url!r} is no name of a bridge: expected shm://NAME or NAME of 1 to 100 letters, "
+            "digits, '_', '.' or '-', not beginning with '.'"
         )
     return name
 
@@ -91,7 +93,8 @@ def _is_file(path: Path, inode: int) -> bool:
 
 
 def unlink_bridge(name: str, session: str, inode: int) -> None:
-    """Removes the caller's own bridge; the segment last, so that what a kill leaves here can still be found."""
+    """Removes the caller's own bridge; the segment last, so that what a kill leaves here can still
+    be found."""
     _unlink_bells(session)
     for path in (SHM / segment_name(name, session)[1:], SHM / segment_name(name)[1:]):
         if _is_file(path, inode):  # a name may be anyone's by now
@@ -99,8 +102,9 @@ def unlink_bridge(name: str, session: str, inode: int) -> None:
 
 
 def _named_by_the_living(but: int = 0) -> set[str] | None:
-    """Sessions that segments of this user's live hosts name, made or being made; `but`: a segment's inode, left out.
-    None: one of them has bytes that cannot be right, so that any semaphore may be its own."""
+    """Sessions that segments of this user's live hosts name, made or being made; `but`: a segment's
+    inode, left out. None: one of them has bytes that cannot be right, so that any semaphore may be
+    its own."""
     for _ in range(20):
         sessions = _look_for_the_living(but)
         if sessions is not None:
@@ -138,13 +142,15 @@ def _info(fd: int) -> Any:
 
 
 def _remove_if_dead(path: Path) -> list[str]:
-    """Removes a segment whose host is dead, with those of its semaphores that no living one names; returns the files' names."""
+    """Removes a segment whose host is dead, with those of its semaphores that no living one names;
+    returns the files' names."""
     match = SEGMENT.fullmatch(path.name)
     fd = open_segment(path)
     if fd is None or not match:
         return []
     try:
-        # The first byte keeps two sweepers apart and tells them from a host, the second keeps a host from being made of it.
+        # The first byte keeps two sweepers apart and tells them from a host, the second keeps a
+        # host from being made of it.
         if not (lib.shmb_peer_lock(fd, SWEEPER_BYTE) and lib.shmb_peer_lock(fd, HOST_BYTE)):
             return []
         inode = os.fstat(fd).st_ino
@@ -178,8 +184,8 @@ def _owner(path: Path) -> int | None:
 
 
 def gc(name: str | None = None) -> list[str]:
-    """Removes what dead hosts of this user left below /dev/shm, of one name or of all; returns the names of the files.
-    InUseError: that name's host lives."""
+    """Removes what dead hosts of this user left below /dev/shm, of one name or of all; returns the
+    names of the files. InUseError: that name's host lives."""
     if name is not None:
         path = SHM / segment_name(name)[1:]
         if _owner(path) == os.geteuid():
@@ -194,7 +200,8 @@ def gc(name: str | None = None) -> list[str]:
     named = _named_by_the_living()
     if named is None:
         return removed
-    # A file that is still there belongs to a live host, or to one that has not locked it yet, or to someone's sweep.
+    # A file that is still there belongs to a live host, or to one that has not locked it yet, or to
+    # someone's sweep.
     named |= {
         match["session"]
         for path in SHM.glob("shmb.*")
@@ -239,11 +246,14 @@ def _refuse_living(path: Path, name: str) -> None:
             info = _info(fd)
             if info and info.pid == os.getpid():
                 raise InUseError(
-                    f'an open host of this process is named "{name}" already: close() it first; or keep it, '
-                    "start a model with host.start(model), and assign another to the .model of what start returned"
+                    f'an open host of this process is named "{name}" already: close() it first; '
+                    "or keep it, "
+                    "start a model with host.start(model), and assign another to the .model of "
+                    "what start returned"
                 )
             raise InUseError(
-                f'a live host{f" (process {info.pid})" if info else ""} is named "{name}" already: close it, or choose another name'
+                f'a live host{f" (process {info.pid})" if info else ""} is named "{name}" '
+                "already: close it, or choose another name"
             )
     finally:
         os.close(fd)
@@ -284,20 +294,25 @@ def _reserve(fd: int, size: int) -> None:
             raise
         space = os.statvfs(SHM)
         raise SystemCallError(
-            f"the segment needs {size} bytes, but /dev/shm has {space.f_bavail * space.f_frsize} left: use fewer channels or smaller "
-            "slots (Host(channels=…, request_bytes=…)), run shmbridge gc, or enlarge /dev/shm (containers: --shm-size)"
+            f"the segment needs {size} bytes, but /dev/shm has {space.f_bavail * space.f_frsize} "
+            "left: use fewer channels or smaller "
+            "slots (Host(channels=…, request_bytes=…)), run shmbridge gc, or enlarge /dev/shm "
+            "(containers: --shm-size)"
         ) from error
 
 
 def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str, int]:
-    """Makes a bridge and its host: (shmb_host *, session, the segment's inode). plan: a shmb_plan *.
+    """Makes a bridge and its host: (shmb_host *, session, the segment's inode). plan: a shmb_plan
+    *.
 
-    The segment gets its name only when it is complete. Errors: InUseError, InvalidError, NotPermittedError, SystemCallError.
+    The segment gets its name only when it is complete. Errors: InUseError, InvalidError,
+    NotPermittedError, SystemCallError.
     """
     size = lib.shmb_plan_bytes(plan)
     if not size:
         raise InvalidError(
-            f"no segment has {plan.channels} channels of {plan.slots} slots: expected 1 to 256 channels, and slots a power of two from 2 to 32, of 1 byte to 1 TiB"
+            f"no segment has {plan.channels} channels of {plan.slots} slots: expected 1 to 256 "
+            "channels, and slots a power of two from 2 to 32, of 1 byte to 1 TiB"
         )
     fd, session = _new_file(name)
     inode = os.fstat(fd).st_ino
@@ -353,7 +368,8 @@ def _new_file(name: str) -> tuple[int, str]:
             os.close(fd)
             _unlink(SHM / segment_name(name, session)[1:])
             raise SystemCallError(
-                "cannot lock the bridge's file: let this process's sandbox (seccomp) allow fcntl with F_OFD_SETLK and "
+                "cannot lock the bridge's file: let this process's sandbox (seccomp) allow fcntl "
+                "with F_OFD_SETLK and "
                 f"F_OFD_GETLK: {os.strerror(number)}"
             )
         os.close(fd)  # a gc between the two took it for a dead one's

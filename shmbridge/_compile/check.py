@@ -1,4 +1,5 @@
-"""May a compiled model stand in for the original? Both are asked the same: what the user gives, or random inputs."""
+"""May a compiled model stand in for the original? Both are asked the same: what the user gives, or
+random inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ Inputs = Sequence[Any]  # an array for each port
 
 
 def check(built: Built, library: Path, given: Sequence[Inputs] = (), seed: int = 0) -> str:
-    """The verdict, in words: exact, within tolerance, or not checked. Errors: CompileError when the model differs."""
+    """The verdict, in words: exact, within tolerance, or not checked. Errors: CompileError when the
+    model differs."""
     weights = f"?weights={built.weights}" if built.weights else ""
     with shmbridge.connect(f"aot://{library}{weights}") as runner:
         try:
@@ -45,9 +47,13 @@ def check(built: Built, library: Path, given: Sequence[Inputs] = (), seed: int =
 
 def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
     try:
-        return f"{_compare(built, runner, _questions(built, seed), 'random').verdict(built)}\n  {OWN_INPUTS}"
+        return (
+            f"{_compare(built, runner, _questions(built, seed), 'random').verdict(built)}\n"
+            f"  {OWN_INPUTS}"
+        )
     except CompileError as error:
-        # A logarithm or root of less than 0 is no number, of which two compilers may make different things.
+        # A logarithm or root of less than 0 is no number, of which two compilers may make different
+        # things.
         try:
             found = _compare(
                 built,
@@ -57,12 +63,15 @@ def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
             )
         except CompileError:
             raise error from None
-        return f"{found.verdict(built)}\n  none of them negative; on others, {error}: if the compiler asks such, {OWN_INPUTS}"
+        return (
+            f"{found.verdict(built)}\n  none of them negative; on others, {error}: if the "
+            f"compiler asks such, {OWN_INPUTS}"
+        )
 
 
 def load_inputs(file: Path, ports: Sequence[Port]) -> list[Inputs]:
-    """Questions from an .npz: an array for each input's name, of the input's shape, or with one more dim in front for several
-    questions. Errors: CompileError."""
+    """Questions from an .npz: an array for each input's name, of the input's shape, or with one
+    more dim in front for several questions. Errors: CompileError."""
     try:
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
@@ -77,12 +86,14 @@ def load_inputs(file: Path, ports: Sequence[Port]) -> list[Inputs]:
     columns = [_column(file, port, found.pop(port.name, None)) for port in ports]
     if found:
         raise CompileError(
-            f"{file}: expected the model's inputs alone ({', '.join(map(str, ports))}), found also {', '.join(found)}"
+            f"{file}: expected the model's inputs alone ({', '.join(map(str, ports))}), found "
+            f"also {', '.join(found)}"
         )
     counts = {len(column) for column in columns}
     if len(counts) != 1 or counts == {0}:
         raise CompileError(
-            f"{file}: expected as many questions for every input and at least one, found {sorted(counts)}"
+            f"{file}: expected as many questions for every input and at least one, found "
+            f"{sorted(counts)}"
         )
     return list(zip(*columns, strict=True))
 
@@ -105,7 +116,8 @@ def _column(file: Path, port: Port, value: Any) -> Any:
 
 @dataclass
 class _Comparison:
-    """What was asked, and the greatest difference: how large, where values reach what, of which port."""
+    """What was asked, and the greatest difference: how large, where values reach what, of which
+    port."""
 
     kind: str
     asked: int = 0
@@ -125,7 +137,10 @@ class _Comparison:
     def verdict(self, built: Built) -> str:
         """Whether the model may be deployed, and what was tried."""
         if not self.asked:
-            return f"not checked: {built.runtime} takes none of {self.refused} {self.kind} inputs: {self.why}"
+            return (
+                f"not checked: {built.runtime} takes none of {self.refused} {self.kind} inputs: "
+                f"{self.why}"
+            )
         difference, scale, port = self.worst
         shown = ", ".join(
             f"{name} {_number(low)} to {_number(high)}" for name, (low, high) in self.ranges.items()
@@ -137,7 +152,8 @@ class _Comparison:
             return f"checked: exact: gives just what {built.runtime} gives, on {tried}"
         return (
             f"checked: within tolerance: differs from {built.runtime} by {difference:.2g} at most "
-            f"(allowed: {_allowed(port, scale):.2g}; {port.name}, whose values reach {scale:.2g}), on {tried}"
+            f"(allowed: {_allowed(port, scale):.2g}; {port.name}, whose values reach "
+            f"{scale:.2g}), on {tried}"
         )
 
 
@@ -181,8 +197,8 @@ def _compare(
 
 
 def _questions(built: Built, seed: int) -> Iterator[Inputs]:
-    """Numbers as models get them, without end. An integer may be an index or a length: below 2, then up to each size of an input, and
-    as far as the model accepts."""
+    """Numbers as models get them, without end. An integer may be an index or a length: below 2,
+    then up to each size of an input, and as far as the model accepts."""
     rng, ports = np.random.default_rng(seed), built.inputs
     sizes = {n + more for port in ports for n in port.dims if n > 1 for more in (0, 1)}
     yield from ([_random(rng, port, 2) for port in ports] for _ in range(2))
@@ -239,7 +255,8 @@ def _difference(runtime: str, port: Port, right: Any, value: Any) -> tuple[float
     right, value = np.asarray(right), np.asarray(value)
     if right.shape != value.shape:
         raise CompileError(
-            f"{port}: {runtime} gives the shape {list(right.shape)}, the compiled model {list(value.shape)}"
+            f"{port}: {runtime} gives the shape {list(right.shape)}, the compiled model "
+            f"{list(value.shape)}"
         )
     a, b = right.astype(np.float64), value.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))

@@ -1,5 +1,6 @@
-"""From ONNX, by emx-onnx-cgen, which writes one C function. What it writes is changed in two places: large temporaries that it makes
-static become each thread's own, and large weights lie in one block of bytes, in the library or in a file."""
+"""From ONNX, by emx-onnx-cgen, which writes one C function. What it writes is changed in two
+places: large temporaries that it makes static become each thread's own, and large weights lie in
+one block of bytes, in the library or in a file."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from shmbridge.errors import UnsupportedError
 
 TEXT = (
     100 * 1024
-)  # bytes of weights that are written as C, where the compiler sees their values; more go to the block
+    # bytes of weights that are written as C, where the compiler sees their values; more go to the
+    # block
+)
 MAGIC = b"SHMBWT01"
 
 
@@ -83,9 +86,18 @@ def _generate(job: BuildDirectory) -> str:
     threshold = f"--large-weight-threshold={1 if job.weights else TEXT}"
     try:
         job.run(
-            sys.executable, "-m", "emx_onnx_cgen", "compile", "--color=never", threshold, "--shape-inference-json=shapes.json",
-            "--model-name=model", *sizes, job.model.absolute(), "model.c",
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "emx_onnx_cgen",
+            "compile",
+            "--color=never",
+            threshold,
+            "--shape-inference-json=shapes.json",
+            "--model-name=model",
+            *sizes,
+            job.model.absolute(),
+            "model.c",
+        )
     except CompileError as error:
         said = (
             re.findall(r"^Result: (.*)", str(error), re.MULTILINE) or str(error).splitlines()[-1:]
@@ -98,7 +110,8 @@ def _generate(job: BuildDirectory) -> str:
 
 
 def _adapt(text: str) -> tuple[str, list[Weight]]:
-    """The generated code without what loads weights into variables that all users of the library would share, and the weights."""
+    """The generated code without what loads weights into variables that all users of the library
+    would share, and the weights."""
     weights = [
         Weight(*found)
         for found in re.findall(
@@ -128,7 +141,8 @@ def _signature(text: str) -> tuple[list[str], list[Parameter]]:
     found = re.search(r"^void model\((.*)\) \{$", text, re.MULTILINE)
     if not found:
         raise CompileError(
-            "expected a function `void model(…)` from emx-onnx-cgen, found none: this version of it is not known here"
+            "expected a function `void model(…)` from emx-onnx-cgen, found none: this version of "
+            "it is not known here"
         )
     sizes, arrays = [], []
     for parameter in found[1].split(", "):
@@ -144,7 +158,8 @@ def _signature(text: str) -> tuple[list[str], list[Parameter]]:
             )
         else:
             raise UnsupportedError(
-                f"the model takes `{parameter}`: sequences, texts and optional inputs do not compile: {ELSE}"
+                f"the model takes `{parameter}`: sequences, texts and optional inputs do not "
+                f"compile: {ELSE}"
             )
     return sizes, arrays
 
@@ -152,10 +167,12 @@ def _signature(text: str) -> tuple[list[str], list[Parameter]]:
 def _match(
     job: BuildDirectory, names: tuple[list[str], list[str]], parameters: Sequence[Parameter]
 ) -> tuple[list[Port], list[Port]]:
-    """The ports, as the generator inferred them. A size of 0 is 1 in its C, which has no empty arrays."""
+    """The ports, as the generator inferred them. A size of 0 is 1 in its C, which has no empty
+    arrays."""
     if len(names[0]) + len(names[1]) != len(parameters):
         raise CompileError(
-            f"expected {len(names[0])} inputs and {len(names[1])} outputs from emx-onnx-cgen, found {len(parameters)} arrays"
+            f"expected {len(names[0])} inputs and {len(names[1])} outputs from emx-onnx-cgen, "
+            f"found {len(parameters)} arrays"
         )
     inferred = json.loads((job.folder / "shapes.json").read_text())["tensors"]
     ports = []

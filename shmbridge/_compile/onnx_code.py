@@ -11,10 +11,21 @@ from shmbridge._compile.wrap import Port, c_string
 from shmbridge.errors import UnsupportedError
 
 DTYPES = {
-    "_Bool": ("bool", 1), "bool": ("bool", 1), "int8_t": ("int8", 1), "int16_t": ("int16", 2), "int32_t": ("int32", 4), "int64_t": ("int64", 8),
-    "uint8_t": ("uint8", 1), "uint16_t": ("uint16", 2), "uint32_t": ("uint32", 4), "uint64_t": ("uint64", 8),
-    "_Float16": ("float16", 2), "float": ("float32", 4), "double": ("float64", 8), "__bf16": ("bfloat16", 2),
-}  # fmt: skip
+    "_Bool": ("bool", 1),
+    "bool": ("bool", 1),
+    "int8_t": ("int8", 1),
+    "int16_t": ("int16", 2),
+    "int32_t": ("int32", 4),
+    "int64_t": ("int64", 8),
+    "uint8_t": ("uint8", 1),
+    "uint16_t": ("uint16", 2),
+    "uint32_t": ("uint32", 4),
+    "uint64_t": ("uint64", 8),
+    "_Float16": ("float16", 2),
+    "float": ("float32", 4),
+    "double": ("float64", 8),
+    "__bf16": ("bfloat16", 2),
+}
 HEADER = 64  # bytes before the weights in their file: magic, fingerprint, zeros
 ELSE = "use onnx://, which runs any model, or export it otherwise"
 
@@ -71,8 +82,10 @@ def weights_code(
         lines += ["static _Thread_local const unsigned char *weights;"]
     elif weights:
         lines += [
-            f'__asm__(".pushsection .rodata\\n.balign 64\\nmodel_weights:\\n.incbin \\"{file}\\", {HEADER}\\n.popsection");',
-            'extern const unsigned char weights[WEIGHTS] __asm__("model_weights") __attribute__((visibility("hidden"), aligned(64)));',
+            f'__asm__(".pushsection .rodata\\n.balign 64\\nmodel_weights:\\n.incbin \\"{file}\\", '
+            f'{HEADER}\\n.popsection");',
+            'extern const unsigned char weights[WEIGHTS] __asm__("model_weights") '
+            '__attribute__((visibility("hidden"), aligned(64)));',
         ]
     for weight in weights:
         lines.append(
@@ -103,7 +116,8 @@ def run_code(
                 known.add(extent)
                 text = f'"{port.name}": dim {k} must be 1 to 2147483647'
                 checks.append(
-                    f"    const int64_t {extent} = {dim};\n    if ({extent} < 1 || {extent} > INT32_MAX) return {c_string(text)};"
+                    f"    const int64_t {extent} = {dim};\n    if ({extent} < 1 || {extent} > "
+                    f"INT32_MAX) return {c_string(text)};"
                 )
             else:
                 raise UnsupportedError(
@@ -111,7 +125,8 @@ def run_code(
                 )
         if not port.fixed:
             checks.append(
-                f"    if (inputs[{i}].size > INT32_MAX) return {c_string(port.name + ': more elements than the compiled model can count')};"
+                f"    if (inputs[{i}].size > INT32_MAX) return "
+                f"{c_string(port.name + ': more elements than the compiled model can count')};"
             )
     if missing := set(sizes) - known:
         raise UnsupportedError(
@@ -123,7 +138,8 @@ def run_code(
         if not port.fixed:
             dims = ", ".join(parameter.extents)
             checks.append(
-                f"    if (!make_room(&s->out[{i}], &outputs[{i}], {len(port.dims)}, (int64_t[]){{{dims}}}, sizeof({parameter.c_type}))) return no_room;"
+                f"    if (!make_room(&s->out[{i}], &outputs[{i}], {len(port.dims)}, "
+                f"(int64_t[]){{{dims}}}, sizeof({parameter.c_type}))) return no_room;"
             )
     empty = [p for port, p in zip([*inputs, *outputs], parameters, strict=True) if 0 in port.dims]
     room = max(
@@ -131,7 +147,9 @@ def run_code(
         default=0,
     )
     return _BODY % {
-        "nothing": f"static _Thread_local _Alignas(64) unsigned char nothing[{room}];" if room else "",
+        "nothing": f"static _Thread_local _Alignas(64) unsigned char nothing[{room}];"
+        if room
+        else "",
         "outs": max(len(outputs), 1),
         "load": _LOAD if outside else _INSIDE,
         "own": "bool ok = load(s, file);" if outside else "bool ok = !file;",
@@ -139,11 +157,12 @@ def run_code(
         "free": "    free(s->weights);" if outside else "",
         "checks": "\n".join(checks),
         "arguments": ", ".join(arguments),
-    }  # fmt: skip
+    }
 
 
 def _data(ports: str, i: int, port: Port) -> str:
-    """An argument. The generated code may touch one element of what is empty: there must be memory."""
+    """An argument. The generated code may touch one element of what is empty: there must be
+    memory."""
     return "(void *)nothing" if 0 in port.dims else f"(void *){ports}[{i}].data"
 
 

@@ -1,5 +1,6 @@
-"""From a TensorFlow SavedModel, by XLA's compiler ahead of time (saved_model_cli aot_compile_cpu). Of what it makes, the code of the
-operations and the plan that calls them are used; its own runtime, which needs Abseil and Eigen, is not: 40 lines here stand for it."""
+"""From a TensorFlow SavedModel, by XLA's compiler ahead of time (saved_model_cli aot_compile_cpu).
+Of what it makes, the code of the operations and the plan that calls them are used; its own runtime,
+which needs Abseil and Eigen, is not: 40 lines here stand for it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def build(job: BuildDirectory) -> Built:
         ) from error
     if key not in loaded.signatures:
         raise InvalidError(
-            f"{folder}: no signature {key!r}: expected one of {', '.join(loaded.signatures) or '(it has none)'}"
+            f"{folder}: no signature {key!r}: expected one of "
+            f"{', '.join(loaded.signatures) or '(it has none)'}"
         )
     function = loaded.signatures[key]
     given = function.structured_input_signature[1]
@@ -61,16 +63,30 @@ def build(job: BuildDirectory) -> Built:
     (job.folder / "xla.h").write_text(text)
     source = job.folder / "aot.cc"
     source.write_text(
-        _CODE % {
-            "includes": "\n".join(re.findall(r"^// #include.*", text, re.MULTILINE)).replace("// ", ""),
-            "inputs": "\n".join(f"    s->table[Model::ArgIndexToBufferIndex()[{k}]] = const_cast<void *>(inputs[{i}].data);" for i, k in arguments),
+        _CODE
+        % {
+            "includes": "\n".join(re.findall(r"^// #include.*", text, re.MULTILINE)).replace(
+                "// ", ""
+            ),
+            "inputs": "\n".join(
+                f"    s->table[Model::ArgIndexToBufferIndex()[{k}]] = "
+                f"const_cast<void *>(inputs[{i}].data);"
+                for i, k in arguments
+            ),
             "outputs": "\n".join(
-                f"    memcpy(const_cast<void *>(outputs[{i}].data), s->table[Model::ResultIndexToBufferIndex()[{k}]], {outputs[i].bytes});"
+                f"    memcpy(const_cast<void *>(outputs[{i}].data), "
+                f"s->table[Model::ResultIndexToBufferIndex()[{k}]], {outputs[i].bytes});"
                 for i, k in results
             ),
-            "entry": entry(inputs, outputs, f"{job.model.name}, by XLA of TensorFlow {tf.__version__}", opens=True, closes=True),
+            "entry": entry(
+                inputs,
+                outputs,
+                f"{job.model.name}, by XLA of TensorFlow {tf.__version__}",
+                opens=True,
+                closes=True,
+            ),
         }
-    )  # fmt: skip
+    )
     include = Path(tf.sysconfig.get_include())
     link = [
         "-std=c++17",
@@ -102,7 +118,8 @@ def _fix(name: str, spec: Any, sizes: dict[str, int]) -> tuple[int, ...]:
     for axis, size in enumerate(shape):
         if size is None:
             raise InvalidError(
-                f'the input "{name}" is {spec.dtype.name}{spec.shape.as_list()}: XLA needs every size: say --dim {name}:{axis}=SIZE'
+                f'the input "{name}" is {spec.dtype.name}{spec.shape.as_list()}: XLA needs every '
+                f"size: say --dim {name}:{axis}=SIZE"
             )
     return tuple(int(size) for size in shape if size is not None)
 
@@ -122,10 +139,24 @@ def _compile(job: BuildDirectory, folder: Path, key: str) -> None:
     }
     try:
         job.run(
-            sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "aot_compile_cpu", "--dir", folder, "--tag_set", "serve",
-            "--signature_def_key", key, "--output_prefix", job.folder / "xla", "--cpp_class", "Model",
-            "--target_triple", f"{platform.machine()}-pc-linux", env=where,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "tensorflow.python.tools.saved_model_cli",
+            "aot_compile_cpu",
+            "--dir",
+            folder,
+            "--tag_set",
+            "serve",
+            "--signature_def_key",
+            key,
+            "--output_prefix",
+            job.folder / "xla",
+            "--cpp_class",
+            "Model",
+            "--target_triple",
+            f"{platform.machine()}-pc-linux",
+            env=where,
+        )
     except CompileError as error:
         raise CompileError(f"{error}\nif XLA lacks an operation: {ELSE}") from error
 
@@ -160,7 +191,8 @@ def _order(text: str, what: str, prefix: str, ports: Sequence[Port]) -> list[tup
     )
     if not found:
         raise CompileError(
-            "expected XLA's header to name arguments and results, found none: this version of TensorFlow is not known here"
+            "expected XLA's header to name arguments and results, found none: this version of "
+            "TensorFlow is not known here"
         )
     mangled = [prefix + port.name.replace("/", "_") for port in ports]
     return [

@@ -24,8 +24,8 @@ class CompileError(ShmbridgeError):
 
 @dataclass
 class BuildDirectory:
-    """One model to compile. say: prints a line for the user. weights: they go to a file of their own. sizes: what open
-    dimensions become, by name. signature: of a SavedModel."""
+    """One model to compile. say: prints a line for the user. weights: they go to a file of their
+    own. sizes: what open dimensions become, by name. signature: of a SavedModel."""
 
     model: Path
     folder: Path
@@ -42,16 +42,23 @@ class BuildDirectory:
         if self.verbose:
             self.say(shlex.join(words))
         done = subprocess.run(
-            words, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace",
-        )  # fmt: skip
+            words,
+            cwd=self.folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
         if done.returncode:
             said = "\n".join(done.stdout.strip().splitlines()[-TAIL:])
             raise CompileError(f"{words[0]} failed with status {done.returncode}:\n{said}")
         return done.stdout
 
     def link(self, built: Built) -> Path:
-        """Compiles what a source made to a library. $CFLAGS or $CXXFLAGS, and $LDFLAGS, are heeded."""
+        """Compiles what a source made to a library. $CFLAGS or $CXXFLAGS, and $LDFLAGS, are
+        heeded."""
         library = self.folder / "model.so"
         language = "c" if built.source.suffix == ".c" else "c++"
         own = os.environ.get("CFLAGS" if language == "c" else "CXXFLAGS", "")
@@ -79,8 +86,9 @@ class BuildDirectory:
 
 @dataclass
 class Built:
-    """What a source made of a model: the C or C++ to compile in the job's folder, with what it is linked with; a file of weights; the
-    ports; the original, asked with arrays in the order of its inputs, and what runs it."""
+    """What a source made of a model: the C or C++ to compile in the job's folder, with what it is
+    linked with; a file of weights; the ports; the original, asked with arrays in the order of its
+    inputs, and what runs it."""
 
     source: Path
     weights: Path | None
@@ -92,7 +100,8 @@ class Built:
 
 
 def compiler(language: str = "c") -> list[str]:
-    """$CC or $CXX as a list of words, else the first compiler found. UnsupportedError says that there is none."""
+    """$CC or $CXX as a list of words, else the first compiler found. UnsupportedError says that
+    there is none."""
     variable, names = (
         ("CC", ("cc", "gcc", "clang")) if language == "c" else ("CXX", ("c++", "g++", "clang++"))
     )
@@ -102,7 +111,8 @@ def compiler(language: str = "c") -> list[str]:
     )
     if not found or not shutil.which(found[0]):
         raise UnsupportedError(
-            f"expected a compiler, {' or '.join(names)}, found no {found[0] if found else 'such'}: install gcc, or set ${variable}"
+            f"expected a compiler, {' or '.join(names)}, found no "
+            f"{found[0] if found else 'such'}: install gcc, or set ${variable}"
         )
     return found
 
@@ -115,5 +125,6 @@ def need(module: str, what: str, install: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UnsupportedError(
-            f"{what} needs {module.partition('.')[0]} in this Python: pip install {install} ({error})"
+            f"{what} needs {module.partition('.')[0]} in this Python: pip install {install} "
+            f"({error})"
         ) from error

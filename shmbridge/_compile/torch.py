@@ -1,5 +1,6 @@
-"""From a PyTorch export, by AOTInductor, which writes C++. That calls libtorch's C functions, for memory and for the operations that
-it leaves to libtorch: the library needs libtorch_cpu.so, and finds the one of the PyTorch that compiled it."""
+"""From a PyTorch export, by AOTInductor, which writes C++. That calls libtorch's C functions, for
+memory and for the operations that it leaves to libtorch: the library needs libtorch_cpu.so, and
+finds the one of the PyTorch that compiled it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def build(job: BuildDirectory) -> Built:
         ) from error
     inputs, outputs = _ports(torch, program)
     package = job.folder / "model.pt2"
-    # one thread: the compiler that asks has threads of its own; one instruction set, the plain one, unless it is for this machine alone
+    # one thread: the compiler that asks has threads of its own; one instruction set, the plain one,
+    # unless it is for this machine alone
     options = {
         "aot_inductor.package_cpp_only": True,
         "cpp.threads": 1,
@@ -52,7 +54,20 @@ def build(job: BuildDirectory) -> Built:
     except Exception as error:  # of any kind
         raise CompileError(f"AOTInductor cannot compile this model: {error}\n{ELSE}") from error
     source = job.folder / "aot.cc"
-    source.write_text(_CODE % (ROOM, _checks(inputs, outputs), entry(inputs, outputs, f"{job.model.name}, by AOTInductor of PyTorch {torch.__version__}", opens=True, closes=True)))  # fmt: skip
+    source.write_text(
+        _CODE
+        % (
+            ROOM,
+            _checks(inputs, outputs),
+            entry(
+                inputs,
+                outputs,
+                f"{job.model.name}, by AOTInductor of PyTorch {torch.__version__}",
+                opens=True,
+                closes=True,
+            ),
+        )
+    )
 
     def reference(arrays: Sequence[Any]) -> Sequence[Any]:
         args, kwargs = torch.utils._pytree.tree_unflatten(
@@ -74,7 +89,8 @@ def build(job: BuildDirectory) -> Built:
 
 
 def _ports(torch: Any, program: Any) -> tuple[list[Port], list[Port]]:
-    """Inputs have their names in the export; the outputs those of the dict that the module returns, else output or output0, output1, …"""
+    """Inputs have their names in the export; the outputs those of the dict that the module returns,
+    else output or output0, output1, …"""
     signature = program.graph_signature
     nodes = {node.name: node for node in program.graph.nodes}
     kept: list[list[Port]] = []
@@ -110,7 +126,8 @@ def _flags(job: BuildDirectory, package: Path, torch: Path) -> list[str | Path]:
     ]
     if not sources or not described:
         raise CompileError(
-            "expected C++ and its flags from AOTInductor, found none: this version of PyTorch is not known here"
+            "expected C++ and its flags from AOTInductor, found none: this version of PyTorch is "
+            "not known here"
         )
     own = (
         "march",
@@ -142,10 +159,21 @@ def _flags(job: BuildDirectory, package: Path, torch: Path) -> list[str | Path]:
     )
     libraries = torch / "lib"
     return [
-        *flags, *machine, *defined, f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}", *sources,
-        *sorted((job.folder / "generated").rglob("*.o")), f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-ltorch_cpu", "-ltorch", "-lc10",
-        "-Wl,-Bsymbolic", "-Wl,-z,nodelete",  # libtorch's threads and their data outlive any runner
-    ]  # fmt: skip
+        *flags,
+        *machine,
+        *defined,
+        f"-I{torch / 'include'}",
+        f"-I{torch / 'include/torch/csrc/api/include'}",
+        *sources,
+        *sorted((job.folder / "generated").rglob("*.o")),
+        f"-L{libraries}",
+        f"-Wl,-rpath,{libraries}",
+        "-ltorch_cpu",
+        "-ltorch",
+        "-lc10",
+        "-Wl,-Bsymbolic",
+        "-Wl,-z,nodelete",  # libtorch's threads and their data outlive any runner
+    ]
 
 
 def _checks(inputs: Sequence[Port], outputs: Sequence[Port]) -> str:
@@ -153,7 +181,10 @@ def _checks(inputs: Sequence[Port], outputs: Sequence[Port]) -> str:
     into = ", ".join(f"aoti_torch_dtype_{port.dtype}()" for port in inputs)
     bound = ", ".join("false" if port.fixed else "true" for port in outputs)
     size = f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)} }};"
-    return f"{size}\nstatic const int32_t dtypes[INPUTS + 1] = {{{into}}};\nstatic const bool open_sizes[OUTPUTS] = {{{bound}}};"
+    return (
+        f"{size}\nstatic const int32_t dtypes[INPUTS + 1] = {{{into}}};\n"
+        f"static const bool open_sizes[OUTPUTS] = {{{bound}}};"
+    )
 
 
 _CODE = r"""#include <cstdint>

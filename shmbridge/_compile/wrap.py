@@ -1,4 +1,5 @@
-"""The C that stands around every compiled model: its ports, and the entry that `aot://` looks for."""
+"""The C that stands around every compiled model: its ports, and the entry that `aot://` looks
+for."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def _dtype(port: Port) -> int:
     code = getattr(lib, f"SHMB_{port.dtype.upper()}", None)
     if code is None:
         raise UnsupportedError(
-            f"{port}: no tensor of shmbridge has that dtype; expected bool, int8 to uint64, float16 to float64 or bfloat16"
+            f"{port}: no tensor of shmbridge has that dtype; expected bool, int8 to uint64, "
+            "float16 to float64 or bfloat16"
         )
     return int(code)
 
@@ -72,8 +74,8 @@ def _dtype(port: Port) -> int:
 def entry(
     inputs: Sequence[Port], outputs: Sequence[Port], source: str, *, opens: bool, closes: bool
 ) -> str:
-    """The end of the C file: expects `run`, and `open_model` and `close_model` if there are such, above it. source: what
-    `shmbridge compile --show` says of where the model came from."""
+    """The end of the C file: expects `run`, and `open_model` and `close_model` if there are such,
+    above it. source: what `shmbridge compile --show` says of where the model came from."""
     return f"""
 {_ports("input", inputs)}
 {_ports("output", outputs)}

@@ -24,7 +24,10 @@ NAME = _config.embedding().name
 BY_HAND = {"shmb_open", "shmb_close", "shmb_interrupt", "shmb_version"}  # in start.c
 COMPILER = ["-D_GNU_SOURCE", "-O2", "-w", "-fPIC", "-shared", "-pthread"]
 LINKER = ["-Wl,-Bsymbolic-functions", "-Wl,-z,nodelete", "-Wl,--no-as-needed", "-ldl"]
-VARIABLES = "extern const char *const names[]; extern const size_t name_count; extern void **const table; extern char why[512];"
+VARIABLES = (
+    "extern const char *const names[]; extern const size_t name_count; extern void **const table; "
+    "extern char why[512];"
+)
 RESOLVE = "int shmb_python_resolve(const char *url, char *text, size_t room);"
 INIT = """
 from _shmbridge_python import ffi, lib
@@ -48,7 +51,8 @@ def declared() -> list[tuple[str, str, str]]:
 
 
 def _forwarders() -> tuple[str, str]:
-    """C code: the table of the core's functions, before start.c; and the functions that forward to it, behind."""
+    """C code: the table of the core's functions, before start.c; and the functions that forward to
+    it, behind."""
     members, names, functions = [], [], []
     for result, name, parameters in declared():
         members.append(f"    __typeof__({name}) *{name};\n")
@@ -67,7 +71,8 @@ def _forwarders() -> tuple[str, str]:
         functions.append(f"{result}{name}({parameters}) {{ {body} }}\n")
     table = (
         f"static struct {{\n{''.join(members)}}} core;\n"
-        f"static const char *const names[] = {{{', '.join(names)}}};\nstatic const size_t name_count = {len(names)};\n"
+        f"static const char *const names[] = {{{', '.join(names)}}};\nstatic const size_t "
+        f"name_count = {len(names)};\n"
         "static void **const table = (void **)&core;\n"
     )
     return table, "".join(functions)
@@ -99,11 +104,13 @@ def generate(output: Path, version: str, executable: str) -> None:
 
 
 def _python_flags() -> list[str]:
-    """How to compile and link with Python. UnsupportedError: its headers are not there, or it has no shared library."""
+    """How to compile and link with Python. UnsupportedError: its headers are not there, or it has
+    no shared library."""
     headers = sysconfig.get_config_var("INCLUDEPY")
     if not (Path(headers) / "Python.h").exists():
         raise UnsupportedError(
-            f"expected Python.h of {sys.executable} in {headers}, found none: install Python's headers "
+            f"expected Python.h of {sys.executable} in {headers}, found none: install Python's "
+            "headers "
             "(Debian, Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel)"
         )
     folder, name = sysconfig.get_config_var("LIBDIR"), str(sysconfig.get_config_var("LDLIBRARY"))
@@ -112,8 +119,10 @@ def _python_flags() -> list[str]:
         if ".so" in name and library.exists():
             return [f"-I{headers}", str(library), f"-Wl,-rpath,{folder}"]
     raise UnsupportedError(
-        f"{sys.executable} has no shared library, which a C program needs to hold it: expected {folder}/libpython*.so, found {name}: "
-        "install it (Debian, Ubuntu: apt-get install libpython3-dev; pyenv: PYTHON_CONFIGURE_OPTS=--enable-shared; conda and uv have it)"
+        f"{sys.executable} has no shared library, which a C program needs to hold it: expected "
+        f"{folder}/libpython*.so, found {name}: "
+        "install it (Debian, Ubuntu: apt-get install libpython3-dev; pyenv: "
+        "PYTHON_CONFIGURE_OPTS=--enable-shared; conda and uv have it)"
     )
 
 
@@ -122,15 +131,17 @@ def build(
     version: str = shmbridge.__version__,
     executable: str = sys.executable,
 ) -> Path:
-    """Generates and compiles the library, with $CC or cc; returns its path. output: None: beside libshmbridge.so in the
-    installed package. version, executable: what it expects to find when it starts. Errors: UnsupportedError (no shared
-    libpython, no headers, no compiler), SystemCallError (it does not compile, or the place is not writable)."""
+    """Generates and compiles the library, with $CC or cc; returns its path. output: None: beside
+    libshmbridge.so in the installed package. version, executable: what it expects to find when it
+    starts. Errors: UnsupportedError (no shared libpython, no headers, no compiler), SystemCallError
+    (it does not compile, or the place is not writable)."""
     output = _config.embedding() if output is None else output
     python = _python_flags()
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not compiler or not shutil.which(compiler[0]):
         raise UnsupportedError(
-            f"expected a C compiler, found no {' '.join(compiler) or 'name in $CC'}: install one, or set $CC"
+            f"expected a C compiler, found no {' '.join(compiler) or 'name in $CC'}: install one, "
+            "or set $CC"
         )
     with tempfile.TemporaryDirectory() as folder:
         source, symbols, made = (
@@ -157,7 +168,8 @@ def build(
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
             raise SystemCallError(
-                f"{NAME} does not compile: {shlex.join(compiler)} says: {run.stderr.strip()[-2000:]}"
+                f"{NAME} does not compile: {shlex.join(compiler)} says: "
+                f"{run.stderr.strip()[-2000:]}"
             )
         try:
             staged = output.with_name(f"{output.name}.{os.getpid()}")
@@ -165,6 +177,7 @@ def build(
             staged.replace(output)  # programs that run keep the old one
         except OSError as error:
             raise SystemCallError(
-                f"{output}: {error.strerror}: say where it may go with -o FILE, and name that in $SHMBRIDGE_PYTHON_LIBRARY"
+                f"{output}: {error.strerror}: say where it may go with -o FILE, and name that in "
+                "$SHMBRIDGE_PYTHON_LIBRARY"
             ) from error
     return output

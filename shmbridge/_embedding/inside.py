@@ -11,13 +11,15 @@ from shmbridge._urls import plugins
 
 
 def begin(ffi: Any, lib: Any) -> None:
-    """Gives the library (its own ffi and lib) the addresses of the core's functions, which it forwards to, and `resolve`."""
+    """Gives the library (its own ffi and lib) the addresses of the core's functions, which it
+    forwards to, and `resolve`."""
     for i in range(lib.name_count):
         address = core_ffi.addressof(core, ffi.string(lib.names[i]).decode())
         lib.table[i] = ffi.cast("void *", int(core_ffi.cast("uintptr_t", address)))
 
     def resolve(url: Any, text: Any, room: int) -> int:
-        """Plug-ins that the URL names are known to the core from now on. text: the URL to open, or why not."""
+        """Plug-ins that the URL names are known to the core from now on. text: the URL to open, or
+        why not."""
         try:
             known = urls.resolve(ffi.string(url).decode(errors="surrogateescape"))
             status, said = 0, known.encode(errors="surrogateescape")

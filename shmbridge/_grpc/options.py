@@ -33,7 +33,8 @@ def options_of(given: dict[str, str], role: str) -> Options:
     unknown = found.keys() - set(Options._fields)
     if unknown:
         raise InvalidError(
-            f"grpc:// has no option {', '.join(sorted(unknown))}: expected {', '.join(Options._fields)}"
+            f"grpc:// has no option {', '.join(sorted(unknown))}: expected "
+            f"{', '.join(Options._fields)}"
         )
     if found["role"] not in ("server", "client"):
         raise InvalidError(f"role={found['role']}: expected server or client")
@@ -48,7 +49,8 @@ def options_of(given: dict[str, str], role: str) -> Options:
         made.role == "server" and (made.ca or made.tls) and not made.cert
     ):
         raise InvalidError(
-            "TLS needs both cert=FILE and key=FILE, the certificate chain and its key, on the side that serves"
+            "TLS needs both cert=FILE and key=FILE, the certificate chain and its key, on the "
+            "side that serves"
         )
     if made.message_bytes < 1:
         raise InvalidError(f"message_bytes={made.message_bytes}: expected 1 or more")
@@ -64,7 +66,8 @@ def split(url: str, role: str) -> tuple[str, Options]:
 
 
 def client_query(url: str) -> str | None:
-    """What a compiler on this machine puts behind the URL of a host like this one; None: it depends on files that only the user knows."""
+    """What a compiler on this machine puts behind the URL of a host like this one; None: it depends
+    on files that only the user knows."""
     where, options = split(url, "server")
     if not options.cert:
         return ""
@@ -101,6 +104,7 @@ def _names(cert: str, key: str) -> list[str] | None:
 
 
 def is_address(text: str) -> bool:
-    """HOST:PORT or unix:/PATH? gRPC itself takes port 443 where there is none, and what is left of a number that is too large."""
+    """HOST:PORT or unix:/PATH? gRPC itself takes port 443 where there is none, and what is left of
+    a number that is too large."""
     found = re.fullmatch(r"unix:.+|.+:([0-9]{1,5})", text)
     return found is not None and int(found[1] or 0) < 1 << 16

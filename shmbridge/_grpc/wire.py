@@ -37,7 +37,8 @@ try:
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 except ImportError as error:
     raise UnsupportedError(
-        f"grpc:// needs the packages grpcio and grpcio-health-checking: pip install shmbridge[grpc] ({error})"
+        "grpc:// needs the packages grpcio and grpcio-health-checking: pip install "
+        f"shmbridge[grpc] ({error})"
     ) from error
 from shmbridge.serdes.protobuf import Protobuf
 
@@ -95,7 +96,8 @@ def _messages(service: str, module: str) -> tuple[Any, Any]:
         found = descriptor_pool.Default().FindServiceByName(name).methods_by_name[method]
     except Exception as error:
         raise InvalidError(
-            f"service={service}&messages={module}: expected package.Service/Method, and the Python module that protoc made of it, "
+            f"service={service}&messages={module}: expected package.Service/Method, and the "
+            "Python module that protoc made of it, "
             f"which can be imported: {type(error).__name__}: {error}"
         ) from error
     if getattr(found, "client_streaming", False) or getattr(found, "server_streaming", False):
@@ -159,8 +161,8 @@ def channel(address: str, options: Options) -> Any:
 
 
 class _Threads(Executor):
-    """As many threads as there are calls at once. Those of a ThreadPoolExecutor would keep a program from its end for as long as a
-    stream is open."""
+    """As many threads as there are calls at once. Those of a ThreadPoolExecutor would keep a
+    program from its end for as long as a stream is open."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Any] = SimpleQueue()
@@ -192,8 +194,8 @@ class _Threads(Executor):
 class Server:
     """A gRPC server of one method and of the health service, on a port of its own.
 
-    behavior: as gRPC has it: (requests, context) yields replies for our streams, (request, context) returns the reply for a user's
-    method; in bytes. Errors: InUseError, InvalidError."""
+    behavior: as gRPC has it: (requests, context) yields replies for our streams, (request, context)
+    returns the reply for a user's method; in bytes. Errors: InUseError, InvalidError."""
 
     def __init__(self, address: str, options: Options, method: Method, behavior: Any) -> None:
         make = (
@@ -254,7 +256,8 @@ def _bind_error(address: str, why: Exception) -> ShmbridgeError:
 
     if address.startswith("unix:"):
         return InvalidError(
-            f"{address}: expected a new file in a folder that may be written to, and certificates that fit"
+            f"{address}: expected a new file in a folder that may be written to, and certificates "
+            "that fit"
         )
     host, _, port = address.rpartition(":")
     try:
@@ -316,7 +319,10 @@ def error_of(error: Any, address: str, sent: int = 0) -> ShmbridgeError:
     if kind is TooLargeError and "larger than" not in text:
         kind = BusyError
     if kind is TooLargeError:
-        text = f"{text} (the request had {sent} bytes): raise message_bytes= in the URL of the side that takes the message"
+        text = (
+            f"{text} (the request had {sent} bytes): raise message_bytes= in the URL of the side "
+            "that takes the message"
+        )
     return kind(f"grpc://{address}: {code.name}: {text}")
 
 
@@ -341,5 +347,6 @@ def why_not(connection: Any, address: str, seconds: float) -> ShmbridgeError:
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
             return NoHostError(f"no answer from grpc://{address} within {seconds:.3g} s")
     return DeadlineError(
-        f"the server at grpc://{address} is alive, but did not let this runner in within {seconds:.3g} s"
+        f"the server at grpc://{address} is alive, but did not let this runner in within "
+        f"{seconds:.3g} s"
     )

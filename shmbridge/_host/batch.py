@@ -28,7 +28,8 @@ IN_PLACE = (
 
 
 class _Rows:
-    """Exports evenly spaced rows of several slots as one strided array, and holds the slots while it lives."""
+    """Exports evenly spaced rows of several slots as one strided array, and holds the slots while
+    it lives."""
 
     __slots__ = ("__array_interface__", "_flats")
 
@@ -46,10 +47,12 @@ class _Rows:
 
 
 class Batch(Mapping[str, Any]):
-    """Requests with the same names, dtypes and shapes. `batch["x"]` has one more dim than a request's, in front.
+    """Requests with the same names, dtypes and shapes. `batch["x"]` has one more dim than a
+    request's, in front.
 
-    A table, like pandas' DataFrame: len(batch) is the number of rows, one for each request. Iteration, keys(), items(), `in`, dict(batch) and
-    passing it as keyword arguments are those of the features, by name. `batch.requests` are the requests.
+    A table, like pandas' DataFrame: len(batch) is the number of rows, one for each request.
+    Iteration, keys(), items(), `in`, dict(batch) and passing it as keyword arguments are those of
+    the features, by name. `batch.requests` are the requests.
     """
 
     def __init__(self, requests: list[Request]) -> None:
@@ -91,8 +94,9 @@ class Batch(Mapping[str, Any]):
         return f"<Batch of {len(self)}: {self.requests[0].signature}>"
 
     def __getitem__(self, name: str) -> Any:
-        """One array; it may be kept. Large rows stay where they are, in the runners' slots, if they lie evenly there; else they are
-        gathered. Strings and lists come as a list with one value for each request."""
+        """One array; it may be kept. Large rows stay where they are, in the runners' slots, if they
+        lie evenly there; else they are gathered. Strings and lists come as a list with one value
+        for each request."""
         array = self._arrays.get(name)
         if array is None:
             place = self._location(name)
@@ -141,7 +145,8 @@ class Batch(Mapping[str, Any]):
 
         Raises:
             InvalidError: There are not as many rows as requests. None is answered then.
-            ShmbridgeError: A runner cannot have its row (TooLargeError, ...). The others are answered.
+            ShmbridgeError: A runner cannot have its row (TooLargeError, ...). The others are
+                answered.
         """
         if advice is not None:
             named = {**by_name(advice), **named}
@@ -186,7 +191,8 @@ class Batch(Mapping[str, Any]):
 
 
 class PaddedBatch(Batch):
-    """A `Batch` for a model that always computes on `rows` rows: len() says so, and behind the requests' rows are copies of the last."""
+    """A `Batch` for a model that always computes on `rows` rows: len() says so, and behind the
+    requests' rows are copies of the last."""
 
     def __init__(self, requests: list[Request], rows: int) -> None:
         super().__init__(requests)

@@ -1,4 +1,5 @@
-"""The log of decisions that `Host.serve(log=…)` and `shmbridge serve --log` write: JSON, one line for each request."""
+"""The log of decisions that `Host.serve(log=…)` and `shmbridge serve --log` write: JSON, one line
+for each request."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ INLINE = 64  # elements or characters; of more than these the log keeps a digest
 
 
 def entry(value: Any) -> Any:
-    """A feature or advice as JSON has it: whole if it is small, else its dtype, shape and SHA-256. NaN and the infinities,
-    which JSON lacks, as strings."""
+    """A feature or advice as JSON has it: whole if it is small, else its dtype, shape and SHA-256.
+    NaN and the infinities, which JSON lacks, as strings."""
     if isinstance(value, Ragged):
         return {"values": entry(value.values), "offsets": entry(value.offsets)}
     if isinstance(value, Mapping):
@@ -63,7 +64,8 @@ class DecisionLog:
         self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115  # whole lines: a kill loses no decision
 
     def write(self, features: Any, **outcome: Any) -> None:
-        """features: what `entry` made of them. outcome: advice=… or error=…, and what else is to be kept."""
+        """features: what `entry` made of them. outcome: advice=… or error=…, and what else is to be
+        kept."""
         print(json.dumps({"time": time.time(), "features": features, **outcome}), file=self._file)
 
     def close(self) -> None:

@@ -26,7 +26,8 @@ class FieldLocation:
         self.bytes: int = t.size * lib.shmb_dtype_size(t.dtype)
 
     def array(self, flat: Array) -> Array:
-        """The feature as an array over the body's bytes; its base is `flat`, as is that of all that derive from it."""
+        """The feature as an array over the body's bytes; its base is `flat`, as is that of all that
+        derive from it."""
         return flat[self.start : self.start + self.bytes].view(self.dtype).reshape(self.shape)
 
     def form(self) -> tuple[Any, ...]:

@@ -26,13 +26,16 @@ DTYPE_OF_ONNX = {
 
 
 class OnnxModel:
-    """A model in ONNX Runtime, from features by name to advice: a model's only output, or a dict of several by name.
+    """A model in ONNX Runtime, from features by name to advice: a model's only output, or a dict of
+    several by name.
 
-    With batch=False it gets one request at a time: features have a model input's shape, or lack its first dim where that
-    is 1 or symbolic; the advice lacks it too, then. With batch=True all arrays have one more dim in front, which is the
-    model's first. Features that the model does not take are left alone. Raises MismatchError for the others.
+    With batch=False it gets one request at a time: features have a model input's shape, or lack its
+    first dim where that is 1 or symbolic; the advice lacks it too, then. With batch=True all arrays
+    have one more dim in front, which is the model's first. Features that the model does not take
+    are left alone. Raises MismatchError for the others.
 
-    Errors: UnsupportedError (no ONNX Runtime), InvalidError (no model that it can load, or one of other than tensors of numbers).
+    Errors: UnsupportedError (no ONNX Runtime), InvalidError (no model that it can load, or one of
+        other than tensors of numbers).
     """
 
     def __init__(self, path: Path, threads: int = 1, batch: bool = False) -> None:
@@ -63,13 +66,16 @@ class OnnxModel:
         self._names = [spec.name for spec in self.outputs]
 
     def check_batch(self, size: int, padded: bool) -> None:
-        """Raises InvalidError unless the model takes batches of `size` rows, and where not padded of fewer."""
+        """Raises InvalidError unless the model takes batches of `size` rows, and where not padded
+        of fewer."""
         for spec in self.inputs:
             first = spec.shape[0] if spec.shape else 0
             if first is not None and not (padded and first == size):
                 raise InvalidError(
-                    f"the model's input {spec} takes no batches of {'' if padded else 'up to '}{size}: export it with a "
-                    f"symbolic first dim, or serve without batches{f' or with --pad-to {first}' if first else ''}"
+                    f"the model's input {spec} takes no batches of "
+                    f"{'' if padded else 'up to '}{size}: export it with a "
+                    "symbolic first dim, or serve without "
+                    f"batches{f' or with --pad-to {first}' if first else ''}"
                 )
 
     def __call__(self, question: Mapping[str, Any]) -> Any:
@@ -83,7 +89,8 @@ class OnnxModel:
             )
             if fitted is None:
                 raise MismatchError(
-                    f"the model expects {self.expects}; found {describe(dict(question)) or 'nothing'}"
+                    f"the model expects {self.expects}; found "
+                    f"{describe(dict(question)) or 'nothing'}"
                 )
             expanded |= fitted.ndim > value.ndim
             feeds[spec.name] = np.ascontiguousarray(fitted)
@@ -122,7 +129,8 @@ def _line(error: Exception) -> str:
 def _spec(path: Path, node: Any) -> TensorSpec:
     if node.type not in DTYPE_OF_ONNX:
         raise InvalidError(
-            f"{path}: {node.name}: expected a tensor of numbers, found {node.type}: export the model without it "
+            f"{path}: {node.name}: expected a tensor of numbers, found {node.type}: export the "
+            "model without it "
             "(scikit-learn: options={'zipmap': False})"
         )
     return TensorSpec(

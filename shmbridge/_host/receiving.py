@@ -77,7 +77,8 @@ class Receiving(Receiver):
 
     @contextlib.contextmanager
     def _looping(self) -> Iterator[None]:
-        """A loop, which Ctrl-C ends for good. Behind its end runners that wait in vain say that no loop is running."""
+        """A loop, which Ctrl-C ends for good. Behind its end runners that wait in vain say that no
+        loop is running."""
         try:
             yield
         except KeyboardInterrupt:
@@ -94,7 +95,8 @@ class Receiving(Receiver):
             logger.error("error, told to the runner: %s", error)
 
     def _break_off(self, question: Request | Batch, error: BaseException) -> None:
-        """The loop is left: by an exception of its body, which is the question's, or in order (GeneratorExit)."""
+        """The loop is left: by an exception of its body, which is the question's, or in order
+        (GeneratorExit)."""
         if isinstance(error, Exception):
             with contextlib.suppress(ShmbridgeError):  # the host is closed, or the runner has gone
                 answer_error(question, error)
@@ -180,12 +182,14 @@ class Receiving(Receiver):
                 return None
 
     def _take(self, key: int) -> Request | None:
-        """The cached request of a key where only the cache holds it, else a new one in its place."""
+        """The cached request of a key where only the cache holds it, else a new one in its
+        place."""
         request = _fastpath.renewed(self._requests, key, 1)
         return self._cache(key) if request is None else request
 
     def _cache(self, key: int) -> Request | None:
-        """A new request, kept for later ones of the same key. When there are too many, the older half makes room."""
+        """A new request, kept for later ones of the same key. When there are too many, the older
+        half makes room."""
         request = self._meet(key)
         if request is not None:
             if len(self._requests) >= CACHED:
@@ -226,8 +230,8 @@ class Receiving(Receiver):
         return readable(same)  # lists of a runner that has left or died meanwhile went with it
 
     def _more(self, same: list[Request], most: int) -> int | None:
-        """Adds requests that are there and like the first. None: there are enough, or no more runners; else the key of one that is
-        not, or less than 0: none is there."""
+        """Adds requests that are there and like the first. None: there are enough, or no more
+        runners; else the key of one that is not, or less than 0: none is there."""
         key = -1 if len(same) < most else None
         if self._source is self._address:
             key = _fastpath.collect(self._address, self._requests, same, most)
@@ -236,7 +240,8 @@ class Receiving(Receiver):
         return key
 
     def _meet(self, key: int) -> Request | None:
-        """A new Request for a key; None when it is not what this host expects, which its runner is then told."""
+        """A new Request for a key; None when it is not what this host expects, which its runner is
+        then told."""
         message = lib.shmb_host_message(self._h, key)
         if message == ffi.NULL:
             return None
@@ -281,7 +286,8 @@ class Receiving(Receiver):
                 _fastpath.release(self._address, key)
 
     def answer_by(self, runner: Any, answered: Callable[[int], object]) -> None:
-        """From now on the loop gets only what C's runner refuses, which answers the rest without Python, and says how many."""
+        """From now on the loop gets only what C's runner refuses, which answers the rest without
+        Python, and says how many."""
         receive, count = self._receive, ffi.new("int64_t *")
         if receive is not _fastpath.receive:  # what comes otherwise is Python's
             return

@@ -56,12 +56,14 @@ class Receiver(Protocol):
 class Request(_fastpath.Question, Mapping[str, Any]):
     """The features that a runner sent, by name, until `reply` or `fail` answers them.
 
-    `request["x"]` is a numpy array in shared memory: no copy is made, and it stays valid and unchanged for as long as it is kept, also after
-    the reply. It is a copy where that cannot be: the runner's buffers are bound to the slot, or kept arrays hold every other slot.
-    Strings come as str, lists of strings as list, ragged lists as `Ragged`.
+    `request["x"]` is a numpy array in shared memory: no copy is made, and it stays valid and
+    unchanged for as long as it is kept, also after the reply. It is a copy where that cannot be:
+    the runner's buffers are bound to the slot, or kept arrays hold every other slot. Strings come
+    as str, lists of strings as list, ragged lists as `Ragged`.
 
-    A request that is never answered is answered with an error: by the loop over the host when it asks for the next one and nobody else holds
-    this one, else when it is collected. Any thread may reply.
+    A request that is never answered is answered with an error: by the loop over the host when it
+    asks for the next one and nobody else holds this one, else when it is collected. Any thread may
+    reply.
     """
 
     __slots__ = (
@@ -90,11 +92,12 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         self._lists = any(place.rows is not None for place in places)
         self._texts = any(place.kind == lib.SHMB_STRING for place in places)
         self._placed = message.placed
-        # Arrays over the slot, made once and used again by later requests like this one: a tensor's by its name, the
-        # values of strings and lists by their place.
+        # Arrays over the slot, made once and used again by later requests like this one: a tensor's
+        # by its name, the values of strings and lists by their place.
         self._roots: dict[Any, Array] = {}
         self._signature: str | None = None
-        # What must be equal for two requests to be in one batch. Unlike the signature it never reads alike by a name's choice.
+        # What must be equal for two requests to be in one batch. Unlike the signature it never
+        # reads alike by a name's choice.
         self._layout = sys.intern(repr([place.form() for place in places]))
         self._runner: tuple[int, str, int] | None = None
         self._ready: dict[Any, Array] = (
@@ -128,26 +131,29 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
     @property
     def wanted(self) -> np.dtype[Any] | None:
-        """The dtype that the runner asked for its one advice to be in; None: any, one that numpy lacks here (bfloat16 without
-        ml_dtypes; advice is converted to it all the same), or the runner has gone."""
+        """The dtype that the runner asked for its one advice to be in; None: any, one that numpy
+        lacks here (bfloat16 without ml_dtypes; advice is converted to it all the same), or the
+        runner has gone."""
         message = lib.shmb_host_message(self._h, self._key)
         return dtypes.dtype_if_known(message.want) if message != ffi.NULL else None
 
     @property
     def label(self) -> str:
-        """What the runner said that it is about, e.g. the source file that it compiles (`connect(label=)`, a URL's `label`); "" where
-        it said nothing, and where the question did not come over shm://. Not to be trusted."""
+        """What the runner said that it is about, e.g. the source file that it compiles
+        (`connect(label=)`, a URL's `label`); "" where it said nothing, and where the question did
+        not come over shm://. Not to be trusted."""
         return self._said()[1]
 
     @property
     def runner(self) -> int:
-        """The number of the runner, which no other runner of this host has. Each compilation opens a runner for each kind of
-        decision. 0: the runner has gone."""
+        """The number of the runner, which no other runner of this host has. Each compilation opens
+        a runner for each kind of decision. 0: the runner has gone."""
         return self._said()[2]
 
     @property
     def pid(self) -> int:
-        """The process id that the runner gave, in its own container. Not to be trusted. 0: the runner has gone."""
+        """The process id that the runner gave, in its own container. Not to be trusted. 0: the
+        runner has gone."""
         return self._said()[0]
 
     def _said(self) -> tuple[int, str, int]:
@@ -160,7 +166,8 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         return self._runner
 
     def view(self, name: str) -> Array:
-        """The tensor in shared memory even where `request[name]` would be a copy. It is valid until the reply only.
+        """The tensor in shared memory even where `request[name]` would be a copy. It is valid until
+        the reply only.
 
         Args:
             name: The feature's.
@@ -229,19 +236,22 @@ class Request(_fastpath.Question, Mapping[str, Any]):
     def reply(self, advice: Any = _MISSING, **named: Any) -> bool:
         """Answers the request.
 
-        Values are numpy arrays and scalars, Python numbers, str, lists, `Ragged`, and anything with DLPack. One value is converted to the
-        dtype that the runner asked for if that is exact. If it is not, the runner gets InexactError (MismatchError for a text), and the
-        logger "shmbridge" is told once: what a runner asks for never ends the host's loop.
+        Values are numpy arrays and scalars, Python numbers, str, lists, `Ragged`, and anything with
+        DLPack. One value is converted to the dtype that the runner asked for if that is exact. If
+        it is not, the runner gets InexactError (MismatchError for a text), and the logger
+        "shmbridge" is told once: what a runner asks for never ends the host's loop.
 
         Args:
             advice: One value, named "advice", or a dict of several by name.
             named: Or several by name.
 
         Returns:
-            False when the runner did not get it, because it has gone meanwhile or asked for another dtype.
+            False when the runner did not get it, because it has gone meanwhile or asked for another
+            dtype.
 
         Raises:
-            InvalidError: No advice, a value that is no tensor, or answered already. The request stays open for another try.
+            InvalidError: No advice, a value that is no tensor, or answered already. The request
+                stays open for another try.
             MismatchError: Not what the host's `advice` says. The runner has this error too.
             TooLargeError: It does not fit a slot. The runner has this error too.
             ClosedError, ForkedError: The host is closed, or the parent's.
@@ -264,7 +274,8 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         """Answers with an error, which the runner gets as ModelError (SHMB_MODEL).
 
         Args:
-            error: Its text, or an exception, whose type and text it will have. A MismatchError or InexactError stays one.
+            error: Its text, or an exception, whose type and text it will have. A MismatchError or
+                InexactError stays one.
 
         Returns:
             False when the runner has gone meanwhile.
@@ -338,7 +349,8 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             return self._sent(status or lib.shmb_host_reply_send(h, key, keep), keep)
 
     def _fit(self, fields: list[tensor.Field]) -> list[tensor.Field]:
-        """Checks the fields against the host's advice specs, and converts them to those dtypes where that is exact."""
+        """Checks the fields against the host's advice specs, and converts them to those dtypes
+        where that is exact."""
         specs = self._host._advice
         if specs is None:
             return fields
@@ -352,7 +364,8 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             fitted.append(exact)
         if found or len(fitted) < len(specs):
             raise MismatchError(
-                f"expected advice {', '.join(map(str, specs.values()))}; found {tensor.describe({f.name: f.values for f in fields})}"
+                f"expected advice {', '.join(map(str, specs.values()))}; found "
+                f"{tensor.describe({f.name: f.values for f in fields})}"
             )
         return fitted
 
@@ -361,7 +374,8 @@ class Request(_fastpath.Question, Mapping[str, Any]):
     def _check_open(self) -> None:
         if not self._open:
             raise InvalidError(
-                "this request has been answered: read and reply before that (arrays that were taken before stay valid)"
+                "this request has been answered: read and reply before that (arrays that were "
+                "taken before stay valid)"
             )
 
     def __del__(self) -> None:

@@ -1,4 +1,5 @@
-"""What a host does with a question: asks the model, answers, keeps the decision, and tells what went wrong."""
+"""What a host does with a question: asks the model, answers, keeps the decision, and tells what
+went wrong."""
 
 from __future__ import annotations
 
@@ -27,10 +28,12 @@ logger = logging.getLogger("shmbridge")
 
 
 class Service:
-    """Answers questions with a model. What it raises is an error reply; the logger "shmbridge" gets it with its traceback, once for
-    each type and place, which without any logging set up goes to stderr.
+    """Answers questions with a model. What it raises is an error reply; the logger "shmbridge" gets
+    it with its traceback, once for each type and place, which without any logging set up goes to
+    stderr.
 
-    log, record: a file for every decision, or for what runners got as advice, which the service closes; or who writes one.
+    log, record: a file for every decision, or for what runners got as advice, which the service
+        closes; or who writes one.
     pad_to: rows that the model always computes on; then every question is a Batch.
     """
 
@@ -135,8 +138,9 @@ def _writer(path: Path) -> LogWriter:
 
 
 def padded(model: Model, rows: int) -> Callable[[Batch], dict[str, Any]]:
-    """The model as one that always computes on so many rows, so that a request's numbers do not depend on how many others came
-    with it. It gets a `PaddedBatch` and returns a row for each of them."""
+    """The model as one that always computes on so many rows, so that a request's numbers do not
+    depend on how many others came with it. It gets a `PaddedBatch` and returns a row for each of
+    them."""
     ask: Callable[[Any], Any] = model
 
     def answer(batch: Batch) -> dict[str, Any]:

@@ -23,10 +23,12 @@ class Rest:
 
 
 class Serving:
-    """A model that answers in a thread until its with block ends: what `Host.start` returns. The host stays open.
+    """A model that answers in a thread until its with block ends: what `Host.start` returns. The
+    host stays open.
 
-    What ends the thread before that, besides the host's close and `until_idle`, goes to the logger "shmbridge" at once and is raised at
-    the end of the with block, unless that ends by an error of its own.
+    What ends the thread before that, besides the host's close and `until_idle`, goes to the logger
+    "shmbridge" at once and is raised at the end of the with block, unless that ends by an error of
+    its own.
     """
 
     def __init__(
@@ -59,8 +61,8 @@ class Serving:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Ends the thread, within a second. A model that computes for longer is left to itself: its answer is the last one. May be called
-        twice.
+        """Ends the thread, within a second. A model that computes for longer is left to itself: its
+        answer is the last one. May be called twice.
 
         Raises:
             Exception: What ended the thread before.

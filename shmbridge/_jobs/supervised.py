@@ -1,4 +1,5 @@
-"""Programs that run for this process under a supervisor: with limits, and never longer than this process."""
+"""Programs that run for this process under a supervisor: with limits, and never longer than this
+process."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ KILLED = "the process that watches over the compiler was killed: see dmesg"
 
 @dataclass(frozen=True)
 class Report:
-    """How a program ended. status: the exit status, or minus the number of the signal; None where `why` says that it did not start or that its
-    supervisor was killed."""
+    """How a program ended. status: the exit status, or minus the number of the signal; None where
+    `why` says that it did not start or that its supervisor was killed."""
 
     status: int | None = None
     limit: str = ""  # "time limit" or "memory limit", where it went beyond that; "ended" by us
@@ -55,7 +56,8 @@ class SupervisedProcess:
         environment: Its variables, beside this process's.
         cwd: Where it runs. None: in the work folder.
         stdout: Keep what it prints, in `output`.
-        seconds: How long it may take, without the time that a host of this process keeps it waiting.
+        seconds: How long it may take, without the time that a host of this process keeps it
+            waiting.
         memory: Bytes that it and what it starts may have in use.
         bridge: The name of the bridge where it asks, under `label`. "": none.
     """
@@ -126,8 +128,8 @@ class SupervisedProcess:
         return self._report
 
     def _count_time(self) -> None:
-        """Since the last look, if it has started: its own, or the host's. What a host in this process knows decides,
-        not the segment, to which the program can write."""
+        """Since the last look, if it has started: its own, or the host's. What a host in this
+        process knows decides, not the segment, to which the program can write."""
         if not self._read:
             return
         now = time.monotonic()
@@ -147,7 +149,8 @@ class SupervisedProcess:
             self._control.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Ends it and all that it started, and removes its folder. May be called twice, and while another thread waits."""
+        """Ends it and all that it started, and removes its folder. May be called twice, and while
+        another thread waits."""
         self.end()
         if not self._reading.acquire(timeout=STOP):  # the supervisor does not end
             with contextlib.suppress(OSError):
@@ -171,7 +174,8 @@ class SupervisedProcess:
 
 
 def run(command: Sequence[str], **options: Any) -> tuple[Report, bytes]:
-    """Runs a program to its end: its report, and what it printed. Arguments: as `SupervisedProcess`."""
+    """Runs a program to its end: its report, and what it printed. Arguments: as
+    `SupervisedProcess`."""
     with SupervisedProcess(command, stdout=True, **options) as job:
         report = job.wait()
         return report, job.output.read_bytes() if job.output.exists() else b""
@@ -198,7 +202,8 @@ _jobs: weakref.WeakSet[SupervisedProcess] = weakref.WeakSet()
 
 
 def _hand_over(control: socket.socket, bridge: str, folder: Path) -> None:
-    """Gives a job's socket to a new supervisor. bridge and folder: what the guard removes if those are killed that should."""
+    """Gives a job's socket to a new supervisor. bridge and folder: what the guard removes if those
+    are killed that should."""
     global _guard
     order = b"\0".join((bridge.encode(), os.fsencode(folder)))
     with _lock:
@@ -214,7 +219,10 @@ def _hand_over(control: socket.socket, bridge: str, folder: Path) -> None:
 
 def _start() -> socket.socket:
     orders, its_orders = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    code = "import sys; sys.path[:] = sys.argv[1:-2]; from shmbridge._jobs.supervisor import main; main()"
+    code = (
+        "import sys; sys.path[:] = sys.argv[1:-2]; from shmbridge._jobs.supervisor import main; "
+        "main()"
+    )
     place = [str(os.getpid()), str(its_orders.fileno())]
     with its_orders:
         process = subprocess.Popen(
@@ -236,7 +244,8 @@ def _start() -> socket.socket:
     if not ready:
         orders.close()
         raise ShmbridgeError(
-            f"{sys.executable} could not start shmbridge._jobs.supervisor, which needs Linux 5.3: see stderr"
+            f"{sys.executable} could not start shmbridge._jobs.supervisor, which needs Linux 5.3: "
+            "see stderr"
         )
     orders.settimeout(None)
     return orders

@@ -1,9 +1,12 @@
-"""What starts compilers for a trainer, in a process of its own: limits them, and ends all that they started.
+"""What starts compilers for a trainer, in a process of its own: limits them, and ends all that they
+started.
 
-The trainer starts one *guard*. For each compilation the guard forks a *supervisor*, whose only child is the compiler. Whatever the
-compiler starts stays below the supervisor (PR_SET_CHILD_SUBREAPER), so nothing escapes. Trainer and supervisor share a socket:
-the job goes one way, the report the other. When the trainer closes its end, or dies, the supervisor ends all, and removes the work folder.
-The guard is no child of the trainer: Ray kills the children of its processes before these end.
+The trainer starts one *guard*. For each compilation the guard forks a *supervisor*, whose only
+child is the compiler. Whatever the compiler starts stays below the supervisor
+(PR_SET_CHILD_SUBREAPER), so nothing escapes. Trainer and supervisor share a socket: the job goes
+one way, the report the other. When the trainer closes its end, or dies, the supervisor ends all,
+and removes the work folder. The guard is no child of the trainer: Ray kills the children of its
+processes before these end.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 WORK_FOLDER = "shmbridge-task-"  # how the names of work folders begin
 ORDER_BYTES = 1 << 13  # of an order to the guard, at most: a bridge's name and a folder
 TICK = 0.1  # seconds between looks at memory
-SCAN = 1.0  # seconds between looks at the memory of all that a compiler started, which needs all of /proc
+# seconds between looks at the memory of all that a compiler started, which needs all of /proc
+SCAN = 1.0
 GIVE_UP = 5.0  # seconds for killed processes to end: one in the kernel may take its time
 STDERR_BYTES = 4096  # of its end
 FILE_BYTES = 1 << 30  # of each file that a compiler writes
@@ -330,7 +334,8 @@ def _has_children() -> bool:
 
 
 def kill_all(seconds: float) -> None:
-    """Ends all processes below this one: as their parents end they become its children, so it sees when none is left."""
+    """Ends all processes below this one: as their parents end they become its children, so it sees
+    when none is left."""
     until = time.monotonic() + seconds
     while _has_children() and time.monotonic() < until:
         for pid in descendants({os.getpid()}):

@@ -1,4 +1,5 @@
-"""LLVM's interactive channel: the decisions that it asks about, and the flags that make a compiler ask."""
+"""LLVM's interactive channel: the decisions that it asks about, and the flags that make a compiler
+ask."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def _texts(texts: Any) -> list[str]:
     return [ffi.string(text).decode() for text in takewhile(bool, map(texts.__getitem__, count()))]
 
 
-# What cdef/launcher knows too: cdef/src/command/compilers.h. Both flags of a decision; the channel's path follows the second.
+# What cdef/launcher knows too: cdef/src/command/compilers.h. Both flags of a decision; the
+# channel's path follows the second.
 DECISIONS = {
     ffi.string(made.name).decode(): (
         ffi.string(made.advisor).decode(),
@@ -44,7 +46,8 @@ OPT_PASSES = "-passes=scc-oz-module-inliner"  # opt runs no inliner unless told
 ONE_UNIT = "-Ccodegen-units=1"
 ONE_JOB = ("-plugin-opt=jobs=1", "-plugin-opt=lto-partitions=1")
 WASM_ONE_JOB = ("--thinlto-jobs=1", "--lto-partitions=1")
-# What may keep objects of a ThinLTO link, by the linker's word for it, and what turns it off: its keys know no flags of LLVM.
+# What may keep objects of a ThinLTO link, by the linker's word for it, and what turns it off: its
+# keys know no flags of LLVM.
 LTO_CACHES = {
     "--thinlto-cache-dir=": "--thinlto-cache-dir=",
     "-plugin-opt=cache-dir=": "-plugin-opt=cache-dir=",
@@ -64,19 +67,23 @@ def is_compiler(name: str) -> bool:
 
 
 def kind_of(compiler: str) -> str:
-    """clang (also clang++), opt, llc, rustc or ld.lld, by a compiler's path: "/usr/bin/clang++-22". Errors: InvalidError."""
+    """clang (also clang++), opt, llc, rustc or ld.lld, by a compiler's path: "/usr/bin/clang++-22".
+    Errors: InvalidError."""
     match = _NAME.fullmatch(os.path.basename(compiler))
     if not match:
         raise InvalidError(
-            f"{compiler!r} is no compiler whose flags are known, which are {', '.join(MAKES)}, clang++, and these with a version: "
-            f"name one of them, or say which it is like (--flags-for clang); for make and its like, let the compiler's "
+            f"{compiler!r} is no compiler whose flags are known, which are {', '.join(MAKES)}, "
+            "clang++, and these with a version: "
+            "name one of them, or say which it is like (--flags-for clang); for make and its "
+            "like, let the compiler's "
             f'variable hold the launcher: make CC="shmbridge run … -- clang-22"'
         )
     return match[2]
 
 
 def asked_of(kind: str, decisions: Iterable[str]) -> list[str]:
-    """Those decisions, each once. Errors: InvalidError (an unknown one, or one that this kind of compiler does not make)."""
+    """Those decisions, each once. Errors: InvalidError (an unknown one, or one that this kind of
+    compiler does not make)."""
     wanted = list(dict.fromkeys(decisions))
     for decision in wanted:
         if decision not in DECISIONS:
@@ -91,7 +98,8 @@ def asked_of(kind: str, decisions: Iterable[str]) -> list[str]:
 
 
 def tells_default(compiler: str) -> bool:
-    """Can its inliner tell what it would do itself? Since LLVM 22; where the name has no version, the compiler is asked."""
+    """Can its inliner tell what it would do itself? Since LLVM 22; where the name has no version,
+    the compiler is asked."""
     match = _NAME.fullmatch(os.path.basename(compiler))
     if match and match[5]:
         return int(match[5]) >= 22
@@ -114,7 +122,8 @@ def _program(compiler: str) -> Any:
 
 
 def preloads(compiler: str) -> bool:
-    """Does the preloaded library get into this compiler? Not into a script, a static program, or one of another libc."""
+    """Does the preloaded library get into this compiler? Not into a script, a static program, or
+    one of another libc."""
     path = _program(compiler)
     return bool(path and lib.shmb_program_preloads(path))
 
@@ -126,7 +135,8 @@ def loaded(report: str, compiler: str) -> bool:
 
 
 def streams_of(kind: str, words: Sequence[str]) -> tuple[bool, bool]:
-    """Does a compiler with these arguments read its standard input, and write its product to standard output?"""
+    """Does a compiler with these arguments read its standard input, and write its product to
+    standard output?"""
     named = [word for before, word in zip(["", *words], words, strict=False) if before != "-o"]
     outputs = {after for word, after in zip(words, words[1:], strict=False) if word == "-o"}
     outputs |= {word[2:] for word in words if word.startswith("-o") and len(word) > 2}
@@ -165,7 +175,8 @@ def _printed(command: Sequence[str]) -> str:
 
 
 def source_of(words: Iterable[str]) -> str:
-    """What a compiler's command line compiles: its only source file, else the file that it makes; "": unknown."""
+    """What a compiler's command line compiles: its only source file, else the file that it makes;
+    "": unknown."""
     text = b"".join(os.fsencode(word) + b"\0" for word in words)
     return os.fsdecode(ffi.string(lib.shmb_compiler_source(text, len(text))))
 
@@ -178,10 +189,12 @@ def conversations(kind: str, words: Iterable[str]) -> int:
 def flags(
     kind: str, bases: Mapping[str, str], include_default: bool = False, pipes: bool = True
 ) -> list[str]:
-    """What makes a compiler of this kind ask, each decision at its channel: {"inline": "/tmp/b"} is /tmp/b.in and /tmp/b.out.
+    """What makes a compiler of this kind ask, each decision at its channel: {"inline": "/tmp/b"} is
+    /tmp/b.in and /tmp/b.out.
 
-    include_default: the inliner's features hold `inlining_default`, what LLVM itself would do. pipes: these are named pipes, which
-    threads cannot share, so rustc gets one codegen unit, and a linker one job.
+    include_default: the inliner's features hold `inlining_default`, what LLVM itself would do.
+    pipes: these are named pipes, which threads cannot share, so rustc gets one codegen unit, and a
+    linker one job.
     """
     plain = _plain_flags(bases, include_default)
     if kind == "clang":
@@ -208,14 +221,16 @@ def with_flags(
     include_default: bool = False,
     pipes: bool = True,
 ) -> list[str]:
-    """The command, asking; arguments as `flags`. opt gets an inliner to run if it has no passes; clang and rustc hand the flags on to
-    the linker that optimises (-flto, -Clinker-plugin-lto), whose cache is turned off; clang does not warn of flags that its step
-    does not need. Errors: InvalidError (LLVM before 22 gets include_default wrong)."""
+    """The command, asking; arguments as `flags`. opt gets an inliner to run if it has no passes;
+    clang and rustc hand the flags on to the linker that optimises (-flto, -Clinker-plugin-lto),
+    whose cache is turned off; clang does not warn of flags that its step does not need. Errors:
+    InvalidError (LLVM before 22 gets include_default wrong)."""
     compiler, *words = command
     match = _NAME.fullmatch(os.path.basename(compiler))
     if include_default and match and match[5] and int(match[5]) < 22:
         raise InvalidError(
-            f"{compiler}: LLVM before 22 writes inlining_default into another feature: leave --include-default out, or use LLVM 22"
+            f"{compiler}: LLVM before 22 writes inlining_default into another feature: leave "
+            "--include-default out, or use LLVM 22"
         )
     added = flags(kind, bases, include_default, pipes)
     linking = _linker_flags(kind, words, _plain_flags(bases, include_default), pipes)
@@ -270,8 +285,8 @@ def _expanded(words: Iterable[str]) -> list[str]:
 
 
 def _linker_flags(kind: str, words: list[str], plain: list[str], pipes: bool) -> list[str]:
-    """What clang and rustc hand on to a linker that optimises. lld and the plug-in for GNU linkers read the same words, wasm-ld has
-    its own."""
+    """What clang and rustc hand on to a linker that optimises. lld and the plug-in for GNU linkers
+    read the same words, wasm-ld has its own."""
     expanded = _expanded(words)
     uncached = [off for cache, off in LTO_CACHES.items() if any(cache in word for word in expanded)]
     if kind == "ld.lld":
@@ -291,7 +306,8 @@ def _linker_flags(kind: str, words: list[str], plain: list[str], pipes: bool) ->
 
 
 def unasked(kind: str, words: Iterable[str], decisions: Iterable[str]) -> str:
-    """Which decision a compiler with these arguments takes without a question, though it is one of these: a sentence, or ""."""
+    """Which decision a compiler with these arguments takes without a question, though it is one of
+    these: a sentence, or ""."""
     words = _expanded(words)
     makes_no_program = {"-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version"} & set(words)
     if (
@@ -301,7 +317,10 @@ def unasked(kind: str, words: Iterable[str], decisions: Iterable[str]) -> str:
         or lto_of(kind, words) != "full"
     ):
         return ""
-    return "LLVM asks nobody about inlining at the link of -flto, only before it: -flto=thin asks at the link too"
+    return (
+        "LLVM asks nobody about inlining at the link of -flto, only before it: -flto=thin asks at "
+        "the link too"
+    )
 
 
 def check_default(decision: str, text: str) -> None:
@@ -331,8 +350,8 @@ def check_default(decision: str, text: str) -> None:
 
 
 def rounded(advice: Any) -> Any:
-    """A model's advice, its numbers rounded to float32: a priority is one, and what is lost does not matter there, but would
-    make the advice inexact. One number comes back as Python's."""
+    """A model's advice, its numbers rounded to float32: a priority is one, and what is lost does
+    not matter there, but would make the advice inexact. One number comes back as Python's."""
     import numpy as np  # takes longer than a small file to compile, and flags need none of it
 
     if isinstance(advice, (float, np.floating)):

@@ -1,4 +1,5 @@
-"""How an unmodified compiler asks as a runner inside it: by the preloaded library, which knows from the environment what to do."""
+"""How an unmodified compiler asks as a runner inside it: by the preloaded library, which knows from
+the environment what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from shmbridge.errors import ShmbridgeError
 
 @dataclass
 class Count:
-    """The decisions of one kind that compilers asked for, how many of them took a default, and why the first one did."""
+    """The decisions of one kind that compilers asked for, how many of them took a default, and why
+    the first one did."""
 
     decision: str
     asked: int = 0
@@ -32,11 +34,13 @@ def new_base() -> str:
 def environment(
     url: str, base: str, report: str, defaults: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The variables that make a compiler ask at this URL, and append to the file `report` what it was asked. Errors: ShmbridgeError."""
+    """The variables that make a compiler ask at this URL, and append to the file `report` what it
+    was asked. Errors: ShmbridgeError."""
     library = _config.preload()
     if not library.exists() or set(str(library)) & set(" :"):
         raise ShmbridgeError(
-            f"expected {library}, in a path without spaces or colons: reinstall shmbridge, or say --pipes"
+            f"expected {library}, in a path without spaces or colons: reinstall shmbridge, or say "
+            "--pipes"
         )
     old = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
     return {
@@ -66,8 +70,9 @@ def read_report(file: int) -> str:
 
 
 class Preload:
-    """The channels are runners inside the compiler: the environment that makes them so, and two files without a name: where each
-    tells what it was asked, and where all count what may still be asked."""
+    """The channels are runners inside the compiler: the environment that makes them so, and two
+    files without a name: where each tells what it was asked, and where all count what may still be
+    asked."""
 
     def __init__(self, url: str, defaults: Mapping[str, str], limit: int | None) -> None:
         self._base = new_base()

@@ -36,7 +36,9 @@ class Stats(NamedTuple):
     failures: dict[type[ShmbridgeError], int]  # also those that a default advice replaced
     retries: int
     defaulted: int
-    waited: float  # seconds, where a clock was needed: in waits beyond some microseconds, and pauses before retries
+    # seconds, where a clock was needed: in waits beyond some microseconds, and pauses before
+    # retries
+    waited: float
 
 
 class Expected(NamedTuple):
@@ -49,7 +51,8 @@ class Expected(NamedTuple):
 class Runner(_fastpath.Asker):
     """Asks for advice: what `connect` returns.
 
-    A runner is for one thread at a time. Several threads connect a runner each. `with` closes it at the end.
+    A runner is for one thread at a time. Several threads connect a runner each. `with` closes it at
+    the end.
     """
 
     _gives_a_moment = True  # to a host that is there, where connect_timeout is shorter
@@ -89,16 +92,19 @@ class Runner(_fastpath.Asker):
         """Sends features and waits for the advice. Ctrl-C gives the question up.
 
         Args:
-            features: Values by name: numpy arrays and scalars, Python numbers, str, lists, `Ragged`, anything with DLPack.
-            dtype: What the host is asked to convert the advice to, which must then be one value. None: whatever the model gives.
+            features: Values by name: numpy arrays and scalars, Python numbers, str, lists,
+                `Ragged`, anything with DLPack.
+            dtype: What the host is asked to convert the advice to, which must then be one value.
+                None: whatever the model gives.
 
         Returns:
-            The value, where the advice has one field; a Python number for rank 0, else an array, str, list of str or `Ragged`. Otherwise a
-            dict of values by name. All are copies.
+            The value, where the advice has one field; a Python number for rank 0, else an array,
+            str, list of str or `Ragged`. Otherwise a dict of values by name. All are copies.
 
         Raises:
             InvalidError: A value is no tensor, or another thread is asking through this runner.
-            HostGoneError, ClosedError, CorruptError, ForkedError: The runner is of no more use. Connect another.
+            HostGoneError, ClosedError, CorruptError, ForkedError: The runner is of no more use.
+                Connect another.
             DeadlineError: The deadline passed, or an earlier answer is late.
             ModelError, DroppedError: The model failed, or the host gave no reply.
             TooLargeError, MismatchError, InexactError: The request or the advice does not fit.
@@ -116,7 +122,8 @@ class Runner(_fastpath.Asker):
         )
 
     def _go_on(self, status: int) -> None:
-        """What _fastpath.evaluate leaves to us: a question that was asked and has that status. Whatever this raises gives it up."""
+        """What _fastpath.evaluate leaves to us: a question that was asked and has that status.
+        Whatever this raises gives it up."""
         while status == PENDING:
             if self._closing:
                 raise ClosedError("another thread has closed this runner: connect another")
@@ -152,10 +159,12 @@ class Runner(_fastpath.Asker):
         return Stats(s.questions, failures, s.retries, s.defaulted, s.waited)
 
     def expected(self, agent: str | None = None) -> dict[str, Expected] | None:
-        """The features that the model behind the URL expects, by name; None where the runner does not know, as over shared memory.
+        """The features that the model behind the URL expects, by name; None where the runner does
+        not know, as over shared memory.
 
         Args:
-            agent: Which of the URL's agents is meant. It also expects its name as the feature "agent". None: the only model.
+            agent: Which of the URL's agents is meant. It also expects its name as the feature
+                "agent". None: the only model.
         """
         name, port, ports = (
             ffi.NULL if agent is None else plugins.c_text(agent),
@@ -190,7 +199,8 @@ class Runner(_fastpath.Asker):
             lib.shmb_set_deadline(self._r, seconds or 0)
 
     def close(self) -> None:
-        """Gives the channel back. May be called twice; an evaluate under way in another thread ends with ClosedError."""
+        """Gives the channel back. May be called twice; an evaluate under way in another thread ends
+        with ClosedError."""
         self._closing = True
         self._dispose()
 
@@ -249,7 +259,8 @@ class TypedRunner(Runner):
                 self._dispose()
 
     def interrupt(self) -> None:
-        """Ends the evaluate that another thread waits in, with InterruptedCallError. Not beside close."""
+        """Ends the evaluate that another thread waits in, with InterruptedCallError. Not beside
+        close."""
         lib.shmb_interrupt(self._r)
 
     def _copy(self, index: int) -> Any:
@@ -276,22 +287,24 @@ def connect(*url: Any, **options: Any) -> Runner:
 
     Args:
         url: "shm://NAME" or NAME, or any URL of the page "Deployment". None: $SHMBRIDGE_URL.
-        connect_timeout: Seconds to wait for a host that is not there. 0: do not wait. A host that is there has a second at least to
-            accept.
+        connect_timeout: Seconds to wait for a host that is not there. 0: do not wait. A host that
+            is there has a second at least to accept.
         deadline: Seconds for one evaluate, with all its retries; `math.inf`: no limit, though the
             host's death ends it. None: what the host says, which is 10 unless its model is slow or
             it trains. After a late answer evaluate raises DeadlineError at once, until that answer
             has come; a model in this process is asked again after 16 times the time that was lost.
-        wait: "adaptive": spin as long as it pays, then sleep. "spin": never sleep. "block": sleep at once.
-        retries: How many times one evaluate connects and asks anew where no host serves (NoHostError, BusyError, HostGoneError,
-            ClosedError, CorruptError).
-        backoff: Seconds before the first retry. Each further pause is twice as long, up to 16 times the first, less a random part.
-            None: 0.05.
-        default_advice: What evaluate gives where nobody advises (the errors of `retries`, DeadlineError, DroppedError, ModelError), in
-            the wanted dtype. One line says so, and `Runner.defaulted` counts. Such a runner also connects without a host.
+        wait: "adaptive": spin as long as it pays, then sleep. "spin": never sleep. "block": sleep
+            at once.
+        retries: How many times one evaluate connects and asks anew where no host serves
+            (NoHostError, BusyError, HostGoneError, ClosedError, CorruptError).
+        backoff: Seconds before the first retry. Each further pause is twice as long, up to 16 times
+            the first, less a random part. None: 0.05.
+        default_advice: What evaluate gives where nobody advises (the errors of `retries`,
+            DeadlineError, DroppedError, ModelError), in the wanted dtype. One line says so, and
+            `Runner.defaulted` counts. Such a runner also connects without a host.
         log: A function that gets that line. None: it goes to stderr.
-        label: What this runner is about, e.g. the source file that is compiled: the host's `request.label`, over shm:// alone. Of more
-            than 252 bytes the last.
+        label: What this runner is about, e.g. the source file that is compiled: the host's
+            `request.label`, over shm:// alone. Of more than 252 bytes the last.
 
     Raises:
         InvalidError: The URL or an option makes no sense.

@@ -24,8 +24,9 @@ def with_options(name: str, **options: str) -> str:
 
 
 def resolve(url: str) -> str:
-    """The URL for `shmb_open`: Python plug-ins that it names, a SerDes or what is behind the scheme, are known to the C core
-    when this returns, and what the core loads for a scheme is named. Errors: UnsupportedError, and what the plug-in raises."""
+    """The URL for `shmb_open`: Python plug-ins that it names, a SerDes or what is behind the
+    scheme, are known to the C core when this returns, and what the core loads for a scheme is
+    named. Errors: UnsupportedError, and what the plug-in raises."""
     scheme, mark, _ = url.partition("://")
     if not mark:
         return url
@@ -43,7 +44,8 @@ def resolve(url: str) -> str:
 
 
 def _with_library(url: str, variable: str, package: str, pattern: str) -> str:
-    """The URL that also says where the package, which is not imported, has its library, unless that or the environment names one."""
+    """The URL that also says where the package, which is not imported, has its library, unless that
+    or the environment names one."""
     if "library=" in url or os.environ.get(variable):
         return url
     spec = importlib.util.find_spec(package)

@@ -1,8 +1,9 @@
 """Plug-ins: what stands behind a URL's scheme, and SerDes, found by their names.
 
-shmbridge's own are modules `shmbridge.GROUP.NAME` that hold a `PLUGIN`; others' are entry points of the group
-`shmbridge.GROUP`, whose name is the scheme or the SerDes. GROUP is "hosts" (a subclass of `shmbridge.Host`), "runners" (a
-subclass of `shmbridge.runners.RunnerKind`) or "serdes" (a subclass of `shmbridge.serdes.SerDes`).
+shmbridge's own are modules `shmbridge.GROUP.NAME` that hold a `PLUGIN`; others' are entry points of
+the group `shmbridge.GROUP`, whose name is the scheme or the SerDes. GROUP is "hosts" (a subclass of
+`shmbridge.Host`), "runners" (a subclass of `shmbridge.runners.RunnerKind`) or "serdes" (a subclass
+of `shmbridge.serdes.SerDes`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def names(group: str) -> list[str]:
 
 
 def find(group: str, name: str) -> Any:
-    """The plug-in of that name, imported now. UnsupportedError says why it does not load, or lists those there are."""
+    """The plug-in of that name, imported now. UnsupportedError says why it does not load, or lists
+    those there are."""
     try:
         if name in _own(group):
             return importlib.import_module(f"shmbridge.{group}.{name}").PLUGIN
@@ -51,7 +53,8 @@ def find(group: str, name: str) -> Any:
         ) from error
     known = [*names(group), *(["shm"] if group == "hosts" else [])]  # which needs no plug-in
     raise UnsupportedError(
-        f"no {group} plug-in is called {name!r}: expected one of {', '.join(known) or '(none is installed)'}"
+        f"no {group} plug-in is called {name!r}: expected one of "
+        f"{', '.join(known) or '(none is installed)'}"
     )
 
 
@@ -73,8 +76,8 @@ def failed(sink: Any, error: BaseException, status: int) -> int:
 
 
 def outcome(error: BaseException, status: int) -> tuple[int, bytes]:
-    """What C is told of an exception: the status of a ShmbridgeError, else `status`, and its text. What no program catches
-    (Ctrl-C) is kept for raise_carried."""
+    """What C is told of an exception: the status of a ShmbridgeError, else `status`, and its text.
+    What no program catches (Ctrl-C) is kept for raise_carried."""
     text = str(error) if isinstance(error, ShmbridgeError) else error_text(error)
     if isinstance(error, ShmbridgeError):
         status = error.status or status

@@ -13,7 +13,8 @@ from shmbridge.errors import InvalidError
 
 
 def dtype_name(code: int) -> str:
-    """The name of a wire code, also of one that has no numpy dtype here; "unknown" of what is none."""
+    """The name of a wire code, also of one that has no numpy dtype here; "unknown" of what is
+    none."""
     return str(ffi.string(lib.shmb_dtype_name(code)).decode())
 
 
@@ -64,7 +65,8 @@ def code_of(dtype: np.dtype[Any], name: str) -> int:
         DTYPE_OF_CODE.setdefault(code, dtype)
     if code is None:
         raise InvalidError(
-            f'"{name}": no tensor has dtype {dtype}; expected bool, int8 to uint64, float16 to float64 or bfloat16'
+            f'"{name}": no tensor has dtype {dtype}; expected bool, int8 to uint64, float16 to '
+            "float64 or bfloat16"
         )
     return code
 

@@ -1,4 +1,5 @@
-"""Messages between the C core and what Python code adds to it: shmb_tensors as values, and values as fields."""
+"""Messages between the C core and what Python code adds to it: shmb_tensors as values, and values
+as fields."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from shmbridge._values import dtypes, tensor
 
 
 def value_of(t: Any) -> Any:
-    """A shmb_tensor's value, copied: as tensor.copy_value's, but a numpy scalar, which knows its dtype, for rank 0."""
+    """A shmb_tensor's value, copied: as tensor.copy_value's, but a numpy scalar, which knows its
+    dtype, for rank 0."""
     if t.rank or t.kind != lib.SHMB_TENSOR:
         return tensor.copy_value(t)
     dtype = dtypes.dtype_of(t.dtype)
@@ -40,7 +42,8 @@ def code_of(want: np.dtype[Any] | None) -> int:
 
 
 def as_wanted(advice: Mapping[str, Any], want: int) -> list[tensor.Field]:
-    """The advice as fields, one alone of the wanted dtype. Errors: MismatchError, InexactError, InvalidError."""
+    """The advice as fields, one alone of the wanted dtype. Errors: MismatchError, InexactError,
+    InvalidError."""
     fields = [tensor.as_field(name, value) for name, value in advice.items()]
     if not want or len(fields) != 1:
         return fields

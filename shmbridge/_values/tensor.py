@@ -91,7 +91,8 @@ class Field:
 
 
 def _element_types(value: Sequence[Any]) -> set[str]:
-    """What kinds of leaf a nested list holds: "bool", "int", "float", "text", "array" or a type's name."""
+    """What kinds of leaf a nested list holds: "bool", "int", "float", "text", "array" or a type's
+    name."""
     found: set[str] = set()
     for item in value:
         if isinstance(item, (list, tuple)):
@@ -129,7 +130,8 @@ def _utf8(name: str, text: str) -> bytes:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
         raise InvalidError(
-            f'"{ascii(name)[1:-1]}": expected text that UTF-8 can express, found a lone surrogate in {text!a}'
+            f'"{ascii(name)[1:-1]}": expected text that UTF-8 can express, found a lone surrogate '
+            f"in {text!a}"
         ) from error
 
 
@@ -149,7 +151,8 @@ def _from_list(name: str, value: Sequence[Any]) -> Field:
         )
     if len(kinds) > 1:
         raise InvalidError(
-            f'"{name}": expected a list of one type, found {" and ".join(sorted(kinds))}: convert it, e.g. with numpy.array'
+            f'"{name}": expected a list of one type, found {" and ".join(sorted(kinds))}: convert '
+            "it, e.g. with numpy.array"
         )
     try:
         array = np.asarray(value, None if kinds else np.float64)
@@ -161,12 +164,14 @@ def _from_list(name: str, value: Sequence[Any]) -> Field:
 
 
 def _wide_integers(name: str, numbers: Array) -> Array:
-    """Integers, as objects, of which numpy itself makes floats or objects: the same as uint64 or int64."""
+    """Integers, as objects, of which numpy itself makes floats or objects: the same as uint64 or
+    int64."""
     low, high = min(numbers.flat), max(numbers.flat)
     dtype = np.int64 if low < 0 else np.uint64
     if low < np.iinfo(dtype).min or high > np.iinfo(dtype).max:
         raise InvalidError(
-            f'"{name}": expected integers that one integer dtype holds, found some from {low} to {high}'
+            f'"{name}": expected integers that one integer dtype holds, found some from {low} to '
+            f"{high}"
         )
     return numbers.astype(dtype)
 
@@ -180,7 +185,8 @@ def _rows(name: str, value: Sequence[Any], kinds: set[str]) -> Ragged:
         )
     except (TypeError, ValueError) as error:
         raise InvalidError(
-            f'"{name}": expected a tensor, or rows that differ in length alone; found a list that is neither'
+            f'"{name}": expected a tensor, or rows that differ in length alone; found a list that '
+            "is neither"
         ) from error
     if kinds == {"int"} and rows.values.dtype.kind not in "iu":
         numbers = np.concatenate([np.array(row, object).ravel() for row in value])
@@ -199,7 +205,8 @@ def _from_ragged(name: str, rows: Ragged) -> Field:
         or bool(np.any(offsets[1:] < offsets[:-1]))
     ):
         raise InvalidError(
-            f'"{name}": expected integer offsets that begin with 0, never fall and end with {len(field.values)}, the number '
+            f'"{name}": expected integer offsets that begin with 0, never fall and end with '
+            f"{len(field.values)}, the number "
             f"of values; found {offsets.dtype} {offsets.tolist()}"
         )
     field.kind, field.offsets = lib.SHMB_RAGGED, np.ascontiguousarray(offsets, np.int64)
@@ -207,16 +214,19 @@ def _from_ragged(name: str, rows: Ragged) -> Field:
 
 
 def as_field(name: str, value: Any) -> Field:
-    """What a value is on the wire. Takes numpy arrays and scalars, Python numbers, str, lists (nested evenly: a tensor;
-    unevenly: ragged; of str: a list of strings), Ragged, and anything with DLPack or the array protocol.
-    Lists that mix types, objects and complex numbers are InvalidError: nothing is converted silently."""
+    """What a value is on the wire. Takes numpy arrays and scalars, Python numbers, str, lists
+    (nested evenly: a tensor; unevenly: ragged; of str: a list of strings), Ragged, and anything
+    with DLPack or the array protocol. Lists that mix types, objects and complex numbers are
+    InvalidError: nothing is converted silently."""
     if not isinstance(name, str) or not name or "\0" in name or SURROGATE.search(name):
         raise InvalidError(
-            f"expected a name: text of one character or more, none of them zero or a lone surrogate; found {name!a}"
+            "expected a name: text of one character or more, none of them zero or a lone "
+            f"surrogate; found {name!a}"
         )
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidError(
-            f'"{name}": no tensor has a mask; expected an array, found a masked one: fill it, e.g. with .filled(0)'
+            f'"{name}": no tensor has a mask; expected an array, found a masked one: fill it, '
+            "e.g. with .filled(0)"
         )
     if isinstance(value, np.ndarray):
         return _from_array(name, value)
@@ -243,7 +253,8 @@ def as_field(name: str, value: Any) -> Field:
 
 
 def exactly(field: Field, want: int) -> Field | None:
-    """The field with its values as dtype code `want`, or None when one of them has no exact counterpart."""
+    """The field with its values as dtype code `want`, or None when one of them has no exact
+    counterpart."""
     if field.code == want:
         return field
     if field.kind in (lib.SHMB_STRING, lib.SHMB_STRINGS):
@@ -260,23 +271,27 @@ def exactly(field: Field, want: int) -> Field | None:
 
 
 def as_asked(field: Field, want: int, who: str) -> Field:
-    """The one advice as dtype code `want`, which `who` asked for. Errors: MismatchError for text, InexactError."""
+    """The one advice as dtype code `want`, which `who` asked for. Errors: MismatchError for text,
+    InexactError."""
     exact = exactly(field, want)
     if exact:
         return exact
     if field.kind in (lib.SHMB_STRING, lib.SHMB_STRINGS):
         found = "a text" if field.kind == lib.SHMB_STRING else "a list of texts"
         raise MismatchError(
-            f'the advice "{field.name}" is {found}, and {who} asked for a number of dtype {dtype_name(want)}: ask without a dtype, or '
+            f'the advice "{field.name}" is {found}, and {who} asked for a number of dtype '
+            f"{dtype_name(want)}: ask without a dtype, or "
             "advise a number"
         )
     raise InexactError(
-        f'the advice "{field.name}" of dtype {field.values.dtype} is not exactly representable as {dtype_name(want)}, which {who} asked for'
+        f'the advice "{field.name}" of dtype {field.values.dtype} is not exactly representable as '
+        f"{dtype_name(want)}, which {who} asked for"
     )
 
 
 def write_field(add: Any, field: Field) -> None:
-    """Sends a field through `add(name, code, kind, rank, dims, offsets) -> memory`; memory NULL: add has said why."""
+    """Sends a field through `add(name, code, kind, rank, dims, offsets) -> memory`; memory NULL:
+    add has said why."""
     dims = ffi.new("int64_t[]", field.dims or (0,))
     offsets = ffi.new("int64_t **")
     memory = add(field.name.encode(), field.code, field.kind, field.values.ndim, dims, offsets)
@@ -318,7 +333,8 @@ def text_of(values: Array) -> str:
 
 
 def _decode(data: bytes) -> str:
-    """UTF-8; other bytes, as of file names, become surrogate escapes and would go back as they came."""
+    """UTF-8; other bytes, as of file names, become surrogate escapes and would go back as they
+    came."""
     return data.decode(errors="surrogateescape")
 
 
@@ -336,7 +352,8 @@ _SCALARS = {
 
 
 def copy_value(tensor: Any) -> Any:
-    """A shmb_tensor's value, copied: a Python number for rank 0, else an array, str, list of str or Ragged."""
+    """A shmb_tensor's value, copied: a Python number for rank 0, else an array, str, list of str or
+    Ragged."""
     if tensor.rank == 0 and tensor.dtype in _SCALARS:
         return ffi.cast(_SCALARS[tensor.dtype], tensor.data)[0]
     dtype = dtype_of(tensor.dtype)

@@ -34,8 +34,9 @@ def how_to_end(name: str, background: bool) -> str:
 
 
 def begin(name: str) -> Callable[[], None]:
-    """Goes on in a new process, whose output goes to a file. This one prints what the new one printed and ends: when that calls
-    the function returned here, because it answers now, or when it has ended. ClickException: no folder for the file."""
+    """Goes on in a new process, whose output goes to a file. This one prints what the new one
+    printed and ends: when that calls the function returned here, because it answers now, or when it
+    has ended. ClickException: no folder for the file."""
     folder = _folder()
     log_fd, log = tempfile.mkstemp(dir=folder)
     ready, its_ready = os.pipe()
@@ -90,7 +91,8 @@ def _folder() -> Path:
             raise PermissionError(f"{folder} may not be written to")
     except (OSError, RuntimeError) as error:
         raise click.ClickException(
-            f"expected a folder for the background host's log: {error}: set XDG_STATE_HOME to one that may be written to"
+            f"expected a folder for the background host's log: {error}: set XDG_STATE_HOME to one "
+            "that may be written to"
         ) from error
     return folder
 
@@ -151,7 +153,8 @@ def _detach(log: int, ready: int) -> None:
 
 
 def _began(pid: int) -> str:
-    """When a process began, in clock ticks since the machine did: with the id, nobody else's. "": there is none."""
+    """When a process began, in clock ticks since the machine did: with the id, nobody else's. "":
+    there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -12,9 +12,10 @@ from shmbridge.runners.python import load
 
 
 def load_python(place: str, option: str = "--python") -> Callable[[Mapping[str, Any]], Any]:
-    """The function that "module:function" or "/folder/file.py:function" names; the current directory is searched first. InvalidError: why not, with the
-    option that named it."""
-    # Python takes its own copy for a file of the same size and second: an edited policy would not be read again.
+    """The function that "module:function" or "/folder/file.py:function" names; the current
+    directory is searched first. InvalidError: why not, with the option that named it."""
+    # Python takes its own copy for a file of the same size and second: an edited policy would not
+    # be read again.
     sys.dont_write_bytecode = True
     try:
         return load(place, os.getcwd())

@@ -180,7 +180,8 @@ def _real_compiler(stage: Stage) -> None:
             (stage.directory / kind).mkdir()
             if kind == "advised":
                 stage.say(
-                    f"[green]$ SHMBRIDGE_URL={url} clang-{LLVM} -Oz -fpass-plugin=inliner.so … -c src/*.c[/]"
+                    f"[green]$ SHMBRIDGE_URL={url} clang-{LLVM} -Oz -fpass-plugin=inliner.so … -c "
+                    "src/*.c[/]"
                 )
             command = [*compile_core, *options, "-c", *_core()]
             if printed := stage.quiet(*command, cwd=stage.directory / kind, url=url):
@@ -189,27 +190,35 @@ def _real_compiler(stage: Stage) -> None:
     decisions = [json.loads(line) for line in log.read_text().splitlines()]
     inlined = sum(decision["advice"]["advice"] for decision in decisions)
     stage.say(
-        f"{len(decisions)} call sites of shmbridge's own C code were asked about, {len(decisions[0]['features'])} "
+        f"{len(decisions)} call sites of shmbridge's own C code were asked about, "
+        f"{len(decisions[0]['features'])} "
         f"features each: [bold]{inlined} inlined[/], {len(decisions) - inlined} left."
     )
     change = 100 * (sizes[1] / sizes[0] - 1)
     stage.say(
-        f"Object code: {sizes[0]} bytes with plain -Oz, {sizes[1]} with the advice ([bold]{change:+.1f} %[/])."
+        f"Object code: {sizes[0]} bytes with plain -Oz, {sizes[1]} with the advice "
+        f"([bold]{change:+.1f} %[/])."
     )
 
 
 def _next(stage: Stage, compiler: bool) -> None:
     stage.title("What to type next")
-    ask = "$(shmbridge config --examples)/c/ask.c $(shmbridge config --cflags --libs) -o ask && ./ask shm://mine"
+    ask = (
+        "$(shmbridge config --examples)/c/ask.c $(shmbridge config --cflags --libs) -o ask && "
+        "./ask shm://mine"
+    )
     for line in (
         f"shmbridge serve mine --python {MODEL} --background",
         f"cc -O2 {ask}"
         if compiler
-        else 'python -c \'import shmbridge; print(shmbridge.connect("mine").evaluate({"features": [1.0] * 16}))\'',
+        else 'python -c \'import shmbridge; print(shmbridge.connect("mine").evaluate({"features": '
+        "[1.0] * 16}))'",
         "shmbridge ls",
         "shmbridge stop mine",
-        "shmbridge serve --help     # your own model: --python my_model:advise, or --onnx my_model.onnx",
-        "shmbridge run --help       # an unmodified clang asks it: --llvm inline --host my_model:advise -- clang -O2 …",
+        "shmbridge serve --help     # your own model: --python my_model:advise, or --onnx "
+        "my_model.onnx",
+        "shmbridge run --help       # an unmodified clang asks it: --llvm inline --host "
+        "my_model:advise -- clang -O2 …",
     ):
         stage.say(f"[green]$[/] {escape(line)}")
 
@@ -223,8 +232,8 @@ def _next(stage: Stage, compiler: bool) -> None:
 def demo(llvm: bool) -> None:
     """Let a compiler ask a toy model: here, now, on real C code.
 
-    Serves the model, compiles examples/c/ask.c against the installed library and runs it, and compares the round trip
-    with named pipes.
+    Serves the model, compiles examples/c/ask.c against the installed library and runs it, and
+    compares the round trip with named pipes.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):  # end the programs that run, too
         signal.signal(number, signal.default_int_handler)
@@ -238,7 +247,8 @@ def demo(llvm: bool) -> None:
 
         stage.title("A model, served")
         stage.say(
-            "A toy: 16 counts of a C function's text, 4 hidden units, 1 answer; weights set by hand, not trained."
+            "A toy: 16 counts of a C function's text, 4 hidden units, 1 answer; weights set by "
+            "hand, not trained."
         )
         if onnx:
             onnx.write_bytes(onnx_bytes())

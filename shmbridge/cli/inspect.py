@@ -18,18 +18,20 @@ RENEWED = 0.5  # seconds; a host that waits says so again every 0.1 s
 
 @click.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for programs; times in seconds, sizes in bytes.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for programs; times in "
+                                                      "seconds, sizes in bytes.")  # fmt: skip
 def inspect(name: str, as_json: bool) -> None:
     """Show what the compilers at shm://NAME send and get, what each waits for, and since when.
 
-    Use it when a compiler seems to hang. It looks once, from outside, and disturbs neither side. Process ids and labels are
-    what the processes say of themselves.
+    Use it when a compiler seems to hang. It looks once, from outside, and disturbs neither side.
+    Process ids and labels are what the processes say of themselves.
     """
     name = segment.bridge_name(name)
     bridge = overview.bridge(name)
     if bridge is None:
         raise click.ClickException(
-            f"there is no bridge named {name} of this version: shmbridge ls shows those that are there"
+            f"there is no bridge named {name} of this version: shmbridge ls shows those that are "
+            "there"
         )
     channels = [channel for channel in bridge.channels if channel.state != "free"]
     sides = {

@@ -94,8 +94,8 @@ def _as_json(one: Seen) -> dict[str, Any]:
 def ls(interval: float, watch: bool, as_json: bool) -> None:
     """List the bridges: state, channels, replies served and their rate.
 
-    A bridge is dead when its host ended without closing it: see shmbridge gc. Channel states: attached (a runner has
-    it), refused (its runner broke the protocol).
+    A bridge is dead when its host ended without closing it: see shmbridge gc. Channel states:
+    attached (a runner has it), refused (its runner broke the protocol).
     """
     out = console()
     try:
@@ -125,11 +125,13 @@ def ls(interval: float, watch: bool, as_json: bool) -> None:
 @click.command()
 @click.argument("name", required=False)
 def gc(name: str | None) -> None:
-    """Remove what dead hosts left below /dev/shm, and say what: all of them, or those at shm://NAME.
+    """Remove what dead hosts left below /dev/shm, and say what: all of them, or those at
+    shm://NAME.
 
     Without NAME it also removes the work folders in $TMPDIR of trainers that were killed.
 
-    Touches nothing that belongs to a live host or to another user. With NAME, a live host is an error.
+    Touches nothing that belongs to a live host or to another user. With NAME, a live host is an
+    error.
     """
     removed = segment.gc(None if name is None else segment.bridge_name(name))
     for file in removed:

@@ -1,4 +1,5 @@
-"""shmbridge replay: asks a host what a training log holds, as the compiler did, and compares the advice."""
+"""shmbridge replay: asks a host what a training log holds, as the compiler did, and compares the
+advice."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Comparison:
     errors: dict[str, int] = field(default_factory=dict)
 
     def ask(self, runner: Runner, record: Record) -> None:
-        """Asks as the compiler did. Errors: those of evaluate that say more than that this question has no answer."""
+        """Asks as the compiler did. Errors: those of evaluate that say more than that this question
+        has no answer."""
         start = time.perf_counter_ns()
         try:
             runner.evaluate(record.question, dtype=record.layout.want)
@@ -88,14 +90,20 @@ class Comparison:
         """Counts, and how long a question took."""
         failed = sum(self.errors.values())
         asked = len(self.nanoseconds) + failed
-        text = f"{asked} questions: the same advice for {self.same}, different for {self.different}, errors for {failed}"
+        text = (
+            f"{asked} questions: the same advice for {self.same}, different for {self.different}, "
+            f"errors for {failed}"
+        )
         if self.unknown:
             text += f", nothing to compare with for {self.unknown}"
         if self.largest:
             text += f"; the largest difference is {self.largest:g}"
         if self.nanoseconds:
             middle, high = np.percentile(self.nanoseconds, (50, 99)) / 1e3
-            text += f"\na question took {middle:.1f} us in the middle, {high:.1f} us at the 99th percentile"
+            text += (
+                f"\na question took {middle:.1f} us in the middle, {high:.1f} us at the 99th "
+                "percentile"
+            )
         return text
 
 
@@ -112,10 +120,12 @@ class Comparison:
     "--check", is_flag=True, help="End with status 1 unless all advice is what the log says."
 )
 def replay(logs: tuple[Path, ...], target: str, check: bool) -> None:
-    """Ask the host at TARGET all that LOG holds, in order, as the compiler did, and compare the advice.
+    """Ask the host at TARGET all that LOG holds, in order, as the compiler did, and compare the
+    advice.
 
-    LOG is what shmbridge record or serve --record wrote (all of it: LOG LOG.2 …), or what clang's and opt's
-    -training-log=FILE wrote, where the last feature is the advice. TARGET has 10 s to be there, or its connect_timeout.
+    LOG is what shmbridge record or serve --record wrote (all of it: LOG LOG.2 …), or what clang's
+    and opt's -training-log=FILE wrote, where the last feature is the advice. TARGET has 10 s to be
+    there, or its connect_timeout.
     """
     out, comparison = console(), Comparison()
     opened = [TrainingLog(path) for path in logs]

@@ -64,14 +64,16 @@ def runner_url(name: str, deadline: float | None) -> str:
 
 
 def beware_of_cache(words: list[str]) -> None:
-    """A cache in front of this command would give its object out for another policy too. ccache goes without its cache when
-    its preprocessing fails, and asks for that before it asks for an object; another cache's user is warned."""
+    """A cache in front of this command would give its object out for another policy too. ccache
+    goes without its cache when its preprocessing fails, and asks for that before it asks for an
+    object; another cache's user is warned."""
     cache = lib.shmb_build_cache()
     advice = "put it behind shmbridge run, which goes round it, or leave it out"
     if cache:
         name = ffi.string(cache).decode()
         click.echo(
-            f"shmbridge: {name} in front keeps an object also for when the policy has changed: {advice}",
+            f"shmbridge: {name} in front keeps an object also for when the policy has changed: "
+            f"{advice}",
             err=True,
         )
         if name == "ccache" and "-E" in words:
@@ -81,7 +83,8 @@ def beware_of_cache(words: list[str]) -> None:
 def load_policy(
     onnx: Path | None, function: str | None, record: Path | None, verbose: bool
 ) -> tuple[Model, LogWriter | None]:
-    """The policy, in its own process, and the training log `record`, whole when the process ends."""
+    """The policy, in its own process, and the training log `record`, whole when the process
+    ends."""
     # Without -v the summary counts errors: a build's output shows no traceback.
     handler = logging.StreamHandler() if verbose else logging.NullHandler()
     handler.setFormatter(Lines(verbose))
@@ -106,14 +109,16 @@ def load_policy(
 
 
 def split_or_whole(command: Sequence[str], kind: str | None) -> tuple[list[str], list[str]]:
-    """As `launch.split`; a command in which it finds no compiler is one itself, of which `known` says what it is."""
+    """As `launch.split`; a command in which it finds no compiler is one itself, of which `known`
+    says what it is."""
     with suppress(InvalidError):
         return compiler_command.split(command, kind)
     return [], list(command)
 
 
 def known(compiler: str) -> str:
-    """Which kind of compiler it is. ShmbridgeError: its name does not tell, so it can only run as it is."""
+    """Which kind of compiler it is. ShmbridgeError: its name does not tell, so it can only run as
+    it is."""
     try:
         return compilers.kind_of(compiler)
     except InvalidError as error:
@@ -279,14 +284,17 @@ class Compilation:
     callback=named_decisions,
     required=True,
     metavar="DECISIONS",
-    help="What to ask about: inline, evict (register allocation), priority (of live ranges); separated by commas.",
+    help="What to ask about: inline, evict (register allocation), priority (of live ranges); "
+    "separated by commas.",
 )
 @click.option(
     "--host",
     "function",
     metavar="MODULE:FUNCTION",
-    help="The policy: a function from a mapping of features to advice; the current directory is searched first. A file "
-    "(/home/me/policy.py:advise) is found from every directory: under make -C, CMake and their like.",
+    help="The policy: a function from a mapping of features to advice; the current directory is "
+    "searched first. A file "
+    "(/home/me/policy.py:advise) is found from every directory: under make -C, CMake and their "
+    "like.",
 )
 @click.option(
     "--onnx",
@@ -303,7 +311,8 @@ class Compilation:
     callback=default_advice,
     multiple=True,
     metavar="DECISION=ADVICE",
-    help="The advice for a decision that the policy fails to make, for example inline=0.  [default: none; such a file is "
+    help="The advice for a decision that the policy fails to make, for example inline=0.  "
+    "[default: none; such a file is "
     "compiled again without the policy]",
 )
 @click.option(
@@ -317,12 +326,14 @@ class Compilation:
     "--record",
     metavar="LOG",
     type=FILE,
-    help="Keep features and advice in LLVM's training log format: LOG, LOG.2, …, one for each decision and compiler.",
+    help="Keep features and advice in LLVM's training log format: LOG, LOG.2, …, one for each "
+    "decision and compiler.",
 )
 @click.option(
     "--channels",
     type=click.IntRange(1, 256),
-    help="Files and threads that ask the policy at once, times decisions.  [default: 8; 32 where the compiler has threads]",
+    help="Files and threads that ask the policy at once, times decisions.  [default: 8; 32 where "
+    "the compiler has threads]",
 )
 @click.option(
     "--request-bytes",
@@ -334,14 +345,17 @@ class Compilation:
 @click.option(
     "--strict",
     is_flag=True,
-    help="Fail, and leave no output, if the policy is missing or does not advise on every decision.",
+    help="Fail, and leave no output, if the policy is missing or does not advise on every "
+    "decision.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(0, 2**62),
     metavar="N",
-    help="Ask about the first N decisions of this command only, of all kinds together, in the order in which its compilers come "
-    "to them; for bisecting. The rest is LLVM's own: for inlining what LLVM 22 says it would do, else --default's advice.",
+    help="Ask about the first N decisions of this command only, of all kinds together, in the "
+    "order in which its compilers come "
+    "to them; for bisecting. The rest is LLVM's own: for inlining what LLVM 22 says it would do, "
+    "else --default's advice.",
 )
 @click.option(
     "--pipes",
@@ -369,14 +383,17 @@ class Compilation:
     "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMPILER [ARGUMENTS]..."
 )
 def run(**given: Any) -> None:
-    """Run an unmodified clang, opt, llc, rustc or ld.lld, whose decisions a policy makes; ends with the compiler's own status.
+    """Run an unmodified clang, opt, llc, rustc or ld.lld, whose decisions a policy makes; ends with
+    the compiler's own status.
 
-    Also as a launcher: make -j4 CC="shmbridge run --llvm inline --host policy:advise -- clang-22". The policy's request also holds
-    "decision" (inlining_decision, index_to_evict or priority) and "context", the function's name where LLVM tells it. If the
-    policy is missing, fails, hangs or dies, the file is compiled again without it, and the first such file of a build prints one
-    line that says why. So an object is made with the policy's advice throughout, or it is the plain compiler's. The compiler may
-    stand behind launchers, as nice or ccache, whose cache is left alone. A link with -flto asks as well. opt gets an inliner
-    pass unless it is told its -passes; with --pipes, which threads cannot share, rustc gets -Ccodegen-units=1.
+    Also as a launcher: make -j4 CC="shmbridge run --llvm inline --host policy:advise -- clang-22".
+    The policy's request also holds "decision" (inlining_decision, index_to_evict or priority) and
+    "context", the function's name where LLVM tells it. If the policy is missing, fails, hangs or
+    dies, the file is compiled again without it, and the first such file of a build prints one line
+    that says why. So an object is made with the policy's advice throughout, or it is the plain
+    compiler's. The compiler may stand behind launchers, as nice or ccache, whose cache is left
+    alone. A link with -flto asks as well. opt gets an inliner pass unless it is told its -passes;
+    with --pipes, which threads cannot share, rustc gets -Ccodegen-units=1.
     """
     options = Options(**given)
     options.check()

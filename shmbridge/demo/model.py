@@ -1,4 +1,5 @@
-"""The demo's toy model: shall a compiler inline this function? Weights set by hand, nothing was trained.
+"""The demo's toy model: shall a compiler inline this function? Weights set by hand, nothing was
+trained.
 
 `shmbridge serve NAME --python shmbridge.demo.model:advise` answers examples/c/ask.c with it.
 """
@@ -39,7 +40,8 @@ OUTPUT_BIAS = np.float32(2.2)
 
 
 def inline(counts: Array) -> Array:
-    """counts: float32[..., 16], how often each pattern stands in a function. Returns int64[...]: 1 inline, 0 call."""
+    """counts: float32[..., 16], how often each pattern stands in a function. Returns int64[...]: 1
+    inline, 0 call."""
     hidden = np.maximum(np.log1p(counts) @ HIDDEN + HIDDEN_BIAS, 0)
     return np.asarray(hidden @ OUTPUT + OUTPUT_BIAS > 0).astype(np.int64)
 

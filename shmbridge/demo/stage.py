@@ -31,7 +31,8 @@ def flags() -> list[str]:
 class Stage:
     """Where the demo runs its programs, and shows them.
 
-    name: what its bridges' names begin with. short: what to show of a command instead, as one would type it.
+    name: what its bridges' names begin with. short: what to show of a command instead, as one would
+        type it.
     """
 
     def __init__(self, out: Console, directory: Path) -> None:

@@ -22,20 +22,25 @@ Turn = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
 class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     """One compiler at a time as a `gymnasium.Env`.
 
-    An episode is one of the compiler's own `drive`, in C, C++ or Python. A compiler that asks for advice alone, as an unmodified clang does,
-    has one episode, from its first question until it leaves, without rewards. With workers an episode is one compilation, whatever way
-    it asks. If it says no rewards but 0 itself, the last step has what the `Workers` compute.
+    An episode is one of the compiler's own `drive`, in C, C++ or Python. A compiler that asks for
+    advice alone, as an unmodified clang does, has one episode, from its first question until it
+    leaves, without rewards. With workers an episode is one compilation, whatever way it asks. If it
+    says no rewards but 0 itself, the last step has what the `Workers` compute.
 
-    Observations have the tensors by name, as arrays of their own. Texts and lists are in `info`, as are
+    Observations have the tensors by name, as arrays of their own. Texts and lists are in `info`, as
+    are
 
     - "step", the number of actions so far, and "agent", whose turn it is, where agents have names;
     - "rewards", each agent's own part of the reward, where agents share a runner;
     - "action_mask", the feature of that name;
-    - "error", where an episode was truncated because the compiler died, left, or was silent. The next reset takes the next compiler;
-    - with workers, at the end, "module", "kind", "exit", "stderr", "command" and "scores", as in the compilation's `Outcome`.
+    - "error", where an episode was truncated because the compiler died, left, or was silent. The
+      next reset takes the next compiler;
+    - with workers, at the end, "module", "kind", "exit", "stderr", "command" and "scores", as in
+      the compilation's `Outcome`.
 
     Args:
-        compilers: A `CompilerPool` that several share, or a host or URL of its own, which close() closes.
+        compilers: A `CompilerPool` that several share, or a host or URL of its own, which close()
+            closes.
         actions: How many there are, or a space. None: anything, and there is no action space.
         timeout: Seconds to wait for a request. None: as long as the compiler lives.
         workers: As `CompilerPool`, where this is no `CompilerPool`.
@@ -72,11 +77,14 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Waits for a compiler that begins an episode. An episode under way is given up, which its compiler gets as an error.
+        """Waits for a compiler that begins an episode. An episode under way is given up, which its
+        compiler gets as an error.
 
         Args:
-            seed: With workers: chooses the module, and those of later episodes. Else unused, since compilers come by themselves.
-            options: With workers: {"module": name} chooses the module by its name in the corpus. Else there are none.
+            seed: With workers: chooses the module, and those of later episodes. Else unused, since
+                compilers come by themselves.
+            options: With workers: {"module": name} chooses the module by its name in the corpus.
+                Else there are none.
 
         Returns:
             The observation and the info.
@@ -123,7 +131,8 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
             action: A value, or a dict of several fields.
 
         Raises:
-            InvalidError: There is no episode, or this is no advice, or none of the actions. The compiler still waits.
+            InvalidError: There is no episode, or this is no advice, or none of the actions. The
+                compiler still waits.
             TooLargeError: The compiler has that error now and does not wait: go on with `receive`.
         """
         s = self._stepping
@@ -193,13 +202,15 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         return self._space
 
     def action_masks(self) -> Any:
-        """The last observation's "action_mask" as bool[actions]: what sb3-contrib's MaskablePPO asks for."""
+        """The last observation's "action_mask" as bool[actions]: what sb3-contrib's MaskablePPO
+        asks for."""
         return self._stepping.features["action_mask"][0].astype(bool)
 
     # ---- Within ----
 
     def _check(self, action: Any) -> None:
-        """What is no action would silently become the compiler's own heuristic, and the learner be paid for it."""
+        """What is no action would silently become the compiler's own heuristic, and the learner be
+        paid for it."""
         space = self.action_space
         if space is None or (isinstance(action, Mapping) and self._range):
             return

@@ -21,18 +21,21 @@ Turns = tuple[dict[str, Array], Array, Array, Array, dict[str, Any]]
 
 
 class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
-    """Several compilers at once as a `gymnasium.vector.VectorEnv`. Episodes and infos are as in `CompilerEnv`.
+    """Several compilers at once as a `gymnasium.vector.VectorEnv`. Episodes and infos are as in
+    `CompilerEnv`.
 
-    Observations are the tensors by name with a row for each environment: shape [n, ...]. Compilers whose observations are not like the
-    first one are refused. Each step returns arrays of its own.
+    Observations are the tensors by name with a row for each environment: shape [n, ...]. Compilers
+    whose observations are not like the first one are refused. Each step returns arrays of its own.
 
     Args:
-        compilers: A `CompilerPool` that several share, or a host or URL of its own, which close() closes.
+        compilers: A `CompilerPool` that several share, or a host or URL of its own, which close()
+            closes.
         num_envs: How many compilers are stepped at once.
         actions: How many there are, or a space. None: anything, and there is no action space.
         timeout: Seconds to wait for requests. None: as long as the compilers live.
-        autoreset_mode: When the next episode begins after the end of one: with the next step, in the same step
-            (`infos["final_obs"]`, `infos["final_info"]`), or by reset(options={"reset_mask": bool[n]}) alone.
+        autoreset_mode: When the next episode begins after the end of one: with the next step, in
+            the same step (`infos["final_obs"]`, `infos["final_info"]`), or by
+            reset(options={"reset_mask": bool[n]}) alone.
         workers: As `CompilerPool`, where this is no `CompilerPool`.
         options: The host's, where a URL is given.
 
@@ -78,17 +81,21 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         seed: int | Sequence[int | None] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Waits until a compiler begins an episode in each environment. Those under way are given up.
+        """Waits until a compiler begins an episode in each environment. Those under way are given
+        up.
 
         Args:
-            seed: With workers: environment i has the modules of a `CompilerEnv` that is reset with seed + i, or with seed[i]. Else unused.
-            options: "reset_mask", bool[n]: resets these environments alone. With workers {"module": name} chooses the module.
+            seed: With workers: environment i has the modules of a `CompilerEnv` that is reset with
+                seed + i, or with seed[i]. Else unused.
+            options: "reset_mask", bool[n]: resets these environments alone. With workers {"module":
+                name} chooses the module.
 
         Returns:
             The observations and the infos.
 
         Raises:
-            InvalidError, TypeError: The seeds are not n, or the mask is not bool[n] with one True or more.
+            InvalidError, TypeError: The seeds are not n, or the mask is not bool[n] with one True
+                or more.
             InvalidError: An unknown option, or no such module. Episodes under way go on.
             DeadlineError: Not enough compilers came within the timeout.
             ClosedError: The host is closed.
@@ -112,7 +119,8 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             raise TypeError(f"{name} must have `dtype=np.bool_`, got {mask.dtype}")
         if not mask.any():
             raise InvalidError(
-                f"{name} must contain a boolean array with at least one True value, got reset_mask={mask}"
+                f"{name} must contain a boolean array with at least one True value, got "
+                f"reset_mask={mask}"
             )
         return mask
 
@@ -139,7 +147,8 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         """Gives each compiler its action and waits for what comes of all.
 
         Args:
-            actions: One for each environment: an array of n rows, or a dict of such. Where an episode is over it is ignored.
+            actions: One for each environment: an array of n rows, or a dict of such. Where an
+                episode is over it is ignored.
 
         Returns:
             observations, rewards float64[n], terminations bool[n], truncations bool[n], infos.
@@ -157,14 +166,16 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             actions: As `step`.
 
         Raises:
-            InvalidError, TypeError: There is no episode, one is none of the actions, or these are not n. The compilers still wait.
+            InvalidError, TypeError: There is no episode, one is none of the actions, or these are
+                not n. The compilers still wait.
         """
         s = self._stepping
         rows: list[int] = []
         if self._any_over:
             if self.autoreset_mode == AutoresetMode.DISABLED:
                 raise InvalidError(
-                    f"episodes of environments {np.flatnonzero(self._over)} are over: expected reset(options={{'reset_mask': ...}})"
+                    f"episodes of environments {np.flatnonzero(self._over)} are over: expected "
+                    f"reset(options={{'reset_mask': ...}})"
                 )
             rows = [int(row) for row in np.flatnonzero(self._over)]
         s.send_all(actions)

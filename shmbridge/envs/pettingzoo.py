@@ -1,4 +1,5 @@
-"""A compiler whose agents take turns, as an environment of PettingZoo: pip install 'shmbridge[pettingzoo]'.
+"""A compiler whose agents take turns, as an environment of PettingZoo: pip install
+'shmbridge[pettingzoo]'.
 
 env = CompilerAECEnv("shm://layout", agents=["inline", "unroll"], actions=2)
 env.reset()
@@ -29,16 +30,19 @@ except ImportError as error:
 
 
 class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
-    """One compiler at a time as an `AECEnv` of PettingZoo: its agents take turns as `next_agent` says.
+    """One compiler at a time as an `AECEnv` of PettingZoo: its agents take turns as `next_agent`
+    says.
 
-    Episodes are as in `CompilerEnv`. An agent observes what it was last asked, zeros before that. It is rewarded with its own part,
-    where the compiler's agents share a runner. All of them get what the `Workers` compute.
+    Episodes are as in `CompilerEnv`. An agent observes what it was last asked, zeros before that.
+    It is rewarded with its own part, where the compiler's agents share a runner. All of them get
+    what the `Workers` compute.
 
     Args:
         compilers: As `CompilerEnv`.
         agents: The names of all agents.
         actions: How many there are, or a space; or a dict of these by agent.
-        observations: Spaces by agent, where agents observe different features. None: all observe what the first one does.
+        observations: Spaces by agent, where agents observe different features. None: all observe
+            what the first one does.
         options: As `CompilerEnv`: timeout, workers, the host's.
     """
 
@@ -93,10 +97,12 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
 
         Args:
             seed: As `CompilerEnv.reset`.
-            options: With workers: {"module": name}. Others are left out with a warning, since PettingZoo's tests pass some.
+            options: With workers: {"module": name}. Others are left out with a warning, since
+                PettingZoo's tests pass some.
 
         Raises:
-            InvalidError: No such module, or the compiler asks for an agent that is none of `agents`.
+            InvalidError: No such module, or the compiler asks for an agent that is none of
+                `agents`.
             DeadlineError: No compiler came within the timeout.
             ClosedError: The host is closed.
         """
@@ -120,7 +126,8 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
             action: Its action; None for an agent whose episode is over.
 
         Raises:
-            InvalidError: This is none of its actions, or the compiler asks for an agent that is none of `agents`. The compiler still waits.
+            InvalidError: This is none of its actions, or the compiler asks for an agent that is
+                none of `agents`. The compiler still waits.
             ClosedError: The host is closed.
         """
         actor = self.agent_selection
@@ -173,5 +180,6 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
     def _check(self, *agents: str) -> None:
         for agent in set(agents).difference(self.possible_agents):
             raise InvalidError(
-                f"the compiler has an agent {agent!r}: expected one of {', '.join(self.possible_agents)}"
+                f"the compiler has an agent {agent!r}: expected one of "
+                f"{', '.join(self.possible_agents)}"
             )

@@ -43,9 +43,10 @@ STATISTICS = ("obs_rms", "ret_rms")  # what VecNormalize has learnt
 class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
     """Several compilers at once as a `VecEnv` of Stable-Baselines3.
 
-    Episodes and infos are as in `CompilerEnv`; the next one begins in the same step. Observations are dicts, so take
-    MultiInputPolicy. A feature "action_mask" is what sb3-contrib's MaskablePPO takes as its mask. It waits for compilers when it is
-    made, since their first observation tells the space.
+    Episodes and infos are as in `CompilerEnv`; the next one begins in the same step. Observations
+    are dicts, so take MultiInputPolicy. A feature "action_mask" is what sb3-contrib's MaskablePPO
+    takes as its mask. It waits for compilers when it is made, since their first observation tells
+    the space.
 
     Args:
         compilers: As `CompilerVectorEnv`.
@@ -72,7 +73,8 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
             raise
 
     def reset(self) -> dict[str, Any]:
-        """Waits until a compiler begins an episode in each environment, by the seeds of `seed` and the options of `set_options`.
+        """Waits until a compiler begins an episode in each environment, by the seeds of `seed` and
+        the options of `set_options`.
 
         Returns:
             The observations, a row for each environment.
@@ -95,7 +97,8 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
             actions: An array of n rows.
 
         Raises:
-            InvalidError: There is no episode, or one is none of the actions. The compilers still wait.
+            InvalidError: There is no episode, or one is none of the actions. The compilers still
+                wait.
         """
         self.vector.send(actions)
 
@@ -186,13 +189,16 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
 
 
 class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
-    """What `model.learn(callback=...)` takes: tells a `Progress` of the episodes, and of each rollout a row, and keeps a checkpoint.
+    """What `model.learn(callback=...)` takes: tells a `Progress` of the episodes, and of each
+    rollout a row, and keeps a checkpoint.
 
-    The training ends when the progress has its total, if it has one. A row also has "steps", and what the algorithm logs, as "train/loss".
+    The training ends when the progress has its total, if it has one. A row also has "steps", and
+    what the algorithm logs, as "train/loss".
 
     Args:
         progress: Who is told.
-        checkpoint: A file for `resume`, written before each rollout and at the end. None: none is kept.
+        checkpoint: A file for `resume`, written before each rollout and at the end. None: none is
+            kept.
     """
 
     def __init__(
@@ -233,12 +239,14 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
 
 
 def resume(algorithm: Any, path: str | os.PathLike[str], env: VecEnv) -> tuple[Any, int] | None:
-    """Goes on where a `TrainingCallback` kept its last checkpoint. Episodes begin anew; say `learn(..., reset_num_timesteps=False)`::
+    """Goes on where a `TrainingCallback` kept its last checkpoint. Episodes begin anew; say
+    `learn(..., reset_num_timesteps=False)`::
 
         model, rows = resume(PPO, "ppo.checkpoint", env) or (PPO("MultiInputPolicy", env), None)
         with Progress("ppo.csv", rows=rows) as progress:
             left = 100_000 - model.num_timesteps
-            model.learn(left, reset_num_timesteps=False, callback=TrainingCallback(progress, "ppo.checkpoint"))
+            model.learn(left, reset_num_timesteps=False, callback=TrainingCallback(progress,
+            "ppo.checkpoint"))
 
     Args:
         algorithm: The model's class, as PPO.
@@ -264,14 +272,17 @@ def resume(algorithm: Any, path: str | os.PathLike[str], env: VecEnv) -> tuple[A
 
 
 def export_onnx(model: Any, path: str | os.PathLike[str]) -> None:
-    """Writes what a model has learnt as an ONNX file that takes what the compiler sends, with a `VecNormalize`'s statistics in it.
+    """Writes what a model has learnt as an ONNX file that takes what the compiler sends, with a
+    `VecNormalize`'s statistics in it.
 
-    Its output is the model's best action, as `model.predict(..., deterministic=True)` gives it: an int64, or float32 of the space's shape. So
-    every compiler can take it as it is, an unmodified LLVM too. It is none that an "action_mask" forbids. The file is asked random
-    questions, and so is the model, as in `torch.export_onnx`.
+    Its output is the model's best action, as `model.predict(..., deterministic=True)` gives it: an
+    int64, or float32 of the space's shape. So every compiler can take it as it is, an unmodified
+    LLVM too. It is none that an "action_mask" forbids. The file is asked random questions, and so
+    is the model, as in `torch.export_onnx`.
 
     Args:
-        model: PPO, A2C, MaskablePPO, DQN, or another one with such a policy. Its actions are a `Discrete` or a `Box`.
+        model: PPO, A2C, MaskablePPO, DQN, or another one with such a policy. Its actions are a
+            `Discrete` or a `Box`.
         path: The ONNX file.
 
     Raises:
@@ -286,7 +297,8 @@ def export_onnx(model: Any, path: str | os.PathLike[str]) -> None:
     actions = isinstance(model.action_space, (gymnasium.spaces.Discrete, gymnasium.spaces.Box))
     if not (known and actions and hasattr(space, "spaces")) or policy.squash_output:
         raise UnsupportedError(
-            f"expected a model with MultiInputPolicy, of PPO, A2C, MaskablePPO or DQN, whose actions are a Discrete or a Box; "
+            "expected a model with MultiInputPolicy, of PPO, A2C, MaskablePPO or DQN, whose "
+            "actions are a Discrete or a Box; "
             f"found {type(policy).__name__} over {space} and {model.action_space}"
         )
     binary = gymnasium.spaces.MultiBinary  # what compilers send as bool
@@ -303,7 +315,8 @@ def export_onnx(model: Any, path: str | os.PathLike[str]) -> None:
 
 
 class _Decision(torch.nn.Module):  # type: ignore[misc] # Any, for mypy
-    """A policy of Stable-Baselines3 as a function from observations, as compilers send them, to actions."""
+    """A policy of Stable-Baselines3 as a function from observations, as compilers send them, to
+    actions."""
 
     def __init__(self, policy: Any, normalized: Any, masked: bool) -> None:
         super().__init__()

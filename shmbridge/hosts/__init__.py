@@ -1,7 +1,8 @@
 """Hosts for compilers that speak a protocol of their own over named pipes.
 
-Each is a module `shmbridge.hosts.SCHEME` that holds a `PLUGIN`, a subclass of `PipeBackedHost`, or an entry point of that name in the
-group "shmbridge.hosts". `Host("SCHEME://…")` makes one. All that differs is how bytes become requests, which is the C core's.
+Each is a module `shmbridge.hosts.SCHEME` that holds a `PLUGIN`, a subclass of `PipeBackedHost`, or
+an entry point of that name in the group "shmbridge.hosts". `Host("SCHEME://…")` makes one. All that
+differs is how bytes become requests, which is the C core's.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from shmbridge.errors import InUseError, InvalidError, NotPermittedError, raise_
 
 
 class PipePair(NamedTuple):
-    """A pair of pipes, PATH.in to the compiler and PATH.out from it, for one compiler after another."""
+    """A pair of pipes, PATH.in to the compiler and PATH.out from it, for one compiler after
+    another."""
 
     path: str
     protocol: str  # as shmb_foreign_add knows it: "frames" or "llvm"
@@ -63,12 +65,15 @@ def _receive(source: tuple[Any, Any], timeout_ns: int) -> int:
 
 
 class PipeBackedHost(Host):
-    """A host whose compilers come through named pipes: a private bridge, one runner of which stands for each line.
+    """A host whose compilers come through named pipes: a private bridge, one runner of which stands
+    for each line.
 
-    The pipes have mode 0600. Those that a dead host of this user left are used again, and all are removed when the host closes.
-    slots, request_bytes, advice_bytes, header_bytes: as for shared memory; a message must fit there. Errors: as `Host`'s;
-    InUseError where a live host has the pipes, InvalidError where something else is in their place or for an option that
-    pipes do not have, NotPermittedError where they are another user's.
+    The pipes have mode 0600. Those that a dead host of this user left are used again, and all are
+    removed when the host closes.
+    slots, request_bytes, advice_bytes, header_bytes: as for shared memory; a message must fit
+    there. Errors: as `Host`'s; InUseError where a live host has the pipes, InvalidError where
+    something else is in their place or for an option that pipes do not have, NotPermittedError
+    where they are another user's.
     """
 
     _request_type = PipeBackedRequest
@@ -86,7 +91,8 @@ class PipeBackedHost(Host):
         self._closed = True
         if channels is not None or wait == "spin":
             raise InvalidError(
-                f"{url}: expected neither channels= nor wait='spin': pipes serve one compiler at a time, and are slept on"
+                f"{url}: expected neither channels= nor wait='spin': pipes serve one compiler at "
+                "a time, and are slept on"
             )
         if deadline is not None:
             raise InvalidError(
@@ -122,8 +128,8 @@ class PipeBackedHost(Host):
         return info
 
     def close(self) -> None:
-        """Removes the pipes: compilers that talk through them see their end. Arrays that are kept stay valid. May be called
-        twice."""
+        """Removes the pipes: compilers that talk through them see their end. Arrays that are kept
+        stay valid. May be called twice."""
         if self._closed or lib.shmb_host_forked(self._h):
             super().close()
             return
@@ -171,7 +177,8 @@ class PipeBackedHost(Host):
         return str(ffi.string(lib.shmb_foreign_error(self._foreign)).decode(errors="replace"))
 
     def _connect(self) -> Any:
-        """A runner of the private bridge, which is accepted here while it waits for that in a thread."""
+        """A runner of the private bridge, which is accepted here while it waits for that in a
+        thread."""
         out, url = (
             ffi.new("shmb_runner **"),
             # the thread that waits here is the one that computes: a compiler has its own deadline

@@ -1,4 +1,5 @@
-"""A host whose model is another host: what stands between compilers and a model, and passes on what they say."""
+"""A host whose model is another host: what stands between compilers and a model, and passes on what
+they say."""
 
 from __future__ import annotations
 
@@ -38,14 +39,17 @@ FOR_GOOD = (HostGoneError, ClosedError, CorruptError, ForkedError)
 
 
 class Relay:
-    """A host at `listen` (any host's URL) whose model is the host at `target` (any runner's URL): questions and advice go on
-    as they are, errors with their status, and what was advised into `log`, if there is one. A model in a file answers in a C loop.
+    """A host at `listen` (any host's URL) whose model is the host at `target` (any runner's URL):
+    questions and advice go on as they are, errors with their status, and what was advised into
+    `log`, if there is one. A model in a file answers in a C loop.
 
-    Each runner has a thread and a runner of the target of its own, so that none waits for another. A question that its
-    runner has given up (its deadline, its death) is given up at the target when that channel asks again. When the target
-    dies, the questions under way fail, and later ones find the next host of that name. options: as Host's.
+    Each runner has a thread and a runner of the target of its own, so that none waits for another.
+    A question that its runner has given up (its deadline, its death) is given up at the target when
+    that channel asks again. When the target dies, the questions under way fail, and later ones find
+    the next host of that name. options: as Host's.
 
-    Errors: those of `connect` and `Host`: the target must be there within 10 s, or what its URL's connect_timeout says.
+    Errors: those of `connect` and `Host`: the target must be there within 10 s, or what its URL's
+        connect_timeout says.
     """
 
     def __init__(
@@ -134,7 +138,8 @@ class _Channel(threading.Thread):
         self.start()
 
     def ask(self, request: Request | None) -> None:
-        """The next question, which says that the one before is of no interest any more; None: there is none for a while."""
+        """The next question, which says that the one before is of no interest any more; None: there
+        is none for a while."""
         self._questions.put(request)
         self._interrupt()
 
@@ -214,7 +219,8 @@ class _Channel(threading.Thread):
 
 
 def _room(target: str) -> dict[str, int]:
-    """What the target has, where that can be known; a pair of pipes serves one compiler at a time."""
+    """What the target has, where that can be known; a pair of pipes serves one compiler at a
+    time."""
     scheme, _, rest = target.rpartition("://")
     if scheme == "pipe":
         return {"channels": 1}

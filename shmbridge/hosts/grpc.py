@@ -1,5 +1,6 @@
-"""Compilers on other machines: "grpc://HOST:PORT" serves them at one port; "grpc://H1:P1,H2:P2?role=client" calls those that
-serve themselves, which is how ML-Compiler-Bridge trains. README.md has the other options."""
+"""Compilers on other machines: "grpc://HOST:PORT" serves them at one port;
+"grpc://H1:P1,H2:P2?role=client" calls those that serve themselves, which is how ML-Compiler-Bridge
+trains. README.md has the other options."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ from shmbridge.errors import (
 )
 
 CLAIM = 0.1  # seconds that one try of a runner waits for a channel; it tries again
-QUEUE = 1.0  # seconds that a call of a user's method waits for another to end where all channels are taken
+# seconds that a call of a user's method waits for another to end where all channels are taken
+QUEUE = 1.0
 ARRIVE = 0.5  # seconds that the last answer has to arrive before its call ends
 PAUSE = 0.1  # seconds before a worker that has gone is called again, or more
 
@@ -57,7 +59,8 @@ class _Channel(TypedRunner):
 
 
 class _Stand:
-    """A runner of the private bridge, which stands for one far away. Its questions may be given up by any thread."""
+    """A runner of the private bridge, which stands for one far away. Its questions may be given up
+    by any thread."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._runner = _Channel(url, connect_timeout=seconds, deadline=math.inf, wait="block")
@@ -137,11 +140,13 @@ class GrpcHost(Host):
         targets = [part for part in where.split(",") if part]
         if wait == "spin":
             raise InvalidError(
-                f"{url}: expected wait='block' or 'adaptive': threads of this process answer, which spinning would stop"
+                f"{url}: expected wait='block' or 'adaptive': threads of this process answer, "
+                "which spinning would stop"
             )
         if not targets or not all(map(is_address, targets)) or (len(targets) > 1 and not calls):
             raise InvalidError(
-                f"{url}: expected grpc://HOST:PORT or grpc://unix:/PATH, or several such with commas between and role=client"
+                f"{url}: expected grpc://HOST:PORT or grpc://unix:/PATH, or several such with "
+                "commas between and role=client"
             )
         if calls and channels not in (None, len(targets)):
             raise InvalidError(
@@ -162,11 +167,13 @@ class GrpcHost(Host):
 
     @property
     def runners(self) -> int:
-        """How many compilers are attached: with a service of the user's, how many of its calls are under way."""
+        """How many compilers are attached: with a service of the user's, how many of its calls are
+        under way."""
         return super().runners - int(sum(end.spare for end in self._far))
 
     def close(self) -> None:
-        """Questions under way end with ClosedError, then the connections. May be called twice; in a forked child it does nothing."""
+        """Questions under way end with ClosedError, then the connections. May be called twice; in a
+        forked child it does nothing."""
         if self._closed:
             return
         super().close()
@@ -306,8 +313,9 @@ class _Call(threading.Thread):
             call.cancel()
 
     def _user_calls(self) -> None:
-        """The first has no advice, and says that what an earlier trainer owed will not come. Where there is none later, only a runner of ours
-        is told: any other compiler would take the empty message for an advice of zeros."""
+        """The first has no advice, and says that what an earlier trainer owed will not come. Where
+        there is none later, only a runner of ours is told: any other compiler would take the empty
+        message for an advice of zeros."""
         ask = self._channel.unary_unary(self._method.path)
         advice, metadata = b"", [(wire.STATUS, str(lib.SHMB_HOST_GONE))]
         while self._answered > -math.inf or not self._ended.is_set():
@@ -328,7 +336,8 @@ class _Call(threading.Thread):
         self._ended.set()
         if not self._host._closed:
             print(
-                f"shmbridge: grpc://{self._address}: {error}: this compiler cannot be told of errors, so it is called no more: "
+                f"shmbridge: grpc://{self._address}: {error}: this compiler cannot be told of "
+                "errors, so it is called no more: "
                 "let the model answer every request",
                 file=sys.stderr,
             )

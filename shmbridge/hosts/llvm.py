@@ -17,7 +17,8 @@ LINGER = 60.0  # seconds
 
 
 class LlvmRequest(PipeBackedRequest):
-    """One decision's features, and "decision" and "context" as strings. A reply is rounded to float32 where it is no integer."""
+    """One decision's features, and "decision" and "context" as strings. A reply is rounded to
+    float32 where it is no integer."""
 
     __slots__ = ()
 
@@ -28,16 +29,18 @@ class LlvmRequest(PipeBackedRequest):
 
 
 class LlvmHost(PipeBackedHost):
-    """A host for an unmodified compiler of LLVM, over named pipes. Each pair serves one compiler after another.
+    """A host for an unmodified compiler of LLVM, over named pipes. Each pair serves one compiler
+    after another.
 
-    The pipes are PATH.in and PATH.out. With "llvm:///PATH?decisions=inline,evict,priority" each of these decisions has a pair:
-    PATH.inline.in and so on. `flags` makes a compiler use them.
+    The pipes are PATH.in and PATH.out. With "llvm:///PATH?decisions=inline,evict,priority" each of
+    these decisions has a pair: PATH.inline.in and so on. `flags` makes a compiler use them.
 
     Args:
         url: "llvm:///PATH", with decisions= or without.
         defaults: What is advised where the model has nothing to say, by decision, as {"inline": 0}.
-        linger: Seconds. A compiler whose pipes close spins for ever. So when the host closes, a thread gives the compilers at work
-            the default advice until they have gone, or for so long.
+        linger: Seconds. A compiler whose pipes close spins for ever. So when the host closes, a
+            thread gives the compilers at work the default advice until they have gone, or for so
+            long.
         options: As `Host`.
 
     Attributes:
@@ -61,14 +64,16 @@ class LlvmHost(PipeBackedHost):
         self.decisions = compilers.asked_of("clang", names.split(",")) if names else []
         if chosen or not self._path or "\0" in self._path:
             raise InvalidError(
-                f"{url!r}: expected llvm:///PATH, with no option but decisions=inline,evict,priority"
+                f"{url!r}: expected llvm:///PATH, with no option but "
+                "decisions=inline,evict,priority"
             )
         advice = {decision: str(value) for decision, value in (defaults or {}).items()}
         for decision, text in advice.items():
             compilers.check_default(decision, text)
             if decision not in self.decisions:
                 raise InvalidError(
-                    f"{url!r}: a default for {decision} needs ?decisions={decision}, which tells its pipes apart"
+                    f"{url!r}: a default for {decision} needs ?decisions={decision}, which tells "
+                    "its pipes apart"
                 )
         self._linger = linger
         lines = [
@@ -85,7 +90,8 @@ class LlvmHost(PipeBackedHost):
 
         Args:
             compiler: Its name or path.
-            decisions: What to ask about. None given: what the URL names. One, where the URL names none.
+            decisions: What to ask about. None given: what the URL names. One, where the URL names
+                none.
             include_default: The inliner also tells what it would do itself (LLVM 22).
 
         Raises:
@@ -101,14 +107,16 @@ class LlvmHost(PipeBackedHost):
         ]
         if missing or (not self.decisions and len(made) != 1):
             raise InvalidError(
-                f"{self.url} has pipes for {', '.join(self.decisions) or 'one decision'}, not for {', '.join(missing or made)}"
+                f"{self.url} has pipes for {', '.join(self.decisions) or 'one decision'}, not for "
+                f"{', '.join(missing or made)}"
             )
         return compilers.flags(
             kind, {decision: self._pair(decision) for decision in made}, include_default
         )
 
     def close(self) -> None:
-        """Removes the pipes. What compilers at work still ask gets the default advice, in a thread. May be called twice."""
+        """Removes the pipes. What compilers at work still ask gets the default advice, in a thread.
+        May be called twice."""
         ending = not self._closed and not lib.shmb_host_forked(self._h)
         super().close()
         if ending and threading.main_thread().is_alive():
@@ -120,7 +128,8 @@ class LlvmHost(PipeBackedHost):
         """Not yet."""
 
     def _see_out(self) -> None:
-        """The bridge is closed: its runners have nothing to say, and so what is asked gets the default."""
+        """The bridge is closed: its runners have nothing to say, and so what is asked gets the
+        default."""
         until = time.monotonic() + self._linger
         lib.shmb_foreign_stop(self._foreign)
         while True:

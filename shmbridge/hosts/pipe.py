@@ -1,4 +1,5 @@
-"""ML-Compiler-Bridge's protocol: "pipe:///PATH?serdes=NAME", for its compilers as they are, and for our pipe:// runners."""
+"""ML-Compiler-Bridge's protocol: "pipe:///PATH?serdes=NAME", for its compilers as they are, and for
+our pipe:// runners."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ _PLAIN = (*_AS_C, list, tuple)
 
 
 class PipeRequest(PipeBackedRequest):
-    """One question. Where its reply goes to a compiler of ML-Compiler-Bridge's as a bitstream, plain Python numbers and lists of them
-    are what they are there: an int is an int32, a float the nearest float32. numpy's scalars and arrays keep their dtype."""
+    """One question. Where its reply goes to a compiler of ML-Compiler-Bridge's as a bitstream,
+    plain Python numbers and lists of them are what they are there: an int is an int32, a float the
+    nearest float32. numpy's scalars and arrays keep their dtype."""
 
     __slots__ = ()
     _host: PipeHost
@@ -45,18 +47,20 @@ class PipeRequest(PipeBackedRequest):
 class PipeHost(PipeBackedHost):
     """One pair of named pipes, PATH.in and PATH.out, for one compiler after another.
 
-    A compiler of ML-Compiler-Bridge's wants its advice in a certain dtype and, speaking bitstream, cannot say which: a model returns
-    an int for `evaluate<int>`, numpy.int64 for long, a float for float, numpy.float64 for double. Or
-    advice=[TensorSpec("advice", numpy.int64)] converts whatever the model returns, and refuses what that dtype cannot hold exactly.
-    Runners of shmbridge get what they would get over shared memory.
+    A compiler of ML-Compiler-Bridge's wants its advice in a certain dtype and, speaking bitstream,
+    cannot say which: a model returns an int for `evaluate<int>`, numpy.int64 for long, a float for
+    float, numpy.float64 for double. Or advice=[TensorSpec("advice", numpy.int64)] converts whatever
+    the model returns, and refuses what that dtype cannot hold exactly. Runners of shmbridge get
+    what they would get over shared memory.
 
-    Without a default advice shmbridge's runners get an error where the model raises. Other clients get a frame whose length has
-    its top bit set, at which ML-Compiler-Bridge's abort.
+    Without a default advice shmbridge's runners get an error where the model raises. Other clients
+    get a frame whose length has its top bit set, at which ML-Compiler-Bridge's abort.
 
     Args:
         url: "pipe:///PATH". ?serdes=NAME is a SerDes, "bitstream" unless told.
-        default_advice: A number, also as an option of the URL. It answers where the model raises, or the question or the advice
-            cannot be read, as if the model had returned it, with one line on stderr. `defaulted` counts.
+        default_advice: A number, also as an option of the URL. It answers where the model raises,
+            or the question or the advice cannot be read, as if the model had returned it, with one
+            line on stderr. `defaulted` counts.
         options: As `Host`.
     """
 
@@ -72,7 +76,8 @@ class PipeHost(PipeBackedHost):
         default_advice = chosen.pop("default_advice", default_advice)
         if chosen or not where or "\0" in where:
             raise InvalidError(
-                f"{url!r}: expected pipe:///PATH, with no option but default_advice=, serdes=NAME and its own"
+                f"{url!r}: expected pipe:///PATH, with no option but default_advice=, serdes=NAME "
+                "and its own"
             )
         super().__init__(url, [PipePair(where, "frames", self._serdes)], **options)
         if default_advice is not None:
@@ -104,7 +109,8 @@ class PipeHost(PipeBackedHost):
 
 
 def narrowed(name: str, value: Any) -> Any:
-    """Plain Python numbers, alone or in lists, as C's int and float; all else as it is. Errors: InvalidError."""
+    """Plain Python numbers, alone or in lists, as C's int and float; all else as it is. Errors:
+    InvalidError."""
     leaves = list(_leaves(value))
     kinds = {type(leaf) for leaf in leaves}
     if kinds == {int, float}:  # a list of both is one of floats
@@ -118,7 +124,8 @@ def narrowed(name: str, value: Any) -> Any:
     except (OverflowError, struct.error):
         wide = "numpy.int64" if dtype.kind == "i" else "numpy.float64"
         raise InvalidError(
-            f'"{name}": a bitstream sends plain numbers as {dtype}, which has no room for {ascii(value)[:100]}: to a compiler that '
+            f'"{name}": a bitstream sends plain numbers as {dtype}, which has no room for '
+            f"{ascii(value)[:100]}: to a compiler that "
             f"reads 8 bytes reply {wide}(...), or an array of that dtype"
         ) from None
     except ValueError:  # rows of unequal length, which have no form here

@@ -1,4 +1,5 @@
-"""Training logs as stacked arrays: an index of where each record lies, and reads of the rows that are asked for."""
+"""Training logs as stacked arrays: an index of where each record lies, and reads of the rows that
+are asked for."""
 
 from __future__ import annotations
 
@@ -57,18 +58,20 @@ class Columns:
 class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
     """The records of logs that have the same layout, as rows in the order of the files.
 
-    An index of 40 bytes a record lies in memory, the rest stays in the files. So they may be larger than memory: read pieces of them.
+    An index of 40 bytes a record lies in memory, the rest stays in the files. So they may be larger
+    than memory: read pieces of them.
 
-    It is a map-style dataset for PyTorch's `DataLoader`. Its items are dicts: {"features": {name: array}, "advice": {name: array}}, and
-    "score" where there are rewards. It may be pickled, and read by several processes. What is appended to a file later belongs to the next
-    Dataset.
+    It is a map-style dataset for PyTorch's `DataLoader`. Its items are dicts: {"features": {name:
+    array}, "advice": {name: array}}, and "score" where there are rewards. It may be pickled, and
+    read by several processes. What is appended to a file later belongs to the next Dataset.
 
     Args:
         paths: A log, or several.
 
     Attributes:
         layout: What the headers say.
-        torn: What was found to be cut off at the end of a file, as by a kill of the writer. The logger "shmbridge" gets it too.
+        torn: What was found to be cut off at the end of a file, as by a kill of the writer. The
+            logger "shmbridge" gets it too.
 
     Raises:
         OSError: A file cannot be read.
@@ -113,7 +116,8 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
     def _check(self, path: Path, layout: Layout) -> None:
         if layout != self.layout:
             raise MismatchError(
-                f"{path}: expected what {self.paths[0]} has: {self.layout}; found {layout}: make a Dataset of each"
+                f"{path}: expected what {self.paths[0]} has: {self.layout}; found {layout}: make "
+                "a Dataset of each"
             )
 
     def __len__(self) -> int:
@@ -188,7 +192,8 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
                     data = os.pread(file.fileno(), size, at)
                     if len(data) < size:
                         raise CorruptError(
-                            f"{path}, byte {at}: expected {size} bytes, as there were when its Dataset was made, found {len(data)}"
+                            f"{path}, byte {at}: expected {size} bytes, as there were when its "
+                            f"Dataset was made, found {len(data)}"
                         )
                     found = np.ndarray((last - first,), row, data, strides=(stride,))
                     for i, value in enumerate(values):
@@ -198,7 +203,8 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
     # ---- For others ----
 
     def _flat(self, columns: Columns) -> dict[str, Array]:
-        """Everything by one name each. What has another's name is called NAME_advice, or NAME_score."""
+        """Everything by one name each. What has another's name is called NAME_advice, or
+        NAME_score."""
         flat = dict(columns.features)
         for name, value in columns.advice.items():
             flat[f"{name}_advice" if name in flat else name] = value
@@ -210,8 +216,8 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
     def to_dataframe(self, rows: slice | Sequence[int] | Array = slice(None)) -> Any:
         """Rows as a pandas DataFrame, indexed by file, label, context and observation.
 
-        A column for each feature, advice and the score. One of a single element holds numbers, any other holds arrays. An advice that has a
-        feature's name is called NAME_advice.
+        A column for each feature, advice and the score. One of a single element holds numbers, any
+        other holds arrays. An advice that has a feature's name is called NAME_advice.
 
         Args:
             rows: As `columns`.
@@ -239,10 +245,12 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
         return pandas.DataFrame(data, index=index)
 
     def sequence_examples(self) -> Iterator[bytes]:
-        """TensorFlow's SequenceExamples, one for each context of each file, as ml-compiler-opt trains on them.
+        """TensorFlow's SequenceExamples, one for each context of each file, as ml-compiler-opt
+        trains on them.
 
-        Feature lists have a Feature a step: floats as float_list (of float32), all else as int64_list. Each has its feature's, advice's or
-        score's name. The context's name, if there is one, is the context feature "context".
+        Feature lists have a Feature a step: floats as float_list (of float32), all else as
+        int64_list. Each has its feature's, advice's or score's name. The context's name, if there
+        is one, is the context feature "context".
 
         Yields:
             Serialized tensorflow.train.SequenceExample messages.
@@ -261,7 +269,8 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
         """Writes everything for other programs, into a new file.
 
         Args:
-            path: Its ending says the format: .tfrecord (SequenceExamples), .npz (an array for each name), .parquet (as `to_dataframe`).
+            path: Its ending says the format: .tfrecord (SequenceExamples), .npz (an array for each
+                name), .parquet (as `to_dataframe`).
 
         Raises:
             InvalidError: Another ending.
@@ -312,7 +321,8 @@ def _same(values: Array) -> Iterator[tuple[int, int]]:
 
 
 def _runs(places: Array, size: int) -> Iterator[tuple[int, int, int]]:
-    """Begin, end and stride of stretches that one read is for: evenly spaced, close to each other, and no more than CHUNK."""
+    """Begin, end and stride of stretches that one read is for: evenly spaced, close to each other,
+    and no more than CHUNK."""
     steps = np.diff(places)
     breaks = [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
     begin = 0

@@ -76,22 +76,27 @@ class Layout:
         return "; ".join(f"{kind} {', '.join(map(str, specs))}" for kind, specs in kinds.items())
 
     def check(self, expected: Mapping[str, Any] | None) -> None:
-        """Would a model take these features? Asks so before the first question, and says all that differs at once::
+        """Would a model take these features? Asks so before the first question, and says all that
+        differs at once::
 
             with shmbridge.connect("onnx://policy.onnx") as runner:
                 dataset.layout.check(runner.expected())
 
         Args:
-            expected: What the model expects, by name: each has a dtype and a shape, whose sizes may be None (any). As
-                `Runner.expected()`. A model's first dim may be one more, of 1 or any size. Features that it does not name are left alone.
+            expected: What the model expects, by name: each has a dtype and a shape, whose sizes may
+                be None (any). As `Runner.expected()`. A model's first dim may be one more, of 1 or
+                any size. Features that it does not name are left alone.
 
         Raises:
-            InvalidError: None: the runner does not know what the model expects, as over shared memory.
-            MismatchError: The text has the model's features and the compiler's, and those that differ.
+            InvalidError: None: the runner does not know what the model expects, as over shared
+                memory.
+            MismatchError: The text has the model's features and the compiler's, and those that
+                differ.
         """
         if expected is None:
             raise InvalidError(
-                "expected a runner that knows its model's features: onnx://, aot:// or tflite:// with the model's file"
+                "expected a runner that knows its model's features: onnx://, aot:// or tflite:// "
+                "with the model's file"
             )
         found = {spec.name: spec for spec in self.features}
         wrong = [
@@ -138,7 +143,8 @@ class Record:
 
     @property
     def question(self) -> dict[str, Any]:
-        """The features as the compiler sent them: with the strings "context" and "decision", where it did."""
+        """The features as the compiler sent them: with the strings "context" and "decision", where
+        it did."""
         sent = None if self.label and self.context == self.label else self.context
         texts = {"context": sent, "decision": self.layout.decision}
         return {**self.features, **{name: text for name, text in texts.items() if text is not None}}
@@ -214,12 +220,13 @@ class Input:
         return self._at
 
     def goes_on(self, number: int) -> bool:
-        """Does the observation of that number follow, in the form in which LLVM and `LogWriter` write it?"""
+        """Does the observation of that number follow, in the form in which LLVM and `LogWriter`
+        write it?"""
         return 0 <= number < 1 << 60 and self._file.peek().startswith(OBSERVATION % number)
 
     def alike(self, layout: Layout, number: int) -> Array:
-        """Skips records that follow with the numbers `number`, `number` + 1, ..., in that form. Returns where the tensors and the score of
-        each begin: int64[n, 1 or 2]."""
+        """Skips records that follow with the numbers `number`, `number` + 1, ..., in that form.
+        Returns where the tensors and the score of each begin: int64[n, 1 or 2]."""
         lines = [OBSERVATION]
         sizes = [sum(spec.nbytes for spec in layout.features + layout.advice)]
         if layout.score is not None:
@@ -264,7 +271,8 @@ class Input:
         end = self._file.read(1)
         if end != b"\n":
             self.fail(
-                f"expected {total} bytes of tensors and a newline, found {end!r} instead of the newline"
+                f"expected {total} bytes of tensors and a newline, found {end!r} instead of the "
+                "newline"
             )
 
 
@@ -272,7 +280,8 @@ Event = tuple[Layout, Context, int, Found, "Found | None"]
 
 
 def events(file: Input, take: Callable[[Sequence[Spec]], Found]) -> Iterator[Event[Found]]:
-    """For each observation: the layout, the context, its number, and what `take` makes of its tensors and of its score, if there is one."""
+    """For each observation: the layout, the context, its number, and what `take` makes of its
+    tensors and of its score, if there is one."""
     layout = layout_of(file, file.line())
     specs = layout.features + layout.advice
     context = Context()
@@ -371,7 +380,8 @@ def _spec(file: Input, found: Any) -> Spec:
         code = code if kind == seen_as else None
     if code is None:
         file.fail(
-            f'"{name}": expected a type, one of {", ".join(CODES)}, found {kind!r:.100} (dtype {dtype!r:.100})'
+            f'"{name}": expected a type, one of {", ".join(CODES)}, found {kind!r:.100} (dtype '
+            f"{dtype!r:.100})"
         )
     if (
         not isinstance(shape, list)

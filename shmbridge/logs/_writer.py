@@ -43,8 +43,10 @@ class Context(NamedTuple):
 class LogWriter:
     """Writes a log, from any thread.
 
-    A file has one header. So features or advice of other names, dtypes or shapes go to FILE.2, FILE.3, … Files that exist are left
-    alone: their numbers are skipped. Whole records are appended, each in one write, so a kill loses at most the last.
+    A file has one header. So features or advice of other names, dtypes or shapes go to FILE.2,
+    FILE.3, … Files that exist are left
+    alone: their numbers are skipped. Whole records are appended, each in one write, so a kill loses
+        at most the last.
 
     Args:
         path: FILE.
@@ -94,11 +96,13 @@ class LogWriter:
             features: Values as for `Runner.evaluate`.
             advice: A value, or a mapping of several.
             reward: A tensor, or None.
-            want: The dtype that the compiler asked for, in which the advice is logged where that is exact.
+            want: The dtype that the compiler asked for, in which the advice is logged where that is
+                exact.
             label: What the runner works on, for example a source file (`Request.label`).
 
         Raises:
-            InvalidError: The advice is no tensor, or there are more than 256 layouts. Nothing was written.
+            InvalidError: The advice is no tensor, or there are more than 256 layouts. Nothing was
+                written.
             OSError: Nothing was written.
         """
         texts = {
@@ -114,7 +118,8 @@ class LogWriter:
                 asked.append(field)
             elif field:
                 self._warn_once(
-                    f'"{name}" is left out: the log holds tensors, and of text only "context" and "decision"'
+                    f'"{name}" is left out: the log holds tensors, and of text only "context" and '
+                    '"decision"'
                 )
         advised = _advice(advice, decision, want)
         scored = [] if reward is None else [as_field("reward", reward)]
@@ -137,8 +142,8 @@ class LogWriter:
             self.recorded += 1
 
     def record(self, features: Mapping[str, Any], advice: Any, **rest: Any) -> None:
-        """As `write`, but never raises, since no compiler should fail for its log. What is not recorded is counted in `left_out`, and
-        `warn` is told why, once.
+        """As `write`, but never raises, since no compiler should fail for its log. What is not
+        recorded is counted in `left_out`, and `warn` is told why, once.
 
         Args:
             features: As `write`.
@@ -164,7 +169,8 @@ class LogWriter:
             raise ClosedError(f"{self.path}: this log is closed: make another")
         if len(self._files) >= LAYOUTS:
             raise InvalidError(
-                f"{self.path}: expected at most {LAYOUTS} combinations of names, dtypes and shapes, found another"
+                f"{self.path}: expected at most {LAYOUTS} combinations of names, dtypes and "
+                "shapes, found another"
             )
         file = self._unused or self._create()
         self._unused, file.header = None, header
@@ -239,7 +245,8 @@ def _advice(advice: Any, decision: str | None, want: Any) -> list[Field]:
     for field in fields:
         if field.kind != lib.SHMB_TENSOR:
             raise InvalidError(
-                f'"{field.name}": expected advice that is a tensor, as a training log holds, found text or a list'
+                f'"{field.name}": expected advice that is a tensor, as a training log holds, '
+                "found text or a list"
             )
     if len(fields) == 1:
         if want is not None:

@@ -1,4 +1,5 @@
-"""Runner plug-ins: what stands behind a URL's scheme, in Python; entry points of the group "shmbridge.runners".
+"""Runner plug-ins: what stands behind a URL's scheme, in Python; entry points of the group
+"shmbridge.runners".
 
 The C core checks and copies what goes in and out, so that `Runner` is the same for every scheme.
 """
@@ -19,15 +20,16 @@ _adding = threading.RLock()  # a plug-in may connect while it is imported
 
 
 def ensure(scheme: str) -> None:
-    """Makes the plug-in of that scheme known to the C core. Errors: UnsupportedError (there is none, it does not load, or is no
-    RunnerKind)."""
+    """Makes the plug-in of that scheme known to the C core. Errors: UnsupportedError (there is
+    none, it does not load, or is no RunnerKind)."""
     with _adding:
         if lib.shmb_scheme_known(scheme.encode()):
             return
         known = plugins.names("runners")
         if scheme not in known:
             raise UnsupportedError(
-                f'there is no runner for "{scheme}://": expected shm://NAME, pipe:///PATH, onnx://, aot://, tflite://, or one of '
+                f'there is no runner for "{scheme}://": expected shm://NAME, pipe:///PATH, '
+                "onnx://, aot://, tflite://, or one of "
                 f"{', '.join(f'{name}://' for name in known)}"
             )
         register(scheme, plugins.find("runners", scheme))

@@ -16,15 +16,17 @@ LOOK = 0.1  # seconds between looks whether an evaluate should end
 
 
 class RunnerKind:
-    """What a runner plug-in subclasses: one object for each runner that is opened, used by one thread at a time.
+    """What a runner plug-in subclasses: one object for each runner that is opened, used by one
+    thread at a time.
 
-    An exception fails the open or the evaluate with its type and text. A ShmbridgeError keeps its status. Where the constructor
-    raises NoHostError, BusyError or DeadlineError, it is tried again until the connect deadline.
+    An exception fails the open or the evaluate with its type and text. A ShmbridgeError keeps its
+    status. Where the constructor raises NoHostError, BusyError or DeadlineError, it is tried again
+    until the connect deadline.
 
     Args:
         where: What follows "scheme://" in the URL, without the options.
-        options: The URL's options, without those that every runner has: connect_timeout, deadline, wait, retries, backoff,
-            default_advice, label.
+        options: The URL's options, without those that every runner has: connect_timeout, deadline,
+            wait, retries, backoff, default_advice, label.
     """
 
     _sink: Any = None  # of the evaluate under way
@@ -44,8 +46,10 @@ class RunnerKind:
         """Asks.
 
         Args:
-            features: By name: numpy arrays, numpy scalars for rank 0, str, lists of str and Ragged, all copies.
-            want: The dtype that the advice is wanted in. One value is converted later if that is exact.
+            features: By name: numpy arrays, numpy scalars for rank 0, str, lists of str and Ragged,
+                all copies.
+            want: The dtype that the advice is wanted in. One value is converted later if that is
+                exact.
             deadline: Seconds that this may take; None: any time. Who keeps it raises DeadlineError.
 
         Returns:
@@ -54,8 +58,8 @@ class RunnerKind:
         raise NotImplementedError
 
     def interrupted(self) -> bool:
-        """Has `shmb_interrupt` asked the evaluate under way to end? One that waits looks every 100 ms, in its own thread, and then
-        raises InterruptedCallError."""
+        """Has `shmb_interrupt` asked the evaluate under way to end? One that waits looks every 100
+        ms, in its own thread, and then raises InterruptedCallError."""
         return self._sink is not None and bool(lib.shmb_sink_interrupted(self._sink))
 
     def take(self, queue: SimpleQueue[Any], seconds: float | None) -> Any:

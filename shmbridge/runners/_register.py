@@ -1,4 +1,5 @@
-"""A Python runner kind in the C core's registry: the callbacks that C calls, from the runner's thread."""
+"""A Python runner kind in the C core's registry: the callbacks that C calls, from the runner's
+thread."""
 
 from __future__ import annotations
 
@@ -61,10 +62,12 @@ ffi.def_extern("shmb_python_close")(_close)
 
 
 def register(scheme: str, kind: Any) -> None:
-    """Makes it known to the C core for the life of the process. Errors: UnsupportedError, InUseError, NoMemoryError (the core's registry is full)."""
+    """Makes it known to the C core for the life of the process. Errors: UnsupportedError,
+    InUseError, NoMemoryError (the core's registry is full)."""
     if not (isinstance(kind, type) and issubclass(kind, RunnerKind)):
         raise UnsupportedError(
-            f"the plug-in {scheme!r}: expected a subclass of shmbridge.runners.RunnerKind, found {kind!r}"
+            f"the plug-in {scheme!r}: expected a subclass of shmbridge.runners.RunnerKind, found "
+            f"{kind!r}"
         )
     text, handle = plugins.c_text(scheme), ffi.new_handle(kind)
     struct = ffi.new(

@@ -1,5 +1,6 @@
-"""Models on other machines: "grpc://HOST:PORT" asks the host that serves there; with role=server this compiler serves, and a
-trainer calls it (`Host("grpc://…?role=client")`). README.md has the other options."""
+"""Models on other machines: "grpc://HOST:PORT" asks the host that serves there; with role=server
+this compiler serves, and a trainer calls it (`Host("grpc://…?role=client")`). README.md has the
+other options."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def _close_all() -> None:
 
 
 class Grpc(RunnerKind):
-    """UNAVAILABLE is HostGoneError, for good: who wants another connection opens another runner, or has the retries of the URL."""
+    """UNAVAILABLE is HostGoneError, for good: who wants another connection opens another runner, or
+    has the retries of the URL."""
 
     def __init__(self, where: str, **options: str) -> None:
         chosen, self._process = options_of(options, "client"), os.getpid()
@@ -77,7 +79,8 @@ class Grpc(RunnerKind):
 
 def _late(deadline: float | None) -> DeadlineError:
     return DeadlineError(
-        f"no advice within the deadline of {deadline:g} s: give the model more time, or take a default"
+        f"no advice within the deadline of {deadline:g} s: give the model more time, or take a "
+        "default"
     )
 
 
@@ -203,7 +206,8 @@ class _Question:
 
 
 class _Served:
-    """A server of this compiler's own, which one trainer at a time calls: with the last advice, for the next question."""
+    """A server of this compiler's own, which one trainer at a time calls: with the last advice, for
+    the next question."""
 
     deadline = math.inf  # a trainer may take any time
 

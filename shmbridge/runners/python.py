@@ -1,4 +1,5 @@
-"""python://MODULE:FUNCTION: a Python function in this process; in a C program through `shmbridge embed`."""
+"""python://MODULE:FUNCTION: a Python function in this process; in a C program through `shmbridge
+embed`."""
 
 from __future__ import annotations
 
@@ -24,11 +25,13 @@ Function = Callable[[Mapping[str, Any]], Any]
 
 
 def split(place: str) -> tuple[str, str]:
-    """Module, or file, and function of "module:function" and "/folder/file.py:function". InvalidError: it is neither."""
+    """Module, or file, and function of "module:function" and "/folder/file.py:function".
+    InvalidError: it is neither."""
     module, _, name = place.rpartition(":")
     if not (module and name):
         raise InvalidError(
-            f"{place}: expected MODULE:FUNCTION, for one my_model:advise, or FILE:FUNCTION, for one /home/me/my_model.py:advise"
+            f"{place}: expected MODULE:FUNCTION, for one my_model:advise, or FILE:FUNCTION, for "
+            "one /home/me/my_model.py:advise"
         )
     return module, name
 
@@ -44,7 +47,8 @@ def _search(folder: str) -> None:
 
 
 def _import_file(path: str) -> Any:
-    """The module in a file, imported once, under the file's name unless another module has that. What it imports may lie beside it."""
+    """The module in a file, imported once, under the file's name unless another module has that.
+    What it imports may lie beside it."""
     folder, name = os.path.split(path)
     for known in (stem := name.removesuffix(".py"), path):
         if getattr(sys.modules.get(known), "__file__", None) == path:
@@ -69,14 +73,15 @@ def check_function(model: Any) -> None:
     if any(map(inspect.iscoroutinefunction, (model, model.__call__))):
         name = getattr(model, "__name__", "model")
         raise InvalidError(
-            "expected a function that returns advice, found an async one: give it to an event loop, "
+            "expected a function that returns advice, found an async one: give it to an event "
+            "loop, "
             f"as in lambda request: asyncio.run({name}(request))"
         )
 
 
 def load(place: str, path: str | None = None) -> Function:
-    """The function that "module:function" or "/folder/file.py:function" names. path: a directory that is searched first from now on.
-    InvalidError: why not."""
+    """The function that "module:function" or "/folder/file.py:function" names. path: a directory
+    that is searched first from now on. InvalidError: why not."""
     module, name = split(place)
     if path is not None:
         _search(path := os.path.abspath(path))
@@ -115,7 +120,8 @@ def load(place: str, path: str | None = None) -> Function:
 
 
 class Worker:
-    """Calls a function in a thread of its own, so that whoever asks may stop waiting: a late answer is dropped."""
+    """Calls a function in a thread of its own, so that whoever asks may stop waiting: a late answer
+    is dropped."""
 
     def __init__(self, function: Function, take: Callable[[Any, float | None], Any]) -> None:
         self._function, self._get = function, take
@@ -146,7 +152,8 @@ class Worker:
             )
         except Empty:
             raise DeadlineError(
-                f"no advice within the deadline of {deadline:g} s: give the model more time, or take a default"
+                f"no advice within the deadline of {deadline:g} s: give the model more time, or "
+                "take a default"
             ) from None
         self._owed = False
         return answer  # type: ignore[no-any-return]
@@ -156,8 +163,8 @@ class Worker:
 
 
 def _work(questions: SimpleQueue[Any], answers: SimpleQueue[Any]) -> None:
-    """Between questions the thread refers to no function: the function's module could not be cleared
-    when Python ends, and text in its open files would be lost."""
+    """Between questions the thread refers to no function: the function's module could not be
+    cleared when Python ends, and text in its open files would be lost."""
     while True:
         answers.put(_outcome(questions))
 
@@ -174,11 +181,13 @@ def _outcome(questions: SimpleQueue[Any]) -> tuple[Any, BaseException | None]:
 
 
 class PythonRunner(RunnerKind):
-    """python://MODULE:FUNCTION?path=DIR, or python:///FOLDER/FILE.py:FUNCTION: FUNCTION(features) returns the advice, as for `shmbridge serve --python`. DIR is searched
-    first; the current directory only if it is said so (path=.). Other options are keyword arguments, as text. A class is made
-    with them, one object for each runner, and then called; its `close`, if it has one, ends it. Runners of several threads call
-    at the same time. With a deadline, calls happen in a thread of the runner's own: Python cannot be stopped, so a call that is
-    late or interrupted goes on, and the next waits for its end."""
+    """python://MODULE:FUNCTION?path=DIR, or python:///FOLDER/FILE.py:FUNCTION: FUNCTION(features)
+    returns the advice, as for `shmbridge serve --python`. DIR is searched first; the current
+    directory only if it is said so (path=.). Other options are keyword arguments, as text. A class
+    is made with them, one object for each runner, and then called; its `close`, if it has one, ends
+    it. Runners of several threads call at the same time. With a deadline, calls happen in a thread
+    of the runner's own: Python cannot be stopped, so a call that is late or interrupted goes on,
+    and the next waits for its end."""
 
     def __init__(self, where: str, path: str | None = None, **options: str) -> None:
         found: Any = load(

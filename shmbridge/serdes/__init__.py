@@ -1,8 +1,8 @@
 """SerDes: messages to bytes and back, for bytes that are not shmbridge's own.
 
-`find("json")` gives one to use from Python; `?serdes=NAME` in a URL gives it to a runner or a host. "bitstream", "json",
-"flatbuffers" and "bytes" are the C core's; "protobuf" is here; others' come by entry points of the group
-"shmbridge.serdes", as examples/yaml_serdes shows.
+`find("json")` gives one to use from Python; `?serdes=NAME` in a URL gives it to a runner or a host.
+"bitstream", "json", "flatbuffers" and "bytes" are the C core's; "protobuf" is here; others' come by
+entry points of the group "shmbridge.serdes", as examples/yaml_serdes shows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def find(name: str, **options: str) -> SerDes:
     unknown = options.keys() - _parameters(plugin)
     if unknown:
         raise InvalidError(
-            f"the SerDes {name!r} has no option {', '.join(sorted(unknown))}: expected {', '.join(sorted(_parameters(plugin))) or 'none'}"
+            f"the SerDes {name!r} has no option {', '.join(sorted(unknown))}: expected "
+            f"{', '.join(sorted(_parameters(plugin))) or 'none'}"
         )
     try:
         made = plugin(**options)
@@ -58,7 +59,8 @@ def find(name: str, **options: str) -> SerDes:
         raise
     except Exception as error:
         raise InvalidError(
-            f"the SerDes {name!r} cannot be made with the options {options}: {type(error).__name__}: {error}"
+            f"the SerDes {name!r} cannot be made with the options {options}: "
+            f"{type(error).__name__}: {error}"
         ) from error
     if not isinstance(made, SerDes):
         raise UnsupportedError(
@@ -84,7 +86,8 @@ def _parameters(plugin: Any) -> set[str]:
 
 
 def ensure(name: str, **options: str) -> str:
-    """Makes a SerDes known to the C core, unless it is; returns its name there, which tells the options too."""
+    """Makes a SerDes known to the C core, unless it is; returns its name there, which tells the
+    options too."""
     known = (
         f"{name}({','.join(f'{key}:{options[key]}' for key in sorted(options))})"
         if options
@@ -97,8 +100,8 @@ def ensure(name: str, **options: str) -> str:
 
 
 def resolve(url: str) -> str:
-    """The URL for the C core: the SerDes that it names is known there, and the options that are the SerDes' own have become
-    part of the name. Errors: as find's."""
+    """The URL for the C core: the SerDes that it names is known there, and the options that are the
+    SerDes' own have become part of the name. Errors: as find's."""
     head, _, query = url.partition("?")
     parts = [(part, *part.partition("=")[::2]) for part in query.split("&")]
     chosen = dict(part[1:] for part in parts)

@@ -9,13 +9,14 @@ import numpy as np
 
 
 class SerDes:
-    """What a SerDes plug-in subclasses: `encode` and `decode` are all it must have. The URL's options that are parameters of
-    its constructor come there as str.
+    """What a SerDes plug-in subclasses: `encode` and `decode` are all it must have. The URL's
+    options that are parameters of its constructor come there as str.
 
-    Values are numpy arrays, numpy scalars for rank 0, str, lists of str and `shmbridge.Ragged`; a decoder may give anything
-    that `Runner.evaluate` takes. Methods may be called by several threads at once. Whatever they raise fails the message
-    with the exception's type and text; a ShmbridgeError keeps its status. A decoder must stand any bytes, in time and
-    memory that their number bounds.
+    Values are numpy arrays, numpy scalars for rank 0, str, lists of str and `shmbridge.Ragged`; a
+    decoder may give anything that `Runner.evaluate` takes. Methods may be called by several threads
+    at once. Whatever they raise fails the message with the exception's type and text; a
+    ShmbridgeError keeps its status. A decoder must stand any bytes, in time and memory that their
+    number bounds.
     """
 
     def encode(self, fields: Mapping[str, Any]) -> bytes:
@@ -56,7 +57,8 @@ class SerDes:
             data: The bytes.
 
         Returns:
-            The values by name, and the dtype that the advice is wanted in; None where the bytes do not tell.
+            The values by name, and the dtype that the advice is wanted in; None where the bytes do
+            not tell.
         """
         return self.decode(data), None
 
@@ -73,6 +75,7 @@ class SerDes:
 
         Args:
             data: The bytes.
-            want: The dtype that it was wanted in. One value of another dtype is converted later if that is exact.
+            want: The dtype that it was wanted in. One value of another dtype is converted later if
+                that is exact.
         """
         return self.decode(data)

@@ -55,7 +55,8 @@ ffi.def_extern("shmb_python_decode", error=lib.SHMB_INVALID)(_decode)
 
 
 def register(name: str, serdes: SerDes) -> None:
-    """Makes it known to the C core for the life of the process. Errors: InUseError, NoMemoryError (the core's registry is full)."""
+    """Makes it known to the C core for the life of the process. Errors: InUseError, NoMemoryError
+    (the core's registry is full)."""
     text, handle = plugins.c_text(name), ffi.new_handle(serdes)
     struct = ffi.new(
         "shmb_serdes *",

@@ -1,8 +1,9 @@
 """A user's own protobuf message class, whose fields are features or advice.
 
-Scalars are rank 0, repeated ones rank 1, enums int32, bytes uint8 of rank 1; the fields of a nested message are called
-"outer.inner". A float field takes the nearest float32; all other numbers must fit exactly.
-Repeated messages, maps, repeated bytes, groups and messages that contain themselves are refused.
+Scalars are rank 0, repeated ones rank 1, enums int32, bytes uint8 of rank 1; the fields of a nested
+message are called "outer.inner". A float field takes the nearest float32; all other numbers must
+fit exactly. Repeated messages, maps, repeated bytes, groups and messages that contain themselves
+are refused.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def _leaves(message: Any, path: tuple[Any, ...], above: tuple[Any, ...]) -> dict
                 else "a message within itself"
             )
             raise InvalidError(
-                f"{message.full_name}.{field.name} is {what}, which no tensor can hold; expected scalars, strings, bytes, repeated ones, and messages of these"
+                f"{message.full_name}.{field.name} is {what}, which no tensor can hold; expected "
+                "scalars, strings, bytes, repeated ones, and messages of these"
             )
         else:
             found |= _leaves(field.message_type, (*path, field), (*above, field.message_type))
@@ -90,13 +92,15 @@ class UserMessage:
         return next(iter(self._leaves)) if len(self._leaves) == 1 else name
 
     def of(self, values: Mapping[str, Any]) -> Any:
-        """A message with these values. Errors: MismatchError, InexactError, InvalidError; they name the field."""
+        """A message with these values. Errors: MismatchError, InexactError, InvalidError; they name
+        the field."""
         message = self.kind()
         for name, value in values.items():
             leaf = self._leaves.get(name)
             if leaf is None:
                 raise MismatchError(
-                    f'"{name}": {self.kind.DESCRIPTOR.full_name} has no such field; expected {", ".join(self._leaves) or "none"}'
+                    f'"{name}": {self.kind.DESCRIPTOR.full_name} has no such field; expected '
+                    f"{', '.join(self._leaves) or 'none'}"
                 )
             holder = message
             for step in leaf.path:
@@ -107,7 +111,8 @@ class UserMessage:
         return message
 
     def values(self, message: Any) -> dict[str, Any]:
-        """The values of a message by name; fields that tell whether they are set only where they are."""
+        """The values of a message by name; fields that tell whether they are set only where they
+        are."""
         found = {}
         for name, leaf in self._leaves.items():
             holder = message
@@ -130,7 +135,8 @@ def _check_alone(name: str, holder: Any, field: Any) -> None:
     chosen = others and holder.WhichOneof(others.name)
     if chosen and chosen != field.name:
         raise MismatchError(
-            f'"{name}": the message has "{chosen}" already, of which it may have one alone (oneof {others.name})'
+            f'"{name}": the message has "{chosen}" already, of which it may have one alone (oneof '
+            f"{others.name})"
         )
 
 
@@ -169,7 +175,8 @@ def _python_value(name: str, leaf: Leaf, field: tensor.Field) -> Any:
         exact = tensor.exactly(field, dtypes.code_of(dtype, name))
         if exact is None:
             raise InexactError(
-                f'"{name}": {_some(values)} of dtype {values.dtype} is not exactly representable as {dtype}, which the message has: convert it, e.g. with numpy.{dtype}'
+                f'"{name}": {_some(values)} of dtype {values.dtype} is not exactly representable '
+                f"as {dtype}, which the message has: convert it, e.g. with numpy.{dtype}"
             )
         return exact.values.tolist()
     found = {

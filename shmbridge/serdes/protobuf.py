@@ -1,7 +1,8 @@
 """Protobuf: messages of schemas/bridge.proto, or of the user's own class.
 
 serdes=protobuf                                           any message, without loss
-serdes=protobuf&request=module:Class&advice=module:Class  the user's own messages; the module is imported
+serdes=protobuf&request=module:Class&advice=module:Class  the user's own messages; the module is
+imported
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def _write(name: str, value: Any) -> Any:
 
 
 def _array(field: Any) -> tensor.Array:
-    """The values of a tensor or ragged list: a view of the field's bytes, once their number is the right one."""
+    """The values of a tensor or ragged list: a view of the field's bytes, once their number is the
+    right one."""
     dims = tuple(field.dims)
     if len(dims) > lib.SHMB_MAX_RANK or min(dims, default=0) < 0:
         raise InvalidError(f"expected 0 to {lib.SHMB_MAX_RANK} dims of 0 or more, found {dims}")
@@ -77,7 +79,8 @@ def _array(field: Any) -> tensor.Array:
         )
     if math.prod(dims) * dtype.itemsize != len(field.data):
         raise InvalidError(
-            f"a {dtype} of dims {dims} takes {math.prod(dims) * dtype.itemsize} bytes, found {len(field.data)}"
+            f"a {dtype} of dims {dims} takes {math.prod(dims) * dtype.itemsize} bytes, found "
+            f"{len(field.data)}"
         )
     data = np.frombuffer(field.data, np.uint8)
     if dtype.kind == "b" and np.any(data > 1):
@@ -112,7 +115,8 @@ def _read(field: Any) -> Any:
 
 
 class Protobuf(SerDes):
-    """request, advice: the user's own message class, or its name "module:Class"; None: Message of bridge.proto."""
+    """request, advice: the user's own message class, or its name "module:Class"; None: Message of
+    bridge.proto."""
 
     def __init__(self, request: Any = None, advice: Any = None) -> None:
         self._request, self._advice = (
@@ -138,7 +142,8 @@ class Protobuf(SerDes):
         return _encode(self._advice, advice, lib.SHMB_ANY)
 
     def encode_failure(self, status: int, text: str) -> bytes:
-        """What decode_advice raises as the error of that status; for Message of bridge.proto alone."""
+        """What decode_advice raises as the error of that status; for Message of bridge.proto
+        alone."""
         failure = schema.Failure(status=status, text=text.encode(errors="replace").decode())
         return bytes(schema.Message(failure=failure).SerializeToString())
 
@@ -190,7 +195,8 @@ def _import(name: str) -> Any:
         return getattr(importlib.import_module(module), path)
     except Exception as error:
         raise InvalidError(
-            f"expected MODULE:CLASS that can be imported, found {name!r}: {type(error).__name__}: {error}"
+            f"expected MODULE:CLASS that can be imported, found {name!r}: {type(error).__name__}: "
+            f"{error}"
         ) from error
 
 

@@ -10,8 +10,8 @@
             episode.reward
             progress.log(loss=loss)
 
-Whatever the compiler does is an `Outcome`, and none of its files or processes remain. Scores such as
-`text_size` are in `shmbridge.training.scores`.
+Whatever the compiler does is an `Outcome`, and none of its files or processes remain. Scores such
+as `text_size` are in `shmbridge.training.scores`.
 """
 
 from shmbridge.training._compilation import Outcome, OutcomeKind

@@ -11,7 +11,8 @@ from shmbridge.errors import InvalidError
 
 
 class Baselines:
-    """Scores by key: in memory, and in a JSON file where there is one, which several trainers may share."""
+    """Scores by key: in memory, and in a JSON file where there is one, which several trainers may
+    share."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self._path = None if path is None else Path(path)

@@ -49,14 +49,17 @@ class Outcome:
     Attributes:
         kind: An `OutcomeKind`.
         module: The module's name.
-        exit: The exit status; minus the number of the signal that ended it; 127 if it did not start, as a shell says.
+        exit: The exit status; minus the number of the signal that ended it; 127 if it did not
+            start, as a shell says.
         signal: The signal that ended it, as "SIGSEGV". "": none.
-        stderr: The end of what it wrote there, at most 4096 bytes; behind it, why there is no score.
+        stderr: The end of what it wrote there, at most 4096 bytes; behind it, why there is no
+            score.
         seconds: How long it took, without the time that it waited for advice.
         cpu: Seconds of CPU, of all its processes.
         memory: The most bytes that one of its processes had in use.
         scores: By name. Empty unless the kind is "ok".
-        defaulted: How many decisions took a default advice, in a task with `llvm`: so many are not the model's.
+        defaulted: How many decisions took a default advice, in a task with `llvm`: so many are not
+            the model's.
         command: A line for a shell that does the same again.
     """
 
@@ -85,7 +88,8 @@ def label_of(module: Module, number: int | None = None) -> str:
 
 
 class Compilation:
-    """A compilation under way; close() ends it and removes its work folder. command: a line for a shell that does the same again."""
+    """A compilation under way; close() ends it and removes its work folder. command: a line for a
+    shell that does the same again."""
 
     def __init__(
         self, module: Module, job: SupervisedProcess, scores: Mapping[str, Score], command: str
@@ -123,7 +127,8 @@ class Compilation:
         )
 
     def _defaulted(self) -> int:
-        """How many decisions took a default. If all did, a warning says why, once for each reason."""
+        """How many decisions took a default. If all did, a warning says why, once for each
+        reason."""
         counts = []
         with contextlib.suppress(OSError, ValueError):
             text = (self._job.folder / "report").read_text(errors="replace")

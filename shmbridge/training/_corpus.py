@@ -1,4 +1,5 @@
-"""Programs to train on: from sources, from a compile_commands.json, or in the format of ml-compiler-opt."""
+"""Programs to train on: from sources, from a compile_commands.json, or in the format of
+ml-compiler-opt."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from typing import Any
 from shmbridge._llvm import compilers
 from shmbridge.errors import InvalidError
 
-# What a compile command says of its own input and output: which task runs it says that anew. Those of the first kind have an argument.
+# What a compile command says of its own input and output: which task runs it says that anew. Those
+# of the first kind have an argument.
 WITH_ARGUMENT = {"-o", "-MF", "-MT", "-MQ", "-MJ"}
 ALONE = {"-c", "-MD", "-MMD", "-MP", "-MG", "-M", "-MM"}
 DELETED = (
@@ -32,7 +34,8 @@ class Module:
     Args:
         name: What it is called: one module of a corpus has it.
         path: Its source, or its bitcode. Becomes absolute: a compiler runs in another folder.
-        flags: The compiler's arguments that belong to it, as `-I` and `-D`, without input and output.
+        flags: The compiler's arguments that belong to it, as `-I` and `-D`, without input and
+            output.
         folder: Where its compiler runs. None: in the task's work folder.
 
     Raises:
@@ -97,11 +100,13 @@ class Corpus(Sequence[Module]):
     def from_compile_commands(
         cls, path: str | os.PathLike[str], *, flags: Sequence[str] | None = None
     ) -> Corpus:
-        """What CMake, Ninja, Meson or Bear wrote: a module for each command, with the command's flags, compiled in the command's folder.
+        """What CMake, Ninja, Meson or Bear wrote: a module for each command, with the command's
+        flags, compiled in the command's folder.
 
         Args:
             path: The compile_commands.json.
-            flags: For each module in place of its command's, which can load code into the compiler (-fplugin=).
+            flags: For each module in place of its command's, which can load code into the compiler
+                (-fplugin=).
 
         Returns:
             The corpus. A source with several commands is several modules: NAME, NAME#2, ...
@@ -115,7 +120,8 @@ class Corpus(Sequence[Module]):
             read = [_entry(entry, flags) for entry in entries]
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise InvalidError(
-                f'{path}: expected a list of {{"directory", "file", "command" or "arguments"}}: {error!r}'
+                f'{path}: expected a list of {{"directory", "file", "command" or "arguments"}}: '
+                f"{error!r}"
             ) from None
         if not read:
             raise InvalidError(f"{path}: expected a command at least, found none")
@@ -134,14 +140,17 @@ class Corpus(Sequence[Module]):
         add: Sequence[str] = (),
         delete: Sequence[str] = DELETED,
     ) -> Corpus:
-        """ml-compiler-opt's format: corpus_description.json, and NAME.bc and NAME.cmd for each module.
+        """ml-compiler-opt's format: corpus_description.json, and NAME.bc and NAME.cmd for each
+        module.
 
-        The flags are as ml-compiler-opt has them: NAME.cmd, less what `delete` says, -x ir, what ThinLTO needs, and `add`. A module's path
-        follows -x ir where a task's command says `{flags} {module}`.
+        The flags are as ml-compiler-opt has them: NAME.cmd, less what `delete` says, -x ir, what
+        ThinLTO needs, and `add`. A module's path follows -x ir where a task's command says `{flags}
+        {module}`.
 
         Args:
             folder: Where they lie.
-            flags: For each module in place of NAME.cmd or the description's, which can load code into the compiler (-fplugin=).
+            flags: For each module in place of NAME.cmd or the description's, which can load code
+                into the compiler (-fplugin=).
             add: Flags to add to each.
             delete: Beginnings of flags to leave out; one without "=" goes with its argument.
 
@@ -198,7 +207,8 @@ class Corpus(Sequence[Module]):
     def split(self, held_out: float = 0.2, seed: int = 0) -> tuple[Corpus, Corpus]:
         """Two corpora: to train on, and to test on.
 
-        Whether a module is held out depends on its name and the seed, so most stay where they are when others join.
+        Whether a module is held out depends on its name and the seed, so most stay where they are
+        when others join.
 
         Args:
             held_out: The part to test on, between 0 and 1. Each side gets a module at least.
@@ -212,7 +222,8 @@ class Corpus(Sequence[Module]):
         """
         if not 0 < held_out < 1 or len(self) < 2:
             raise InvalidError(
-                f"expected a part between 0 and 1 of two modules at least, found {held_out} of {len(self)}"
+                f"expected a part between 0 and 1 of two modules at least, found {held_out} of "
+                f"{len(self)}"
             )
         count = min(max(round(len(self) * held_out), 1), len(self) - 1)
         out = {module.name for module in _shuffled(self, f"split {seed}")[:count]}
@@ -234,7 +245,8 @@ class Corpus(Sequence[Module]):
 
 
 class Sampler(Iterator[Module]):
-    """Modules without end: all of the corpus in some order, then all in another one. `Corpus.sampler` makes it.
+    """Modules without end: all of the corpus in some order, then all in another one.
+    `Corpus.sampler` makes it.
 
     Args:
         corpus: Where they come from.

@@ -31,14 +31,17 @@ INSTALL = "pip install 'shmbridge[progress]'"
 class Progress:
     """What a training does, while it does it. One thread calls the methods.
 
-    In a terminal and in a notebook, a bar on standard error shows the episodes, their rate, the mean reward of the last 100, and the failures by kind.
+    In a terminal and in a notebook, a bar on standard error shows the episodes, their rate, the
+    mean reward of the last 100, and the failures by kind.
 
     Args:
-        path: The CSV file. None: none. Its columns are "seconds" and "episodes" since the beginning, "reward", the mean of the episodes since
-            the row before, a column for each kind of failure, with their number since the beginning, and what `log` is given.
+        path: The CSV file. None: none. Its columns are "seconds" and "episodes" since the
+            beginning, "reward", the mean of the episodes since the row before, a column for each
+            kind of failure, with their number since the beginning, and what `log` is given.
         total: Episodes until the end, for the bar.
         tensorboard: A folder for TensorBoard's events, at the number of episodes. None: none.
-        rows: Goes on behind so many rows of the file and cuts off what follows, as a training does that resumes. None: a new file.
+        rows: Goes on behind so many rows of the file and cuts off what follows, as a training does
+            that resumes. None: a new file.
 
     Attributes:
         total: As given.
@@ -114,7 +117,8 @@ class Progress:
         truncations: Any,
         infos: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     ) -> None:
-        """What `step` of an environment has returned, behind the observations; episodes that have ended are added.
+        """What `step` of an environment has returned, behind the observations; episodes that have
+        ended are added.
 
         Args:
             rewards: float[n], or one of a single environment.

@@ -22,7 +22,9 @@ from shmbridge.training._compilation import Compilation, Outcome, OutcomeKind, l
 from shmbridge.training._corpus import Module
 from shmbridge.training.scores import Score
 
-CONNECT = 1e6  # seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own time is over
+# seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own
+# time is over
+CONNECT = 1e6
 VERSION = 10.0  # seconds for a compiler to say its version
 SECONDS = 60.0
 PLACEHOLDER = re.compile(r"\{(?:module|output|url|folder)\}")
@@ -32,7 +34,8 @@ Reward: TypeAlias = Callable[[Outcome, Mapping[str, float]], float]
 
 
 def relative_reduction(outcome: Outcome, baseline: Mapping[str, float]) -> float:
-    """By which part the task's first score is smaller than without advice: 1 - (score + 0.01) / (baseline + 0.01), as ml-compiler-opt has it.
+    """By which part the task's first score is smaller than without advice: 1 - (score + 0.01) /
+    (baseline + 0.01), as ml-compiler-opt has it.
 
     Args:
         outcome: With the scores.
@@ -55,24 +58,29 @@ def relative_reduction(outcome: Outcome, baseline: Mapping[str, float]) -> float
 class Task:
     """A command that compiles a module.
 
-    In the command's words, `{module}` is the module's path, `{output}` the file that is scored, `{url}` where to ask, `{folder}` the work
-    folder, and a word `{flags}` the module's flags, which otherwise follow the program. Without `{output}` what the command prints is
-    scored. The compiler also finds the URL in $SHMBRIDGE_URL.
+    In the command's words, `{module}` is the module's path, `{output}` the file that is scored,
+    `{url}` where to ask, `{folder}` the work folder, and a word `{flags}` the module's flags, which
+    otherwise follow the program. Without `{output}` what the command prints is scored. The compiler
+    also finds the URL in $SHMBRIDGE_URL.
 
-    Each compilation has a work folder, in which it runs unless the module says where, and which is $TMPDIR too. The folder, and every
-    process that the compiler started, go when its outcome is known.
+    Each compilation has a work folder, in which it runs unless the module says where, and which is
+    $TMPDIR too. The folder, and every process that the compiler started, go when its outcome is
+    known.
 
     Args:
         command: Its words, or one text with them as for a shell; no shell reads it.
-        llvm: The decisions that an unmodified LLVM asks about: "inline", "evict", "priority", or some of them, with commas between. "": the
-            compiler asks by itself.
+        llvm: The decisions that an unmodified LLVM asks about: "inline", "evict", "priority", or
+            some of them, with commas between. "": the compiler asks by itself.
         scores: Functions of the output's path, by name. They may run in several threads at once.
-        seconds: How long one compilation may take, without the time that a host of this process keeps it waiting.
+        seconds: How long one compilation may take, without the time that a host of this process
+            keeps it waiting.
         memory: Bytes that a compiler's processes may have in use together.
-        baselines: A JSON file that keeps baselines from one run of the trainer to the next. None: they are kept in memory.
+        baselines: A JSON file that keeps baselines from one run of the trainer to the next. None:
+            they are kept in memory.
 
     Raises:
-        InvalidError: There is no such program, the command names no module, or the compiler does not make these decisions.
+        InvalidError: There is no such program, the command names no module, or the compiler does
+            not make these decisions.
     """
 
     def __init__(
@@ -104,7 +112,8 @@ class Task:
             self.words.insert(1, "{flags}")
         if llvm and not compilers.is_compiler(os.path.basename(self.words[0])):
             raise InvalidError(
-                f"llvm={llvm!r}: expected a command that begins with clang, clang++, opt, llc, rustc "
+                f"llvm={llvm!r}: expected a command that begins with clang, clang++, opt, llc, "
+                "rustc "
                 f"or ld.lld, or one of these with a version, without a wrapper before it; "
                 f"found {self.words[0]!r}"
             )
@@ -125,7 +134,8 @@ class Task:
 
         Args:
             module: What to compile.
-            url: Where the compiler asks: a host's URL. None: it does not ask, and decides as always.
+            url: Where the compiler asks: a host's URL. None: it does not ask, and decides as
+                always.
             label: The compiler's `request.label`. None: the module's name.
 
         Returns:
@@ -137,9 +147,11 @@ class Task:
         return Compilations(self).run(module, url, label or label_of(module))
 
     def baseline(self, module: Module) -> dict[str, float]:
-        """The scores without advice: compiled once for each content of the module's file, flags, and version of the compiler.
+        """The scores without advice: compiled once for each content of the module's file, flags,
+        and version of the compiler.
 
-        A change of what the module includes, or of what a score computes, is not seen: remove the file then.
+        A change of what the module includes, or of what a score computes, is not seen: remove the
+        file then.
 
         Args:
             module: What to compile.

@@ -1,4 +1,5 @@
-"""Whole compilations by a policy, with one reward at the end of each: for policy gradients and evolution strategies.
+"""Whole compilations by a policy, with one reward at the end of each: for policy gradients and
+evolution strategies.
 
 One host answers n compilers at once, in batches, in this process.
 """
@@ -38,16 +39,19 @@ CHANNELS = 256  # of a host at most
 class Episode:
     """A compilation: what was asked and advised, in order, and what came of it.
 
-    Tensors are stacked: [steps, ...]. Where a shape changes from step to step, and for texts and lists, it is object[steps].
-    A compilation that asks several kinds of questions (LLVM's "inline" and "evict") has each one's steps in an episode of its own.
+    Tensors are stacked: [steps, ...]. Where a shape changes from step to step, and for texts and
+    lists, it is object[steps]. A compilation that asks several kinds of questions (LLVM's "inline"
+    and "evict") has each one's steps in an episode of its own.
 
     Attributes:
         module: What was compiled.
-        decision: Which decision of LLVM's it is, as "inlining_decision". "": the compiler does not tell.
+        decision: Which decision of LLVM's it is, as "inlining_decision". "": the compiler does not
+            tell.
         features: What was asked, by name.
         advice: What the policy advised, by name.
         extras: What else the policy returned, by name, as log-probabilities.
-        reward: Of the whole compilation. NaN where it failed, or took a default advice (`outcome.defaulted`).
+        reward: Of the whole compilation. NaN where it failed, or took a default advice
+            (`outcome.defaulted`).
         outcome: How the compilation ended.
     """
 
@@ -77,14 +81,16 @@ def collect(
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[Episode]:
-    """Compiles modules with a policy, several at once, and yields each compilation when it has ended.
+    """Compiles modules with a policy, several at once, and yields each compilation when it has
+    ended.
 
-    A compilation that fails has an episode, too: its reward is NaN, and its `outcome` tells why. When the iterator is closed or
-    collected, or by Ctrl-C, compilers that run are killed.
+    A compilation that fails has an episode, too: its reward is NaN, and its `outcome` tells why.
+    When the iterator is closed or collected, or by Ctrl-C, compilers that run are killed.
 
     Args:
-        policy: Gets a `Batch` of requests and returns advice, a row for each, as for `Host.serve`. Or a pair, (advice, extras): extras are
-            rows by name that the episode keeps and the compiler does not get.
+        policy: Gets a `Batch` of requests and returns advice, a row for each, as for `Host.serve`.
+            Or a pair, (advice, extras): extras are rows by name that the episode keeps and the
+            compiler does not get.
         task: What compilers do. Without scores there are no baselines, and `reward` must need none.
         modules: What to compile. It may be endless, as a sampler is; then the iterator is.
         num_workers: How many compilers run at once. None: one for each CPU of this process.
@@ -119,7 +125,8 @@ def candidate_rewards(
     progress: Progress | None = None,
     **options: Any,
 ) -> npt.NDArray[np.float64]:
-    """Compiles each module with each of several candidates for a policy's weights, all served by one host: for evolution strategies::
+    """Compiles each module with each of several candidates for a policy's weights, all served by
+    one host: for evolution strategies::
 
         weights = center + sigma * noise        # [candidates, size]
 
@@ -129,7 +136,8 @@ def candidate_rewards(
         rewards = candidate_rewards(policy, len(weights), task, modules).mean(axis=1)
 
     Args:
-        policy: Gets a `Batch` and int64[len(batch)], which candidate each of its requests is for. Returns advice, a row for each request.
+        policy: Gets a `Batch` and int64[len(batch)], which candidate each of its requests is for.
+            Returns advice, a row for each request.
         candidates: How many there are.
         task: As `collect`.
         modules: What to compile.

@@ -19,16 +19,19 @@ from shmbridge.training._task import Compilations, Reward, Task, relative_reduct
 class Workers:
     """Compilers that a trainer starts, and that end with it. One thread calls the methods.
 
-    Environments have numbers, and each has one compilation at a time. While that runs, the environment's next one may start ahead and wait
-    with its first question: where open() allows it, the host has channels for both, and begin() is not told what to compile.
+    Environments have numbers, and each has one compilation at a time. While that runs, the
+    environment's next one may start ahead and wait with its first question: where open() allows it,
+    the host has channels for both, and begin() is not told what to compile.
 
     Args:
         task: What they do.
         sampler: Which modules they compile, and the corpus that seeds and names choose from.
-        reward: What a compilation that says no rewards itself is worth, from its outcome and its module's baseline. Without scores it is 0.
+        reward: What a compilation that says no rewards itself is worth, from its outcome and its
+            module's baseline. Without scores it is 0.
 
     Attributes:
-        counts: How many compilations ended with each kind of outcome; those that the trainer ended are "ended".
+        counts: How many compilations ended with each kind of outcome; those that the trainer ended
+            are "ended".
     """
 
     def __init__(
@@ -52,7 +55,8 @@ class Workers:
 
         Args:
             url: The host's.
-            ahead: May compilers start ahead? Then who receives keeps a first question until begin() returns its label.
+            ahead: May compilers start ahead? Then who receives keeps a first question until begin()
+                returns its label.
         """
         bridge = (
             url.startswith("shm://")
@@ -64,12 +68,14 @@ class Workers:
     def begin(
         self, env: int, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> str:
-        """Starts a compiler for an environment, unless one has started ahead. The one that ran before is ended.
+        """Starts a compiler for an environment, unless one has started ahead. The one that ran
+        before is ended.
 
         Args:
             env: Its number.
             seed: Chooses the module, and those that follow in this environment. None: the next one.
-            options: {"module": NAME} chooses the module by its name in the corpus, or {"module": Module(...)}.
+            options: {"module": NAME} chooses the module by its name in the corpus, or {"module":
+                Module(...)}.
 
         Returns:
             The label under which the compiler connects.
@@ -114,7 +120,8 @@ class Workers:
         self._asked(options)
 
     def ahead(self, label: str) -> bool:
-        """Has this compiler started ahead? Then its first question waits until begin() returns its label.
+        """Has this compiler started ahead? Then its first question waits until begin() returns its
+        label.
 
         Args:
             label: The compiler's.
@@ -171,7 +178,8 @@ class Workers:
         return worker.reward
 
     def end(self, label: str) -> None:
-        """Kills a compiler and all that it started. Nothing happens where it has ended, or is not known.
+        """Kills a compiler and all that it started. Nothing happens where it has ended, or is not
+        known.
 
         Args:
             label: The compiler's.

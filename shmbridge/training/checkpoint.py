@@ -2,8 +2,8 @@
 
 Type this again, and it goes on::
 
-    state = checkpoint.load("training.checkpoint") or {"weights": np.zeros(5), "random": np.random.default_rng(0), "done": 0}
-    while state["done"] < 100:
+    state = checkpoint.load("training.checkpoint") or {"weights": np.zeros(5), "random":
+    np.random.default_rng(0), "done": 0} while state["done"] < 100:
         ...
         checkpoint.save("training.checkpoint", state)
 """
@@ -21,11 +21,13 @@ __all__ = ["load", "save"]
 
 
 def save(path: str | os.PathLike[str], state: Any) -> None:
-    """Keeps a state in place of the one before, at once: a kill at any moment, or a power cut, leaves the old one or the new one.
+    """Keeps a state in place of the one before, at once: a kill at any moment, or a power cut,
+    leaves the old one or the new one.
 
     Args:
         path: The file. One process writes it.
-        state: Whatever Python's pickle takes: arrays, numpy's random generators, a corpus's samplers, what `state_dict()` of PyTorch returns.
+        state: Whatever Python's pickle takes: arrays, numpy's random generators, a corpus's
+            samplers, what `state_dict()` of PyTorch returns.
 
     Raises:
         OSError: It cannot be written.

@@ -1,4 +1,5 @@
-"""PyTorch models as ONNX files, for onnx:// and `shmbridge compile`: pip install torch 'shmbridge[export]'. In one call::
+"""PyTorch models as ONNX files, for onnx:// and `shmbridge compile`: pip install torch
+'shmbridge[export]'. In one call::
 
 export_onnx(model, "policy.onnx", {"features": np.zeros(300, np.float32)})
 """
@@ -35,7 +36,8 @@ TOLERANCE = 1e-4  # of the greatest value, or of 1
 
 
 class _OneQuestion(torch.nn.Module):  # type: ignore[misc,unused-ignore] # Any, where there is no torch
-    """A model of rows as one of a single question: tensors by position, of the shapes that the compiler sends."""
+    """A model of rows as one of a single question: tensors by position, of the shapes that the
+    compiler sends."""
 
     def __init__(self, model: Any, names: list[str]) -> None:
         super().__init__()
@@ -53,13 +55,15 @@ class _OneQuestion(torch.nn.Module):  # type: ignore[misc,unused-ignore] # Any, 
 def export_onnx(
     model: Any, path: str | os.PathLike[str], features: Mapping[str, np.ndarray[Any, Any]]
 ) -> None:
-    """Writes a model as an ONNX file that takes what the compiler sends: its inputs have the features' names, dtypes and shapes.
+    """Writes a model as an ONNX file that takes what the compiler sends: its inputs have the
+    features' names, dtypes and shapes.
 
     The file is asked random questions beside the model, and is written where both give the same.
 
     Args:
-        model: A `torch.nn.Module` on the CPU, in whatever mode. Its forward takes a dict of tensors [rows, ...] by feature, and returns the
-            advice, a tensor [rows, ...], or a dict of such by name.
+        model: A `torch.nn.Module` on the CPU, in whatever mode. Its forward takes a dict of tensors
+            [rows, ...] by feature, and returns the advice, a tensor [rows, ...], or a dict of such
+            by name.
         path: The ONNX file.
         features: An example of a question: an array for each feature, as in a request.
 

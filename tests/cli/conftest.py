@@ -70,7 +70,8 @@ def transport(request):
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory):
-    """A dynamically linked program that runs the shell script beside it: PROGRAM runs PROGRAM.sh."""
+    """A dynamically linked program that runs the shell script beside it: PROGRAM runs
+    PROGRAM.sh."""
     folder = tmp_path_factory.mktemp("program")
     (folder / "program.c").write_text(PROGRAM)
     subprocess.run(["cc", folder / "program.c", "-o", folder / "program"], check=True)
@@ -79,7 +80,8 @@ def program(tmp_path_factory):
 
 @pytest.fixture
 def compiler(program, tmp_path):
-    """compiler(script, name="clang"): a program of that name, which does what the shell script says."""
+    """compiler(script, name="clang"): a program of that name, which does what the shell script
+    says."""
 
     def make(script, name="clang"):
         shutil.copy(program, tmp_path / name)
@@ -97,7 +99,8 @@ def no_earlier_failures(tmp_path, monkeypatch):
 
 @pytest.fixture
 def words(transport, tmp_path):
-    """words(*command, policy=..., options=()): a run's words, whose policy is that Python code with a function advise."""
+    """words(*command, policy=..., options=()): a run's words, whose policy is that Python code with
+    a function advise."""
 
     def make(*command, policy="def advise(request): return 0", options=None):
         (tmp_path / "my_policy.py").write_text(textwrap.dedent(policy))

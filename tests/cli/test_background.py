@@ -1,4 +1,5 @@
-"""serve --background and stop: the command returns when the name stands, or says why it does not, and leaves nothing behind."""
+"""serve --background and stop: the command returns when the name stands, or says why it does not,
+and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def name() -> Iterator[str]:
 
 @pytest.fixture
 def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[Path]:
-    """A directory that has models.py; what runs in the background keeps its files in its folder `state`, and is ended first."""
+    """A directory that has models.py; what runs in the background keeps its files in its folder
+    `state`, and is ended first."""
     (tmp_path / "models.py").write_text(MODELS)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -127,7 +129,10 @@ def test_it_survives_the_shell_that_started_it_and_holds_none_of_its_pipes(
     where: Path, name: str
 ) -> None:
     reader, writer = os.pipe()
-    line = f"{sys.executable} -m shmbridge.cli serve {name} --python models:double --background >said; exec sleep 60"
+    line = (
+        f"{sys.executable} -m shmbridge.cli serve {name} --python models:double --background "
+        ">said; exec sleep 60"
+    )
     shell = subprocess.Popen(["sh", "-c", line], start_new_session=True, pass_fds=[writer])
     os.close(writer)
     until(

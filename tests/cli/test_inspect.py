@@ -66,7 +66,10 @@ def test_it_shows_names_dtypes_and_sizes_of_what_is_sent_and_got(asking, name):
     request.reply(action=np.int64(3), scores=np.ones(4, np.float16))
     thread.join()
     said = run("inspect", name).stdout
-    sends = "x: float32[2, 3], n: int64, who: string of 4 bytes, names: 2 strings, edges: 2 rows of int64, 5 values"
+    sends = (
+        "x: float32[2, 3], n: int64, who: string of 4 bytes, names: 2 strings, edges: 2 rows of "
+        "int64, 5 values"
+    )
     assert f"sends {sends}" in said and "gets  action: int64, scores: float16[4]" in said
     assert "src/a.c" in said and "1 replies" in said and f"process {os.getpid()}" in said
 

@@ -1,5 +1,6 @@
-"""`shmbridge run` as a supervisor, with programs that are called like compilers and ask nothing: what passes through, what ends
-how, what is left. tests/peers/test_stock_compilers.py has the real ones."""
+"""`shmbridge run` as a supervisor, with programs that are called like compilers and ask nothing:
+what passes through, what ends how, what is left. tests/peers/test_stock_compilers.py has the real
+ones."""
 
 import os
 import signal
@@ -192,5 +193,6 @@ def test_summary_gives_the_reason_for_each_decision():
         Count("evict", 1, 1, 9, "other"),
     ]
     assert summary(counts, ["inline", "evict", "priority"]) == (
-        "the policy made 10 of 13 decisions (inline 5 of 5; evict 5 of 8: it hangs\\x1b; priority 0 of 0)"
+        "the policy made 10 of 13 decisions (inline 5 of 5; evict 5 of 8: it hangs\\x1b; priority "
+        "0 of 0)"
     )

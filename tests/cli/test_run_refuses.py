@@ -1,4 +1,5 @@
-"""`shmbridge run` where something is missing: a plain compile and one warning, or with --strict an error."""
+"""`shmbridge run` where something is missing: a plain compile and one warning, or with --strict an
+error."""
 
 import subprocess
 

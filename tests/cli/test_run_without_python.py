@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 @pytest.fixture
 def both(compiler, monkeypatch, tmp_path):
-    """both(*options, program=a compiler that tells its arguments and environment, behind=(), **Popen's): what the run said and
-    how it ended, when the command did it, and when Python did."""
+    """both(*options, program=a compiler that tells its arguments and environment, behind=(),
+    **Popen's): what the run said and how it ended, when the command did it, and when Python did."""
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))  # each run prints its warning
 
@@ -44,7 +44,8 @@ def both(compiler, monkeypatch, tmp_path):
     [
         "--llvm inline --connect pipe:///b",
         "--llvm=priority,evict --connect=pipe:///b?wait=spin",
-        "--llvm evict,inline,priority --llvm inline --connect a --connect pipe:///b?deadline=3 --strict",
+        "--llvm evict,inline,priority --llvm inline --connect a --connect pipe:///b?deadline=3 "
+        "--strict",
         "--llvm inline --connect shm://b?deadlines=1&connect_timeout=1 --deadline 0.25",
         "--llvm inline --connect grpc://h:1 --deadline 0",
     ],
@@ -147,7 +148,10 @@ def test_command_without_python_compiles_plainly_where_advice_is_missing(
     shutil.copy(SHMBRIDGE, tmp_path / "bin")
     (tmp_path / "lib").mkdir()
     shutil.copy(_config.preload(), tmp_path / "lib")
-    script = 'test -z "$SHMBRIDGE_LLVM_REPORT" && exit 4; echo "inline 1 1 9 x" >> $SHMBRIDGE_LLVM_REPORT'
+    script = (
+        'test -z "$SHMBRIDGE_LLVM_REPORT" && exit 4; echo "inline 1 1 9 x" >> '
+        "$SHMBRIDGE_LLVM_REPORT"
+    )
     words = [tmp_path / "bin" / "shmbridge", "run", "--llvm", "inline", *CONNECT, *strict, "--"]
     done = subprocess.run([*words, compiler(script)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (1 if strict else 4, 1), done.stderr

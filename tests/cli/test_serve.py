@@ -279,5 +279,8 @@ def test_a_policy_that_is_edited_within_a_second_is_read_anew(tmp_path: Path) ->
     env = {key: os.environ[key] for key in os.environ if key != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-c", code]
     for _ in range(2):
-        assert subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=True).stdout == b"4\n"  # fmt: skip
+        assert (
+            subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=True).stdout
+            == b"4\n"
+        )
     assert not (tmp_path / "__pycache__").exists()

@@ -11,7 +11,8 @@ from shmbridge._compile.toolchain import BuildDirectory, CompileError
 
 @pytest.fixture(scope="module")
 def quick():
-    """Has the generator run in this process, where it loads its templates, a second each time, but once."""
+    """Has the generator run in this process, where it loads its templates, a second each time, but
+    once."""
     from emx_onnx_cgen import cli
     from emx_onnx_cgen.codegen.c_emitter import CEmitter
 

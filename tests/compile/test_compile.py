@@ -1,4 +1,5 @@
-"""shmbridge compile: from ONNX to a library that gives what ONNX Runtime gives; weights apart; aot:// in Python."""
+"""shmbridge compile: from ONNX to a library that gives what ONNX Runtime gives; weights apart;
+aot:// in Python."""
 
 import subprocess
 import sys

@@ -63,10 +63,15 @@ def operator_cases():
     return {case.name: case for case in load_model_tests(kind="node")}
 
 
-@pytest.mark.parametrize("case, verdict", [
-    ("test_triu_zero", "exact"), ("test_shape_start_greater_than_end", "exact"),
-    ("test_split_zero_size_splits_opset18", "exact"), ("test_reduce_max_empty_set", "must not be deployed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "case, verdict",
+    [
+        ("test_triu_zero", "exact"),
+        ("test_shape_start_greater_than_end", "exact"),
+        ("test_split_zero_size_splits_opset18", "exact"),
+        ("test_reduce_max_empty_set", "must not be deployed"),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numpy, while onnx makes its cases
 def test_operators_with_empty_tensors(case, verdict, tmp_path):
     import onnx

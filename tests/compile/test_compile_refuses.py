@@ -88,7 +88,8 @@ def test_the_c_compiler_fails(tmp_path, monkeypatch):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing(number, tmp_path):
     (tmp_path / "cc").write_text(
-        f"#!/bin/sh\necho $$ > {tmp_path}/pid && mv {tmp_path}/pid {tmp_path}/started\nexec sleep 60\n"
+        f"#!/bin/sh\necho $$ > {tmp_path}/pid && mv {tmp_path}/pid {tmp_path}/started\nexec sleep "
+        "60\n"
     )
     (tmp_path / "cc").chmod(0o755)
     (tmp_path / "tmp").mkdir()

@@ -11,7 +11,8 @@ import shmbridge  # noqa: E402
 
 
 def test_an_export(tmp_path):
-    """Open sizes, a dict of outputs, dtypes, a view that is not contiguous; from C without Python's libtorch, found by its path."""
+    """Open sizes, a dict of outputs, dtypes, a view that is not contiguous; from C without Python's
+    libtorch, found by its path."""
 
     class Model(torch.nn.Module):
         def __init__(self):

@@ -19,7 +19,8 @@ load_templates = functools.cache(functools.partial(CEmitter._load_templates, CEm
 
 
 class Quick(BuildDirectory):
-    """Has the generator run in this process, where it loads its 169 templates, a second each time, but once."""
+    """Has the generator run in this process, where it loads its 169 templates, a second each time,
+    but once."""
 
     def run(self, *command, env=None):
         if "emx_onnx_cgen" not in command:

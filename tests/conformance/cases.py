@@ -425,7 +425,8 @@ def wanted_number_is_text(w, text):
 
 @case("host-knows-the-advice")
 def host_knows_the_advice(w):
-    """A host that is told the dtype converts to it, also for runners that cannot say what they want."""
+    """A host that is told the dtype converts to it, also for runners that cannot say what they
+    want."""
     with w.elsewhere(w.new_url(), advice=[TensorSpec("advice", np.int32, (None,))]):
         w.model = lambda request: np.array([3.0, -4.0])
         w.gave(w.ask({"x": np.array([1], np.int64)}, np.int32), np.array([3, -4], np.int32))

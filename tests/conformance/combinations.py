@@ -27,8 +27,9 @@ class Kind(NamedTuple):
     embeds: bool = False  # C and C++ have it through Python in their process
 
 
-# The core is the same in every language, so every language is on one runner kind, and C on all. Python is also where it has
-# code of its own: for python:// and grpc://, for Protobuf, for JSON's numbers without a dtype, and for models in its process.
+# The core is the same in every language, so every language is on one runner kind, and C on all.
+# Python is also where it has code of its own: for python:// and grpc://, for Protobuf, for JSON's
+# numbers without a dtype, and for models in its process.
 BOTH = {"native": ("c", "python")}
 
 RUNNERS = {

@@ -1,4 +1,5 @@
-"""What every combination must do when something goes wrong: models, deadlines, deaths, URLs. More of CASES."""
+"""What every combination must do when something goes wrong: models, deadlines, deaths, URLs. More
+of CASES."""
 
 import contextlib
 import re
@@ -130,7 +131,8 @@ FIRST = """
 
 @contextlib.contextmanager
 def stopped_with_half_a_request(w):
-    """A host in another process, stopped; it has answered one request, and another, too late now, may be there in half."""
+    """A host in another process, stopped; it has answered one request, and another, too late now,
+    may be there in half."""
     with w.elsewhere(w.new_url()), w.python(FIRST, w.host_url()) as host:
         assert host.line() == "ready"
         w.gave(w.ask({"x": np.array([1.5, 2.5])}, np.float64), np.array([1.5]))

@@ -9,7 +9,8 @@ from shmbridge.hosts._relay import Relay
 
 
 class RelayStage(Stage):
-    """A relay stands between: it begins when the runner is to open its URL, and ends with the host."""
+    """A relay stands between: it begins when the runner is to open its URL, and ends with the
+    host."""
 
     relay, room = None, {}
 

@@ -1,5 +1,6 @@
-"""A combination without a host: the model is a file in the runner's own process, made for each question of a case so that it
-answers as the case's function does: what that gives back as it is, an output gives back; anything else is a constant."""
+"""A combination without a host: the model is a file in the runner's own process, made for each
+question of a case so that it answers as the case's function does: what that gives back as it is, an
+output gives back; anything else is a constant."""
 
 import contextlib
 import hashlib
@@ -68,7 +69,8 @@ class FileStage(Stage):
 
     @property
     def seen(self):
-        """What the last model got: where it did not give that back, another one that takes the same is asked to."""
+        """What the last model got: where it did not give that back, another one that takes the same
+        is asked to."""
         if self._seen is None and self.question:
             self.outputs = {name + SAW: name for name in self.question}
             self.url = self._file(self._inputs(self.question), self.outputs)
@@ -116,7 +118,8 @@ class FileStage(Stage):
         return self.files[key]
 
     def made(self, inputs, outputs, endless=False, raises=False):
-        """A file's bytes. endless: it never answers; raises: it asks for what an array does not have."""
+        """A file's bytes. endless: it never answers; raises: it asks for what an array does not
+        have."""
         raise NotImplementedError
 
     def write(self, model, path):

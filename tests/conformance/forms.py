@@ -1,5 +1,6 @@
-"""The forms in which a value arrives where a combination cannot carry it as it is. Each gets the value that should arrive and
-the one that was sent (the same, unless it should be converted on the way)."""
+"""The forms in which a value arrives where a combination cannot carry it as it is. Each gets the
+value that should arrive and the one that was sent (the same, unless it should be converted on the
+way)."""
 
 import numpy as np
 import wire
@@ -33,7 +34,8 @@ def decimals(value, sent):
 
 
 def JSON(value, sent):
-    """Lists in lists: int64, or uint64 where one needs it, float64 and bool; rows of one length are a tensor."""
+    """Lists in lists: int64, or uint64 where one needs it, float64 and bool; rows of one length are
+    a tensor."""
     if isinstance(value, str) or (isinstance(value, list) and value):
         return value
     if isinstance(value, list) or not np.size(value.values if isinstance(value, Ragged) else value):
@@ -71,9 +73,15 @@ FORMS = {
 def show(value):
     """A value with its type, shortened."""
     if isinstance(value, np.ndarray):
-        return f"{value.dtype}{list(value.shape)} {np.array2string(value.reshape(-1), threshold=8, edgeitems=3)}"
+        return (
+            f"{value.dtype}{list(value.shape)} "
+            f"{np.array2string(value.reshape(-1), threshold=8, edgeitems=3)}"
+        )
     if isinstance(value, Ragged):
-        return f"ragged {show(value.values)} at {np.array2string(np.asarray(value.offsets), threshold=8, edgeitems=3)}"
+        return (
+            f"ragged {show(value.values)} at "
+            f"{np.array2string(np.asarray(value.offsets), threshold=8, edgeitems=3)}"
+        )
     if isinstance(value, wire.Number):
         return repr(value)
     text = repr(value)

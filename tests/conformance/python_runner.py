@@ -1,5 +1,6 @@
-"""The Python runner side: the lines of tests/cross/scripted_runner.c that the cases use, over shmbridge.connect. Where Python
-gives a plain number, whose dtype is gone, it prints "| NAME number REPR"."""
+"""The Python runner side: the lines of tests/cross/scripted_runner.c that the cases use, over
+shmbridge.connect. Where Python gives a plain number, whose dtype is gone, it prints "| NAME number
+REPR"."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""A combination at work: a host in a thread of this process, a runner in another, both kept from case to case."""
+"""A combination at work: a host in a thread of this process, a runner in another, both kept from
+case to case."""
 
 import contextlib
 import os
@@ -281,7 +282,8 @@ class Stage:
             self._compare("request", self.request_form, name, self.seen[name], value, value)
 
     def gave(self, found, advice):
-        """The runner got this advice, a dict by name, in this order, or a single value, whose name does not matter."""
+        """The runner got this advice, a dict by name, in this order, or a single value, whose name
+        does not matter."""
         if not isinstance(advice, dict):
             assert len(found) == 1, f"expected one advice, found {list(found)}"
             found, advice = {"advice": next(iter(found.values()))}, {"advice": advice}
@@ -305,7 +307,8 @@ class Stage:
         )
 
     def refuses(self, features, want):
-        """The advice has no exact counterpart as that dtype, so there is none; unless cannot.toml names a form."""
+        """The advice has no exact counterpart as that dtype, so there is none; unless cannot.toml
+        names a form."""
         try:
             found = self.ask(features, want)
         except Failed as failure:

@@ -1,4 +1,5 @@
-"""Every case on every combination of runner, SerDes and language, against a host in Python: see README.md."""
+"""Every case on every combination of runner, SerDes and language, against a host in Python: see
+README.md."""
 
 import importlib
 import sys
@@ -110,7 +111,8 @@ def attempt(stage, name, entry):
         if getattr(entry, what) and what not in stage.changed
     ]
     assert entry.sometimes or not stale, (
-        f"cannot.toml says {entry.instead!r} of {stage.combination} ({entry.reason}), but it can: take that out"
+        f"cannot.toml says {entry.instead!r} of {stage.combination} ({entry.reason}), but it can: "
+        "take that out"
     )
 
 

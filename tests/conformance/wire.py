@@ -1,4 +1,5 @@
-"""Values and the words by which scripted runners are told of them: numpy arrays, str, lists of str, Ragged."""
+"""Values and the words by which scripted runners are told of them: numpy arrays, str, lists of str,
+Ragged."""
 
 from pathlib import Path
 
@@ -80,7 +81,10 @@ def printed(name, value, spill):
     if isinstance(value, list):
         datas = [from_text(text) for text in value]
         ends = " ".join(map(str, np.cumsum([0, *map(len, datas)])))
-        return f"{name} 6 {STRINGS} 1 {len(value)} {sum(map(len, datas))} {ends} {to_word(b''.join(datas), spill)}"
+        return (
+            f"{name} 6 {STRINGS} 1 {len(value)} {sum(map(len, datas))} {ends} "
+            f"{to_word(b''.join(datas), spill)}"
+        )
     if isinstance(value, Ragged):
         values, ends = value.values, " ".join(map(str, value.offsets))
         shape = " ".join(map(str, (values.ndim, len(value), *values.shape)))
@@ -124,7 +128,8 @@ def number(text):
 
 
 def same(found, expected):
-    """Are they the same to the bit, dtypes, shapes and kinds too? A plain number must be of the same kind and value."""
+    """Are they the same to the bit, dtypes, shapes and kinds too? A plain number must be of the
+    same kind and value."""
     if isinstance(found, Number):
         if not isinstance(expected, np.ndarray) or expected.ndim:
             return False

@@ -1,5 +1,6 @@
-"""Any sequence of operations of Python and C runners on one host gives each runner its own answers, and leaves kept
-arrays as they were. The reference is an echo: what was sent is what must come back."""
+"""Any sequence of operations of Python and C runners on one host gives each runner its own answers,
+and leaves kept arrays as they were. The reference is an echo: what was sent is what must come
+back."""
 
 import itertools
 import threading
@@ -61,7 +62,8 @@ class EchoHost:
                 return
 
     def answer_late(self):
-        """Those whose runners have seen that they come too late. Until then they hold a slot: maybe the last."""
+        """Those whose runners have seen that they come too late. Until then they hold a slot: maybe
+        the last."""
         while self.late and self.late[0]["serial"] <= self.given_up:
             self.late.pop(0).reply("late")
 

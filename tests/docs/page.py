@@ -1,13 +1,15 @@
-"""A page of the documentation as a program: its fenced blocks, in order, in one folder and one shell.
+"""A page of the documentation as a program: its fenced blocks, in order, in one folder and one
+shell.
 
-The first word behind ``` is the language: sh, python, c and cpp are run, others are text. What follows says how:
+The first word behind ``` is the language: sh, python, c and cpp are run, others are text. What
+follows says how:
 
     file=NAME       the block is a file of that name, for blocks that follow
-    background      python, c or cpp: a program that runs beside the rest; what follows waits until it serves
-    part            C or C++: the body of main, behind tests/docs/part.h or part.hpp
-    needs=COMMAND   skipped where there is no such command
-    skip=REASON     never run: another-machine, installs, slow, ...
-    output          what the block before has printed; ... stands for anything
+    background      python, c or cpp: a program that runs beside the rest; what follows waits until
+    it serves part            C or C++: the body of main, behind tests/docs/part.h or part.hpp
+    needs=COMMAND   skipped where there is no such command skip=REASON     never run:
+    another-machine, installs, slow, ... output          what the block before has printed; ...
+    stands for anything
 """
 
 import re
@@ -91,7 +93,10 @@ def command(block: Block, folder: Path) -> str:
     serve = "serve " if block.word("background") is not None else ""
     if block.language == "python":
         return f"{serve}python {file.name}"
-    return f"{COMPILE[block.language]} {file.name} $(shmbridge config --cflags --libs) -o {file.stem}\n{serve}./{file.stem}"
+    return (
+        f"{COMPILE[block.language]} {file.name} $(shmbridge config --cflags --libs) -o "
+        f"{file.stem}\n{serve}./{file.stem}"
+    )
 
 
 def script(page: list[Block], folder: Path) -> str:

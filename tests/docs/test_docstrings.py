@@ -1,4 +1,5 @@
-"""Whatever the Python reference shows tells each of its parameters under Args, and its errors under Raises."""
+"""Whatever the Python reference shows tells each of its parameters under Args, and its errors under
+Raises."""
 
 import importlib
 import inspect

@@ -1,4 +1,5 @@
-"""What the documentation says of the source is so: its paths exist, its layers are the tested ones."""
+"""What the documentation says of the source is so: its paths exist, its layers are the tested
+ones."""
 
 import re
 from pathlib import Path

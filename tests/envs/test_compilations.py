@@ -1,4 +1,5 @@
-"""Environments whose compilers are their own: seeds choose the programs, and an episode is a compilation."""
+"""Environments whose compilers are their own: seeds choose the programs, and an episode is a
+compilation."""
 
 import contextlib
 

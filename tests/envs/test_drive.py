@@ -1,4 +1,5 @@
-"""Environments inside the compiler: the driver, agents, and what a policy or a learner sees of them."""
+"""Environments inside the compiler: the driver, agents, and what a policy or a learner sees of
+them."""
 
 import contextlib
 

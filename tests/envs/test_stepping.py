@@ -1,4 +1,5 @@
-"""What C copies and what it hands to Python: observations of any kind, and compilers that say what makes no sense."""
+"""What C copies and what it hands to Python: observations of any kind, and compilers that say what
+makes no sense."""
 
 import contextlib
 import math

@@ -34,7 +34,8 @@ BOUND = 20  # seconds, of every wait
 
 @pytest.fixture
 def walk(in_thread, name):
-    """walk(environment, episodes): drives them in a thread, as a compiler; the thread's result: actions of each."""
+    """walk(environment, episodes): drives them in a thread, as a compiler; the thread's result:
+    actions of each."""
 
     def go(corridor, episodes=1, max_steps=50, agents=("",)):
         def compiler():
@@ -271,7 +272,8 @@ def test_actions_of_several_fields(name, in_thread):
 
 
 def test_batches_of_several_compilers(name, walk, in_thread):
-    """Without a CompilerEnv: a loop over batches, which have the first requests apart from the others."""
+    """Without a CompilerEnv: a loop over batches, which have the first requests apart from the
+    others."""
     rewards, ends = [], []
 
     def trainer(host):

@@ -1,4 +1,5 @@
-"""CompilerVectorEnv: several compilers at once, and all three ways of beginning the next episode."""
+"""CompilerVectorEnv: several compilers at once, and all three ways of beginning the next
+episode."""
 
 import contextlib
 import subprocess
@@ -38,7 +39,8 @@ class Plain(Corridor):
 
 @pytest.fixture
 def walk(in_thread, name):
-    """walk(environment, episodes): drives it in a thread, as a compiler, until the host closes; how many episodes were finished."""
+    """walk(environment, episodes): drives it in a thread, as a compiler, until the host closes; how
+    many episodes were finished."""
 
     def go(corridor, episodes=1, max_steps=50):
         def compiler():
@@ -65,7 +67,8 @@ def kind(request):
 
 
 def run(env, steps):
-    """All that the environment returns, by name, for actions that go right but for every third one."""
+    """All that the environment returns, by name, for actions that go right but for every third
+    one."""
     turns = [env.step(np.full(env.num_envs, int(i % 3 > 0))) for i in range(steps)]
     names = ("observations", "rewards", "terminations", "truncations", "infos")
     return dict(zip(names, zip(*turns, strict=True), strict=True))

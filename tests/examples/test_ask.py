@@ -1,4 +1,5 @@
-"""The compilers that ask about functions: C, C++ and Python find the same ones, and count the same in them."""
+"""The compilers that ask about functions: C, C++ and Python find the same ones, and count the same
+in them."""
 
 import subprocess
 import sys

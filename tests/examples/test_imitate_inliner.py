@@ -1,4 +1,5 @@
-"""A small model that imitates LLVM's inliner decides the same in Python, as an ONNX file and as machine code."""
+"""A small model that imitates LLVM's inliner decides the same in Python, as an ONNX file and as
+machine code."""
 
 import re
 import shutil

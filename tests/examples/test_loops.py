@@ -72,7 +72,8 @@ def test_agents_learn_of_loops_and_the_compiler_does_what_they_say(example, tmp_
     assert any(number["store"] in loop["memory"][load] for load in loads)
     assert set(loop["strides"]) == set(loop["bytes"]) == {4} and loop["safe_bits"] == 128
 
-    # The same agents as an environment of PettingZoo: they take turns, and share what the compilation is worth.
+    # The same agents as an environment of PettingZoo: they take turns, and share what the
+    # compilation is worth.
     task = Task(
         f"clang-22 -O3 -fpass-plugin={folder}/build/shmbridge-loops.so -c {{module}} -o {{output}}",
         scores={"text": text_size},

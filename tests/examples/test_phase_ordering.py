@@ -1,4 +1,5 @@
-"""examples/phase_ordering: a plugin of stock opt-22, and a policy that is learnt and deployed with it."""
+"""examples/phase_ordering: a plugin of stock opt-22, and a policy that is learnt and deployed with
+it."""
 
 import os
 import re

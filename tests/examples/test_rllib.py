@@ -1,4 +1,5 @@
-"""examples/rllib: PPO learns, a machine is lost and comes back, and nothing is left. Runs with bash tests/run --ray."""
+"""examples/rllib: PPO learns, a machine is lost and comes back, and nothing is left. Runs with bash
+tests/run --ray."""
 
 import re
 import shutil

@@ -151,7 +151,8 @@ def test_one_request_makes_a_batch_of_one(host, runners, in_thread):
 
 
 def test_rows_that_do_not_lie_evenly_are_gathered(host, runners, in_thread):
-    """The middle runner's first array is kept, so its next request lies in its other slot, as a copy."""
+    """The middle runner's first array is kept, so its next request lies in its other slot, as a
+    copy."""
     several = runners(3)
     kept = []
     for runner in several[1:2]:

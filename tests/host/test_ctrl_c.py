@@ -169,7 +169,8 @@ def test_ctrl_c_in_a_loop_closes_the_host_and_leaves_its_with_block(
 
 def test_ctrl_c_closes_the_host_that_serve_leaves(name, python):
     host = python(
-        "import sys, shmbridge\nh = shmbridge.Host(sys.argv[1])\nprint('in', flush=True)\nh.serve(int)\nprint(h)",
+        "import sys, shmbridge\nh = shmbridge.Host(sys.argv[1])\nprint('in', "
+        "flush=True)\nh.serve(int)\nprint(h)",
         name,
     )
     assert host.line() == "in"

@@ -1,4 +1,5 @@
-"""Whatever one runner may legally send, the host's loop gets an array or never sees it, and goes on to the next."""
+"""Whatever one runner may legally send, the host's loop gets an array or never sees it, and goes on
+to the next."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ MESSAGE = st.tuples(
 
 
 def fill(memory: Any, code: int, count: int) -> None:
-    """Bools alone: other bytes than 0 and 1 are no message of Protobuf's, and what was in the memory before may be any."""
+    """Bools alone: other bytes than 0 and 1 are no message of Protobuf's, and what was in the
+    memory before may be any."""
     if memory != ffi.NULL and code == lib.SHMB_BOOL and count <= ROOM:  # else it is refused
         ffi.memmove(memory, bytes(count), count)
 

@@ -224,7 +224,8 @@ def test_a_child_makes_its_own_host_and_runner(bridge, new_name, shm_files):
 
 
 def test_a_child_of_a_live_host_does_not_keep_it_alive(name, python, in_thread, shm_files):
-    """The host is killed while its child lives on: the runner has its error, and the name can be taken over."""
+    """The host is killed while its child lives on: the runner has its error, and the name can be
+    taken over."""
     host = python(
         """
         import os, sys, time, shmbridge

@@ -141,7 +141,8 @@ def test_gc_of_one_name_leaves_the_others_and_refuses_the_living(
 def test_a_host_beside_a_sweep_takes_the_dead_ones_name(name, dead_host, python):
     """Sweepers lock a dead segment; that is not a live host."""
     sweeper = python(
-        "import shmbridge._bridge.segment\nprint('ready', flush=True)\nwhile True: shmbridge._bridge.segment.gc()"
+        "import shmbridge._bridge.segment\nprint('ready', flush=True)\nwhile True: "
+        "shmbridge._bridge.segment.gc()"
     )
     assert sweeper.line() == "ready"
     for _ in range(12):
@@ -184,7 +185,8 @@ def test_gc_removes_what_has_a_name_like_ours_but_no_host(name):
 
 
 def test_a_removed_bridge_is_no_trouble(name, serve):
-    """Someone deletes the files of a live host: its runners go on, and closing finds nothing to do."""
+    """Someone deletes the files of a live host: its runners go on, and closing finds nothing to
+    do."""
     with serve(lambda request: 1) as host, connect(name) as runner:
         shm_path(name).unlink()
         assert runner.evaluate({}) == 1

@@ -1,4 +1,5 @@
-"""Hosts that start without room, descriptors or locks, start again, or with options in their URL."""
+"""Hosts that start without room, descriptors or locks, start again, or with options in their
+URL."""
 
 import os
 import shutil
@@ -167,7 +168,10 @@ def test_a_sandbox_without_locks_is_named_and_nothing_is_left(name, python):
 
 
 def test_a_hosts_url_takes_options_which_win(name):
-    url = f"shm://{name}?channels=3&slots=4&request_bytes=64K&advice_bytes=4096&header_bytes=1K&wait=block&until_idle=50ms"
+    url = (
+        f"shm://{name}?channels=3&slots=4&request_bytes=64K&advice_bytes=4096&header_bytes=1K&"
+        "wait=block&until_idle=50ms"
+    )
     with Host(url, channels=5, until_idle=1000) as host:
         assert (host.name, host.url) == (name, f"shm://{name}")
         (info,) = [bridge for bridge in overview.bridges() if bridge.name == name]

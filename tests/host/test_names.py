@@ -140,9 +140,11 @@ def test_of_two_hosts_that_race_for_a_dead_ones_name_one_wins(name, dead_host, p
 
 
 def test_gc_never_hurts_a_host_that_is_being_made(name, python):
-    """One process collects all the time, the other makes hosts, whose predecessors were killed half of the time."""
+    """One process collects all the time, the other makes hosts, whose predecessors were killed half
+    of the time."""
     collector = python(
-        "import shmbridge._bridge.segment\nprint('ready', flush=True)\nwhile True: shmbridge._bridge.segment.gc()"
+        "import shmbridge._bridge.segment\nprint('ready', flush=True)\nwhile True: "
+        "shmbridge._bridge.segment.gc()"
     )
     assert collector.line() == "ready"
     maker = """

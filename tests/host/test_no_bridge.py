@@ -139,7 +139,10 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become so
 
 @as_root
 def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files):
-    other = "import os\nshmbridge.Host  # imported while Python's own files can be read\nos.setgid(65534)\nos.setuid(65534)\n"
+    other = (
+        "import os\nshmbridge.Host  # imported while Python's own files can be read\n"
+        "os.setgid(65534)\nos.setuid(65534)\n"
+    )
     host = python("import signal, shmbridge\n" + other + textwrap.dedent(DIES), name, cwd="/")
     assert host.line() == "made"
     for _ in range(2):

@@ -105,7 +105,8 @@ def test_features_that_do_not_fit_are_the_runners_error_and_the_next_request_wor
         for _ in range(3):
             with pytest.raises(
                 TooLargeError,
-                match=r'"x" ends at byte 8000 .* room for 4096: send less, or give the host more room \(Host\(request_bytes=...\)\)$',
+                match=r'"x" ends at byte 8000 .* room for 4096: send less, or give the host more '
+                r"room \(Host\(request_bytes=...\)\)$",
             ):
                 runner.evaluate({"x": np.zeros(1000)})
             assert runner.evaluate({"x": np.zeros(512)}).tolist() == [0] * 512

@@ -1,4 +1,5 @@
-"""SIGTERM leaves nothing in /dev/shm, ends the process as it would without us, and stays the user's."""
+"""SIGTERM leaves nothing in /dev/shm, ends the process as it would without us, and stays the
+user's."""
 
 from __future__ import annotations
 

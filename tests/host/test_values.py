@@ -1,4 +1,5 @@
-"""What is sent is what arrives: every dtype, rank and kind; what no tensor can hold is an error, nothing else."""
+"""What is sent is what arrives: every dtype, rank and kind; what no tensor can hold is an error,
+nothing else."""
 
 import threading
 
@@ -311,7 +312,8 @@ NUMBERS = [
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 def test_numbers_of_each_dtype_come_back_as_they_were(serve, dtype, shape):
-    """Scalars, arrays of rank 0, arrays; in a batch and alone, by name and not, and by what is wanted."""
+    """Scalars, arrays of rank 0, arrays; in a batch and alone, by name and not, and by what is
+    wanted."""
     value = np.ones(shape, dtype)[()]
     for advice in (value, np.asarray(value)):
         for options in ({}, {"max_batch": 2}):

@@ -1,4 +1,5 @@
-"""Arrays of a request lie in shared memory, and stay valid and unchanged for as long as they are kept."""
+"""Arrays of a request lie in shared memory, and stay valid and unchanged for as long as they are
+kept."""
 
 import gc
 import signal
@@ -18,7 +19,8 @@ def in_segment(host, array):
 
 @pytest.fixture
 def lane(name, in_thread):
-    """lane(slots=…): (host, ask); ask(i) is one request of arrays that all hold i, taken by hand, unanswered."""
+    """lane(slots=…): (host, ask); ask(i) is one request of arrays that all hold i, taken by hand,
+    unanswered."""
     hosts, calls, runners = [], [], []
 
     def start(**options):
@@ -189,7 +191,8 @@ def test_kept_arrays_survive_the_runners_death_and_its_successors(name, python):
 
 
 def test_replies_to_dead_runners_lose_no_slots(name, python):
-    """Of a channel with two slots, one is read in place as long as nothing is kept: also after many deaths."""
+    """Of a channel with two slots, one is read in place as long as nothing is kept: also after many
+    deaths."""
     code = "import sys, shmbridge; shmbridge.connect(sys.argv[1]).evaluate({'x': [1, 2, 3]})"
     replies = [1, [1, 2], "text", None, "fail", [1, 2], 2.5, [1, 2]]
     with Host(name, channels=1) as host:

@@ -97,8 +97,8 @@ def test_replay_counts_what_differs(serving: Any, name: str, path: Path) -> None
     done = run("replay", *more, name)
     assert done.returncode == 0
     assert (
-        "5 questions: the same advice for 3, different for 2, errors for 0; the largest difference is 0.25"
-        in done.stdout
+        "5 questions: the same advice for 3, different for 2, errors for 0; the largest "
+        "difference is 0.25" in done.stdout
     )
     assert run("replay", *more, f"shm://{name}", "--check").returncode == 1
 
@@ -129,7 +129,8 @@ def test_replay_plays_a_log_of_clangs(serving: Any, name: str, path: Path) -> No
 
 def test_replay_asks_what_llvm_wrote_to_a_channel(serving: Any, name: str, path: Path) -> None:
     path.write_bytes(
-        b'{"features":[{"name":"x","type":"float","port":0,"shape":[1]}],"advice":{"name":"d","type":"double","port":0,"shape":[1]}}\n'
+        b'{"features":[{"name":"x","type":"float","port":0,"shape":[1]}],"advice":{"name":"d",'
+        b'"type":"double","port":0,"shape":[1]}}\n'
         b'{"context":"f"}\n{"observation":0}\n' + struct.pack("=f", 2) + b"\n"
     )
     serving("total")

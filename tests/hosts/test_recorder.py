@@ -40,10 +40,17 @@ def test_a_tap_passes_on_and_records(serve: Any, tap: Any, path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")  # text is not recorded
 def test_every_kind_of_value_passes_through_as_it_was(serve: Any, tap: Any, echo: Any) -> None:
     values = {
-        "half": np.float16(1.5), "single": np.float32(0.1), "byte": np.uint8(255), "flag": np.bool_(True), "long": 1 << 62,
-        "matrix": np.arange(6, dtype=np.int16).reshape(2, 3), "none": np.zeros((0, 3)), "text": "ü", "texts": ["a", ""],
+        "half": np.float16(1.5),
+        "single": np.float32(0.1),
+        "byte": np.uint8(255),
+        "flag": np.bool_(True),
+        "long": 1 << 62,
+        "matrix": np.arange(6, dtype=np.int16).reshape(2, 3),
+        "none": np.zeros((0, 3)),
+        "text": "ü",
+        "texts": ["a", ""],
         "rows": shmbridge.Ragged.from_rows([np.arange(2), np.arange(3)]),
-    }  # fmt: skip
+    }
     with serve(echo), TypedRunner(tap().host.url) as runner:
         found = runner.evaluate(values)
     assert list(found) == list(values)
@@ -303,7 +310,8 @@ def test_what_clang_asks_is_recorded_and_replayed(
         pytest.skip("no clang-22 or clang-19")
     source = tmp_path / "two.c"
     source.write_text(
-        "int first(int a, int b) { return a * b + a; }\nint second(int *p) { return first(p[0], p[1]) - 1; }\n"
+        "int first(int a, int b) { return a * b + a; }\nint second(int *p) { return first(p[0], "
+        "p[1]) - 1; }\n"
     )
     with serve(lambda request: float(request["li_size"].sum())):
         with LogWriter(path) as log, Relay(name, f"llvm://{tmp_path}/tap", log=log) as tapped:

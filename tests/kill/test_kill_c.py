@@ -1,6 +1,8 @@
-"""Kills the C runner and the C host before each of their stores to the segment, and looks how the other side fares.
+"""Kills the C runner and the C host before each of their stores to the segment, and looks how the
+other side fares.
 
-A test build (SHMB_STEPS) counts the stores and stops the process before a chosen one. One seed by default; --torture: many.
+A test build (SHMB_STEPS) counts the stores and stops the process before a chosen one. One seed by
+default; --torture: many.
 """
 
 from __future__ import annotations
@@ -121,7 +123,8 @@ def _result(runner: subprocess.Popen[str]) -> tuple[int, float, int]:
 
 
 def _result_or_death(runner: subprocess.Popen[str], watch: int) -> tuple[int, float, float]:
-    """The runner's status and when it had it, and when the process behind the pidfd died (or the runner ended)."""
+    """The runner's status and when it had it, and when the process behind the pidfd died (or the
+    runner ended)."""
     poller = select.poll()
     poller.register(watch, select.POLLIN)
     assert runner.stdout
@@ -156,7 +159,8 @@ def _summary(title: str, steps: int, killed: int, latencies: list[float]) -> Non
     ordered = sorted(latencies) or [0.0]
     at = {p: 1e3 * ordered[min(len(ordered) - 1, p * len(ordered) // 100)] for p in (50, 90, 99)}
     print(f"\n{title}: {steps} stores, {killed} kills, {len(latencies)} detections: "
-          f"{at[50]:.1f} ms median, {at[90]:.1f} ms 90 %, {at[99]:.1f} ms 99 %, {1e3 * ordered[-1]:.1f} ms at most")  # fmt: skip
+          f"{at[50]:.1f} ms median, {at[90]:.1f} ms 90 %, {at[99]:.1f} ms 99 %, "
+          f"{1e3 * ordered[-1]:.1f} ms at most")  # fmt: skip
 
 
 def _seeds(request: pytest.FixtureRequest) -> list[int]:
@@ -166,7 +170,8 @@ def _seeds(request: pytest.FixtureRequest) -> list[int]:
 def test_runner_killed_at_each_store(
     build: Path, name: str, request: pytest.FixtureRequest
 ) -> None:
-    """The host notices within the time allowed, kept bytes stay, and the next runner has the only channel."""
+    """The host notices within the time allowed, kept bytes stay, and the next runner has the only
+    channel."""
     latencies: list[float] = []
     most = killed = 0
     for seed in _seeds(request):
@@ -200,7 +205,8 @@ def test_runner_killed_at_each_store(
 
 
 def test_host_killed_at_each_store(build: Path, name: str, request: pytest.FixtureRequest) -> None:
-    """The runner has its error within the time allowed; each host takes over what the one before it left."""
+    """The runner has its error within the time allowed; each host takes over what the one before it
+    left."""
     latencies: list[float] = []
     most = killed = 0
     for seed in _seeds(request):
@@ -250,7 +256,8 @@ def test_host_killed_at_each_store(build: Path, name: str, request: pytest.Fixtu
 
 
 def test_host_stopped_at_a_store_is_not_dead(build: Path, name: str) -> None:
-    """A host that is stopped for longer than any detection takes keeps its runner, which then ends well."""
+    """A host that is stopped for longer than any detection takes keeps its runner, which then ends
+    well."""
     for step in (20, 40, 60):
         host = Host(build, name, "block", step, signal.SIGSTOP)
         assert host.serving()

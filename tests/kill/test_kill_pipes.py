@@ -1,5 +1,5 @@
-"""Runners and hosts at pipe:// killed at each step of a conversation: the other side has its error at once, the next one
-its own answer, and nothing is left.
+"""Runners and hosts at pipe:// killed at each step of a conversation: the other side has its error
+at once, the next one its own answer, and nothing is left.
 """
 
 import contextlib

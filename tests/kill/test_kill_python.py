@@ -1,7 +1,9 @@
-"""A Python host and a Python runner killed before every store to the segment, and a host before every change of files.
+"""A Python host and a Python runner killed before every store to the segment, and a host before
+every change of files.
 
-The victims run a build that stops before the chosen store (SHMB_STEPS); the survivors run the ordinary one. A warm
-process forks the victims. Afterwards the survivor has its error, the next one works, and nothing is left in /dev/shm.
+The victims run a build that stops before the chosen store (SHMB_STEPS); the survivors run the
+ordinary one. A warm process forks the victims. Afterwards the survivor has its error, the next one
+works, and nothing is left in /dev/shm.
 """
 
 import contextlib
@@ -117,7 +119,8 @@ def steps_build(tmp_path_factory):
 
 @pytest.fixture
 def victims(steps_build, python):
-    """victims.start(role, step, name, wait): one; victims.death(): its exit status and when it was known to be dead."""
+    """victims.start(role, step, name, wait): one; victims.death(): its exit status and when it was
+    known to be dead."""
 
     class Victims:
         process = python(VICTIMS, env={**os.environ, "PYTHONPATH": str(steps_build)})
@@ -214,14 +217,16 @@ def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, torture, 
         steps = max(steps, step - 3)
     with capsys.disabled():
         print(
-            f"\na Python host killed at {steps} steps: {seen}; from its death to its runner's error:",
+            f"\na Python host killed at {steps} steps: {seen}; from its death to its runner's "
+            "error:",
             percentiles(delays),
         )
     assert steps > 20 and seen["HostGoneError"] > 10
 
 
 def test_a_runner_killed_at_any_step(name, victims, torture, capsys):
-    """Its channel, the only one, is the next runner's; arrays that the host kept stay as they were."""
+    """Its channel, the only one, is the next runner's; arrays that the host kept stay as they
+    were."""
     steps, delays, kept = 0, [], []
 
     def model(request):
@@ -251,7 +256,8 @@ def test_a_runner_killed_at_any_step(name, victims, torture, capsys):
             thread.join()
     with capsys.disabled():
         print(
-            f"\na Python runner killed at {steps} steps; from its death to the next runner's connection:",
+            f"\na Python runner killed at {steps} steps; from its death to the next runner's "
+            "connection:",
             percentiles(delays),
         )
     assert steps > 20

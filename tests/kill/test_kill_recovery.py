@@ -1,5 +1,6 @@
-"""Runners with retries, whose hosts are killed before each of their stores and started again: no evaluate is lost. And such runners killed
-before each of their own stores: the host has room for the next.
+"""Runners with retries, whose hosts are killed before each of their stores and started again: no
+evaluate is lost. And such runners killed before each of their own stores: the host has room for the
+next.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def _steps(request: pytest.FixtureRequest, steps: int) -> list[int]:
 
 
 def _dies_first(watch: int, runner: subprocess.Popen[str]) -> bool:
-    """Waits for the death of the process behind the pidfd or the runner's end, whichever comes first."""
+    """Waits for the death of the process behind the pidfd or the runner's end, whichever comes
+    first."""
     assert runner.stdout
     poller = select.poll()
     for descriptor in (watch, runner.stdout.fileno()):

@@ -111,11 +111,13 @@ def test_a_cut_is_logged_with_its_place(path: Path, caplog: Any) -> None:
     assert len(dataset) == len(list(TrainingLog(path))) == 1
     assert [record.getMessage() for record in caplog.records] == dataset.torn * 2
     assert dataset.torn == [
-        f"{path}: the last tensors, at byte {len(data) - 5}, are cut off: what came before them was read"
+        f"{path}: the last tensors, at byte {len(data) - 5}, are cut off: what came before them "
+        "was read"
     ]
 
 
-# ---- A reader of SequenceExamples that knows nothing of ours: the message as protoc would have it ----
+# ---- A reader of SequenceExamples that knows nothing of ours: the message as protoc would have it
+# ----
 
 
 def message() -> Any:

@@ -114,7 +114,8 @@ def test_the_bytes_are_llvms(path: Path) -> None:
     assert (
         path.read_bytes()
         == (
-            f'{{"features":[{{"name":"x","type":"uint8_t","port":0,"shape":[2]}},{spec}],"advice":{spec}}}\n'
+            f'{{"features":[{{"name":"x","type":"uint8_t","port":0,"shape":[2]}},{spec}],'
+            f'"advice":{spec}}}\n'
             '{"context":"f"}\n{"observation":0}\n'
         ).encode()
         + b"\x01\x02"
@@ -334,12 +335,20 @@ def test_a_full_disk_leaves_whole_records(path: Path) -> None:
 # ---- Read ----
 
 LLVMS = (
-    b'{"features":[{"name":"callees","type":"int64_t","port":0,"shape":[1]},{"name":"w","type":"float","port":0,"shape":[1,2]},'
-    b'{"name":"inlining_decision","type":"int64_t","port":0,"shape":[1]}],"score":{"name":"delta_size","type":"int64_t","port":0,"shape":[1]}}\n'
-    b'{"context":"default"}\n{"observation":0}\n' + struct.pack("=qffq", 5, 0.5, 1.5, 1) + b'\n{"outcome":0}\n'
-    + struct.pack("=q", -12) + b'\n{"observation":1}\n' + struct.pack("=qffq", 6, 0.5, 1.5, 0) + b'\n{"outcome":1}\n'
-    + struct.pack("=q", 0) + b"\n"
-)  # fmt: skip
+    b'{"features":[{"name":"callees","type":"int64_t","port":0,"shape":[1]},{"name":"w",'
+    b'"type":"float","port":0,"shape":[1,2]},'
+    b'{"name":"inlining_decision","type":"int64_t","port":0,"shape":[1]}],'
+    b'"score":{"name":"delta_size","type":"int64_t","port":0,"shape":[1]}}\n'
+    b'{"context":"default"}\n{"observation":0}\n'
+    + struct.pack("=qffq", 5, 0.5, 1.5, 1)
+    + b'\n{"outcome":0}\n'
+    + struct.pack("=q", -12)
+    + b'\n{"observation":1}\n'
+    + struct.pack("=qffq", 6, 0.5, 1.5, 0)
+    + b'\n{"outcome":1}\n'
+    + struct.pack("=q", 0)
+    + b"\n"
+)
 
 
 def test_a_log_of_clangs_has_its_advice_last(path: Path) -> None:
@@ -358,8 +367,10 @@ def test_a_log_of_clangs_has_its_advice_last(path: Path) -> None:
 
 def test_what_llvm_writes_to_a_channel_has_no_advice(path: Path) -> None:
     path.write_bytes(
-        b'{"features":[{"name":"x","type":"int8_t","port":0,"shape":[2]}],"advice":{"name":"d","type":"float","port":0,"shape":[1]}}\n'
-        b'{"context":"f"}\n{"context":"g"}\n{"observation":0}\n\x01\x02\n{"news":1}\n{"observation":1}\n\n\n\n{"context":"h"}\n'
+        b'{"features":[{"name":"x","type":"int8_t","port":0,"shape":[2]}],"advice":{"name":"d",'
+        b'"type":"float","port":0,"shape":[1]}}\n'
+        b'{"context":"f"}\n{"context":"g"}\n{"observation":0}\n\x01\x02\n{"news":1}\n'
+        b'{"observation":1}\n\n\n\n{"context":"h"}\n'
     )
     log = TrainingLog(path)
     assert [(r.context, r.observation, r.features["x"].tolist(), dict(r.advice)) for r in log] == [
@@ -407,14 +418,27 @@ def test_a_log_is_read_as_it_is_asked_for(path: Path) -> None:
         ('{"features":[{"type":"float","shape":[]}]}\n', "expected a tensor's name, found None"),
         ('{"features":[{"name":"x","type":"char","shape":[]}]}\n', '"x": expected a type'),
         ('{"features":[{"name":"x","type":["float"],"shape":[]}]}\n', '"x": expected a type'),
-        ('{"features":[{"name":"x","type":"uint8_t","dtype":"float16","shape":[]}]}\n', '"x": expected a type'),
+        (
+            '{"features":[{"name":"x","type":"uint8_t","dtype":"float16","shape":[]}]}\n',
+            '"x": expected a type',
+        ),
         ('{"features":[{"name":"x","type":"float","shape":[-1]}]}\n', '"x": expected a shape'),
         ('{"features":[{"name":"x","type":"float","shape":[true]}]}\n', '"x": expected a shape'),
-        ('{"features":[{"name":"x","type":"float","shape":[1,1,1,1,1,1,1,1,1]}]}\n', '"x": expected a shape'),
-        ('{"features":[{"name":"x","type":"float","shape":[0,1152921504606846976]}]}\n', "fits an address space"),
-        ('{"features":[{"name":"x","type":"float","shape":[]}],"decision":1}\n', 'text as the "decision"'),
         (
-            '{"features":[{"name":"x","type":"float","shape":[]},{"name":"x","type":"float","shape":[]},'
+            '{"features":[{"name":"x","type":"float","shape":[1,1,1,1,1,1,1,1,1]}]}\n',
+            '"x": expected a shape',
+        ),
+        (
+            '{"features":[{"name":"x","type":"float","shape":[0,1152921504606846976]}]}\n',
+            "fits an address space",
+        ),
+        (
+            '{"features":[{"name":"x","type":"float","shape":[]}],"decision":1}\n',
+            'text as the "decision"',
+        ),
+        (
+            '{"features":[{"name":"x","type":"float","shape":[]},{"name":"x","type":"float",'
+            '"shape":[]},'
             '{"name":"a","type":"float","shape":[]}]}\n',
             "expected names that differ, found x, x",
         ),
@@ -422,7 +446,7 @@ def test_a_log_is_read_as_it_is_asked_for(path: Path) -> None:
         ('{"features":' + "1" * 10_000 + "}\n", "expected a line of JSON"),
         (" " * (LINE_BYTES + 1), f"found one of more than {LINE_BYTES} bytes"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_log_is_refused(path: Path, text: str, why: str) -> None:
     path.write_text(text)
     with pytest.raises(CorruptError, match=why) as raised:
@@ -453,7 +477,8 @@ SPEC = '"port":0,"shape":[6]'
 TENSOR = np.arange(6, dtype=np.float32).tobytes()
 RECORD = [b'{"observation":%d}', TENSOR, b'{"outcome":%d}', np.float32(1.2).tobytes()]
 PARTS = [  # of a log as ml-compiler-opt's log_reader_test.py has it, each with a newline behind it
-    f'{{"features":[{{"name":"x","type":"float",{SPEC}}}],"score":{{"name":"reward","type":"float",{SPEC.replace("6", "1")}}}}}'.encode(),
+    f'{{"features":[{{"name":"x","type":"float",{SPEC}}}],"score":{{"name":"reward",'
+    f'"type":"float",{SPEC.replace("6", "1")}}}}}'.encode(),
     b'{"context":"c"}',
     *(part.replace(b"%d", b"0") for part in RECORD),
     *(part.replace(b"%d", b"1") for part in RECORD),
@@ -480,7 +505,8 @@ def test_half_a_tensor_is_told(path: Path, place: int) -> None:
 
 def test_sizes_are_checked_before_memory_is_taken(path: Path) -> None:
     path.write_text(
-        '{"features":[{"name":"x","type":"float","shape":[288230376151711744]}]}\n{"observation":0}\n1234\n'
+        '{"features":[{"name":"x","type":"float","shape":[288230376151711744]}]}\n'
+        '{"observation":0}\n1234\n'
     )
     log = TrainingLog(path)
     assert list(log) == [] and "cut off" in log.torn

@@ -1,7 +1,7 @@
 """Claim, reset and READY (shm.c, host_channel.c) with claimers that may die before each step.
 
-A claimer takes the channel's lock, publishes the next generation, waits for READY, sends, and leaves or dies; then
-another comes. The kernel drops the lock of a dead one.
+A claimer takes the channel's lock, publishes the next generation, waits for READY, sends, and
+leaves or dies; then another comes. The kernel drops the lock of a dead one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Slots as credit (channel.h, shm.c, host_channel.c) for two slots each way: timeouts, late replies, kept views.
+"""Slots as credit (channel.h, shm.c, host_channel.c) for two slots each way: timeouts, late
+replies, kept views.
 
-Checked in every state: no descriptor is overwritten before it was read, nobody writes a slot that is the other side's,
-an honest runner always leaves the host a reply slot, and the runner is never left without a slot for good.
+Checked in every state: no descriptor is overwritten before it was read, nobody writes a slot that
+is the other side's, an honest runner always leaves the host a reply slot, and the runner is never
+left without a slot for good.
 """
 
 from __future__ import annotations

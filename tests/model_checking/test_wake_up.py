@@ -1,6 +1,8 @@
-"""Sleeping and waking (wait.c, ring.h) under TSO: stores wait in a buffer, loads overtake them, a fence empties it.
+"""Sleeping and waking (wait.c, ring.h) under TSO: stores wait in a buffer, loads overtake them, a
+fence empties it.
 
-The slices that bound every sleep are left out: what they would mend must not happen in the first place.
+The slices that bound every sleep are left out: what they would mend must not happen in the first
+place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Python in a C program's process: libshmbridge-python.so, by its URL from libshmbridge.so or linked in its place."""
+"""Python in a C program's process: libshmbridge-python.so, by its URL from libshmbridge.so or
+linked in its place."""
 
 import os
 import re
@@ -105,7 +106,8 @@ def programs(c_program, embedding):
 
 @pytest.fixture(params=["by its URL", "linked"])
 def run(request, programs, embedding):
-    """run(*words, **environment): python_inside.c, in an environment that holds nothing else, in another directory."""
+    """run(*words, **environment): python_inside.c, in an environment that holds nothing else, in
+    another directory."""
 
     def run(*words, status=0, **environment):
         environment = {"SHMBRIDGE_PYTHON_LIBRARY": str(embedding), **environment}
@@ -296,7 +298,10 @@ def test_a_library_for_another_version_is_an_error(open_errors, url, tmp_path):
     assert (
         unsupported(answer) and "is of version 9.9.9" in answer and "shmbridge embed" in answer
     ), answer
-    code = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).shmb_open(b'x', None, ctypes.byref(ctypes.c_void_p())))"
+    code = (
+        "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).shmb_open(b'x', None, "
+        "ctypes.byref(ctypes.c_void_p())))"
+    )
     program = subprocess.run(
         [sys.executable, "-c", code, library], stdout=subprocess.PIPE, text=True
     )

@@ -1,4 +1,5 @@
-"""What `pip install` and `cmake --install` leave behind: it is complete, exports no more than it should, and links."""
+"""What `pip install` and `cmake --install` leave behind: it is complete, exports no more than it
+should, and links."""
 
 from __future__ import annotations
 
@@ -112,18 +113,21 @@ def declared() -> set[str]:
 
 
 def with_flags(program: Path, cflags: str, libs: str, **environment: str) -> str:
-    """What the program prints, compiled and linked with these flags, which are quoted for a shell."""
+    """What the program prints, compiled and linked with these flags, which are quoted for a
+    shell."""
     run("cc", *shlex.split(cflags), program, *shlex.split(libs), "-o", program.with_suffix(""))
     return run(program.with_suffix(""), **environment).strip()
 
 
 def with_cmake(program: Path, find: str, target: str, *options: str) -> str:
-    """What the program prints, built by a CMake project that finds the library in the way of the line `find`."""
+    """What the program prints, built by a CMake project that finds the library in the way of the
+    line `find`."""
     needs("cmake")
     project = program.parent
     (project / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.16)\nproject(client C)\n"
-        f"{find}\nadd_executable(client program.c)\ntarget_link_libraries(client PRIVATE {target})\n"
+        f"{find}\nadd_executable(client program.c)\ntarget_link_libraries(client PRIVATE "
+        f"{target})\n"
     )
     run("cmake", "-S", project, "-B", project / "build", *options)
     run("cmake", "--build", project / "build", "--target", "client")
@@ -188,7 +192,8 @@ def test_auditwheel_passes_a_policy_no_newer_than_this_glibc(wheel: Path, tmp_pa
 def test_the_shared_library_exports_the_declared_functions_and_nothing_else(
     installed: Path,
 ) -> None:
-    """With the version for which a program was linked, so that an older library says what it lacks."""
+    """With the version for which a program was linked, so that an older library says what it
+    lacks."""
     node = f"SHMBRIDGE_{VERSION.rpartition('.')[0]}"
     versioned = {f"{name}@@{node}" for name in declared()}
     assert exported(installed / "shmbridge/lib" / SONAME) == versioned | {node}

@@ -1,5 +1,6 @@
-"""Compiles what cdef/src/model/litert.h declares of LiteRT against LiteRT's own headers: functions' results and parameters, structs,
-numbers, element types. python check_litert_headers.py LITERT, where LITERT/litert/c/litert_common.h lies (a checkout); needs a C++20 compiler."""
+"""Compiles what cdef/src/model/litert.h declares of LiteRT against LiteRT's own headers: functions'
+results and parameters, structs, numbers, element types. python check_litert_headers.py LITERT,
+where LITERT/litert/c/litert_common.h lies (a checkout); needs a C++20 compiler."""
 
 import os
 import re
@@ -10,7 +11,8 @@ from pathlib import Path
 
 MODEL = Path(__file__).parents[2] / "cdef" / "src" / "model"
 
-# Two types agree if a caller in C cannot tell them apart: enums are int, all pointers to LiteRT's own structs are handles.
+# Two types agree if a caller in C cannot tell them apart: enums are int, all pointers to LiteRT's
+# own structs are handles.
 CHECK = """
 #include <type_traits>
 #include "litert/c/internal/litert_logging.h"

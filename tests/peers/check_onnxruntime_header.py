@@ -1,5 +1,6 @@
-"""Compares cdef/src/model/onnxruntime.h with ONNX Runtime's own header: positions in the function table, numbers of parameters,
-element types. python check_onnxruntime_header.py onnxruntime_c_api.h"""
+"""Compares cdef/src/model/onnxruntime.h with ONNX Runtime's own header: positions in the function
+table, numbers of parameters, element types. python check_onnxruntime_header.py
+onnxruntime_c_api.h"""
 
 import re
 import sys
@@ -70,7 +71,8 @@ def differences(header):
         found = official[position] if position < len(official) else ("nothing", 0)
         if found != (name, count):
             wrong.append(
-                f"{position}: expected {found[0]} with {found[1]} parameters, found {name} with {count}"
+                f"{position}: expected {found[0]} with {found[1]} parameters, found {name} with "
+                f"{count}"
             )
     for name, number in numbers.items():
         if name in known and known[name] != number:

@@ -1,4 +1,5 @@
-"""Hosts of named pipes as ML-Compiler-Bridge's clients see them, and `shmbridge run` of unmodified compilers."""
+"""Hosts of named pipes as ML-Compiler-Bridge's clients see them, and `shmbridge run` of unmodified
+compilers."""
 
 import re
 import subprocess
@@ -15,7 +16,8 @@ from shmbridge import Host, connect
 
 @pytest.fixture
 def sent(tmp_path, in_thread):
-    """sent(model, **options): the frame, without its length, that a client of theirs gets for its question."""
+    """sent(model, **options): the frame, without its length, that a client of theirs gets for its
+    question."""
 
     def ask(model, query="", **options):
         with Host(f"pipe://{tmp_path}/p{query}", **options) as host:

@@ -1,5 +1,5 @@
-"""A pytest plugin: what Gymnasium's own tests call AsyncVectorEnv is a CompilerVectorEnv, whose compilers are threads that have the
-tests' environments."""
+"""A pytest plugin: what Gymnasium's own tests call AsyncVectorEnv is a CompilerVectorEnv, whose
+compilers are threads that have the tests' environments."""
 
 import itertools
 import os
@@ -23,7 +23,8 @@ OURS = {"step", "kind", "exit", "stderr", "command", "scores"}
 
 
 class Slots(GymWorkers):
-    """An environment for each slot, which lives on between its episodes, and has a seed where the test said one."""
+    """An environment for each slot, which lives on between its episodes, and has a seed where the
+    test said one."""
 
     def __init__(self, envs):
         super().__init__()

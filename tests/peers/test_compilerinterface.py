@@ -1,5 +1,5 @@
-"""ML-Compiler-Bridge's Python package, PyPI `compilerinterface`, as the host of our runners, and our host for a client of its
-protocol that has nothing of ours.
+"""ML-Compiler-Bridge's Python package, PyPI `compilerinterface`, as the host of our runners, and
+our host for a client of its protocol that has nothing of ours.
 """
 
 import ctypes

@@ -1,4 +1,5 @@
-"""Numbers between ML-Compiler-Bridge's Python package and us: byte for byte what its host sends, and either width for our runners."""
+"""Numbers between ML-Compiler-Bridge's Python package and us: byte for byte what its host sends,
+and either width for our runners."""
 
 import ctypes
 import subprocess

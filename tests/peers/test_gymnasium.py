@@ -1,5 +1,5 @@
-"""Gymnasium's own tests of vectors, with ours in the place of AsyncVectorEnv: $GYMNASIUM_SOURCE is a checkout of Gymnasium. And its
-measure of speed."""
+"""Gymnasium's own tests of vectors, with ours in the place of AsyncVectorEnv: $GYMNASIUM_SOURCE is
+a checkout of Gymnasium. And its measure of speed."""
 
 import contextlib
 import os
@@ -14,8 +14,8 @@ from support.workers import GymWorkers
 
 from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 
-# Left out are texts, graphs and the like as observations, what an environment says in its info, and generators of sub-environments:
-# a compiler sends none of them.
+# Left out are texts, graphs and the like as observations, what an environment says in its info, and
+# generators of sub-environments: a compiler sends none of them.
 TESTS = [
     "test_autoreset_next_step",
     "test_autoreset_within_step",

@@ -1,4 +1,5 @@
-"""Real caches and launchers about `shmbridge run`: never an old policy's object. (Debian: ccache, distcc.)"""
+"""Real caches and launchers about `shmbridge run`: never an old policy's object. (Debian: ccache,
+distcc.)"""
 
 import os
 import shutil
@@ -13,7 +14,8 @@ RUN = f"{SHMBRIDGE} run --llvm inline --host mine:advise -- "
 
 @pytest.fixture
 def build(tmp_path):
-    """build(advice, *launcher): the object that a launcher makes when the policy advises this, and stderr."""
+    """build(advice, *launcher): the object that a launcher makes when the policy advises this, and
+    stderr."""
     needs("clang-22", "ccache")
     (tmp_path / "masked").mkdir()
     (tmp_path / "masked" / "clang-22").symlink_to(shutil.which("ccache"))
@@ -132,7 +134,10 @@ def test_compiler_that_fails_without_the_library_runs_again_plainly(run_mine, tm
 def test_build_without_a_host_prints_one_warning(tmp_path):
     needs("clang-22", "make")
     objects = " ".join(f"{number}.o" for number in range(6))
-    rule = f".SUFFIXES:\n.PHONY: all\nall: {objects}\nMakefile:;\n%.o:\n\t@$(CC) -O2 -c {SOURCES}/more.c -o $@\n"
+    rule = (
+        f".SUFFIXES:\n.PHONY: all\nall: {objects}\nMakefile:;\n%.o:\n"
+        f"\t@$(CC) -O2 -c {SOURCES}/more.c -o $@\n"
+    )
     (tmp_path / "Makefile").write_text(rule)
     for options in "--connect nobody-is-here", "--host mine:absent":
         launcher = f"{SHMBRIDGE} run --llvm inline {options} -- clang-22"

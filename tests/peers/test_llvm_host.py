@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
 
 @pytest.fixture
 def llvm_host(tmp_path, in_thread):
-    """llvm_host(model, query="", **options): a host whose loop runs in a thread until the test ends."""
+    """llvm_host(model, query="", **options): a host whose loop runs in a thread until the test
+    ends."""
     hosts = []
 
     def begin(model, query="", **options):

@@ -1,6 +1,8 @@
-"""An unmodified clang and opt ask a Python policy where to inline, through examples/llvm/inliner, on zstd's 50,000 lines.
+"""An unmodified clang and opt ask a Python policy where to inline, through examples/llvm/inliner,
+on zstd's 50,000 lines.
 
-Each test runs with LLVM 22 and 19, where they are installed (Debian: clang-22 llvm-22-dev cmake g++).
+Each test runs with LLVM 22 and 19, where they are installed (Debian: clang-22 llvm-22-dev cmake
+g++).
 """
 
 import json

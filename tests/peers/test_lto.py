@@ -1,4 +1,5 @@
-"""Optimisation at link time asks the policy too, whoever links; and no ThinLTO cache answers for it. (Debian: lld-22, lld-19.)"""
+"""Optimisation at link time asks the policy too, whoever links; and no ThinLTO cache answers for
+it. (Debian: lld-22, lld-19.)"""
 
 import subprocess
 
@@ -11,7 +12,8 @@ FILES = ["numbers.c", "main.c"]
 
 @pytest.fixture
 def link(shmbridge_run, tmp_path):  # noqa: F811
-    """link(version, linker, lto, decisions, policy, *more): how it went, of objects that nobody was asked for."""
+    """link(version, linker, lto, decisions, policy, *more): how it went, of objects that nobody was
+    asked for."""
 
     def go(version, linker, lto, decisions, policy, *more):
         needs(f"clang-{version}", f"ld.lld-{version}" if linker == "lld" else f"ld.{linker}")

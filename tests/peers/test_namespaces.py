@@ -1,5 +1,6 @@
-"""A compiler on another machine: two network namespaces with a cable between, the model in one, a relay and compilers in C in the other.
-Worker, trainer, relay and cable are cut in turn: each ends what is under way in bounded time, and things go on."""
+"""A compiler on another machine: two network namespaces with a cable between, the model in one, a
+relay and compilers in C in the other. Worker, trainer, relay and cable are cut in turn: each ends
+what is under way in bounded time, and things go on."""
 
 import contextlib
 import itertools
@@ -52,7 +53,8 @@ def no_bridges():
 
 
 class Machines:
-    """Two network namespaces, "trainer" and "worker", with a cable between; all that was started in them ends with them."""
+    """Two network namespaces, "trainer" and "worker", with a cable between; all that was started in
+    them ends with them."""
 
     def __init__(self):
         number = next(cables)

@@ -1,4 +1,5 @@
-"""The preloaded library beside FIFOs, in unmodified compilers; and in all that inherits it without a channel."""
+"""The preloaded library beside FIFOs, in unmodified compilers; and in all that inherits it without
+a channel."""
 
 import os
 import re
@@ -29,7 +30,8 @@ int main(int argc, char **argv) { for (int i = 1; i < argc; i++) puts(argv[i]); 
 
 @pytest.fixture
 def preloaded(tmp_path):
-    """An environment in which programs inherit the library and a channel's paths; its "SHMBRIDGE_LLVM_REPORT" is not there."""
+    """An environment in which programs inherit the library and a channel's paths; its
+    "SHMBRIDGE_LLVM_REPORT" is not there."""
     ours = {
         "LLVM_BASE": tmp_path / "none",
         "URL": "nobody?connect_timeout=0",

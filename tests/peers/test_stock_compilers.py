@@ -1,5 +1,6 @@
-"""Unmodified opt, llc, clang and rustc take a Python policy's decisions, through `shmbridge run`: each compiler, decision and
-transport; and whatever fails, a right object comes of it. (Debian: clang-22 llvm-22 clang-19 llvm-19; rustup.)
+"""Unmodified opt, llc, clang and rustc take a Python policy's decisions, through `shmbridge run`:
+each compiler, decision and transport; and whatever fails, a right object comes of it. (Debian:
+clang-22 llvm-22 clang-19 llvm-19; rustup.)
 """
 
 import subprocess

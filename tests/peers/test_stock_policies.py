@@ -1,4 +1,5 @@
-"""Policies of `shmbridge run` that fail, or are asked about the first decisions only: a right object comes of it."""
+"""Policies of `shmbridge run` that fail, or are asked about the first decisions only: a right
+object comes of it."""
 
 import re
 import subprocess

@@ -15,7 +15,8 @@ def nothing_of_hosts_that_were_killed(no_bridges):
 
 @pytest.fixture
 def serving(in_thread):
-    """serving(model, url=…, **options): a host whose loop runs in a thread; closed when the test ends."""
+    """serving(model, url=…, **options): a host whose loop runs in a thread; closed when the test
+    ends."""
     hosts, calls = [], []
 
     def start(model, url="grpc://127.0.0.1:0", **options):

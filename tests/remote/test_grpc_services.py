@@ -149,8 +149,9 @@ def test_a_users_program_without_shmbridge_asks_and_answers(serving, tuner, in_t
 
 @pytest.fixture
 def workers(tuner):
-    """workers(count): a compiler of the user's own, without shmbridge, that serves itself: answers every call at once with an
-    observation, and ends its episode after so many. Returns the address and what it was sent, in bytes."""
+    """workers(count): a compiler of the user's own, without shmbridge, that serves itself: answers
+    every call at once with an observation, and ends its episode after so many. Returns the address
+    and what it was sent, in bytes."""
     import grpc
 
     servers = []
@@ -253,7 +254,10 @@ def test_a_stream_of_the_users_is_refused(tuner):
 
 
 def test_importing_shmbridge_imports_no_grpc():
-    code = "import shmbridge, sys; sys.exit(any(name.partition('.')[0] in ('grpc', 'grpc_health') for name in sys.modules))"
+    code = (
+        "import shmbridge, sys; sys.exit(any(name.partition('.')[0] in ('grpc', 'grpc_health') "
+        "for name in sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-P", "-c", code]).returncode == 0
 
 

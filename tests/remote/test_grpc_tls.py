@@ -17,7 +17,8 @@ from shmbridge import NoHostError, connect
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """A folder with ca.pem; server.pem, client.pem and their .key; and other.pem, whom nobody has signed."""
+    """A folder with ca.pem; server.pem, client.pem and their .key; and other.pem, whom nobody has
+    signed."""
     folder = tmp_path_factory.mktemp("tls")
 
     def openssl(*words):

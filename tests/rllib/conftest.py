@@ -1,4 +1,5 @@
-"""Compilers for RLlib, which asks for them in each environment runner: examples/c/environment.c, eight programs an episode."""
+"""Compilers for RLlib, which asks for them in each environment runner: examples/c/environment.c,
+eight programs an episode."""
 
 import os
 from pathlib import Path
@@ -11,14 +12,15 @@ os.environ.update(RAY_worker_niceness="0")  # Ray's own is 15, which is for ever
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Ray puts the current folder on its workers' path: not the checkout, whose shmbridge is not built."""
+    """Ray puts the current folder on its workers' path: not the checkout, whose shmbridge is not
+    built."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def compilers(c_program, tmp_path, new_name):
-    """compilers(context, then=""): a CompilerVectorEnv of context["num_envs"]; `then` is what the shell does behind the compiler.
-    compilers.name begins the names of its bridges."""
+    """compilers(context, then=""): a CompilerVectorEnv of context["num_envs"]; `then` is what the
+    shell does behind the compiler. compilers.name begins the names of its bridges."""
     program, name = c_program(ROOT / "examples" / "c" / "environment.c"), new_name()
     (tmp_path / "module").touch()
 

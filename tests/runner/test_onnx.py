@@ -1,4 +1,5 @@
-"""onnx://: an ONNX file in the runner's process computes what ONNX Runtime's own Python API computes, and says what it expects."""
+"""onnx://: an ONNX file in the runner's process computes what ONNX Runtime's own Python API
+computes, and says what it expects."""
 
 import os
 import shutil
@@ -296,8 +297,20 @@ def test_a_model_that_fails_says_why_and_goes_on(path):
 # ---- Options ----
 
 
-@pytest.mark.parametrize("options", ["threads=2", "threads=0", "level=disable", "level=basic&threads=1", "level=extended",
-                                     "level=all", "providers=CPUExecutionProvider", "providers=cpu", f"library={LIBRARY}"])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        "threads=2",
+        "threads=0",
+        "level=disable",
+        "level=basic&threads=1",
+        "level=extended",
+        "level=all",
+        "providers=CPUExecutionProvider",
+        "providers=cpu",
+        f"library={LIBRARY}",
+    ],
+)
 def test_options_leave_the_advice_as_it_is(path, options):
     with connect(f"onnx://{models.two_minus(path)}?{options}") as runner:
         assert runner.evaluate({"x": np.roll(X, 3)}) == 3
@@ -326,7 +339,8 @@ def test_options_that_make_no_sense(path, options, says):
 
 
 def answers(program, url, **environment):
-    """What scripted_runner.c answers to an open of the url and a question, with that environment alone."""
+    """What scripted_runner.c answers to an open of the url and a question, with that environment
+    alone."""
     lines = f"open {url}\nfeature x 11 1 8 {X.tobytes().hex()}\ni64\n"
     ended = subprocess.run(
         [program],
@@ -390,7 +404,10 @@ def test_in_python_the_environment_goes_before_the_package(path):
 
 
 def test_python_does_not_import_onnxruntime(path):
-    code = f"import sys, shmbridge; shmbridge.connect('onnx://{models.two_minus(path)}'); print('onnxruntime' in sys.modules)"
+    code = (
+        f"import sys, shmbridge; shmbridge.connect('onnx://{models.two_minus(path)}'); "
+        "print('onnxruntime' in sys.modules)"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True

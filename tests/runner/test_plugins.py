@@ -1,4 +1,5 @@
-"""Plug-ins of others, found by their entry points: runner kinds behind a URL's scheme, and what goes wrong in them."""
+"""Plug-ins of others, found by their entry points: runner kinds behind a URL's scheme, and what
+goes wrong in them."""
 
 import math
 import subprocess

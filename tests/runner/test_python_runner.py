@@ -32,7 +32,8 @@ def mismatch(features):
 def waits(features):
     entered.set()
     if features["x"] == 1:
-        while not go.is_set():  # go.wait() misses a signal that comes just before it sleeps, and sleeps on
+        # go.wait() misses a signal that comes just before it sleeps, and sleeps on
+        while not go.is_set():
             time.sleep(0.01)
     return 2 * features["x"]
 
@@ -136,7 +137,8 @@ def test_a_function_in_a_file_is_found_from_everywhere(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / f"neighbour_{folder}.py").write_text(f"number = {number}\n")
         (tmp_path / folder / "my-model.py").write_text(
-            f"from neighbour_{folder} import number\ndef add(question): return question['x'] + number\n"
+            f"from neighbour_{folder} import number\ndef add(question): return question['x'] + "
+            "number\n"
         )
     asked = [f"python://{tmp_path}/{folder}/my-model.py:add" for folder in ("one", "two", "one")]
     with ExitStack() as stack:

@@ -1,4 +1,5 @@
-"""Retries, backoff and default advice: the same words and the same outcomes in C, C++, Python and URLs."""
+"""Retries, backoff and default advice: the same words and the same outcomes in C, C++, Python and
+URLs."""
 
 import math
 import os
@@ -32,7 +33,8 @@ NO_HOST, CLOSED, MODEL, INVALID, INEXACT = "E3", "E11", "E17", "E1", "E16"
 
 
 class Hosts:
-    """Hosts of one name, one after another: x + 1, a ValueError for x = 2. Those that end close when they are asked 1."""
+    """Hosts of one name, one after another: x + 1, a ValueError for x = 2. Those that end close
+    when they are asked 1."""
 
     def __init__(self, name, plan, in_thread):
         self.name, self.plan, self.ended = name, list(plan), False

@@ -1,4 +1,5 @@
-"""examples/tvm_runner, a third party's runner: installed as pip would, it is found by its scheme and gives what ONNX Runtime gives."""
+"""examples/tvm_runner, a third party's runner: installed as pip would, it is found by its scheme
+and gives what ONNX Runtime gives."""
 
 import os
 import re
@@ -17,7 +18,8 @@ X = np.random.default_rng(0).normal(size=(1, 20)).astype(np.float32)
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory):
-    """The distribution in a directory of its own, with the metadata that pip makes of its pyproject.toml."""
+    """The distribution in a directory of its own, with the metadata that pip makes of its
+    pyproject.toml."""
     where, project = (
         tmp_path_factory.mktemp("site-packages"),
         (EXAMPLE / "pyproject.toml").read_text(),

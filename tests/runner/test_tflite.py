@@ -1,4 +1,5 @@
-"""tflite://: LiteRT in the compiler's process gives what the wheel's own Interpreter gives, from C, C++ and Python."""
+"""tflite://: LiteRT in the compiler's process gives what the wheel's own Interpreter gives, from C,
+C++ and Python."""
 
 import os
 import subprocess
@@ -272,7 +273,8 @@ def test_a_deadline_ends_the_model_between_two_operators(folder):
         ),
         (
             {"speed": 9},
-            'unknown option "speed" in the URL: expected threads, kernels, signature, library, agent.NAME, connect',
+            'unknown option "speed" in the URL: expected threads, kernels, signature, library, '
+            "agent.NAME, connect",
         ),
     ],
 )
@@ -312,7 +314,8 @@ def test_threads_with_a_runner_each_share_a_file(mlp):
 
 def test_nothing_is_printed_with_builtin_kernels(any_size, python):
     process = python(
-        "import sys, numpy, shmbridge\nwith shmbridge.connect(sys.argv[1]) as r: print(r.evaluate({'x': numpy.ones(3, 'f')})['best'])",
+        "import sys, numpy, shmbridge\nwith shmbridge.connect(sys.argv[1]) as r: "
+        "print(r.evaluate({'x': numpy.ones(3, 'f')})['best'])",
         url(any_size, kernels="builtin"),
         stderr=subprocess.STDOUT,
     )

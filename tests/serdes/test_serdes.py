@@ -1,4 +1,5 @@
-"""Every SerDes: what goes in comes out, as a Python object and as the C core calls it; bytes that are no message are errors."""
+"""Every SerDes: what goes in comes out, as a Python object and as the C core calls it; bytes that
+are no message are errors."""
 
 import subprocess
 import threading

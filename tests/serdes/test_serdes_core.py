@@ -1,4 +1,5 @@
-"""The C core's SerDes against readers and writers that share nothing with it: json and struct of Python, compilerinterface's."""
+"""The C core's SerDes against readers and writers that share nothing with it: json and struct of
+Python, compilerinterface's."""
 
 import importlib.util
 import io
@@ -180,9 +181,28 @@ def test_advice_in_json_is_what_ml_compiler_bridge_says():
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"{}x", b'{"x": 1,}', b'{"x" 1}', b'{"x": 01}', b'{"x": +1}', b'{"x": .5}', b'{"x": 1e}', b'{"x": "a}',
-     b'{"x": "\\u12"}', b'{"x": 1, "x": 2}', b'{"": 1}', b'{"x": nan}', b'{"x": ' + b"[" * 100_000, b'{"x": ' + b'{"x": ' * 100_000, b"\xef\xbb\xbf{}", b"{'x': 1}"],
-)  # fmt: skip
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}x",
+        b'{"x": 1,}',
+        b'{"x" 1}',
+        b'{"x": 01}',
+        b'{"x": +1}',
+        b'{"x": .5}',
+        b'{"x": 1e}',
+        b'{"x": "a}',
+        b'{"x": "\\u12"}',
+        b'{"x": 1, "x": 2}',
+        b'{"": 1}',
+        b'{"x": nan}',
+        b'{"x": ' + b"[" * 100_000,
+        b'{"x": ' + b'{"x": ' * 100_000,
+        b"\xef\xbb\xbf{}",
+        b"{'x': 1}",
+    ],
+)
 def test_what_is_no_json_is_an_error(data):
     with pytest.raises(ShmbridgeError):
         js.decode(data)
@@ -294,9 +314,17 @@ def test_what_a_bitstream_cannot_hold_is_an_error_that_names_the_field(value):
 
 @pytest.mark.parametrize(
     ("value", "sent"),
-    [(7, struct.pack("=q", 7)), (np.int32(7), struct.pack("=i", 7)), (True, struct.pack("=i", 1)), (np.float32(0.5), struct.pack("=f", 0.5)),
-     (0.5, struct.pack("=d", 0.5)), (np.array([1, 2], "i4"), struct.pack("=2i", 1, 2)), (2**31, struct.pack("=q", 2**31)), (np.float64(1), struct.pack("=d", 1))],
-)  # fmt: skip
+    [
+        (7, struct.pack("=q", 7)),
+        (np.int32(7), struct.pack("=i", 7)),
+        (True, struct.pack("=i", 1)),
+        (np.float32(0.5), struct.pack("=f", 0.5)),
+        (0.5, struct.pack("=d", 0.5)),
+        (np.array([1, 2], "i4"), struct.pack("=2i", 1, 2)),
+        (2**31, struct.pack("=q", 2**31)),
+        (np.float64(1), struct.pack("=d", 1)),
+    ],
+)
 def test_advice_in_a_bitstream_is_its_elements_alone(value, sent):
     assert bits.encode_advice({"advice": value}) == sent
     dtype = np.asarray(value).dtype
@@ -317,12 +345,35 @@ GOOD = {"x": ("int32_t", [2], (1, 2))}
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\n", b"x", b"{}\n\n", write_bitstream(GOOD)[:-1], write_bitstream(GOOD)[:-5], write_bitstream(GOOD) + b"\n", write_bitstream(GOOD | {"": GOOD["x"]}),
-     *(write_bitstream(GOOD).replace(old, new) for old, new in [
-         (b"[2]", b"[3]"), (b"[2]", b"[4611686018427387904]"), (b"[2]", b"[4294967296, 4294967296]"), (b"[2]", b"[9223372036854775808]"), (b"[2]", b"[-1]"),
-         (b"[2]", b"[2.0]"), (b"[2]", b"2"), (b"[2]", b"[1,1,1,1,1,1,1,1,2]"), (b"int32_t", b"int33_t"), (b"int32_t", b"float16"), (b'"x"', b"5"), (b'"x"', b'""'),
-         (b'"features"', b'"creatures"')])],
-)  # fmt: skip
+    [
+        b"",
+        b"\n",
+        b"x",
+        b"{}\n\n",
+        write_bitstream(GOOD)[:-1],
+        write_bitstream(GOOD)[:-5],
+        write_bitstream(GOOD) + b"\n",
+        write_bitstream(GOOD | {"": GOOD["x"]}),
+        *(
+            write_bitstream(GOOD).replace(old, new)
+            for old, new in [
+                (b"[2]", b"[3]"),
+                (b"[2]", b"[4611686018427387904]"),
+                (b"[2]", b"[4294967296, 4294967296]"),
+                (b"[2]", b"[9223372036854775808]"),
+                (b"[2]", b"[-1]"),
+                (b"[2]", b"[2.0]"),
+                (b"[2]", b"2"),
+                (b"[2]", b"[1,1,1,1,1,1,1,1,2]"),
+                (b"int32_t", b"int33_t"),
+                (b"int32_t", b"float16"),
+                (b'"x"', b"5"),
+                (b'"x"', b'""'),
+                (b'"features"', b'"creatures"'),
+            ]
+        ),
+    ],
+)
 def test_a_bitstream_that_lies_is_an_error(data):
     with pytest.raises(ShmbridgeError):
         bits.decode(data)

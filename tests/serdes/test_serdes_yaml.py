@@ -1,4 +1,5 @@
-"""examples/yaml_serdes, a third party's SerDes: installed as pip would, it is found by name and keeps what it must keep."""
+"""examples/yaml_serdes, a third party's SerDes: installed as pip would, it is found by name and
+keeps what it must keep."""
 
 import re
 from pathlib import Path
@@ -21,7 +22,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples/yaml_serdes"
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory):
-    """The distribution in a directory of its own, with the metadata that pip makes of its pyproject.toml."""
+    """The distribution in a directory of its own, with the metadata that pip makes of its
+    pyproject.toml."""
     where, project = (
         tmp_path_factory.mktemp("site-packages"),
         (EXAMPLE / "pyproject.toml").read_text(),
@@ -107,11 +109,44 @@ X = "x: {dtype: int8, shape: [2], values: [1, 2]}"
 
 @pytest.mark.parametrize(
     "text",
-    ["", "5", "[1]", "x: {dtype: int8}", "x: {}", "x:", "\t", "a: [", "&a x: *a", "a: &a [1]\nb: [*a, *a]", "!!python/object/apply:os.system [ls]", "[" * 100_000, "x: " + "{a: " * 10_000, "? [a]\n: b",
-     *(X.replace(old, new) for old, new in [("[2]", "[3]"), ("[2]", "[-2]"), ("[2]", "[4000000000, 4000000000]"), ("[2]", "2.5"), ("int8", "S1000000000"), ("int8", "(9999999,)f4"), ("int8", "object"),
-                                            ("int8", "[1]"), ("[1, 2]", "[1, 300]"), ("[1, 2]", "[1, 2.5]"), ("[1, 2]", "[1, true]"), ("[1, 2]", "[1, [2]]"), ("[1, 2]", "12"), ("}", ", offsets: [0, 9]}"),
-                                            ("}", ", offsets: [a]}"), ("values: [1, 2]", "shape: [2]")])],
-)  # fmt: skip
+    [
+        "",
+        "5",
+        "[1]",
+        "x: {dtype: int8}",
+        "x: {}",
+        "x:",
+        "\t",
+        "a: [",
+        "&a x: *a",
+        "a: &a [1]\nb: [*a, *a]",
+        "!!python/object/apply:os.system [ls]",
+        "[" * 100_000,
+        "x: " + "{a: " * 10_000,
+        "? [a]\n: b",
+        *(
+            X.replace(old, new)
+            for old, new in [
+                ("[2]", "[3]"),
+                ("[2]", "[-2]"),
+                ("[2]", "[4000000000, 4000000000]"),
+                ("[2]", "2.5"),
+                ("int8", "S1000000000"),
+                ("int8", "(9999999,)f4"),
+                ("int8", "object"),
+                ("int8", "[1]"),
+                ("[1, 2]", "[1, 300]"),
+                ("[1, 2]", "[1, 2.5]"),
+                ("[1, 2]", "[1, true]"),
+                ("[1, 2]", "[1, [2]]"),
+                ("[1, 2]", "12"),
+                ("}", ", offsets: [0, 9]}"),
+                ("}", ", offsets: [a]}"),
+                ("values: [1, 2]", "shape: [2]"),
+            ]
+        ),
+    ],
+)
 def test_what_is_no_message_is_an_error(yaml, text):
     try:
         found = yaml.decode(text.encode())

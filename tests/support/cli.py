@@ -63,7 +63,8 @@ def run(
 
 
 def refused(status: int, *arguments: object, cwd: Path | None = None) -> str:
-    """What the command says on stderr; fails unless it ends with that status and without a traceback."""
+    """What the command says on stderr; fails unless it ends with that status and without a
+    traceback."""
     done = run(*arguments, cwd=cwd)
     assert done.returncode == status, done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -8,7 +8,8 @@ MASK = (1 << 64) - 1
 
 
 class Corridor(Environment):
-    """Cells 0 to `length`; action 0 goes left, 1 right; the end is worth 1, each step costs 0.01."""
+    """Cells 0 to `length`; action 0 goes left, 1 right; the end is worth 1, each step costs
+    0.01."""
 
     length = 4
 

@@ -1,4 +1,5 @@
-"""The header codec: a layout as FlatBuffers bytes (schemas/message.fbs). Its counterpart in C is cdef/src/message/header.c."""
+"""The header codec: a layout as FlatBuffers bytes (schemas/message.fbs). Its counterpart in C is
+cdef/src/message/header.c."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ _MAX_RANK = 8
 class Field:
     """What stays the same from message to message about one named tensor.
 
-    dtype and kind are the numbers of shmb_dtype and shmb_kind; rank is that of the values, without a list's row count.
-    Raises ValueError for what cannot be: an empty name or one with a zero byte or a lone surrogate, an unknown dtype or
-    kind, or a rank that the kind does not allow.
+    dtype and kind are the numbers of shmb_dtype and shmb_kind; rank is that of the values, without
+    a list's row count. Raises ValueError for what cannot be: an empty name or one with a zero byte
+    or a lone surrogate, an unknown dtype or kind, or a rank that the kind does not allow.
     """
 
     name: str
@@ -45,16 +46,19 @@ class Field:
         if self.kind in (Kind.string_, Kind.strings):
             if (self.dtype, self.rank) != (DType.uint8, 1):
                 raise ValueError(
-                    f"text {self.name!r}: expected uint8 and rank 1, found {self.dtype} and {self.rank}"
+                    f"text {self.name!r}: expected uint8 and rank 1, found {self.dtype} and "
+                    f"{self.rank}"
                 )
         elif not int(self.kind == Kind.ragged) <= self.rank <= _MAX_RANK:
             raise ValueError(
-                f"field {self.name!r}: expected at most 8 dims, and 1 in a list, found rank {self.rank}"
+                f"field {self.name!r}: expected at most 8 dims, and 1 in a list, found rank "
+                f"{self.rank}"
             )
 
 
 def encode(fields: Sequence[Field]) -> bytes:
-    """Returns the header of a layout. Raises ValueError when a name comes twice or there are a million fields."""
+    """Returns the header of a layout. Raises ValueError when a name comes twice or there are a
+    million fields."""
     _check_fields(fields)
     builder = flatbuffers.Builder(64 + 64 * len(fields))
     tables = []
@@ -77,7 +81,8 @@ def encode(fields: Sequence[Field]) -> bytes:
 
 
 def decode(data: bytes) -> list[Field]:
-    """Returns the fields of a header. Raises ValueError unless header_read in C accepts the very same bytes."""
+    """Returns the fields of a header. Raises ValueError unless header_read in C accepts the very
+    same bytes."""
     _verify(data)
     layout: Any = message.Layout.GetRootAs(data, 0)  # flatc's stub is wrong: Name() is bytes
     fields = []
@@ -104,7 +109,8 @@ def _check_fields(fields: Sequence[Field]) -> None:
         names.add(field.name)
 
 
-# The flatbuffers package reads what it is given: these are the rules of the C++ Verifier, as in header.c.
+# The flatbuffers package reads what it is given: these are the rules of the C++ Verifier, as in
+# header.c.
 
 
 def _verify(data: bytes) -> None:

@@ -7,7 +7,8 @@ from onnx import helper, numpy_helper
 
 
 def save(path, nodes, inputs, outputs, initializers=None):
-    """Writes a model; inputs and outputs: (name, element type, dims) or a ValueInfoProto. Returns its path as text."""
+    """Writes a model; inputs and outputs: (name, element type, dims) or a ValueInfoProto. Returns
+    its path as text."""
 
     def declared(ports):
         return [

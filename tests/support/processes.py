@@ -53,7 +53,8 @@ class Process(subprocess.Popen):
 
 
 class ScriptedRunner(subprocess.Popen):
-    """tests/cross/scripted_runner.c, or another that reads its lines: each call is a line to it and its line back."""
+    """tests/cross/scripted_runner.c, or another that reads its lines: each call is a line to it and
+    its line back."""
 
     def __init__(self, *command, **options):
         super().__init__(

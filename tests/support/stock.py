@@ -23,7 +23,8 @@ def needs(*tools):
     for tool in tools:
         if not shutil.which(tool) or (tool == "rustc" and llvm_of_rustc() < 19):
             pytest.skip(
-                f"no {tool} (Debian: clang-22 llvm-22 clang-19 llvm-19; rustc with LLVM 19 or later: rustup)"
+                f"no {tool} (Debian: clang-22 llvm-22 clang-19 llvm-19; rustc with LLVM 19 or "
+                "later: rustup)"
             )
 
 

@@ -1,4 +1,5 @@
-"""Small .tflite files, made with the schema that the wheel of ai-edge-litert brings along: no converter, no TensorFlow."""
+"""Small .tflite files, made with the schema that the wheel of ai-edge-litert brings along: no
+converter, no TensorFlow."""
 
 import flatbuffers
 import numpy as np
@@ -11,7 +12,8 @@ def type_of(dtype):
 
 
 class Graph:
-    """A graph under construction; tensors are known by index. A dim of None is open. of: the graph whose operators call it."""
+    """A graph under construction; tensors are known by index. A dim of None is open. of: the graph
+    whose operators call it."""
 
     def __init__(self, of=None):
         self.model, self.graph = of.model if of else schema.ModelT(), schema.SubGraphT()

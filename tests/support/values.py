@@ -26,7 +26,8 @@ many = settings(max_examples=150, deadline=None, suppress_health_check=list(Heal
 
 @st.composite
 def arrays(draw, dtypes=DTYPES, min_rank=0, max_rank=8):
-    """Any bytes as any dtype and shape; sometimes big-endian, reversed, transposed, or every second element."""
+    """Any bytes as any dtype and shape; sometimes big-endian, reversed, transposed, or every second
+    element."""
     dtype = draw(st.sampled_from(dtypes))
     shape = tuple(draw(st.lists(st.integers(0, 3), min_size=min_rank, max_size=max_rank)))
     size = int(np.prod(shape, dtype=int)) * dtype.itemsize

@@ -42,7 +42,8 @@ def observed(observation):
 
 
 class GymWorkers:
-    """As Workers: an episode of make() for each environment and seed. `compile(runner, seed, options)` may do something else."""
+    """As Workers: an episode of make() for each environment and seed. `compile(runner, seed,
+    options)` may do something else."""
 
     def __init__(self, make=None, compile=None, max_steps=None):
         self.make, self.max_steps = make, max_steps

@@ -1,4 +1,5 @@
-"""Compilers that are shell scripts or Python, a corpus of small sources, and that nothing is left of them."""
+"""Compilers that are shell scripts or Python, a corpus of small sources, and that nothing is left
+of them."""
 
 import contextlib
 import os
@@ -19,7 +20,8 @@ from shmbridge.training import Corpus, Task
 
 @pytest.fixture(autouse=True)
 def no_leftovers(monkeypatch, tmp_path_factory):
-    """No process, no thread and no work folder outlives its test, whether that closed what it opened or not."""
+    """No process, no thread and no work folder outlives its test, whether that closed what it
+    opened or not."""
     threads = {*threading.enumerate()}
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     monkeypatch.setenv(MARK, mark)
@@ -55,7 +57,8 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def sh(tmp_path):
-    """sh(script, **options): a Task whose compiler is a shell script: $1 is the module, $2 the output."""
+    """sh(script, **options): a Task whose compiler is a shell script: $1 is the module, $2 the
+    output."""
 
     def make(script, **options):
         path = tmp_path / f"compiler-{time.monotonic_ns()}"
@@ -79,7 +82,8 @@ def ask(times=1):
 
 @pytest.fixture
 def py(tmp_path):
-    """py(code, **options): a Task whose compiler is Python code that may ask(times); `module` and `output` are paths."""
+    """py(code, **options): a Task whose compiler is Python code that may ask(times); `module` and
+    `output` are paths."""
 
     def make(code, **options):
         path = tmp_path / f"compiler-{time.monotonic_ns()}.py"

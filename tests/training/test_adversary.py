@@ -1,4 +1,5 @@
-"""What a trainer may do to environments whose compilers are its own: interrupt, close, reset and fork at any moment."""
+"""What a trainer may do to environments whose compilers are its own: interrupt, close, reset and
+fork at any moment."""
 
 import os
 import signal
@@ -259,7 +260,10 @@ def test_a_forked_child_starts_no_compilers(vector, py, compilers_left):
 
 
 def test_no_baseline_outlives_the_environment(vector, py, compilers_left, tmp_path):
-    code = "if not os.environ.get('SHMBRIDGE_URL'): open(f'{os.path.dirname(module)}/begun', 'w'); time.sleep(1000)"
+    code = (
+        "if not os.environ.get('SHMBRIDGE_URL'): open(f'{os.path.dirname(module)}/begun', 'w'); "
+        "time.sleep(1000)"
+    )
     env, workers = vector(py(f"{code}\n{GOOD}", scores={"size": object_size}))
     env.reset()
     env.send(np.zeros(2, int))

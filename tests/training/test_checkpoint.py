@@ -1,4 +1,5 @@
-"""A checkpoint is whole whenever its writer is killed, and a training that resumes from it is the one that was not killed."""
+"""A checkpoint is whole whenever its writer is killed, and a training that resumes from it is the
+one that was not killed."""
 
 import itertools
 import resource

@@ -1,5 +1,5 @@
-"""Corpora: from sources, compile commands and ml-compiler-opt's format; splits and samplers. The last part holds what
-compiler_opt/rl/corpus_test.py asks of that format."""
+"""Corpora: from sources, compile commands and ml-compiler-opt's format; splits and samplers. The
+last part holds what compiler_opt/rl/corpus_test.py asks of that format."""
 
 import contextlib
 import itertools
@@ -156,8 +156,25 @@ def test_what_is_no_list_of_compile_commands_is_an_error(tmp_path, text):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["directory", "file", "command", "arguments", "modules", "has_thinlto", "global_command_override"]) | st.text(), inner),
-)  # fmt: skip
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "directory",
+                    "file",
+                    "command",
+                    "arguments",
+                    "modules",
+                    "has_thinlto",
+                    "global_command_override",
+                ]
+            )
+            | st.text(),
+            inner,
+        )
+    ),
+)
 
 
 @given(JSON)
@@ -188,7 +205,8 @@ def described(folder, commands, thinlto=False, **said):
 
 
 def words_of(module):
-    """What follows the compiler in a task's `{flags} {module}`, less `-x ir` and the module, which every one ends with."""
+    """What follows the compiler in a task's `{flags} {module}`, less `-x ir` and the module, which
+    every one ends with."""
     assert module.flags[-2:] == ("-x", "ir") and module.path.suffix == ".bc"
     return [*module.flags[:-2]]
 

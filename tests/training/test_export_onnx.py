@@ -1,4 +1,5 @@
-"""What was learnt becomes an ONNX file in one call: it takes what the compiler sends and gives what the model gives."""
+"""What was learnt becomes an ONNX file in one call: it takes what the compiler sends and gives what
+the model gives."""
 
 import contextlib
 import shutil

@@ -1,5 +1,6 @@
-"""ml-compiler-opt's cases of its interactive environment (compiler_opt/rl/env_test.py), with a CompilerEnv: what it expects of a clang
-that speaks, stops speaking, or never does. Its plain session, without a model, is Task.run without a URL: test_task.py."""
+"""ml-compiler-opt's cases of its interactive environment (compiler_opt/rl/env_test.py), with a
+CompilerEnv: what it expects of a clang that speaks, stops speaking, or never does. Its plain
+session, without a model, is Task.run without a URL: test_task.py."""
 
 import os
 import textwrap
@@ -65,7 +66,10 @@ with connect() as runner:
 
 @pytest.mark.parametrize("scores", [{}, {"size": lambda path: path.stat().st_size}])
 def test_an_episode_is_a_compilation_whose_observations_have_contexts(name, py, corpus, scores):
-    code = f"if os.environ.get('SHMBRIDGE_URL'):\n{textwrap.indent(QUESTIONS, ' ')}\nopen(output, 'w').write('4747')"
+    code = (
+        f"if os.environ.get('SHMBRIDGE_URL'):\n{textwrap.indent(QUESTIONS, ' ')}\n"
+        "open(output, 'w').write('4747')"
+    )
     workers = Workers(py(code, scores=scores), corpus.sampler(0), reward=lambda _, base: len(base))
     with CompilerEnv(name, actions=2, workers=workers, timeout=100) as env:
         for _ in range(2):
@@ -96,7 +100,8 @@ def test_a_compiler_at_a_pipe_that_leaves_ends_its_episode(env, clang):
         "time.sleep(1000)",
         "open(base + '.in', 'rb'); time.sleep(1000)",
         "begin(); time.sleep(1000)",
-        'begin(); out.write(b\'{"context":"hello"}\\n{"observation":0}\\n\\1\\0\'); time.sleep(1000)',
+        'begin(); out.write(b\'{"context":"hello"}\\n{"observation":0}\\n\\1\\0\'); '
+        "time.sleep(1000)",
     ],
     ids=["never opens", "opens the answers alone", "says its header alone", "says half a question"],
 )

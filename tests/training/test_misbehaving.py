@@ -1,4 +1,5 @@
-"""Whatever a compiler does is an outcome, and nothing is left of it: conftest.py looks for processes and files after each test."""
+"""Whatever a compiler does is an outcome, and nothing is left of it: conftest.py looks for
+processes and files after each test."""
 
 import itertools
 import os
@@ -24,7 +25,8 @@ LIMIT = 1.0  # seconds, of a compiler that hangs
 
 
 def again(outcome):
-    """The exit status of the line that does the same again; minus the signal, if the shell became the compiler."""
+    """The exit status of the line that does the same again; minus the signal, if the shell became
+    the compiler."""
     with tempfile.TemporaryDirectory() as folder:
         return subprocess.run(
             ["bash", "-c", outcome.command],

@@ -136,7 +136,8 @@ def test_a_score_that_raises_says_what(corpus):
 
 def test_time_and_memory_are_told(py, corpus):
     outcome = py(
-        "taken = b'x' * (50 << 20); until = time.monotonic() + 0.3\nwhile time.monotonic() < until: pass"
+        "taken = b'x' * (50 << 20); until = time.monotonic() + 0.3\nwhile time.monotonic() < "
+        "until: pass"
     ).run(corpus[0])
     assert outcome.kind == "ok"
     assert outcome.seconds >= 0.3 and outcome.cpu >= 0.1 and outcome.memory > 50 << 20
@@ -327,7 +328,8 @@ def test_decisions_that_took_a_default_are_counted(source, serve, name):
 
 @needs_clang
 def test_bitcode_of_ml_compiler_opts_corpus_is_compiled(source, tmp_path):
-    """As clang -Xclang -fembed-bitcode=all and mlgo's extract_ir leave it: -cc1 with neither input nor output."""
+    """As clang -Xclang -fembed-bitcode=all and mlgo's extract_ir leave it: -cc1 with neither input
+    nor output."""
     subprocess.run(
         [CLANG, "-O1", "-c", "-emit-llvm", source.path, "-o", tmp_path / "f.bc"], check=True
     )
@@ -348,7 +350,10 @@ def counting(sh, tmp_path):
     log = tmp_path / "log"
 
     def make(extra="", **options):
-        script = f'[ "$1" = --version ] && {{ echo 1.0; exit; }}\n[ "$1" = -x ] && shift\necho run >> {log}; wc -c < "$1" > "$2" {extra}'
+        script = (
+            f'[ "$1" = --version ] && {{ echo 1.0; exit; }}\n[ "$1" = -x ] && shift\n'
+            f'echo run >> {log}; wc -c < "$1" > "$2" {extra}'
+        )
         return sh(script, scores=options.pop("scores", TEXT), **options)
 
     make.runs = lambda: len(log.read_text().splitlines()) if log.exists() else 0

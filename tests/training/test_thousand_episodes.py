@@ -1,4 +1,5 @@
-"""Eleven kinds of misbehaving compilers among eight workers: every compilation is accounted for, and nothing is left or grows."""
+"""Eleven kinds of misbehaving compilers among eight workers: every compilation is accounted for,
+and nothing is left or grows."""
 
 import os
 import signal
@@ -73,7 +74,8 @@ class Counted(Workers):
 
 @pytest.fixture
 def kinds(tmp_path):
-    """A corpus with a module for each kind, and some good ones more. All have one text, so that one baseline is theirs."""
+    """A corpus with a module for each kind, and some good ones more. All have one text, so that one
+    baseline is theirs."""
     names = [*ENDS, *(f"good.{i}" for i in range(6))]
     for name in names:
         (tmp_path / f"{name}.txt").write_text("text")

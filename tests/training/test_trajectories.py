@@ -1,4 +1,5 @@
-"""Whole compilations by a policy: what was asked and advised, one reward, and which candidate of several decided."""
+"""Whole compilations by a policy: what was asked and advised, one reward, and which candidate of
+several decided."""
 
 import itertools
 import math
@@ -207,7 +208,10 @@ def test_leaving_the_loop_kills_the_compilers(py, corpus, no_leftovers):
 
 
 def test_leaving_kills_a_baseline_that_hangs_too(py, corpus, no_leftovers):
-    code = "if not os.environ.get('SHMBRIDGE_URL') and 'a.txt' in module: time.sleep(1000)\nopen(output, 'w')"
+    code = (
+        "if not os.environ.get('SHMBRIDGE_URL') and 'a.txt' in module: time.sleep(1000)\n"
+        "open(output, 'w')"
+    )
     found = collect(by_step, py(code, scores={"size": size}), corpus, num_workers=3)
     next(found)
     found.close()

@@ -1,4 +1,5 @@
-"""The compilers of a trainer: which module each environment compiles, what starts ahead, and a plain loop that trains on the worst of them."""
+"""The compilers of a trainer: which module each environment compiles, what starts ahead, and a
+plain loop that trains on the worst of them."""
 
 import itertools
 import time
@@ -203,7 +204,8 @@ def test_a_seed_ends_what_started_ahead(opened, py, no_leftovers):
 WORST = """
 import re
 ask()
-worst = int(re.search(r"(?:@|%40)(\\d+)", os.environ["SHMBRIDGE_URL"])[1]) % 12  # the label's number
+# the label's number
+worst = int(re.search(r"(?:@|%40)(\\d+)", os.environ["SHMBRIDGE_URL"])[1]) % 12
 if worst == 0: os.kill(os.getpid(), signal.SIGSEGV)
 if worst == 1: os.abort()
 if worst == 2: sys.exit("an error")

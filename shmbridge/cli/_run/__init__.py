@@ -1,1 +1,2 @@
-"""What `shmbridge run` does: finds the compiler, watches over the policy, and counts its decisions."""
+"""What `shmbridge run` does: finds the compiler, watches over the policy, and counts its
+decisions."""

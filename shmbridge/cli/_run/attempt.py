@@ -1,4 +1,5 @@
-"""A compilation that asked the policy: what came of it, and what the other compilations of its build should know."""
+"""A compilation that asked the policy: what came of it, and what the other compilations of its
+build should know."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Attempt:
     loaded: bool  # the preloaded library got into the compiler, or was not needed
 
     def failure(self, compiler: str, defaults: Container[str]) -> str:
-        """Why its output is not what the policy decided; "" if it is. defaults: decisions with a default advice of the user's."""
+        """Why its output is not what the policy decided; "" if it is. defaults: decisions with a
+        default advice of the user's."""
         if self.status and not self.loaded:
             return f"{compiler} failed and had not loaded {_config.preload()}: try --pipes"
         lacking = [c for c in self.counts if c.defaulted and c.decision not in defaults]
@@ -68,12 +70,14 @@ class Build:
         self._url = ffi.NULL if url is None else url.encode()
 
     def check(self) -> None:
-        """Raises ShmbridgeError when asking is pointless: there is no host, or it was late a moment ago."""
+        """Raises ShmbridgeError when asking is pointless: there is no host, or it was late a moment
+        ago."""
         why = ffi.new("char[]", lib.SHMB_WHY_BYTES)
         if not lib.shmb_build_asks(self._policy, self._url, why):
             raise ShmbridgeError(ffi.string(why).decode(errors="replace"))
 
     def is_first_failure(self, attempt: Attempt | None) -> bool:
-        """Notes that the policy failed a compilation, and says whether it is the first of this build."""
+        """Notes that the policy failed a compilation, and says whether it is the first of this
+        build."""
         late = attempt is not None and attempt.late
         return bool(lib.shmb_build_failed(self._policy, late))

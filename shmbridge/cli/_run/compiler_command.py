@@ -1,7 +1,8 @@
 """The compiler behind launchers, and the caches that would answer in its place.
 
-A model's advice is no input that a cache knows: an object from it may be another model's. So `shmbridge run` goes round what
-keeps objects (ccache, sccache) and what has them made on other machines, which have no model (distcc).
+A model's advice is no input that a cache knows: an object from it may be another model's. So
+`shmbridge run` goes round what keeps objects (ccache, sccache) and what has them made on other
+machines, which have no model (distcc).
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ BUILDS = {
 
 
 def split(command: Sequence[str], kind: str | None = None) -> tuple[list[str], list[str]]:
-    """What stands before the compiler, less what is bypassed; and the compiler with its arguments: ccache nice -n 5 clang -c x.c
-    is (nice -n 5, clang -c x.c). Before it may stand programs, their options, and VARIABLE=value.
+    """What stands before the compiler, less what is bypassed; and the compiler with its arguments:
+    ccache nice -n 5 clang -c x.c is (nice -n 5, clang -c x.c). Before it may stand programs, their
+    options, and VARIABLE=value.
 
-    The compiler is the first word that is called like one; where `kind` tells what it is, the first program that is no
-    launcher, and where none does, all of the command. Errors: InvalidError (a build tool, which starts compilers of its own).
+    The compiler is the first word that is called like one; where `kind` tells what it is, the first
+    program that is no launcher, and where none does, all of the command. Errors: InvalidError (a
+    build tool, which starts compilers of its own).
     """
     before: list[str] = []
     program = previous = ""

@@ -1,4 +1,5 @@
-"""How an unmodified compiler asks in `shmbridge run --pipes`; otherwise it has a runner inside it (shmbridge/_llvm/preload.py)."""
+"""How an unmodified compiler asks in `shmbridge run --pipes`; otherwise it has a runner inside it
+(shmbridge/_llvm/preload.py)."""
 
 from __future__ import annotations
 
@@ -21,10 +22,11 @@ FOREVER_NS = 2**62
 
 
 class Pipes:
-    """A folder with a pair of named pipes for each decision, between compilers and a host's runners.
+    """A folder with a pair of named pipes for each decision, between compilers and a host's
+    runners.
 
-    A compiler whose pipe ends spins for ever: so, should this process be killed, a guard ends those that have a pipe open, and
-    removes the folder.
+    A compiler whose pipe ends spins for ever: so, should this process be killed, a guard ends those
+    that have a pipe open, and removes the folder.
     """
 
     environment: Mapping[str, str] = {}  # nothing that a compiler must know
@@ -117,7 +119,8 @@ def _guard(folder: Path, life: int) -> None:
     os.read(life, 1)
     if not folder.exists():
         return
-    # Who waits for a pipe's other end now has one, and is found; nobody else comes once the folder is gone.
+    # Who waits for a pipe's other end now has one, and is found; nobody else comes once the folder
+    # is gone.
     held = [os.open(pipe, os.O_RDWR | os.O_NONBLOCK) for pipe in folder.iterdir()]
     shutil.rmtree(folder, ignore_errors=True)
     for _ in range(2):  # the second time: who was about to wait

@@ -28,18 +28,21 @@ if TYPE_CHECKING:
     from shmbridge._host.service import Model
     from shmbridge.logs import LogWriter
 
-# Room for what LLVM asks: 41 features are 3 KB of names and types, the largest observation is 5 KB, and names of functions
-# in C++ can be as long again. With 8 channels it is 450 KB of /dev/shm, which containers have 64 MB of for all compilers at once.
+# Room for what LLVM asks: 41 features are 3 KB of names and types, the largest observation is 5 KB,
+# and names of functions in C++ can be as long again. With 8 channels it is 450 KB of /dev/shm,
+# which containers have 64 MB of for all compilers at once.
 REQUEST_BYTES, ADVICE_BYTES, HEADER_BYTES = 3 << 12, 1 << 9, 5 << 10
 GRACE = 0.5  # seconds for a policy to end
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
-SERVING = b"\n"  # what a policy says when it serves; else why it does not, in one write of TEXT_BYTES at most
+# what a policy says when it serves; else why it does not, in one write of TEXT_BYTES at most
+SERVING = b"\n"
 TEXT_BYTES = 4096
 
 
 def fork(child: Callable[[], None]) -> int:
-    """The id of a process that runs `child` and nothing else: much quicker to have than another Python."""
+    """The id of a process that runs `child` and nothing else: much quicker to have than another
+    Python."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -92,7 +95,8 @@ def ending(ended: os.waitid_result | None) -> str:
 
 
 def in_words_of_run(text: str, name: str) -> str:
-    """What went wrong at the bridge `name`, for who knows `shmbridge run` and neither that name nor Host."""
+    """What went wrong at the bridge `name`, for who knows `shmbridge run` and neither that name nor
+    Host."""
 
     def options(match: re.Match[str]) -> str:
         keys = re.findall("(channels|request_bytes)=", match[0])
@@ -103,8 +107,8 @@ def in_words_of_run(text: str, name: str) -> str:
 
 
 class Policy:
-    """A host in a process of its own, at `name`, which answers with the model that `load` gives there, and records it in the log; room: Host's `channels` and
-    `request_bytes`.
+    """A host in a process of its own, at `name`, which answers with the model that `load` gives
+    there, and records it in the log; room: Host's `channels` and `request_bytes`.
 
     Raises ShmbridgeError when it does not come to serve, and says why.
     """
@@ -141,7 +145,8 @@ class Policy:
         ready: int,
         life: int,
     ) -> None:
-        """In the child: serves until `life` ends. What the model prints goes to stderr: stdout is the compiler's."""
+        """In the child: serves until `life` ends. What the model prints goes to stderr: stdout is
+        the compiler's."""
         hosts: list[Host] = []
 
         def end() -> None:
@@ -204,7 +209,8 @@ def _heeded() -> list[signal.Signals]:
 
 
 class Signals:
-    """While the block runs, SIGINT, SIGTERM and SIGHUP go to the compiler; before there is one, they end the block."""
+    """While the block runs, SIGINT, SIGTERM and SIGHUP go to the compiler; before there is one,
+    they end the block."""
 
     def __init__(self) -> None:
         self.compiler: subprocess.Popen[bytes] | None = None
@@ -241,7 +247,8 @@ class Signals:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> int:
-        """The compiler's exit status; negative: the signal that ended it. It gets SIGTERM when this process is killed."""
+        """The compiler's exit status; negative: the signal that ended it. It gets SIGTERM when this
+        process is killed."""
         libc, parent = ctypes.CDLL(None), os.getpid()
 
         def in_child() -> None:
@@ -277,7 +284,8 @@ class Streams:
         self._kept: dict[str, int] = {}
 
     def keep(self, reads: bool, writes: bool) -> None:
-        """Reads all of the standard input, and holds the output back, where the compiler uses them."""
+        """Reads all of the standard input, and holds the output back, where the compiler uses
+        them."""
         if reads:
             self._keep("stdin")
             with open(self._kept["stdin"], "wb", closefd=False) as copy:

@@ -15,7 +15,8 @@ def logged(*words):
 
 
 def advise(request):
-    """Nothing is inlined, the first range that may be is evicted, the smallest one comes first; each question is logged."""
+    """Nothing is inlined, the first range that may be is evicted, the smallest one comes first;
+    each question is logged."""
     decision = request["decision"]
     logged(decision, request["context"], len(request))
     if decision == "inlining_decision":
