@@ -167,14 +167,16 @@ def _data(ports: str, i: int, port: Port) -> str:
 
 
 _INSIDE = """
-static const char why[] = "its weights are inside: leave weights=FILE out, or compile the model with --weights";
+static const char why[] =
+        "its weights are inside: leave weights=FILE out, or compile the model with --weights";
 """
 
 _LOAD = """
 static _Thread_local char why[400];
 static bool load(struct state *s, const char *file) {
     if (!file) {
-        strcpy(why, "its weights are in a file: say weights=FILE in the URL, one that shmbridge compile --weights wrote");
+        strcpy(why, "its weights are in a file: say weights=FILE in the URL, "
+                    "one that shmbridge compile --weights wrote");
         return false;
     }
     FILE *in = fopen(file, "rb");
@@ -188,8 +190,13 @@ static bool load(struct state *s, const char *file) {
     bool ok = got == HEADER + WEIGHTS && memcmp(s->weights, header, HEADER) == 0;
     if (!ok && !s->weights) strcpy(why, "no memory for the weights");
     else if (!ok)
-        snprintf(why, sizeof why, "weights=%.200s: expected the weights of this very model, as shmbridge compile --weights writes them, found %s",
-                 file, got < HEADER || memcmp(s->weights, header, 8) ? "a file of another kind" : memcmp(s->weights, header, HEADER) ? "another model's" : "another size");
+        snprintf(why, sizeof why,
+            "weights=%.200s: expected the weights of this very model, "
+            "as shmbridge compile --weights writes them, found %s",
+            file,
+            got < HEADER || memcmp(s->weights, header, 8) ? "a file of another kind"
+            : memcmp(s->weights, header, HEADER)          ? "another model's"
+                                                          : "another size");
     return ok;
 }
 """

@@ -207,14 +207,15 @@ _CODE = r"""#include <cstdlib>
 #include <new>
 #include <shmbridge/model.h>
 %(includes)s
-/* XLA's products of matrices, column by column; it waits for the end of each, which has then come. */
+/* XLA's products of matrices, column by column; it waits for the end of each, which has come. */
 struct Done {
     explicit Done(int) {}
     void DecrementCount() {}
     void Wait() {}
 };
 template <typename Out, typename Left, typename Right, typename Callback>
-static void multiply(const void *, Out *__restrict out, const Left *left, const Right *right, int64_t m, int64_t n, int64_t k, int32_t left_turned,
+static void multiply(const void *, Out *__restrict out, const Left *left, const Right *right,
+    int64_t m, int64_t n, int64_t k, int32_t left_turned,
                      int32_t right_turned, Callback) {
     for (int64_t j = 0; j < n; j++) {
         Out *column = out + j * m;
@@ -260,7 +261,10 @@ static const char *open_model(const char *weights, void **state) {
     for (size_t i = 0; i < Model::kNumBuffers; i++) {
         const auto &buffer = Model::BufferAllocationInfos()[i];
         if (buffer.is_constant()) s->table[i] = constants.at(next++).second;
-        else if (!buffer.is_entry_parameter()) enough &= (s->table[i] = aligned_alloc(64, (buffer.size() + 64) / 64 * 64)) != nullptr;
+        else if (!buffer.is_entry_parameter()) {
+            s->table[i] = aligned_alloc(64, (buffer.size() + 64) / 64 * 64);
+            enough &= s->table[i] != nullptr;
+        }
     }
     *state = s;
     if (enough) return nullptr;
@@ -271,7 +275,8 @@ static const char *open_model(const char *weights, void **state) {
 static const char *run(void *state, const shmb_tensor *inputs, shmb_tensor *outputs) {
     State *s = static_cast<State *>(state);
     (void)inputs;
-    alignas(Random) static unsigned char nothing[sizeof(Random)]; /* never destroyed, which would need Abseil; the model draws no numbers */
+    /* never destroyed, which would need Abseil; the model draws no numbers */
+    alignas(Random) static unsigned char nothing[sizeof(Random)];
     static Random &random = *new (nothing) Random;
 %(inputs)s
     if (!s->plan(s->table, nullptr, random)) return "an operation of the compiled model failed";

@@ -214,16 +214,23 @@ static const char *open_model(const char *weights, void **state) {
     State *s = new (std::nothrow) State{};
     if (!s) return "no memory for the model";
     *state = s;
-    if (!AOTInductorModelContainerCreateWithDevice(&s->container, 1, "cpu", nullptr)) return nullptr;
+    if (!AOTInductorModelContainerCreateWithDevice(&s->container, 1, "cpu", nullptr))
+        return nullptr;
     close_model(s);
     return "AOTInductor does not make the model: stderr says why";
 }
 
 /* Row by row what may be a view of any strides. */
-static unsigned char *gather(unsigned char *to, const unsigned char *from, int rank, const int64_t *sizes, const int64_t *strides, size_t element) {
+static unsigned char *gather(unsigned char *to, const unsigned char *from, int rank,
+    const int64_t *sizes, const int64_t *strides, size_t element) {
     if (!rank) return static_cast<unsigned char *>(memcpy(to, from, element)) + element;
-    if (rank == 1 && *strides == 1) return static_cast<unsigned char *>(memcpy(to, from, *sizes * element)) + *sizes * element;
-    for (int64_t i = 0; i < *sizes; i++) to = gather(to, from + i * *strides * static_cast<int64_t>(element), rank - 1, sizes + 1, strides + 1, element);
+    if (rank == 1 && *strides == 1) {
+        memcpy(to, from, *sizes * element);
+        return to + *sizes * element;
+    }
+    for (int64_t i = 0; i < *sizes; i++)
+        to = gather(to, from + i * *strides * static_cast<int64_t>(element), rank - 1, sizes + 1,
+                    strides + 1, element);
     return to;
 }
 
@@ -231,16 +238,19 @@ static const char *take(State *s, int i, AtenTensorHandle from, shmb_tensor *to)
     int64_t rank = 0, *sizes = nullptr, *strides = nullptr;
     int32_t dtype = 0;
     void *data = nullptr;
-    if (aoti_torch_get_dim(from, &rank) || aoti_torch_get_sizes(from, &sizes) || aoti_torch_get_strides(from, &strides) ||
-        aoti_torch_get_dtype(from, &dtype) || aoti_torch_get_data_ptr(from, &data) || rank != to->rank)
+    if (aoti_torch_get_dim(from, &rank) || aoti_torch_get_sizes(from, &sizes) ||
+        aoti_torch_get_strides(from, &strides) || aoti_torch_get_dtype(from, &dtype) ||
+        aoti_torch_get_data_ptr(from, &data) || rank != to->rank)
         return "AOTInductor gave an output of another rank than the export says";
     const size_t element = aoti_torch_dtype_element_size(dtype);
     if (open_sizes[i]) {
-        if (!make_room(&s->out[i], to, static_cast<int>(rank), sizes, element)) return "no memory for the model";
+        if (!make_room(&s->out[i], to, static_cast<int>(rank), sizes, element))
+            return "no memory for the model";
     } else if (rank && memcmp(sizes, to->dims, rank * sizeof *sizes) != 0) {
         return "AOTInductor gave an output of another shape than the export says";
     }
-    if (to->size) gather(static_cast<unsigned char *>(const_cast<void *>(to->data)), static_cast<unsigned char *>(data), static_cast<int>(rank), sizes, strides, element);
+    if (to->size) gather(static_cast<unsigned char *>(const_cast<void *>(to->data)),
+        static_cast<unsigned char *>(data), static_cast<int>(rank), sizes, strides, element);
     return nullptr;
 }
 
@@ -250,15 +260,18 @@ static const char *run(void *state, const shmb_tensor *inputs, shmb_tensor *outp
     for (int i = 0; i < INPUTS; i++) {
         int64_t strides[SHMB_MAX_RANK], stride = 1;
         for (int k = inputs[i].rank; k-- > 0; stride *= inputs[i].dims[k]) strides[k] = stride;
-        if (aoti_torch_create_tensor_from_blob(const_cast<void *>(inputs[i].data), inputs[i].rank, inputs[i].dims, strides, 0, dtypes[i],
+        if (aoti_torch_create_tensor_from_blob(const_cast<void *>(inputs[i].data), inputs[i].rank,
+            inputs[i].dims, strides, 0, dtypes[i],
                                                aoti_torch_device_type_cpu(), 0, &given[i])) {
             while (i-- > 0) aoti_torch_delete_tensor_object(given[i]);
             return "libtorch takes no such input: stderr says why";
         }
     }
-    if (AOTInductorModelContainerRun(s->container, given, INPUTS, found, OUTPUTS, nullptr, nullptr)) {
+    if (AOTInductorModelContainerRun(s->container, given, INPUTS, found, OUTPUTS, nullptr,
+        nullptr)) {
         const char *why = nullptr;
-        return AOTInductorGetLastError(&why) || !why || !*why ? "AOTInductor failed: stderr says why" : why;
+        bool silent = AOTInductorGetLastError(&why) || !why || !*why;
+        return silent ? "AOTInductor failed: stderr says why" : why;
     }
     const char *wrong = nullptr;
     for (int i = 0; i < OUTPUTS; i++) {

@@ -83,7 +83,8 @@ __attribute__((visibility("default"))) extern const char shmb_model_source[];
 const char shmb_model_source[] = {c_string(source)};
 __attribute__((visibility("default"))) const shmb_model *shmb_model_entry(void) {{
     static const shmb_model model = {{sizeof model, {len(inputs)}, {len(outputs)}, inputs, outputs,
-                                     {"open_model" if opens else "0"}, run, {"close_model" if closes else "0"}}};
+                                     {"open_model" if opens else "0"}, run,
+                                      {"close_model" if closes else "0"}}};
     return &model;
 }}
 """
@@ -93,7 +94,8 @@ __attribute__((visibility("default"))) const shmb_model *shmb_model_entry(void) 
 ROOM = """
 struct out { void *data; size_t room; int64_t dims[SHMB_MAX_RANK]; };
 
-__attribute__((unused)) static bool make_room(struct out *o, shmb_tensor *t, int rank, const int64_t *dims, size_t element) {
+__attribute__((unused)) static bool make_room(struct out *o, shmb_tensor *t, int rank,
+    const int64_t *dims, size_t element) {
     t->size = 1;
     for (int i = 0; i < rank; i++) {
         o->dims[i] = dims[i];

@@ -34,7 +34,8 @@ from _shmbridge_python import ffi, lib
 try:
     import shmbridge
     if shmbridge.__version__ != {version!r}:
-        raise ImportError("the package shmbridge is " + shmbridge.__version__ + ", this library was built for {version}: run shmbridge embed again")
+        raise ImportError("the package shmbridge is " + shmbridge.__version__
+                          + ", this library was built for {version}: run shmbridge embed again")
     from shmbridge._embedding.inside import begin
     begin(ffi, lib)
 except BaseException as error:

@@ -61,7 +61,8 @@ class DecisionLog:
     """Appends to a file. OSError where it cannot be opened."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115  # whole lines: a kill loses no decision
+        # Whole lines: a kill loses no decision.
+        self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
 
     def write(self, features: Any, **outcome: Any) -> None:
         """features: what `entry` made of them. outcome: advice=… or error=…, and what else is to be

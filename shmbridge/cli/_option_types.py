@@ -22,7 +22,8 @@ def in_letters(count: int) -> str:
     return str(count)
 
 
-class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 8.4 has it without arguments
+# click < 8.4 has ParamType without arguments.
+class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A number of bytes, for one 65536, 64K or 1M."""
 
     name = "bytes"

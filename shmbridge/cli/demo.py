@@ -167,7 +167,8 @@ def _real_compiler(stage: Stage) -> None:
         "inliner.so",
     )
     sizes = []
-    compile_core = [f"clang-{LLVM}", "-Oz", "-std=c11", "-D_GNU_SOURCE", '-DSHMB_VERSION_TEXT="demo"',
+    compile_core = [f"clang-{LLVM}", "-Oz", "-std=c11", "-D_GNU_SOURCE",
+        '-DSHMB_VERSION_TEXT="demo"',
                     *shlex.split(_config.cflags()), f"-I{_config.prefix() / 'src'}"]  # fmt: skip
     log = stage.directory / "decisions.jsonl"
     with stage.serve(

@@ -24,7 +24,8 @@ def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
         path, _, query = ffi.string(where).decode().partition("?")
         runner = kind.__new__(kind)
         runner.connect_timeout = options.connect_timeout
-        runner.__init__(path, **dict(part.partition("=")[::2] for part in query.split("&") if part))  # type: ignore[misc]
+        options = dict(part.partition("=")[::2] for part in query.split("&") if part)
+        runner.__init__(path, **options)  # type: ignore[misc]
         if runner.deadline is not None:
             lib.shmb_sink_deadline(sink, runner.deadline)
         state[0] = handle = ffi.new_handle(runner)

@@ -35,7 +35,8 @@ ROUNDS = 16
 TOLERANCE = 1e-4  # of the greatest value, or of 1
 
 
-class _OneQuestion(torch.nn.Module):  # type: ignore[misc,unused-ignore] # Any, where there is no torch
+# Any, where there is no torch.
+class _OneQuestion(torch.nn.Module):  # type: ignore[misc,unused-ignore]
     """A model of rows as one of a single question: tensors by position, of the shapes that the
     compiler sends."""
 

@@ -236,7 +236,8 @@ def test_the_log_has_a_line_for_each_decision(
     evaluate(name, x=np.zeros(1000, np.float32))
     serving.end()
     first, second = map(json.loads, (where / "log.jsonl").read_text().splitlines())
-    assert first["features"] == {"x": [1, 2, 3], "function": "main", "nan": "nan", "names": ["a", "b"],
+    assert first["features"] == {"x": [1, 2, 3], "function": "main", "nan": "nan",
+        "names": ["a", "b"],
                                  "rows": {"values": [1, 2, 3], "offsets": [0, 1, 3]}}  # fmt: skip
     assert first["advice"] == {"first": 1, "all": [2, 4, 6]}
     assert before <= first["time"] <= second["time"] <= time.time()

@@ -28,8 +28,11 @@ START = """
 set -euo pipefail
 export XDG_STATE_HOME=$PWD/.state # where serve --background says who it is
 trap '{ kill $(jobs -p) $(cut -d" " -f1 .state/shmbridge/*.pid); wait; } 2>/dev/null || true' EXIT
-served() { ls /dev/shm | grep '^shmb\\.[^~]*$' | grep -vcE -- '-[0-9]+$' || true; } # not those of tests beside it
-serve() { local before=$(served); "$@" & for i in {1..200}; do [ "$(served)" -gt "$before" ] && return; sleep .1; done; exit 1; }
+served() { ls /dev/shm | grep '^shmb\\.[^~]*$' | grep -vcE -- '-[0-9]+$' || true; }
+serve() {
+    local before=$(served)
+    "$@" & for i in {1..200}; do [ "$(served)" -gt "$before" ] && return; sleep .1; done; exit 1
+}
 """
 
 

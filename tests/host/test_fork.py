@@ -178,7 +178,8 @@ ENDS = """
                     sys.exit(0)
                 os._exit(0)
             assert os.waitpid(pid, 0)[1] == 0
-        print(len([f for f in os.listdir("/dev/shm") if f == "shmb." + sys.argv[1] or host._session in f]), flush=True)
+        print(len([f for f in os.listdir("/dev/shm")
+                   if f == "shmb." + sys.argv[1] or host._session in f]), flush=True)
         request.reply(0)
         host.receive().reply(1)
         thread.join()

@@ -114,7 +114,7 @@ def test_a_dead_segment_that_names_a_host_that_is_being_made_costs_it_nothing(
     assert not bell.exists() and not bells(own)
 
 
-def test_a_live_segment_whose_session_was_overwritten_keeps_its_semaphores_and_is_removed_at_its_end(
+def test_a_live_segment_with_an_overwritten_session_keeps_its_semaphores_until_its_end(
     name, new_name, dead_host
 ):
     dead_host()

@@ -40,7 +40,8 @@ def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing
         print(os.listdir("/dev/shm"))
         files = [open(f"/dev/shm/{i}", "w") for i in range(60)]  # no inodes for all the semaphores
         try:
-            shmbridge.Host(sys.argv[1], channels=16, request_bytes=1 << 10, advice_bytes=1 << 10, header_bytes=1 << 10)
+            shmbridge.Host(sys.argv[1], channels=16, request_bytes=1 << 10, advice_bytes=1 << 10,
+                header_bytes=1 << 10)
         except shmbridge.SystemCallError as error:
             print(error)
         print(len(os.listdir("/dev/shm")))
@@ -138,10 +139,13 @@ FORBID_LOCKS = """
     import ctypes, platform, struct
     def step(code, jt, jf, k):
         return struct.pack("HBBI", code, jt, jf, k)
-    fcntl, setlk, refuse, allow = {"x86_64": 72, "aarch64": 25}[platform.machine()], 37, 0x50000 | 1, 0x7FFF0000
-    steps = [step(0x20, 0, 0, 0), step(0x15, 0, 3, fcntl), step(0x20, 0, 0, 24), step(0x15, 0, 1, setlk), step(6, 0, 0, refuse), step(6, 0, 0, allow)]
+    fcntl = {"x86_64": 72, "aarch64": 25}[platform.machine()]
+    setlk, refuse, allow = 37, 0x50000 | 1, 0x7FFF0000
+    steps = [step(0x20, 0, 0, 0), step(0x15, 0, 3, fcntl), step(0x20, 0, 0, 24),
+        step(0x15, 0, 1, setlk), step(6, 0, 0, refuse), step(6, 0, 0, allow)]
     code = ctypes.create_string_buffer(b"".join(steps))
-    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps),
+        ctypes.addressof(code)))
     prctl = ctypes.CDLL(None).prctl
     assert prctl(38, 1, 0, 0, 0) == 0 and prctl(22, 2, program) == 0
 """

@@ -196,13 +196,15 @@ def test_root_s_bridge_is_not_permitted_to_another_user(name, python):
         import os, sys, shmbridge, shmbridge._bridge.overview
         shmbridge.Host  # imported while Python's own files can be read
         os.setgid(65534); os.setuid(65534)
-        for what in (lambda: shmbridge.connect(sys.argv[1], connect_timeout=0), lambda: shmbridge.Host(sys.argv[1])):
+        for what in (lambda: shmbridge.connect(sys.argv[1], connect_timeout=0),
+            lambda: shmbridge.Host(sys.argv[1])):
             try:
                 what()
             except shmbridge.NotPermittedError as error:
                 print("another user" in str(error))
         print([file for file in shmbridge._bridge.segment.gc() if sys.argv[1] in file])
-        print([bridge for bridge in shmbridge._bridge.overview.bridges() if bridge.name == sys.argv[1]])
+        print([bridge for bridge in shmbridge._bridge.overview.bridges()
+               if bridge.name == sys.argv[1]])
     """
     with Host(name):
         assert python(code, name, cwd="/").end() == (0, "True\nTrue\n[]\n[]")

@@ -42,7 +42,8 @@ def test_a_forked_child_that_is_terminated_leaves_the_parents_bridge(name, pytho
         if (child := os.fork()) == 0:
             time.sleep(60)
         os.kill(child, signal.SIGTERM)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), os.path.exists("/dev/shm/shmb." + sys.argv[1]))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]),
+            os.path.exists("/dev/shm/shmb." + sys.argv[1]))
 """
     host = python(HOSTS.format(before="", after="", wait=wait.strip()), name)
     assert host.line() == "made"

@@ -205,7 +205,8 @@ PROGRAM = """
             print("hangs", flush=True)
             threading.Event().wait(1000)
         return 1
-    with shmbridge.Host(sys.argv[1]) as host, host.start(model, max_batch=2, max_wait=1000) as serving:
+    with shmbridge.Host(sys.argv[1]) as host, host.start(model, max_batch=2,
+        max_wait=1000) as serving:
         print("ready", flush=True)
         {body}
 """

@@ -486,9 +486,12 @@ def test_unknown_lines_on_llvms_channel_are_left_out_and_said():
         from test_pipe import SCORED, observation
         path = pathlib.Path(tempfile.mkdtemp()) / "b"
         with Host(f"llvm://{{path}}") as host:
-            threading.Thread(target=host.serve, args=(lambda request: int(request["times_called"][0]) + 1,), daemon=True).start()
-            with open(f"{{path}}.in", "rb", buffering=0) as replies, open(f"{{path}}.out", "wb", buffering=0) as out:
-                for record in (SCORED + b"what is this?\n" + observation(4), b'{{"gossip":1}}\n\x00\xff\n' + observation(6)):
+            threading.Thread(target=host.serve,
+                args=(lambda request: int(request["times_called"][0]) + 1,), daemon=True).start()
+            with (open(f"{{path}}.in", "rb", buffering=0) as replies,
+                  open(f"{{path}}.out", "wb", buffering=0) as out):
+                for record in (SCORED + b"what is this?\n" + observation(4),
+                    b'{{"gossip":1}}\n\x00\xff\n' + observation(6)):
                     out.write(record)
                     print(int.from_bytes(replies.read(8), "little"))
         path.parent.rmdir()

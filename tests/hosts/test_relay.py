@@ -30,7 +30,8 @@ static const char *run(void *state, const shmb_tensor *inputs, shmb_tensor *outp
     return 0;
 }
 static const int64_t eight[] = {8};
-static const shmb_port inputs[] = {{"x", SHMB_FLOAT32, 1, eight}}, outputs[] = {{"advice", SHMB_INT64, 0, 0}};
+static const shmb_port inputs[] = {{"x", SHMB_FLOAT32, 1, eight}};
+static const shmb_port outputs[] = {{"advice", SHMB_INT64, 0, 0}};
 const shmb_model *shmb_model_entry(void) {
     static const shmb_model model = {sizeof model, 1, 1, inputs, outputs, 0, run, 0};
     return &model;

@@ -32,15 +32,18 @@ VICTIMS = """
     import numpy, posix_ipc, shmbridge
 
     QUESTIONS = [
-        {"x": numpy.full(3, 7), "n": 0}, {"x": numpy.full(3, 7), "n": 1}, {"x": numpy.full(30, 7), "n": 2},
-        {"x": numpy.full(30, 7), "n": 3, "s": "text"}, {"x": numpy.full(30, 7), "n": 4, "s": "longer text"},
+        {"x": numpy.full(3, 7), "n": 0}, {"x": numpy.full(3, 7), "n": 1},
+        {"x": numpy.full(30, 7), "n": 2},
+        {"x": numpy.full(30, 7), "n": 3, "s": "text"},
+        {"x": numpy.full(30, 7), "n": 4, "s": "longer text"},
         {"x": numpy.full(3, 7), "n": 5},
     ]
     ANSWERS = [0, [1, 1], "text", 3.0, {"a": [[1], [2, 3]], "b": list(range(40))}, 5]
 
     def host(name, wait):
         kept = []
-        with shmbridge.Host(name, channels=2, request_bytes=4096, advice_bytes=4096, wait=wait) as host:
+        with shmbridge.Host(name, channels=2, request_bytes=4096, advice_bytes=4096,
+            wait=wait) as host:
             for request in host:
                 n = int(request["n"])
                 kept.append(request["x"])
@@ -68,7 +71,8 @@ VICTIMS = """
                 return function(*args, **options)
             return wrapper
         makes = [(posix_ipc, "SharedMemory"), (posix_ipc, "Semaphore")]
-        changes = [(os, "posix_fallocate"), (os, "link"), (os, "open"), (os, "close"), (pathlib.Path, "unlink")]
+        changes = [(os, "posix_fallocate"), (os, "link"), (os, "open"), (os, "close"),
+            (pathlib.Path, "unlink")]
         for module, function in makes + changes:
             setattr(module, function, wrap(getattr(module, function)))
 

@@ -15,7 +15,8 @@ import shmbridge
 def test_importing_brings_none_of_the_extras_along(python):
     code = """
         import sys, shmbridge
-        extras = {"google", "onnxruntime", "onnx", "torch", "grpc", "click", "rich", "ml_dtypes", "flatbuffers", "ray"}
+        extras = {"google", "onnxruntime", "onnx", "torch", "grpc", "click", "rich", "ml_dtypes",
+            "flatbuffers", "ray"}
         print(sorted(extras & {module.partition(".")[0] for module in sys.modules}))
     """
     assert python(code).end() == (0, "[]")
@@ -26,7 +27,8 @@ def test_importing_leaves_shm_and_signals_and_threads_alone(python, shm_files):
         import os, signal, threading
         before = {s: signal.getsignal(s) for s in signal.Signals}, threading.active_count()
         import shmbridge
-        print(before == ({s: signal.getsignal(s) for s in signal.Signals}, threading.active_count()))
+        print(before == ({s: signal.getsignal(s) for s in signal.Signals},
+            threading.active_count()))
     """
     assert python(code).end() == (0, "True")
 

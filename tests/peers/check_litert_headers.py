@@ -31,15 +31,18 @@ template <class T> struct plain { using type = T; };
 template <class T> requires std::is_enum_v<T> struct plain<T> { using type = int; };
 template <class T> struct plain<T *> { using type = typename plain<T>::type *; };
 template <class T> struct plain<const T> { using type = const typename plain<T>::type; };
-template <class T> requires(std::is_class_v<T> && !requires { sizeof(T); }) struct plain<T> { using type = opaque; };
+template <class T> requires(std::is_class_v<T> &&
+    !requires { sizeof(T); }) struct plain<T> { using type = opaque; };
 template <> struct plain<LiteRtLayout> { using type = layout_of; };
 template <> struct plain<LiteRtRankedTensorType> { using type = type_of; };
 template <> struct plain<LiteRtEnvOption> { using type = environment_option; };
-template <class R, class... A> struct plain<R(A...)> { using type = typename plain<R>::type(typename plain<A>::type...); };
+template <class R, class... A> struct plain<R(A...)> { using type =
+    typename plain<R>::type(typename plain<A>::type...); };
 #define SAME(result, name, arguments) \\
     static_assert(std::is_same_v<plain<decltype(LiteRt##name)>::type, result arguments>, #name);
 FUNCTIONS(SAME)
-#define PLACE(a, x, b, y) static_assert(offsetof(a, x) == offsetof(b, y) && sizeof(a::x) == sizeof(b::y))
+#define PLACE(a, x, b, y) static_assert(offsetof(a, x) == offsetof(b, y)); \\
+    static_assert(sizeof(a::x) == sizeof(b::y))
 static_assert(sizeof(layout_of) == sizeof(LiteRtLayout) && SHMB_MAX_RANK == LITERT_TENSOR_MAX_RANK);
 PLACE(layout_of, dims, LiteRtLayout, dimensions);
 PLACE(layout_of, strides, LiteRtLayout, strides);
@@ -52,8 +55,10 @@ PLACE(environment_option, any, LiteRtEnvOption, value);
 PLACE(decltype(environment_option::any), value, LiteRtAny, int_value);
 static_assert(CPU == int(kLiteRtHwAcceleratorCpu) && INTEGER == int(kLiteRtAnyTypeInt));
 static_assert(ACCELERATORS == int(kLiteRtEnvOptionTagAutoRegisterAccelerators));
-static_assert(SEVERITY == int(kLiteRtEnvOptionTagMinLoggerSeverity) && SILENT == int(kLiteRtLogSeveritySilent));
-static_assert(NO_MODEL == int(kLiteRtStatusErrorInvalidFlatbuffer) && kLiteRtStatusOk == 0 && kLiteRtErrorReporterModeBuffer == 2);
+static_assert(SEVERITY == int(kLiteRtEnvOptionTagMinLoggerSeverity));
+static_assert(SILENT == int(kLiteRtLogSeveritySilent));
+static_assert(NO_MODEL == int(kLiteRtStatusErrorInvalidFlatbuffer) && kLiteRtStatusOk == 0 &&
+    kLiteRtErrorReporterModeBuffer == 2);
 static_assert(LITERT_HOST_MEMORY_BUFFER_ALIGNMENT <= 64);
 """
 

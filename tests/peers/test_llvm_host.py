@@ -136,7 +136,8 @@ def test_host_whose_program_ends_sees_its_compiler_out(python, tmp_path):
     code = """
         import shmbridge, subprocess, sys
         host = shmbridge.Host(f"llvm://{sys.argv[1]}/pair?decisions=priority")
-        compiler = subprocess.Popen(["clang-22", "-O2", "-c", sys.argv[2], "-o", sys.argv[1] + "/out.o", *host.flags("clang-22")], stdout=subprocess.DEVNULL)
+        compiler = subprocess.Popen(["clang-22", "-O2", "-c", sys.argv[2], "-o",
+            sys.argv[1] + "/out.o", *host.flags("clang-22")], stdout=subprocess.DEVNULL)
         print(compiler.pid, flush=True)
         for i, request in enumerate(host):
             request.reply(i)

@@ -59,7 +59,8 @@ int main(void) {
     for (int level = 1; level <= 19; level += 6) {
         size_t n = ZSTD_compress(packed, sizeof packed, text, sizeof text, level);
         if (ZSTD_isError(n) || n >= sizeof text) return 1;
-        if (ZSTD_decompress(back, sizeof back, packed, n) != sizeof text || memcmp(text, back, sizeof text)) return 2;
+        if (ZSTD_decompress(back, sizeof back, packed, n) != sizeof text ||
+            memcmp(text, back, sizeof text)) return 2;
     }
     return 0;
 }

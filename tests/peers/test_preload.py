@@ -141,7 +141,8 @@ def test_python_and_its_children_inherit_it_unharmed(preloaded, tmp_path):
                 os.write(write, b"abc"); assert os.read(os.dup(read), 3) == b"abc"
         threads = [threading.Thread(target=work) for _ in range(4)]
         [t.start() for t in threads]; [t.join() for t in threads]
-        assert subprocess.run(["sh", "-c", "cat; exit 3"], input=b"in", capture_output=True).stdout == b"in"
+        assert subprocess.run(["sh", "-c", "cat; exit 3"], input=b"in",
+            capture_output=True).stdout == b"in"
         assert pty.spawn(["true"]) == 0
         pid = os.fork()
         if pid == 0:

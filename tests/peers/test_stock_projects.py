@@ -90,7 +90,8 @@ def test_killed_supervisor_leaves_no_process(stuck):
 
 
 MAKEFILE = """
-CFLAGS = -O2 -std=c11 -D_GNU_SOURCE -DSHMB_VERSION_TEXT='"0"' -I{core}/include -I{core}/src -I{core}/../tests/c
+CFLAGS = -O2 -std=c11 -D_GNU_SOURCE -DSHMB_VERSION_TEXT='"0"' -I{core}/include \\
+    -I{core}/src -I{core}/../tests/c
 vpath %.c $(wildcard {core}/src/*) {core}/../tests/c
 program: {objects}
 \t$(CC) -o $@ $^ -lm -lrt -lpthread

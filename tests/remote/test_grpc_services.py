@@ -41,7 +41,8 @@ USER = """
     package tuner;
     message Observation { repeated float costs = 1; string function = 2; }
     message Decision { int32 unroll = 1; }
-    service Tuner { rpc Decide(Observation) returns (Decision); rpc Watch(Observation) returns (stream Decision); }
+    service Tuner { rpc Decide(Observation) returns (Decision);
+        rpc Watch(Observation) returns (stream Decision); }
     service Worker { rpc getObservation(Decision) returns (Observation); }
 """
 

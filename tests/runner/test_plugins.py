@@ -349,7 +349,8 @@ def test_shm_needs_no_plug_in_to_be_looked_for(python):
     code = """
         import sys, shmbridge
         try: shmbridge.connect("shm://nobody-has-this-name", connect_timeout=0)
-        except shmbridge.NoHostError: print(sorted({"importlib.metadata", "shmbridge.serdes", "shmbridge.runners"} & set(sys.modules)))
+        except shmbridge.NoHostError: print(sorted({"importlib.metadata", "shmbridge.serdes",
+            "shmbridge.runners"} & set(sys.modules)))
     """
     assert python(code).end() == (0, "[]")
 

@@ -335,7 +335,8 @@ def test_several_threads_use_one_serdes_at_once(in_thread):
 THREAD = """
 #include <pthread.h>
 #include <stddef.h>
-struct call { int (*encode)(void *, int, int, const void **, size_t *); void *codec; const void *bytes; size_t size; int status; };
+struct call { int (*encode)(void *, int, int, const void **, size_t *); void *codec;
+    const void *bytes; size_t size; int status; };
 static void *work(void *at) {
     struct call *c = at;
     c->status = c->encode(c->codec, 0, 0, &c->bytes, &c->size);

@@ -445,8 +445,11 @@ def test_sizes_that_lie_take_no_memory(python):
         import numpy as np
         from shmbridge import ShmbridgeError, serdes
 
-        frames = {"bitstream": [b'{"features":[{"name":"x","type":"int64_t","port":0,"shape":[%d]}]}\\n\\n' % size for size in (10**9, 2**40, 2**60)]}
-        frames["flatbuffers"] = [serdes.find("flatbuffers").encode({"x": np.zeros(77)}).replace(struct.pack("q", 77), struct.pack("q", size)) for size in (10**9, 2**40, 2**60)]
+        sizes = 10**9, 2**40, 2**60
+        spec = b'{"features":[{"name":"x","type":"int64_t","port":0,"shape":[%d]}]}\\n\\n'
+        frames = {"bitstream": [spec % size for size in sizes]}
+        frame, dim = serdes.find("flatbuffers").encode({"x": np.zeros(77)}), struct.pack("q", 77)
+        frames["flatbuffers"] = [frame.replace(dim, struct.pack("q", size)) for size in sizes]
         frames["json"] = [b'{"x": [' + b"[" * 8, b'{"x": "' + b"a" * 100]
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for name, lies in frames.items():

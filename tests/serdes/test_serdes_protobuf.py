@@ -460,6 +460,7 @@ def test_a_users_module_made_by_protoc_works(tmp_path, python):
         import warnings; warnings.simplefilter("error")
         from shmbridge import serdes
         s = serdes.find("protobuf", request="bridge_pb2:Features", advice="bridge_pb2:Advice")
-        print(s.decode(s.encode({"x": [1.0, 2.5]}))["x"], int(s.decode_advice(s.encode_advice({"advice": -1}), None)["y"]))
+        print(s.decode(s.encode({"x": [1.0, 2.5]}))["x"],
+            int(s.decode_advice(s.encode_advice({"advice": -1}), None)["y"]))
     """
     assert python(code).end() == (0, "[1.  2.5] -1")

@@ -34,7 +34,8 @@ def shifted(request):
     return float(np.sum(request["x"])) + 0.25 * (request["x"][0] > 1)
 
 def inline(request):
-    assert request["context"] == "default" and request["decision"] == "inlining_decision", dict(request)
+    assert request["context"] == "default", dict(request)
+    assert request["decision"] == "inlining_decision", dict(request)
     if request["callees"][0] > 6:
         raise ValueError("too many callees")
     return int(request["callees"][0] > 5)

@@ -20,8 +20,16 @@ export_onnx = pytest.importorskip("shmbridge.training.torch").export_onnx
 
 SOURCE = """
 int g(int);
-static int f(int x) { int s = 0; for (int i = 0; i < x; i++) s += g(i) * x + g(s) + g(x); return s; }
-int a(int *x) { int s = 0; for (int i = 0; i < 30; i++) s += f(x[i]) * g(x[i + 1]) + x[i + s]; return s; }
+static int f(int x) {
+    int s = 0;
+    for (int i = 0; i < x; i++) s += g(i) * x + g(s) + g(x);
+    return s;
+}
+int a(int *x) {
+    int s = 0;
+    for (int i = 0; i < 30; i++) s += f(x[i]) * g(x[i + 1]) + x[i + s];
+    return s;
+}
 """
 FEATURES = {"counts": np.zeros(6, np.int64), "x": np.zeros(2, np.float32), "hot": np.zeros(1, bool)}
 

@@ -20,7 +20,8 @@ import numpy as np
 
 base = sys.argv[1]
 spec = {"port": 0, "shape": [1], "type": "int64_t"}
-header = {"features": [{"name": "times_called", **spec}], "advice": {"name": "inlining_decision", **spec}}
+header = {"features": [{"name": "times_called", **spec}],
+    "advice": {"name": "inlining_decision", **spec}}
 
 def begin():
     global out, answers
@@ -29,7 +30,8 @@ def begin():
 
 def say(i):
     record = np.int64(i).tobytes() + b"\\n"
-    out.write(json.dumps({"context": f"context_{i}"}).encode() + b"\\n" + b'{"observation":0}\\n' + record)
+    out.write(json.dumps({"context": f"context_{i}"}).encode() + b"\\n")
+    out.write(b'{"observation":0}\\n' + record)
 
 def ask(i):
     say(i)

@@ -283,7 +283,9 @@ from shmbridge.training import Workers
 
 name, *modules = sys.argv[1:]
 corpus = Corpus.from_sources(*modules)
-task = Task([sys.executable, "-c", "import subprocess, time; subprocess.Popen(['sleep', '1000'], start_new_session=True); time.sleep(1000)",
+task = Task([sys.executable, "-c",
+    "import subprocess, time; subprocess.Popen(['sleep', '1000'], start_new_session=True); "
+    "time.sleep(1000)",
              "{module}"])
 with Host(name) as host, Workers(task, corpus.sampler(1)) as workers:
     workers.open(host.url)
@@ -349,7 +351,8 @@ from shmbridge._jobs import supervisor
 from shmbridge.training import Task
 
 corpus = Corpus.from_sources(*sys.argv[1:])
-task = Task(["sh", "-c", "setsid sleep 1000 & cp $1 $2; sleep 0.0$3", "sh", "{module}", "{output}", "1"])
+script = "setsid sleep 1000 & cp $1 $2; sleep 0.0$3"
+task = Task(["sh", "-c", script, "sh", "{module}", "{output}", "1"])
 task.words.remove("{flags}")
 
 def compile(sampler):

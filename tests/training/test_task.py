@@ -271,7 +271,11 @@ CLANG = next((f"clang-{n}" for n in range(40, 14, -1) if shutil.which(f"clang-{n
 needs_clang = pytest.mark.skipif(CLANG is None, reason="no clang")
 SOURCE = """
 int g(int);
-static int f(int x) { int s = 0; for (int i = 0; i < x; i++) s += g(i) * x + g(s) + g(x); return s; }
+static int f(int x) {
+    int s = 0;
+    for (int i = 0; i < x; i++) s += g(i) * x + g(s) + g(x);
+    return s;
+}
 int a(int x) { return f(x) + f(x + 1); }
 int b(int x) { return f(x) * f(x + 2); }
 """
