@@ -106,7 +106,8 @@ static bool dispose(struct asker *a) {
     return done;
 }
 
-/* evaluate(asker, features, want) -> the advice. Calls asker._refuse() where it is busy or closed. */
+/* evaluate(asker, features, want) -> the advice. Calls asker._refuse() where it is busy or
+ * closed. */
 PyObject *fast_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 3 || !PyObject_TypeCheck(args[0], asker_type) || !PyDict_Check(args[1]))

@@ -19,8 +19,8 @@ static int insert(PyObject *list, struct question *q) {
     return PyList_Insert(list, at, (PyObject *)q);
 }
 
-/* collect(host, requests, alike, most) -> None: there are so many, or all runners have asked; else a
- * key, or -shmb_status: who came is not in `requests`, or not like the first. Looks for more
+/* collect(host, requests, alike, most) -> None: there are so many, or all runners have asked; else
+ * a key, or -shmb_status: who came is not in `requests`, or not like the first. Looks for more
  * requests without sleeping, and puts those of the first's layout into the list, in order. */
 PyObject *fast_collect(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;

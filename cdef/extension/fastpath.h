@@ -74,9 +74,9 @@ struct value {
 };
 /* The classes that are known by sight: numpy's ndarray, number and bool_. */
 int fast_set_classes(PyObject *ndarray, PyObject *number, PyObject *boolean);
-/* Python's int, float and bool, numpy's scalars, arrays and torch's tensors in C's order, all of a dtype of ours.
- * False for anything else, which tensor.as_field knows or refuses; no exception is set. A value
- * that came out is to be released. */
+/* Python's int, float and bool, numpy's scalars, arrays and torch's tensors in C's order, all of a
+ * dtype of ours. False for anything else, which tensor.as_field knows or refuses; no exception is
+ * set. A value that came out is to be released. */
 bool fast_value(PyObject *object, struct value *out);
 /* An array of a dtype of ours in C's order. */
 bool fast_array(PyObject *object, struct value *out);

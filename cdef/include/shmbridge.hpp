@@ -1,25 +1,27 @@
 /* shmbridge in C++17 and later: a thin, header-only skin over shmbridge.h, whose words and rules
  * hold here too.
  *
- *     shmbridge::Runner r("shm://inliner");                       // may fail: then evaluate says so
- *     r.populate({{"features", x}, {"function", name}});          // copies; any mix of the types below
+ *     shmbridge::Runner r("shm://inliner");               // may fail: then evaluate says so
+ *     r.populate({{"features", x}, {"function", name}});  // copies; any mix of the types below
  *     int64_t advice = r.evaluate<int64_t>().value_or(my_heuristic(...));
  *
  * or without a copy:
  *
- *     shmbridge::span<float> x = r.feature<float>("features", {10, 32}); // points into shared memory: write here
+ *     shmbridge::span<float> x = r.feature<float>("features", {10, 32});  // write here
  *
  * Types. bool is bool; (u)intN_t is what it says; hence int is int32, long and long long are int64,
  * size_t is uint64; float is float32, double is float64; char, wherever it stands, is text. A
  * literal has its C++ type: 5 is int32, 5.0 is float64: write int64_t{5} where the model wants
  * int64.
- *   populate takes  a number; text (std::string, string_view, const char *, llvm::StringRef); a C array or std::array
- *                   of numbers, nested for more dims; and what has data() and size() (vector, span, llvm::ArrayRef), or
- *                   {...}: numbers or arrays make a tensor, texts a list of strings, ranges a ragged list.
- *                   Dims known only at run time: feature<T>(name, {rows, columns}), and write there.
- *   evaluate gives  a number; std::vector of numbers; std::string; std::vector of std::string or of std::vector (a
- *                   ragged list's rows); and without a copy span<const T>, std::string_view and std::vector of these.
- *                   A tensor of more dims is read row-major; tensor() has its dims.
+ *   populate takes  a number; text (std::string, string_view, const char *, llvm::StringRef); a C
+ *                   array or std::array of numbers, nested for more dims; and what has data() and
+ *                   size() (vector, span, llvm::ArrayRef), or {...}: numbers or arrays make a
+ *                   tensor, texts a list of strings, ranges a ragged list. Dims known only at run
+ *                   time: feature<T>(name, {rows, columns}), and write there.
+ *   evaluate gives  a number; std::vector of numbers; std::string; std::vector of std::string or of
+ *                   std::vector (a ragged list's rows); and without a copy span<const T>,
+ *                   std::string_view and std::vector of these. A tensor of more dims is read
+ *                   row-major; tensor() has its dims.
  *
  * Errors. Nothing here throws. Errors of opening and filling stick until evaluate returns them.
  * evaluate and advice give a result: true when there is a value, else with status() and message().
@@ -51,7 +53,7 @@
 
 namespace shmbridge {
 
-/* ---- Spans and dims ------------------------------------------------------------------------------------------
+/* ---- Spans and dims -----------------------------------------------------------------------------
  */
 
 /**
@@ -92,7 +94,8 @@ private:
 template <class C>
 span(C &&) -> span<std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>>;
 
-/** The sizes of a tensor: 300, {10, 32}, or {} for a single number. Made of integers of any type. */
+/** The sizes of a tensor: 300, {10, 32}, or {} for a single number. Made of integers of any
+ * type. */
 class dims {
 public:
     template <class... Integer, class = std::enable_if_t<(std::is_integral_v<Integer> && ...)>>
@@ -123,7 +126,7 @@ private:
     int32_t rank_;
 };
 
-/* ---- Types: how a C++ type is told to the model ----------------------------------------------------------------
+/* ---- Types: how a C++ type is told to the model -------------------------------------------------
  */
 
 namespace detail {
@@ -273,8 +276,8 @@ void set(shmb_runner *r, const char *name, const T &x) {
 } // namespace detail
 
 /**
- * A name and a value of any type listed above, for the braces of Runner::populate only: it refers to
- * what it was made from.
+ * A name and a value of any type listed above, for the braces of Runner::populate only: it refers
+ * to what it was made from.
  */
 class Feature {
 public:
@@ -308,7 +311,7 @@ private:
     void (*set_)(const Feature &, shmb_runner *);
 };
 
-/* ---- Results ---------------------------------------------------------------------------------------------------
+/* ---- Results ------------------------------------------------------------------------------------
  */
 
 #ifdef __cpp_exceptions
@@ -385,7 +388,7 @@ private:
     T value_;
 };
 
-/* ---- Reading -----------------------------------------------------------------------------------------------------
+/* ---- Reading ------------------------------------------------------------------------------------
  */
 
 namespace detail {
@@ -471,10 +474,11 @@ struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
 
 } // namespace detail
 
-/* ---- The runner --------------------------------------------------------------------------------------------------
+/* ---- The runner ---------------------------------------------------------------------------------
  */
 
-/** How to open a Runner: shmb_options without its size. Zero is the default of each. Texts are copied. */
+/** How to open a Runner: shmb_options without its size. Zero is the default of each. Texts are
+ * copied. */
 struct options {
     /**
      * Seconds to wait for a host that is not there; 0: do not. One that is there has a second at
@@ -491,7 +495,8 @@ struct options {
     double backoff = 0;
     /** A number, as "0" or "-1.5": the advice where nobody advises; counted by defaulted(). */
     const char *default_advice = nullptr;
-    /** Gets the line about the first failure, or default advice; nullptr: stderr does. May not throw. */
+    /** Gets the line about the first failure, or default advice; nullptr: stderr does. May not
+     * throw. */
     void (*log)(void *context, const char *line) = nullptr;
     /** The first argument of log; it must live as long as the Runner. */
     void *log_context = nullptr;
@@ -500,8 +505,9 @@ struct options {
 };
 
 /**
- * Asks for advice. It owns a shmb_runner and all memory that it hands out; its destructor closes it.
- * Move-only; for one thread at a time. `if (r)` asks whether it is open. A failed, closed or moved-from one accepts every call.
+ * Asks for advice. It owns a shmb_runner and all memory that it hands out; its destructor closes
+ * it. Move-only; for one thread at a time. `if (r)` asks whether it is open. A failed, closed or
+ * moved-from one accepts every call.
  *
  * What feature() returns is writable until the next evaluate. What a span or string_view of advice
  * shows is readable until the next evaluate. Both die with the Runner.

@@ -2,14 +2,14 @@
  * classes.
  *
  *     class Unroll : public shmbridge::Environment {
- *         void reset() override { observe(next_agent()); }              // fills a shmbridge::Runner, in place or by populate
+ *         void reset() override { observe(next_agent()); }  // fills its Runner
  *         void step(const shmbridge::Action &action) override {
  *             add_reward(apply(action.index));
  *             if (at_the_end()) set_done();
  *             else observe(next_agent());
  *         }
  *     };
- *     shmbridge::Runner runner(nullptr);                                // $SHMBRIDGE_URL: a trainer, or a model
+ *     shmbridge::Runner runner(nullptr);  // $SHMBRIDGE_URL: a trainer, or a model
  *     shmbridge::Agent agent(runner);
  *     Unroll pass;
  *     if (auto episode = shmbridge::drive(pass, {&agent}, 1000); !episode) warn(episode.message());

@@ -1,12 +1,14 @@
 /* Preloaded into an unmodified compiler (LD_PRELOAD): LLVM's interactive channel becomes a runner
  * in the compiler's own process, and no FIFO exists. `shmbridge run` sets the environment:
- *     SHMBRIDGE_LLVM_BASE      a prefix of paths: <prefix>.NAME.in, then <prefix>.NAME.out, are opened as a channel
+ *     SHMBRIDGE_LLVM_BASE      a prefix of paths: <prefix>.NAME.in, then <prefix>.NAME.out, are
+ *                              opened as a channel
  *     SHMBRIDGE_URL            the runner's
  *     SHMBRIDGE_LLVM_DEFAULTS  "NAME=advice,…" for want of a model's; may be absent
- *     SHMBRIDGE_LLVM_REPORT    a file that gets a line for each process that has the library, "loaded 0 0 0 PROGRAM",
- *                              and for each conversation that ended: NAME asked defaulted status text
- *     SHMBRIDGE_LLVM_LIMIT     a file of an int64_t: how many decisions are still asked, of all processes that share it;
- *                              the others are LLVM's own. May be absent
+ *     SHMBRIDGE_LLVM_REPORT    a file that gets a line for each process that has the library,
+ *                              "loaded 0 0 0 PROGRAM", and for each conversation that ended: NAME
+ *                              asked defaulted status text
+ *     SHMBRIDGE_LLVM_LIMIT     a file of an int64_t: how many decisions are still asked, of all
+ *                              processes that share it; the others are LLVM's own. May be absent
  *
  * What LLVM 19 and 22 and rustc's own LLVM call on a channel, seen with strace and nm -D: open(.in,
  * O_RDONLY | O_CLOEXEC), open(.out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), lseek(.out) in

@@ -291,10 +291,10 @@ static bool in_child(void) { return owner && getpid() != owner; }
 static shmb_status open_in_child(const char *url, const shmb_options *options, shmb_runner **out) {
     if (!url || strncmp(url, "shm://", 6) == 0 || !strstr(url, "://"))
         return core.shmb_open(url, options, out);
-    return open_failed(
-        SHMB_FORKED,
-        "Python was started before the fork, and is of no use in the child: open the first such runner there, or exec",
-        out);
+    return open_failed(SHMB_FORKED,
+                       "Python was started before the fork, and is of no use in the child: open "
+                       "the first such runner there, or exec",
+                       out);
 }
 
 shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner **out) {

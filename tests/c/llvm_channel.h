@@ -15,7 +15,8 @@ struct llvm_channel {
 static const char llvm_header[] =
     "{\"features\":[{\"name\":\"li_size\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"
     "{\"name\":\"weight\",\"type\":\"float\",\"port\":0,\"shape\":[1]}],"
-    "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n{\"context\":\"main\"}\n";
+    "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n{\"context\":"
+    "\"main\"}\n";
 
 /* The environment stands before a compiler's main, so this starts the program again with it. */
 static inline void llvm_environment(char **argv) {

@@ -194,8 +194,8 @@ int main(void) {
                  "agent=b reward=1.5 reward.=0 reward.b=1.5 done step=3 | "));
     b.runner = second;
     CHECK(shmb_drive(&environment, both, 2, 0, NULL) == SHMB_OK);
-    CHECK(logged(
-        "at=0 agent=b | at=1 | at=2 agent=b reward=1.5 step=2 | reward=1.5 done step=3 | agent=b reward=1.5 done step=3 | "));
+    CHECK(logged("at=0 agent=b | at=1 | at=2 agent=b reward=1.5 step=2 | reward=1.5 done step=3 | "
+                 "agent=b reward=1.5 done step=3 | "));
     c.turns = (const char *const[]){"b", "nobody", "b"};
     CHECK(shmb_drive(&environment, both, 2, 0, &why) == SHMB_INVALID && strstr(why, "\"nobody\""));
     c.turns = NULL;

@@ -5,7 +5,8 @@
 
 static const char header[] =
     "{\"features\":[{\"name\":\"x\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
-    "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{\"context\":\"\"}\n";
+    "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{"
+    "\"context\":\"\"}\n";
 
 static int from, to;
 

@@ -137,9 +137,8 @@ static void some_failures_end_the_asking(void) {
 
 static void unknown_decisions_are_asked_too(void) {
     struct compiler c = compiler_start("");
-    compiler_line(
-        &c,
-        "{\"features\":[],\"advice\":{\"name\":\"unroll\",\"type\":\"int64_t\",\"port\":0,\"shape\":[2]}}\n");
+    compiler_line(&c, "{\"features\":[],\"advice\":{\"name\":\"unroll\",\"type\":\"int64_t\","
+                      "\"port\":0,\"shape\":[2]}}\n");
     policy_advises(9);
     policy.rank = 1, policy.dims[0] = 2;
     compiler_observes(&c, "", 0);

@@ -96,9 +96,9 @@ int main(void) {
     expect_skipped("{\"gossip\":1}\n\x01\x02\n\xff\n", 2);
     expect_failure("{\"observation\":0}\n", "before the header");
     expect_failure("{\"features\":[]}\n", "advice");
-    expect_failure(
-        "{\"features\":[{\"name\":\"x\",\"type\":\"int9_t\",\"port\":0,\"shape\":[1]}],\"advice\":{}}\n",
-        "");
+    expect_failure("{\"features\":[{\"name\":\"x\",\"type\":\"int9_t\",\"port\":0,\"shape\":[1]}],"
+                   "\"advice\":{}}\n",
+                   "");
     expect_failure(
         "{\"features\":[{\"name\":\"x\",\"type\":\"int64_t\",\"port\":0,\"shape\":[4294967296]}],"
         "\"advice\":{\"name\":\"y\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n",

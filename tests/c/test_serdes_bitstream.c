@@ -16,14 +16,15 @@ static void requests_are_those_published(void) {
     shmb_codec_clear(c);
     codec_put(c, "x", SHMB_INT64, 0, NULL, &(int64_t){1234567890});
     expect_bytes(c, SHMB_REQUEST, scalar, sizeof scalar - 1);
-    static const char several[] = REQUEST(
-        X("uint8_t",
-          "1") ",{\"name\":\"s\\\"\\n\",\"type\":\"uint8_t\",\"port\":6020,\"shape\":[2]},{\"name\":"
-               "\"e\",\"type\":\"float\",\"port\":6020,"
-               "\"shape\":[2,0]},{\"name\":\"d\",\"type\":\"double\",\"port\":6020,\"shape\":[1,1]}",
-        "\x01"
-        "ab"
-        "\0\0\0\0\0\0\xf8\x3f");
+    static const char several[] =
+        REQUEST(X("uint8_t", "1") ",{\"name\":\"s\\\"\\n\",\"type\":\"uint8_t\",\"port\":6020,"
+                                  "\"shape\":[2]},{\"name\":"
+                                  "\"e\",\"type\":\"float\",\"port\":6020,"
+                                  "\"shape\":[2,0]},{\"name\":\"d\",\"type\":\"double\",\"port\":"
+                                  "6020,\"shape\":[1,1]}",
+                "\x01"
+                "ab"
+                "\0\0\0\0\0\0\xf8\x3f");
     shmb_codec_clear(c);
     codec_put(c, "x", SHMB_BOOL, 0, NULL, &(uint8_t){1});
     codec_put_texts(c, "s\"\n", -1, (const char *[]){"ab"});
@@ -171,11 +172,11 @@ static void malformed_requests_are_corrupt(void) {
         REQUEST(X("int64_t", "1152921504606846976"), "1"),
         REQUEST(X("int64_t", "2305843009213693952"), ""),
         REQUEST(X("int8_t", "4294967296,4294967296"), ""),
-        REQUEST(
-            X("int8_t",
-              "9223372036854775807") ",{\"name\":\"y\",\"type\":\"int8_t\",\"shape\":[9223372036854775807]},"
-                                     "{\"name\":\"z\",\"type\":\"int8_t\",\"shape\":[9223372036854775807]}",
-            ""),
+        REQUEST(X("int8_t", "9223372036854775807") ",{\"name\":\"y\",\"type\":\"int8_t\",\"shape\":"
+                                                   "[9223372036854775807]},"
+                                                   "{\"name\":\"z\",\"type\":\"int8_t\",\"shape\":["
+                                                   "9223372036854775807]}",
+                ""),
         REQUEST(X("int8_t", "1") "," X("int8_t", "1"), "12"),
         REQUEST("{\"name\":\"x\",\"type\":\"int8_t\"}", "1"),
         REQUEST("{\"name\":\"x\",\"shape\":[1]}", "1"),

@@ -33,9 +33,8 @@ static void floats_are_as_short_as_their_dtype_allows(void) {
     codec_put(c, "x", SHMB_FLOAT64, 1, (int64_t[]){7},
               (double[]){0.1, 0.12345678912345678, 5e-324, 1.7976931348623157e308, NAN, HUGE_VAL,
                          -HUGE_VAL});
-    expect_text(
-        SHMB_REQUEST,
-        "{\"x\": [0.1, 0.12345678912345678, 5e-324, 1.7976931348623157e+308, NaN, Infinity, -Infinity]}");
+    expect_text(SHMB_REQUEST, "{\"x\": [0.1, 0.12345678912345678, 5e-324, 1.7976931348623157e+308, "
+                              "NaN, Infinity, -Infinity]}");
     codec_put(c, "x", SHMB_FLOAT16, 1, (int64_t[]){5},
               (uint16_t[]){0x3c00, 0x2e66, 0x0001, 0xfbff, 0xfc00});
     expect_text(SHMB_REQUEST, "{\"x\": [1.0, 0.099975586, 5.9604645e-08, -65504.0, -Infinity]}");
@@ -50,7 +49,8 @@ static void strings_are_escaped(void) {
     expect_text(
         SHMB_REQUEST,
         "{\"s\\\"\\n\": "
-        "\"\\\"\\\\/\\b\\f\\n\\r\\t\\u0001\x7f\xc3\xa9\xf0\x9f\x98\x80\\udc80\\udcff\\udced\\udca0\\udc80\"}");
+        "\"\\\"\\\\/"
+        "\\b\\f\\n\\r\\t\\u0001\x7f\xc3\xa9\xf0\x9f\x98\x80\\udc80\\udcff\\udced\\udca0\\udc80\"}");
     codec_put_texts(c, "l", 3, (const char *[]){"a", "", "bc"});
     expect_text(SHMB_REQUEST, "{\"l\": [\"a\", \"\", \"bc\"]}");
     static const char text[] =
@@ -118,8 +118,8 @@ static void wanted_dtypes_are_met(void) {
 }
 
 static void lists_of_unequal_length_are_ragged(void) {
-    static const char text[] =
-        "{\"r\": [[1], [], [2, 3]], \"v\": [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], \"n\": [[], [[]]]}";
+    static const char text[] = "{\"r\": [[1], [], [2, 3]], \"v\": [[[1.0, 2.0]], [[3.0, 4.0], "
+                               "[5.0, 6.0]]], \"n\": [[], [[]]]}";
     CHECK_CODEC(d, codec_decode(d, SHMB_REQUEST, text, sizeof text - 1, SHMB_ANY), SHMB_OK);
     const shmb_tensor *t = codec_field(d, 0);
     CHECK(t->kind == SHMB_RAGGED && t->dtype == SHMB_INT64 && t->rank == 1 && t->dims[0] == 3 &&

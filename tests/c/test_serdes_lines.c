@@ -53,7 +53,8 @@ static void a_header_is_read_whole(void) {
     static const char text[] =
         "{\"features\":[{\"name\":\"li_size\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"
         "{\"name\":\"mask\",\"type\":\"float\",\"port\":7,\"shape\":[1,33]}],"
-        "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]},\"later\":{\"x\":[]},\"score\":{\"name\":\"reward\",\"type\":\"float\",\"shape\":[2]}}\n";
+        "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]},\"later\":{"
+        "\"x\":[]},\"score\":{\"name\":\"reward\",\"type\":\"float\",\"shape\":[2]}}\n";
     struct spec s;
     CHECK(shmb_spec_read(&s, text, sizeof text - 1, &e) == SHMB_OK);
     CHECK(s.count == 2 && s.bytes == 8 + 33 * 4 && s.has_advice);

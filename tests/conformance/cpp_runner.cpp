@@ -1,4 +1,5 @@
-// The C++ runner side: the lines of tests/cross/scripted_runner.c that the cases use, done in shmbridge.hpp's own idioms.
+// The C++ runner side: the lines of tests/cross/scripted_runner.c that the cases use, done in
+// shmbridge.hpp's own idioms.
 #include <cinttypes>
 
 #include "../cross/script.h"

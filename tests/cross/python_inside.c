@@ -1,5 +1,6 @@
 /* A program with Python inside, as test_embedding.py has it:
- *   threads URL COUNT    that many threads at once, each with its runner; in thread i the advice for x = i is 2 * i
+ *   threads URL COUNT    that many threads at once, each with its runner; in thread i the advice
+ *                        for x = i is 2 * i
  *   ask URL              one question; dlopen'ed with RTLD_LOCAL by
  *   plugin FILE URL      which is this file as a shared library
  *   fork URL             what a child may do

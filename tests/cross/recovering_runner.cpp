@@ -1,5 +1,5 @@
-// Asks x = 0, 1, 2 for an int64 and prints the status of opening and then, for each, the advice or the status, and how many were
-// defaulted. Usage: c|c++ URL RETRIES BACKOFF DEFAULT ("-": none)
+// Asks x = 0, 1, 2 for an int64 and prints the status of opening and then, for each, the advice or
+// the status, and how many were defaulted. Usage: c|c++ URL RETRIES BACKOFF DEFAULT ("-": none)
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,8 +1,9 @@
 /* A C runner that does what its standard input says, a line each, and prints what came of it; bytes
  * as in script.h.
- *   open URL (-: $SHMBRIDGE_URL) | wait SECONDS (open's timeout) | deadline SECONDS | close | discard | interrupt
- *   feature NAME DTYPE RANK DIMS... BYTES | bind NAME DTYPE RANK DIMS... | write NAME BYTES | string NAME BYTES
- *   strings NAME COUNT BYTES... | ragged NAME DTYPE ROWS LENGTHS... RANK DIMS... BYTES | address NAME
+ *   open URL (-: $SHMBRIDGE_URL) | wait SECONDS (open's timeout) | deadline SECONDS
+ *   close | discard | interrupt | address NAME | write NAME BYTES | string NAME BYTES
+ *   feature NAME DTYPE RANK DIMS... BYTES | bind NAME DTYPE RANK DIMS...
+ *   strings NAME COUNT BYTES... | ragged NAME DTYPE ROWS LENGTHS... RANK DIMS... BYTES
  *   evaluate DTYPE | i64 | i32 | f32 | f64 | spill PATH
  * Each answer is one line: a status and the message, or 0 and then "| NAME DTYPE KIND RANK DIMS...
  * [OFFSETS...] BYTES" for each advice. */

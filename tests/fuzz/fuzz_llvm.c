@@ -11,14 +11,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const headers[] = {
     "{\"features\":[{\"name\":\"inlining_default\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
-    "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{\"observation\":0}\n",
+    "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{"
+    "\"observation\":0}\n",
     "{\"features\":[{\"name\":\"mask\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1,70]}],"
-    "\"advice\":{\"name\":\"index_to_evict\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{\"observation\":0}\n",
+    "\"advice\":{\"name\":\"index_to_evict\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{"
+    "\"observation\":0}\n",
     "{\"features\":[{\"name\":\"li_size\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
-    "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n{\"context\":\"f\"}\n{\"observation\":0}\n",
+    "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n{\"context\":"
+    "\"f\"}\n{\"observation\":0}\n",
     "{\"features\":[{\"name\":\"x\",\"type\":\"uint8_t\",\"port\":0,\"shape\":[3]}],"
     "\"score\":{\"name\":\"r\",\"type\":\"int16_t\",\"port\":0,\"shape\":[2]},"
-    "\"advice\":{\"name\":\"y\",\"type\":\"double\",\"port\":0,\"shape\":[2]}}\n{\"outcome\":0}\n1234\n{\"observation\":0}\n"};
+    "\"advice\":{\"name\":\"y\",\"type\":\"double\",\"port\":0,\"shape\":[2]}}\n{\"outcome\":0}"
+    "\n1234\n{\"observation\":0}\n"};
 
 static uint8_t mood; /* what the policy does next */
 static uint64_t seen;

@@ -33,7 +33,8 @@ enum { SHMB_PROGRAM_BYTES = 4096 }; /* PATH_MAX */
 /* Finds a program as execvp does and follows its links; false: there is none. */
 bool shmb_program_find(const char *name, char path[SHMB_PROGRAM_BYTES]);
 /* Does the preloaded library get into this program? Only into one for this machine that is linked
- * with the same C library dynamically. A script may start anything, so the answer for scripts is no. */
+ * with the same C library dynamically. A script may start anything, so the answer for scripts is
+ * no. */
 bool shmb_program_preloads(const char *path);
 /* Does a report say that the library got into the program at `path`? Each process that it is loaded
  * into appends a line "loaded 0 0 0 NAME". */

@@ -76,9 +76,9 @@ static shmb_status sample(const shmb_tensor *t, shmb_choice how, double most, ui
     for (int64_t i = 0; i < t->size; i++) {
         double x = score(t, how, i, most);
         if (x < 0)
-            return choose_refuse(
-                why, SHMB_MODEL,
-                "expected probabilities to sample from, found a negative number: are these logits?");
+            return choose_refuse(why, SHMB_MODEL,
+                                 "expected probabilities to sample from, found a negative number: "
+                                 "are these logits?");
         sum += x;
     }
     if (!(sum > 0 && sum < infinity))

@@ -49,17 +49,17 @@ enum {
 
 /* Waits up to timeout_ns (and at most a slice, 100 ms) for a request. Returns its key, or
  * -shmb_status: -SHMB_TIMEOUT when none came, -SHMB_INTERRUPTED, -SHMB_CLOSED, -SHMB_FORKED. Equal
- * keys mean equal slots, names, dtypes and dims, but for the lengths of strings; with equal `placed`
- * also equal addresses. */
+ * keys mean equal slots, names, dtypes and dims, but for the lengths of strings; with equal
+ * `placed` also equal addresses. */
 int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns);
-/* The same without sleeping: looks for 100 microseconds or so where spinning pays, for one or two in
- * a crowd, else once. */
+/* The same without sleeping: looks for 100 microseconds or so where spinning pays, for one or two
+ * in a crowd, else once. */
 int64_t shmb_host_poll(shmb_host *h);
 int shmb_host_attached(const shmb_host *h); /* runners with a channel */
 int shmb_host_waiting(const shmb_host *h);  /* runners whose request has no reply yet */
 
-/* The number of a channel's claim, which tells its runner from the one before; -1: nobody has it, or
- * whoever did has died (known after a receive that waited). */
+/* The number of a channel's claim, which tells its runner from the one before; -1: nobody has it,
+ * or whoever did has died (known after a receive that waited). */
 int64_t shmb_host_claim(shmb_host *h, int64_t channel);
 
 /* Which request or claim was not taken at the last look, and how often the host had received. */
@@ -100,12 +100,13 @@ bool shmb_host_runner(shmb_host *h, int64_t key, uint64_t *number, uint32_t *pid
  * FORKED, CLOSED. */
 shmb_status shmb_host_reply_i64(shmb_host *h, int64_t key, bool keep, int64_t value);
 shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double value);
-/* The same with tensors that the caller has; one alone is converted to what the runner wants. Errors:
- * also INVALID (no message, or another reply is being built), TOO_LARGE (both sides get it). */
+/* The same with tensors that the caller has; one alone is converted to what the runner wants.
+ * Errors: also INVALID (no message, or another reply is being built), TOO_LARGE (both sides get
+ * it). */
 shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_tensor *fields,
                             int64_t count);
-/* A reply in steps, for lists too: begin, add each (as shmb_feature: returns where to write; offsets of
- * lists via *offsets), send. */
+/* A reply in steps, for lists too: begin, add each (as shmb_feature: returns where to write;
+ * offsets of lists via *offsets), send. */
 shmb_status shmb_host_reply_begin(shmb_host *h, int64_t key);
 void *shmb_host_reply_add(shmb_host *h, int64_t key, const char *name, shmb_dtype dtype,
                           shmb_kind kind, int32_t rank, const int64_t *dims, int64_t **offsets);

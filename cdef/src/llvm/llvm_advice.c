@@ -53,11 +53,11 @@ static shmb_status llvm_take_advice(const struct llvm *s, shmb_runner *r, void *
     shmb_tensor t;
     if (shmb_advice(r, NULL, &t)) return shmb_fail(e, SHMB_MISMATCH, "%s", shmb_error_message(r));
     if (!fits(f, &t))
-        return shmb_fail(
-            e, SHMB_MISMATCH,
-            "expected advice for %.100s of dtype %s with %lld elements, found \"%.100s\" of dtype %s with %lld",
-            f->name, shmb_dtype_name(f->dtype), (long long)f->size, t.name,
-            shmb_dtype_name(t.dtype), (long long)t.size);
+        return shmb_fail(e, SHMB_MISMATCH,
+                         "expected advice for %.100s of dtype %s with %lld elements, found "
+                         "\"%.100s\" of dtype %s with %lld",
+                         f->name, shmb_dtype_name(f->dtype), (long long)f->size, t.name,
+                         shmb_dtype_name(t.dtype), (long long)t.size);
     if (f->bytes) memcpy(to, t.data, f->bytes);
     return valid(s, to) ? SHMB_OK : invalid(s, to, e);
 }

@@ -1,4 +1,5 @@
-/* The state of LLVM's channel: llvm.c fills it with what the compiler says, llvm_advice.c answers. */
+/* The state of LLVM's channel: llvm.c fills it with what the compiler says, llvm_advice.c
+ * answers. */
 #ifndef SHMB_LLVM_STATE_H
 #define SHMB_LLVM_STATE_H
 

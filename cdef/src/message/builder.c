@@ -154,10 +154,10 @@ __attribute__((noinline)) static void *add_checked(struct builder *b, const char
     if (builder_check(b, name, dtype, kind, rank, dims))
         return spill(b, offset_bytes, bytes, offsets);
     if (!placed) {
-        shmb_fail(
-            b->error, SHMB_INVALID,
-            "\"%.100s\": expected dims of 0 or more that make 1 TiB at most, zeros counted as ones; found others",
-            name);
+        shmb_fail(b->error, SHMB_INVALID,
+                  "\"%.100s\": expected dims of 0 or more that make 1 TiB at most, zeros counted "
+                  "as ones; found others",
+                  name);
         return spill(b, 0, bytes, NULL);
     }
     if (at.end > b->room) {

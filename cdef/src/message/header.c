@@ -17,7 +17,7 @@ enum {
     FIELD_BYTES = 12
 };
 
-/* ---- Write ---------------------------------------------------------------------------------------------------
+/* ---- Write --------------------------------------------------------------------------------------
  */
 
 /* All that comes before the fields: count, offset[count] of the fields, field[count], names. */
@@ -68,7 +68,7 @@ size_t shmb_header_write(const struct field *fields, uint32_t count, uint8_t *ou
     return size;
 }
 
-/* ---- Verify --------------------------------------------------------------------------------------------------
+/* ---- Verify -------------------------------------------------------------------------------------
  */
 /* The rules are those of flatbuffers::Verifier (verifier.h), which positions and sizes it allows
  * included; an offset in the vector of fields is held to the same rule as every other, where the
@@ -145,7 +145,7 @@ static bool string_valid(struct bytes b, size_t string) {
     return within(b, end, 1) && b.data[end] == 0;
 }
 
-/* ---- Read ----------------------------------------------------------------------------------------------------
+/* ---- Read ---------------------------------------------------------------------------------------
  */
 
 /* NULL or why not. *name_bytes counts the bytes of all names so far. */

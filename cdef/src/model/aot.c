@@ -36,11 +36,12 @@ static shmb_status take_ports(const char *file, const char *what, const shmb_por
         struct port *p = &(*ports)[i];
         if (!from[i].name || !shmb_dtype_size(from[i].dtype) || from[i].rank < 0 ||
             from[i].rank > SHMB_MAX_RANK || (from[i].rank && !from[i].dims)) {
-            shmb_fail(
-                e, SHMB_INVALID,
-                "%.200s: %s %lld: expected a name, a dtype, a rank of 0 to %d and that many dims, found \"%.60s\", %s, rank %d%s",
-                file, what, (long long)i, SHMB_MAX_RANK, from[i].name ? from[i].name : "",
-                shmb_dtype_name(from[i].dtype), from[i].rank, from[i].dims ? "" : ", no dims");
+            shmb_fail(e, SHMB_INVALID,
+                      "%.200s: %s %lld: expected a name, a dtype, a rank of 0 to %d and that many "
+                      "dims, found \"%.60s\", %s, rank %d%s",
+                      file, what, (long long)i, SHMB_MAX_RANK, from[i].name ? from[i].name : "",
+                      shmb_dtype_name(from[i].dtype), from[i].rank,
+                      from[i].dims ? "" : ", no dims");
             break;
         }
         p->dtype = from[i].dtype;
@@ -131,10 +132,10 @@ static shmb_status check_machine(const char *file, struct error *e) {
     if (f) fclose(f);
     /* dlopen says what else is wrong */
     if (!elf || (head.e_ident[EI_CLASS] == ELFCLASS64 && head.e_machine == ours)) return SHMB_OK;
-    return shmb_fail(
-        e, SHMB_INVALID,
-        "%.300s: expected a library for this processor (ELF machine %u), found one for another (%u): compile the model here",
-        file, ours, (unsigned)head.e_machine);
+    return shmb_fail(e, SHMB_INVALID,
+                     "%.300s: expected a library for this processor (ELF machine %u), found one "
+                     "for another (%u): compile the model here",
+                     file, ours, (unsigned)head.e_machine);
 }
 
 static shmb_status begin(struct model *m, struct loaded *s, const char *weights, struct error *e) {
@@ -152,10 +153,10 @@ static shmb_status begin(struct model *m, struct loaded *s, const char *weights,
         return shmb_fail(e, SHMB_INVALID, "%.200s: expected a model from %s, found NULL", m->file,
                          entry_name);
     if (model->size != sizeof *model)
-        return shmb_fail(
-            e, SHMB_INCOMPATIBLE,
-            "%.200s: expected a shmb_model of %zu bytes, found %zu: compile it again with this version's headers",
-            m->file, sizeof *model, model->size);
+        return shmb_fail(e, SHMB_INCOMPATIBLE,
+                         "%.200s: expected a shmb_model of %zu bytes, found %zu: compile it again "
+                         "with this version's headers",
+                         m->file, sizeof *model, model->size);
     if (!model->run)
         return shmb_fail(e, SHMB_INVALID, "%.200s: expected a function run, found NULL", m->file);
     if (take_ports(m->file, "input", model->inputs, model->input_count, &m->inputs, &m->input_count,

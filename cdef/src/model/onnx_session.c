@@ -30,10 +30,10 @@ static shmb_status onnx_start(struct runtime *rt, const char *file, struct error
     if (!base.address) return e->status;
     rt->api = base.call()->GetApi(ORT_API);
     if (!rt->api)
-        return shmb_fail(
-            e, SHMB_INVALID,
-            "ONNX Runtime %.20s is too old: expected 1.%d or later: pip install -U onnxruntime, or name another with library=FILE",
-            base.call()->GetVersionString(), ORT_API);
+        return shmb_fail(e, SHMB_INVALID,
+                         "ONNX Runtime %.20s is too old: expected 1.%d or later: pip install -U "
+                         "onnxruntime, or name another with library=FILE",
+                         base.call()->GetVersionString(), ORT_API);
     /* what it would log comes as an error's text, and a compiler's stderr is not its own */
     OrtStatus *status = ORT(rt->api, CreateEnv)(ORT_LOG_FATAL, "shmbridge", &rt->env);
     if (!status)
@@ -52,16 +52,15 @@ static const struct runtime *runtime_find(const char *file, struct error *e) {
         shmb_fail(e, SHMB_NO_MEMORY, "no memory for a runner");
         return NULL;
     }
-    rt->library = shmb_library_open(
-        &(struct library){
-            .what = "ONNX Runtime",
-            .file = file,
-            .variable = "SHMBRIDGE_ONNXRUNTIME",
-            .package = "onnxruntime/capi/libonnxruntime.so.*",
-            .names = names,
-            .hint =
-                "pip install 'shmbridge[onnx]', or name its file with library= or $SHMBRIDGE_ONNXRUNTIME"},
-        e);
+    rt->library =
+        shmb_library_open(&(struct library){.what = "ONNX Runtime",
+                                            .file = file,
+                                            .variable = "SHMBRIDGE_ONNXRUNTIME",
+                                            .package = "onnxruntime/capi/libonnxruntime.so.*",
+                                            .names = names,
+                                            .hint = "pip install 'shmbridge[onnx]', or name its "
+                                                    "file with library= or $SHMBRIDGE_ONNXRUNTIME"},
+                          e);
     const struct runtime *same = runtimes;
     while (same && same->library != rt->library) same = same->next;
     if (!rt->library || same || onnx_start(rt, file ? file : "ONNX Runtime", e)) {

@@ -1,4 +1,5 @@
-/* The loaded library of ONNX Runtime, and the sessions that runners of a file share, in any thread. */
+/* The loaded library of ONNX Runtime, and the sessions that runners of a file share, in any
+ * thread. */
 #ifndef SHMB_ONNX_SESSION_H
 #define SHMB_ONNX_SESSION_H
 

@@ -61,8 +61,8 @@ static shmb_status tflite_load(struct loaded *s, const char *file, struct error 
         .variable = "SHMBRIDGE_LITERT",
         .package = "ai_edge_litert/libLiteRt.so",
         .names = names,
-        .hint =
-            "install ai-edge-litert 2.2 or later with pip, or name libLiteRt.so in the URL's library= or in $SHMBRIDGE_LITERT"};
+        .hint = "install ai-edge-litert 2.2 or later with pip, or name libLiteRt.so in the URL's "
+                "library= or in $SHMBRIDGE_LITERT"};
     /* for good: it has threads and destructors of its own */
     void *library = shmb_library_open(&wanted, e);
     if (!library) return e->status;
@@ -139,10 +139,10 @@ static shmb_status declare(struct model *m, struct port *p, struct type_of *type
     p->dtype = element > 0 && (size_t)element < sizeof dtypes / sizeof *dtypes ? dtypes[element]
                                                                                : SHMB_ANY;
     if (!p->dtype)
-        return shmb_fail(
-            e, SHMB_INVALID,
-            "the model %.100s: \"%.60s\" has an element type that no tensor here has (LiteRT's number %d)",
-            m->file, name, element);
+        return shmb_fail(e, SHMB_INVALID,
+                         "the model %.100s: \"%.60s\" has an element type that no tensor here has "
+                         "(LiteRT's number %d)",
+                         m->file, name, element);
     p->rank = type->layout.rank;
     for (int i = 0; i < p->rank; i++) p->dims[i] = type->layout.dims[i];
     return SHMB_OK;

@@ -37,10 +37,10 @@ static int frames_skip(struct frames *f, size_t size, size_t *used, shmb_runner 
     if (r) {
         shmb_runner_begin(r);
         if (!r->stuck.status)
-            shmb_fail(
-                &r->stuck, SHMB_TOO_LARGE,
-                "the request is a frame of more than %zu bytes: send less, or give the host more room (Host(request_bytes=...))",
-                f->limit);
+            shmb_fail(&r->stuck, SHMB_TOO_LARGE,
+                      "the request is a frame of more than %zu bytes: send less, or give the host "
+                      "more room (Host(request_bytes=...))",
+                      f->limit);
     }
     return ASK;
 }
@@ -54,10 +54,10 @@ static int frames_feed(void *state, const uint8_t *bytes, size_t size, size_t *u
     if (size < FRAME_HEAD) return MORE;
     uint64_t length = frame_length(bytes);
     if (length > longest_skipped)
-        return (int)shmb_fail(
-            e, SHMB_CORRUPT,
-            "expected a frame's length of at most %zu bytes, found %llu: the compiler speaks another protocol",
-            f->limit, (unsigned long long)length);
+        return (int)shmb_fail(e, SHMB_CORRUPT,
+                              "expected a frame's length of at most %zu bytes, found %llu: the "
+                              "compiler speaks another protocol",
+                              f->limit, (unsigned long long)length);
     if (length > f->limit) {
         *used = FRAME_HEAD;
         f->skip = length;
@@ -136,10 +136,10 @@ shmb_status shmb_frames_set_default(void *state, const char *text, shmb_dtype as
     f->fallback_as = as;
     if (shmb_default_open(&f->fallback, text, e) || shmb_default_as(f->fallback, as))
         return e->status;
-    return shmb_fail(
-        e, SHMB_INEXACT,
-        "default_advice=%.60s has no exact counterpart in %s: give one that has, or another dtype to the advice",
-        text, shmb_dtype_name(as));
+    return shmb_fail(e, SHMB_INEXACT,
+                     "default_advice=%.60s has no exact counterpart in %s: give one that has, or "
+                     "another dtype to the advice",
+                     text, shmb_dtype_name(as));
 }
 
 static void frames_end(void *state) {

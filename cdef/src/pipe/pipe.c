@@ -85,16 +85,16 @@ static shmb_status open_both(struct pipe *p, bool *present, struct error *e) {
     if (pipe_open_end(p->path, "in", O_RDONLY, &p->stream.from, e)) return e->status;
     *present = true; /* as far as pipes tell: a host that has died looks like one that opens them */
     if (flock(p->stream.from, LOCK_EX | LOCK_NB))
-        shmb_fail(
-            e, SHMB_BUSY,
-            "another runner talks through \"%.300s\", which serves one at a time: close it, or give each a host",
-            p->path);
+        shmb_fail(e, SHMB_BUSY,
+                  "another runner talks through \"%.300s\", which serves one at a time: close it, "
+                  "or give each a host",
+                  p->path);
     else if (!pipe_open_end(p->path, "out", O_WRONLY, &p->stream.to, e) &&
              ioctl(p->stream.to, FIONREAD, &unread) == 0 && unread)
-        shmb_fail(
-            e, SHMB_BUSY,
-            "the host at \"%.300s\" has not read yet what the runner before has sent: is its model busy?",
-            p->path);
+        shmb_fail(e, SHMB_BUSY,
+                  "the host at \"%.300s\" has not read yet what the runner before has sent: is its "
+                  "model busy?",
+                  p->path);
     if (e->status) shmb_stream_close(&p->stream);
     else lock_last(&p->stream);
     return e->status;
@@ -259,11 +259,11 @@ static int pipe_take_reply(shmb_runner *r) {
                  typed = length & frame_typed;
         length &= ~(frame_failed | frame_typed);
         if (failed ? !length || length > LONGEST_FAILURE : length > p->reply.room)
-            return (int)shmb_fail(
-                &r->broken, SHMB_CORRUPT,
-                "\"%.200s\": expected a reply of at most %zu bytes, found one of %llu: does the host speak ML-Compiler-Bridge's protocol?",
-                p->path, failed ? (size_t)LONGEST_FAILURE : p->reply.room,
-                (unsigned long long)length);
+            return (int)shmb_fail(&r->broken, SHMB_CORRUPT,
+                                  "\"%.200s\": expected a reply of at most %zu bytes, found one of "
+                                  "%llu: does the host speak ML-Compiler-Bridge's protocol?",
+                                  p->path, failed ? (size_t)LONGEST_FAILURE : p->reply.room,
+                                  (unsigned long long)length);
         if (in->size - FRAME_HEAD < length) return PENDING;
         int status = PENDING;
         if (p->owed) p->owed = false;
@@ -304,9 +304,9 @@ static int proceed(shmb_runner *r, int64_t until) {
             return pipe_broken(r, SHMB_SYSTEM, "cannot write to the pipe");
         enum flow flow = wait_for_host(r, until);
         if (flow == ENDED)
-            return pipe_broken(
-                r, SHMB_HOST_GONE,
-                "the host has died or closed its pipes; close this runner and open another once a host is back");
+            return pipe_broken(r, SHMB_HOST_GONE,
+                               "the host has died or closed its pipes; close this runner and open "
+                               "another once a host is back");
         if (flow == UNABLE) return pipe_broken(r, SHMB_NO_MEMORY, "no memory for a reply");
         status = pipe_take_reply(r);
         if (shmb_clock_ns() >= until) break;

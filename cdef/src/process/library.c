@@ -101,10 +101,10 @@ static bool program_is_static(void) {
 
 void *shmb_library_open(const struct library *l, struct error *e) {
     if (program_is_static()) {
-        shmb_fail(
-            e, SHMB_UNSUPPORTED,
-            "%s cannot be loaded into a program that is linked statically: link without -static, or ask a host (shm://NAME)",
-            l->what);
+        shmb_fail(e, SHMB_UNSUPPORTED,
+                  "%s cannot be loaded into a program that is linked statically: link without "
+                  "-static, or ask a host (shm://NAME)",
+                  l->what);
         return NULL;
     }
     struct looked at = {.text = ""};

@@ -67,14 +67,14 @@ static bool embedded_load(struct error *e) {
         memcpy(&python, found, sizeof python);
         loaded = python.open != shmb_open && strcmp(python.version(), shmb_version()) == 0;
         if (python.open == shmb_open)
-            shmb_fail(
-                e, SHMB_UNSUPPORTED,
-                "the library named for those of Python is this very one: build that with `shmbridge embed`");
+            shmb_fail(e, SHMB_UNSUPPORTED,
+                      "the library named for those of Python is this very one: build that with "
+                      "`shmbridge embed`");
         else if (!loaded)
-            shmb_fail(
-                e, SHMB_UNSUPPORTED,
-                "libshmbridge-python.so is of version %.40s, this library %s: run `shmbridge embed` with its Python",
-                python.version(), shmb_version());
+            shmb_fail(e, SHMB_UNSUPPORTED,
+                      "libshmbridge-python.so is of version %.40s, this library %s: run `shmbridge "
+                      "embed` with its Python",
+                      python.version(), shmb_version());
     }
     bool ok = loaded;
     pthread_mutex_unlock(&loading);
@@ -94,10 +94,10 @@ static shmb_status embedded_open(shmb_runner *r, struct url *url, const shmb_opt
     if (!embedded_load(&why)) {
         char known[80] = "";
         shmb_kind_names(known, sizeof known);
-        return shmb_fail(
-            &r->broken, SHMB_UNSUPPORTED,
-            "there is no runner for \"%.40s://\": expected %s, one that the program registers, or one of Python's (grpc, python, ...), but %s",
-            url->scheme, known, why.message);
+        return shmb_fail(&r->broken, SHMB_UNSUPPORTED,
+                         "there is no runner for \"%.40s://\": expected %s, one that the program "
+                         "registers, or one of Python's (grpc, python, ...), but %s",
+                         url->scheme, known, why.message);
     }
     struct state *s = calloc(1, sizeof *s);
     if (!s) return shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");

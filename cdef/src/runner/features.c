@@ -34,10 +34,10 @@ static bool sum_lengths(const int64_t *lengths, int64_t rows, int64_t *total) {
 static void *refuse_list(shmb_runner *r, const char *name, shmb_dtype dtype, int64_t total) {
     shmb_runner_begin(r);
     if (!r->stuck.status)
-        shmb_fail(
-            &r->stuck, SHMB_INVALID,
-            "\"%.100s\": expected rows >= 0, every length >= 0, and a rank of 1 to %d with its dims",
-            name ? name : "", SHMB_MAX_RANK);
+        shmb_fail(&r->stuck, SHMB_INVALID,
+                  "\"%.100s\": expected rows >= 0, every length >= 0, and a rank of 1 to %d with "
+                  "its dims",
+                  name ? name : "", SHMB_MAX_RANK);
     return shmb_builder_add(&r->builder, name, dtype, SHMB_TENSOR, 1, &total, NULL);
 }
 

@@ -14,9 +14,9 @@ static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options
     struct url url;
     if (!text) text = secure_getenv("SHMBRIDGE_URL");
     if (!text || !*text)
-        return shmb_fail(
-            &r->broken, SHMB_INVALID,
-            "no URL: pass one, e.g. shm://NAME, or set the environment variable SHMBRIDGE_URL (set-uid programs ignore it)");
+        return shmb_fail(&r->broken, SHMB_INVALID,
+                         "no URL: pass one, e.g. shm://NAME, or set the environment variable "
+                         "SHMBRIDGE_URL (set-uid programs ignore it)");
     if (shmb_url_split(text, &url, options, &r->broken)) return r->broken.status;
     snprintf(r->where, sizeof r->where, "%s://%s", url.scheme, url.where);
     if (options->default_advice &&

@@ -41,9 +41,9 @@ void shmb_close(shmb_runner *r) {
 
 void shmb_runner_begin(shmb_runner *r) {
     if (load_relaxed(&r->asking)) { /* for good: who filled what cannot be known */
-        shmb_fail(
-            &r->broken, SHMB_INVALID,
-            "two threads used this runner at once, or one from within an evaluate: open a runner for each");
+        shmb_fail(&r->broken, SHMB_INVALID,
+                  "two threads used this runner at once, or one from within an evaluate: open a "
+                  "runner for each");
         return;
     }
     /* then even a message that was begun before may not be written to */
@@ -113,10 +113,10 @@ shmb_status shmb_runner_fail_late(shmb_runner *r, const char *why) {
 static bool asks_again(shmb_runner *r) {
     const char *when = r->asks_from ? r->kind->asks_again(r) : NULL;
     if (when)
-        shmb_fail(
-            &r->error, SHMB_TIMEOUT,
-            "not asked: an earlier answer took longer than the deadline of %g s; the model is asked again %s",
-            shmb_runner_deadline(r), when);
+        shmb_fail(&r->error, SHMB_TIMEOUT,
+                  "not asked: an earlier answer took longer than the deadline of %g s; the model "
+                  "is asked again %s",
+                  shmb_runner_deadline(r), when);
     else r->asks_from = 0;
     return !when;
 }
@@ -204,10 +204,10 @@ static shmb_status check_wanted(shmb_runner *r) {
     shmb_tensor t;
     if (r->want == SHMB_ANY) return SHMB_OK;
     if (r->advice_count != 1)
-        return shmb_fail(
-            &r->error, SHMB_MISMATCH,
-            "expected one advice of dtype %s, found %u fields: ask with shmb_evaluate and read them by name",
-            shmb_dtype_name(r->want), r->advice_count);
+        return shmb_fail(&r->error, SHMB_MISMATCH,
+                         "expected one advice of dtype %s, found %u fields: ask with shmb_evaluate "
+                         "and read them by name",
+                         shmb_dtype_name(r->want), r->advice_count);
     if (r->advice_dtype == r->want) return SHMB_OK;
     r->kind->advice(r, 0, &t);
     return shmb_fail(

@@ -20,8 +20,9 @@ struct runner_ops {
     void (*begin)(shmb_runner *r);
     /* Sends the message, or gets ready to do so in proceed. */
     shmb_status (*start)(shmb_runner *r);
-    /* Waits until `until` or shmb_runner_until, and at most a slice. SHMB_OK: the advice is there, r->advice_count fields
-     * of it, the first of r->advice_dtype; PENDING: not yet; else evaluate's error. */
+    /* Waits until `until` or shmb_runner_until, and at most a slice. SHMB_OK: the advice is there,
+     * r->advice_count fields of it, the first of r->advice_dtype; PENDING: not yet; else evaluate's
+     * error. */
     int (*proceed)(shmb_runner *r, int64_t until);
     /* A field of the advice that is there. */
     void (*advice)(shmb_runner *r, uint32_t index, shmb_tensor *out);
@@ -128,8 +129,8 @@ shmb_status shmb_runner_inherited(struct error *e);
 shmb_status shmb_runner_no_result(struct error *e);
 /* Begins a message unless one is being filled: then r->builder has its memory. */
 void shmb_runner_begin(shmb_runner *r);
-/* When the evaluate in progress is late, INT64_MAX for never. The first call starts its deadline, so
- * that an answer which is there at once costs no clock. */
+/* When the evaluate in progress is late, INT64_MAX for never. The first call starts its deadline,
+ * so that an answer which is there at once costs no clock. */
 int64_t shmb_runner_until(shmb_runner *r);
 /* Sets r->until again: the deadline has changed. */
 void shmb_runner_limit(shmb_runner *r);

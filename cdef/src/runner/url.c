@@ -113,10 +113,10 @@ const char *shmb_url_take(struct url *url, const char *name) {
 
 shmb_status shmb_url_done(const struct url *url, const char *known, struct error *e) {
     if (!url->count) return SHMB_OK;
-    return shmb_fail(
-        e, SHMB_INVALID,
-        "unknown option \"%.60s\" in the URL: expected %sconnect_timeout, deadline, wait, retries, backoff, default_advice or label",
-        url->options[0].name, known);
+    return shmb_fail(e, SHMB_INVALID,
+                     "unknown option \"%.60s\" in the URL: expected %sconnect_timeout, deadline, "
+                     "wait, retries, backoff, default_advice or label",
+                     url->options[0].name, known);
 }
 
 void shmb_url_where(const struct url *url, char *out, size_t room) {

@@ -111,20 +111,20 @@ shmb_status shmb_segment_format(int fd, const struct superblock *plan, struct se
 
 static shmb_status check_file(const struct stat *st, const char *name, struct error *e) {
     if (st->st_uid != geteuid())
-        return shmb_fail(
-            e, SHMB_PERMISSION,
-            "the segment of \"%s\" belongs to user %u, expected %u: run host and runner as one user",
-            name, st->st_uid, geteuid());
+        return shmb_fail(e, SHMB_PERMISSION,
+                         "the segment of \"%s\" belongs to user %u, expected %u: run host and "
+                         "runner as one user",
+                         name, st->st_uid, geteuid());
     if (st->st_mode & 077)
         return shmb_fail(
             e, SHMB_PERMISSION,
             "the segment of \"%s\" has mode %o, expected 600: others could write to it", name,
             st->st_mode & 0777);
     if (st->st_size < (off_t)sizeof(struct superblock))
-        return shmb_fail(
-            e, SHMB_CORRUPT,
-            "the segment of \"%s\" has %lld bytes, expected at least %zu: it is no shmbridge segment",
-            name, (long long)st->st_size, sizeof(struct superblock));
+        return shmb_fail(e, SHMB_CORRUPT,
+                         "the segment of \"%s\" has %lld bytes, expected at least %zu: it is no "
+                         "shmbridge segment",
+                         name, (long long)st->st_size, sizeof(struct superblock));
     return SHMB_OK;
 }
 
@@ -132,16 +132,16 @@ static shmb_status check_file(const struct stat *st, const char *name, struct er
 static shmb_status check_block(const struct superblock *b, uint64_t size, const char *name,
                                struct error *e) {
     if (b->magic != SEGMENT_MAGIC)
-        return shmb_fail(
-            e, SHMB_CORRUPT,
-            "the segment of \"%s\" does not begin as a shmbridge segment does: remove /dev/shm/shmb.%s",
-            name, name);
+        return shmb_fail(e, SHMB_CORRUPT,
+                         "the segment of \"%s\" does not begin as a shmbridge segment does: remove "
+                         "/dev/shm/shmb.%s",
+                         name, name);
     if (b->version != SEGMENT_VERSION || b->features & ~SEGMENT_FEATURES)
-        return shmb_fail(
-            e, SHMB_INCOMPATIBLE,
-            "the host of \"%s\" speaks version %u with features %x, this library version %u with features %x: install the same "
-            "shmbridge on both sides",
-            name, b->version, b->features, SEGMENT_VERSION, SEGMENT_FEATURES);
+        return shmb_fail(e, SHMB_INCOMPATIBLE,
+                         "the host of \"%s\" speaks version %u with features %x, this library "
+                         "version %u with features %x: install the same "
+                         "shmbridge on both sides",
+                         name, b->version, b->features, SEGMENT_VERSION, SEGMENT_FEATURES);
     struct geometry g = {.channels = b->channels, .slots = b->slots};
     memcpy(g.meta_bytes, b->meta_bytes, sizeof g.meta_bytes);
     memcpy(g.body_bytes, b->body_bytes, sizeof g.body_bytes);
@@ -177,11 +177,11 @@ static shmb_status attach(const char *name, struct segment *out, struct error *e
     shmb_segment_name(name, NULL, path);
     int fd = shm_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
     if (fd < 0 && errno == ENOENT)
-        return shmb_fail(
-            e, SHMB_NO_HOST,
-            "there is no host named \"%s\": start one first, e.g. shmbridge serve %s (one in another container is seen "
-            "where both share /dev/shm)",
-            name, name);
+        return shmb_fail(e, SHMB_NO_HOST,
+                         "there is no host named \"%s\": start one first, e.g. shmbridge serve %s "
+                         "(one in another container is seen "
+                         "where both share /dev/shm)",
+                         name, name);
     if (fd < 0 && errno == EACCES)
         return shmb_fail(
             e, SHMB_PERMISSION,
@@ -263,11 +263,12 @@ sem_t *shmb_segment_bell(const struct segment *s, int channel, struct error *e) 
     sem_t *bell = sem_open(name, 0);
     if (bell != SEM_FAILED) return bell;
     if (errno == ENOENT && shmb_peer_look(s->fd, HOST_BYTE) == PEER_ALIVE)
-        shmb_fail(
-            e, SHMB_NO_HOST,
-            "the host lives, but its semaphore %s is not in this process's /dev/shm: it closes just now, this is another "
-            "/dev/shm (a container's; share all of the host's), or only one side uses musl (build both for one C library)",
-            name);
+        shmb_fail(e, SHMB_NO_HOST,
+                  "the host lives, but its semaphore %s is not in this process's /dev/shm: it "
+                  "closes just now, this is another "
+                  "/dev/shm (a container's; share all of the host's), or only one side uses musl "
+                  "(build both for one C library)",
+                  name);
     else if (errno == ENOENT)
         shmb_fail(e, SHMB_NO_HOST, "the host is gone: its semaphore %s does not exist", name);
     else shmb_fail_errno(e, "cannot open a semaphore");

@@ -94,8 +94,8 @@ struct known {
     int64_t *dims;         /* and behind them room for the next message's */
     struct extent *places; /* of each field in the body */
     size_t bytes;          /* of the body */
-    /* Never used twice in a process's receiver: of layout and dims together; of the same without the
-     * lengths of strings; of where the tensors and lists lie. */
+    /* Never used twice in a process's receiver: of layout and dims together; of the same without
+     * the lengths of strings; of where the tensors and lists lie. */
     uint64_t version, form, placed;
 };
 

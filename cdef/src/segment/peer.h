@@ -10,7 +10,9 @@
 enum peer {
     PEER_DEAD,
     PEER_ALIVE,
-    PEER_UNKNOWN /* the kernel does not say, e.g. since a sandbox forbids to ask; errno tells. Nobody is taken for dead without proof */
+    /* the kernel does not say, e.g. since a sandbox forbids to ask; errno tells. Nobody is taken
+     * for dead without proof */
+    PEER_UNKNOWN
 };
 
 /* Takes the lock of a byte; false with errno EAGAIN when another open file holds it, else when it

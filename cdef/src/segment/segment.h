@@ -20,7 +20,8 @@
  *     | channel 1 ...            |
  *     +--------------------------+
  *
- *   slot:  meta (header bytes if NEW, padded to 8; then dims if NEW or DIMS) | body (fields in order, each 64-byte aligned)
+ *   slot:  meta (header bytes if NEW, padded to 8; then dims if NEW or DIMS)
+ *          | body (fields in order, each 64-byte aligned)
  *
  * What nobody needs to speak the protocol is a hint: pids, places, labels, times and last layouts.
  * Whoever reads one bounds it, and a lie in it costs nothing but itself.
@@ -146,7 +147,8 @@ struct host_line {
     _Atomic uint32_t runners; /* how many are attached: a hint */
     /* that an answer may take, ns; 0: the default; UINT64_MAX: as long as the host lives */
     _Atomic uint64_t deadline;
-    /* in a line of its own: it is written at every other wait, and the runners look at the words above */
+    /* in a line of its own: it is written at every other wait, and the runners look at the words
+     * above */
     uint8_t between[128 - 24];
     struct place place;
     _Atomic uint32_t received; /* how often it looked for a request, modulo 2^32: a hint */

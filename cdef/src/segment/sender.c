@@ -70,11 +70,11 @@ static shmb_status introduce(struct sender *s, struct builder *b, int id, int sl
     size_t size = shmb_header_write(b->fields, b->count, NULL, 0), padded = (size + 7) & ~(size_t)7;
     size_t meta = padded + b->dim_count * sizeof *b->dims;
     if (!size || meta > s->lane.meta_bytes)
-        return shmb_fail(
-            b->error, SHMB_TOO_LARGE,
-            "the header of %u fields takes %zu bytes, but a slot has %zu for it: send fewer or shorter names, or give the "
-            "host more (Host(header_bytes=...))",
-            b->count, meta, s->lane.meta_bytes);
+        return shmb_fail(b->error, SHMB_TOO_LARGE,
+                         "the header of %u fields takes %zu bytes, but a slot has %zu for it: send "
+                         "fewer or shorter names, or give the "
+                         "host more (Host(header_bytes=...))",
+                         b->count, meta, s->lane.meta_bytes);
     uint8_t *bytes = malloc(padded);
     int64_t *dims = malloc((b->dim_count + 1) * sizeof *dims);
     const char *why = "no memory";

@@ -20,7 +20,7 @@
 #include "text/json_writer.h"
 #include "text/spec.h"
 
-/* ---- Encode --------------------------------------------------------------------------------------------------
+/* ---- Encode -------------------------------------------------------------------------------------
  */
 
 /* What a dtype is called there; NULL when it has no form. */
@@ -33,10 +33,10 @@ static bool has_form(const shmb_tensor *t, shmb_sink *bytes) {
     const char *what = shmb_dtype_name(t->dtype);
     if (t->kind == SHMB_STRINGS) what = "lists of strings";
     if (t->kind == SHMB_RAGGED) what = "lists of rows";
-    sink_fail(
-        bytes, SHMB_UNSUPPORTED,
-        "\"%.100s\": a bitstream has no %s: send another dtype, or use serdes=flatbuffers or serdes=json",
-        t->name, what);
+    sink_fail(bytes, SHMB_UNSUPPORTED,
+              "\"%.100s\": a bitstream has no %s: send another dtype, or use serdes=flatbuffers or "
+              "serdes=json",
+              t->name, what);
     return false;
 }
 
@@ -103,7 +103,7 @@ static shmb_status bitstream_encode(void *context, shmb_side side, const shmb_te
     return bytes->error->status;
 }
 
-/* ---- Decode --------------------------------------------------------------------------------------------------
+/* ---- Decode -------------------------------------------------------------------------------------
  */
 
 static void bitstream_add_fields(const struct spec *spec, const uint8_t *values,
@@ -166,18 +166,18 @@ static shmb_status bitstream_read_advice(const uint8_t *bytes, size_t size, shmb
     if (wide) bytes = wide, size = sizeof room;
     size_t width = want == SHMB_BOOL && size != 1 ? sizeof(int32_t) : shmb_dtype_size(want);
     if (want == SHMB_ANY)
-        return sink_fail(
-            message, SHMB_MISMATCH,
-            "bitstream carries no dtype, and the host is not shmbridge's, which would tell: ask with shmb_evaluate_as, or evaluate(..., dtype=)");
+        return sink_fail(message, SHMB_MISMATCH,
+                         "bitstream carries no dtype, and the host is not shmbridge's, which would "
+                         "tell: ask with shmb_evaluate_as, or evaluate(..., dtype=)");
     if (!type_of(want))
         return sink_fail(message, SHMB_UNSUPPORTED,
                          "a bitstream has no %s: use serdes=flatbuffers or serdes=json",
                          shmb_dtype_name(want));
     if (size % width)
-        return sink_fail(
-            message, SHMB_MISMATCH,
-            "expected advice of dtype %s, a multiple of %zu bytes, found %zu: ask for the dtype that the host sends",
-            shmb_dtype_name(want), width, size);
+        return sink_fail(message, SHMB_MISMATCH,
+                         "expected advice of dtype %s, a multiple of %zu bytes, found %zu: ask for "
+                         "the dtype that the host sends",
+                         shmb_dtype_name(want), width, size);
     int64_t count = (int64_t)(size / width);
     void *to = shmb_sink_field(message, "advice", want, SHMB_TENSOR, count != 1, &count, NULL);
     if (!to || message->error->status) return message->error->status;

@@ -4,10 +4,10 @@
  *      0  u32 the dtype that a request wants its advice in, 0 for any; 0 in advice
  *      4  u32 bytes of the header
  *      8  the header: FlatBuffers, schemas/message.fbs; to a multiple of 8
- *         i64 dims, field by field: a tensor's sizes, a string's bytes; a list's rows, then its values' sizes
- *         to a multiple of 64
- *         the body: each field begins at a multiple of 64; a list with i64 offsets[rows + 1], then, at the next
- *         multiple of 64, its values. The frame ends with the last field's last byte. */
+ *         i64 dims, field by field: a tensor's sizes, a string's bytes; a list's rows, then its
+ *         values' sizes; to a multiple of 64
+ *         the body: each field begins at a multiple of 64; a list with i64 offsets[rows + 1], then,
+ *         at the next multiple of 64, its values. The frame ends with the last field's last byte. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@
 
 enum { FRONT = 8 };
 
-/* ---- Encode --------------------------------------------------------------------------------------------------
+/* ---- Encode -------------------------------------------------------------------------------------
  */
 
 static size_t list_bytes(const shmb_tensor *t) {
@@ -97,7 +97,7 @@ static shmb_status flatbuffers_encode(void *context, shmb_side side, const shmb_
     return bytes->error->status;
 }
 
-/* ---- Decode --------------------------------------------------------------------------------------------------
+/* ---- Decode -------------------------------------------------------------------------------------
  */
 
 struct frame {
@@ -123,10 +123,10 @@ static shmb_status check_places(const struct frame *frame, struct error *e) {
     for (uint32_t i = 0; i < frame->layout->count; i++) {
         const struct field *f = &frame->layout->fields[i];
         if (!next_field(frame, f, &dims_at, dims, &place))
-            return shmb_fail(
-                e, SHMB_CORRUPT,
-                "\"%.100s\": expected sizes of 0 or more that fit the frame's %zu bytes, found others",
-                f->name, frame->size);
+            return shmb_fail(e, SHMB_CORRUPT,
+                             "\"%.100s\": expected sizes of 0 or more that fit the frame's %zu "
+                             "bytes, found others",
+                             f->name, frame->size);
     }
     if (frame->body + place.end == frame->size) return SHMB_OK;
     return shmb_fail(e, SHMB_CORRUPT, "expected a frame of %zu bytes, found %zu",
@@ -190,10 +190,10 @@ static shmb_status flatbuffers_decode(void *context, shmb_side side, const void 
     struct frame frame = {.bytes = bytes, .size = size};
     if (size >= FRONT) memcpy(front, bytes, FRONT);
     if (size < FRONT || front[1] > size - FRONT)
-        return sink_fail(
-            message, SHMB_CORRUPT,
-            "expected %d bytes and a header, found a frame of %zu bytes: does the other side use serdes=flatbuffers?",
-            FRONT, size);
+        return sink_fail(message, SHMB_CORRUPT,
+                         "expected %d bytes and a header, found a frame of %zu bytes: does the "
+                         "other side use serdes=flatbuffers?",
+                         FRONT, size);
     if (read_layout(&frame, front[0], front[1], message->error) == SHMB_OK) {
         const struct field *f = frame.layout->fields;
         if (side == SHMB_ADVICE && want && (frame.layout->count != 1 || f->dtype != want))

@@ -1,7 +1,8 @@
 /* JSON:
  *
  *     request  {"name": value, …}
- *     advice   {"out": value} of one field, which is read as "advice"; {"out": {"name": value, …}} of none or several
+ *     advice   {"out": value} of one field, which is read as "advice";
+ *              {"out": {"name": value, …}} of none or several
  *
  * A value is a number, true, false, a string, or lists of them in each other: as deep as the
  * tensor's rank. 64-bit integers are exact; a float is written with as few digits as say which one
@@ -25,7 +26,7 @@
 #include "text/json_reader.h"
 #include "text/json_writer.h"
 
-/* ---- Encode --------------------------------------------------------------------------------------------------
+/* ---- Encode -------------------------------------------------------------------------------------
  */
 
 static void put_element(shmb_dtype dtype, const void *at, shmb_sink *to) {
@@ -79,10 +80,10 @@ static bool is_vast(const shmb_tensor *t) {
 
 static void put_value(const shmb_tensor *t, shmb_sink *to) {
     if (is_vast(t))
-        sink_fail(
-            to, SHMB_UNSUPPORTED,
-            "\"%.100s\": JSON would write over a million empty lists for it: use serdes=flatbuffers",
-            t->name);
+        sink_fail(to, SHMB_UNSUPPORTED,
+                  "\"%.100s\": JSON would write over a million empty lists for it: use "
+                  "serdes=flatbuffers",
+                  t->name);
     else if (t->kind == SHMB_STRING) shmb_json_put_string(to, t->data, (size_t)t->size);
     else if (t->kind == SHMB_TENSOR) put_nested(t->dtype, t->rank, t->dims, t->data, to);
     else put_rows(t, to);
@@ -109,7 +110,7 @@ static shmb_status json_encode(void *context, shmb_side side, const shmb_tensor 
     return bytes->error->status;
 }
 
-/* ---- Measure a value -----------------------------------------------------------------------------------------
+/* ---- Measure a value ----------------------------------------------------------------------------
  */
 
 enum { MAX_LEVELS = SHMB_MAX_RANK + 1 };
@@ -218,7 +219,7 @@ static shmb_dtype dtype_of(const struct shape *s, shmb_dtype want) {
     return SHMB_FLOAT64;
 }
 
-/* ---- Read it into place --------------------------------------------------------------------------------------
+/* ---- Read it into place -------------------------------------------------------------------------
  */
 
 struct place {
@@ -326,7 +327,7 @@ static shmb_status read_value(struct json *j, const char *name, shmb_dtype want,
     return add_field(&again, name, &s, dtype_of(&s, want), message);
 }
 
-/* ---- Decode --------------------------------------------------------------------------------------------------
+/* ---- Decode -------------------------------------------------------------------------------------
  */
 
 /* {"name": value, …}. name: room for the longest. */

@@ -62,10 +62,10 @@ static shmb_status bytes_encode(void *context, shmb_side side, const shmb_tensor
     const char *dtype = n ? shmb_dtype_name(fields->dtype) : "none";
     int rank = n ? fields->rank : 0;
     if (n != 1 || fields->kind != SHMB_TENSOR || fields->dtype != SHMB_UINT8 || rank != 1)
-        return sink_fail(
-            bytes, SHMB_MISMATCH,
-            "serdes=bytes sends one uint8 vector as it is; found %lld fields, the first of dtype %s and rank %d",
-            (long long)n, dtype, rank);
+        return sink_fail(bytes, SHMB_MISMATCH,
+                         "serdes=bytes sends one uint8 vector as it is; found %lld fields, the "
+                         "first of dtype %s and rank %d",
+                         (long long)n, dtype, rank);
     void *to = shmb_sink_bytes(bytes, (size_t)fields->size);
     if (to && fields->size) memcpy(to, fields->data, (size_t)fields->size);
     return bytes->error->status;

@@ -8,7 +8,7 @@
 
 #include "message/message.h"
 
-/* ---- Places --------------------------------------------------------------------------------------------------
+/* ---- Places -------------------------------------------------------------------------------------
  */
 
 void shmb_json_start(struct json *j, const void *text, size_t size) {
@@ -65,7 +65,7 @@ enum json_type shmb_json_peek(struct json *j) {
     }
 }
 
-/* ---- Objects and arrays --------------------------------------------------------------------------------------
+/* ---- Objects and arrays -------------------------------------------------------------------------
  */
 
 static bool reader_enter(struct json *j, char bracket, const char *expected) {
@@ -102,7 +102,7 @@ bool shmb_json_key(struct json *j, struct json_text *key) {
 
 bool shmb_json_element(struct json *j) { return another(j, ']', "',' or ']'"); }
 
-/* ---- Strings -------------------------------------------------------------------------------------------------
+/* ---- Strings ------------------------------------------------------------------------------------
  */
 
 /* The four hexadecimal digits at `at`; -1 when they are none. */
@@ -206,7 +206,7 @@ bool shmb_json_name(const struct json_text *text, char *out) {
     return shmb_utf8_name_valid(out, text->size);
 }
 
-/* ---- Numbers -------------------------------------------------------------------------------------------------
+/* ---- Numbers ------------------------------------------------------------------------------------
  */
 
 static bool digits(struct json *j) {
@@ -287,7 +287,7 @@ bool shmb_json_int(struct json *j, int64_t *out) {
     return shmb_json_wrong(j, "an integer of 64 bits");
 }
 
-/* ---- The rest ------------------------------------------------------------------------------------------------
+/* ---- The rest -----------------------------------------------------------------------------------
  */
 
 bool shmb_json_bool(struct json *j, bool *out) {

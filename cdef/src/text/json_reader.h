@@ -6,10 +6,10 @@
  *     struct json_text key, name = {0};
  *     shmb_json_start(&j, text, size);
  *     shmb_json_object(&j);
- *     while (shmb_json_key(&j, &key))                       // false at the object's end, and after an error
+ *     while (shmb_json_key(&j, &key)) // false at the object's end, and after an error
  *         if (shmb_json_is(&key, "name")) shmb_json_string(&j, &name);
- *         else shmb_json_skip(&j);                          // exactly one value must be read or skipped after each key
- *     if (!shmb_json_end(&j)) return shmb_json_fail(&j, e, "the line");  // the first error sticks: one check is enough
+ *         else shmb_json_skip(&j); // read or skip exactly one value after each key
+ *     if (!shmb_json_end(&j)) return shmb_json_fail(&j, e, "the line"); // the first error sticks
  */
 #ifndef SHMB_JSON_READER_H
 #define SHMB_JSON_READER_H

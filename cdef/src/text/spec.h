@@ -7,7 +7,7 @@
  * Keys may come in any order; unknown keys, and lines without any of these keys, are no error.
  *
  *     struct line line;
- *     if (shmb_line_read(&line, text, size, e)) return e->status;   // size: without or with the newline
+ *     if (shmb_line_read(&line, text, size, e)) return e->status; // with or without the newline
  *     switch (line.kind) {
  *     case LINE_HEADER:
  *         if (shmb_spec_read(&spec, text, size, e)) return e->status;
