@@ -207,7 +207,7 @@ static void learn_from(struct shm *s, struct channel_line *line) {
     atomic_store(&line->posted, (uint64_t)edge());
     shmb_waiter_learn(&s->waiter, atomic_load(&line->posted),
                       next8() & 1 ? INT64_MAX : shmb_clock_ns());
-    CHECK(s->waiter.wake_cost >= 1000 && s->waiter.wake_cost <= 500 * 1000);
+    CHECK(s->waiter.statistics.wake_cost >= 1000 && s->waiter.statistics.wake_cost <= 500 * 1000);
 }
 
 static void fill(uint8_t how) {

@@ -257,8 +257,8 @@ static int64_t receive_slowly(shmb_host *h, int64_t until) {
             return -(int64_t)SHMB_INTERRUPTED;
         enum waited waited =
             shmb_waiter_wait(&h->waiter, look_wider, h, &h->line->asleep, h->bell, until);
-        if (waited == NEWS && h->found < MAX_CHANNELS) {
-            if (h->waiter.slept)
+        if (waited <= WOKEN && h->found < MAX_CHANNELS) {
+            if (waited == WOKEN)
                 shmb_waiter_learn(&h->waiter, load_relaxed(&h->channels[h->found].runner->posted),
                                   shmb_clock_ns());
             int64_t key = accept_found(h);
@@ -293,7 +293,7 @@ int64_t shmb_host_poll(shmb_host *h) {
             int64_t key = accept_found(h);
             return key >= 0 ? key : -(int64_t)SHMB_TIMEOUT;
         }
-        if (i == 0 && h->waiter.may_spin)
+        if (i == 0 && h->waiter.policy != SHMB_WAIT_BLOCK)
             looks = shmb_waiter_spins(&h->waiter)
                         ? LOOKS_PER_POLL
                         : shmb_waiter_looks(&h->waiter, LOOKS_PER_CROWDED_POLL);

@@ -109,7 +109,7 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
                          s->name);
     shmb_sender_start(&s->out, s->generation, s->hosts->free_slots);
     shmb_receiver_start(&s->in, s->generation);
-    s->waiter.waited = 0; /* from here on for evaluates */
+    s->waiter.statistics.waited = 0; /* from here on for evaluates */
     return s->out.free
                ? SHMB_OK
                : shmb_fail(e, SHMB_CORRUPT, "the host of \"%s\" gave this runner no slot", s->name);
@@ -314,9 +314,9 @@ static int shm_proceed(shmb_runner *r, int64_t until) {
         if (late) return PENDING;
         enum waited waited = shmb_waiter_wait(&s->waiter, has_reply, s, &s->mine->asleep, s->bell,
                                               earlier(until, shmb_runner_until(r)));
-        r->waited_ns = s->waiter.waited;
-        if (waited == NEWS) {
-            if (s->waiter.slept)
+        r->waited_ns = s->waiter.statistics.waited;
+        if (waited <= WOKEN) {
+            if (waited == WOKEN)
                 shmb_waiter_learn(&s->waiter, load_relaxed(&s->hosts->posted), shmb_clock_ns());
             continue;
         }

@@ -16,14 +16,14 @@ enum {
     COMPUTES_NS = 500 * 1000,
     HOT_NS = 10 * 1000,    /* a question's, while two ask and answer without a wake-up (runners8) */
     MANY_PER_CPU = 3,      /* runners, that do not spin (bench/steps.py --loops 2) */
-    LONGEST_BAN = 64,      /* times what yielding in vain cost (runners8_every50_loops2) */
+    LONGEST_BACKOFF = 64,  /* times what yielding in vain cost (runners8_every50_loops2) */
     BUSY_FOR = 64,         /* times what an interruption took (every50_loops2) */
     HINT_NS = 1000 * 1000, /* what any word that others may write costs a wait, but for the first */
     /* Past the kernel's next tick, 4 ms at 250 Hz. A timer before that has to be programmed, which
      * takes a virtual machine 3 us: half of a round trip of sleepers (together). */
     TICK_NS = 5000 * 1000,
     MOST_RINGS = 64, /* without news, before a sleep */
-    UNFLAGGED_SLEEPS = 1000,
+    SLEEPS_UNWOKEN = 1000,
     LOOKS_BEFORE_CLOCK = 512,
     LOOKS_PER_CLOCK = 32
 };
@@ -31,10 +31,8 @@ enum {
 /* ---- Where ---- */
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy) {
-    *w = (struct waiter){.spins_only = policy == SHMB_WAIT_SPIN,
-                         .may_spin = policy != SHMB_WAIT_BLOCK,
-                         .wake_cost = WAKE_COST_GUESS,
-                         .ban = 1};
+    *w = (struct waiter){.policy = policy == SHMB_WAIT_DEFAULT ? SHMB_WAIT_ADAPTIVE : policy,
+                         .statistics = {.wake_cost = WAKE_COST_GUESS, .backoff = 1}};
 }
 
 void shmb_waiter_tell(struct waiter *w, struct place *place) {
@@ -77,40 +75,50 @@ static uint32_t runners_per_cpu(const struct waiter *w) { return runners(w) / cp
 /* Who spins there may keep the other side from answering. */
 static bool crowded(const struct waiter *w) { return same_cpu(w) || runners_per_cpu(w) > 0; }
 
-/* A wake-up costs the CPU of both sides as much as it takes. Spinning for so long wastes at most as
- * much again (ski rental). */
-static int64_t worth_spinning(const struct waiter *w) {
-    return 4 * w->wake_cost > SHORTEST_SPIN_NS ? 4 * w->wake_cost : SHORTEST_SPIN_NS;
+/* What a mode spends before it sleeps. A wake-up costs the CPU of both sides as much as it takes.
+ * Spinning for so long wastes at most as much again (ski rental). */
+static int64_t budget(const struct waiter *w, enum wait_mode mode) {
+    int64_t worth = 4 * w->statistics.wake_cost;
+    if (mode == SLEEPS) return 0;
+    if (mode == SPINS_ONLY) return INT64_MAX;
+    return mode == SPINS_SHORTLY || worth < SHORTEST_SPIN_NS ? SHORTEST_SPIN_NS : worth;
 }
 
-/* When waits usually outlast that, spinning wastes all of it, so do not begin. In a crowd where nobody
- * may yield, the host gets the CPU by a wake-up. Runners spin while they are few, or shortly while the
- * host answers others without a wake-up: it would lose that to wake them. */
-static int64_t spin_budget(const struct waiter *w) {
-    int64_t worth = w->busy ? SHORTEST_SPIN_NS : worth_spinning(w);
-    if (!w->may_spin || cpus(w) == 1 || same_cpu(w)) return 0;
-    if (runners_per_cpu(w) < (w->peer ? MANY_PER_CPU : 1)) return w->usual < worth ? worth : 0;
-    return w->peer && w->hot ? SHORTEST_SPIN_NS : 0;
+/* When waits usually outlast its budget, spinning wastes all of it, so do not begin. In a crowd where
+ * nobody may yield, the host gets the CPU by a wake-up. Runners spin while they are few, or shortly
+ * while the host answers others without a wake-up: it would lose that to wake them. */
+static enum wait_mode spin_or_sleep(const struct waiter *w) {
+    if (w->policy == SHMB_WAIT_SPIN) return SPINS_ONLY;
+    if (w->policy == SHMB_WAIT_BLOCK || cpus(w) == 1 || same_cpu(w)) return SLEEPS;
+    if (runners_per_cpu(w) >= (w->peer ? MANY_PER_CPU : 1))
+        return w->peer && w->hot ? SPINS_SHORTLY : SLEEPS;
+    enum wait_mode spins = w->busy ? SPINS_SHORTLY : SPINS;
+    return w->statistics.usual < budget(w, spins) ? spins : SLEEPS;
+}
+
+static enum wait_mode choose(const struct waiter *w, int64_t now) {
+    bool may_yield = w->policy == SHMB_WAIT_ADAPTIVE && now >= w->statistics.yields_from;
+    return may_yield && crowded(w) ? YIELDS : spin_or_sleep(w);
 }
 
 uint64_t shmb_waiter_looks(const struct waiter *w, uint64_t most) {
-    return w->peer || !w->yields ? most : 2 * most / (1 + (uint64_t)runners(w));
+    return w->peer || w->mode != YIELDS ? most : 2 * most / (1 + (uint64_t)runners(w));
 }
 
-bool shmb_waiter_spins(const struct waiter *w) { return w->spins_only || spin_budget(w) > 0; }
+bool shmb_waiter_spins(const struct waiter *w) { return spin_or_sleep(w) != SLEEPS; }
 
 void shmb_waiter_news(struct waiter *w) {
     w->waits = false;
-    w->usual -= w->usual / 8;
+    w->statistics.usual -= w->statistics.usual / 8;
 }
 
 static void note_wait(struct waiter *w, int64_t waited) {
-    int64_t most = 2 * worth_spinning(w); /* one long pause must not end the spinning */
-    w->usual += ((waited < most ? waited : most) - w->usual) / 8;
+    int64_t most = 2 * budget(w, SPINS); /* one long pause must not end the spinning */
+    w->statistics.usual += ((waited < most ? waited : most) - w->statistics.usual) / 8;
 }
 
-static bool look_for(int64_t start, int64_t budget, bool (*look)(void *), void *context) {
-    while (shmb_clock_ns() - start < budget)
+static bool look_for(int64_t start, int64_t length, bool (*look)(void *), void *context) {
+    while (shmb_clock_ns() - start < length)
         for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
             if (look(context)) return true;
             cpu_pause();
@@ -120,33 +128,35 @@ static bool look_for(int64_t start, int64_t budget, bool (*look)(void *), void *
 
 /* Who is kept from looking shares the CPU with somebody who computes. Long spins use up a side's
  * share, and then it is kept from answering. */
-static bool spin(struct waiter *w, int64_t start, int64_t budget, bool (*look)(void *),
+static bool spin(struct waiter *w, int64_t start, int64_t until, bool (*look)(void *),
                  void *context) {
-    bool news = look_for(start, budget, look, context);
-    int64_t now = shmb_clock_ns(), kept = now - start - budget;
-    if (kept > COMPUTES_NS) w->busy_until = now + BUSY_FOR * kept;
+    int64_t most = budget(w, w->mode), length = most < until - start ? most : until - start;
+    bool news = look_for(start, length, look, context);
+    int64_t now = shmb_clock_ns(), kept = now - start - length;
+    if (kept > COMPUTES_NS) w->statistics.busy_until = now + BUSY_FOR * kept;
     return news;
 }
 
 /* Of what the host has received, as it tells. */
 static void count(struct waiter *w, int64_t now) {
     uint32_t received = w->host ? load_relaxed(&w->host->received) : 0;
-    w->hot = now - w->counted < (received - w->received) * (int64_t)HOT_NS;
-    w->counted = now;
-    w->received = received;
+    struct wait_statistics *seen = &w->statistics;
+    w->hot = now - seen->counted < (received - seen->received) * (int64_t)HOT_NS;
+    seen->counted = now;
+    seen->received = received;
 }
 
 /* Does without for a while; for eight times as long when that happens again. */
-static void ban_yields(struct waiter *w, int64_t now, int64_t lost) {
-    w->yields_from = now + w->ban * lost;
-    w->ban = 8 * w->ban < LONGEST_BAN ? 8 * w->ban : LONGEST_BAN;
+static void give_up_yields(struct wait_statistics *s, int64_t now, int64_t lost) {
+    s->yields_from = now + s->backoff * lost;
+    s->backoff = 8 * s->backoff < LONGEST_BACKOFF ? 8 * s->backoff : LONGEST_BACKOFF;
 }
 
 /* Others who wait give the CPU back after microseconds, one who computes after milliseconds. These
  * are lost, unless the host answered somebody all the while. */
 static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(void *),
                   void *context) {
-    int64_t now = start, most = worth_spinning(w);
+    int64_t now = start, most = budget(w, YIELDS);
     for (int64_t spent = 0; spent < most && now < until; spent += YIELD_COST) {
         uint32_t before = w->host ? load_relaxed(&w->host->received) : 0;
         sched_yield();
@@ -154,15 +164,15 @@ static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(v
         now += took;
         uint32_t answered = w->host ? load_relaxed(&w->host->received) - before : 0;
         if (took > COMPUTES_NS && took > answered * (int64_t)HOT_NS) {
-            ban_yields(w, now, took);
+            give_up_yields(&w->statistics, now, took);
             return look(context);
         }
         if (look(context)) {
-            if (w->ban > 1) w->ban /= 2;
+            if (w->statistics.backoff > 1) w->statistics.backoff /= 2;
             return true;
         }
     }
-    ban_yields(w, now, now - start);
+    give_up_yields(&w->statistics, now, now - start);
     return false;
 }
 
@@ -202,24 +212,25 @@ static int sleep_by_bell(sem_t *bell, int64_t until) {
 /* Anyone may lower the flag, and then nobody rings: a sleep looks after it at the next tick, and
  * again when it has taken twice as long; where that has happened no sleep is longer than HINT_NS for
  * a while. */
-static int sleep_flagged(struct waiter *w, _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
-    int64_t start = shmb_clock_ns(), soon = start, most = w->unflagged ? HINT_NS : SLICE_NS;
-    int64_t least = w->unflagged ? HINT_NS : TICK_NS;
+static int sleep_flagged(struct wait_statistics *s, _Atomic uint32_t *asleep, sem_t *bell,
+                         int64_t until) {
+    int64_t start = shmb_clock_ns(), soon = start, most = s->sleeps_unwoken ? HINT_NS : SLICE_NS;
+    int64_t least = s->sleeps_unwoken ? HINT_NS : TICK_NS;
     int error;
     do {
         int64_t length = soon - start > least ? soon - start : least;
         soon += length < most ? length : most;
         error = sleep_by_bell(bell, soon < until ? soon : until);
     } while (error == ETIMEDOUT && soon < until && most > HINT_NS && load_relaxed(asleep));
-    if (!load_relaxed(asleep)) w->unflagged = UNFLAGGED_SLEEPS;
-    else if (w->unflagged) w->unflagged--;
+    if (!load_relaxed(asleep)) s->sleeps_unwoken = SLEEPS_UNWOKEN;
+    else if (s->sleeps_unwoken) s->sleeps_unwoken--;
     return error;
 }
 
 static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *context,
                                   _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     publish(asleep, 1);
-    int error = look(context) ? 0 : sleep_flagged(w, asleep, bell, until);
+    int error = look(context) ? 0 : sleep_flagged(&w->statistics, asleep, bell, until);
     enum waited result = RUNG;
     if (look(context)) result = NEWS;
     else if (error) result = error == EINTR ? SIGNALLED : SLICE_OVER;
@@ -229,10 +240,9 @@ static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *
 
 enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *context,
                              _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
-    w->slept = false;
     /* Without pauses at first: one takes up to 50 ns, as long as the news. */
     uint64_t looks = w->near ? 1 : shmb_waiter_looks(w, LOOKS_BEFORE_CLOCK);
-    for (uint64_t i = 0; w->may_spin && i < looks; i++)
+    for (uint64_t i = 0; w->policy != SHMB_WAIT_BLOCK && i < looks; i++)
         if (look(context)) {
             shmb_waiter_news(w);
             return NEWS;
@@ -242,31 +252,27 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     tell_since(w, start);
     count(w, start);
     if (until > start + SLICE_NS) until = start + SLICE_NS;
-    w->busy = start < w->busy_until;
-    bool chooses = w->may_spin && !w->spins_only;
-    w->yields = chooses && start >= w->yields_from && crowded(w);
-    int64_t budget = w->spins_only ? until - start : spin_budget(w);
-    if (budget > until - start) budget = until - start;
-    enum waited result = NEWS;
-    if (!(w->yields ? yield(w, start, until, look, context)
-                    : spin(w, start, budget, look, context))) {
-        bool sleeps = !w->spins_only && until > start;
-        w->slept = sleeps && w->may_spin;
-        result = sleeps ? sleep_for_news(w, look, context, asleep, bell, until) : SLICE_OVER;
-    }
+    w->busy = start < w->statistics.busy_until;
+    w->mode = choose(w, start);
+    bool news = w->mode == YIELDS ? yield(w, start, until, look, context)
+                                  : spin(w, start, until, look, context);
+    bool sleeps = !news && w->mode != SPINS_ONLY && until > start;
+    enum waited result = news ? NEWS : SLICE_OVER;
+    if (sleeps) result = sleep_for_news(w, look, context, asleep, bell, until);
     int64_t took = shmb_clock_ns() - start;
-    w->waited += took;
+    w->statistics.waited += took;
     if (result == NEWS) w->waits = false;
-    if (w->slept) took -= took < w->wake_cost ? took : w->wake_cost; /* until the news came */
-    if (chooses && !w->yields) note_wait(w, took);
-    return result;
+    if (w->policy == SHMB_WAIT_BLOCK) return result;
+    if (sleeps) took -= took < w->statistics.wake_cost ? took : w->statistics.wake_cost;
+    if (w->mode < SPINS_ONLY) note_wait(w, took); /* up to the news, not to waking up */
+    return sleeps && result == NEWS ? WOKEN : result;
 }
 
 void shmb_waiter_learn(struct waiter *w, uint64_t posted, int64_t woke) {
     uint64_t cost = (uint64_t)woke - posted;
     /* a lie, another clock, or a machine too busy to tell */
     if (cost < 1000 || cost > WAKE_COST_MOST || same_cpu(w)) return;
-    w->wake_cost += ((int64_t)cost - w->wake_cost) / 8;
+    w->statistics.wake_cost += ((int64_t)cost - w->statistics.wake_cost) / 8;
 }
 
 void shmb_waiter_wake(_Atomic uint32_t *asleep, sem_t *bell, _Atomic uint64_t *posted) {

@@ -12,31 +12,38 @@
 #include "segment/segment.h"
 #include "shmbridge.h"
 
+/* How a wait begins. It then sleeps, but for SPINS_ONLY. */
+enum wait_mode { SLEEPS, SPINS_SHORTLY, SPINS, SPINS_ONLY, YIELDS };
+
+/* Times in ns. */
+struct wait_statistics {
+    int64_t wake_cost;   /* from post to running again on another CPU, averaged */
+    int64_t usual;       /* of a wait, averaged, long ones cut to what spinning is worth */
+    int64_t waited;      /* of all waits that came to a clock */
+    int64_t counted;     /* when the host's count of requests was read, */
+    uint32_t received;   /* and that count */
+    int sleeps_unwoken;  /* that stay short, since somebody lowered the flag of one */
+    int64_t busy_until;  /* others are taken to compute on this CPU until then */
+    int64_t yields_from; /* no yield before */
+    int64_t backoff;     /* no yields for so many times what the next ones lose */
+};
+
 struct waiter {
+    shmb_wait policy;             /* never SHMB_WAIT_DEFAULT */
     struct place *place;          /* where it tells since when and where it waits, or NULL */
     const struct place *peer;     /* the other side's, or NULL */
     const struct host_line *host; /* tells how crowded it is, or NULL */
-    bool near;                    /* was the other side on this CPU when a clock was last read? */
-    bool yields;                  /* did it then begin to yield? */
-    bool busy;                    /* did others compute on this CPU then? */
-    bool hot;                     /* has the host received a request each HOT_NS since `counted`? */
-    int64_t counted;              /* shmb_clock_ns, */
-    uint32_t received;            /* and how many it had received then */
     bool waits;                   /* for the same since its last wait */
-    bool spins_only;              /* never sleeps */
-    bool may_spin;                /* not told to block */
-    int64_t wake_cost;   /* ns from post to running again on another CPU, measured, averaged */
-    int64_t usual;       /* ns that waits take, averaged, long ones cut to what spinning is worth */
-    int64_t busy_until;  /* others are taken to compute here until then, shmb_clock_ns */
-    int64_t yields_from; /* no yield before, shmb_clock_ns */
-    int64_t ban;         /* how many times what the next yields lose there are none */
-    int unflagged;       /* sleeps that stay short, since somebody lowered the flag of one */
-    int64_t waited;      /* ns, of all waits that came to a clock */
-    /* did the last wait come to sleeping, by one who could spin: is there something to learn? */
-    bool slept;
+    /* As a wait last saw it that came to a clock: */
+    enum wait_mode mode;
+    bool near; /* was the other side on this CPU? */
+    bool busy; /* did others compute on this CPU? */
+    bool hot;  /* had the host received a request each HOT_NS since the time before? */
+    struct wait_statistics statistics;
 };
 
-enum waited { NEWS, SLICE_OVER, RUNG, SIGNALLED };
+/* WOKEN: by the news, from a sleep of one who could spin. */
+enum waited { NEWS, WOKEN, SLICE_OVER, RUNG, SIGNALLED };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy);
 /* From now on w tells *place of its waits; the CPUs that it may use it tells at once. */
