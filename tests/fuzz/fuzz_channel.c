@@ -3,7 +3,8 @@
  * way round. Nothing waits. */
 #include "../c/bridge.h"
 #include "message/header.h"
-#include "runner/shm.c" /* for struct shm: the runner is set back between inputs without being opened again */
+/* for struct shm: the runner is set back between inputs without being opened again */
+#include "runner/shm.c"
 #include "segment/peer.h"
 #include "segment/ring.h"
 

@@ -69,8 +69,8 @@ bool shmb_channel_delays(const struct channel *c, const char *label, bool idle, 
 /* Takes the request that is ready. Its key, or -1 when it lied and the channel is now poisoned. */
 int64_t shmb_channel_accept(struct channel *c, uint32_t index);
 const shmb_message *shmb_channel_message(const struct channel *c, int64_t key);
-/* Bytes of tensors[index], also of an answered request, copied where there is room for them; -1: the
- * key is another request's. */
+/* Bytes of tensors[index], also of an answered request, copied where there is room for them; -1:
+ * the key is another request's. */
 int64_t shmb_channel_values(const struct channel *c, int64_t key, int64_t index, void *out,
                             int64_t room);
 bool shmb_channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out);

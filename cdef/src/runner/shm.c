@@ -44,7 +44,8 @@ static void shm_release(struct shm *s) {
 }
 
 #define NO_LOOP                                                                                    \
-    "its loop is not running: start it in that program (for request in host, or host.serve(model))"
+    "its loop is not running: start it in that program (for request in host, or "                  \
+    "host.serve(model))"
 
 static bool is_ready(void *context) {
     const struct shm *s = context;
@@ -71,10 +72,10 @@ static shmb_status claim(struct shm *s, struct error *e) {
         s->in.lane = shmb_segment_lane(&s->segment, i, REPLY);
         return SHMB_OK;
     }
-    return shmb_fail(
-        e, SHMB_BUSY,
-        "all %u channels of the host of \"%s\" are taken: close a runner, or give the host more (Host(channels=...), serve --channels)",
-        channels, s->name);
+    return shmb_fail(e, SHMB_BUSY,
+                     "all %u channels of the host of \"%s\" are taken: close a runner, or give the "
+                     "host more (Host(channels=...), serve --channels)",
+                     channels, s->name);
 }
 
 /* Publishes the claim and waits until the host has made the channel ready for it. */
@@ -129,10 +130,10 @@ static shmb_status shm_try_connect(shmb_runner *r, void *state, int64_t until) {
     enum peer host = shmb_peer_look(s->segment.fd, HOST_BYTE);
     if (host == PEER_UNKNOWN) shmb_peer_fail(e);
     else if (load_acquire(&s->host->closed) || host == PEER_DEAD)
-        shmb_fail(
-            e, SHMB_NO_HOST,
-            "the host of \"%s\" has died and left its segment: start a host again, or run shmbridge gc",
-            s->name);
+        shmb_fail(e, SHMB_NO_HOST,
+                  "the host of \"%s\" has died and left its segment: start a host again, or run "
+                  "shmbridge gc",
+                  s->name);
     else {
         r->present = true;
         read_deadline(r, s);
@@ -157,10 +158,10 @@ static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_o
     const char *where = url->where;
     if (shmb_url_done(url, "", e)) return e->status;
     if (!shmb_name_valid(where))
-        return shmb_fail(
-            e, SHMB_INVALID,
-            "\"%.120s\" is no name of a bridge: expected 1 to %d letters, digits, '_', '.' or '-', not beginning with '.'",
-            where, NAME_BYTES);
+        return shmb_fail(e, SHMB_INVALID,
+                         "\"%.120s\" is no name of a bridge: expected 1 to %d letters, digits, "
+                         "'_', '.' or '-', not beginning with '.'",
+                         where, NAME_BYTES);
     struct shm *s = calloc(1, sizeof *s);
     if (!s) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a runner");
     strcpy(s->name, where);
@@ -288,9 +289,9 @@ static int look_around(shmb_runner *r) {
         return (int)shm_broken(r, SHMB_CORRUPT, reason);
     }
     if (load_relaxed(&s->mine->claim) >> 8 != s->generation)
-        return (int)shm_broken(
-            r, SHMB_CLOSED,
-            "another runner has this channel: something closed this one's files, and with them its lock");
+        return (int)shm_broken(r, SHMB_CLOSED,
+                               "another runner has this channel: something closed this one's "
+                               "files, and with them its lock");
     if (load_acquire(&s->host->closed))
         return (int)shm_broken(r, SHMB_CLOSED, "the host has closed the bridge");
     enum peer host = shmb_peer_look(s->segment.fd, HOST_BYTE);

@@ -57,8 +57,8 @@ static bool same_cpu(const struct waiter *w) {
     return w->peer && (int)load_relaxed(&w->peer->cpu) == sched_getcpu();
 }
 
-/* That both sides together may run on. Of several peers none is asked: they are taken to be where this
- * side is. */
+/* That both sides together may run on. Of several peers none is asked: they are taken to be where
+ * this side is. */
 static uint32_t cpus(const struct waiter *w) {
     uint64_t mask = w->place ? load_relaxed(&w->place->cpus) : UINT64_MAX;
     if (w->peer) mask |= load_relaxed(&w->peer->cpus);
@@ -84,9 +84,9 @@ static int64_t budget(const struct waiter *w, enum wait_mode mode) {
     return mode == SPINS_SHORTLY || worth < SHORTEST_SPIN_NS ? SHORTEST_SPIN_NS : worth;
 }
 
-/* When waits usually outlast its budget, spinning wastes all of it, so do not begin. In a crowd where
- * nobody may yield, the host gets the CPU by a wake-up. Runners spin while they are few, or shortly
- * while the host answers others without a wake-up: it would lose that to wake them. */
+/* When waits usually outlast its budget, spinning wastes all of it, so do not begin. In a crowd
+ * where nobody may yield, the host gets the CPU by a wake-up. Runners spin while they are few, or
+ * shortly while the host answers others without a wake-up: it would lose that to wake them. */
 static enum wait_mode spin_or_sleep(const struct waiter *w) {
     if (w->policy == SHMB_WAIT_SPIN) return SPINS_ONLY;
     if (w->policy == SHMB_WAIT_BLOCK || cpus(w) == 1 || same_cpu(w)) return SLEEPS;
@@ -210,8 +210,8 @@ static int sleep_by_bell(sem_t *bell, int64_t until) {
 }
 
 /* Anyone may lower the flag, and then nobody rings: a sleep looks after it at the next tick, and
- * again when it has taken twice as long; where that has happened no sleep is longer than HINT_NS for
- * a while. */
+ * again when it has taken twice as long; where that has happened no sleep is longer than HINT_NS
+ * for a while. */
 static int sleep_flagged(struct wait_statistics *s, _Atomic uint32_t *asleep, sem_t *bell,
                          int64_t until) {
     int64_t start = shmb_clock_ns(), soon = start, most = s->sleeps_unwoken ? HINT_NS : SLICE_NS;

@@ -7,7 +7,7 @@
  *         i64 dims, field by field: a tensor's sizes, a string's bytes; a list's rows, then its
  *         values' sizes; to a multiple of 64
  *         the body: each field begins at a multiple of 64; a list with i64 offsets[rows + 1], then,
- *         at the next multiple of 64, its values. The frame ends with the last field's last byte. */
+ *         at the next multiple of 64, its values. The frame ends where the last field does. */
 #include <stdlib.h>
 #include <string.h>
 
