@@ -6,7 +6,6 @@ python bench/peers_page.py --peers peers.json [--scale scale.json] [--plot peers
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
 import sys
@@ -15,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-OURS = {"C": "shmbridge, C asks", "C++": "shmbridge, C asks", "Python": "shmbridge"}
 SITUATIONS = [(loops, clients) for clients in (1, 8) for loops in (0, 2)]
 TITLES = {
     (0, 1): "1 client",
-    (2, 1): "1 client, 2 loops beside",
+    (2, 1): "1 client, 2 loops",
     (0, 8): "8 clients",
-    (2, 8): "8 clients, 2 loops beside",
+    (2, 8): "8 clients, 2 loops",
 }
 Row = dict[str, Any]
 
@@ -56,26 +54,23 @@ def peers_table(found: dict[str, Any]) -> list[str]:
     at = by_situation(found["rows"])
     names = list(dict.fromkeys(row["peer"] for row in found["rows"]))
     rounds = sorted({len(row["rounds"]) for row in found["rows"]})
+    size = min(row["bytes"] for row in found["rows"])
     lines = [
-        "With one client: p50, and behind the semicolon p99, in µs. With eight: thousands of questions a second of all together, and p99. CPU: µs of "
-        "both sides for a question of one client without loops. In brackets the least and the greatest of the rounds, of which there were "
-        f"{' to '.join(map(str, {rounds[0]: 0, rounds[-1]: 0}))}. {about(found)}.",
+        "With one client: p50, then p99, in µs. With eight: thousands of questions a second of all",
+        "clients, then p99. CPU: µs of both sides for a question of one client without loops. In",
+        "brackets are the least and the greatest of the rounds, of which there were "
+        f"{' to '.join(map(str, {rounds[0]: 0, rounds[-1]: 0}))}.",
+        f"{about(found)}.",
         "",
+        f"| {size // 1000} KB | " + " | ".join(TITLES[each] for each in SITUATIONS) + " | CPU |",
+        "|---|" + "---|" * (len(SITUATIONS) + 1),
     ]
-    for size in sorted({row["bytes"] for row in found["rows"]}):
-        lines += [
-            f"| {size // 1000} KB | "
-            + " | ".join(TITLES[each] for each in SITUATIONS)
-            + " | CPU |",
-            "|---|" + "---|" * (len(SITUATIONS) + 1),
-        ]
-        for name in names:
-            cells = [cell(at.get((name, size, *each))) for each in SITUATIONS]
-            first = at.get((name, size, 0, 1))
-            cells.append(short(median(first, "cpu_us")) if first else "-")
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
-        lines.append("")
-    return lines + losses(found, at)
+    for name in names:
+        cells = [cell(at.get((name, size, *each))) for each in SITUATIONS]
+        first = at.get((name, size, 0, 1))
+        cells.append(short(median(first, "cpu_us")) if first else "-")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def about(found: dict[str, Any]) -> str:
@@ -84,45 +79,12 @@ def about(found: dict[str, Any]) -> str:
     return f"{machine['cpus']} {kind}CPUs, {machine['cpu']}, Linux {machine['kernel'].split('-')[0]}, Python {machine['python']}"
 
 
-def losses(found: dict[str, Any], at: dict[Any, Row]) -> list[str]:
-    """Where a peer is better than shmbridge asked from the same language, by a tenth or more."""
-
-    def better(key: str, size: int, loops: int, clients: int) -> str:
-        them = {}
-        for name, asker in found["askers"].items():
-            theirs = at.get((name, size, loops, clients))
-            ours = at.get((OURS[asker], size, loops, clients))
-            if theirs and ours and "shmbridge" not in name:
-                them[name] = median(theirs, key) / median(ours, key)
-                if key == "per_second":
-                    them[name] = 1 / them[name]
-        return "; ".join(
-            f"{name} {short(ratio)}"
-            for name, ratio in sorted(them.items(), key=lambda each: each[1])
-            if ratio < 0.9
-        )
-
-    lines = [
-        "Who is better than shmbridge asked from the same language, and what of shmbridge's time, p99 or CPU that takes:",
-        "",
-        "| | p50; with eight clients the time for a question of all together | p99 | CPU |",
-        "|---|---|---|---|",
-    ]
-    for size, (loops, clients) in itertools.product(
-        sorted({row["bytes"] for row in found["rows"]}), SITUATIONS
-    ):
-        keys = ("per_second" if clients > 1 else "p50_us", "p99_us", "cpu_us")
-        cells = [better(key, size, loops, clients) or "nobody" for key in keys]
-        lines.append(f"| {size // 1000} KB, {TITLES[loops, clients]} | " + " | ".join(cells) + " |")
-    return [*lines, ""]
-
-
 def scale_table(found: dict[str, Any]) -> list[str]:
     ways = list(dict.fromkeys(row["way"] for row in found["rows"]))
     runners = sorted({row["runners"] for row in found["rows"]})
     at = {(row["way"], row["runners"]): row for row in found["rows"]}
     lines = [
-        "Thousands of requests a second, and behind the semicolon µs of the host's CPU for each; in brackets the least and the greatest of the rounds.",
+        "Thousands of requests a second, then µs of the host's CPU for each. In brackets are the least and the greatest of the rounds.",
         "",
         "| runners | " + " | ".join(f"`{way}`" for way in ways) + " |",
         "|---|" + "---|" * len(ways),
