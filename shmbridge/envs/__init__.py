@@ -1,8 +1,8 @@
 """Gymnasium's environments for trainers. The compiler's side is shmbridge.rl, or C or C++::
 
     env = CompilerEnv("shm://unroll", actions=5)
-    observation, info = env.reset()                      # waits for a compiler that begins an
-    episode while not over:
+    observation, info = env.reset()  # waits for a compiler that begins an episode
+    while not over:
         observation, reward, terminated, truncated, info = env.step(action)
 
 Several compilers at once: `CompilerVectorEnv`. It needs Gymnasium: pip install 'shmbridge[gym]'.

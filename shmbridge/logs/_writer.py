@@ -46,7 +46,7 @@ class LogWriter:
     A file has one header. So features or advice of other names, dtypes or shapes go to FILE.2,
     FILE.3, … Files that exist are left
     alone: their numbers are skipped. Whole records are appended, each in one write, so a kill loses
-        at most the last.
+    at most the last.
 
     Args:
         path: FILE.

@@ -2,8 +2,9 @@
 
 Type this again, and it goes on::
 
-    state = checkpoint.load("training.checkpoint") or {"weights": np.zeros(5), "random":
-    np.random.default_rng(0), "done": 0} while state["done"] < 100:
+    start = {"weights": np.zeros(5), "random": np.random.default_rng(0), "done": 0}
+    state = checkpoint.load("training.checkpoint") or start
+    while state["done"] < 100:
         ...
         checkpoint.save("training.checkpoint", state)
 """

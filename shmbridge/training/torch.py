@@ -1,7 +1,7 @@
 """PyTorch models as ONNX files, for onnx:// and `shmbridge compile`: pip install torch
 'shmbridge[export]'. In one call::
 
-export_onnx(model, "policy.onnx", {"features": np.zeros(300, np.float32)})
+    export_onnx(model, "policy.onnx", {"features": np.zeros(300, np.float32)})
 """
 
 from __future__ import annotations
