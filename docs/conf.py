@@ -58,7 +58,7 @@ toc_object_entries_show_parents = "hide"
 
 # Types of other projects, whose pages are not linked: the build needs no network.
 nitpick_ignore_regex = [
-    (r"c:identifier", r"u?int\d+_t|size_t|SHMB_STATUSES"),  # an enum without a name has no links
+    (r"c:identifier", r"u?int\d+_t|size_t|SHMB_STATUSES"),
     (
         r"cpp:identifier",
         r"u?int\d+_t|size_t|shmb_\w+|shmbridge",

@@ -35,7 +35,7 @@
 extern "C" {
 #endif
 
-/** The version of this header; shmb_version() tells the library's. */
+/** This header's version; also _MINOR and _PATCH. shmb_version() returns the library's. */
 #define SHMB_VERSION_MAJOR 0
 #define SHMB_VERSION_MINOR 1
 #define SHMB_VERSION_PATCH 0
@@ -108,21 +108,31 @@ typedef enum shmb_status {
 
 /** The type of a tensor's elements. */
 typedef enum shmb_dtype {
-    /** Only as a wish: whatever the model gives. */
+    /** Only as the wanted dtype: whatever the model gives. */
     SHMB_ANY = 0,
     /** One byte, 0 or 1. */
     SHMB_BOOL = 1,
+    /** Signed, 1 byte. */
     SHMB_INT8 = 2,
+    /** Signed, 2 bytes. */
     SHMB_INT16 = 3,
+    /** Signed, 4 bytes. */
     SHMB_INT32 = 4,
+    /** Signed, 8 bytes. */
     SHMB_INT64 = 5,
+    /** Unsigned, 1 byte. */
     SHMB_UINT8 = 6,
+    /** Unsigned, 2 bytes. */
     SHMB_UINT16 = 7,
+    /** Unsigned, 4 bytes. */
     SHMB_UINT32 = 8,
+    /** Unsigned, 8 bytes. */
     SHMB_UINT64 = 9,
     /** IEEE 754, half precision. */
     SHMB_FLOAT16 = 10,
+    /** IEEE 754, single precision. */
     SHMB_FLOAT32 = 11,
+    /** IEEE 754, double precision. */
     SHMB_FLOAT64 = 12,
     /** The upper half of a float32. */
     SHMB_BFLOAT16 = 13
@@ -143,8 +153,15 @@ typedef enum shmb_kind {
     SHMB_RAGGED = 3
 } shmb_kind;
 
-/** The greatest rank of a tensor. */
-enum { SHMB_MAX_RANK = 8 };
+/** Bounds and defaults. */
+enum shmb_constant {
+    /** The greatest rank of a tensor. */
+    SHMB_MAX_RANK = 8,
+    /** Seconds that an evaluate takes at most, unless the caller or the host says otherwise. */
+    SHMB_DEADLINE = 10,
+    /** Room in shmb_stats for a count of each status, and of those to come. */
+    SHMB_STATUSES = 32
+};
 
 /**
  * A named tensor as it lies in memory. A view: the function that fills it tells who owns what the
@@ -190,9 +207,6 @@ const char *shmb_dtype_name(shmb_dtype dtype);
 size_t shmb_dtype_size(shmb_dtype dtype);
 
 /* ---- Open ------------------------------------------------------------------------------------ */
-
-/** Seconds that an evaluate takes at most, unless the caller or the host says otherwise. */
-enum { SHMB_DEADLINE = 10 };
 
 /** How a runner waits for the host. */
 typedef enum shmb_wait {
@@ -529,9 +543,6 @@ static inline shmb_status shmb_advice_f64(shmb_runner *r, const char *name, doub
 shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text, int64_t *bytes);
 
 /* ---- Count ----------------------------------------------------------------------------------- */
-
-/** Room for a count of each status, and of those to come. */
-enum { SHMB_STATUSES = 32 };
 
 /** What a runner counts from its opening on. */
 typedef struct shmb_stats {
