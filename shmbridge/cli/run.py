@@ -303,7 +303,10 @@ class Compilation:
     help="The policy: an ONNX model, whose input names are the features'.",
 )
 @click.option(
-    "--connect", metavar="NAME", help="The policy: a host that runs already, by its name or URL."
+    "--connect",
+    metavar="NAME",
+    help="The policy: a host that runs already, by its name or URL; or a model inside the compiler, "
+    "as onnx:///MODEL.onnx or aot:///MODEL.so.",
 )
 @click.option(
     "--default",
