@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_click",
     "hawkmoth",
+    "sphinx_copybutton",
 ]
 root_doc = "docs/index"
 include_patterns = [
@@ -36,6 +37,7 @@ exclude_patterns = ["examples/*/build"]  # other people's programs, which an exa
 html_theme = "furo"
 html_title = f"shmbridge {release}"
 html_static_path, html_css_files = ["_static"], ["wide.css"]
+html_extra_path = ["_root"]  # an index at the root, which leads to docs/index.html
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
 pygments_style = "friendly"
@@ -50,7 +52,9 @@ hawkmoth_autoconf = []
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_mock_imports = ["onnxscript", "stable_baselines3", "torch"]  # a gigabyte
+# Not installed for the site. A mocked base class would hide its subclasses' parameters.
+autodoc_mock_imports = ["google", "grpc", "grpc_health", "onnxruntime", "onnxscript"]
+autodoc_mock_imports += ["stable_baselines3", "torch"]
 autodoc_default_options = {"members": True}
 python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False
