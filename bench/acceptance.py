@@ -8,7 +8,7 @@ Then the promised figures are measured, as far as that takes minutes rather than
 --only  the cells and figures whose name contains this text, e.g. "connect", "hanging" or "figure"
 --quick some cells with the C project only, in under a minute
 
-Needs clang-22, llvm-22-dev, cmake, make, ninja, a C compiler and `pip install 'shmbridge[bench]'`. Takes about 15 minutes on
+Needs clang-22, llvm-22-dev, cmake, make, ninja, a C compiler and `pip install '.[bench]'`. Takes about 15 minutes on
 two cores without the figures. Ends with 1 when a cell failed.
 """
 

@@ -15,7 +15,7 @@ aot     the model compiled by `shmbridge compile`, in the compiler
 python  the policy itself, a Python function, in the compiler
 
 A round compiles the program with each. Ratios are taken within a round. Before that, each way's decisions are logged and compared one by
-one. Needs what llvm_inliner.py needs with clang-22, and `pip install 'shmbridge[bench]'`. A way that cannot run here says why and is left out.
+one. Needs what llvm_inliner.py needs with clang-22, and `pip install '.[bench]'`. A way that cannot run here says why and is left out.
 """
 
 from __future__ import annotations

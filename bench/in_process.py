@@ -7,7 +7,7 @@ aot     aot:// beside the C function that `shmbridge compile` has written, in a 
 
 Blocks by turns in one process: direct, a runner that is filled for each question, a runner whose features are bound. Then the same with
 1, 2, 4 and 8 threads, each with a runner of its own, all of one session: evaluations per second over those of one thread. Needs a C
-compiler, CMake, and `pip install 'shmbridge[bench]'`.
+compiler, CMake, and `pip install '.[bench]'`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ lines   one small compiler in C, C++ and Python, and a model behind each runner:
 size    clang -cc1 with all of LLVM's targets, linked statically: plain, with shmbridge and the inliner plugin, with gRPC. Then each compiles
         the program, with the model in each place, while its memory is sampled
 
-Needs `pip install 'shmbridge[bench,tflite]' emx-onnx-cgen`; size also clang-22, lld-22, llvm-22-dev, libclang-22-dev, libpolly-22-dev, libzstd-dev and,
+Needs `pip install '.[bench,tflite]' emx-onnx-cgen`; size also clang-22, lld-22, llvm-22-dev, libclang-22-dev, libpolly-22-dev, libzstd-dev and,
 for gRPC, libgrpc++-dev and protobuf-compiler-grpc. What cannot run here says why and is left out.
 """
 

@@ -84,7 +84,8 @@ def scale_table(found: dict[str, Any]) -> list[str]:
     runners = sorted({row["runners"] for row in found["rows"]})
     at = {(row["way"], row["runners"]): row for row in found["rows"]}
     lines = [
-        "Thousands of requests a second, then µs of the host's CPU for each. In brackets are the least and the greatest of the rounds.",
+        "Thousands of requests a second, then µs of the host's CPU for each. In brackets are the",
+        "least and the greatest of the rounds.",
         "",
         "| runners | " + " | ".join(f"`{way}`" for way in ways) + " |",
         "|---|" + "---|" * len(ways),

@@ -7,7 +7,7 @@ phase   examples/phase_ordering: one opt-22 after another, which asks after each
 
 The learner is REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread. Each worker has an address of its own, so
 that the same seeds give the same episodes in every way: what was learnt is compared. gRPC is reached through `shmbridge relay`, since
-C++ alone would start Python in every compiler. Needs `pip install 'shmbridge[gym,grpc]'` and a C++ compiler; phase also opt-22.
+C++ alone would start Python in every compiler. Needs `pip install '.[gym,grpc]'` and a C++ compiler; phase also opt-22.
 """
 
 from __future__ import annotations
