@@ -43,7 +43,7 @@ MEANINGS = {
         "switch_default_dest_penalty": "default cases of jump tables",
         "switch_penalty": "all other switches",
         "unsimplified_common_instructions": "instructions that stay as they are",
-        "num_loops": "25 for each outermost loop of the callee, where the caller is `minsize` (-Oz)",
+        "num_loops": "25 for each outermost loop of the callee, in callers with -Oz",
         "dead_blocks": "number of the callee's blocks that this call never reaches",
         "simplified_instructions": "number of the callee's instructions that this call simplifies",
         "constant_args": "number of arguments that are constants",
@@ -62,9 +62,9 @@ MEANINGS = {
         "cost_estimate": "the heuristic's estimate of the cost of inlining",
         "edge_count": "calls between defined functions of the module now",
         "caller_users": "uses of the caller in the module, and 1 if other modules can call it",
-        "caller_conditionally_executed_blocks": "blocks of the caller that follow a branch or switch",
+        "caller_conditionally_executed_blocks": "blocks of the caller after a branch or switch",
         "caller_basic_block_count": "basic blocks of the caller",
-        "callee_conditionally_executed_blocks": "blocks of the callee that follow a branch or switch",
+        "callee_conditionally_executed_blocks": "blocks of the callee after a branch or switch",
         "callee_users": "uses of the callee in the module, and 1 if other modules can call it",
         "is_callee_avail_external": "1: the callee is also defined in another module",
         "is_caller_avail_external": "1: the caller is also defined in another module",
@@ -77,7 +77,7 @@ MEANINGS = {
         "nr_broken_hints": "number of ranges here that would lose the register they prefer",
         "is_hint": "1: the register that the new range prefers",
         "is_local": "number of ranges here that lie in one basic block",
-        "nr_rematerializable": "number of ranges here that can be computed again in place of a reload",
+        "nr_rematerializable": "number of ranges here that can be recomputed, not reloaded",
         "nr_defs_and_uses": "number of definitions and uses",
         "weighed_reads_by_max": "reads, by frequency",
         "weighed_writes_by_max": "writes, by frequency",
@@ -131,7 +131,7 @@ def sent(version: int) -> dict[str, dict[str, str]]:
 
 
 def table(decision: str, by_version: dict[int, dict[str, str]]) -> Iterator[str]:
-    """The lines of a decision's table. A feature that some versions lack names those that have it."""
+    """The lines of a decision's table; what some versions lack names those that have it."""
     yield from ("| feature | dtype | shape | meaning |", "|---|---|---|---|")
     for name in dict.fromkeys(name for found in by_version.values() for name in found):
         kinds = {found[name] for found in by_version.values() if name in found}

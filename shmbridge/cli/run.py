@@ -305,8 +305,8 @@ class Compilation:
 @click.option(
     "--connect",
     metavar="NAME",
-    help="The policy: a host that runs already, by its name or URL; or a model inside the compiler, "
-    "as onnx:///MODEL.onnx or aot:///MODEL.so.",
+    help="The policy: a host that runs already, by its name or URL; or a model inside the "
+    "compiler, as onnx:///MODEL.onnx or aot:///MODEL.so.",
 )
 @click.option(
     "--default",
