@@ -21,7 +21,7 @@ from shmbridge._host.service import Model, Path, Question, Service
 from shmbridge._host.serving import Serving
 from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
-from shmbridge._urls.options import Wait, of_host_url, wait_code
+from shmbridge._urls.options import HostOptions, Wait, wait_code
 from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ClosedError, InvalidError
 
@@ -64,59 +64,49 @@ class Host(Receiving):
         NotPermittedError: The name belongs to another user.
     """
 
+    _closed = True  # until __init__ has opened it
+
     def __init__(
         self,
         name: str,
         *,
-        channels: int = 16,
-        slots: int = 2,
-        request_bytes: int = 1 << 20,
-        advice_bytes: int = 1 << 16,
-        header_bytes: int = 1 << 15,
-        wait: Wait = "adaptive",
+        channels: int = HostOptions.channels,
+        slots: int = HostOptions.slots,
+        request_bytes: int = HostOptions.request_bytes,
+        advice_bytes: int = HostOptions.advice_bytes,
+        header_bytes: int = HostOptions.header_bytes,
+        wait: Wait = HostOptions.wait,
         features: Sequence[TensorSpec] | None = None,
         advice: Sequence[TensorSpec] | None = None,
-        deadline: float | None = None,
-        until_idle: float | None = None,
+        deadline: float | None = HostOptions.deadline,
+        until_idle: float | None = HostOptions.until_idle,
     ) -> None:
-        self._closed = True
         name, _, query = str(name).partition("?")
-        given = of_host_url(query)
-        channels, slots, wait = (
-            given.get("channels", channels),
-            given.get("slots", slots),
-            given.get("wait", wait),
-        )
-        request_bytes, advice_bytes = (
-            given.get("request_bytes", request_bytes),
-            given.get("advice_bytes", advice_bytes),
-        )
-        header_bytes, until_idle = (
-            given.get("header_bytes", header_bytes),
-            given.get("until_idle", until_idle),
-        )
-        deadline = given.get("deadline", deadline)
-        if deadline is not None and not deadline > 0:
-            raise InvalidError(f"deadline={deadline!r}: expected seconds, more than 0")
+        room = channels, slots, request_bytes, advice_bytes, header_bytes
+        chosen = HostOptions(*room, wait, deadline, until_idle).with_query(query)
+        if chosen.deadline is not None and not chosen.deadline > 0:
+            raise InvalidError(f"deadline={chosen.deadline!r}: expected seconds, more than 0")
         self.name = segment.bridge_name(name)
         self._url = f"shm://{self.name}"
         self._features = None if features is None else {spec.name: spec for spec in features}
         self._advice = None if advice is None else {spec.name: spec for spec in advice}
-        self._until_idle = until_idle
+        self._until_idle = chosen.until_idle
         try:
             self._plan = plan = ffi.new(
-                "shmb_plan *", (channels, slots, header_bytes, request_bytes, advice_bytes)
+                "shmb_plan *",
+                {name: getattr(chosen, name) for name, _ in ffi.typeof("shmb_plan").fields},
             )
         except OverflowError as error:
             raise InvalidError(
                 f"channels, slots and bytes must be positive numbers: {error}"
             ) from None
-        self._h, self._session, self._inode = segment.create_host(self.name, plan, wait_code(wait))
+        created = segment.create_host(self.name, plan, wait_code(chosen.wait))
+        self._h, self._session, self._inode = created
         self._closed = False
         open_hosts.opened(self)
         self._deadline: float | None = None
-        if deadline is not None:
-            self._set_deadline(deadline)
+        if chosen.deadline is not None:
+            self._set_deadline(chosen.deadline)
         self._address = int(ffi.cast("uintptr_t", self._h))
         self._receive: Callable[[Any, int], int] = (
             _fastpath.receive
@@ -187,7 +177,7 @@ class Host(Receiving):
         return self._interrupted and isinstance(error, KeyboardInterrupt)
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if not self._closed:
             self.close()
 
     def __repr__(self) -> str:
@@ -366,9 +356,3 @@ class Host(Receiving):
         size = max_batch or pad_to or 1
         questions = self.batches(size, max_wait) if size > 1 or pad_to else iter(self)
         return Service(model, pad_to=pad_to, log=log, record=record), questions
-
-
-DEFAULTS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(Host.__init__).parameters.items()
-}

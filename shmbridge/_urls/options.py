@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 from shmbridge._native import lib
@@ -55,26 +56,32 @@ def whole(text: str) -> int:
     return int(text)
 
 
-OF_URL: dict[str, Callable[[str], Any]] = {
-    "channels": whole,
-    "slots": whole,
-    "request_bytes": byte_count,
-    "advice_bytes": byte_count,
-    "header_bytes": byte_count,
-    "wait": str,
-    "deadline": seconds,
-    "until_idle": seconds,
-}
+def _option(default: Any, parse: Callable[[str], Any]) -> Any:
+    return field(default=default, metadata={"parse": parse})
 
 
-def of_host_url(query: str) -> dict[str, Any]:
-    """What stands behind the "?" of a host's URL. InvalidError."""
-    chosen: dict[str, Any] = {}
-    for name, _, text in (part.partition("=") for part in query.split("&") if part):
-        if name not in OF_URL:
-            raise InvalidError(f'unknown option "{name}": expected one of {", ".join(OF_URL)}')
-        try:
-            chosen[name] = OF_URL[name](text)
-        except InvalidError as error:
-            raise InvalidError(f"{name}={error}") from None
-    return chosen
+@dataclass(frozen=True)
+class HostOptions:
+    """What `Host`, the URL of a host and `shmbridge serve` have in common, with its defaults."""
+
+    channels: int = _option(16, whole)
+    slots: int = _option(2, whole)
+    request_bytes: int = _option(1 << 20, byte_count)
+    advice_bytes: int = _option(1 << 16, byte_count)
+    header_bytes: int = _option(1 << 15, byte_count)
+    wait: Wait = _option("adaptive", str)
+    deadline: float | None = _option(None, seconds)
+    until_idle: float | None = _option(None, seconds)
+
+    def with_query(self, query: str) -> HostOptions:
+        """These, except for what follows the "?" of a host's URL. InvalidError."""
+        parsers = {each.name: each.metadata["parse"] for each in fields(self)}
+        chosen: dict[str, Any] = {}
+        for name, _, text in (part.partition("=") for part in query.split("&") if part):
+            if name not in parsers:
+                raise InvalidError(f'unknown option "{name}": expected one of {", ".join(parsers)}')
+            try:
+                chosen[name] = parsers[name](text)
+            except InvalidError as error:
+                raise InvalidError(f"{name}={error}") from None
+        return replace(self, **chosen)

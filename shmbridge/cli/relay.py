@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from shmbridge._host.host import DEFAULTS
+from shmbridge._urls.options import HostOptions
 from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._console import console, escape
 from shmbridge.cli._option_types import Bytes, in_letters
@@ -21,17 +21,17 @@ from shmbridge.hosts._relay import Relay
 @click.option(
     "--channels",
     type=click.IntRange(1, 256),
-    help=f"Compilers at once.  [default: {DEFAULTS['channels']}; 1 for pipes]",
+    help=f"Compilers at once.  [default: {HostOptions.channels}; 1 for pipes]",
 )
 @click.option(
     "--request-bytes",
     type=Bytes(),
-    help=f"Room for one request.  [default: {in_letters(DEFAULTS['request_bytes'])}]",
+    help=f"Room for one request.  [default: {in_letters(HostOptions.request_bytes)}]",
 )
 @click.option(
     "--advice-bytes",
     type=Bytes(),
-    help=f"Room for one advice.  [default: {in_letters(DEFAULTS['advice_bytes'])}]",
+    help=f"Room for one advice.  [default: {in_letters(HostOptions.advice_bytes)}]",
 )
 @background_option
 def relay(host_url: str, runner_url: str, background: bool, **options: Any) -> None:

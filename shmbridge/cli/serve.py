@@ -16,11 +16,11 @@ import click
 from rich.console import Console
 
 from shmbridge._host.batch import Batch
-from shmbridge._host.host import DEFAULTS, MAX_WAIT, Host
+from shmbridge._host.host import MAX_WAIT, Host
 from shmbridge._host.onnx import OnnxModel
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._runner.runner import connect, handle_of
-from shmbridge._urls.options import WAITS
+from shmbridge._urls.options import WAITS, HostOptions
 from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._console import console, escape
 from shmbridge.cli._model import load_python
@@ -176,42 +176,42 @@ def _introduce(out: Console, host: Host, model: Model, what: str, given: str, en
 @click.option(
     "--channels",
     type=click.IntRange(1, 256),
-    default=DEFAULTS["channels"],
+    default=HostOptions.channels,
     show_default=True,
     help="Runners at once.",
 )
 @click.option(
     "--slots",
     type=click.Choice(["2", "4", "8", "16", "32"]),
-    default=str(DEFAULTS["slots"]),
+    default=str(HostOptions.slots),
     show_default=True,
     help="Messages under way for each runner.",
 )
 @click.option(
     "--request-bytes",
     type=Bytes(),
-    default=DEFAULTS["request_bytes"],
+    default=HostOptions.request_bytes,
     show_default=True,
     help="Room for one request.",
 )
 @click.option(
     "--advice-bytes",
     type=Bytes(),
-    default=DEFAULTS["advice_bytes"],
+    default=HostOptions.advice_bytes,
     show_default=True,
     help="Room for one advice.",
 )
 @click.option(
     "--header-bytes",
     type=Bytes(),
-    default=DEFAULTS["header_bytes"],
+    default=HostOptions.header_bytes,
     show_default=True,
     help="Room for names and dtypes.",
 )
 @click.option(
     "--wait",
     type=click.Choice(list(WAITS)),
-    default=DEFAULTS["wait"],
+    default=HostOptions.wait,
     show_default=True,
     help="How to wait for requests: spin as long as it pays, then sleep; always spin; always sleep.",
 )
@@ -283,9 +283,10 @@ def serve(
     with ExitStack() as stack:
         service = Counted(model, pad_to=pad_to, log=log_path, record=record_path)
         stack.enter_context(service)
+        # Some hosts have no channels.
         chosen = {
-            key: value for key, value in options.items() if value != DEFAULTS[key]
-        }  # some hosts have no channels
+            key: value for key, value in options.items() if value != getattr(HostOptions, key)
+        }
         host = stack.enter_context(Host(name, slots=int(slots), until_idle=until_idle, **chosen))
         try:
             _introduce(

@@ -88,7 +88,6 @@ class PipeBackedHost(Host):
         deadline: float | None = None,
         **options: Any,
     ) -> None:
-        self._closed = True
         if channels is not None or wait == "spin":
             raise InvalidError(
                 f"{url}: expected neither channels= nor wait='spin': pipes serve one compiler at "

@@ -134,7 +134,7 @@ class GrpcHost(Host):
     def __init__(
         self, url: str, *, channels: int | None = None, wait: Wait = "block", **options: Any
     ) -> None:
-        self._closed, self._far = True, list[Any]()
+        self._far = list[Any]()
         where, chosen = split(url, "server")
         calls = chosen.role == "client"
         targets = [part for part in where.split(",") if part]

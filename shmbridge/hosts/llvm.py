@@ -57,7 +57,6 @@ class LlvmHost(PipeBackedHost):
         linger: float = LINGER,
         **options: Any,
     ) -> None:
-        self._closed = True
         self._path, _, query = url.partition("://")[2].partition("?")
         chosen = dict(part.partition("=")[::2] for part in query.split("&") if part)
         names = chosen.pop("decisions", "")

@@ -69,7 +69,6 @@ class PipeHost(PipeBackedHost):
     def __init__(
         self, url: str, *, default_advice: float | str | None = None, **options: Any
     ) -> None:
-        self._closed = True
         where, _, query = serdes.resolve(url).partition("://")[2].partition("?")
         chosen = dict(part.partition("=")[::2] for part in query.split("&") if part)
         self._serdes = chosen.pop("serdes", "bitstream")
