@@ -16,6 +16,7 @@ from urllib.parse import quote
 import click
 
 from shmbridge._bridge import segment
+from shmbridge.cli._signals import handle
 
 ANSWER_MS = 1000  # for the question under way: the compiler's next one finds no host anyway
 GRACE_MS = 3000  # for everything else
@@ -33,10 +34,14 @@ def how_to_end(name: str, background: bool) -> str:
     return f"to end it: {f'shmbridge stop {shlex.quote(key(name))}' if background else 'Ctrl-C'}"
 
 
-def begin(name: str) -> Callable[[], None]:
-    """Goes on in a new process, whose output goes to a file. This one prints what the new one
-    printed and ends: when that calls the function returned here, because it answers now, or when it
-    has ended. ClickException: no folder for the file."""
+def begin(name: str, background: bool) -> Callable[[], None]:
+    """Lets signals end this host. In the background it goes on in a new process, whose output goes
+    to a file. This one prints what the new one printed and ends: when that calls the function
+    returned here, because it answers now, or when it has ended. ClickException: no folder for the
+    file."""
+    handle(signal.default_int_handler)
+    if not background:
+        return lambda: None
     folder = _folder()
     log_fd, log = tempfile.mkstemp(dir=folder)
     ready, its_ready = os.pipe()

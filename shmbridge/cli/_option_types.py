@@ -1,13 +1,14 @@
-"""The types of options: files, numbers of bytes."""
+"""Options that several commands have, and the types of options: files, numbers of bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from shmbridge._urls.options import byte_count
+from shmbridge._urls.options import HostOptions, byte_count
 from shmbridge.errors import InvalidError
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -33,3 +34,21 @@ class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             return byte_count(str(value))
         except InvalidError as error:
             self.fail(str(error), param, ctx)
+
+
+def room_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The room of a host. What is not given is None, for pipes and other hosts that lack it."""
+    channels = f"{HostOptions.channels}; 1 for pipes"
+    for name, kind, text, default in (
+        ("advice-bytes", Bytes(), "Room for one advice.", in_letters(HostOptions.advice_bytes)),
+        ("request-bytes", Bytes(), "Room for one request.", in_letters(HostOptions.request_bytes)),
+        ("channels", click.IntRange(1, 256), "Runners at once.", channels),
+    ):
+        option = click.option(f"--{name}", type=kind, help=f"{text}  [default: {default}]")
+        command = option(command)
+    return command
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that the command line has."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import shlex
-import signal
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
-from rich.console import Console
 
 from shmbridge._host.batch import Batch
 from shmbridge._host.host import MAX_WAIT, Host
@@ -24,8 +24,8 @@ from shmbridge._urls.options import WAITS, HostOptions
 from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._console import console, escape
 from shmbridge.cli._model import load_python
-from shmbridge.cli._option_types import EXISTING_FILE, FILE, Bytes
-from shmbridge.cli._signals import handle
+from shmbridge.cli._option_types import EXISTING_FILE, FILE, Bytes, given, in_letters, room_options
+from shmbridge.cli._signals import handle, until_signal
 from shmbridge.cli._text import Lines
 from shmbridge.errors import ShmbridgeError
 from shmbridge.hosts.llvm import LlvmHost
@@ -44,7 +44,8 @@ class Counted(Service):
         )
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """For signal.signal: ends the service once the question under way has its answer; a second signal, at once."""
+        """For signal.signal: ends the service once the question under way has its answer; a second
+        signal, at once."""
         if not self._answering or self.stopping:
             raise KeyboardInterrupt
         self.stopping = True
@@ -78,50 +79,100 @@ def log_to_stdout(verbose: bool) -> None:
     logger.addHandler(handler)
 
 
-def _introduce(out: Console, host: Host, model: Model, what: str, given: str, end: str) -> None:
-    out.print(
-        f"serving [bold]{escape(what)}[/] at [bold green]{escape(host.url)}[/] ({escape(end)})",
-        soft_wrap=True,
-    )
+def _introduction(host: Host, model: Model, name: str) -> Iterator[str]:
+    """What the model expects, and how compilers ask the host at `name`."""
     if isinstance(model, OnnxModel):
-        out.print(f"  expects {escape(model.expects)}", soft_wrap=True)
-        out.print(f"  advises {escape(', '.join(map(str, model.outputs)))}", soft_wrap=True)
+        yield f"expects {model.expects}"
+        yield f"advises {', '.join(map(str, model.outputs))}"
     if isinstance(host, LlvmHost):
-        out.print(
-            f"  clang   {escape(' '.join(host.flags('clang', *host.decisions or ['inline'])))}",
-            soft_wrap=True,
-        )
-        return
-    if host.url.startswith("grpc:") and "role=client" in host.url:
-        out.print(
-            "  calls   compilers that open grpc://HOST:PORT?role=server, at the addresses above",
-            soft_wrap=True,
-        )
-        return
-    full, before = host.url, ""
-    if host.url.startswith("grpc:"):
-        from shmbridge._grpc.options import client_query
+        yield f"clang   {' '.join(host.flags('clang', *host.decisions or ['inline']))}"
+    elif not host.url.startswith("grpc:"):
+        yield from _calls(host.url)
+    elif "role=client" in host.url:
+        yield "calls   compilers that open grpc://HOST:PORT?role=server, at the addresses above"
+    else:
+        yield from _calls_through_grpc(host.url, name)
 
-        query, before = client_query(given), "; before that, once: shmbridge embed"
-        if query is None:
-            out.print(
-                "  TLS     compilers add ?ca=FILE to this URL: the certificate of who signed this host's",
-                soft_wrap=True,
+
+def _calls(url: str, before: str = "") -> Iterator[str]:
+    variable = f"SHMBRIDGE_URL={shlex.quote(url)}"
+    yield f'C       shmb_open("{url}", NULL, &r), or shmb_open(NULL, …) with {variable}{before}'
+    name = url.removeprefix("shm://")
+    yield f'Python  shmbridge.connect("{name}").evaluate({{…}})'
+
+
+def _calls_through_grpc(url: str, name: str) -> Iterator[str]:
+    from shmbridge._grpc.options import client_query
+
+    query = client_query(name)
+    if query is not None:
+        yield from _calls(url + query, "; before that, once: shmbridge embed")
+        return
+    ca = "the certificate of who signed this host's"
+    yield f"TLS     compilers add ?ca=FILE to this URL: {ca}"
+    if "ca=" in name:
+        yield "        and &cert=FILE&key=FILE: one of their own, signed by whom this host trusts"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says: see `serve`'s options."""
+
+    name: str
+    onnx: Path | None
+    function: str | None
+    max_batch: int | None
+    max_wait: float
+    pad_to: int | None
+    log_path: Path | None
+    record_path: Path | None
+    threads: int
+    verbose: bool
+    background: bool
+    host: dict[str, Any]  # those of `Host` that are given
+
+    def check(self) -> None:
+        """Raises UsageError for what does not go together."""
+        if (self.onnx is None) == (self.function is None):
+            raise click.UsageError("expected one model: --onnx FILE or --python MODULE:FUNCTION")
+        if self.pad_to and self.rows > self.pad_to:
+            raise click.UsageError(
+                f"--max-batch {self.rows} --pad-to {self.pad_to}: "
+                "expected batches no larger than what they are padded to"
             )
-            if "ca=" in given:
-                out.print(
-                    "          and &cert=FILE&key=FILE: one of their own, signed by whom this host trusts",
-                    soft_wrap=True,
-                )
-            return
-        full += query
-    url, name = escape(full), escape(full.removeprefix("shm://"))
-    variable = f"SHMBRIDGE_URL={escape(shlex.quote(full))}"
-    out.print(
-        f'  C       shmb_open("{url}", NULL, &r), or shmb_open(NULL, …) with {variable}{before}',
-        soft_wrap=True,
-    )
-    out.print(f'  Python  shmbridge.connect("{name}").evaluate({{…}})', soft_wrap=True)
+
+    @property
+    def rows(self) -> int:
+        """How many requests the model answers at once."""
+        return self.max_batch or self.pad_to or 1
+
+    @property
+    def batched(self) -> bool:
+        """Does the model get batches?"""
+        return self.rows > 1 or self.pad_to is not None
+
+    def load(self) -> Model:
+        """The model."""
+        if self.onnx is None:
+            return load_python(str(self.function))
+        model = OnnxModel(self.onnx, self.threads, self.batched)
+        if self.batched:
+            model.check_batch(self.pad_to or self.rows, self.pad_to is not None)
+        return model
+
+
+def _answer(options: Options, host: Host, service: Counted) -> None:
+    """Until the host closes or a signal ends the service."""
+    with ExitStack() as stack:
+        if options.onnx and not (options.batched or options.log_path or options.record_path):
+            with suppress(ShmbridgeError):  # then Python's answers all
+                url = f"onnx://{options.onnx.resolve()}?threads={options.threads}"
+                runner = stack.enter_context(connect(url))
+                host.answer_by(handle_of(runner), service.answered)
+        for question in host.batches(options.rows, options.max_wait) if options.batched else host:
+            service.answer(question)
+            if service.stopping:
+                break
 
 
 @click.command()
@@ -136,14 +187,15 @@ def _introduce(out: Console, host: Host, model: Model, what: str, given: str, en
     "--python",
     "function",
     metavar="MODULE:FUNCTION",
-    help="A function from a mapping of features to advice; the current directory is searched first. Or in a file: "
-    "/home/me/policy.py:advise.",
+    help="A function from a mapping of features to advice; the current directory is searched "
+    "first. Or in a file: /home/me/policy.py:advise.",
 )
 @click.option(
     "--max-batch",
     type=click.IntRange(1),
     metavar="N",
-    help="Answer up to N runners at once; the arrays have one more dim in front.  [default: --pad-to's N, else 1]",
+    help="Answer up to N runners at once; the arrays have one more dim in front.  "
+    "[default: --pad-to's N, else 1]",
 )
 @click.option(
     "--max-wait",
@@ -157,7 +209,8 @@ def _introduce(out: Console, host: Host, model: Model, what: str, given: str, en
     "--pad-to",
     type=click.IntRange(1),
     metavar="N",
-    help="Always compute on N rows, so that a request's numbers do not depend on how many others came with it.",
+    help="Always compute on N rows, so that a request's numbers do not depend on how many others "
+    "came with it.",
 )
 @click.option(
     "--log",
@@ -171,49 +224,26 @@ def _introduce(out: Console, host: Host, model: Model, what: str, given: str, en
     "record_path",
     metavar="FILE",
     type=FILE,
-    help="Keep features and advice in LLVM's training log format, for training and for shmbridge replay.",
+    help="Keep features and advice in LLVM's training log format, for training and for shmbridge "
+    "replay.",
 )
-@click.option(
-    "--channels",
-    type=click.IntRange(1, 256),
-    default=HostOptions.channels,
-    show_default=True,
-    help="Runners at once.",
-)
+@room_options
 @click.option(
     "--slots",
     type=click.Choice(["2", "4", "8", "16", "32"]),
-    default=str(HostOptions.slots),
-    show_default=True,
-    help="Messages under way for each runner.",
-)
-@click.option(
-    "--request-bytes",
-    type=Bytes(),
-    default=HostOptions.request_bytes,
-    show_default=True,
-    help="Room for one request.",
-)
-@click.option(
-    "--advice-bytes",
-    type=Bytes(),
-    default=HostOptions.advice_bytes,
-    show_default=True,
-    help="Room for one advice.",
+    callback=lambda _context, _option, text: text and int(text),
+    help=f"Messages under way for each runner.  [default: {HostOptions.slots}]",
 )
 @click.option(
     "--header-bytes",
     type=Bytes(),
-    default=HostOptions.header_bytes,
-    show_default=True,
-    help="Room for names and dtypes.",
+    help=f"Room for names and dtypes.  [default: {in_letters(HostOptions.header_bytes)}]",
 )
 @click.option(
     "--wait",
     type=click.Choice(list(WAITS)),
-    default=HostOptions.wait,
-    show_default=True,
-    help="How to wait for requests: spin as long as it pays, then sleep; always spin; always sleep.",
+    help="How to wait for requests: spin as long as it pays, then sleep; always spin; always "
+    f"sleep.  [default: {HostOptions.wait}]",
 )
 @click.option(
     "--deadline",
@@ -242,76 +272,29 @@ def _introduce(out: Console, host: Host, model: Model, what: str, given: str, en
     help="Show the traceback of what the model raises, once for each kind.",
 )
 @background_option
-def serve(
-    name: str,
-    onnx: Path | None,
-    function: str | None,
-    max_batch: int | None,
-    max_wait: float,
-    pad_to: int | None,
-    log_path: Path | None,
-    record_path: Path | None,
-    slots: str,
-    until_idle: float | None,
-    threads: int,
-    verbose: bool,
-    background: bool,
-    **options: Any,
-) -> None:
+def serve(**options: Any) -> None:
     """Answer compilers with a model at shm://NAME, or at any URL that has a host, until Ctrl-C.
 
     All room, channels x slots x bytes, is reserved at once in /dev/shm.
     """
-    if (onnx is None) == (function is None):
-        raise click.UsageError("expected one model: --onnx FILE or --python MODULE:FUNCTION")
-    max_batch = max_batch or pad_to or 1
-    if pad_to and max_batch > pad_to:
-        raise click.UsageError(
-            f"--max-batch {max_batch} --pad-to {pad_to}: expected batches no larger than what they are padded to"
-        )
-    handle(signal.default_int_handler)
-    answers = begin(name) if background else None
-    log_to_stdout(verbose)
-    out, batch = console(), max_batch > 1 or pad_to is not None
-    model: Model
-    if onnx:
-        model = OnnxModel(onnx, threads, batch)
-        if batch:
-            model.check_batch(pad_to or max_batch, pad_to is not None)
-    else:
-        model = load_python(str(function))
-    with ExitStack() as stack:
-        service = Counted(model, pad_to=pad_to, log=log_path, record=record_path)
-        stack.enter_context(service)
-        # Some hosts have no channels.
-        chosen = {
-            key: value for key, value in options.items() if value != getattr(HostOptions, key)
-        }
-        host = stack.enter_context(Host(name, slots=int(slots), until_idle=until_idle, **chosen))
-        try:
-            _introduce(
-                out,
-                host,
-                model,
-                onnx.name if onnx else str(function),
-                name,
-                how_to_end(name, background),
-            )
-            if answers:
-                answers()
+    host_options = given({each.name: options.pop(each.name) for each in fields(HostOptions)})
+    chosen = Options(host=host_options, **options)
+    chosen.check()
+    answers = begin(chosen.name, chosen.background)
+    log_to_stdout(chosen.verbose)
+    out, model = console(), chosen.load()
+    logs = {"log": chosen.log_path, "record": chosen.record_path}
+    service = Counted(model, pad_to=chosen.pad_to, **logs)
+    with service, Host(chosen.name, **chosen.host) as host:
+        with until_signal():
+            what = chosen.onnx.name if chosen.onnx else str(chosen.function)
+            end = how_to_end(chosen.name, chosen.background)
+            bold = f"[bold]{escape(what)}[/] at [bold green]{escape(host.url)}[/]"
+            out.print(f"serving {bold} ({escape(end)})", soft_wrap=True)
+            for line in _introduction(host, model, chosen.name):
+                out.print(f"  {escape(line)}", soft_wrap=True)
+            answers()
             handle(service.interrupt)
-            if onnx and not (batch or log_path or record_path):
-                with suppress(ShmbridgeError):  # then Python's answers all
-                    runner = stack.enter_context(
-                        connect(f"onnx://{onnx.resolve()}?threads={threads}")
-                    )
-                    host.answer_by(handle_of(runner), service.answered)
-            for question in host.batches(max_batch, max_wait) if batch else host:
-                service.answer(question)
-                if service.stopping:
-                    break
-        except KeyboardInterrupt:
-            pass
-        handle(signal.SIG_IGN)  # it is ending: let it
+            _answer(chosen, host, service)
         host.close()
         out.print(service.summary())
