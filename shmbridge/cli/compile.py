@@ -8,6 +8,7 @@ import secrets
 import shutil
 import signal
 import tempfile
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ def source_of(model: Path) -> str:
     if model.suffix in (".pt2", ".onnx"):
         return {".pt2": "torch", ".onnx": "onnx"}[model.suffix]
     raise click.ClickException(
-        f"{model}: expected a file .onnx, a TensorFlow SavedModel's folder or a file .pt2 of torch.export: say --from {'|'.join(SOURCES)}"
+        f"{model}: expected a file .onnx, a TensorFlow SavedModel's folder or a file .pt2 of "
+        f"torch.export: say --from {'|'.join(SOURCES)}"
     )
 
 
@@ -59,9 +61,8 @@ def show(library: Path) -> None:
         ) from error
     model = ffi.cast("shmb_model_entry_fn", address)()
     if hasattr(loaded, "shmb_model_source"):
-        click.echo(
-            f"from {(ctypes.c_char * 1000).in_dll(loaded, 'shmb_model_source').value.decode(errors='replace')}"
-        )
+        source = (ctypes.c_char * 1000).in_dll(loaded, "shmb_model_source").value
+        click.echo(f"from {source.decode(errors='replace')}")
     for what, count, ports in (
         ("input", model.input_count, model.inputs),
         ("output", model.output_count, model.outputs),
@@ -77,34 +78,60 @@ def show(library: Path) -> None:
             click.echo(f"{what:6} {name}: {dtype}[{dims}]")
 
 
-def refuse(
-    model: Path,
-    kind: str,
-    output: Path | None,
-    weights: Path | None,
-    sizes: object,
-    signature: str | None,
-) -> None:
-    """What would only go wrong after the compiling, or be of no use. Errors: UsageError, ClickException."""
-    if not output and not weights:
-        raise click.UsageError("expected -o FILE")
-    if signature and kind != "tensorflow":
-        raise click.UsageError("--signature is for SavedModels: leave it out")
-    if sizes and kind == "torch":
-        raise click.UsageError(
-            "--dim is for ONNX models and SavedModels: an export has its sizes from torch.export: leave it out"
+@dataclass(frozen=True)
+class Options:
+    """What the command line says: see `compile`'s options."""
+
+    model: Path
+    output: Path | None
+    weights: Path | None
+    source: str | None
+    sizes: tuple[tuple[str, int], ...]
+    signature: str | None
+    native: bool
+    check_inputs: Path | None
+    no_check: bool
+    keep: Path | None
+    only_show: bool
+    verbose: bool
+
+    @property
+    def kind(self) -> str:
+        """Which of SOURCES the model is."""
+        return self.source or source_of(self.model)
+
+    def check(self) -> None:
+        """Raises UsageError for what does not go together, ClickException for files that cannot be
+        written."""
+        if not self.output and not self.weights:
+            raise click.UsageError("expected -o FILE")
+        if self.signature and self.kind != "tensorflow":
+            raise click.UsageError("--signature is for SavedModels: leave it out")
+        if self.sizes and self.kind == "torch":
+            raise click.UsageError(
+                "--dim is for ONNX models and SavedModels: an export has its sizes from "
+                "torch.export: leave it out"
+            )
+        if self.check_inputs and (self.no_check or not self.output):
+            raise click.UsageError(
+                "--check-inputs checks what -o makes: leave --no-check out, and say -o FILE"
+            )
+        for file in filter(None, (self.output, self.weights)):
+            check_writable(file, self.model)
+        if self.output and self.weights and self.output.absolute() == self.weights.absolute():
+            raise click.ClickException(
+                f"{self.output}: expected different files for -o and --weights"
+            )
+
+
+def check_writable(file: Path, model: Path) -> None:
+    """Raises ClickException if the result cannot go there."""
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise click.ClickException(
+            f"{file}: expected a folder that may be written to, found none at {file.parent}"
         )
-    for file in filter(None, (output, weights)):
-        if not os.access(file.parent, os.W_OK | os.X_OK):
-            raise click.ClickException(
-                f"{file}: expected a folder that may be written to, found none at {file.parent}"
-            )
-        if file.exists() and file.samefile(model):
-            raise click.ClickException(
-                f"{file}: the model would be overwritten: expected another file"
-            )
-    if output and weights and output.absolute() == weights.absolute():
-        raise click.ClickException(f"{output}: expected different files for -o and --weights")
+    if file.exists() and file.samefile(model):
+        raise click.ClickException(f"{file}: the model would be overwritten: expected another file")
 
 
 def install(made: Path, to: Path) -> None:
@@ -127,8 +154,9 @@ def install(made: Path, to: Path) -> None:
     help="The library to make.",
 )
 @click.option("--weights", metavar="FILE", type=FILE,
-              help="Write the weights there, and not into the library: aot:///model.so?weights=FILE loads them, and a model that is "
-                   "still in training changes FILE alone (say no -o then).")  # fmt: skip
+              help="Write the weights there, and not into the library: aot:///model.so?weights=FILE"
+                   " loads them, and a model that is still in training changes FILE alone (say no "
+                   "-o then).")  # fmt: skip
 @click.option(
     "--from", "source", type=click.Choice(SOURCES), help="What MODEL is.  [default: by its name]"
 )
@@ -149,8 +177,9 @@ def install(made: Path, to: Path) -> None:
     "--native", is_flag=True, help="For this machine's processor alone: faster, not portable."
 )
 @click.option("--check-inputs", metavar="FILE", type=EXISTING_FILE,
-              help="Compare the result with MODEL on these inputs, and not on random ones: numpy.savez(FILE, NAME=ARRAY, …), each array of "
-                   "its input's shape, or with one more dim in front for several questions.")  # fmt: skip
+              help="Compare the result with MODEL on these inputs, and not on random ones: "
+                   "numpy.savez(FILE, NAME=ARRAY, …), each array of its input's shape, or with "
+                   "one more dim in front for several questions.")  # fmt: skip
 @click.option("--no-check", is_flag=True, help="Do not compare the result with MODEL.")
 @click.option(
     "--keep",
@@ -165,59 +194,52 @@ def install(made: Path, to: Path) -> None:
     help="MODEL is such a library: print its inputs and outputs.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print the commands that run.")
-def compile(
-    model: Path, output: Path | None, weights: Path | None, source: str | None, sizes: tuple[tuple[str, int], ...], signature: str | None,
-    native: bool, check_inputs: Path | None, no_check: bool, keep: Path | None, only_show: bool, verbose: bool,
-) -> None:  # fmt: skip
+def compile(**given: Any) -> None:
     """Compile MODEL to a library that needs no runtime, for aot:// URLs.
 
-    MODEL is an ONNX file, a TensorFlow SavedModel or a PyTorch export (torch.export.save). A compiler opens
-    aot:///path/of/library.so in place of shm://NAME.
+    MODEL is an ONNX file, a TensorFlow SavedModel or a PyTorch export (torch.export.save). A
+    compiler opens aot:///path/of/library.so in place of shm://NAME.
 
     \b
     The last lines say whether the library may be deployed, and what was tried:
         exact              it gives what MODEL gives
-        within tolerance   float16 2e-2, bfloat16 5e-2, float32 2e-4, float64 1e-9 of the output's greatest value, or of 1
+        within tolerance   float16 2e-2, bfloat16 5e-2, float32 2e-4, float64 1e-9
+                           of the output's greatest value, or of 1
         not checked        nobody knows: MODEL's runtime took none of the inputs
     A library that differs is not written.
     """
+    options = Options(**given)
+    if options.only_show:
+        return show(options.model)
+    options.check()
+    handle(signal.default_int_handler)  # however this ends, the folder and what works there go
+    with tempfile.TemporaryDirectory(prefix="shmbridge-compile-") as folder:
+        try:
+            build(options, folder)
+        finally:
+            if options.keep:
+                shutil.copytree(folder, options.keep, dirs_exist_ok=True)
+
+
+def build(options: Options, folder: str) -> None:
+    """Makes what the options ask for, in the folder, and puts it in its place."""
     from shmbridge._compile.check import check, load_inputs
     from shmbridge._compile.toolchain import BuildDirectory, CompileError
 
-    if only_show:
-        return show(model)
-    kind = source or source_of(model)
-    refuse(model, kind, output, weights, sizes, signature)
-    if check_inputs and (no_check or not output):
-        raise click.UsageError(
-            "--check-inputs checks what -o makes: leave --no-check out, and say -o FILE"
-        )
-    handle(
-        signal.default_int_handler
-    )  # the folder goes, and whoever works there, however this ends
-    with tempfile.TemporaryDirectory(prefix="shmbridge-compile-") as folder:
-        job = BuildDirectory(
-            model.absolute(),
-            Path(folder),
-            bool(weights),
-            native,
-            dict(sizes),
-            signature,
-            click.echo,
-            verbose,
-        )
-        try:
-            built = import_module(f"shmbridge._compile.{kind}").build(job)
-            if output:
-                given = load_inputs(check_inputs, built.inputs) if check_inputs else ()
-                library = job.link(built)
-                if not no_check:
-                    click.echo(check(built, library, given))
-                install(library, output)
-        except CompileError as error:
-            raise click.ClickException(str(error)) from error
-        finally:
-            if keep:
-                shutil.copytree(folder, keep, dirs_exist_ok=True)
-        if weights and built.weights:
-            install(built.weights, weights)
+    where = options.model.absolute(), Path(folder), bool(options.weights), options.native
+    job = BuildDirectory(
+        *where, dict(options.sizes), options.signature, click.echo, options.verbose
+    )
+    try:
+        built = import_module(f"shmbridge._compile.{options.kind}").build(job)
+        if options.output:
+            file = options.check_inputs
+            inputs = load_inputs(file, built.inputs) if file else ()
+            library = job.link(built)
+            if not options.no_check:
+                click.echo(check(built, library, inputs))
+            install(library, options.output)
+    except CompileError as error:
+        raise click.ClickException(str(error)) from error
+    if options.weights and built.weights:
+        install(built.weights, options.weights)
