@@ -17,8 +17,9 @@ from shmbridge.logs import Dataset
 def export(logs: tuple[Path, ...], file: Path) -> None:
     """Turn training logs of one layout into FILE, which must not exist. Its ending says the format.
 
-    .tfrecord: TensorFlow's SequenceExamples, one for each context of each LOG. .npz: numpy arrays,
-    one for each feature, advice and score. .parquet: a table, which needs pandas and pyarrow.
+    .tfrecord: TensorFlow's SequenceExamples, one for each context of each LOG, which needs
+    shmbridge[tfrecord]. .npz: numpy arrays, one for each feature, advice and score. .parquet: a
+    table, which needs pandas and pyarrow.
     """
     dataset, out = Dataset(logs), console()
     try:

@@ -17,7 +17,6 @@ import numpy as np
 from shmbridge._values.tensor import Array
 from shmbridge.errors import CorruptError, InvalidError, MismatchError, undone_by
 from shmbridge.logs._reader import Input, Layout, Spec, TornError, events, read_layout
-from shmbridge.logs._sequence_example import sequence_example, write_tfrecords
 from shmbridge.logs._writer import Context
 
 if TYPE_CHECKING:
@@ -254,7 +253,12 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
 
         Yields:
             Serialized tensorflow.train.SequenceExample messages.
+
+        Raises:
+            ImportError: protobuf or google-crc32c is not installed.
         """
+        from shmbridge.logs._sequence_example import sequence_example
+
         if not len(self):
             return
         keys = self._index[:, [FILE, CONTEXT]]
@@ -274,7 +278,7 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
 
         Raises:
             InvalidError: Another ending.
-            ImportError: .parquet needs pandas and pyarrow.
+            ImportError: .parquet needs pandas and pyarrow, .tfrecord protobuf and google-crc32c.
             OSError: The file is there, or cannot be written.
         """
         path = Path(path)
@@ -289,6 +293,8 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
             writers[path.suffix](file)
 
     def _to_tfrecord(self, file: BinaryIO) -> None:
+        from shmbridge.logs._sequence_example import write_tfrecords
+
         write_tfrecords(file, self.sequence_examples())
 
     def _to_npz(self, file: BinaryIO) -> None:
