@@ -18,7 +18,7 @@ from shmbridge.serdes._base import SerDes
 from shmbridge.serdes._core import Core
 from shmbridge.serdes._register import register
 
-__all__ = ["SerDes", "find", "names"]
+__all__ = ["SerDes", "find"]
 
 CORE = ("bitstream", "json", "flatbuffers", "bytes")
 
@@ -26,16 +26,11 @@ _loaded: dict[str, Any] = {}  # the plug-ins in use, by name
 _adding = threading.RLock()  # a plug-in may connect while it is imported
 
 
-def names() -> list[str]:
-    """Every SerDes there is, sorted."""
-    return sorted({*CORE, *plugins.names("serdes")})
-
-
 def find(name: str, **options: str) -> SerDes:
     """A SerDes by name.
 
     Args:
-        name: One of `names`.
+        name: "bitstream", "json", "flatbuffers", "bytes", "protobuf", or that of an entry point.
         options: What its constructor takes.
 
     Raises:
@@ -71,9 +66,10 @@ def find(name: str, **options: str) -> SerDes:
 
 def _plugin(name: str) -> Any:
     if name not in _loaded:
-        if name not in names():
+        known = sorted({*CORE, *plugins.names("serdes")})
+        if name not in known:
             raise UnsupportedError(
-                f"no SerDes is called {name!r}: expected one of {', '.join(names())}"
+                f"no SerDes is called {name!r}: expected one of {', '.join(known)}"
             )
         _loaded[name] = plugins.find("serdes", name)
     return _loaded[name]

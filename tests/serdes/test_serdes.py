@@ -386,8 +386,7 @@ def test_a_thread_of_c_may_call_a_serdes_in_python(tmp_path):
 
 
 def test_serdes_are_found_by_name():
-    assert {"bitstream", "bytes", "flatbuffers", "json", "protobuf"} <= set(serdes.names())
-    for name in serdes.names():
+    for name in ("bitstream", "bytes", "flatbuffers", "json", "protobuf"):
         assert isinstance(serdes.find(name), SerDes)
     with pytest.raises(
         UnsupportedError,
