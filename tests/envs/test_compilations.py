@@ -105,10 +105,14 @@ def test_options_reach_the_workers(name):
 def test_the_end_of_the_compiler_is_the_end_of_the_episode_with_its_outcome(name):
     """One that drives twice, and one that asks for advice alone."""
 
+    class Plain(Corridor):  # without texts: C reads its reports
+        def observe(self):
+            return {"cell": super().observe()["cell"]}
+
     def compile(runner, seed, options):
         if seed == 1:
-            for _ in range(2):
-                drive(Corridor(), Agent(runner))
+            for kind in (Plain, Corridor):
+                drive(kind(), Agent(runner))
         else:
             for i in range(3):
                 runner.evaluate({"cell": np.full(5, i, np.float32)})

@@ -213,6 +213,23 @@ def test_the_next_runner_of_a_channel_begins_its_own_episode(name, in_thread):
         asking.result()
 
 
+def test_a_question_without_a_report_begins_another_episode(name, in_thread):
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            for report in ({}, {"reward": 1.0, "done": False, "truncated": False, "step": 1}, {}):
+                runner.evaluate({"x": np.float32(len(report)), **report})
+
+    with contextlib.closing(CompilerVectorEnv(name, 1, timeout=BOUND)) as env:
+        asking = in_thread(compiler)
+        env.reset()
+        assert env.step([0])[1].tolist() == [1]
+        *_, truncations, infos = env.step([0])
+        assert truncations.all() and infos["error"][0] == ANOTHER
+        assert env.step([0])[0]["x"].tolist() == [0]
+        env.step([0])
+        asking.result()
+
+
 def test_compilers_killed_at_any_moment_end_their_own_episodes_alone(name, c_program, in_thread):
     program = c_program(_config.examples() / "c" / "environment.c")
     random, stop, seen = np.random.default_rng(1), threading.Event(), []
