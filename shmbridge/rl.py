@@ -338,8 +338,12 @@ def drive(
         max_steps: The episode ends after so many actions. None: any number.
 
     Raises:
-        Exception: What reset, step, act and on_error raise, and what evaluate and `choose` do unless on_error has an action.
+        InvalidError: `max_steps` is below 1.
+        Exception: What reset, step, act and on_error raise, and what evaluate and `choose` do
+            unless on_error has an action.
     """
+    if max_steps is not None and max_steps < 1:
+        raise InvalidError(f"max_steps={max_steps}: expected 1 or more, or None for any number")
     episode = _Episode(environment, [agents] if isinstance(agents, Agent) else agents)
     for agent in episode.agents.values():
         agent.steps, agent.reward = 0, 0.0

@@ -130,6 +130,8 @@ def test_wrong_agents_are_errors(serve, name):
         for agents in ([], [Agent(runner), Agent(runner)]):
             with pytest.raises(InvalidError, match="agents of different names"):
                 drive(Corridor(), agents)
+        with pytest.raises(InvalidError, match="max_steps=0: expected 1 or more"):
+            drive(Corridor(), Agent(runner), max_steps=0)
         with pytest.raises(InvalidError, match="names an agent 'red': expected one of blue"):
             drive(Tag(), Agent(runner, "blue"))
         with pytest.raises(InvalidError, match="no episode is under way"):
