@@ -1,4 +1,5 @@
-# The types of what cffi makes of the headers. Made by: python cdef/extension/build_types.py shmbridge/_native.pyi
+# The types of what cffi makes of the headers. Made by:
+# python cdef/extension/build_types.py shmbridge/_native.pyi
 from typing import Any, final
 
 @final

@@ -1,5 +1,6 @@
-"""Reinforcement learning with the environment inside the compiler: what a pass is, and who acts in it, over any runner. The same
-as in C (shmbridge/environment.h) and C++ (shmbridge_rl.hpp). The other side is shmbridge.envs.
+"""Reinforcement learning with the environment inside the compiler: what a pass is, and who acts in
+it, over any runner. The same as in C (shmbridge/environment.h) and C++ (shmbridge_rl.hpp). The
+other side is shmbridge.envs.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def choose(advice: Any, how: str = "argmax", random: Random | None = None) -> in
 
     Args:
         advice: What `Runner.evaluate` takes as a tensor. A single integer is an action already.
-        how: "argmax" (of equal ones the first), or an index at random by "logits" or by "probabilities".
+        how: "argmax" (of equal ones the first), or an index at random by "logits" or by
+            "probabilities".
         random: The generator, of which a sample takes one number.
 
     Raises:
@@ -94,7 +96,8 @@ class Action:
     Attributes:
         agent: The agent's name.
         index: The choice; 0 with "raw".
-        advice: What the choice was made from: a dict where that are several fields, None where there is none.
+        advice: What the choice was made from: a dict where that are several fields, None where
+            there is none.
         runner: Whom the agent asked.
     """
 
@@ -110,7 +113,8 @@ class Agent:
     Args:
         runner: Whom it asks.
         name: The agent's name, where there are several.
-        choice: "argmax", "raw" (the environment reads the advice itself), or at random by "logits" or "probabilities".
+        choice: "argmax", "raw" (the environment reads the advice itself), or at random by "logits"
+            or "probabilities".
         seed: Of the random numbers.
         advice: The field to choose from, where the advice has several.
 
@@ -150,7 +154,8 @@ class Agent:
             advice = fields[self.advice]
         elif self.advice is not None or self.choice != "raw":
             raise MismatchError(
-                f"agent {self.name!r}: expected advice {self.advice or 'of one field'}, found {', '.join(fields)}"
+                f"agent {self.name!r}: expected advice {self.advice or 'of one field'}, found "
+                f"{', '.join(fields)}"
             )
         action = Action(self.name, 0, advice, self.runner)
         index = self.act(action)
@@ -161,8 +166,8 @@ class Agent:
 
 
 class Environment:
-    """A pass. Observations are features by name, as `Runner.evaluate` takes them; the names "agent", "reward", "reward.NAME", "done",
-    "truncated" and "step" are taken."""
+    """A pass. Observations are features by name, as `Runner.evaluate` takes them; the names
+    "agent", "reward", "reward.NAME", "done", "truncated" and "step" are taken."""
 
     _done = False
     _drive: _Episode | None = None
@@ -187,7 +192,8 @@ class Environment:
         raise NotImplementedError
 
     def on_error(self, error: ShmbridgeError) -> int | None:
-        """Called where asking gave no action. Override it to go on with the compiler's own heuristic.
+        """Called where asking gave no action. Override it to go on with the compiler's own
+        heuristic.
 
         Args:
             error: Why there is none.
@@ -236,7 +242,8 @@ class Environment:
 
 
 class _Episode:
-    """What one drive knows: whose turn it is, which runners have a learner behind them, and what reward they have not heard of."""
+    """What one drive knows: whose turn it is, which runners have a learner behind them, and what
+    reward they have not heard of."""
 
     def __init__(self, environment: Environment, agents: Sequence[Agent]) -> None:
         self.environment = environment
@@ -308,7 +315,8 @@ class _Episode:
         return observation
 
     def report(self, observation: Mapping[str, Any] | None, done: bool) -> None:
-        """The last word to the trainers, without the observation where that cannot be sent. Their errors are nobody's."""
+        """The last word to the trainers, without the observation where that cannot be sent. Their
+        errors are nobody's."""
         for runner in self.learners:
             agent = (
                 self.actor

@@ -27,10 +27,13 @@ HEADERS = [
 # Python plug-ins: shmbridge/serdes/_register.py and shmbridge/runners/_register.py; a runner's log.
 CALLBACKS = """
 extern "Python" {
-    shmb_status shmb_python_encode(void *, shmb_side, const shmb_tensor *, int64_t, shmb_dtype, shmb_sink *);
-    shmb_status shmb_python_decode(void *, shmb_side, const void *, size_t, shmb_dtype, shmb_sink *);
+    shmb_status shmb_python_encode(void *, shmb_side, const shmb_tensor *, int64_t, shmb_dtype,
+                                   shmb_sink *);
+    shmb_status shmb_python_decode(void *, shmb_side, const void *, size_t, shmb_dtype,
+                                   shmb_sink *);
     shmb_status shmb_python_open(void *, const char *, const shmb_options *, void **, shmb_sink *);
-    shmb_status shmb_python_evaluate(void *, const shmb_tensor *, int64_t, shmb_dtype, double, shmb_sink *);
+    shmb_status shmb_python_evaluate(void *, const shmb_tensor *, int64_t, shmb_dtype, double,
+                                     shmb_sink *);
     void shmb_python_close(void *);
     void shmb_python_log(void *, const char *);
 }

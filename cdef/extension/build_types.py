@@ -1,4 +1,7 @@
-"""Generates the cffi extension's types, of the same headers: build_types.py shmbridge/_native.pyi"""
+"""Generates the cffi extension's types, of the same headers:
+
+python cdef/extension/build_types.py shmbridge/_native.pyi
+"""
 
 import re
 import sys
@@ -13,7 +16,8 @@ BUILTIN = ["bool", "size_t", "uintptr_t"]
 BUILTIN += [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 PYTHON = {"bool": "bool", "void": "None", "float": "float", "double": "float"}
 START = '''\
-# The types of what cffi makes of the headers. Made by: python cdef/extension/build_types.py shmbridge/_native.pyi
+# The types of what cffi makes of the headers. Made by:
+# python cdef/extension/build_types.py shmbridge/_native.pyi
 from typing import Any, final
 
 @final

@@ -35,22 +35,26 @@ MAX_WAIT = 50e-6  # seconds that a batch waits for more requests
 class Host(Receiving):
     """A named meeting place for up to `channels` runners at once, and the model's side of it.
 
-    `with Host(…) as host` closes it at the end. Ctrl-C in a loop over it (`serve`, `for request in host`, `batches`) closes it too, and ends
-    the with block quietly. Without a with block it is a KeyboardInterrupt, except in `serve`, which returns.
+    `with Host(…) as host` closes it at the end. Ctrl-C in a loop over it (`serve`, `batches`,
+    `for request in host`) closes it too, and ends the with block quietly. Without a with block it
+    is a KeyboardInterrupt, except in `serve`, which returns.
 
-    One thread receives. Any thread may reply. In a forked child the host is the parent's: kept arrays can be read, every call raises
-    ForkedError, and closing removes nothing.
+    One thread receives. Any thread may reply. In a forked child the host is the parent's: kept
+    arrays can be read, every call raises ForkedError, and closing removes nothing.
 
     Args:
-        name: "shm://NAME" or NAME. Options may follow, and win: "shm://NAME?channels=3&request_bytes=64K". Another scheme, as in
+        name: "shm://NAME" or NAME. Options may follow, and win:
+            "shm://NAME?channels=3&request_bytes=64K". Another scheme, as in
             "pipe:///PATH?serdes=json", makes a host of that kind, which has options of its own.
         channels: Runners at once, 1 to 256.
-        slots: Messages that a runner may have under way: 2, 4, 8, 16 or 32. More than 2 let a loop keep arrays of earlier requests
-            without copies.
-        request_bytes: Room for one request. All room, channels x slots, is reserved at once in /dev/shm.
+        slots: Messages that a runner may have under way: 2, 4, 8, 16 or 32. More than 2 let a loop
+            keep arrays of earlier requests without copies.
+        request_bytes: Room for one request. All room, channels x slots, is reserved at once in
+            /dev/shm.
         advice_bytes: Room for one advice.
         header_bytes: Room for names and dtypes.
-        wait: "adaptive": spin as long as it pays, then sleep. "spin": never sleep. "block": sleep at once.
+        wait: "adaptive": spin as long as it pays, then sleep. "spin": never sleep. "block": sleep
+            at once.
         features: What every request must hold. None: anything.
         advice: What every reply must hold. None: anything.
         deadline: Seconds that an answer may take, for runners that have no deadline. None: 10.
@@ -134,7 +138,8 @@ class Host(Receiving):
 
     @property
     def url(self) -> str:
-        """What runners open. For grpc:// it lacks their own certificates; with role=client it is what was given."""
+        """What runners open. For grpc:// it lacks their own certificates; with role=client it is
+        what was given."""
         return self._url
 
     @property
@@ -148,7 +153,8 @@ class Host(Receiving):
         lib.shmb_host_set_deadline(self._h, seconds)
 
     def close(self) -> None:
-        """Removes the bridge: attached runners get SHMB_CLOSED. Arrays that are kept stay valid. May be called twice."""
+        """Removes the bridge: attached runners get SHMB_CLOSED. Arrays that are kept stay valid.
+        May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -184,7 +190,8 @@ class Host(Receiving):
         return f"<Host {self.url}{', closed' if self._closed else ''}>"
 
     def _delays(self, label: bytes, last: Any) -> bool:
-        """Does a runner of that label wait for this host? last: a `shmb_delay *` that the next call gets too."""
+        """Does a runner of that label wait for this host? last: a `shmb_delay *`, also of the next
+        call."""
         return bool(lib.shmb_host_delays(self._h, label, last))
 
     # ---- Receive ----
@@ -211,20 +218,22 @@ class Host(Receiving):
             self._ends(-lib.SHMB_FORKED)
 
     def __iter__(self) -> Iterator[Request]:
-        """Requests, one after another, until closed, `until_idle`, or Ctrl-C, which closes the host.
+        """Yields requests until closed, `until_idle`, or Ctrl-C, which closes the host.
 
-        An unanswered request is answered with an error when the next one is asked for, unless someone besides the loop
-        holds it. The object is used again for a later request of the same kind; keep its arrays rather than itself.
+        An unanswered request is answered with an error when the next one is asked for, unless
+        someone besides the loop holds it. The object is used again for a later request of the same
+        kind; keep its arrays rather than itself.
 
-        An exception that leaves the loop is its request's error; the host stays open, and another loop may go on. Leaving by
-        `break` leaves the request to whoever holds it.
+        An exception that leaves the loop is its request's error; the host stays open, and another
+        loop may go on. Leaving by `break` leaves the request to whoever holds it.
         """
         return _fastpath.loop(self._loop())
 
     def receive(self, timeout: float | None = None) -> Request | None:
         """Waits for a request.
 
-        Unlike the loop's, it is yours until you answer it or let it go. To hand requests to other threads, take them from here.
+        Unlike the loop's, it is yours until you answer it or let it go. To hand requests to other
+        threads, take them from here.
 
         Args:
             timeout: Seconds to wait. None: until the host is closed.
@@ -261,8 +270,9 @@ class Host(Receiving):
     def batches(self, max_size: int = 8, max_wait: float = MAX_WAIT) -> Iterator[Batch]:
         """Requests of several runners together, for one forward pass.
 
-        A batch ends early once every attached runner has asked. All its requests have the same names, dtypes and shapes; others wait for the
-        next batch. What a turn of the loop leaves unanswered is answered with an error.
+        A batch ends early once every attached runner has asked. All its requests have the same
+        names, dtypes and shapes; others wait for the next batch. What a turn of the loop leaves
+        unanswered is answered with an error.
 
         Args:
             max_size: The largest number of requests.
@@ -290,21 +300,25 @@ class Host(Receiving):
         log: Path | DecisionLog | None = None,
         record: Path | LogWriter | None = None,
     ) -> None:
-        """Answers every request with model(request), until closed, `until_idle`, or Ctrl-C, which closes the host.
+        """Answers every request with model(request), until closed, `until_idle`, or Ctrl-C, which
+        closes the host.
 
-        What the model raises is an error reply (ModelError on the other side). The logger "shmbridge" gets it with its traceback, once for
-        each kind.
+        What the model raises is an error reply (ModelError on the other side). The logger
+        "shmbridge" gets it with its traceback, once for each kind.
 
         Args:
-            model: Gets a `Request`, a mapping from names to arrays, strings and lists, which it may keep. Returns a value, or a dict of
-                several by name. With batches it gets a `Batch`, whose arrays have one more dim in front, and returns a row (or list
-                element) for each request.
+            model: Gets a `Request`, a mapping from names to arrays, strings and lists, which it may
+                keep. Returns a value, or a dict of several by name. With batches it gets a `Batch`,
+                whose arrays have one more dim in front, and returns a row (or list element) for
+                each request.
             max_batch: How many requests one call answers at most. None: `pad_to`, or 1.
             max_wait: Seconds that a batch waits for more requests.
-            pad_to: The model always gets a `Batch` of so many rows, the last ones copies, so that a request's numbers do not depend on how
-                many others came with it.
-            log: A file to which every decision is appended, as a line of JSON: time, features, advice or error.
-            record: A new file for features and what the runners got as advice, in LLVM's training log format.
+            pad_to: The model always gets a `Batch` of so many rows, the last ones copies, so that a
+                request's numbers do not depend on how many others came with it.
+            log: A file to which every decision is appended, as a line of JSON: time, features,
+                advice or error.
+            record: A new file for features and what the runners got as advice, in LLVM's training
+                log format.
 
         Raises:
             InvalidError: `max_batch` is greater than `pad_to`.
@@ -335,7 +349,8 @@ class Host(Receiving):
         """
         if self._rest.serving is not None and self._rest.serving.alive:
             raise InvalidError(
-                f"{self.url} serves already: expected its with block to end first, or an assignment to its `model`"
+                f"{self.url} serves already: expected its with block to end first, or an "
+                "assignment to its `model`"
             )
         return Serving(self._rest, self._h, *self._served(model, **options))
 
@@ -351,7 +366,8 @@ class Host(Receiving):
         """Who answers, and what."""
         if pad_to is not None and not (max_batch or 1) <= pad_to:
             raise InvalidError(
-                f"max_batch={max_batch}, pad_to={pad_to}: expected batches no larger than what they are padded to"
+                f"max_batch={max_batch}, pad_to={pad_to}: expected batches no larger than what "
+                "they are padded to"
             )
         size = max_batch or pad_to or 1
         questions = self.batches(size, max_wait) if size > 1 or pad_to else iter(self)

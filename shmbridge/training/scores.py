@@ -1,4 +1,5 @@
-"""What came out of a compiler, as a number: functions of the output's path, for a `Task`'s `scores`."""
+"""What came out of a compiler, as a number: functions of the output's path, for a `Task`'s
+`scores`."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ Score: TypeAlias = Callable[[Path], float]
 
 SECONDS = 60.0  # for a tool that scores
 EXTENDED = 0xFFFF  # the names' section has a number that is too large for its field
-# By the class of an ELF file: where its header tells of the sections, these fields, and a section's.
+# By the class of an ELF file: where its header tells of the sections, these fields, and a
+# section's.
 ELF = {1: (32, "II6H", "8I"), 2: (40, "QI6H", "II4QII")}
 OFFSET, SIZE, LINK = 4, 5, 6  # of a section's fields
 
@@ -60,9 +62,11 @@ def object_size(path: Path) -> float:
 
 
 def mca_cycles(path: Path) -> float:
-    """What llvm-mca says of a file of assembly (`-S`): the cycles that all its instructions take if none waits for another (Block RThroughput).
+    """What llvm-mca says of a file of assembly (`-S`): the cycles that all its instructions take if
+    none waits for another (Block RThroughput).
 
-    An instruction counts once, however often it would run. Those that llvm-mca cannot model count nothing.
+    An instruction counts once, however often it would run. Those that llvm-mca cannot model count
+    nothing.
 
     Args:
         path: Assembly in LLVM's syntax, for this machine's architecture.
@@ -110,7 +114,8 @@ def run_time(*arguments: str, seconds: float = SECONDS) -> Score:
         seconds: How long it may run.
 
     Returns:
-        A function of the program's path, which returns seconds of CPU. It raises InvalidError where the program fails.
+        A function of the program's path, which returns seconds of CPU. It raises InvalidError where
+        the program fails.
     """
 
     def score(path: Path) -> float:
@@ -120,15 +125,16 @@ def run_time(*arguments: str, seconds: float = SECONDS) -> Score:
 
 
 def run_instructions(*arguments: str, seconds: float = SECONDS) -> Score:
-    """Scores a program by the instructions of one run in user mode: by perf, or by valgrind where perf cannot count.
+    """Scores a program by the instructions of one run in user mode: by perf, or by valgrind where
+    perf cannot count.
 
     Args:
         arguments: The program's.
         seconds: How long it may run. Under valgrind it takes fifty times as long as alone.
 
     Returns:
-        A function of the program's path, which returns instructions. It raises InvalidError where the program fails, or neither tool can
-        count.
+        A function of the program's path, which returns instructions. It raises InvalidError where
+        the program fails, or neither tool can count.
     """
     ways = {
         "perf": (
@@ -152,16 +158,21 @@ def run_instructions(*arguments: str, seconds: float = SECONDS) -> Score:
 
 
 def printed(command: str | Sequence[str], pattern: str, *, seconds: float = SECONDS) -> Score:
-    """Scores an output by a number that a command prints, as `printed("{output} 100", r"score: (.*)")`.
+    """Scores an output by a number that a command prints.
+
+    As in `printed("{output} 100", r"score: (.*)")`.
 
     Args:
-        command: Its words, or one text with them as for a shell; no shell reads it. `{output}` is the output's path.
-        pattern: A regular expression. The number is its first group, where it first matches what was printed to stdout and the last 4096
-            bytes of what was printed to stderr; commas between digits are left out.
+        command: Its words, or one text with them as for a shell; no shell reads it. `{output}` is
+            the output's path.
+        pattern: A regular expression. The number is its first group, where it first matches what
+            was printed to stdout and the last 4096 bytes of what was printed to stderr; commas
+            between digits are left out.
         seconds: How long the command may run.
 
     Returns:
-        A function of the output's path. It raises InvalidError where the command fails, or prints no such number.
+        A function of the output's path. It raises InvalidError where the command fails, or prints
+        no such number.
     """
     words = shlex.split(command) if isinstance(command, str) else [*map(str, command)]
 
