@@ -35,7 +35,6 @@
 
 #include "command/compilers.h"
 #include "next.h"
-#include "pointers.h"
 #include "runner/default.h"
 #include "segment/ring.h"
 #include "llvm/llvm.h"
@@ -347,18 +346,16 @@ static void preload_feed(struct conversation *c, const uint8_t *bytes, size_t si
 }
 
 /* What the compiler reads. A read that no question came before gets the default, or nought where
- * there is none: a compiler that had to wait would never come to its own end. *given is -1 where
- * that cannot be written. False when the descriptor is another file. */
-static bool preload_give(struct conversation *c, int fd, void *out, size_t size, ssize_t *given) {
+ * there is none: a compiler that had to wait would never come to its own end. False when the
+ * descriptor is another file. */
+static bool preload_give(struct conversation *c, int fd, void *out, size_t size, size_t *given) {
     if (c->given == c->answer.size) {
         if (!is_pipe_of(c, fd)) return false;
         preload_answer(c, NULL, SHMB_CORRUPT);
     }
     size_t there = c->answer.size - c->given, n = there && there < size ? there : size;
     if (!there && !load_relaxed(&c->writers)) n = 0;
-    bool can = can_all(can_write, out, n);
-    *given = can ? (ssize_t)n : -1;
-    if (!can) return true;
+    *given = n;
     if (!there) memset(out, 0, n);
     else memcpy(out, c->answer.data + c->given, n);
     if (there) c->given += n;
@@ -371,11 +368,11 @@ ssize_t write(int fd, const void *bytes, size_t size) {
     struct conversation *c = conversation_of(end);
     int error = errno;
     pthread_mutex_lock(&c->lock);
-    bool pass = !is_pipe_of(c, fd), fault = !pass && !can_all(can_read, bytes, size);
-    if (!pass && !fault) preload_feed(c, bytes, size);
+    bool pass = !is_pipe_of(c, fd);
+    if (!pass) preload_feed(c, bytes, size);
     pthread_mutex_unlock(&c->lock);
-    errno = fault ? EFAULT : error;
-    if (!pass) return fault ? -1 : (ssize_t)size;
+    errno = error;
+    if (!pass) return (ssize_t)size;
     preload_forget(fd);
     return next_write()(fd, bytes, size);
 }
@@ -384,13 +381,13 @@ ssize_t read(int fd, void *out, size_t size) {
     unsigned end = end_of(fd);
     if (!end || is_out(end)) return next_read()(fd, out, size);
     struct conversation *c = conversation_of(end);
-    ssize_t given;
+    size_t given;
     int error = errno;
     pthread_mutex_lock(&c->lock);
     bool pass = !preload_give(c, fd, out, size, &given);
     pthread_mutex_unlock(&c->lock);
-    errno = !pass && given < 0 ? EFAULT : error;
-    if (!pass) return given;
+    errno = error;
+    if (!pass) return (ssize_t)given;
     preload_forget(fd);
     return next_read()(fd, out, size);
 }
