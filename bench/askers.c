@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "block.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 
 enum { MAX_RUNNERS = 256, SCALARS = 38, LARGE = 2500000 };
 

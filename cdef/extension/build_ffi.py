@@ -15,7 +15,7 @@ HEADERS = [
     "segment/names.h",
     "segment/inspect.h",
     "host/host.h",
-    "runner/slices.h",
+    "runner/nonblocking.h",
     "runner/serve.h",
     "message/convert.h",
     "serdes/codec.h",

@@ -12,7 +12,7 @@
 #include <structmember.h>
 
 #include "host/host.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 #include "shmbridge.h"
 
 #if defined(Py_LIMITED_API) && Py_LIMITED_API + 0 < 0x030B0000

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "host/host.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 #include "segment/attach.h"
 #include "segment/inspect.h"
 #include "segment/names.h"

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "command/compilers.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 
 const char shmb_build_warning[] =
     "shmbridge: %s: compiling without the policy (reported once per build)\n";

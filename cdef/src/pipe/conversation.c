@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "pipe/frame.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 #include "serdes/serdes.h"
 #include "llvm/llvm.h"
 

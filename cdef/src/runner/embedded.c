@@ -10,7 +10,7 @@
 
 #include "process/library.h"
 #include "runner/local.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 
 /* What is called over there. */
 static struct {

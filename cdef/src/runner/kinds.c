@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "runner/default.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 
 /* The kinds that this library speaks. */
 static const struct runner_ops *const kinds[] = {

@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "runner/default.h"
+#include "runner/nonblocking.h"
 #include "runner/recovery.h"
-#include "runner/slices.h"
 
 static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options *options,
                                   double slice) {

@@ -9,7 +9,7 @@
 #include "base/order.h"
 #include "runner/default.h"
 #include "runner/local.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 #include "shmbridge/environment.h"
 
 enum { DOUBLINGS = 4 };

@@ -8,7 +8,7 @@
 #include "base/order.h"
 #include "message/dtype.h"
 #include "runner/default.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 
 shmb_status shmb_runner_inherited(struct error *e) {
     return shmb_fail(e, SHMB_FORKED,

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "message/builder.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 #include "runner/url.h"
 #include "shmbridge/plugin.h"
 

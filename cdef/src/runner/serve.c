@@ -1,7 +1,7 @@
 #include "runner/serve.h"
 
 #include "base/order.h"
-#include "runner/slices.h"
+#include "runner/nonblocking.h"
 
 enum { REQUESTS_PER_LOOK = 4096, MAX_FIELDS = 64 };
 

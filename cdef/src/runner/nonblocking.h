@@ -1,7 +1,7 @@
 /* Opening and asking in slices of time, so that Python's signal handlers run between them. The
  * Python extension reads these declarations too. */
-#ifndef SHMB_SLICES_H
-#define SHMB_SLICES_H
+#ifndef SHMB_NONBLOCKING_H
+#define SHMB_NONBLOCKING_H
 
 #include <stdbool.h>
 
