@@ -20,7 +20,7 @@ HEADERS = [
     "message/convert.h",
     "serdes/codec.h",
     "runner/conversation_info.h",
-    "pipe/foreign.h",
+    "pipe/pipe_server.h",
     "command/compilers.h",
     "command/build.h",
 ]

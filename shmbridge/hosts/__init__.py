@@ -30,7 +30,7 @@ class PipePair(NamedTuple):
     another."""
 
     path: str
-    protocol: str  # as shmb_foreign_add knows it: "frames" or "llvm"
+    protocol: str  # as shmb_pipe_server_add knows it: "frames" or "llvm"
     detail: str  # its SerDes; its default advice
 
 
@@ -55,11 +55,11 @@ class PipeBackedRequest(Request):
 
     def _flush(self) -> None:
         if not self._host._closed:
-            lib.shmb_foreign_flush(self._host._source[0])
+            lib.shmb_pipe_server_flush(self._host._source[0])
 
 
 def _receive(source: tuple[Any, Any], timeout_ns: int) -> int:
-    key = int(lib.shmb_foreign_receive(*source, timeout_ns))
+    key = int(lib.shmb_pipe_server_receive(*source, timeout_ns))
     plugins.raise_carried()  # Ctrl-C while a SerDes of Python was at work
     return key
 
@@ -102,8 +102,8 @@ class PipeBackedHost(Host):
         super().__init__(name, channels=len(lines), wait="block", **options)
         self._url = url
         self._fifos: list[tuple[Path, int | None]] = []
-        self._foreign = ffi.gc(lib.shmb_foreign_new(), lib.shmb_foreign_free)
-        self._receive, self._source = _receive, (self._foreign, self._h)
+        self._server = ffi.gc(lib.shmb_pipe_server_new(), lib.shmb_pipe_server_free)
+        self._receive, self._source = _receive, (self._server, self._h)
         limit = (
             8 * self._plan.request_bytes + self._plan.header_bytes
         )  # text of numbers is longer than they are
@@ -114,7 +114,7 @@ class PipeBackedHost(Host):
     @property
     def runners(self) -> int:
         """How many compilers are in conversation."""
-        return int(lib.shmb_foreign_talking(self._foreign))
+        return int(lib.shmb_pipe_server_talking(self._server))
 
     @property
     def defaulted(self) -> int:
@@ -123,7 +123,7 @@ class PipeBackedHost(Host):
 
     def _info(self, line: int) -> Any:
         info = ffi.new("shmb_conversation_info *")
-        lib.shmb_foreign_info(self._foreign, line, info)
+        lib.shmb_pipe_server_info(self._server, line, info)
         return info
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class PipeBackedHost(Host):
 
     def _hang_up(self) -> None:
         """Lets the pipes go."""
-        lib.shmb_foreign_close(self._foreign)
+        lib.shmb_pipe_server_close(self._server)
 
     def _add(self, line: PipePair, limit: int) -> None:
         """Makes a line's pipes, or takes them over, and lets the core have them."""
@@ -154,7 +154,7 @@ class PipeBackedHost(Host):
                     made.append(path)
             inodes = [_inode(path) for path in pair]
             words = (line.path.encode(), line.protocol.encode(), line.detail.encode())
-            status = lib.shmb_foreign_add(self._foreign, *words, limit, self._connect())
+            status = lib.shmb_pipe_server_add(self._server, *words, limit, self._connect())
             text = self._why()
             gone = status == lib.SHMB_SYSTEM and text.endswith(os.strerror(errno.ENOENT))
             if gone or None in inodes or inodes != [_inode(path) for path in pair]:
@@ -173,7 +173,7 @@ class PipeBackedHost(Host):
         self._fifos += zip(pair, inodes, strict=True)
 
     def _why(self) -> str:
-        return str(ffi.string(lib.shmb_foreign_error(self._foreign)).decode(errors="replace"))
+        return str(ffi.string(lib.shmb_pipe_server_error(self._server)).decode(errors="replace"))
 
     def _connect(self) -> Any:
         """A runner of the private bridge, which is accepted here while it waits for that in a

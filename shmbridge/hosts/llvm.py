@@ -130,12 +130,12 @@ class LlvmHost(PipeBackedHost):
         """The bridge is closed: its runners have nothing to say, and so what is asked gets the
         default."""
         until = time.monotonic() + self._linger
-        lib.shmb_foreign_stop(self._foreign)
+        lib.shmb_pipe_server_stop(self._server)
         while True:
-            lib.shmb_foreign_run(self._foreign, SLICE_NS)
+            lib.shmb_pipe_server_run(self._server, SLICE_NS)
             if not self.runners or time.monotonic() > until:
                 break
-        lib.shmb_foreign_close(self._foreign)
+        lib.shmb_pipe_server_close(self._server)
 
 
 PLUGIN = LlvmHost

@@ -84,8 +84,8 @@ class PipeHost(PipeBackedHost):
 
     def _set_default(self, text: str) -> None:
         with undone_by(self.close):
-            status = lib.shmb_foreign_set_default(
-                self._foreign, plugins.c_text(text), self._default_dtype(text)
+            status = lib.shmb_pipe_server_set_default(
+                self._server, plugins.c_text(text), self._default_dtype(text)
             )
             if status:
                 raise_status(status, self._why())

@@ -8,8 +8,8 @@
 #include <sys/file.h>
 
 #include "bridge.h"
-#include "pipe/foreign.h"
 #include "pipe/frame.h"
+#include "pipe/pipe_server.h"
 
 enum { PATIENCE_MS = 5000 };
 
@@ -127,21 +127,21 @@ static inline void pipes_expect(shmb_runner *r, const char *text) {
 struct compilers {
     struct bridge bridge;
     struct pipes pipes;
-    shmb_foreign *foreign;
+    shmb_pipe_server *server;
 };
 
 static inline void compilers_open(struct compilers *s, const char *name) {
     bridge_open(&s->bridge, name, small_plan, SHMB_WAIT_BLOCK);
     pipes_make(&s->pipes, "");
-    CHECK((s->foreign = shmb_foreign_new()));
-    shmb_status status = shmb_foreign_add(s->foreign, s->pipes.path, "frames", "bytes", 1 << 20,
-                                          bridge_connect(&s->bridge, "wait=block"));
-    if (status) fprintf(stderr, "%s\n", shmb_foreign_error(s->foreign));
+    CHECK((s->server = shmb_pipe_server_new()));
+    shmb_status status = shmb_pipe_server_add(s->server, s->pipes.path, "frames", "bytes", 1 << 20,
+                                              bridge_connect(&s->bridge, "wait=block"));
+    if (status) fprintf(stderr, "%s\n", shmb_pipe_server_error(s->server));
     CHECK(!status);
 }
 
 static inline void compilers_close(struct compilers *s) {
-    shmb_foreign_free(s->foreign);
+    shmb_pipe_server_free(s->server);
     bridge_close(&s->bridge);
     pipes_remove(&s->pipes);
 }
@@ -150,7 +150,7 @@ static inline void compilers_close(struct compilers *s) {
 static inline int64_t compilers_receive(struct compilers *s, int milliseconds) {
     for (int64_t until = shmb_clock_ns() + (int64_t)milliseconds * 1000000, left;
          (left = until - shmb_clock_ns()) > 0;) {
-        int64_t key = shmb_foreign_receive(s->foreign, s->bridge.host, left);
+        int64_t key = shmb_pipe_server_receive(s->server, s->bridge.host, left);
         if (key >= 0) return key;
         CHECK(key == -SHMB_TIMEOUT || key == -SHMB_INTERRUPTED);
     }
@@ -168,7 +168,7 @@ static inline void compilers_answer(struct compilers *s, int64_t key) {
     memcpy(to, m->tensors[0].data, (size_t)size - 1);
     to[size - 1] = '!';
     CHECK(shmb_host_reply_send(s->bridge.host, key, false) == SHMB_OK);
-    shmb_foreign_flush(s->foreign);
+    shmb_pipe_server_flush(s->server);
 }
 
 /* The host's turn, then what the runner has. */

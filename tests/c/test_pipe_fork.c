@@ -8,12 +8,12 @@ static void the_child(struct compilers *s, shmb_runner *r) {
     pipes_expect(r, "1!");
     pipes_fill(r, "3");
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_FORKED);
-    CHECK(shmb_foreign_receive(s->foreign, s->bridge.host, 0) == -SHMB_FORKED);
-    shmb_foreign_flush(s->foreign);
-    shmb_foreign_close(s->foreign);
-    CHECK(shmb_foreign_talking(s->foreign) == 0);
+    CHECK(shmb_pipe_server_receive(s->server, s->bridge.host, 0) == -SHMB_FORKED);
+    shmb_pipe_server_flush(s->server);
+    shmb_pipe_server_close(s->server);
+    CHECK(shmb_pipe_server_talking(s->server) == 0);
     shmb_close(r);
-    shmb_foreign_free(s->foreign);
+    shmb_pipe_server_free(s->server);
 }
 
 int main(void) {
@@ -35,9 +35,9 @@ int main(void) {
     CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
     pipes_expect(r, "2!");
     shmb_close(r); /* ... and its end shows, though the child lives */
-    CHECK(compilers_receive(&s, 50) == -1 && shmb_foreign_talking(s.foreign) == 0);
+    CHECK(compilers_receive(&s, 50) == -1 && shmb_pipe_server_talking(s.server) == 0);
     r = pipes_connect(&s.pipes);
-    shmb_foreign_close(s.foreign);
+    shmb_pipe_server_close(s.server);
     pipes_fill(r, "4");
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_HOST_GONE);
     shmb_close(r);

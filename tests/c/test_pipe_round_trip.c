@@ -24,7 +24,7 @@ int main(void) {
             pipes_start(r, k % 2 ? "question" : "");
             CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
             pipes_expect(r, k % 2 ? "question!" : "!");
-            CHECK(shmb_foreign_talking(s.foreign) == 1);
+            CHECK(shmb_pipe_server_talking(s.server) == 1);
         }
         shmb_close(r);
     }
@@ -39,14 +39,14 @@ int main(void) {
             shmb_host_reply_add(s.bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1,
                                 &m->tensors[0].size, NULL);
             CHECK(shmb_host_reply_send(s.bridge.host, key, false) == SHMB_TOO_LARGE);
-            shmb_foreign_flush(s.foreign);
+            shmb_pipe_server_flush(s.server);
         } else compilers_answer(&s, key);
     }
     pthread_join(thread, NULL);
     shmb_close(r);
-    CHECK(compilers_receive(&s, 200) == -1 && shmb_foreign_talking(s.foreign) == 0);
+    CHECK(compilers_receive(&s, 200) == -1 && shmb_pipe_server_talking(s.server) == 0);
     shmb_conversation_info info;
-    shmb_foreign_info(s.foreign, 0, &info);
+    shmb_pipe_server_info(s.server, 0, &info);
     CHECK(info.asked == 64 && info.status == SHMB_TOO_LARGE && *info.why);
     compilers_close(&s);
     return 0;

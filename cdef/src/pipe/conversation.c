@@ -51,14 +51,14 @@ static shmb_status open_pipe(const char *path, const char *conversation_end, int
 /* The compiler's end of PATH.in first: it may wait in open for a reader's counterpart, and does so
  * in this order. */
 static shmb_status open_pipes(struct conversation *c, const char *path, struct error *e) {
-    if (open_pipe(path, "in", O_PATH, &c->place, e) ||
+    if (open_pipe(path, "in", O_PATH, &c->in_path, e) ||
         open_pipe(path, "out", O_RDONLY | O_NONBLOCK, &c->locked, e))
         return e->status;
     if (flock(c->locked, LOCK_EX | LOCK_NB))
         return shmb_fail(
             e, SHMB_IN_USE,
             "a live host has the pipes \"%.300s\" already: close it, or choose another path", path);
-    c->stream.to = open_again(c->place, O_RDWR);
+    c->stream.to = open_again(c->in_path, O_RDWR);
     c->stream.from = open_again(c->locked, O_RDONLY);
     return c->stream.to < 0 || c->stream.from < 0 ? shmb_fail_errno(e, "cannot open the pipes")
                                                   : SHMB_OK;
@@ -84,7 +84,7 @@ void shmb_conversation_close(struct conversation *c) {
     shmb_fork_forget(&c->inherited);
     shmb_stream_close(&c->stream);
     shmb_fork_close(&c->locked);
-    shmb_fork_close(&c->place);
+    shmb_fork_close(&c->in_path);
 }
 
 void shmb_conversation_free(struct conversation *c) {
@@ -105,7 +105,7 @@ static shmb_status make_protocol(struct conversation *c, const char *protocol, c
     } else if (strcmp(protocol, "llvm") == 0) {
         c->protocol = &shmb_llvm_protocol;
         c->state = shmb_llvm_new(detail, e);
-        if (c->state && c->foreign->limited) shmb_llvm_limit(c->state, &c->foreign->left);
+        if (c->state && c->server->limited) shmb_llvm_limit(c->state, &c->server->left);
     } else
         return shmb_fail(e, SHMB_INVALID, "protocol \"%.60s\": expected frames or llvm", protocol);
     return c->state || e->status ? e->status
@@ -114,7 +114,7 @@ static shmb_status make_protocol(struct conversation *c, const char *protocol, c
 
 shmb_status shmb_conversation_open(struct conversation *c, const char *path, const char *protocol,
                                    const char *detail, size_t limit) {
-    struct error *e = &c->foreign->error;
+    struct error *e = &c->server->error;
     char out[4096];
     if (make_protocol(c, protocol, detail, limit, e)) return e->status;
     if (!(c->path = strdup(path)))
@@ -124,7 +124,7 @@ shmb_status shmb_conversation_open(struct conversation *c, const char *path, con
     shmb_fork_let_go();
     if (e->status) return e->status;
     snprintf(out, sizeof out, "/proc/self/fd/%d", c->locked);
-    int events = c->foreign->events;
+    int events = c->server->events;
     c->watch = events < 0 ? -1 : inotify_add_watch(events, out, IN_MODIFY | IN_CLOSE_WRITE);
     drain(c);
     return SHMB_OK;
@@ -133,26 +133,26 @@ shmb_status shmb_conversation_open(struct conversation *c, const char *path, con
 /* ---- What happens to the pipes ---- */
 
 /* In the order in which it happened. */
-void shmb_conversations_note(shmb_foreign *foreign) {
+void shmb_conversations_note(shmb_pipe_server *server) {
     _Alignas(struct inotify_event) char buffer[4096];
     ssize_t bytes = sizeof buffer;
     while (bytes > (ssize_t)sizeof buffer / 2) { /* else there was no more */
-        bytes = foreign->events < 0 ? 0 : read(foreign->events, buffer, sizeof buffer);
+        bytes = server->events < 0 ? 0 : read(server->events, buffer, sizeof buffer);
         const struct inotify_event *event;
         for (ssize_t at = 0; at < bytes; at += (ssize_t)(sizeof *event + event->len)) {
             event = (const struct inotify_event *)(buffer + at);
             struct conversation *c = NULL;
-            for (int i = 0; i < foreign->count; i++)
-                if (foreign->conversations[i]->watch == event->wd) c = foreign->conversations[i];
+            for (int i = 0; i < server->count; i++)
+                if (server->conversations[i]->watch == event->wd) c = server->conversations[i];
             if (!c) continue;
             if (event->mask & IN_MODIFY) {
-                c->written = true;
-                c->dirty |= !c->asking || c->left;
+                c->handover.written = true;
+                c->handover.dirty |= c->phase != ASKING || c->handover.left;
             }
             if (event->mask & IN_CLOSE_WRITE) {
-                c->left = true;
-                c->written = false;
-                c->mixed |= c->dirty;
+                c->handover.left = true;
+                c->handover.written = false;
+                c->handover.mixed |= c->handover.dirty;
             }
         }
     }
@@ -165,7 +165,7 @@ void shmb_conversations_note(shmb_foreign *foreign) {
 static void open_from_anew(struct conversation *c) {
     shmb_fork_hold();
     shmb_fork_close(&c->stream.from);
-    if (c->stream.to < 0) c->stream.to = open_again(c->place, O_RDWR);
+    if (c->stream.to < 0) c->stream.to = open_again(c->in_path, O_RDWR);
     if (c->stream.to >= 0) c->stream.from = open_again(c->locked, O_RDONLY);
     shmb_fork_let_go();
 }
@@ -173,20 +173,21 @@ static void open_from_anew(struct conversation *c) {
 /* Forgets it: its question, its answer, what it did not read, and the first `old` bytes of what was
  * read. */
 static void conversation_end(struct conversation *c, size_t old) {
-    if (c->asking) shmb_runner_abandon(c->runner, SHMB_RUNNER_GONE);
+    if (c->phase == ASKING) shmb_runner_abandon(c->runner, SHMB_RUNNER_GONE);
     else shmb_discard(c->runner);
     c->protocol->end(c->state);
     shmb_stream_take(&c->stream, old);
     c->stream.out.size = c->stream.sent = 0;
     drain(c);
     open_from_anew(c);
-    c->talking = c->asking = c->deaf = c->ended = c->left = c->mixed = false;
+    c->phase = QUIET;
+    c->handover.ended = c->handover.left = c->handover.mixed = false;
 }
 
 /* It cannot go on. The compiler is told so if that can be: it sees an end of file until it has
  * closed its own. */
 static void conversation_refuse(struct conversation *c) {
-    c->deaf = true;
+    c->phase = DEAF;
     if (!c->protocol->resumes) shmb_fork_close(&c->stream.to);
 }
 
@@ -203,32 +204,33 @@ static int conversation_feed(struct conversation *c, shmb_dtype *want, struct er
  * nothing unless the pipe is dirty. Else all are the last one's, if nobody has written since: that
  * is looked at once the bytes are counted. */
 static void follow_leaving(struct conversation *c, size_t old) {
-    bool mixed = c->mixed && !c->asking;
+    bool mixed = c->handover.mixed && c->phase != ASKING;
     if (mixed && c->protocol->resumes) {
-        c->left = c->mixed = false;
+        c->handover.left = c->handover.mixed = false;
         return;
     }
     size_t lost = c->stream.in.size - old;
     bool theirs = false;
-    c->left = false;
+    c->handover.left = false;
     if (mixed) {
         int unread = 0;
         if (ioctl(c->stream.from, FIONREAD, &unread)) unread = 0;
-        shmb_conversations_note(c->foreign);
-        theirs = c->written;
+        shmb_conversations_note(c->server);
+        theirs = c->handover.written;
         lost += read_away(c->stream.from, (size_t)unread);
     }
-    bool next_left = c->left;
+    bool next_left = c->handover.left;
     conversation_end(c, mixed ? c->stream.in.size : old);
-    c->left = c->mixed = next_left;
-    c->torn = mixed && lost;
+    c->handover.left = c->handover.mixed = next_left;
+    c->handover.torn = mixed && lost;
     if (theirs && lost) conversation_refuse(c); /* its bytes are lost among the last one's */
 }
 
 /* ---- A conversation goes on ---- */
 
 void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_status status) {
-    c->asking = c->dirty = false;
+    c->phase = TALKING;
+    c->handover.dirty = false;
     if (c->protocol->answer(c->state, r, status, &c->stream.out)) conversation_refuse(c);
 }
 
@@ -243,7 +245,7 @@ static bool collect(struct conversation *c) {
 static void conversation_ask(struct conversation *c, shmb_dtype want) {
     shmb_status status = c->runner ? shmb_runner_start(c->runner, want) : SHMB_NO_HOST;
     if (status) shmb_conversation_answer(c, c->runner, status);
-    else c->asking = true;
+    else c->phase = ASKING;
 }
 
 static void conversation_give_up(struct conversation *c, const struct error *e) {
@@ -262,7 +264,7 @@ static void conversation_give_up(struct conversation *c, const struct error *e) 
 static bool understand(struct conversation *c) {
     shmb_dtype want = SHMB_ANY;
     struct error e = {0};
-    if (c->deaf) shmb_stream_take(&c->stream, c->stream.in.size);
+    if (c->phase == DEAF) shmb_stream_take(&c->stream, c->stream.in.size);
     if (!c->stream.in.size) return false;
     int result = conversation_feed(c, &want, &e);
     if (result == ASK) conversation_ask(c, want);
@@ -275,22 +277,23 @@ static bool understand(struct conversation *c) {
 static bool listen(struct conversation *c) {
     for (int i = 0; !understand(c); i++) {
         size_t old = c->stream.in.size;
-        if (!c->talking || old)
-            shmb_conversations_note(c->foreign); /* whose are the bytes to come? */
-        if (c->left) {
+        if (c->phase == QUIET || old)
+            shmb_conversations_note(c->server); /* whose are the bytes to come? */
+        if (c->handover.left) {
             follow_leaving(c, old);
             old = c->stream.in.size;
         }
         enum flow flow = shmb_stream_read(&c->stream);
         /* before the bytes are taken for this conversation's */
-        if (flow != STUCK) shmb_conversations_note(c->foreign);
-        if (c->left) follow_leaving(c, old);
-        else if (flow == STUCK && c->torn && c->written) conversation_refuse(c);
-        else if (flow == STUCK) c->dirty = false;
+        if (flow != STUCK) shmb_conversations_note(c->server);
+        if (c->handover.left) follow_leaving(c, old);
+        else if (flow == STUCK && c->handover.torn && c->handover.written) conversation_refuse(c);
+        else if (flow == STUCK) c->handover.dirty = false;
         else if (flow == UNABLE) conversation_refuse(c);
-        else if (flow == ENDED && (c->talking || c->ended || c->deaf)) conversation_end(c, old);
-        c->talking |= flow == MOVED || flow == STUCK;
-        c->torn &= flow != MOVED;
+        else if (flow == ENDED && (c->phase != QUIET || c->handover.ended))
+            conversation_end(c, old);
+        if (c->phase == QUIET && (flow == MOVED || flow == STUCK)) c->phase = TALKING;
+        c->handover.torn &= flow != MOVED;
         if (flow != MOVED || i == READS) return false;
     }
     return true;
@@ -310,12 +313,13 @@ static bool say(struct conversation *c) {
 void shmb_conversation_turn(struct conversation *c) {
     if (c->stream.from < 0 && c->locked >= 0) open_from_anew(c);
     if (c->stream.from < 0) return;
-    if (c->left) follow_leaving(c, c->stream.in.size);
-    if (c->ended && (c->asking || c->stream.out.size)) conversation_end(c, c->stream.in.size);
-    if (c->asking && !collect(c)) return;
-    while (say(c) && listen(c) && !c->asking) continue; /* the model has just been asked */
+    if (c->handover.left) follow_leaving(c, c->stream.in.size);
+    if (c->handover.ended && (c->phase == ASKING || c->stream.out.size))
+        conversation_end(c, c->stream.in.size);
+    if (c->phase == ASKING && !collect(c)) return;
+    while (say(c) && listen(c) && c->phase != ASKING) continue; /* the model has just been asked */
 }
 
 void shmb_conversation_flush(struct conversation *c) {
-    if (c->asking && !c->left && collect(c)) say(c);
+    if (c->phase == ASKING && !c->handover.left && collect(c)) say(c);
 }

@@ -5,33 +5,44 @@
 
 #include <pthread.h>
 
-#include "pipe/foreign.h"
+#include "pipe/pipe_server.h"
 #include "pipe/stream.h"
 #include "process/fork.h"
 #include "runner/protocol.h"
 
-struct conversation {
-    struct shmb_foreign *foreign;
-    const struct protocol *protocol;
-    void *state;
-    shmb_runner *runner; /* may be NULL: no bridge */
-    struct stream stream;
-    int locked; /* reads PATH.out too: holds the lock and the pipe */
-    int place;  /* PATH.in, without being an end of it */
-    int watch;  /* of PATH.out, among the foreign's events */
-    bool talking, asking;
-    bool deaf;    /* a conversation that cannot go on: what still comes is dropped */
+enum phase {
+    QUIET,   /* no compiler is known to be there */
+    TALKING, /* one is */
+    ASKING,  /* its question has no answer yet */
+    DEAF     /* its conversation cannot go on: what it still writes is dropped */
+};
+
+/* From one compiler to the next: whose are the bytes in the pipe? */
+struct handover {
     bool ended;   /* nobody writes, and somebody did */
     bool left;    /* the compiler has closed its end; the next may have opened it */
     bool dirty;   /* something was written that was perhaps not read */
     bool mixed;   /* ... before the compiler left */
     bool written; /* since the last one left, as far as inotify has told */
     bool torn;    /* bytes were dropped, of which none is the next one's unless it has written */
-    char *path;   /* for messages */
+};
+
+struct conversation {
+    struct shmb_pipe_server *server;
+    const struct protocol *protocol;
+    void *state;
+    shmb_runner *runner; /* may be NULL: no bridge */
+    struct stream stream;
+    int locked;  /* reads PATH.out too: holds the lock and the pipe */
+    int in_path; /* PATH.in, without being an end of it */
+    int watch;   /* of PATH.out, among the server's events */
+    enum phase phase;
+    struct handover handover;
+    char *path; /* for messages */
     struct inherited inherited;
 };
 
-struct shmb_foreign {
+struct shmb_pipe_server {
     pthread_mutex_t mutex;
     struct conversation **conversations;
     struct pollfd *ends; /* the bell, and two for each line */
@@ -45,7 +56,7 @@ struct shmb_foreign {
 };
 
 /* Opens the pair at path, which exists, and the protocol's state. Errors: INVALID, IN_USE, SYSTEM,
- * NO_MEMORY, in c->foreign->error. */
+ * NO_MEMORY, in c->server->error. */
 shmb_status shmb_conversation_open(struct conversation *c, const char *path, const char *protocol,
                                    const char *detail, size_t limit);
 void shmb_conversation_close(struct conversation *c); /* lets the pipes go */
@@ -57,6 +68,6 @@ void shmb_conversation_flush(struct conversation *c);
 /* The question has ended so. */
 void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_status status);
 /* Notes in each conversation what has happened to its PATH.out. One inotify reports for all. */
-void shmb_conversations_note(shmb_foreign *foreign);
+void shmb_conversations_note(shmb_pipe_server *server);
 
 #endif

@@ -53,15 +53,15 @@ class Pipes:
             self.folder.rmdir()
             raise
         os.close(its_life)
-        self._foreign = lib.shmb_foreign_new()
+        self._server = lib.shmb_pipe_server_new()
         if limit is not None:
-            lib.shmb_foreign_limit(self._foreign, limit)
+            lib.shmb_pipe_server_limit(self._server, limit)
         self._thread: threading.Thread | None = None
         with undone_by(self.close):
             for decision in decisions:
                 self._add(decision, url, defaults.get(decision, ""), label)
         self._thread = threading.Thread(
-            target=lib.shmb_foreign_run, args=(self._foreign, FOREVER_NS)
+            target=lib.shmb_pipe_server_run, args=(self._server, FOREVER_NS)
         )
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # they are for the main thread
         self._thread.start()
@@ -74,13 +74,12 @@ class Pipes:
         out, text = ffi.new("shmb_runner **"), ffi.new("char[]", os.fsencode(label))
         options = ffi.new("shmb_options *", {"size": ffi.sizeof("shmb_options"), "label": text})
         lib.shmb_open(url.encode(), options, out)  # one that fails says so at every question
-        status = lib.shmb_foreign_add(
-            self._foreign, base.encode(), b"llvm", default.encode(), 0, out[0]
+        status = lib.shmb_pipe_server_add(
+            self._server, base.encode(), b"llvm", default.encode(), 0, out[0]
         )
         if status:
-            raise_status(
-                status, ffi.string(lib.shmb_foreign_error(self._foreign)).decode(errors="replace")
-            )
+            reason = ffi.string(lib.shmb_pipe_server_error(self._server))
+            raise_status(status, reason.decode(errors="replace"))
 
     def base(self, decision: str) -> str:
         """The path of a decision's pipes, without .in and .out."""
@@ -90,7 +89,7 @@ class Pipes:
         """What was asked so far."""
         info, counts = ffi.new("shmb_conversation_info *"), []
         for line, decision in enumerate(self.decisions):
-            lib.shmb_foreign_info(self._foreign, line, info)
+            lib.shmb_pipe_server_info(self._server, line, info)
             why = ffi.string(info.why).decode(errors="replace") if info.status and info.why else ""
             counts.append(Count(decision, info.asked, info.defaulted, info.status, why))
         return counts
@@ -102,7 +101,7 @@ class Pipes:
     def stop(self) -> None:
         """No compiler is left: ends the thread."""
         if self._thread:
-            lib.shmb_foreign_stop(self._foreign)
+            lib.shmb_pipe_server_stop(self._server)
             self._thread.join()
 
     def close(self) -> None:
@@ -110,7 +109,7 @@ class Pipes:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
         reap(self._guard, self._life)
-        lib.shmb_foreign_free(self._foreign)
+        lib.shmb_pipe_server_free(self._server)
 
 
 def _guard(folder: Path, life: int) -> None:

@@ -34,18 +34,18 @@ static void expect_advice(struct compilers *s) {
     const shmb_message *m = shmb_host_message(s->bridge.host, key);
     CHECK(m && *(const int64_t *)m->tensors[0].data == 5);
     CHECK(shmb_host_reply_i64(s->bridge.host, key, false, 1) == SHMB_OK);
-    shmb_foreign_flush(s->foreign);
+    shmb_pipe_server_flush(s->server);
     pipes_await(from, POLLIN);
     CHECK(read(from, &advice, sizeof advice) == sizeof advice && advice == 1);
 }
 
 int main(void) {
     struct compilers s;
-    bridge_open(&s.bridge, "foreign-llvm", small_plan, SHMB_WAIT_BLOCK);
+    bridge_open(&s.bridge, "server-llvm", small_plan, SHMB_WAIT_BLOCK);
     pipes_make(&s.pipes, "");
-    CHECK((s.foreign = shmb_foreign_new()));
-    CHECK(!shmb_foreign_add(s.foreign, s.pipes.path, "llvm", "", 0,
-                            bridge_connect(&s.bridge, "wait=block")));
+    CHECK((s.server = shmb_pipe_server_new()));
+    CHECK(!shmb_pipe_server_add(s.server, s.pipes.path, "llvm", "", 0,
+                                bridge_connect(&s.bridge, "wait=block")));
     for (int looks = 0; looks < 2; looks++)
         for (int i = 0; i < 3; i++) {
             compiler_begins(&s.pipes);
@@ -56,7 +56,7 @@ int main(void) {
             if (looks) CHECK(compilers_receive(&s, 20) == -1);
             compiler_leaves();
             if (looks)
-                CHECK(compilers_receive(&s, 20) == -1 && shmb_foreign_talking(s.foreign) == 0);
+                CHECK(compilers_receive(&s, 20) == -1 && shmb_pipe_server_talking(s.server) == 0);
         }
     compiler_begins(&s.pipes);
     compiler_asks();

@@ -30,23 +30,23 @@ static void *ask(void *context) {
     return NULL;
 }
 
-static void *stop(void *foreign) {
+static void *stop(void *server) {
     usleep(20000);
-    shmb_foreign_stop(foreign);
+    shmb_pipe_server_stop(server);
     return NULL;
 }
 
-static void *close_it(void *foreign) {
+static void *close_it(void *server) {
     usleep(20000);
-    shmb_foreign_close(foreign);
+    shmb_pipe_server_close(server);
     return NULL;
 }
 
 static int64_t receive_until(struct compilers *s, void *(*end)(void *)) {
     pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, end, s->foreign) == 0);
+    CHECK(pthread_create(&thread, NULL, end, s->server) == 0);
     int64_t key;
-    while ((key = shmb_foreign_receive(s->foreign, s->bridge.host, INT64_MAX)) == -SHMB_TIMEOUT)
+    while ((key = shmb_pipe_server_receive(s->server, s->bridge.host, INT64_MAX)) == -SHMB_TIMEOUT)
         continue;
     pthread_join(thread, NULL);
     return key;
@@ -56,11 +56,11 @@ int main(void) {
     struct compilers s;
     struct pipes more[LINES];
     pthread_t askers[LINES], repliers[LINES * ROUNDS];
-    compilers_open(&s, "foreign-threads");
+    compilers_open(&s, "server-threads");
     for (int i = 0; i < LINES; i++) {
         pipes_make(&more[i], "");
-        CHECK(!shmb_foreign_add(s.foreign, more[i].path, "frames", "bytes", 1 << 20,
-                                bridge_connect(&s.bridge, "wait=block")));
+        CHECK(!shmb_pipe_server_add(s.server, more[i].path, "frames", "bytes", 1 << 20,
+                                    bridge_connect(&s.bridge, "wait=block")));
         CHECK(pthread_create(&askers[i], NULL, ask, &more[i]) == 0);
     }
     for (int i = 0; i < LINES * ROUNDS; i++) {

@@ -1,45 +1,46 @@
-/* Named pipes of compilers that speak a foreign protocol, as runners of a bridge. The Python
+/* Named pipes of compilers that speak a server protocol, as runners of a bridge. The Python
  * extension reads these declarations too. */
-#ifndef SHMB_FOREIGN_H
-#define SHMB_FOREIGN_H
+#ifndef SHMB_PIPE_SERVER_H
+#define SHMB_PIPE_SERVER_H
 
 #include <stdint.h>
 
 #include "host/host.h"
 #include "runner/conversation_info.h"
 
-/* Compilers that speak a foreign protocol over named pipes are runners of a bridge. Each
+/* Compilers that speak a server protocol over named pipes are runners of a bridge. Each
  * conversation has a pair of open pipes, `from` the compiler (read end) and `to` it (open for
  * both), and its own runner of the bridge, which is closed with it. */
-typedef struct shmb_foreign shmb_foreign;
-shmb_foreign *shmb_foreign_new(void);
-void shmb_foreign_free(shmb_foreign *foreign);
+typedef struct shmb_pipe_server shmb_pipe_server;
+shmb_pipe_server *shmb_pipe_server_new(void);
+void shmb_pipe_server_free(shmb_pipe_server *server);
 /* lets the pipes go, which compilers see; for any thread */
-void shmb_foreign_close(shmb_foreign *foreign);
+void shmb_pipe_server_close(shmb_pipe_server *server);
 /* path: of the pair, PATH.in and PATH.out, which exist. Their lock is PATH.out's. protocol:
  * "frames" (detail: its SerDes; limit: bytes of the longest frame) or "llvm" (detail: the default
  * advice, "" for the built-in one). Takes the runner over, which may be NULL. Errors: INVALID,
  * IN_USE, SYSTEM, NO_MEMORY. */
-shmb_status shmb_foreign_add(shmb_foreign *foreign, const char *path, const char *protocol,
-                             const char *detail, size_t limit, shmb_runner *runner);
+shmb_status shmb_pipe_server_add(shmb_pipe_server *server, const char *path, const char *protocol,
+                                 const char *detail, size_t limit, shmb_runner *runner);
 /* Frames: answers failures of the conversation that was added last with that number instead, as
  * dtype `as` where the compiler wants none. Once for each. Errors: INVALID, INEXACT, NO_MEMORY. */
-shmb_status shmb_foreign_set_default(shmb_foreign *foreign, const char *text, shmb_dtype as);
+shmb_status shmb_pipe_server_set_default(shmb_pipe_server *server, const char *text, shmb_dtype as);
 /* Compilers of LLVM whose pipes are added from here on ask about so many decisions, all together;
  * the rest is LLVM's own. */
-void shmb_foreign_limit(shmb_foreign *foreign, int64_t decisions);
-void shmb_foreign_info(shmb_foreign *foreign, int index, shmb_conversation_info *out);
-const char *shmb_foreign_error(const shmb_foreign *foreign);
-int shmb_foreign_talking(shmb_foreign *foreign); /* compilers in conversation */
+void shmb_pipe_server_limit(shmb_pipe_server *server, int64_t decisions);
+void shmb_pipe_server_info(shmb_pipe_server *server, int index, shmb_conversation_info *out);
+const char *shmb_pipe_server_error(const shmb_pipe_server *server);
+int shmb_pipe_server_talking(shmb_pipe_server *server); /* compilers in conversation */
 /* As shmb_host_receive, of the bridge that the conversations' runners belong to, in this process:
  * by turns in one thread, what the pipes bring becomes requests, and replies go back to the pipes.
  */
-int64_t shmb_foreign_receive(shmb_foreign *foreign, shmb_host *h, int64_t timeout_ns);
+int64_t shmb_pipe_server_receive(shmb_pipe_server *server, shmb_host *h, int64_t timeout_ns);
 /* Sends the replies that are there; for any thread. */
-void shmb_foreign_flush(shmb_foreign *foreign);
+void shmb_pipe_server_flush(shmb_pipe_server *server);
 /* Moves bytes for a bridge of another process, waiting for its advice: until `stop` becomes true,
  * at most timeout_ns. SHMB_TIMEOUT or SHMB_OK. */
-shmb_status shmb_foreign_run(shmb_foreign *foreign, int64_t timeout_ns);
-void shmb_foreign_stop(shmb_foreign *foreign); /* signal-safe: makes run and receive return */
+shmb_status shmb_pipe_server_run(shmb_pipe_server *server, int64_t timeout_ns);
+void shmb_pipe_server_stop(
+    shmb_pipe_server *server); /* signal-safe: makes run and receive return */
 
 #endif

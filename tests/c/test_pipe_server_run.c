@@ -2,9 +2,9 @@
  * say when that process is killed. */
 #include "pipes.h"
 
-static void *run(void *foreign) {
+static void *run(void *server) {
     shmb_status status;
-    while ((status = shmb_foreign_run(foreign, 100000000)) == SHMB_TIMEOUT) continue;
+    while ((status = shmb_pipe_server_run(server, 100000000)) == SHMB_TIMEOUT) continue;
     CHECK(status == SHMB_OK);
     return NULL;
 }
@@ -28,20 +28,20 @@ int main(void) {
     struct pipes p[2];
     shmb_runner *bridge, *r[2];
     pthread_t thread;
-    pid_t host = host_process("foreign-run", name, serve);
-    shmb_foreign *foreign = shmb_foreign_new();
+    pid_t host = host_process("server-run", name, serve);
+    shmb_pipe_server *server = shmb_pipe_server_new();
     for (int i = 0; i < 2; i++) {
         pipes_make(&p[i], "");
         CHECK_STATUS(bridge, shmb_open(name, NULL, &bridge), SHMB_OK);
-        CHECK(!shmb_foreign_add(foreign, p[i].path, "frames", "bytes", 1 << 16, bridge));
-        if (i == 0) CHECK(shmb_foreign_run(foreign, 1000000) == SHMB_TIMEOUT);
+        CHECK(!shmb_pipe_server_add(server, p[i].path, "frames", "bytes", 1 << 16, bridge));
+        if (i == 0) CHECK(shmb_pipe_server_run(server, 1000000) == SHMB_TIMEOUT);
     }
-    CHECK(shmb_foreign_add(foreign, p[0].path, "frames", "bytes", 1, NULL) == SHMB_IN_USE);
-    CHECK(shmb_foreign_add(foreign, p[0].path, "frames", "morse", 1, NULL) == SHMB_INVALID);
-    CHECK(shmb_foreign_add(foreign, p[0].path, "morse", "bytes", 1, NULL) == SHMB_INVALID);
-    CHECK(shmb_foreign_add(foreign, "/tmp/no-such-pipes", "frames", "bytes", 1, NULL) ==
+    CHECK(shmb_pipe_server_add(server, p[0].path, "frames", "bytes", 1, NULL) == SHMB_IN_USE);
+    CHECK(shmb_pipe_server_add(server, p[0].path, "frames", "morse", 1, NULL) == SHMB_INVALID);
+    CHECK(shmb_pipe_server_add(server, p[0].path, "morse", "bytes", 1, NULL) == SHMB_INVALID);
+    CHECK(shmb_pipe_server_add(server, "/tmp/no-such-pipes", "frames", "bytes", 1, NULL) ==
           SHMB_SYSTEM);
-    CHECK(pthread_create(&thread, NULL, run, foreign) == 0);
+    CHECK(pthread_create(&thread, NULL, run, server) == 0);
     for (int i = 0; i < 2; i++) r[i] = pipes_connect(&p[i]);
     for (int i = 0; i < 100; i++) ask(r[i % 2], SHMB_OK);
     process_kill(host);
@@ -50,10 +50,10 @@ int main(void) {
     r[0] = pipes_connect(&p[0]);
     ask(r[0], SHMB_HOST_GONE);
     ask(r[1], SHMB_HOST_GONE);
-    shmb_foreign_stop(foreign);
+    shmb_pipe_server_stop(server);
     pthread_join(thread, NULL);
     for (int i = 0; i < 2; i++) shmb_close(r[i]);
-    shmb_foreign_free(foreign);
+    shmb_pipe_server_free(server);
     for (int i = 0; i < 2; i++) pipes_remove(&p[i]);
     CHECK(bridge_clean(name));
     return 0;

@@ -49,7 +49,7 @@ static void converse(struct compilers *s, const struct client *c, const char *te
 /* The next one comes before the host has looked, or after. */
 static struct client replace(struct compilers *s, const struct client *old, bool looks) {
     client_die(old);
-    if (looks) CHECK(compilers_receive(s, 30) == -1 && shmb_foreign_talking(s->foreign) == 0);
+    if (looks) CHECK(compilers_receive(s, 30) == -1 && shmb_pipe_server_talking(s->server) == 0);
     return client_open(&s->pipes);
 }
 
@@ -152,7 +152,7 @@ static void runners_in_turn(struct compilers *s) {
 
 int main(void) {
     struct compilers s;
-    compilers_open(&s, "foreign-next");
+    compilers_open(&s, "server-next");
     for (int looks = 0; looks < 2; looks++) {
         ended_well(&s, looks);
         CHECK(compilers_receive(&s, 5) == -1);

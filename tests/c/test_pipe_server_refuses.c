@@ -30,7 +30,7 @@ static void nonsense(struct compilers *s, uint64_t length) {
 
 int main(void) {
     struct compilers s;
-    compilers_open(&s, "foreign-refuses");
+    compilers_open(&s, "server-refuses");
     nonsense(&s, UINT64_MAX);
     nonsense(&s, (uint64_t)1 << 60);
     shmb_runner *r = pipes_connect(&s.pipes);
@@ -43,13 +43,13 @@ int main(void) {
     pipes_start(r, "x");
     CHECK((key = compilers_receive(&s, PATIENCE_MS)) >= 0);
     CHECK(shmb_host_reply_error(s.bridge.host, key, false, SHMB_MODEL, "no idea", 7) == SHMB_OK);
-    shmb_foreign_flush(s.foreign);
+    shmb_pipe_server_flush(s.server);
     CHECK_STATUS(r, pipes_result(r), SHMB_MODEL);
     CHECK(strcmp(shmb_error_message(r), "no idea") == 0);
     pipes_start(r, "y"); /* after a failure it goes on */
     CHECK((key = compilers_receive(&s, PATIENCE_MS)) >= 0);
     shmb_host_reply_i64(s.bridge.host, key, false, 5); /* which serdes=bytes cannot send */
-    shmb_foreign_flush(s.foreign);
+    shmb_pipe_server_flush(s.server);
     CHECK_STATUS(r, pipes_result(r), SHMB_MISMATCH);
     pipes_start(r, "z");
     CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
