@@ -148,9 +148,9 @@ static PyObject *steps_unassign(PyObject *self, PyObject *channel) {
     Py_RETURN_NONE;
 }
 
-/* place(row, key, announced, reports): the row waits for an action for that request, which Python
+/* set_open(row, key, announced, reports): the row waits for an action for that request, which Python
  * has read. */
-static PyObject *steps_place(PyObject *self, PyObject *args) {
+static PyObject *steps_set_open(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
     Py_ssize_t row;
     long long key;
@@ -383,7 +383,7 @@ static PyMethodDef methods[] = {{"shape", steps_shape, METH_O, NULL},
                                 {"begin", steps_begin, METH_VARARGS, NULL},
                                 {"assign", steps_assign, METH_VARARGS, NULL},
                                 {"unassign", steps_unassign, METH_O, NULL},
-                                {"place", steps_place, METH_VARARGS, NULL},
+                                {"set_open", steps_set_open, METH_VARARGS, NULL},
                                 {"take", steps_take, METH_VARARGS, NULL},
                                 {"wait", steps_wait, METH_O, NULL},
                                 {"send", steps_send, METH_O, NULL},

@@ -258,7 +258,7 @@ class Episode:
             announced = "step" in request
             lay_down(request)
             reports = REPORTS_REWARDS if announced else ADVICE_ALONE if begun else UNKNOWN
-            rows.core.place(row, key, announced, reports)
+            rows.core.set_open(row, key, announced, reports)
             return True
         request.reply(0)
         if self.workers is None:

@@ -17,7 +17,7 @@ from shmbridge._native import lib
 from shmbridge._values.dtypes import TensorSpec, dtype_of
 from shmbridge._values.tensor import Array
 from shmbridge.errors import CorruptError, InvalidError, MismatchError
-from shmbridge.logs._writer import FOREIGN, LINE_BYTES, TYPES, Context
+from shmbridge.logs._writer import LINE_BYTES, NOT_IN_LLVM, TYPES, Context
 
 CODES = {name: code for code, name in TYPES.items()}
 Found = TypeVar("Found")
@@ -376,7 +376,7 @@ def _spec(file: Input, found: Any) -> Spec:
         file.fail(f"expected a tensor's name, found {name!r:.100}")
     code = CODES.get(str(kind))
     if dtype is not None:
-        code, seen_as = FOREIGN.get(str(dtype), (None, None))
+        code, seen_as = NOT_IN_LLVM.get(str(dtype), (None, None))
         code = code if kind == seen_as else None
     if code is None:
         file.fail(

@@ -26,7 +26,7 @@ TYPES = {
     for code in DTYPES
     if lib.shmb_llvm_type(code) != ffi.NULL
 }
-FOREIGN = {  # dtypes that LLVM lacks, and as what it sees them: unsigned integers of their size
+NOT_IN_LLVM = {  # dtypes that LLVM lacks, and as what it sees them: unsigned integers of their size
     name: (code, f"uint{8 * lib.shmb_dtype_size(code)}_t")
     for code, name in DTYPES.items()
     if code not in TYPES
@@ -270,7 +270,7 @@ def _header(
 
 def _spec_of(field: Field) -> dict[str, Any]:
     name = dtype_name(field.code)
-    type_ = TYPES[field.code] if field.code in TYPES else FOREIGN[name][1]
+    type_ = TYPES[field.code] if field.code in TYPES else NOT_IN_LLVM[name][1]
     more = {} if field.code in TYPES else {"dtype": name}
     return {"name": field.name, "type": type_, "port": 0, "shape": list(field.values.shape), **more}
 

@@ -39,7 +39,7 @@ static void *tell_and_ring(void *unused) {
 
 /* Spinning is for those who have CPUs enough, and are not on the same now. */
 static void spins_only_where_the_peer_can_answer_meanwhile(void) {
-    struct place mine, peer = {.cpu = UINT32_MAX, .cpus = 2};
+    struct wait_hint mine, peer = {.cpu = UINT32_MAX, .cpus = 2};
     struct host_line host = {.runners = 1};
     struct waiter w;
     cpu_set_t all, one;
@@ -71,7 +71,7 @@ static void spins_only_where_the_peer_can_answer_meanwhile(void) {
 /* One who says that it shares our CPU, or that runners crowd it, makes us yield or sleep: no wait
  * misses its news. */
 static void places_and_counts_may_be_anything(void) {
-    struct place mine, peer = {.cpus = UINT64_MAX};
+    struct wait_hint mine, peer = {.cpus = UINT64_MAX};
     struct host_line host = {.runners = 0};
     struct waiter w;
     pthread_t waker;
@@ -103,7 +103,7 @@ static int64_t cpu_ns(void) {
 /* Who is told that everybody waits yields for a short time, then sleeps: nobody spins for a
  * pause. */
 static void a_crowd_that_is_none_costs_little(void) {
-    struct place mine;
+    struct wait_hint mine;
     struct host_line host = {.runners = UINT32_MAX};
     struct waiter w;
     shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);

@@ -70,7 +70,7 @@ static shmb_status create(shmb_host *h, int fd, const shmb_plan *plan, const uin
         return shmb_fail(&h->error, SHMB_NO_MEMORY, "no memory for %u channels", plan->channels);
     if (shmb_segment_format(fd, &block, &h->segment, &h->error)) return h->error.status;
     h->line = shmb_segment_host_line(&h->segment);
-    shmb_waiter_tell(&h->waiter, &h->line->place);
+    shmb_waiter_tell(&h->waiter, &h->line->wait_hint);
     h->waiter.host = h->line;
     for (uint32_t i = 0; i < plan->channels; i++) {
         shmb_channel_init(&h->channels[i], &h->segment, i, &h->error);
@@ -177,7 +177,7 @@ static __attribute__((noinline)) void list_active(shmb_host *h) {
     h->active_count = count;
     store_relaxed(&h->line->runners, count);
     bool one = count == 1;
-    h->waiter.peer = one ? &h->channels[h->active[0]].runner->place : NULL;
+    h->waiter.peer = one ? &h->channels[h->active[0]].runner->wait_hint : NULL;
 }
 
 static bool claims_changed(const shmb_host *h) {

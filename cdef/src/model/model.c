@@ -43,7 +43,7 @@ static void model_release(struct state *s) {
         free(m->given);
         free(m->results);
         free(m->dims);
-        free(m->place);
+        free(m->feature_of);
     }
     shmb_local_close(&s->local);
     free(s->advice);
@@ -82,8 +82,8 @@ static bool model_prepare(struct model *m) {
     m->given = calloc(m->input_count + 1, sizeof *m->given);
     m->results = calloc(m->output_count + 1, sizeof *m->results);
     m->dims = calloc(m->input_count + 1, sizeof *m->dims);
-    m->place = calloc(m->input_count + 1, sizeof *m->place);
-    if (!m->given || !m->results || !m->dims || !m->place) return false;
+    m->feature_of = calloc(m->input_count + 1, sizeof *m->feature_of);
+    if (!m->given || !m->results || !m->dims || !m->feature_of) return false;
     for (uint32_t i = 0; i < m->input_count; i++) {
         const struct port *p = &m->inputs[i];
         m->given[i] =
@@ -186,8 +186,8 @@ static struct model *model_choose(struct state *s, shmb_runner *r, const shmb_te
 }
 
 /* Finds each input among the features, and compares dtypes. */
-static shmb_status place(struct model *m, const shmb_tensor *features, uint32_t count,
-                         struct error *e) {
+static shmb_status find_inputs(struct model *m, const shmb_tensor *features, uint32_t count,
+                               struct error *e) {
     for (uint32_t i = 0; i < m->input_count; i++) {
         const struct port *p = &m->inputs[i];
         char expected[SHAPE_TEXT], found[SHAPE_TEXT], names[200] = "";
@@ -209,7 +209,7 @@ static shmb_status place(struct model *m, const shmb_tensor *features, uint32_t 
             return shmb_fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s",
                              p->name, m->file, expected,
                              shape_text(f->dtype, f->rank, f->dims, found));
-        m->place[i] = at;
+        m->feature_of[i] = at;
     }
     m->placed = true;
     return SHMB_OK;
@@ -227,7 +227,7 @@ static shmb_status fit(struct model *m, const shmb_tensor *features, struct erro
     m->expanded = false;
     for (uint32_t i = 0; i < m->input_count; i++) {
         const struct port *p = &m->inputs[i];
-        const shmb_tensor *f = &features[m->place[i]];
+        const shmb_tensor *f = &features[m->feature_of[i]];
         shmb_tensor *t = &m->given[i];
         int64_t dims[SHMB_MAX_RANK] = {1};
         bool lacks = f->rank + 1 == p->rank;
@@ -313,7 +313,7 @@ static shmb_status model_start(shmb_runner *r) {
     }
     struct model *m = features ? model_choose(s, r, features) : NULL;
     if (!m) return r->error.status;
-    if (!m->placed && place(m, features, r->builder.count, &r->error)) return r->error.status;
+    if (!m->placed && find_inputs(m, features, r->builder.count, &r->error)) return r->error.status;
     if (!m->fitted && fit(m, features, &r->error)) return r->error.status;
     shmb_status status = model_compute(s, r, m);
     if (status) return status;

@@ -23,7 +23,7 @@ struct model {
     void *state;                    /* the backend's */
     shmb_tensor *given, *results;   /* of run: inputs and outputs in the declared order */
     int64_t (*dims)[SHMB_MAX_RANK]; /* of given */
-    uint32_t *place;                /* of each input among the request's features */
+    uint32_t *feature_of;           /* each input: its feature in the request */
     /* placed and given for the request as it is; some lack the leading dim */
     bool placed, fitted, expanded;
     bool changed; /* have given's sizes or addresses, since the last run? */

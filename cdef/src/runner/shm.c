@@ -15,9 +15,9 @@
 struct shm {
     struct segment segment;
     uint32_t channel, generation;
-    struct runner_line *mine;
-    struct channel_line *hosts;
-    struct host_line *host;
+    struct runner_line *runner_line;
+    struct channel_line *channel_line;
+    struct host_line *host_line;
     sem_t *bell, *host_bell;
     struct waiter waiter;
     struct sender out;
@@ -49,7 +49,8 @@ static void shm_release(struct shm *s) {
 
 static bool is_ready(void *context) {
     const struct shm *s = context;
-    return load_acquire(&s->hosts->ready) >> 8 == s->generation || load_acquire(&s->host->closed);
+    return load_acquire(&s->channel_line->ready) >> 8 == s->generation ||
+           load_acquire(&s->host_line->closed);
 }
 
 /* Locks a free channel. */
@@ -61,12 +62,12 @@ static shmb_status claim(struct shm *s, struct error *e) {
             continue;
         }
         s->channel = i;
-        s->mine = shmb_segment_runner_line(&s->segment, i);
-        s->hosts = shmb_segment_channel_line(&s->segment, i);
+        s->runner_line = shmb_segment_runner_line(&s->segment, i);
+        s->channel_line = shmb_segment_channel_line(&s->segment, i);
         /* After both words: a dead runner's claim may say anything, and an old READY must not be
          * taken for ours. */
-        uint32_t claimed = (uint32_t)(load_acquire(&s->mine->claim) >> 8),
-                 ready = (uint32_t)(load_acquire(&s->hosts->ready) >> 8);
+        uint32_t claimed = (uint32_t)(load_acquire(&s->runner_line->claim) >> 8),
+                 ready = (uint32_t)(load_acquire(&s->channel_line->ready) >> 8);
         s->generation = (claimed > ready ? claimed : ready) + 1;
         s->out.lane = shmb_segment_lane(&s->segment, i, REQUEST);
         s->in.lane = shmb_segment_lane(&s->segment, i, REPLY);
@@ -81,13 +82,13 @@ static shmb_status claim(struct shm *s, struct error *e) {
 /* Publishes the claim and waits until the host has made the channel ready for it. */
 static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
     if (!(s->bell = shmb_segment_bell(&s->segment, (int)s->channel, e))) return e->status;
-    shmb_waiter_tell(&s->waiter, &s->mine->place);
-    s->waiter.peer = &s->host->place;
-    s->waiter.host = s->host;
-    put(&s->mine->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
+    shmb_waiter_tell(&s->waiter, &s->runner_line->wait_hint);
+    s->waiter.peer = &s->host_line->wait_hint;
+    s->waiter.host = s->host_line;
+    put(&s->runner_line->pid, &(uint32_t){(uint32_t)getpid()}, sizeof(uint32_t));
     put(shmb_segment_label(&s->segment, s->channel), &s->label, sizeof s->label);
-    store_relaxed(&s->mine->asleep, 0);
-    store_release(&s->mine->claim, (uint64_t)s->generation << 8 | CLAIMED);
+    store_relaxed(&s->runner_line->asleep, 0);
+    store_release(&s->runner_line->claim, (uint64_t)s->generation << 8 | CLAIMED);
     sem_post(s->host_bell);
     while (!is_ready(s)) {
         enum peer host = shmb_peer_look(s->segment.fd, HOST_BYTE);
@@ -102,13 +103,13 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
                 "the host of \"%s\" lives but did not accept this runner in time: %s", s->name,
                 shmb_peer_look(s->segment.fd, LOOP_BYTE) != PEER_DEAD ? "is its model busy?"
                                                                       : NO_LOOP);
-        shmb_waiter_wait(&s->waiter, is_ready, s, &s->mine->asleep, s->bell, until);
+        shmb_waiter_wait(&s->waiter, is_ready, s, &s->runner_line->asleep, s->bell, until);
     }
-    uint64_t ready = load_acquire(&s->hosts->ready);
+    uint64_t ready = load_acquire(&s->channel_line->ready);
     if (ready >> 8 != s->generation || (ready & 0xff) != READY)
         return shmb_fail(e, SHMB_NO_HOST, "the host of \"%s\" closed while this runner connected",
                          s->name);
-    shmb_sender_start(&s->out, s->generation, s->hosts->free_slots);
+    shmb_sender_start(&s->out, s->generation, s->channel_line->free_slots);
     shmb_receiver_start(&s->in, s->generation);
     s->waiter.statistics.waited = 0; /* from here on for evaluates */
     return s->out.free
@@ -117,7 +118,7 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
 }
 
 static void read_deadline(shmb_runner *r, const struct shm *s) {
-    uint64_t ns = load_relaxed(&s->host->deadline);
+    uint64_t ns = load_relaxed(&s->host_line->deadline);
     if (ns) r->host_deadline_ns = ns < INT64_MAX ? (int64_t)ns : INT64_MAX;
 }
 
@@ -126,10 +127,10 @@ static shmb_status shm_try_connect(shmb_runner *r, void *state, int64_t until) {
     struct shm *s = state;
     struct error *e = &r->broken;
     if (shmb_segment_attach(s->name, &s->segment, e)) return e->status;
-    s->host = shmb_segment_host_line(&s->segment);
+    s->host_line = shmb_segment_host_line(&s->segment);
     enum peer host = shmb_peer_look(s->segment.fd, HOST_BYTE);
     if (host == PEER_UNKNOWN) shmb_peer_fail(e);
-    else if (load_acquire(&s->host->closed) || host == PEER_DEAD)
+    else if (load_acquire(&s->host_line->closed) || host == PEER_DEAD)
         shmb_fail(e, SHMB_NO_HOST,
                   "the host of \"%s\" has died and left its segment: start a host again, or run "
                   "shmbridge gc",
@@ -181,7 +182,7 @@ static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_o
 static void shm_close(shmb_runner *r) {
     struct shm *s = r->kind_state;
     if (!s->segment.inherited.forked) {
-        store_release(&s->mine->claim, (uint64_t)s->generation << 8 | FREE);
+        store_release(&s->runner_line->claim, (uint64_t)s->generation << 8 | FREE);
         shmb_peer_unlock(s->segment.fd, CHANNEL_BYTE + (int)s->channel);
         sem_post(s->host_bell);
     }
@@ -256,8 +257,8 @@ static shmb_status send_request(shmb_runner *r) {
     s->in.ours = 0;
     s->unsent = false;
     if (s->sequence % ASKED_EVERY == 0)
-        store_relaxed(&s->mine->place.since, (uint64_t)shmb_clock_ns());
-    shmb_waiter_wake(&s->host->asleep, s->host_bell, &s->mine->posted);
+        store_relaxed(&s->runner_line->wait_hint.since, (uint64_t)shmb_clock_ns());
+    shmb_waiter_wake(&s->host_line->asleep, s->host_bell, &s->runner_line->posted);
     return SHMB_OK;
 }
 
@@ -279,20 +280,20 @@ static bool has_reply(void *context) { return receiver_ready(&((const struct shm
 /* Nothing came: is the other side still there? */
 static int look_around(shmb_runner *r) {
     struct shm *s = r->kind_state;
-    uint64_t ready = load_acquire(&s->hosts->ready);
+    uint64_t ready = load_acquire(&s->channel_line->ready);
     if (ready == ((uint64_t)s->generation << 8 | POISONED)) {
         char reason[REASON_BYTES + 1];
-        uint32_t bytes = s->hosts->reason_bytes;
+        uint32_t bytes = s->channel_line->reason_bytes;
         if (bytes > REASON_BYTES) bytes = REASON_BYTES;
-        take_copy(reason, s->hosts->reason, bytes);
+        take_copy(reason, s->channel_line->reason, bytes);
         reason[bytes] = 0;
         return (int)shm_broken(r, SHMB_CORRUPT, reason);
     }
-    if (load_relaxed(&s->mine->claim) >> 8 != s->generation)
+    if (load_relaxed(&s->runner_line->claim) >> 8 != s->generation)
         return (int)shm_broken(r, SHMB_CLOSED,
                                "another runner has this channel: something closed this one's "
                                "files, and with them its lock");
-    if (load_acquire(&s->host->closed))
+    if (load_acquire(&s->host_line->closed))
         return (int)shm_broken(r, SHMB_CLOSED, "the host has closed the bridge");
     enum peer host = shmb_peer_look(s->segment.fd, HOST_BYTE);
     if (host == PEER_UNKNOWN) return (int)shmb_peer_fail(&r->broken);
@@ -313,12 +314,13 @@ static int shm_proceed(shmb_runner *r, int64_t until) {
         if (s->unsent && slot_is_ours(s, r->bound) && send_request(r)) return (int)r->error.status;
         /* who calls looks at the deadline and for interrupts, though late replies may never end */
         if (late) return PENDING;
-        enum waited waited = shmb_waiter_wait(&s->waiter, has_reply, s, &s->mine->asleep, s->bell,
-                                              earlier(until, shmb_runner_until(r)));
+        enum waited waited = shmb_waiter_wait(&s->waiter, has_reply, s, &s->runner_line->asleep,
+                                              s->bell, earlier(until, shmb_runner_until(r)));
         r->waited_ns = s->waiter.statistics.waited;
         if (waited <= WOKEN) {
             if (waited == WOKEN)
-                shmb_waiter_learn(&s->waiter, load_relaxed(&s->hosts->posted), shmb_clock_ns());
+                shmb_waiter_learn(&s->waiter, load_relaxed(&s->channel_line->posted),
+                                  shmb_clock_ns());
             continue;
         }
         status = look_around(r);

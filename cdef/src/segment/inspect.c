@@ -42,7 +42,7 @@ static void inspect_channel(const struct segment *s, uint32_t i, shmb_channel_in
                                .connects = (claim & 0xff) == CLAIMED && claim >> 8 > ready >> 8,
                                .asked = asked,
                                .waits = asked > newest(&replies, (uint32_t)(ready >> 8)),
-                               .since = load_relaxed(&runner->place.since)};
+                               .since = load_relaxed(&runner->wait_hint.since)};
     shmb_label_copy(shmb_segment_label(s, i), out->label);
 }
 
@@ -62,7 +62,7 @@ bool shmb_inspect(int fd, shmb_segment_info *out, shmb_channel_info *channels) {
                                .alive = shmb_peer_alive(fd, HOST_BYTE),
                                .closed = load_acquire(&shmb_segment_host_line(&s)->closed),
                                .looping = shmb_peer_alive(fd, LOOP_BYTE),
-                               .since = load_relaxed(&shmb_segment_host_line(&s)->place.since)};
+                               .since = load_relaxed(&shmb_segment_host_line(&s)->wait_hint.since)};
     shmb_session_text(b->session, out->session);
     for (uint32_t i = 0; channels && i < b->channels; i++) inspect_channel(&s, i, &channels[i]);
     munmap(s.base, s.size);

@@ -130,15 +130,15 @@ _Static_assert(offsetof(struct superblock, slot_stride) == 104, "wire format");
 
 /* Where and since when a side waits: a hint for the other's waiting and for who looks. */
 /* since: of a wait that comes to a clock; a runner also tells of each ASKED_EVERYth question. */
-struct place {
+struct wait_hint {
     _Atomic uint64_t cpus;  /* that it may run on: bit i for the CPUs i, i + 64, ... */
     _Atomic uint64_t since; /* when it last began to wait, CLOCK_MONOTONIC ns */
     _Atomic uint32_t cpu;   /* the one that it then ran on */
     uint32_t unused;
 };
-_Static_assert(sizeof(struct place) == 24, "wire format");
-_Static_assert(offsetof(struct place, since) == 8, "wire format");
-_Static_assert(offsetof(struct place, cpu) == 16, "wire format");
+_Static_assert(sizeof(struct wait_hint) == 24, "wire format");
+_Static_assert(offsetof(struct wait_hint, since) == 8, "wire format");
+_Static_assert(offsetof(struct wait_hint, cpu) == 16, "wire format");
 
 struct host_line {
     _Atomic uint32_t asleep;
@@ -150,7 +150,7 @@ struct host_line {
     /* in a line of its own: it is written at every other wait, and the runners look at the words
      * above */
     uint8_t between[128 - 24];
-    struct place place;
+    struct wait_hint wait_hint;
     _Atomic uint32_t received; /* how often it looked for a request, modulo 2^32: a hint */
     uint8_t unused[256 - 128 - 24 - 4];
 };
@@ -160,7 +160,7 @@ _Static_assert(offsetof(struct host_line, closed) == 4, "wire format");
 _Static_assert(offsetof(struct host_line, pid) == 8, "wire format");
 _Static_assert(offsetof(struct host_line, runners) == 12, "wire format");
 _Static_assert(offsetof(struct host_line, deadline) == 16, "wire format");
-_Static_assert(offsetof(struct host_line, place) == 128, "wire format");
+_Static_assert(offsetof(struct host_line, wait_hint) == 128, "wire format");
 _Static_assert(offsetof(struct host_line, received) == 152, "wire format");
 
 /* claim and ready hold generation << 8 | state. */
@@ -172,7 +172,7 @@ struct runner_line {
     _Atomic uint32_t asleep;
     uint32_t pid; /* a hint */
     uint8_t between[64 - 24];
-    struct place place;
+    struct wait_hint wait_hint;
     uint8_t unused[128 - 64 - 24];
 };
 _Static_assert(sizeof(struct runner_line) == 128, "wire format");
@@ -180,7 +180,7 @@ _Static_assert(offsetof(struct runner_line, claim) == 0, "wire format");
 _Static_assert(offsetof(struct runner_line, posted) == 8, "wire format");
 _Static_assert(offsetof(struct runner_line, asleep) == 16, "wire format");
 _Static_assert(offsetof(struct runner_line, pid) == 20, "wire format");
-_Static_assert(offsetof(struct runner_line, place) == 64, "wire format");
+_Static_assert(offsetof(struct runner_line, wait_hint) == 64, "wire format");
 
 /* What the runner is about: a source file's name, say. Written before the claim. */
 struct label {

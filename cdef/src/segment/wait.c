@@ -35,20 +35,20 @@ void shmb_waiter_init(struct waiter *w, shmb_wait policy) {
                          .statistics = {.wake_cost = WAKE_COST_GUESS, .backoff = 1}};
 }
 
-void shmb_waiter_tell(struct waiter *w, struct place *place) {
+void shmb_waiter_tell(struct waiter *w, struct wait_hint *hint) {
     cpu_set_t cpus;
     uint64_t folded = 0;
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
         for (int i = 0; i < CPU_SETSIZE; i++) folded |= (uint64_t)!!CPU_ISSET(i, &cpus) << i % 64;
-    store_relaxed(&place->cpus, folded);
-    w->place = place;
+    store_relaxed(&hint->cpus, folded);
+    w->hint = hint;
 }
 
 static void tell_since(struct waiter *w, int64_t start) {
-    if (w->waits || !w->place) return;
+    if (w->waits || !w->hint) return;
     w->waits = true;
-    store_relaxed(&w->place->since, (uint64_t)start);
-    store_relaxed(&w->place->cpu, (uint32_t)sched_getcpu());
+    store_relaxed(&w->hint->since, (uint64_t)start);
+    store_relaxed(&w->hint->cpu, (uint32_t)sched_getcpu());
 }
 
 /* ---- To spin, to yield or to sleep ---- */
@@ -60,7 +60,7 @@ static bool same_cpu(const struct waiter *w) {
 /* That both sides together may run on. Of several peers none is asked: they are taken to be where
  * this side is. */
 static uint32_t cpus(const struct waiter *w) {
-    uint64_t mask = w->place ? load_relaxed(&w->place->cpus) : UINT64_MAX;
+    uint64_t mask = w->hint ? load_relaxed(&w->hint->cpus) : UINT64_MAX;
     if (w->peer) mask |= load_relaxed(&w->peer->cpus);
     return mask ? (uint32_t)__builtin_popcountll(mask) : 1;
 }

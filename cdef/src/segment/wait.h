@@ -30,8 +30,8 @@ struct wait_statistics {
 
 struct waiter {
     shmb_wait policy;             /* never SHMB_WAIT_DEFAULT */
-    struct place *place;          /* where it tells since when and where it waits, or NULL */
-    const struct place *peer;     /* the other side's, or NULL */
+    struct wait_hint *hint;       /* where it tells since when and where it waits, or NULL */
+    const struct wait_hint *peer; /* the other side's, or NULL */
     const struct host_line *host; /* tells how crowded it is, or NULL */
     bool waits;                   /* for the same since its last wait */
     /* As a wait last saw it that came to a clock: */
@@ -46,8 +46,8 @@ struct waiter {
 enum waited { NEWS, WOKEN, SLICE_OVER, RUNG, SIGNALLED };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy);
-/* From now on w tells *place of its waits; the CPUs that it may use it tells at once. */
-void shmb_waiter_tell(struct waiter *w, struct place *place);
+/* From now on w publishes in *hint its waits; the CPUs that it may use it tells at once. */
+void shmb_waiter_tell(struct waiter *w, struct wait_hint *hint);
 /* Waits until look(context) is true, but not past `until` (shmb_clock_ns; at most a slice from
  * now), nor past a bell without news (of a claim, a close: what look does not see) or a signal
  * handler that ran while asleep. asleep is this side's flag, bell its semaphore. */

@@ -222,7 +222,7 @@ static shmb_dtype dtype_of(const struct shape *s, shmb_dtype want) {
 /* ---- Read it into place -------------------------------------------------------------------------
  */
 
-struct place {
+struct cursor {
     shmb_dtype dtype;
     shmb_kind kind;
     uint8_t *at;
@@ -261,7 +261,7 @@ static bool put_number(const struct shmb_json_number *n, shmb_dtype dtype, void 
     return (dtype == SHMB_FLOAT32 || is_written_of(n, f)) && shmb_convert_f64((double)f, dtype, to);
 }
 
-static bool fill_element(struct json *j, struct place *p) {
+static bool fill_element(struct json *j, struct cursor *p) {
     struct json_text text;
     struct shmb_json_number n;
     bool b;
@@ -286,7 +286,7 @@ static bool fill_element(struct json *j, struct place *p) {
 }
 
 /* Reads a value that was measured; false when a number has no exact counterpart. */
-static bool json_fill(struct json *j, struct place *p, int level) {
+static bool json_fill(struct json *j, struct cursor *p, int level) {
     int64_t size = 0;
     if (shmb_json_peek(j) != JSON_ARRAY) return fill_element(j, p);
     for (shmb_json_array(j); shmb_json_element(j); size++)
@@ -305,7 +305,7 @@ static shmb_status add_field(struct json *j, const char *name, const struct shap
     memcpy(dims, s->sizes, sizeof dims);
     if (s->ragged) dims[1] = s->rows;
     if (text) dims[s->deepest] = s->text;
-    struct place p = {.dtype = dtype};
+    struct cursor p = {.dtype = dtype};
     p.at = shmb_sink_field(message, name, dtype, kind, rank, dims, &p.offset);
     if (!p.at || message->error->status) return message->error->status;
     if (kind == SHMB_STRINGS || kind == SHMB_RAGGED) *p.offset++ = 0;
