@@ -3,8 +3,6 @@
 
 #include "fastpath.h"
 
-enum { PENDING = -1 }; /* of shmb_runner_continue */
-
 /* What a Runner is below. */
 struct asker {
     PyObject_HEAD shmb_runner *runner;

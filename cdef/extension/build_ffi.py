@@ -12,6 +12,7 @@ import cffi
 CDEF = Path(__file__).parents[1]
 # What Python calls beside the C API.
 HEADERS = [
+    "segment/limits.h",
     "segment/names.h",
     "segment/inspect.h",
     "host/host.h",

@@ -57,7 +57,7 @@ static bool copy_report(struct steps *s, Py_ssize_t row, const struct plan *p,
 
 static void end_row(struct steps *s, Py_ssize_t row) {
     set_state(s, &s->rows[row], IDLE);
-    for (int i = 0; i < CHANNELS; i++)
+    for (int i = 0; i < MAX_CHANNELS; i++)
         if (s->channels[i].row == row) s->channels[i].row = NONE;
 }
 
@@ -109,7 +109,7 @@ static bool is_row(const struct steps *s, Py_ssize_t row) {
 
 static bool assign_channel(struct steps *s, Py_ssize_t row, int64_t key) {
     int channel = channel_of(key);
-    if (key < 0 || channel >= CHANNELS) {
+    if (key < 0 || channel >= MAX_CHANNELS) {
         PyErr_SetString(PyExc_ValueError, "expected the key of a request");
         return false;
     }
@@ -144,7 +144,7 @@ static PyObject *steps_assign(PyObject *self, PyObject *args) {
 static PyObject *steps_unassign(PyObject *self, PyObject *channel) {
     long long i = PyLong_AsLongLong(channel);
     if (PyErr_Occurred()) return NULL;
-    if (i >= 0 && i < CHANNELS) ((struct steps *)self)->channels[i].row = NONE;
+    if (i >= 0 && i < MAX_CHANNELS) ((struct steps *)self)->channels[i].row = NONE;
     Py_RETURN_NONE;
 }
 
@@ -176,7 +176,7 @@ static PyObject *steps_take(PyObject *self, PyObject *args) {
 /* The row of the channel's claim, where that is SENT; NONE. */
 static int row_of_key(const struct steps *s, int64_t key) {
     int channel = channel_of(key);
-    int row = channel < CHANNELS ? s->channels[channel].row : NONE;
+    int row = channel < MAX_CHANNELS ? s->channels[channel].row : NONE;
     if (row == NONE || s->rows[row].state != SENT ||
         s->channels[channel].claim != core.shmb_host_claim(s->host, channel))
         return NONE;
@@ -305,7 +305,7 @@ static PyObject *steps_channels(PyObject *self, PyObject *args) {
     Py_ssize_t row;
     if (!PyArg_ParseTuple(args, "n", &row) || !is_row(s, row)) return NULL;
     PyObject *list = PyList_New(0);
-    for (int i = 0; list && i < CHANNELS; i++) {
+    for (int i = 0; list && i < MAX_CHANNELS; i++) {
         if (s->channels[i].row != row) continue;
         bool there = s->channels[i].claim == core.shmb_host_claim(s->host, i);
         PyObject *pair = Py_BuildValue("(iO)", i, there ? Py_True : Py_False);
@@ -339,7 +339,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *named) 
     static const Py_ssize_t sizes[FIELDS] = {8, 1, 1, 8, 8};
     s->host = (shmb_host *)(uintptr_t)host;
     s->count = s->counts[IDLE] = PyObject_Size(arrays[0]);
-    for (int i = 0; i < CHANNELS; i++) s->channels[i].row = NONE;
+    for (int i = 0; i < MAX_CHANNELS; i++) s->channels[i].row = NONE;
     for (int i = 0; i < FIELDS; i++) {
         if (s->count < 1 || !fast_rows_of(arrays[i], s->count, &s->outputs[i])) goto fail;
         if (s->outputs[i].len != s->count * sizes[i]) {

@@ -5,8 +5,9 @@
 #define STEPS_H
 
 #include "fastpath.h"
+#include "segment/limits.h"
 
-enum { CHANNELS = 256, SLOTS = 1 << SHMB_KEY_SLOT_BITS, NONE = -1 };
+enum { SLOTS = 1 << SHMB_KEY_SLOT_BITS, NONE = -1 };
 /* No episode; waits for its first request; waits for an action; the action is under way. */
 enum state { IDLE, BEGINS, OPEN, SENT, STATES };
 enum reports { UNKNOWN, ADVICE_ALONE, REPORTS_REWARDS };
@@ -45,7 +46,7 @@ struct steps {
     struct {
         int row; /* NONE: no row's */
         int64_t claim;
-    } channels[CHANNELS];
+    } channels[MAX_CHANNELS];
     struct feature *features;
     Py_ssize_t features_count;
     Py_buffer

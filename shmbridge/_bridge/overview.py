@@ -49,7 +49,8 @@ class BridgeInfo:
 
 
 def _inspect(fd: int, name: str) -> BridgeInfo | None:
-    info, channels = ffi.new("shmb_segment_info *"), ffi.new("shmb_channel_info[256]")
+    info = ffi.new("shmb_segment_info *")
+    channels = ffi.new("shmb_channel_info[]", lib.MAX_CHANNELS)
     if not lib.shmb_inspect(fd, info, channels):
         return None
     lanes = tuple(

@@ -30,8 +30,6 @@ from shmbridge.errors import (
 
 SHM = Path("/dev/shm")
 SEGMENT = re.compile(r"shmb\.(?P<name>[A-Za-z0-9_.-]+)(~(?P<session>[0-9a-f]{32}))?")
-HOST_BYTE, SWEEPER_BYTE = 0, 258  # of a segment: locked by its host; by who removes a dead one's
-SESSION_PLACE = 16, 24  # of the superblock: bytes, offset
 SWEEP_SECONDS = 1.0  # that a new host waits for a sweep of its name
 SEMAPHORE = re.compile(r"sem\.shmb-(?P<session>[0-9a-f]{32})-(h|\d+)(\.musl)?")
 
@@ -124,9 +122,9 @@ def _look_for_the_living(but: int) -> set[str] | None:
             try:
                 status = os.fstat(fd)
                 mine = status.st_uid == os.geteuid() and status.st_ino != but
-                if not mine or not lib.shmb_peer_alive(fd, HOST_BYTE):
+                if not mine or not lib.shmb_peer_alive(fd, lib.HOST_BYTE):
                     continue
-                session = match["session"] or os.pread(fd, *SESSION_PLACE).hex()
+                session = match["session"] or os.pread(fd, lib.SESSION_BYTES, lib.SESSION_AT).hex()
             finally:
                 os.close(fd)
             sessions.add(session)
@@ -151,7 +149,7 @@ def _remove_if_dead(path: Path) -> list[str]:
     try:
         # The first byte keeps two sweepers apart and tells them from a host, the second keeps a
         # host from being made of it.
-        if not (lib.shmb_peer_lock(fd, SWEEPER_BYTE) and lib.shmb_peer_lock(fd, HOST_BYTE)):
+        if not (lib.shmb_peer_lock(fd, lib.SWEEPER_BYTE) and lib.shmb_peer_lock(fd, lib.HOST_BYTE)):
             return []
         inode = os.fstat(fd).st_ino
         if not _is_file(path, inode):
@@ -227,8 +225,8 @@ def _host_lives(fd: int) -> bool:
     """Has the segment a live host, rather than a sweeper who is about to remove it?"""
     until = time.monotonic() + SWEEP_SECONDS
     looks = 0
-    while lib.shmb_peer_alive(fd, HOST_BYTE):
-        sweeping = lib.shmb_peer_alive(fd, SWEEPER_BYTE) and time.monotonic() < until
+    while lib.shmb_peer_alive(fd, lib.HOST_BYTE):
+        sweeping = lib.shmb_peer_alive(fd, lib.SWEEPER_BYTE) and time.monotonic() < until
         looks = 0 if sweeping else looks + 1
         if looks == 3:  # a sweep may have ended, or begun, between the two bytes
             return True
@@ -311,8 +309,9 @@ def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str, int]:
     size = lib.shmb_plan_bytes(plan)
     if not size:
         raise InvalidError(
-            f"no segment has {plan.channels} channels of {plan.slots} slots: expected 1 to 256 "
-            "channels, and slots a power of two from 2 to 32, of 1 byte to 1 TiB"
+            f"no segment has {plan.channels} channels of {plan.slots} slots: expected 1 to "
+            f"{lib.MAX_CHANNELS} channels, and slots a power of two from 2 to 32, of 1 byte to "
+            "1 TiB"
         )
     fd, session = _new_file(name)
     inode = os.fstat(fd).st_ino
@@ -360,7 +359,7 @@ def _new_file(name: str) -> tuple[int, str]:
             raise SystemCallError(
                 f"cannot make the bridge's files below /dev/shm: {error}"
             ) from error
-        locked = lib.shmb_peer_lock(fd, HOST_BYTE)
+        locked = lib.shmb_peer_lock(fd, lib.HOST_BYTE)
         number = ffi.errno
         if locked and os.fstat(fd).st_nlink:
             return fd, session

@@ -25,7 +25,6 @@ from shmbridge.errors import (
     ShmbridgeError,
 )
 
-PENDING = -1
 P = ParamSpec("P")
 
 
@@ -124,7 +123,7 @@ class Runner(_fastpath.Asker):
     def _go_on(self, status: int) -> None:
         """What _fastpath.evaluate leaves to us: a question that was asked and has that status.
         Whatever this raises gives it up."""
-        while status == PENDING:
+        while status == lib.PENDING:
             if self._closing:
                 raise ClosedError("another thread has closed this runner: connect another")
             status = lib.shmb_runner_continue(self._r)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from shmbridge._native import lib
 from shmbridge._urls.options import HostOptions, byte_count
 from shmbridge.errors import InvalidError
 
@@ -42,7 +43,7 @@ def room_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for name, kind, text, default in (
         ("advice-bytes", Bytes(), "Room for one advice.", in_letters(HostOptions.advice_bytes)),
         ("request-bytes", Bytes(), "Room for one request.", in_letters(HostOptions.request_bytes)),
-        ("channels", click.IntRange(1, 256), "Runners at once.", channels),
+        ("channels", click.IntRange(1, lib.MAX_CHANNELS), "Runners at once.", channels),
     ):
         option = click.option(f"--{name}", type=kind, help=f"{text}  [default: {default}]")
         command = option(command)

@@ -334,7 +334,7 @@ class Compilation:
 )
 @click.option(
     "--channels",
-    type=click.IntRange(1, 256),
+    type=click.IntRange(1, lib.MAX_CHANNELS),
     help="Files and threads that ask the policy at once, times decisions.  [default: 8; 32 where "
     "the compiler has threads]",
 )

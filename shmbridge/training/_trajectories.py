@@ -23,6 +23,7 @@ import numpy.typing as npt
 from shmbridge._host.batch import Batch, rows_of
 from shmbridge._host.host import Host
 from shmbridge._host.request import by_name
+from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training._compilation import Outcome, OutcomeKind, label_of
@@ -31,8 +32,6 @@ from shmbridge.training._progress import Progress
 from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
 
 Policy: TypeAlias = Callable[[Batch], Any]
-
-CHANNELS = 256  # of a host at most
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,7 @@ class _Collection:
         with ExitStack() as stack:
             self._pool = stack.enter_context(ThreadPoolExecutor(self._workers, "compilations"))
             # Twice: a compiler may come before the one whose place it takes has left.
-            channels = {"channels": min(CHANNELS, 2 * questions)}
+            channels = {"channels": min(lib.MAX_CHANNELS, 2 * questions)}
             self._host = stack.enter_context(Host(name, **{**channels, **options}))
             stack.enter_context(self._host.start(self._answer, max_batch=max(2, questions)))
             stack.callback(self._compilations.end)

@@ -8,6 +8,7 @@ from support.bridges import shm_path
 
 from shmbridge import Host, InUseError, NoHostError, connect
 from shmbridge._bridge import overview, segment
+from shmbridge._native import lib
 
 
 def test_bridges_shows_the_living_and_the_dead(name, dead_host, in_thread):
@@ -153,8 +154,8 @@ def test_a_host_beside_a_sweep_takes_the_dead_ones_name(name, dead_host, python)
 def sweeper_of(name):
     """A file that holds a sweeper's locks until it is closed."""
     file = shm_path(name).open("r+b")
-    for byte in (segment.SWEEPER_BYTE, segment.HOST_BYTE):
-        assert segment.lib.shmb_peer_lock(file.fileno(), byte)
+    for byte in (lib.SWEEPER_BYTE, lib.HOST_BYTE):
+        assert lib.shmb_peer_lock(file.fileno(), byte)
     return file
 
 
@@ -208,7 +209,7 @@ def test_files_of_another_user_change_nothing_about_which_semaphores_are_removed
         with names_no_session.open("w+b") as live, names_this_session.open("w+b") as also_live:
             for file in (live, also_live):
                 os.fchown(file.fileno(), 12345, -1)
-                assert segment.lib.shmb_peer_lock(file.fileno(), segment.HOST_BYTE)
+                assert lib.shmb_peer_lock(file.fileno(), lib.HOST_BYTE)
             assert orphan.name in segment.gc() and not orphan.exists()
             assert names_no_session.exists() and names_this_session.exists()
     finally:

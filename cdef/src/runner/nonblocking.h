@@ -18,8 +18,9 @@ shmb_status shmb_open_end(const shmb_runner *r, shmb_status status);
 /* The Python runner's evaluate in steps, so that a signal handler can run between them. */
 /* sends, or waits for a slot to do so */
 shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want);
-/* Waits a slice more: SHMB_OK when the advice is there, -1 when it is not yet, else what evaluate
- * returns. */
+enum { PENDING = -1 };
+/* Waits a slice more: SHMB_OK when the advice is there, PENDING when it is not yet, else what
+ * evaluate returns. */
 int shmb_runner_continue(shmb_runner *r);
 void shmb_runner_abandon(shmb_runner *r, shmb_status status);
 /* Seconds that an evaluate may take: the caller's deadline, else the host's; infinity: no limit. */

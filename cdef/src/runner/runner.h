@@ -41,7 +41,6 @@ struct runner_ops {
     int64_t (*expected)(const shmb_runner *r, const char *agent, int64_t index, shmb_port *out);
 };
 
-enum { PENDING = -1 };
 /* What is of no use now takes at most a sixteenth of the time. */
 enum { SHARE = 16 };
 #define WHEN_IT_ANSWERS "once that answer has come"

@@ -35,16 +35,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "segment/limits.h"
+
 #define SEGMENT_MAGIC 0x0031474452424d48ull /* "HMBRDG1\0" */
 #define SEGMENT_VERSION 2u
 #define SEGMENT_FEATURES                                                                           \
     0u /* no optional features yet: a set bit that a runner does not know is a refusal */
 
 enum {
-    MAX_CHANNELS = 256,
     MAX_SLOTS = 32,   /* per direction: a slot set is a 32-bit mask */
     MAX_LAYOUTS = 16, /* layout ids per channel and direction */
-    SESSION_BYTES = 16,
     INLINE_BYTES = 32,
     REASON_BYTES = 176,
     LABEL_BYTES = 252,
@@ -118,7 +118,7 @@ _Static_assert(offsetof(struct superblock, magic) == 0, "wire format");
 _Static_assert(offsetof(struct superblock, version) == 8, "wire format");
 _Static_assert(offsetof(struct superblock, features) == 12, "wire format");
 _Static_assert(offsetof(struct superblock, size) == 16, "wire format");
-_Static_assert(offsetof(struct superblock, session) == 24, "wire format");
+_Static_assert(offsetof(struct superblock, session) == SESSION_AT, "wire format");
 _Static_assert(offsetof(struct superblock, channels) == 40, "wire format");
 _Static_assert(offsetof(struct superblock, slots) == 44, "wire format");
 _Static_assert(offsetof(struct superblock, meta_bytes) == 48, "wire format");
@@ -221,9 +221,5 @@ _Static_assert(offsetof(struct last_layout, dims) == 12, "wire format");
 /* Names below /dev/shm: shmb.NAME is the segment, shmb.NAME~SESSION while it is being made;
  * sem.shmb-SESSION-h wakes the host, sem.shmb-SESSION-I channel I's runner. NAME is 1..NAME_BYTES
  * of [A-Za-z0-9_.-], SESSION hexadecimal. */
-
-/* Lock bytes of the segment file (open-file-description locks): the host's, then one per channel,
- * then the host's while its loop runs, which only messages go by. */
-enum { HOST_BYTE = 0, CHANNEL_BYTE = 1, LOOP_BYTE = CHANNEL_BYTE + MAX_CHANNELS, SWEEPER_BYTE };
 
 #endif
