@@ -204,6 +204,7 @@ class Lib:
     shmb_clang_warned: CData
     def shmb_compiler_source(self, words: CData | bytes, size: int, /) -> CData: ...
     shmb_caches: CData
+    shmb_build_tools: CData
     shmb_cache_bypass: CData
     SHMB_PROGRAM_BYTES: int
     def shmb_program_find(self, name: CData | bytes, path: CData | bytes, /) -> bool: ...

@@ -36,6 +36,7 @@ DECISIONS = {
     )
 }
 CACHES = set(_texts(lib.shmb_caches))
+BUILD_TOOLS = set(_texts(lib.shmb_build_tools))
 CACHE_BYPASS = dict(word.split("=") for word in _texts(lib.shmb_cache_bypass))
 UNWARNED, WARNED = (
     ffi.string(word).decode() for word in (lib.shmb_clang_unwarned, lib.shmb_clang_warned)
@@ -241,9 +242,8 @@ def with_flags(
     if kind == "clang" and words[:1] == ["-cc1as"]:
         return command
     if kind == "clang":
-        end = (
-            words.index("--") if "--" in words else len(words)
-        )  # what the linker reads last counts
+        # What the linker reads last counts.
+        end = words.index("--") if "--" in words else len(words)
         words[end:end] = _unwarned(linking)
         added = _unwarned(added)
     if kind == "ld.lld":

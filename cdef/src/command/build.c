@@ -19,9 +19,6 @@ const char shmb_build_warning[] =
 
 /* ---- The processes that started this one ---- */
 
-static const char *const build_tools[] = {"bazel", "cargo", "cmake", "gmake", "make",
-                                          "meson", "ninja", "samu",  "scons", NULL};
-
 static const char *known_name(const char *const *names, const char *path) {
     const char *slash = strrchr(path, '/');
     for (; *names; names++)
@@ -81,7 +78,7 @@ static uint64_t build_of(const char *policy) {
     struct process p, outermost = {0};
     pid_t id = 0;
     for (pid_t pid = getppid(); pid > 1 && look_at(pid, &p); pid = p.parent)
-        if (known_name(build_tools, p.program)) id = pid, outermost = p;
+        if (known_name(shmb_build_tools, p.program)) id = pid, outermost = p;
     if (!id && !look_at(id = getpgrp(), &outermost)) outermost.start = 0;
     uint64_t h = hash(0xcbf29ce484222325, policy, strlen(policy));
     h = hash(h, &id, sizeof id);

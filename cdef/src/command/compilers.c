@@ -46,6 +46,8 @@ const char *shmb_compiler_source(const char *words, size_t size) {
 }
 
 const char *const shmb_caches[] = {"buildcache", "ccache", "sccache", NULL};
+const char *const shmb_build_tools[] = {"bazel", "cargo", "cmake", "gmake", "make",
+                                        "meson", "ninja", "samu",  "scons", NULL};
 
 /* For sccache there is none. */
 const char *const shmb_cache_bypass[] = {"CCACHE_DISABLE=1", "BUILDCACHE_DISABLE=true",

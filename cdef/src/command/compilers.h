@@ -27,7 +27,7 @@ const char *shmb_compiler_source(const char *words, size_t size);
 
 /* Programs that would give an old policy's object out; and NAME=value, which keeps away those that
  * stand behind a compiler's name or in a script. */
-extern const char *const shmb_caches[], *const shmb_cache_bypass[];
+extern const char *const shmb_caches[], *const shmb_build_tools[], *const shmb_cache_bypass[];
 
 enum { SHMB_PROGRAM_BYTES = 4096 }; /* PATH_MAX */
 /* Finds a program as execvp does and follows its links; false: there is none. */

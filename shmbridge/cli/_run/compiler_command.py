@@ -28,17 +28,6 @@ LAUNCHERS = {
     "timeout",
 }
 BYPASSED = compilers.CACHES | {"distcc", "icecc"}
-BUILDS = {
-    "bazel",
-    "cargo",
-    "cmake",
-    "gmake",
-    "make",
-    "meson",
-    "ninja",
-    "samu",
-    "scons",
-}  # "ninja clang" has a target
 
 
 def split(command: Sequence[str], kind: str | None = None) -> tuple[list[str], list[str]]:
@@ -57,13 +46,12 @@ def split(command: Sequence[str], kind: str | None = None) -> tuple[list[str], l
         if not word.startswith("-") and "=" not in word:
             if _is_compiler(word, name, kind):
                 return before, list(command[at:])
-            if name in BUILDS:
+            if name in compilers.BUILD_TOOLS:
                 compilers.kind_of(name)
             if name in LAUNCHERS | BYPASSED or shutil.which(word):
                 program = name
-            elif program not in LAUNCHERS and not previous.startswith(
-                "-"
-            ):  # whose own argument it may be
+            # After a flag it may be its argument.
+            elif program not in LAUNCHERS and not previous.startswith("-"):
                 break
         if program not in BYPASSED:
             before.append(word)
