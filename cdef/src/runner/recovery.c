@@ -299,9 +299,8 @@ static void recovery_abandon(shmb_runner *r) {
     if (inner) {
         inner->kind->abandon(inner);
         shmb_discard(inner);
-    } else if (shmb_clock_ns() >=
-               r->until) { /* the next evaluate is not to spend its time so too */
-        struct error why;
+    } else if (shmb_clock_ns() >= r->until) {
+        struct error why; /* so that the next evaluate does not spend its time, too */
         shmb_fail(&why, SHMB_NO_HOST, "no host was back within the deadline");
         stay_away(s, &why);
     }

@@ -1,5 +1,5 @@
 /* A runner: what every kind has in common, and what a kind adds. A new kind is one file and one
- * line in kinds.c, or a shmb_runner_kind that someone registers (plugin.c). */
+ * name in kinds.c, or a shmb_runner_kind that someone registers (plugin.c). */
 #ifndef SHMB_RUNNER_H
 #define SHMB_RUNNER_H
 
@@ -95,8 +95,6 @@ static inline double patience(const shmb_runner *r, double connect_timeout, shmb
     return at_least_a_moment(longer && deadline > connect_timeout ? deadline : connect_timeout);
 }
 
-extern const struct runner_ops shmb_shm_runner, shmb_pipe_runner, shmb_onnx_runner, shmb_aot_runner,
-    shmb_tflite_runner;
 /* The kind for a scheme that nobody has: Python's, loaded into this process. */
 extern const struct runner_ops shmb_embedded_runner;
 /* The library's own kind of that scheme; NULL when there is none. */
