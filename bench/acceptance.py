@@ -301,9 +301,8 @@ def serving(function: str, environment: dict[str, str]) -> Iterator[None]:
 @contextmanager
 def asking(cell: Cell, tools: Tools) -> Iterator[Asking]:
     """A way's compilers, and a host for them where the way has one."""
-    function = (
-        cell.condition if hasattr(acceptance_policies, cell.condition) else "healthy"
-    )  # of a compiler that is odd
+    # Of a compiler that is odd.
+    function = cell.condition if hasattr(acceptance_policies, cell.condition) else "healthy"
     there = {"ACCEPTANCE_KILL_AT": "200" if cell.way == "run --connect" else "20"}
     with ExitStack() as stack:
         if cell.way in ("run --connect", "plug-in shm") and cell.condition != "absent":

@@ -25,7 +25,6 @@ def features(size: int) -> np.ndarray[Any, Any]:
 
 
 with shmbridge.connect(name, wait=wait) as runner:
-    os.sched_setaffinity(
-        0, {int(core)}
-    )  # only now: a runner that may use one CPU only does not spin
+    # Only now: a runner that may use one CPU only does not spin.
+    os.sched_setaffinity(0, {int(core)})
     serve_blocks(lambda size: runner.evaluate({"features": features(size)}))

@@ -32,11 +32,12 @@ SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 STEP, LONGEST = 500, 50_000  # floats
 ROUNDS, SECONDS = 5, 0.02  # of a block
 PAPER_ONNX = 68.0  # ms of the paper's sweep
+# Of further ratios.
 BASES = {
     "aot": "aot",
     "onnx": "onnx",
     "compilerinterface": "compilerinterface, bytes",
-}  # of further ratios
+}
 
 
 @dataclass(frozen=True)
@@ -163,9 +164,8 @@ def prepare(directory: Path) -> None:
             [SHMBRIDGE, "compile", directory / f"{model}.onnx", "-o", directory / f"{model}.so"],
             check=False,
         )
-    os.environ.setdefault(
-        "VIRTUAL_ENV", sys.prefix
-    )  # where C programs look for the packages' libraries
+    # Where C programs look for the packages' libraries.
+    os.environ.setdefault("VIRTUAL_ENV", sys.prefix)
     os.environ |= {
         "PYTHONPATH": str(HERE),
         "SHMBRIDGE_PYTHON_LIBRARY": str(directory / "libshmbridge-python.so"),

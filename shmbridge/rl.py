@@ -273,9 +273,8 @@ class _Episode:
         if agent.runner in self.learners:
             sharing = [each for each in self.agents.values() if each.runner is agent.runner]
             rewards = {each.name: float(self.unsaid.get(each.name, 0.0)) for each in sharing}
-            own["reward"] = reduce(
-                operator.add, rewards.values()
-            )  # as in C; Python's sum rounds otherwise
+            # As in C; Python's sum rounds otherwise.
+            own["reward"] = reduce(operator.add, rewards.values())
             if len(sharing) > 1:
                 own |= {f"reward.{name}": reward for name, reward in rewards.items()}
             own.update(done=done, truncated=truncated, step=self.steps)

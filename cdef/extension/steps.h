@@ -49,9 +49,9 @@ struct steps {
     } channels[MAX_CHANNELS];
     struct feature *features;
     Py_ssize_t features_count;
-    Py_buffer
-        outputs[FIELDS]; /* the caller's arrays: float64, bool, bool, int64, int64, a number each */
-    PyObject *agents;    /* a list of bytes; an agent's number is its place */
+    /* the caller's arrays: float64, bool, bool, int64, int64, a number each */
+    Py_buffer outputs[FIELDS];
+    PyObject *agents;              /* a list of bytes; an agent's number is its place */
     Py_ssize_t counts[STATES];     /* of rows */
     Py_ssize_t ended;              /* episodes so far */
     int64_t first_action, actions; /* 0 actions: anything is one */

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 HIDDEN = 16
+# Of the whole module: left out, a policy shall judge the call site.
 MODULE = {
     "node_count",
     "edge_count",
-}  # of the whole module: left out, a policy shall judge the call site
+}
 Array = NDArray[Any]
 
 

@@ -43,6 +43,7 @@ TRAIN = [
     "192x64x256",
     "256x128x16",
 ]
+# MxNxK.
 HELD_OUT = [
     "32x192x192",
     "48x48x48",
@@ -50,7 +51,7 @@ HELD_OUT = [
     "128x64x128",
     "144x144x144",
     "256x32x64",
-]  # MxNxK
+]
 REPEATS = 2  # of the held-out shapes' trials
 LOWERING = """convert-linalg-to-loops,canonicalize,convert-scf-to-cf,expand-strided-metadata,lower-affine,
     finalize-memref-to-llvm,convert-cf-to-llvm,convert-func-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts"""

@@ -39,9 +39,8 @@ class Tvm(RunnerKind):
         values = [
             value.numpy() for value in ([made] if isinstance(made, tvm.runtime.Tensor) else made)
         ]
-        if any(
-            features[port["name"]].ndim < len(port["shape"]) for port in ports
-        ):  # as one row: so is the advice
+        # As one row: so is the advice.
+        if any(features[port["name"]].ndim < len(port["shape"]) for port in ports):
             values = [value[0] if value.shape[:1] == (1,) else value for value in values]
         return dict(zip(self._ports["outputs"], values, strict=True))
 

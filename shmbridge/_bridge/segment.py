@@ -381,9 +381,8 @@ def _publish(temporary: Path, path: Path, name: str) -> None:
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
             temporary.unlink()
-            for left in SHM.glob(
-                f"{path.name}~*"
-            ):  # of hosts that were killed while they made theirs
+            # Of hosts that were killed while they made theirs.
+            for left in SHM.glob(f"{path.name}~*"):
                 with contextlib.suppress(OSError):
                     if _owner(left) == os.geteuid():
                         _remove_if_dead(left)

@@ -20,12 +20,13 @@ REFUSED = (
 )
 FAR = 1000  # an integer that is a length must not take all memory
 OPEN = 2  # what an open dimension is
+# Of the output's greatest value, or of 1.
 TOLERANCE = {
     "float16": 2e-2,
     "bfloat16": 5e-2,
     "float32": 2e-4,
     "float64": 1e-9,
-}  # of the output's greatest value, or of 1
+}
 OWN_INPUTS = "--check-inputs FILE.npz asks it inputs of yours"
 Inputs = Sequence[Any]  # an array for each port
 
@@ -75,11 +76,12 @@ def load_inputs(file: Path, ports: Sequence[Port]) -> list[Inputs]:
     try:
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
+    # TypeError: an .npy has one array without a name.
     except (
         OSError,
         ValueError,
         TypeError,
-    ) as error:  # TypeError: an .npy has one array without a name
+    ) as error:
         raise CompileError(
             f"{file}: expected arrays from numpy.savez(FILE, NAME=ARRAY, …): {error}"
         ) from error
@@ -100,9 +102,8 @@ def load_inputs(file: Path, ports: Sequence[Port]) -> list[Inputs]:
 
 def _column(file: Path, port: Port, value: Any) -> Any:
     """One input's arrays, for each of the questions."""
-    if (
-        value is not None and port.dtype == "bfloat16" and value.dtype == np.dtype("V2")
-    ):  # as numpy stores it
+    # As numpy stores it.
+    if value is not None and port.dtype == "bfloat16" and value.dtype == np.dtype("V2"):
         value = value.view(_dtype(port))
     if value is not None and value.dtype == _dtype(port):
         for many in (value[None], value):

@@ -25,9 +25,8 @@ def build(job: BuildDirectory) -> Built:
             f"AOTInductor compiles the weights in: leave --weights out, or {ELSE}"
         )
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(job.folder / "cache")
-    os.environ.setdefault(
-        "TORCHINDUCTOR_COMPILE_THREADS", "1"
-    )  # no pool of processes for one model
+    # No pool of processes for one model.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     torch = need("torch", "compiling PyTorch models", "torch")
     need("torch._inductor", "compiling PyTorch models", "torch>=2.6")
     try:

@@ -111,8 +111,8 @@ def _python_flags() -> list[str]:
     if not (Path(headers) / "Python.h").exists():
         raise UnsupportedError(
             f"expected Python.h of {sys.executable} in {headers}, found none: install Python's "
-            "headers "
-            "(Debian, Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel)"
+            "headers (Debian, Ubuntu: apt-get install python3-dev; Fedora: dnf install "
+            "python3-devel)"
         )
     folder, name = sysconfig.get_config_var("LIBDIR"), str(sysconfig.get_config_var("LDLIBRARY"))
     for place in filter(None, [folder, sysconfig.get_config_var("LIBPL")]):

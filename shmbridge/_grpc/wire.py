@@ -132,9 +132,8 @@ def _arguments(options: Options) -> list[tuple[str, Any]]:
     return [
         ("grpc.max_receive_message_length", options.message_bytes),
         ("grpc.max_send_message_length", -1),  # it is for the receiver to say
-        *(
-            alive if doubt and not user else []
-        ),  # other people's servers end a connection that asks often
+        # Other people's servers end a connection that asks often.
+        *(alive if doubt and not user else []),
     ]
 
 
@@ -142,10 +141,11 @@ def channel(address: str, options: Options) -> Any:
     """A connection that makes itself."""
     arguments = [
         *_arguments(options),
+        # Who connects anew does not inherit a dead one's pause.
         (
             "grpc.use_local_subchannel_pool",
             1,
-        ),  # who connects anew does not inherit a dead one's pause
+        ),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 2000),  # that is how long one try may take
         ("grpc.max_reconnect_backoff_ms", 2000),

@@ -22,9 +22,8 @@ from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
 
-IN_PLACE = (
-    1 << 12
-)  # bytes: rows as large as this are not copied into an array where they lie evenly
+# Bytes: rows as large as this are not copied into an array where they lie evenly.
+IN_PLACE = 1 << 12
 
 
 class _Rows:

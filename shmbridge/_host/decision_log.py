@@ -35,9 +35,8 @@ def entry(value: Any) -> Any:
         return [entry(item) for item in value]
     if not isinstance(value, (bool, int, float)):
         value = np.asarray(value)
-        if (
-            math.prod(size or 1 for size in value.shape) > INLINE
-        ):  # zeros as ones: empty lists take room, too
+        # Zeros as ones: empty lists take room, too.
+        if math.prod(size or 1 for size in value.shape) > INLINE:
             return {
                 "dtype": str(value.dtype),
                 "shape": list(value.shape),

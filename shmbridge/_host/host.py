@@ -112,9 +112,8 @@ class Host(Receiving):
         if chosen.deadline is not None:
             self._set_deadline(chosen.deadline)
         self._address = int(ffi.cast("uintptr_t", self._h))
-        self._receive: Callable[[Any, int], int] = (
-            _fastpath.receive
-        )  # called with the source and a timeout in ns
+        # Called with the source and a timeout in ns.
+        self._receive: Callable[[Any, int], int] = _fastpath.receive
         self._source: Any = self._address
         size = ffi.new("uint64_t *")
         base, h = lib.shmb_host_memory(self._h, size), self._h
@@ -122,9 +121,8 @@ class Host(Receiving):
         # The mapping and the handle live as long as this or any array over the memory.
         self._memory = ffi.buffer(ffi.gc(base, lambda _: lib.shmb_host_free(h)), size[0])
         super().__init__()
-        self._building = (
-            threading.RLock()
-        )  # one reply of several fields at a time; a signal handler may reply too
+        # One reply of several fields at a time; a signal handler may reply too.
+        self._building = threading.RLock()
 
     def __new__(cls, name: str = "", *args: Any, **options: Any) -> Host:
         scheme, mark, _ = str(name).partition("://")

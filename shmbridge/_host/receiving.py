@@ -143,9 +143,8 @@ class Receiving(Receiver):
                         drop(left)
                         left = None
                     else:
-                        requests.pop(
-                            key, None
-                        )  # someone else's now, until it is answered or collected
+                        # Someone else's now, until it is answered or collected.
+                        requests.pop(key, None)
                 request = None
 
     def _batches(self, max_size: int, max_wait: float) -> Generator[Batch, None, None]:

@@ -48,9 +48,8 @@ class Receiver(Protocol):
     _kept: dict[int, Request]  # answered, with views that live on
     _closed: bool
 
-    def _tell_refused(
-        self, error: ShmbridgeError
-    ) -> None: ...  # the runner asked for what its advice is not
+    # The runner asked for what its advice is not.
+    def _tell_refused(self, error: ShmbridgeError) -> None: ...
 
 
 class Request(_fastpath.Question, Mapping[str, Any]):
@@ -100,9 +99,8 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         # reads alike by a name's choice.
         self._layout = sys.intern(repr([place.form() for place in places]))
         self._runner: tuple[int, str, int] | None = None
-        self._ready: dict[Any, Array] = (
-            {} if self._copy else self._roots
-        )  # what can be returned as it is
+        # What can be returned as it is.
+        self._ready: dict[Any, Array] = {} if self._copy else self._roots
         self._refused: ShmbridgeError | None = (
             None  # why the last reply that was False was, if the runner has not gone
         )

@@ -187,9 +187,8 @@ class Supervisor:
             hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
             most = FILE_BYTES if hard == resource.RLIM_INFINITY else min(hard, FILE_BYTES)
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-            with contextlib.suppress(
-                OSError
-            ):  # where memory ends, a compiler goes, not the trainer
+            # Where memory ends, a compiler goes, not the trainer.
+            with contextlib.suppress(OSError):
                 Path("/proc/self/oom_score_adj").write_text("1000")
             if os.getppid() != parent:
                 os._exit(1)

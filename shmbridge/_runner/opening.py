@@ -48,9 +48,8 @@ def open_runner(
     start, chosen = time.monotonic(), os.environ.get("SHMBRIDGE_URL") if url is None else url
     text = ffi.NULL if chosen is None else urls.resolve(chosen).encode()
     out, timeout = ffi.new("shmb_runner **"), ffi.new("double *")
-    in_python = (chosen or "").partition("://")[
-        0
-    ] in plugins.python_schemes  # which sees Ctrl-C itself
+    # A runner in Python sees Ctrl-C itself.
+    in_python = (chosen or "").partition("://")[0] in plugins.python_schemes
     size = ffi.sizeof("shmb_options")
     options = ffi.new(
         "shmb_options *",

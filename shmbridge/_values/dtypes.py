@@ -18,9 +18,8 @@ def dtype_name(code: int) -> str:
     return str(ffi.string(lib.shmb_dtype_name(code)).decode())
 
 
-DTYPES = {
-    code: dtype_name(code) for code in range(1, 256) if lib.shmb_dtype_size(code)
-}  # names by wire code
+# Names by wire code.
+DTYPES = {code: dtype_name(code) for code in range(1, 256) if lib.shmb_dtype_size(code)}
 # Those that numpy has itself; the others come with the package ml_dtypes.
 DTYPE_OF_CODE: dict[int, np.dtype[Any]] = {
     code: np.dtype(name) for code, name in DTYPES.items() if name in np.sctypeDict
@@ -56,9 +55,8 @@ def dtype_if_known(code: int) -> np.dtype[Any] | None:
 def code_of(dtype: np.dtype[Any], name: str) -> int:
     """The wire code of a numpy dtype (byte order aside); InvalidError names the field."""
     code = CODE_OF_DTYPE.get(dtype) or CODE_OF_DTYPE.get(dtype.newbyteorder("="))
-    if (
-        code is None and dtype.name in DTYPES.values()
-    ):  # of ml_dtypes, which somebody else has imported
+    # Of ml_dtypes, which somebody else has imported.
+    if code is None and dtype.name in DTYPES.values():
         code = CODE_OF_DTYPE[dtype] = next(
             code for code, name in DTYPES.items() if name == dtype.name
         )

@@ -260,9 +260,8 @@ def exactly(field: Field, want: int) -> Field | None:
     if field.kind in (lib.SHMB_STRING, lib.SHMB_STRINGS):
         return None
     source = np.ascontiguousarray(field.values)
-    dtype = dtype_if_known(want) or np.dtype(
-        f"u{lib.shmb_dtype_size(want)}"
-    )  # where this Python lacks it: its bits
+    # Where this Python lacks it: its bits.
+    dtype = dtype_if_known(want) or np.dtype(f"u{lib.shmb_dtype_size(want)}")
     values = np.empty(field.values.shape, dtype)  # ascontiguousarray gives a scalar a dim
     data = ffi.cast("void *", source.ctypes.data)
     tensor = ffi.new("shmb_tensor *", {"dtype": field.code, "size": source.size, "data": data})

@@ -60,9 +60,8 @@ def begin(name: str, background: bool) -> Callable[[], None]:
         note = Path(f"{log}.pid")
         note.write_text(f"{os.getpid()} {_began(os.getpid())}")
         note.replace(_file(name, ".pid"))
-        os.write(
-            its_ready, b"\n"
-        )  # BrokenPipeError: who started it is gone, and never learns of it
+        # BrokenPipeError: who started it is gone, and never learns of it.
+        os.write(its_ready, b"\n")
         os.close(its_ready)
 
     return answers
@@ -118,9 +117,8 @@ def _wait(pid: int, ready: int, log_fd: int, log: Path) -> int:
     """Until the host answers or has ended: this command's exit status."""
     process, poll = os.pidfd_open(pid), select.poll()
     poll.register(ready, select.POLLIN)
-    poll.register(
-        process, select.POLLIN
-    )  # a pipe's end would not do: what the model forked may hold it
+    # A pipe's end would not do: what the model forked may hold it.
+    poll.register(process, select.POLLIN)
     try:
         answers = ready in dict(poll.poll()) and os.read(ready, 1)
     except BaseException:

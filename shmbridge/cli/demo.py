@@ -281,9 +281,8 @@ def demo(llvm: bool) -> None:
                     stage.say(f"left out: no {missing} (see {readme})")
                 else:
                     _real_compiler(stage)
-            except (
-                click.ClickException
-            ) as error:  # for one, no C++ headers: the rest has been shown
+            # For one, no C++ headers: the rest has been shown.
+            except click.ClickException as error:
                 stage.say(f"[yellow]left out: {escape(error.message)}[/]")
         _next(stage, compiler is not None)
     out.print(f"\n[dim]{time.monotonic() - started:.0f} s[/]")

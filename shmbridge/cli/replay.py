@@ -20,13 +20,14 @@ from shmbridge.hosts._relay import START
 from shmbridge.logs import Record, TrainingLog
 
 SHOWN = 5  # different errors
+# The host lives and has said no.
 ANSWERED = (
     ModelError,
     DroppedError,
     InexactError,
     MismatchError,
     TooLargeError,
-)  # the host lives and has said no
+)
 
 
 @dataclass
@@ -71,15 +72,13 @@ class Comparison:
         if not isinstance(now, (bool, int, float, np.ndarray, np.generic)):
             return False
         now = np.asarray(now)
-        if (
-            now.size == before.size == 1
-        ):  # a compiler that expects one element takes it in any shape
+        # A compiler that expects one element takes it in any shape.
+        if now.size == before.size == 1:
             now = now.reshape(before.shape)
         if now.shape != before.shape:
             return False
-        equal = (before == now) | (
-            (before != before) & (now != now)
-        )  # one NaN is as good as another
+        # One NaN is as good as another.
+        equal = (before == now) | ((before != before) & (now != now))
         if before.dtype.kind not in "biu" and not equal.all():
             with np.errstate(all="ignore"):
                 far = np.abs(before.astype(np.float64) - now.astype(np.float64))[~equal]

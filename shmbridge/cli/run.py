@@ -27,9 +27,8 @@ from shmbridge.cli._run.policy import REQUEST_BYTES, Policy, Signals, Streams, d
 from shmbridge.cli._text import Lines, one_line, printable
 from shmbridge.errors import InvalidError, ShmbridgeError
 
-if (
-    TYPE_CHECKING
-):  # numpy takes longer to import than a small file to compile: only what loads a policy has it
+# Numpy takes longer to import than a small file to compile: only what loads a policy has it.
+if TYPE_CHECKING:
     from shmbridge._host.service import Model
     from shmbridge.logs import LogWriter
 
@@ -109,8 +108,7 @@ def load_policy(
 
 
 def split_or_whole(command: Sequence[str], kind: str | None) -> tuple[list[str], list[str]]:
-    """As `launch.split`; a command in which it finds no compiler is one itself, of which `known`
-    says what it is."""
+    """As `compiler_command.split`. A command without a known compiler is the compiler."""
     with suppress(InvalidError):
         return compiler_command.split(command, kind)
     return [], list(command)

@@ -115,6 +115,5 @@ def onnx_bytes() -> bytes:
     graph += _field(11, _value("features", _FLOAT, len(PATTERNS))) + _field(
         12, _value("advice", _INT64)
     )
-    return (
-        _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))
-    )  # IR version 8, operators of version 13
+    # IR version 8, operators of version 13.
+    return _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))

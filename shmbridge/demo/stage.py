@@ -16,12 +16,13 @@ from rich.markup import escape
 
 from shmbridge import _config
 
+# Fits where /dev/shm is small, as in containers.
 SMALL = (
     "--channels",
     "4",
     "--request-bytes",
     "64K",
-)  # fits where /dev/shm is small, as in containers
+)
 
 
 def flags() -> list[str]:
@@ -89,10 +90,11 @@ class Stage:
         url = name if "://" in name else f"shm://{name}"
         small = SMALL if url.startswith("shm:") else ()
         command = [sys.executable, "-m", "shmbridge.cli", *words, *small, "--until-idle", "60"]
+        # Nothing beside the installed policy.py.
         env = {
             **os.environ,
             "PYTHONDONTWRITEBYTECODE": "1",
-        }  # nothing beside the installed policy.py
+        }
         host = subprocess.Popen(
             command, cwd=cwd or self.directory, env=env, text=True, stdout=subprocess.PIPE
         )

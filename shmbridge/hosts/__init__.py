@@ -104,9 +104,8 @@ class PipeBackedHost(Host):
         self._fifos: list[tuple[Path, int | None]] = []
         self._server = ffi.gc(lib.shmb_pipe_server_new(), lib.shmb_pipe_server_free)
         self._receive, self._source = _receive, (self._server, self._h)
-        limit = (
-            8 * self._plan.request_bytes + self._plan.header_bytes
-        )  # text of numbers is longer than they are
+        # Text of numbers is longer than they are.
+        limit = 8 * self._plan.request_bytes + self._plan.header_bytes
         with undone_by(self.close):
             for line in lines:
                 self._add(line, limit)
@@ -164,9 +163,8 @@ class PipeBackedHost(Host):
             if status:
                 raise_status(status, text)
         except BaseException as error:
-            if not (
-                isinstance(error, InUseError) and pair[1].exists()
-            ):  # else they are the live host's now
+            # Else they are the live host's now.
+            if not (isinstance(error, InUseError) and pair[1].exists()):
                 for path in made:
                     path.unlink(missing_ok=True)
             raise

@@ -173,9 +173,8 @@ class _Channel(threading.Thread):
             advice = self._evaluate(features, want)
             if request.reply(**advice) and log:
                 log.record(features, advice, want=want, label=label)
-        except (
-            Exception
-        ) as caught:  # also of a reply that does not fit: the runner has been told that
+        # Also of a reply that does not fit: the runner has been told that.
+        except Exception as caught:
             error = ClosedError("the relay was closed") if self._ending else caught
             self.errors += 1
             pass_on(request, error)
@@ -200,9 +199,8 @@ class _Channel(threading.Thread):
 
     def _connected(self) -> TypedRunner:
         if self._runner is None:
-            if (
-                time.monotonic() < self._not_before
-            ):  # no compiler should wait at each of its questions
+            # No compiler should wait at each of its questions.
+            if time.monotonic() < self._not_before:
                 raise_status(*self._why)
             try:
                 self._runner = TypedRunner(self._relay.target, connect_timeout=CONNECT)

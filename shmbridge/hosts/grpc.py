@@ -191,9 +191,8 @@ class _Serving:
         self._host, self._bridge = host, f"shm://{host.name}"
         self._method = Method("getAdvice", options)
         self._streams: dict[Any, _Stand] = {}
-        self._spare: SimpleQueue[_Stand] = (
-            SimpleQueue()
-        )  # of a user's method, whose calls know nothing of one another
+        # Of a user's method, whose calls know nothing of one another.
+        self._spare: SimpleQueue[_Stand] = SimpleQueue()
         behavior = self._call if self._method.user else self._stream
         self.server = wire.Server(address, options, self._method, behavior)
 

@@ -16,10 +16,11 @@ from shmbridge._values import dtypes
 from shmbridge.errors import InvalidError, raise_status, undone_by
 from shmbridge.hosts import PipeBackedHost, PipeBackedRequest, PipePair
 
+# As ML-Compiler-Bridge sends Python's numbers.
 _AS_C = {
     int: np.dtype(np.int32),
     float: np.dtype(np.float32),
-}  # as ML-Compiler-Bridge sends Python's numbers
+}
 _PLAIN = (*_AS_C, list, tuple)
 
 

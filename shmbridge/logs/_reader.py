@@ -22,11 +22,12 @@ from shmbridge.logs._writer import LINE_BYTES, NOT_IN_LLVM, TYPES, Context
 CODES = {name: code for code, name in TYPES.items()}
 Found = TypeVar("Found")
 OBSERVATION, OUTCOME = b'{"observation":%d}\n', b'{"outcome":%d}\n'  # as they are usually written
+# Alike(): records of the first read; bytes of a read; of a record.
 FEW, BLOCK, LARGE = (
     32,
     1 << 20,
     1 << 16,
-)  # alike(): records of the first read; bytes of a read; of a record
+)
 
 
 @dataclass(frozen=True)

@@ -216,9 +216,8 @@ class _Served:
         self._questions: SimpleQueue[_Question | None] = SimpleQueue()
         self._asked: _Question | None = None  # the last one
         self._owed: _Question | None = None  # a user's trainer has taken it
-        self._taking = (
-            threading.Lock()
-        )  # held by our trainer's stream, for good: after it this runner is another's
+        # Held by our trainer's stream, for good: after it this runner is another's.
+        self._taking = threading.Lock()
         self._came, self._gone = threading.Event(), False
         behavior = self._user_call if self.method.user else self._stream
         self._server = wire.Server(address, options, self.method, behavior)

@@ -74,8 +74,7 @@ def check_function(model: Any) -> None:
         name = getattr(model, "__name__", "model")
         raise InvalidError(
             "expected a function that returns advice, found an async one: give it to an event "
-            "loop, "
-            f"as in lambda request: asyncio.run({name}(request))"
+            f"loop, as in lambda request: asyncio.run({name}(request))"
         )
 
 

@@ -167,7 +167,9 @@ def _kind(report: Report) -> OutcomeKind:
 
 def _scored(score: Score, output: Path) -> float:
     if not output.exists():
-        raise InvalidError("expected an output, found none: the compiler wrote nothing to {output}")
+        raise InvalidError(
+            "expected an output, found none: the compiler wrote nothing to the task's {output}"
+        )
     value = float(score(output))
     if not math.isfinite(value):
         raise InvalidError(f"expected a finite score, found {value}")

@@ -20,11 +20,12 @@ from shmbridge.errors import InvalidError
 # of the first kind have an argument.
 WITH_ARGUMENT = {"-o", "-MF", "-MT", "-MQ", "-MJ"}
 ALONE = {"-c", "-MD", "-MMD", "-MP", "-MG", "-M", "-MM"}
+# They name files of the build.
 DELETED = (
     "-split-dwarf-file",
     "-split-dwarf-output",
     "-fthinlto-index",
-)  # they name files of the build
+)
 
 
 @dataclass(frozen=True)

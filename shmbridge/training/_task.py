@@ -113,8 +113,7 @@ class Task:
         if llvm and not compilers.is_compiler(os.path.basename(self.words[0])):
             raise InvalidError(
                 f"llvm={llvm!r}: expected a command that begins with clang, clang++, opt, llc, "
-                "rustc "
-                f"or ld.lld, or one of these with a version, without a wrapper before it; "
+                "rustc or ld.lld, or one of these with a version, without a wrapper before it; "
                 f"found {self.words[0]!r}"
             )
         self._kind = compilers.kind_of(self.words[0]) if llvm else ""

@@ -78,9 +78,8 @@ def test_caches_and_other_machines_are_told_to_stay_away(start, compiler):
 
 @pytest.mark.parametrize("cache", ["ccache", "sccache"])
 def test_cache_in_front_is_told_of_and_ccache_goes_without_its_cache(cache, compiler, tmp_path):
-    shutil.copy(
-        "/bin/sh", tmp_path / cache
-    )  # what ccache does first is preprocessing; if that fails it caches nothing
+    # What ccache does first is preprocessing; if that fails it caches nothing.
+    shutil.copy("/bin/sh", tmp_path / cache)
     (tmp_path / "my_policy.py").write_text("def advise(request): return 0")
     command = [
         SHMBRIDGE,

@@ -176,9 +176,8 @@ def test_threads_at_once(tmp_path):
         "--keep",
         tmp_path / "kept",
     ]
-    subprocess.run(
-        words, check=True
-    )  # with the generator in a process of its own, as users have it
+    # With the generator in a process of its own, as users have it.
+    subprocess.run(words, check=True)
     assert "  static _Thread_local " in (tmp_path / "kept" / "model.c").read_text()
     xs = [rng.normal(size=(32, 500)).astype(np.float32) for _ in range(6)]
     right, wrong = [expected(model, x=x)[0] for x in xs], []

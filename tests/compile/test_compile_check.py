@@ -101,9 +101,8 @@ def test_an_operator_that_is_compiled_wrongly_is_found_though_its_integers_are_l
         "-o",
         tmp_path / "m.so",
     ]
-    done = subprocess.run(
-        words, capture_output=True, text=True
-    )  # the templates that other tests share do not know this operator
+    # The templates that other tests share do not know this operator.
+    done = subprocess.run(words, capture_output=True, text=True)
     assert (
         done.returncode == 1
         and "must not be deployed" in done.stderr

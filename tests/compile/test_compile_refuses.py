@@ -155,9 +155,8 @@ def test_files_that_are_no_model(tmp_path, monkeypatch):
         if "libc.so" in line or "libc-" in line
     )
     foreign = bytearray(system.read_bytes())
-    foreign[18:20] = (
-        b"\x2a\x00" if foreign[18:20] != b"\x2a\x00" else b"\x3e\x00"
-    )  # e_machine: a SuperH
+    # E_machine: a SuperH.
+    foreign[18:20] = b"\x2a\x00" if foreign[18:20] != b"\x2a\x00" else b"\x3e\x00"
     (tmp_path / "foreign.so").write_bytes(foreign)
     for name, why in (
         ("gone.so", "No such file"),

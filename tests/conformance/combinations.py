@@ -73,13 +73,14 @@ RUNNERS = {
     ),
 }
 
+# Modules.
 STAGES = {
     "Stage": "stage",
     "OnnxStage": "onnx_stage",
     "TfliteStage": "tflite_stage",
     "AotStage": "aot_stage",
     "RelayStage": "far_stage",
-}  # modules
+}
 
 # Languages of the runner's side: the program that reads the script.
 LANGUAGES = {

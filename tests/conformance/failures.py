@@ -158,9 +158,8 @@ def runner_dies_while_the_host_is_stopped(w):
     with stopped_with_half_a_request(w) as host:
         w.kill_runner()
         host.send_signal(signal.SIGCONT)
-        with contextlib.suppress(
-            Failed
-        ):  # in a pipe, what comes right behind half a request of a dead runner is refused
+        # In a pipe, what comes right behind half a request of a dead runner is refused.
+        with contextlib.suppress(Failed):
             w.ask({"x": np.array([1.0])}, np.float64)
         w.close_runner()
         for i in range(3):

@@ -161,9 +161,8 @@ class Stage:
         """Has the runner open a URL."""
         if self.runner is None:
             self.runner = self.next or self._new_runner()
-            self.next = (
-                self._new_runner()
-            )  # for the case that kills this one; it starts while there is other work
+            # For the case that kills this one; it starts while there is other work.
+            self.next = self._new_runner()
             self.runner.do("spill", self.spill)
         self.opened = None
         status, _, message = self.runner.do("open", url).partition(" ")
@@ -199,10 +198,11 @@ class Stage:
             finally:
                 process.kill()
                 process.wait()
+                # A killed host's.
                 for path in [
                     *SHM.glob(f"shmb.*-{process.pid}-*"),
                     *SHM.glob(f"shmb.test-{os.getpid()}-*"),
-                ]:  # a killed host's
+                ]:
                     segment.remove_dead(path.name.partition(".")[2])
 
     @contextlib.contextmanager

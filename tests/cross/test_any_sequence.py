@@ -43,10 +43,11 @@ class EchoHost:
     def __init__(self, name):
         self.host = Host(name, channels=3, slots=4, request_bytes=1 << 13, advice_bytes=1 << 13)
         self.given_up = 0  # the last serial number
+        # Pairs of an array and its copy; requests to be answered too late.
         self.kept, self.late = (
             [],
             [],
-        )  # pairs of an array and its copy; requests to be answered too late
+        )
         self.thread = threading.Thread(target=self.loop)
         self.thread.start()
 

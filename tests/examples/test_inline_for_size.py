@@ -20,9 +20,8 @@ def test_inlining_for_size_measures_every_policy_on_programs_not_trained_on(
     run_example("inline_for_size")
     results = json.loads((examples / "inline_for_size/results/results.json").read_text())
     trained = results["bytes saved in training"]
-    assert (
-        trained["evolution 0"] >= 0 and trained["random 0"] >= 0
-    )  # they begin with LLVM's own way
+    # They begin with LLVM's own way.
+    assert trained["evolution 0"] >= 0 and trained["random 0"] >= 0
     for sizes in results["sizes"].values():
         assert sizes["always"] > sizes["-Oz"]
         assert sizes["imitation"] == pytest.approx(sizes["-Oz"], rel=0.02)

@@ -67,8 +67,7 @@ LAST_CLOSE = """
 
 
 def test_the_last_host_that_closes_restores_the_default(name, new_name, python):
-    host = python(
-        LAST_CLOSE, name, new_name()
-    )  # a process of its own: hosts of other tests may wait for the collector
+    # A process of its own: hosts of other tests may wait for the collector.
+    host = python(LAST_CLOSE, name, new_name())
     assert host.line() == "restored"
     assert host.wait(20) == 0

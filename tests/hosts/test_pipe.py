@@ -427,9 +427,8 @@ def test_the_command_line_serves_pipes(url, tmp_path):
         assert url in serve.stdout.readline()
         with connect(url, deadline=20) as runner:
             assert runner.evaluate({"x": 41}) == 42
-        said = [
-            serve.stdout.readline() for _ in range(2)
-        ]  # how to connect, for a shell too, on a line each
+        # How to connect, for a shell too, on a line each.
+        said = [serve.stdout.readline() for _ in range(2)]
         assert f"SHMBRIDGE_URL={shlex.quote(url)}" in said[0] and "connect(" in said[1]
         serve.send_signal(signal.SIGINT)
         out, _ = serve.communicate(timeout=20)

@@ -126,9 +126,8 @@ def test_a_target_that_is_not_there_is_an_error_at_once(
 
 def test_runners_do_not_wait_for_each_other(name: str, tap: Any, in_thread: Any) -> None:
     with shmbridge.Host(name) as host:
-        claims = in_thread(
-            host.receive, 20
-        )  # answers the tap's first runner, then takes a question
+        # Answers the tap's first runner, then takes a question.
+        claims = in_thread(host.receive, 20)
         url = tap().host.url
 
         def ask(value: int) -> Any:

@@ -228,17 +228,19 @@ def test_host_killed_at_each_store(build: Path, name: str, request: pytest.Fixtu
             watch = os.pidfd_open(host.process.pid)
             status, at, died = _result_or_death(runner, watch)
             os.close(watch)
+            # The store was never made, or a loaded machine did not come to accept the claim.
             if status in (
                 OK,
                 TIMEOUT,
-            ):  # the store was never made, or a loaded machine did not come to accept the claim
+            ):
                 host.process.kill()
                 host.died()
                 continue
+            # NO_HOST: it was connecting, and waited for another.
             assert status in (
                 NO_HOST,
                 HOST_GONE,
-            )  # NO_HOST: it was connecting, and waited for another
+            )
             assert host.died()
             killed += 1
             assert at - died < PATIENCE
@@ -248,9 +250,8 @@ def test_host_killed_at_each_store(build: Path, name: str, request: pytest.Fixtu
         assert host.serving()
         assert _result(_runner(build, name, query))[0] == 0
         host.end()
-    for path in SHM.glob(
-        f"shmb.{name}*"
-    ):  # what a host left that died before its segment had its name
+    # What a host left that died before its segment had its name.
+    for path in SHM.glob(f"shmb.{name}*"):
         assert "~" in path.name
     _summary("host killed", most, killed, latencies)
 

@@ -99,9 +99,8 @@ def test_a_runner_killed_at_each_step_makes_room_for_the_next(
         victim.kill()
         victim.wait()
         began = time.monotonic()
-        threading.Timer(
-            0.05, lambda: (serving.let_go.set(), serving.reads.set())
-        ).start()  # the next one is there before
+        # The next one is there before.
+        threading.Timer(0.05, lambda: (serving.let_go.set(), serving.reads.set())).start()
         with connect(url, deadline=PATIENCE) as runner:
             for i in range(3):
                 assert runner.evaluate({"x": 10 * i}) == 10 * i + 1

@@ -76,9 +76,8 @@ def test_a_host_killed_at_each_store_and_started_again_loses_no_evaluate(
         host.end()
     assert recovered
     print(f"\n{recovered} hosts killed and started again under a runner")
-    for path in SHM.glob(
-        f"shmb.{name}*"
-    ):  # what a host left that died before its segment had its name
+    # What a host left that died before its segment had its name.
+    for path in SHM.glob(f"shmb.{name}*"):
         assert "~" in path.name
 
 

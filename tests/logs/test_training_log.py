@@ -318,9 +318,8 @@ def test_a_full_disk_leaves_whole_records(path: Path) -> None:
     with LogWriter(path, warn=said.append) as log:
         log.record({"x": np.zeros(100)}, 1)
         try:
-            resource.setrlimit(
-                resource.RLIMIT_FSIZE, (1200, before[1])
-            )  # the next record does not fit
+            # The next record does not fit.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1200, before[1]))
             log.record({"x": np.ones(100)}, 2)
             log.record({"x": np.ones(100)}, 2)
         finally:

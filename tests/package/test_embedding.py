@@ -409,9 +409,8 @@ def test_a_program_ends_while_a_thread_is_in_python(run, url):
 
 
 def test_ctrl_c_is_the_programs(programs, embedding, url):
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell may have had it ignored, and we, and our programs
+    # A shell may have had it ignored, and we, and our programs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for program in programs.values():
         environment = {"SHMBRIDGE_PYTHON_LIBRARY": str(embedding)}
         with subprocess.Popen(

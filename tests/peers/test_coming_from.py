@@ -16,9 +16,8 @@ def test_the_pages_model_answers_the_pages_compiler(model, tmp_path):
     compiler = COMPILER
     if model is THEIRS:
         pytest.importorskip("compilerinterface")
-        compiler = COMPILER.replace(
-            '{"x": 11}', '{"x": 11}, dtype="int32"'
-        )  # their reply tells no dtype
+        # Their reply tells no dtype.
+        compiler = COMPILER.replace('{"x": 11}', '{"x": 11}, dtype="int32"')
     with subprocess.Popen(
         [sys.executable, "-c", model], cwd=tmp_path, stderr=subprocess.DEVNULL
     ) as serving:

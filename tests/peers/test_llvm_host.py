@@ -72,12 +72,13 @@ def test_host_serves_one_pair_after_another(version, llvm_host, tmp_path):
         )
 
     host = llvm_host(model)
+    # The same pair for all of them, one after another.
     for decision in (
         "inline",
         "priority",
         "evict",
         "inline",
-    ):  # the same pair for all of them, one after another
+    ):
         assert compile_at(host, version, decision, folder=tmp_path).wait(60) == 0
         expect_right_object(version, tmp_path)
     assert asked.keys() == set(ADVICE.values())

@@ -26,9 +26,8 @@ CASES = [
 def test_policy_changes_what_is_made(compiler, decisions, shmbridge_run, tmp_path):
     used = compiler_of(compiler, tmp_path)
     plain, out = used.plain(tmp_path / "plain.o"), tmp_path / "out.o"
-    policy = (
-        "inlines" if used.kind == "opt" else "advise"
-    )  # by itself it would inline nothing of this file
+    # By itself it would inline nothing of this file.
+    policy = "inlines" if used.kind == "opt" else "advise"
     outcome = shmbridge_run(decisions, policy, *used.command(out))
     assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
     wanted = decisions.split(",")
@@ -86,9 +85,8 @@ def test_rustc_with_many_codegen_units_asks(shmbridge_run, tmp_path):
     used = compiler_of("rustc", tmp_path)
     plain, out = used.plain(tmp_path / "plain"), tmp_path / "out"
     command = ["rustc", "-O", "-Ccodegen-units=16", SOURCES / "numbers.rs", "-o", out]
-    outcome = shmbridge_run(
-        ALL, "advise", *command
-    )  # from threads, or with pipes from one after all
+    # From threads, or with pipes from one after all.
+    outcome = shmbridge_run(ALL, "advise", *command)
     assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
     assert outcome.asked == outcome.questions.total() > 0
     assert used.says(out) == used.says(plain)

@@ -49,6 +49,7 @@ def stuck(transport, tmp_path):
         *transport,
         "--",
     ]
+    # In processes of its own.
     link = [
         "clang-22",
         "-O2",
@@ -56,7 +57,7 @@ def stuck(transport, tmp_path):
         SOURCES / "main.c",
         "-o",
         tmp_path / "out",
-    ]  # in processes of its own
+    ]
     running = subprocess.Popen([*command, *link], env=environment(tmp_path), start_new_session=True)
     until(
         lambda: any(

@@ -59,9 +59,8 @@ def same(found, expected):
     found = found if isinstance(found, dict) else {next(iter(expected)): found}
     assert list(found) == list(expected)
     for name, value in expected.items():
-        array = np.asarray(
-            found[name], value.dtype if not value.shape else None
-        )  # of rank 0 is a Python number
+        # Of rank 0 is a Python number.
+        array = np.asarray(found[name], value.dtype if not value.shape else None)
         assert array.dtype == value.dtype and array.shape == value.shape
         assert np.array_equal(array, value)
 

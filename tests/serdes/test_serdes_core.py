@@ -112,9 +112,8 @@ def test_what_python_writes_is_read_as_the_same_tensor_or_both_refuse(value):
         assert '"x"' in str(error)
         assert expected is None, (value, str(error))
         return
-    if expected is None and flat_list(
-        value
-    ):  # whole numbers beside decimals: many writers print 0.0 as 0
+    # Whole numbers beside decimals: many writers print 0.0 as 0.
+    if expected is None and flat_list(value):
         values = tensor.as_field("x", found["x"]).values
         assert {type(leaf) for leaf in flat_list(value)} == {int, float} and values.dtype == float
         assert np.array_equal(values.ravel(), flat_list(value), equal_nan=True)
@@ -284,9 +283,8 @@ def test_a_bitstream_is_read_and_written_as_described(message):
 
 
 def test_compilerinterfaces_reader_reads_a_bitstream():
-    package = importlib.util.find_spec(
-        "compilerinterface"
-    )  # whose import needs gRPC, which the reader does not
+    # Whose import needs gRPC, which the reader does not.
+    package = importlib.util.find_spec("compilerinterface")
     if package is None or not package.submodule_search_locations:
         pytest.skip("no compilerinterface: pip install --no-deps compilerinterface==0.0.2")
     spec = importlib.util.spec_from_file_location(

@@ -136,9 +136,8 @@ def _verify(data: bytes) -> None:
         for number in numbers:
             _expect(_within(data, number, 1), number)
         name_bytes += length
-        _expect(
-            name_bytes <= len(data), string
-        )  # names that overlap could take the square of the size to read
+        # Names that overlap could take the square of the size to read.
+        _expect(name_bytes <= len(data), string)
 
 
 def _slots(data: bytes, table: int) -> tuple[int, int, int, int]:

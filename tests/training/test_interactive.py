@@ -80,9 +80,8 @@ def test_an_episode_is_a_compilation_whose_observations_have_contexts(name, py, 
                 assert (observation["times_called"], info["context"]) == (i, f"context_{i}")
                 observation, reward, terminated, truncated, info = env.step(1)
                 assert (terminated, truncated) == (i == STEPS - 1, False)
-            assert reward == len(
-                scores
-            )  # that of the whole: without scores there is no second, plain compilation
+            # That of the whole: without scores there is no second, plain compilation.
+            assert reward == len(scores)
 
 
 def test_a_compiler_at_a_pipe_that_leaves_ends_its_episode(env, clang):

@@ -168,9 +168,8 @@ def test_nothing_starts_ahead_where_the_host_has_too_few_channels(opened, py):
     for environment in (0, 0):
         workers.begin(environment)
     until(lambda: waiting(host) == 2)
-    labels = [
-        workers.begin(environment) for environment in (1, 0)
-    ]  # two and two are more than three
+    # Two and two are more than three.
+    labels = [workers.begin(environment) for environment in (1, 0)]
     until(lambda: waiting(host) == 2)
     assert not workers._ahead
     asked = set()

@@ -20,8 +20,8 @@ struct wait_statistics {
     int64_t wake_cost;   /* from post to running again on another CPU, averaged */
     int64_t usual;       /* of a wait, averaged, long ones cut to what spinning is worth */
     int64_t waited;      /* of all waits that came to a clock */
-    int64_t counted;     /* when the host's count of requests was read, */
-    uint32_t received;   /* and that count */
+    int64_t counted;     /* when `received` was read */
+    uint32_t received;   /* the host's count of requests then */
     int sleeps_unwoken;  /* that stay short, since somebody lowered the flag of one */
     int64_t busy_until;  /* others are taken to compute on this CPU until then */
     int64_t yields_from; /* no yield before */

@@ -259,9 +259,8 @@ class Signals:
             if os.getppid() != parent:
                 os._exit(1)
 
-        mask = signal.pthread_sigmask(
-            signal.SIG_BLOCK, FORWARDED
-        )  # until there is someone to forward them to
+        # Until there is someone to forward them to.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         try:  # what make's job server and others pass on stays open
             self.compiler = subprocess.Popen(
                 command,
