@@ -26,8 +26,9 @@
  * What nobody needs to speak the protocol is a hint: pids, places, labels, times and last layouts.
  * Whoever reads one bounds it, and a lie in it costs nothing but itself.
  *
- * Lines written by different sides are 128 bytes apart (adjacent-line prefetch). Integers are in
- * native byte order. */
+ * Different sides write to different blocks of 128 bytes (adjacent-line prefetch), except that a
+ * last request may end in the block in which reply slot 0 begins. Integers are in native byte
+ * order. */
 #ifndef SHMB_SEGMENT_H
 #define SHMB_SEGMENT_H
 
@@ -74,7 +75,7 @@ enum {
 struct descriptor {
     _Atomic uint64_t stamp;
     uint64_t sequence;   /* the question's number, echoed by its reply */
-    uint32_t generation; /* of the claim; a stale one is dropped */
+    uint32_t generation; /* of the claim; another one is refused */
     uint32_t returns;    /* slots of the opposite direction that are their owner's again */
     uint16_t layout;     /* layout id */
     uint8_t slot;        /* or NO_SLOT */
