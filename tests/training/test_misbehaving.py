@@ -61,7 +61,7 @@ def test_one_that_exits_with_a_status(sh, corpus):
 def test_one_that_exits_early_without_an_output(sh, corpus):
     outcome = sh("exit 0", scores={"size": object_size}).run(corpus[0])
     assert (outcome.kind, outcome.exit, outcome.scores) == ("no score", 0, {})
-    assert "wrote nothing to {output}" in outcome.stderr
+    assert "wrote nothing to the task's {output}" in outcome.stderr
 
 
 def test_one_that_writes_garbage(sh, corpus):
