@@ -148,8 +148,8 @@ static PyObject *steps_unassign(PyObject *self, PyObject *channel) {
     Py_RETURN_NONE;
 }
 
-/* set_open(row, key, announced, reports): the row waits for an action for that request, which Python
- * has read. */
+/* set_open(row, key, announced, reports): the row waits for an action for that request, which
+ * Python has read. */
 static PyObject *steps_set_open(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
     Py_ssize_t row;
