@@ -200,7 +200,7 @@ static void set_back(struct shm *s, struct channel_line *line) {
     shmb_sender_start(&s->out, generation, 3);
     shmb_receiver_start(&s->in, generation);
     atomic_store(&line->ready, (uint64_t)generation << 8 | READY);
-    atomic_store(&s->host->closed, 0);
+    atomic_store(&s->host_line->closed, 0);
 }
 
 /* As after a sleep, which nothing here comes to: the words of waiting are the other side's, too. */
@@ -248,7 +248,7 @@ static void fuzz_host_side(void) {
             atomic_store(&line->ready, (uint64_t)generation << 8 | next8());
             line->reason_bytes = (uint32_t)edge();
             for (int i = 0; i < 16; i++) line->reason[i] = (char)next8();
-            atomic_store(&s->host->closed, next8() & 1);
+            atomic_store(&s->host_line->closed, next8() & 1);
         }
         if (op & 0x80) learn_from(s, line);
         r->until = 0;
