@@ -3,7 +3,7 @@ in-process test through each: 2 - x, argmax 20.
 
 python bench/sweep.py [--quick] [--json FILE] [--plot FILE.svg]
 
-Needs what run.py needs, and `pip install '.[bench]'`; what is missing leaves its rows out. README.md tells how it measures.
+Needs what run.py needs, and `pip install '.[bench]'`; what is missing leaves its rows out. README.md describes the method.
 """
 
 from __future__ import annotations

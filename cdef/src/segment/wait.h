@@ -30,7 +30,7 @@ struct wait_statistics {
 
 struct waiter {
     shmb_wait policy;             /* never SHMB_WAIT_DEFAULT */
-    struct wait_hint *hint;       /* where it tells since when and where it waits, or NULL */
+    struct wait_hint *hint;       /* since when and where it waits, for the peer; or NULL */
     const struct wait_hint *peer; /* the other side's, or NULL */
     const struct host_line *host; /* tells how crowded it is, or NULL */
     bool waits;                   /* for the same since its last wait */
@@ -46,7 +46,7 @@ struct waiter {
 enum waited { NEWS, WOKEN, SLICE_OVER, RUNG, SIGNALLED };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy);
-/* From now on w publishes in *hint its waits; the CPUs that it may use it tells at once. */
+/* Publishes the CPUs that w may use in *hint, and from now on its waits. */
 void shmb_waiter_tell(struct waiter *w, struct wait_hint *hint);
 /* Waits until look(context) is true, but not past `until` (shmb_clock_ns; at most a slice from
  * now), nor past a bell without news (of a claim, a close: what look does not see) or a signal
