@@ -24,8 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CORE = (
     "attach_refuses|bind|changing|empty|every|flood|fork|golden|host_closes|host_dies"
-    "|host_restarts|kept|late|lying|many|old_ready|round_trip|runner_dies|stats|strings|threads"
-    "|too_large|wait|wanted"
+    "|host_restarts|kept|late|lying|many|old_ready|round_trip|runner_dies|sandbox|stats|strings"
+    "|threads|too_large|wait|wanted"
 )
 MESSAGES = (
     "tests/host/test_every_message.py tests/host/test_hostile_questions.py tests/host/test_views.py"
@@ -35,7 +35,7 @@ JOBS = "tests/training/test_misbehaving.py tests/training/test_workers.py"
 # The tests of a file: a regular expression for names of C tests; then, if these pass, of pytest.
 TESTS = {
     "cdef/src/segment/receiver.c": (CORE, ""),
-    "cdef/src/segment/sender.c": (CORE, ""),
+    "cdef/src/segment/sender.c": (CORE, "tests/cli/test_inspect.py"),
     "cdef/src/segment/attach.c": (CORE, "tests/host/test_names.py tests/host/test_label.py"),
     "cdef/src/segment/inspect.c": (
         "lying",
