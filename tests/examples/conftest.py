@@ -25,7 +25,7 @@ def run_example(examples, tmp_path, request):
     copy."""
     long = request.config.getoption("--long")
 
-    def run(name, *arguments, program="run.py", quick=not long, seconds=3600 if long else 120):
+    def run(name, *arguments, program="run.py", quick=not long, seconds=3600 if long else 280):
         command = [sys.executable, program, *["--quick"] * quick, *arguments]
         done = subprocess.run(
             command,

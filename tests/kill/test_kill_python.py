@@ -114,6 +114,8 @@ def steps_build(tmp_path_factory):
         target,
         "--config-settings",
         "cmake.define.SHMB_STEPS=ON",
+        "--config-settings",
+        "cmake.build-type=Debug",
         ROOT,
     ]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -78,7 +78,8 @@ def editable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "venv", where)
     (site,) = where.glob("lib/python*/site-packages")
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    run(where / "bin/pip", "install", "-q", "--no-deps", "-e", ROOT)
+    quickly = ["--config-settings", "cmake.build-type=Debug"]
+    run(where / "bin/pip", "install", "-q", "--no-deps", *quickly, "-e", ROOT)
     return where / "bin"
 
 
@@ -320,8 +321,9 @@ def test_with_musl_it_builds_asks_and_can_be_preloaded(tmp_path: Path) -> None:
     needs("cmake")
     needs("musl-gcc")
     tests = ["test_wait_policies", "test_preload_passes_through"]
-    options = ["-DCMAKE_C_COMPILER=musl-gcc", "-DSHMB_BUILD_TESTS=ON", "-DSHMB_WERROR=ON"]
-    run("cmake", "-S", CDEF, "-B", tmp_path, *options)
+    options = ["CMAKE_C_COMPILER=musl-gcc", "CMAKE_BUILD_TYPE=Debug"]
+    options += ["SHMB_BUILD_TESTS=ON", "SHMB_WERROR=ON"]
+    run("cmake", "-S", CDEF, "-B", tmp_path, *[f"-D{option}" for option in options])
     run("cmake", "--build", tmp_path, "--parallel", "2", "--target", "shmbridge", *tests)
     run("ctest", "--test-dir", tmp_path, "-R", "|".join(tests), "--output-on-failure")
 
