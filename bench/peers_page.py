@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md from what peers.py and scale.py measured, and a plot:
+"""Writes the tables of docs/performance.md from the output of peers.py and scale.py, and a plot:
 
 python bench/peers_page.py --peers peers.json [--scale scale.json] [--plot peers.png]      the plot needs matplotlib
 """
@@ -37,7 +37,7 @@ def by_situation(rows: Sequence[Row]) -> dict[tuple[str, int, int, int], Row]:
 
 
 def spread(row: Row, key: str, scale: float = 1) -> str:
-    """The median, and the least and the greatest of the rounds."""
+    """The median, then the minimum and maximum of the rounds."""
     values = [each[key] / scale for each in row["rounds"]]
     return f"{short(statistics.median(values))} ({short(min(values))}–{short(max(values))})"
 
@@ -56,10 +56,9 @@ def peers_table(found: dict[str, Any]) -> list[str]:
     rounds = sorted({len(row["rounds"]) for row in found["rows"]})
     size = min(row["bytes"] for row in found["rows"])
     lines = [
-        "With one client: p50, then p99, in µs. With eight: thousands of questions a second of all",
-        "clients, then p99. CPU: µs of both sides for a question of one client without loops. In",
-        "brackets are the least and the greatest of the rounds, of which there were "
-        f"{' to '.join(map(str, {rounds[0]: 0, rounds[-1]: 0}))}.",
+        "One client: p50; p99, in µs. Eight clients: total throughput in thousand questions/s; p99 in",
+        "µs. CPU: µs of both sides for each question of one client without loops. Brackets give the",
+        f"minimum and maximum of {' to '.join(map(str, {rounds[0]: 0, rounds[-1]: 0}))} rounds.",
         f"{about(found)}.",
         "",
         f"| {size // 1000} KB | " + " | ".join(TITLES[each] for each in SITUATIONS) + " | CPU |",
@@ -84,8 +83,8 @@ def scale_table(found: dict[str, Any]) -> list[str]:
     runners = sorted({row["runners"] for row in found["rows"]})
     at = {(row["way"], row["runners"]): row for row in found["rows"]}
     lines = [
-        "Thousands of requests a second, then µs of the host's CPU for each. In brackets are the",
-        "least and the greatest of the rounds.",
+        "Thousand requests/s; µs of the host's CPU for each. Brackets give the minimum and maximum of",
+        "the rounds.",
         "",
         "| runners | " + " | ".join(f"`{way}`" for way in ways) + " |",
         "|---|" + "---|" * len(ways),
@@ -103,7 +102,7 @@ def scale_table(found: dict[str, Any]) -> list[str]:
 
 
 def write(name: str, lines: Sequence[str], page: Path = PAGE) -> None:
-    """Puts the lines between the page's marks of that name."""
+    """Replaces the lines between the page's comments of that name."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
     text = page.read_text()
     before, rest = text.split(begin)
