@@ -1,6 +1,8 @@
-"""The tables and pictures of docs/results.md from what results.py measured: python bench/results_page.py
+"""Writes the tables and pictures of docs/results.md from the output of results.py:
 
-The pictures need matplotlib. A figure that was not measured leaves a line that says so.
+python bench/results_page.py
+
+The pictures need matplotlib. For a figure that was not measured, the page names the command.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +25,7 @@ COLOURS = {"shm": BLUE, "pipe": GREY, "grpc": ORANGE}
 
 
 def span(values: Sequence[float]) -> str:
-    """The median, and the least and the greatest; one value where these are the same."""
+    """The median, then the minimum and maximum; one value if they are equal."""
     least, middle, most = (each(values) for each in (min, statistics.median, max))
     if least == most:
         return number(middle)
@@ -34,13 +37,35 @@ def number(value: float) -> str:
 
 
 def conditions(found: Found) -> str:
-    """The machine, and how busy it was."""
-    return f"{about(found)}; the machine's load was {found['machine']['load']:.1f}"
+    """How busy the machine was."""
+    return f"Load average: {found['machine']['load']:.1f}."
+
+
+def machines(found: dict[str, Found]) -> list[str]:
+    """The machine, or machines with their figures."""
+    by_machine: dict[str, list[str]] = {}
+    for name, figure in found.items():
+        by_machine.setdefault(about(figure), []).append(name)
+    if len(by_machine) == 1:
+        return [f"Machine: {next(iter(by_machine))}."]
+    return [f"- {machine}: {', '.join(names)}" for machine, names in by_machine.items()]
+
+
+def caption(text: str) -> list[str]:
+    """A paragraph, wrapped, and an empty line."""
+    return [*textwrap.wrap(text, 100, break_on_hyphens=False), ""]
+
+
+def alike(distinct: int, kind: str) -> str:
+    """How many outputs differ."""
+    if distinct == 1:
+        return f"All {kind} produced the same output."
+    return f"The {kind} produced {distinct} different outputs."
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    lines = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(map(str, line)) + " |" for line in lines]
+    lines = ["| " + " | ".join(map(str, line)) + " |" for line in [head, *rows]]
+    return [lines[0], "|" + "---|" * len(head), *lines[1:]]
 
 
 def per(many: Sequence[float], few: Sequence[float]) -> list[float]:
@@ -48,25 +73,33 @@ def per(many: Sequence[float], few: Sequence[float]) -> list[float]:
     return [a / b for a, b in zip(many, few, strict=True)]
 
 
-# ---- Tables: from what was measured to lines ----
+# ---- Tables: from measurements to lines ----
 
 
 def deployed(found: Found) -> list[str]:
-    """Of one policy."""
+    """One policy at several URLs."""
     seconds = {way["way"]: way["seconds"] for way in found["ways"]}
     size = {way["way"]: way["bytes"] for way in found["ways"]}
     cpu = {way["way"]: statistics.median(way["cpu_seconds"]) for way in found["ways"]}
+    over = {way["way"]: way["us_per_decision_over_aot"] for way in found["ways"]}
     rows = []
     for way, its in seconds.items():
         ratio = span(per(its, seconds["plain"]))
-        grpc = span(per(seconds["relay"], its)) if "relay" in seconds else "-"
-        rows.append([f"`{way}`", f"{span(its)} s", f"{cpu[way]:.2f} s", ratio, grpc, size[way]])
+        asked = "-" if way == "plain" else number(over[way])
+        rows.append([f"`{way}`", f"{span(its)} s", f"{cpu[way]:.2f} s", ratio, asked])
     same = sum(pair["identical"] for pair in found["pairs"])
-    head = ["", "time", "CPU of the compiler", "x plain", "`relay` takes x", "bytes of output"]
+    decided = (
+        "made identical decisions"
+        if same == len(found["pairs"])
+        else f"made identical decisions in {same} of {len(found['pairs'])} pairs"
+    )
+    head = ["", "time", "compiler's CPU", "time / plain", "µs a question over `aot`"]
     return [
-        f"Compilations: {found['compilations']}, decisions: {found['decisions']}, rounds: {found['rounds']}. The decisions were the same in "
-        f"{same} of {len(found['pairs'])} pairs of ways. Different outputs of those that ask: {found['different_objects']}. {conditions(found)}.",
-        "",
+        *caption(
+            f"{found['decisions']} decisions, {found['rounds']} rounds. The {len(seconds) - 1} URLs "
+            f"{decided}. {alike(found['different_objects'], 'URLs')} Bytes of output: {size['shm']}; "
+            f"`plain`: {size['plain']}. {conditions(found)}"
+        ),
         *table(head, rows),
     ]
 
@@ -81,8 +114,8 @@ def threads(found: Found) -> list[str]:
             for way, name in (("bound", "bound features"), ("direct", "called directly")):
                 cells = [short(each["throughput"][str(n)][way]) for n in (1, 2, 4, 8)]
                 rows.append([f"{kind}, {each['model']}, {name}", *cells])
-    head = ["evaluations a second, x one thread", *(f"{n} threads" for n in (1, 2, 4, 8))]
-    return [f"{conditions(found)}.", "", *table(head, rows)]
+    head = ["throughput / one thread", "1 thread", *(f"{n} threads" for n in (2, 4, 8))]
+    return [*caption(conditions(found)), *table(head, rows)]
 
 
 def lines(found: Found) -> list[str]:
@@ -93,9 +126,10 @@ def lines(found: Found) -> list[str]:
     ]
     plugin = found["lines"]["plugin"]
     return [
-        *table(["runner", "C", "C++", "Python", "the model", "commands, once"], rows),
+        *table(["URL", "C", "C++", "Python", "model", "commands, once"], rows),
         "",
-        f"LLVM's inliner plugin: {plugin['talks']} of its {plugin['lines']} lines speak to shmbridge, the same for every runner.",
+        f"LLVM's inliner plug-in calls shmbridge in {plugin['talks']} of its {plugin['lines']} lines, "
+        "the same for every URL.",
     ]
 
 
@@ -115,11 +149,13 @@ def size(found: Found) -> list[str]:
         if name != "plain"
     ]
     return [
-        f"The plain compiler has {plain['stripped'] / 2**20:.0f} MiB when it is stripped, and takes {base['peak']:.0f} MiB for {found['size']['source']}. {conditions(found)}.",
+        *caption(
+            f"The plain compiler has {plain['stripped'] / 2**20:.0f} MiB when stripped, and uses "
+            f"{base['peak']:.0f} MiB to compile {found['size']['source']}. {conditions(found)}"
+        ),
+        *table(["linked in", "text", "stripped file", "relative to plain"], rows),
         "",
-        *table(["linked in", "text", "stripped file", "of the plain one"], rows),
-        "",
-        *table(["the model", "peak memory", "private", "pages of files"], used),
+        *table(["the model", "peak memory", "private", "mapped files"], used),
     ]
 
 
@@ -134,14 +170,19 @@ def training(found: Found) -> list[str]:
             cpu = short(way["trainer_cpu_us"])
             rows.append([*what, f"{span(way['seconds'])} s", ratio, short(us), cpu])
     same = all(each["same"] for each in found["rows"])
-    told = [
-        f"{each['compiler']}, {each['workers']}: {each['episodes']} episodes, {each['actions']} actions, reward {each['first']:.2f} at first and {each['last']:.2f} at last"
+    learnt = "; ".join(
+        f"{each['compiler']} with {each['workers']}: {each['episodes']} episodes, {each['actions']} "
+        f"actions, reward {each['first']:.2f} to {each['last']:.2f}"
         for each in found["rows"]
-    ]
-    head = ["compiler", "workers", "way", "training", "x shm", "µs an action", "µs of the trainer's CPU an action"]  # fmt: skip
+    )
+    equal = (
+        "The three ways learnt bit-identical weights."
+        if same
+        else "The ways learnt DIFFERENT weights."
+    )
+    head = ["compiler", "workers", "way", "training", "time / shm", "µs an action", "trainer's CPU, µs an action"]  # fmt: skip
     return [
-        f"Rounds: {found['rounds']}. {'; '.join(told)}. {'All three ways learnt the same weights, to the bit' if same else 'The ways did NOT learn the same weights'}. {conditions(found)}.",
-        "",
+        *caption(f"{found['rounds']} rounds. {learnt}. {equal} {conditions(found)}"),
         *table(head, rows),
     ]
 
@@ -157,9 +198,8 @@ def sweep(found: Found) -> list[str]:
     lengths = found["lengths"]
     ms = f"ms, {len(lengths)} lengths of {lengths[0]} to {lengths[-1]} floats"
     return [
-        f"{conditions(found)}.",
-        "",
-        *table(["", ms, "x shm", "x onnx", "the paper's sweep; x its ONNX"], rows),
+        *caption(conditions(found)),
+        *table(["", ms, "/ shm", "/ onnx", "the paper's sum; / its ONNX"], rows),
     ]
 
 
@@ -173,16 +213,18 @@ def session(found: Found) -> list[str]:
         over = [(a - b) / each * 1e3 for a, b in zip(way["ms"], plain, strict=True)]
         name = names.get(way["way"], f"`{way['way']}`")
         rows.append([name, f"{span(way['ms'])} ms", span(per(way["ms"], plain)), span(per(gym, way["ms"])), span(over)])  # fmt: skip
-    head = ["", "a session", "x no questions", "gRPC takes x", "µs an action over no questions"]
+    head = ["", "a session", "time / no questions", "gRPC / time", "µs an action over no questions"]
     return [
-        f"Sessions: {found['sessions']}, of {each:.0f} actions, rounds: {found['rounds']}. Different outputs of those that ask: {found['outputs']}. {conditions(found)}.",
-        "",
+        *caption(
+            f"{found['sessions']} sessions of {each:.0f} actions, {found['rounds']} rounds. "
+            f"{alike(found['outputs'], 'ways')} {conditions(found)}"
+        ),
         *table(head, rows),
     ]
 
 
 def slides(found: Found) -> list[str]:
-    """In-process against gRPC, from the sweep."""
+    """In-process compared with gRPC, from the sweep."""
     ns = {way["way"]: way["ns"] for way in found["ways"]}
     lengths = found["lengths"]
     shown = [0, len(lengths) // 2, len(lengths) - 1]
@@ -192,7 +234,7 @@ def slides(found: Found) -> list[str]:
             grpc = ns["grpc in C's process"]
             cells = [f"{short(ns[way][i] / 1e3)} µs; {short(grpc[i] / ns[way][i])}" for i in shown]
             rows.append([f"`{way}`" if " " not in way else way, *cells])
-    return table(["a question; gRPC takes x", *(f"{lengths[i]} floats" for i in shown)], rows)
+    return table(["a question; gRPC / this", *(f"{lengths[i]} floats" for i in shown)], rows)
 
 
 # ---- Pictures ----
@@ -285,7 +327,7 @@ def draw(found: dict[str, Found]) -> None:
 
 
 def section(name: str, found: dict[str, Found]) -> list[str]:
-    """What stands between a figure's marks."""
+    """The lines between a figure's comments."""
     measured = "sweep" if name == "slides" else name
     if measured not in found:
         return [f"Not measured yet: `python bench/results.py --only {measured}`.", ""]
@@ -299,6 +341,7 @@ def main() -> int:
     files = [RESULTS / f"{name}.json" for name in TABLES]
     found = {file.stem: json.loads(file.read_text()) for file in files if file.exists()}
     draw(found)
+    write("machine", [*machines(found), ""], PAGE)
     for name in TABLES:
         write(name, section(name, found), PAGE)
     return 0
