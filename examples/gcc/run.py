@@ -174,7 +174,7 @@ def main() -> None:
     start = time.monotonic()
     results = HERE / "results"
     results.mkdir(exist_ok=True)
-    print("builds the plugin")
+    print("building the plug-in")
     plugin = build()
     flags, scores = (
         ["-O2", "{module}", "-o", "{output}"],
@@ -189,7 +189,7 @@ def main() -> None:
     )
     train, held_out = kernels(args.quick)
     print(
-        f"trains on {', '.join(m.name for m in train)}\nheld out: {', '.join(m.name for m in held_out)}"
+        f"training: {', '.join(m.name for m in train)}\nheld out: {', '.join(m.name for m in held_out)}"
     )
     print(f"a training: {rounds} x {len(train)} compilations; random search: as many")
 
@@ -212,26 +212,26 @@ def main() -> None:
         table[way] = test(task, held_out, np.array(models[way])).tolist()
 
     print(
-        f"\ninstructions fewer than gcc -O2's, mean of {len(held_out)} held-out kernels; [least, most] of {seeds} seeds"
+        f"\ninstructions compared with gcc -O2, mean of {len(held_out)} held-out kernels; [range] of {seeds} seeds"
     )
     for name, rows in table.items():
         means = np.mean(rows, axis=1)
         spread = (
-            f"[{min(means):6.1%}, {max(means):6.1%}]  {took[name]:.0f} s a training"
+            f"[{-max(means):+6.1%}, {-min(means):+6.1%}]  {took[name]:.0f} s a training"
             if name in took
             else ""
         )
-        print(f"  {name:48} {means.mean():6.1%}  {spread}")
+        print(f"  {name:48} {-means.mean():+6.1%}  {spread}")
     for i, module in enumerate(held_out):
         print(
             f"    {module.name:12}"
-            + "".join(f"{np.mean(rows, axis=0)[i]:9.1%}" for rows in table.values())
+            + "".join(f"{-np.mean(rows, axis=0)[i]:+9.1%}" for rows in table.values())
         )
     same = shipped(task, held_out, models["REINFORCE"][0], results)
     alone = sum(task.baseline(m) == plain.baseline(m) for m in held_out)
     print(f"\nas machine code in gcc (aot://): the same programs for {same} of {len(held_out)}")
     print(f"with the plugin and no model: gcc's own programs for {alone} of {len(held_out)}")
-    print(f"{time.monotonic() - start:.0f} s in all")
+    print(f"{time.monotonic() - start:.0f} s in total")
     found = {
         "held_out": [m.name for m in held_out],
         "improvement": table,

@@ -143,20 +143,18 @@ def main() -> None:
         )
         search, held_out = programs(folder, args.quick)
         llvm = [sum(task.baseline(m)["text"] for m in modules) for modules in (search, held_out)]
-        print(
-            f"clang-22 -Oz by itself: {llvm[0]:.0f} bytes of .text, held out {llvm[1]:.0f}\n\nby hand:"
-        )
+        print(f"clang-22 -Oz: {llvm[0]:.0f} bytes of .text, held out {llvm[1]:.0f}\n\nby hand:")
         for text in BY_HAND:
             policy.write_text(file_of(text, "By hand."))
             began = time.monotonic()
             size = by_file(policy, search, folder)
             print(
-                f"  {size:6.0f} bytes {1 - size / llvm[0]:+6.1%}, {time.monotonic() - began:.1f} s: {text}"
+                f"  {size:6.0f} bytes {size / llvm[0] - 1:+6.1%}, {time.monotonic() - began:.1f} s: {text}"
             )
 
         found: dict[str, list[str]] = {"by hand, the last": BY_HAND[-1:]}
         speed: dict[str, float] = {}
-        print(f"\nby a program: {seeds} x {count} candidates each way")
+        print(f"\nsearched: {seeds} x {count} candidates with each method")
         for way, run in (("random search", random_search), ("evolution", evolve)):
             began = time.monotonic()
             found[way] = [run(task, search, count, seed) for seed in range(seeds)]
@@ -168,10 +166,10 @@ def main() -> None:
                 for part, total in zip((search, held_out), llvm, strict=True)
             ]
         print(
-            "smaller than clang's own; [least, most] of the seeds   searched on                held out"
+            "compared with clang's own; [range of the seeds]         searched on                held out"
         )
         for way, parts in table.items():
-            cells = [f"{np.mean(p):+6.1%} [{min(p):+6.1%}, {max(p):+6.1%}]" for p in parts]
+            cells = [f"{-np.mean(p):+6.1%} [{-max(p):+6.1%}, {-min(p):+6.1%}]" for p in parts]
             rate = f"  {speed[way]:.0f} candidates a minute" if way in speed else ""
             print(f"  {way:48} {'  '.join(cells)}{rate}")
 

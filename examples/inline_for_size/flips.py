@@ -1,4 +1,4 @@
-"""How good are LLVM's own decisions? Makes each the other way, one in each compilation: python flips.py [--quick]
+"""How good are LLVM's own decisions? Reverses one in each compilation: python flips.py [--quick]
 
 See README.md.
 """
@@ -20,8 +20,8 @@ BANDS = [-np.inf, -20, 5, 20, 80, np.inf]  # of LLVM's cost estimate; below 5 it
 
 
 def flipped(module: Module, count: int, task: Task) -> Array:
-    """The bytes saved where question i alone is answered the other way: float64[count]."""
-    asked = np.zeros(count, np.int64)  # by each compilation, so far
+    """The bytes saved if only decision i is reversed: float64[count]."""
+    asked = np.zeros(count, np.int64)  # questions of each compilation so far
 
     def decide(batch: Any, rows: Array) -> Array:
         default = batch["inlining_default"][:, 0]
@@ -46,13 +46,15 @@ def main() -> None:
     columns = run.joined(episodes)
     default, cost = columns.pop("inlining_default")[:, 0], columns["cost_estimate"][:, 0]
 
-    print(f"\n{'cost estimate':>16}{'decisions':>11}{'better the other way':>22}{'bytes':>8}")
+    print(f"\n{'cost estimate':>16}{'decisions':>11}{'better reversed':>22}{'bytes':>8}")
     for low, high in zip(BANDS, BANDS[1:], strict=False):
         here = (cost >= low) & (cost < high)
         gains = saved[here & (saved > 0)]
-        print(f"{low:7.0f} to {high:5.0f}{here.sum():11}{len(gains):22}{gains.sum():8.0f}")
+        print(f"{low:7.0f} to {high:5.0f}{here.sum():11}{len(gains):22}{-gains.sum():8.0f}")
 
-    print("\nDecisions changed by a policy that learnt the better ones of the other programs:")
+    print(
+        "\nDecisions changed by a policy that learnt the better ones of the other programs, and bytes:"
+    )
     better = np.where(saved > 0, 1 - default, default)
     for left_out in np.unique(program):
         there = program != left_out
@@ -60,7 +62,7 @@ def main() -> None:
         decided = policy.decide({n: c[~there] for n, c in columns.items()})
         changed = decided != default[~there]
         bytes_saved = saved[~there][changed].sum()
-        print(f"{left_out:18}{changed.sum():5}, which save {bytes_saved:.0f} bytes")
+        print(f"{left_out:18}{changed.sum():5}, {-bytes_saved:+.0f} bytes")
 
 
 if __name__ == "__main__":

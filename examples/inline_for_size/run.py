@@ -224,7 +224,7 @@ def build_plugin(shmbridge: str) -> Path:
     return BUILD / "plugin" / "shmbridge-inliner.so"
 
 
-# ---- What came out ----
+# ---- Results ----
 
 
 def report(results: dict[str, Any]) -> None:
@@ -235,20 +235,21 @@ def report(results: dict[str, Any]) -> None:
         cells = "".join(cell(found, group) for group in names.values())
         print(f"{program:18}{found['-Oz']:11.0f}{cells}")
     print(
-        f"\n% smaller than -Oz; several seeds: mean, and half the range. {results['seconds']:.0f} s."
+        f"\n% compared with -Oz, negative: smaller; several seeds: mean ± half the range. "
+        f"{results['seconds']:.0f} s."
     )
     print(f"Bytes saved on the training files: {results['bytes saved in training']}")
     print(f"Compilations: {results['compilations']}")
 
 
 def cell(found: dict[str, float], group: list[str]) -> str:
-    smaller = [100 * (1 - found[name] / found["-Oz"]) for name in group]
-    spread = f" ±{(max(smaller) - min(smaller)) / 2:.2f}" if len(group) > 1 else ""
-    return f"{np.mean(smaller):+.2f}{spread}".rjust(12)
+    change = [100 * (found[name] / found["-Oz"] - 1) for name in group]
+    spread = f" ±{(max(change) - min(change)) / 2:.2f}" if len(group) > 1 else ""
+    return f"{np.mean(change):+.2f}{spread}".rjust(12)
 
 
 def picture(results: dict[str, Any]) -> None:
-    """Per cent saved by each group on each program, the seeds as dots."""
+    """Change in per cent by each group on each program, the seeds as dots."""
     try:
         import matplotlib
     except ImportError:
@@ -262,13 +263,13 @@ def picture(results: dict[str, Any]) -> None:
     width = 0.8 / len(groups)
     for number, (name, group) in enumerate(groups.items()):
         at = np.arange(len(sizes)) + (number + 0.5) * width - 0.4
-        smaller = np.array(
-            [[100 * (1 - found[n] / found["-Oz"]) for n in group] for found in sizes.values()]
+        change = np.array(
+            [[100 * (found[n] / found["-Oz"] - 1) for n in group] for found in sizes.values()]
         )
-        axes.bar(at, smaller.mean(1), width, label=name)
-        axes.plot(np.repeat(at, len(group)), smaller.reshape(-1), ".k", markersize=4)
+        axes.bar(at, change.mean(1), width, label=name)
+        axes.plot(np.repeat(at, len(group)), change.reshape(-1), ".k", markersize=4)
     axes.set_xticks(range(len(sizes)), list(sizes))
-    axes.set_ylabel("% smaller than clang-22 -Oz, linked")
+    axes.set_ylabel("size compared with clang-22 -Oz, linked, %")
     axes.axhline(0, color="black", linewidth=0.8)
     axes.legend()
     figure.savefig(RESULTS / "sizes.png", dpi=120, bbox_inches="tight")

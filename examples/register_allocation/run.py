@@ -108,12 +108,14 @@ def compiled(task, modules, weights):
 
 
 def better(scores, greedy, modules):
-    """By which part they cost less than greedy's, in the mean of the modules."""
+    """The part of greedy's cost that they save, mean of the modules."""
     names = [module.name for module in modules]
     return float(np.mean([1 - scores[name]["cost"] / greedy[name]["cost"] for name in names]))
 
 
-def spread(values):
+def spread(savings):
+    """The change of the cost: median, least and greatest."""
+    values = [-saving for saving in savings]
     return f"{np.median(values):+7.1%} ({min(values):+.1%} to {max(values):+.1%})"
 
 
@@ -127,7 +129,10 @@ def picture(rows):
         for i, row in enumerate(row for row in rows if row["search"] == name):
             axis.plot(row["curve"], color=color, label=None if i else name)
     axis.axhline(0, color="black", linewidth=0.8)
-    axis.set(xlabel="candidates tried", ylabel="best so far, against greedy\n(training kernels)")
+    axis.set(
+        xlabel="candidates tried",
+        ylabel="cost saved by the best so far,\npart of greedy's (training kernels)",
+    )
     axis.legend()
     figure.tight_layout()
     figure.savefig(RESULTS / "learning.png", dpi=120)
@@ -144,7 +149,7 @@ def run(quick):
     greedy = {module.name: task.baseline(module) for module in [*train, *test]}
 
     def judge(weights):
-        """Each module's scores, and by which part a cost is less than greedy's; also where one agent decides alone."""
+        """Each module's scores and savings, also with only one of the agents."""
         scores = compiled(task, [*train, *test], weights)
         row = {"scores": scores, "weights": weights.tolist()}
         row["train"] = better(scores, greedy, train)
@@ -166,13 +171,14 @@ def run(quick):
         )
         print(
             f"{name}, seed {seed}: {len(search.curve) * len(train)} compilations in "
-            f"{rows[-1]['seconds']:.0f} s, {search.failed} failed; against greedy "
-            f"{rows[-1]['train']:+.1%} on training kernels, {rows[-1]['test']:+.1%} on held-out ones",
+            f"{rows[-1]['seconds']:.0f} s, {search.failed} failed; cost compared with greedy "
+            f"{-rows[-1]['train']:+.1%} on training kernels, {-rows[-1]['test']:+.1%} held out",
             flush=True,
         )
 
     print(
-        "\nBy which part spills and reloads cost less than greedy's (median and range of the seeds)"
+        "\nCost of spills and reloads compared with greedy (median and range of the seeds; "
+        "negative: better)"
     )
     columns = ["train", "test", *(f"test, {agent} alone" for agent in AGENTS)]
     print(f"{'search':16}" + "".join(f"{column:>28}" for column in columns))
@@ -182,7 +188,7 @@ def run(quick):
         print(f"{name:16}" + "".join(f"{text:>28}" for text in texts))
 
     chosen = max((r for r in rows if r["search"] == "evolution"), key=lambda r: r["train"])
-    print("\nHeld-out kernels, by the weights of evolution that are best on the training kernels")
+    print("\nHeld-out kernels, with evolution's best weights for the training kernels")
     print(
         f"{'kernel':12}{'cost, greedy':>14}{'learnt':>10}{'instructions, greedy':>24}{'learnt':>8}"
     )
@@ -202,7 +208,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a few seconds")
     begin = time.time()
     run(parser.parse_args().quick)
-    print(f"\n{time.time() - begin:.0f} s; results/ has all of it, and the weights")
+    print(f"\n{time.time() - begin:.0f} s; results/ contains all figures and the weights")
 
 
 if __name__ == "__main__":

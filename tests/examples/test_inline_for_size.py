@@ -32,6 +32,6 @@ def test_llvms_decisions_made_the_other_way_one_by_one_are_counted(run_example):
     if not shutil.which("clang-22"):
         pytest.skip("no clang-22: apt-get install clang-22")
     shown = run_example("inline_for_size", program="flips.py", quick=True)
-    bands = re.findall(r"to +\S+ +(\d+) +(\d+) +\d+$", shown, re.MULTILINE)
+    bands = re.findall(r"to +\S+ +(\d+) +(\d+) +-?\d+$", shown, re.MULTILINE)
     decisions, better_otherwise = np.array(bands, int).sum(axis=0)
     assert len(bands) == 5 and better_otherwise < decisions / 2, shown
