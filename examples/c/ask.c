@@ -1,9 +1,9 @@
-/* A toy compiler: for each function of a C file it asks a model whether to inline it, and falls
- * back to a heuristic of its own when there is no model to ask. What a real compiler needs of it is
- * ask(), and the open and close in main().
+/* A toy compiler: for each function of a C file it asks a model whether to inline it, and uses its
+ * own heuristic if there is no model. A real compiler needs ask(), and the open and close in
+ * main().
  *
  *     cc -O2 ask.c $(shmbridge config --cflags --libs) -o ask
- *     ./ask shm://demo file.c 5000         (a host's URL, whose functions, how many questions) */
+ *     ./ask shm://demo file.c 5000         (URL, file, number of questions) */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 
 enum { FEATURES = 16, MAX_FUNCTIONS = 10000, SHOWN = 10 };
 
-/* Feature i is how often patterns[i] stands in the function's text. */
+/* Feature i is how often patterns[i] occurs in the function's text. */
 static const char *const patterns[FEATURES] = {
     "\n", ";", "if (", "for (", "while (", "switch (", "case ", "return",
     "(",  "[", "->",   "*",     "=",       "+",        "\"",    "{"};
@@ -40,7 +40,7 @@ static float count(const char *text, const char *pattern) {
     return n;
 }
 
-/* Shall this function be inlined? *us is the round trip. False when the heuristic had to answer. */
+/* Should this function be inlined? *us is the round trip. False: the heuristic answered. */
 static bool ask(shmb_runner *r, const struct function *f, int64_t *inline_it, double *us) {
     /* in shared memory: the model reads it there */
     float *features = shmb_feature_f32(r, "features", FEATURES);
@@ -96,7 +96,7 @@ static double percentile(const double *sorted, long n, double p) {
     return n ? sorted[(long)(p * (double)(n - 1))] : 0;
 }
 
-/* For people, and in the last line for programs. */
+/* For people; the last line is JSON. */
 static void report(long questions, long inlined, int functions, const char *path, double *us,
                    long answered) {
     qsort(us, (size_t)answered, sizeof *us, ascending);
@@ -125,7 +125,7 @@ int main(int argc, char **argv) {
     }
 
     shmb_runner *r;
-    shmb_open(url, NULL, &r); /* may fail: then the first evaluate reports it */
+    shmb_open(url, NULL, &r); /* on failure the first evaluate reports it */
     for (long i = 0; i < questions; i++) {
         const struct function *f = &functions[i % n];
         int64_t inline_it;

@@ -1,5 +1,5 @@
 /* ../cpp/environment.cpp in C: a toy compiler's phase ordering as an environment, for
- * ../python/trainer.py and what comes of it.
+ * ../python/trainer.py and its model.
  *
  *     cc -O2 environment.c $(shmbridge config --cflags --libs) -o environment
  *     ./environment shm://passes 800 */
@@ -13,7 +13,7 @@
 enum pass { INLINE, FOLD, REMOVE_DEAD, STOP };
 static const char *const names[] = {"inline", "fold", "remove-dead", "stop"};
 
-/* A program, as far as the passes care, and what was done to it. */
+/* The parts of a program that passes affect, and the passes so far. */
 struct program {
     int instructions;
     bool calls, constants, dead, warned;
@@ -70,7 +70,7 @@ int main(int argc, char **argv) {
     uint64_t programs = argc > 2 ? strtoull(argv[2], NULL, 10) : 8;
     struct program program = {.instructions = 0};
     shmb_runner *runner;
-    /* NULL: $SHMBRIDGE_URL; may fail: then on_error hears of it */
+    /* NULL: $SHMBRIDGE_URL; on failure on_error gets the message */
     shmb_open(argc > 1 ? argv[1] : NULL, NULL, &runner);
     shmb_agent agent = {.size = sizeof agent, .runner = runner}, *agents[] = {&agent};
     if (argc > 3) agent.choice = SHMB_SAMPLE_LOGITS, agent.random = strtoull(argv[3], NULL, 10);

@@ -1,6 +1,7 @@
-/* A model by hand for aot://, which computes in the compiler's process: cc -O2 -shared -fPIC
- * model.c $(shmbridge config --cflags) -o model.so "Inline what has fewer than LIMIT statements";
- * LIMIT is 8, or what the file of the URL's option weights=FILE says. */
+/* A hand-written model for aot://, which runs in the compiler's process. It inlines functions with
+ * fewer than LIMIT statements: 8, or the number in the file of the URL's option weights=FILE.
+ *
+ *     cc -O2 -shared -fPIC model.c $(shmbridge config --cflags) -o model.so */
 #include <shmbridge/model.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static const char *run(void *state, const shmb_tensor *inputs, shmb_tensor *outp
     const struct state *s = state;
     const float *features = inputs[0].data;
     *(int64_t *)outputs[0].data = features[1] < s->limit;
-    return NULL; /* or why there is no advice */
+    return NULL; /* or the error message */
 }
 
 static const int64_t sixteen[] = {16};

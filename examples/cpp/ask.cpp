@@ -10,7 +10,7 @@
 
 #include <shmbridge.hpp>
 
-/* Feature i is how often patterns[i] stands in the function's text. */
+/* Feature i is how often patterns[i] occurs in the function's text. */
 constexpr std::array<std::string_view, 16> patterns = {
     "\n", ";", "if (", "for (", "while (", "switch (", "case ", "return",
     "(",  "[", "->",   "*",     "=",       "+",        "\"",    "{"};
@@ -22,7 +22,7 @@ static float count(std::string_view text, std::string_view pattern) {
 }
 
 /* Crude: a function begins with a letter that begins a line, has a "(" before its "{", and ends
- * with a "}" that begins a line, or with its first line. Takes it off the text; "": there is none. */
+ * with a "}" that begins a line, or with its first line. Removes it from the text; "": none. */
 static std::string_view next_function(std::string_view &text) {
     while (!text.empty()) {
         size_t paren = text.find_first_of("(;{"), body = text.find_first_of(";{", paren);
@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     std::string source(std::istreambuf_iterator<char>(file), {});
-    shmbridge::Runner r(argv[1]); // may fail: then evaluate says so
+    shmbridge::Runner r(argv[1]); // on failure evaluate reports it
     std::string_view text = source, function;
     while (!(function = next_function(text)).empty()) {
         std::array<float, patterns.size()> features;

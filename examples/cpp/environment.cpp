@@ -1,6 +1,6 @@
-/* A toy compiler's phase ordering as an environment: which pass next, until "stop"?
- * python/trainer.py teaches an agent, over shm://, and what it has learnt then answers from a file,
- * in this process: the URL alone changes.
+/* A toy compiler's phase ordering as an environment: it asks for the next pass, until
+ * "stop". python/trainer.py trains an agent over shm://. The model then runs from a file in this
+ * process; only the URL changes.
  *
  *     c++ -std=c++17 -O2 environment.cpp $(shmbridge config --cflags --libs) -o environment
  *     python ../python/trainer.py shm://passes policy.onnx & ./environment shm://passes 800
@@ -12,7 +12,7 @@
 enum Pass { INLINE, FOLD, REMOVE_DEAD, STOP };
 constexpr const char *names[] = {"inline", "fold", "remove-dead", "stop"};
 
-/* A program, as far as the passes care. */
+/* The parts of a program that passes affect. */
 struct Program {
     int instructions;
     bool calls, constants, dead;
@@ -63,7 +63,7 @@ private:
 int main(int argc, char **argv) {
     shmbridge::Runner runner(argc > 1 ? argv[1] : nullptr); // nullptr: $SHMBRIDGE_URL
     uint64_t programs = argc > 2 ? std::stoull(argv[2]) : 8;
-    bool samples = argc > 3; // with this seed, rather than the best
+    bool samples = argc > 3; // draws actions with this seed
     shmbridge::Agent agent(runner, "", samples ? SHMB_SAMPLE_LOGITS : SHMB_ARGMAX,
                            samples ? std::stoull(argv[3]) : 0);
     PassOrder order;

@@ -1,4 +1,5 @@
-"""The environment: opt-22 with the plugin of ../phase_ordering, which asks for up to four passes of passes.txt for a program."""
+"""The environment: opt-22 with the plug-in of ../phase_ordering asks for up to four passes of
+passes.txt for a program."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def prepare(
     """Builds the plugin and the bitcode.
 
     Returns:
-        The programs to train on, and those held out.
+        The training programs and the held-out programs.
     """
     llvm = run("llvm-config-22", "--cmakedir")
     ours = run("shmbridge", "config", "--cmakedir")
@@ -42,7 +43,7 @@ def prepare(
 
 
 def run(*words: str) -> str:
-    """What a command prints."""
+    """The output of a command."""
     done = subprocess.run(words, text=True, capture_output=True)
     if done.returncode:
         raise SystemExit(f"{shlex.join(words)}: status {done.returncode}\n{done.stderr[-2000:]}")
@@ -50,7 +51,7 @@ def run(*words: str) -> str:
 
 
 def bitcode(name: str) -> Path | None:
-    """A program as clang's front end leaves it, before any pass. None: there is no csmith on this machine."""
+    """A program from clang's front end, before any pass. None: csmith is not installed."""
     source, flags = HERE / "programs" / f"{name}.c", list[str]()
     if name.startswith("core-"):  # shmbridge's own
         core = Path(run("shmbridge", "config", "--prefix")) / "src"
@@ -70,7 +71,8 @@ def bitcode(name: str) -> Path | None:
 
 
 def task(scored: bool = False, steps: int = STEPS) -> Task:
-    """What opt does with a program. The plugin says rewards itself; scored: count what is left, too."""
+    """opt on a program. The plug-in reports rewards; scored: also count the remaining
+    instructions."""
     how = f"actions={HERE / 'passes.txt'};steps={steps};repeat"
     plugin = BUILD / "phase-ordering.so"
     command = ["opt-22", f"-load-pass-plugin={plugin}", f"-passes=phase-ordering<{how}>"]
@@ -81,17 +83,18 @@ def task(scored: bool = False, steps: int = STEPS) -> Task:
 def environment(
     corpus: Corpus, num_envs: int = 4, seed: int = 0, steps: int = STEPS, **options: Any
 ) -> Any:
-    """A vector of opts, each with a program of the corpus after another.
+    """A vector of opts, each of which compiles one program of the corpus after another.
 
     Args:
         corpus: The programs.
-        num_envs: How many opts are stepped at once.
-        seed: Of the order of the programs.
-        steps: Passes of an episode at most.
+        num_envs: How many opts run at once.
+        seed: Seed for the order of the programs.
+        steps: Maximum passes in an episode.
         options: As `CompilerVectorEnv`.
 
     Returns:
-        A `CompilerVectorEnv`: observations "counters", float32[99], "used", float32[9], and "action_mask", int8[9]; nine actions.
+        A `CompilerVectorEnv`: observations "counters", float32[99], "used", float32[9], and
+            "action_mask", int8[9]; nine actions.
     """
     workers = Workers(task(steps=steps), corpus.sampler(seed))
     name = f"shm://four-passes-{os.getpid()}-{seed}"

@@ -1,4 +1,4 @@
-"""What loop.py has learnt as an ONNX file: the same inputs as the compiler's features."""
+"""Writes loop.py's policy as an ONNX file, whose inputs are the compiler's features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def export(policy: Policy, path: Path) -> None:
-    """Writes "counters", float32[n], and "used", float32[actions], in; "logits", float32[actions], out."""
+    """Inputs: "counters", float32[n], and "used", float32[actions]. Output: "logits",
+    float32[actions]."""
     first, second = policy.weights
     inputs = {"counters": len(first) - second.shape[1] - 1, "used": second.shape[1]}
     constants = {

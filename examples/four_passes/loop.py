@@ -1,4 +1,4 @@
-"""A learner of our own, in numpy: proximal policy optimisation of a network with one hidden layer."""
+"""A learner in numpy: proximal policy optimisation of a network with one hidden layer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ HIDDEN, RATE, EPOCHS, CLIP, ENTROPY, BATCH = 64, 0.003, 8, 0.2, 0.02, 24
 
 
 def observe(observation: Any) -> Any:
-    """float32[n, 109]: the counters' logarithms, how often each pass was used, and a one."""
+    """float32[n, 109]: logarithms of the counters, uses of each pass, and a 1."""
     counters, used = np.log1p(observation["counters"]) / 5, observation["used"]
     return np.concatenate([counters, used, np.ones((len(used), 1))], axis=1).astype(np.float32)
 
 
 class Policy:
-    """Two matrices: `probabilities` of actions, and `improve` by a batch of them."""
+    """A network of two matrices. `probabilities` are of actions; `improve` learns from a batch."""
 
     def __init__(self, inputs: int, actions: int, random: np.random.Generator) -> None:
         first = random.standard_normal((inputs, HIDDEN)) / np.sqrt(inputs)
@@ -53,7 +53,8 @@ class Policy:
 
 
 def learn(env: Any, episodes: int, seed: int, progress: Progress) -> Policy:
-    """Learns from so many compilations. A step's advantage is what followed it, less the mean of that program's last ones."""
+    """Learns from this many compilations. A step's advantage is the later reward minus the
+    program's recent mean."""
     random, observations = np.random.default_rng(seed), env.reset(seed=seed)[0]
     policy = Policy(observe(observations).shape[1], env.single_action_space.n, random)
     under_way, batch, known = [[] for _ in range(env.num_envs)], [], {}

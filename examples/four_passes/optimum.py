@@ -1,4 +1,5 @@
-"""The best of all sequences of up to four passes: tried one by one, but for those that lead to a module that others led to already."""
+"""Finds the best sequence of up to four passes. It tries all of them, but continues equal modules
+only once."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ CHOICES = [action for action, line in enumerate(PASSES) if line != "stop"]
 
 
 def optimum(corpus: Corpus, steps: int = STEPS) -> dict[str, Graph]:
-    """The graph of each program. What an earlier run with the same opt found is taken from results/optimum.json."""
+    """The graph of each program. Results of an earlier run with the same opt come from
+    results/optimum.json."""
     RESULTS.mkdir(exist_ok=True)
     known = json.loads(FILE.read_text()) if FILE.exists() else {}
     version = subprocess.run(["opt-22", "--version"], capture_output=True, text=True).stdout
@@ -39,12 +41,12 @@ def optimum(corpus: Corpus, steps: int = STEPS) -> dict[str, Graph]:
 
 @dataclass
 class Graph:
-    """What passes make of a program: modules that differ, numbered; 0 is the program.
+    """The distinct modules that passes make of a program, numbered; 0 is the program.
 
     Attributes:
         counts: The instructions of each.
-        edges: What each action makes of it, by action; none for those that the last pass led to.
-        ways: The actions that led there first.
+        edges: For each module, the resulting module of each action; none after the last pass.
+        ways: The first sequence of actions that led to each module.
     """
 
     counts: list[int]
@@ -57,11 +59,11 @@ class Graph:
         return min(self.counts)
 
     def part(self, count: float) -> float:
-        """Which part of the greatest possible decrease this is."""
+        """The part of the greatest possible decrease."""
         return (self.counts[0] - count) / (self.counts[0] - self.best)
 
     def random(self, random: np.random.Generator, sequences: int, steps: int = STEPS) -> int:
-        """The best of so many sequences at random: of each action, `stop` too, alike."""
+        """The best of this many random sequences. All actions, `stop` too, are equally likely."""
         best = self.counts[0]
         for _ in range(sequences):
             at = 0
@@ -74,7 +76,7 @@ class Graph:
 
 
 def search(module: Module, steps: int) -> dict[str, Any]:
-    """Breadth first, as many compilers at once as there are CPUs."""
+    """Searches breadth first, with one compiler for each CPU."""
     code, text = after(module.path.read_bytes(), "verify")
     seen = {text: 0}
     counts, edges, ways = [count(text)], list[list[int]](), list[list[int]]([[]])
@@ -97,7 +99,7 @@ def search(module: Module, steps: int) -> dict[str, Any]:
 
 
 def after(code: bytes, passes: str) -> tuple[bytes, bytes]:
-    """Bitcode behind some passes, and the same as text without names, which tell of the way."""
+    """Bitcode after some passes, and its text without names, which depend on the passes."""
     command = ["opt-22", "-discard-value-names", f"-passes={passes},print", "-", "-o", "-"]
     done = subprocess.run(command, input=code, capture_output=True, check=True)
     return done.stdout, done.stderr

@@ -1,4 +1,4 @@
-"""What several trainings logged, and what they reached, as pictures."""
+"""Draws the logs and results of several trainings."""
 
 from __future__ import annotations
 

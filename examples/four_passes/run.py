@@ -1,4 +1,5 @@
-"""Learns which passes of opt-22 to run, up to four of a small set, and compares that with the best of all sequences.
+"""Learns which passes opt-22 should run, up to four of a small set, and compares that with the
+optimum.
 
 python run.py [--quick] [--seeds N] [--compilations N] [--only METHOD,...]
 """
@@ -30,7 +31,7 @@ QUICK = ("sums", "helpers")
 def train(
     method: str, seed: int, corpus: Corpus, compilations: int, steps: int, curve: Path
 ) -> Path:
-    """Learns, unless an earlier run has: (the ONNX file of what was learnt)."""
+    """Learns, unless an earlier run did: (the policy's ONNX file)."""
     onnx = curve.with_suffix(".onnx")
     if onnx.exists():
         return onnx
@@ -50,7 +51,7 @@ def train(
 
 
 def decide(url: str, corpus: Corpus, steps: int) -> dict[str, float]:
-    """How many instructions are left of each program where the model at a URL chooses: one compilation each."""
+    """The instructions left of each program if the model at a URL chooses: one compilation each."""
     scored = task(scored=True, steps=steps)
     left = {}
     for module in corpus:
@@ -62,12 +63,12 @@ def decide(url: str, corpus: Corpus, steps: int) -> dict[str, float]:
 
 
 def mean_part(left: dict[str, float], graphs: dict[str, Graph]) -> float:
-    """The mean of the programs' parts of the greatest possible decrease."""
+    """The mean over programs of the part of the greatest possible decrease."""
     return statistics.mean(graphs[name].part(left[name]) for name in left)
 
 
 def said(url: str, module: Path) -> str:
-    """The actions that opt says it took, by the model at a URL."""
+    """The actions that opt reports, with the model at a URL."""
     how = f"actions={HERE / 'passes.txt'};steps={STEPS};repeat;print"
     plugin = f"-load-pass-plugin={BUILD / 'phase-ordering.so'}"
     words = ["opt-22", plugin, f"-passes=phase-ordering<{how}>", str(module), "-o", "/dev/null"]
@@ -78,7 +79,7 @@ def said(url: str, module: Path) -> str:
 
 
 def deploy(onnx: Path, programs: Corpus) -> None:
-    """The same decisions by ONNX Runtime and as machine code."""
+    """Checks that ONNX Runtime and machine code make the same decisions."""
     library = onnx.with_suffix(".so")
     print(run("shmbridge", "compile", str(onnx), "-o", str(library)).splitlines()[0])
     for module in programs:

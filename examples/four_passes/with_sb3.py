@@ -21,7 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class Logarithms(BaseFeaturesExtractor):  # type: ignore[misc]
-    """As `observe` of loop.py: SB3 standardises nothing by itself."""
+    """Like `observe` in loop.py: SB3 does not normalise observations."""
 
     def __init__(self, space: Any) -> None:
         super().__init__(space, space["counters"].shape[0] + space["used"].shape[0])
@@ -32,7 +32,8 @@ class Logarithms(BaseFeaturesExtractor):  # type: ignore[misc]
 
 
 def learn(algorithm: str, corpus: Corpus, seed: int, compilations: int, curve: Path) -> None:
-    """Learns from so many compilations, or goes on where an earlier run was killed, and writes the ONNX file beside the curve."""
+    """Learns from this many compilations, or continues a killed run, and writes the ONNX file next
+    to the curve."""
     torch.set_num_threads(1)
     kind, kept = getattr(stable_baselines3, algorithm), curve.with_suffix(".checkpoint")
     workers = Workers(task(), corpus.sampler(seed))
@@ -49,7 +50,7 @@ def learn(algorithm: str, corpus: Corpus, seed: int, compilations: int, curve: P
 
 
 def make(kind: Any, env: CompilerVecEnv, seed: int, **options: Any) -> Any:
-    """A model that knows nothing yet."""
+    """An untrained model."""
     policy = {"features_extractor_class": Logarithms}
     common = {"gamma": 1.0, "ent_coef": 0.02, "seed": seed, "device": "cpu"}
     return kind("MultiInputPolicy", env, policy_kwargs=policy, **common, **options)

@@ -1,8 +1,9 @@
-"""Teaches stock gcc 12 how often to unroll loops, ships what it learnt as machine code, and prints what came out.
+"""Teaches stock gcc 12 how often to unroll loops, deploys the model as machine code, and prints
+results.
 
     python run.py [--quick] [--seeds N] [--rounds N]
 
-README.md tells what is compared, and what it means.
+README.md explains the comparison.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def once(score: Score) -> Score:
 
 
 def kernels(quick: bool) -> tuple[Corpus, Corpus]:
-    """To train on, and held out."""
+    """The training and held-out modules."""
     source = HERE / "kernels.c"
     names = re.findall(r"^LOOP\((\w+)\)", source.read_text(), re.MULTILINE)
     return Corpus(
@@ -74,7 +75,8 @@ def ones(features: Any) -> Any:
 
 
 def learn(task: Task, train: Sequence[Module], rounds: int, seed: int) -> Any:
-    """REINFORCE: what was better than the kernel's mean so far becomes likelier. Returns weights[12, 5]."""
+    """REINFORCE: actions better than the kernel's mean so far become likelier. Returns weights[12,
+    5]."""
     random, weights = np.random.default_rng(seed), np.zeros((1 + FEATURES, len(FACTORS)))
     rewards: dict[str, list[float]] = defaultdict(list)
 
@@ -120,7 +122,7 @@ def constant(choice: int) -> Any:
 
 
 def ship(weights: Any, folder: Path) -> Path:
-    """The model as a shared library, by way of ONNX."""
+    """Compiles the model to a shared library, via ONNX."""
     import onnx
     from onnx import TensorProto, helper
 
@@ -152,7 +154,8 @@ def ship(weights: Any, folder: Path) -> Path:
 
 
 def shipped(task: Task, modules: Sequence[Module], weights: Any, folder: Path) -> int:
-    """On how many modules the compiled model, in gcc's process, makes the program that the model in Python makes."""
+    """The number of modules for which the compiled model in gcc makes the same program as the model
+    in Python."""
     library, same = ship(weights, folder), 0
     with (
         Host(f"gcc-{os.getpid()}") as host,
@@ -166,7 +169,7 @@ def shipped(task: Task, modules: Sequence[Module], weights: Any, folder: Path) -
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="a form of about ten seconds")
+    parser.add_argument("--quick", action="store_true", help="a smoke test of about ten seconds")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--rounds", type=int)
     args = parser.parse_args()

@@ -1,8 +1,9 @@
-"""Edits an inlining heuristic between two compilations, by hand and by a program that searches, and prints what came out.
+"""Edits an inlining heuristic between compilations, by hand and by a search, and prints the
+results.
 
     python run.py [--quick] [--seeds N] [--candidates N]
 
-README.md tells what is compared, and what it means.
+README.md explains the comparison.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from shmbridge.training.scores import text_size
 HERE = Path(__file__).parent
 FLAGS = ["-Oz", "-c"]
 CHILDREN = 8  # of a generation
-BY_HAND = [  # the first thought, and two edits
+BY_HAND = [  # a first version, and two edits
     "callee_basic_block_count < 2",
     "(callee_basic_block_count < 2) | (callee_users < 2)",
     "(cost_estimate < 20) | (callee_users < 2)",
@@ -46,7 +47,7 @@ def fetch(folder: Path, package: str, inside: str) -> list[Path]:
 
 
 def programs(folder: Path, quick: bool) -> tuple[Corpus, Corpus]:
-    """To search on, and held out."""
+    """The modules to search on, and the held-out ones."""
     if quick:
         tiny = Corpus.from_sources(HERE / "tiny.c")
         return tiny, tiny
@@ -60,7 +61,8 @@ def programs(folder: Path, quick: bool) -> tuple[Corpus, Corpus]:
 
 
 def sizes(task: Task, modules: Sequence[Module], policies: Sequence[str]) -> Any:
-    """Bytes of .text of all modules with each policy: float64[policies]. One process serves them all."""
+    """Bytes of .text of all modules with each policy: float64[policies]. One process serves them
+    all."""
     candidates = [load(file_of(policy, "")) for policy in policies]
 
     def advise(batch: Any, rows: Any) -> Any:
@@ -79,14 +81,14 @@ def sizes(task: Task, modules: Sequence[Module], policies: Sequence[str]) -> Any
 
 
 def random_search(task: Task, modules: Sequence[Module], count: int, seed: int) -> str:
-    """The best of so many random texts."""
+    """The best of this many random texts."""
     rng = random.Random(seed)
     tried = [fresh(rng) for _ in range(count)]
     return tried[int(sizes(task, modules, tried).argmin())]
 
 
 def evolve(task: Task, modules: Sequence[Module], count: int, seed: int) -> str:
-    """As many texts in generations: each changes texts of the best half of all that were tried."""
+    """As many texts, in generations that change the best texts so far."""
     rng = random.Random(seed)
     tried: dict[str, float] = {}
     while len(tried) < count:
@@ -101,7 +103,7 @@ def evolve(task: Task, modules: Sequence[Module], count: int, seed: int) -> str:
 
 
 def by_file(policy: Path, modules: Sequence[Module], folder: Path) -> float:
-    """Bytes of .text with a policy's file, by the command that a user types."""
+    """Bytes of .text with a policy's file, using `shmbridge run` as a user would."""
     total = 0.0
     for module in modules:
         run = [
@@ -122,7 +124,7 @@ def by_file(policy: Path, modules: Sequence[Module], folder: Path) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="a form of about ten seconds")
+    parser.add_argument("--quick", action="store_true", help="a smoke test of about ten seconds")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--candidates", type=int)
     args = parser.parse_args()
@@ -180,7 +182,7 @@ def main() -> None:
             f"\n{policy.relative_to(HERE)}: {best}\nby `shmbridge run`: {size:.0f} bytes, in the search: {told:.0f}"
         )
         assert size == told
-    print(f"{time.monotonic() - start:.0f} s in all")
+    print(f"{time.monotonic() - start:.0f} s in total")
     (results / "results.json").write_text(
         json.dumps(
             {"improvement": table, "policies": found, "candidates_a_minute": speed}, indent=1

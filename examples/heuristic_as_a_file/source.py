@@ -1,6 +1,7 @@
-"""Changes the text of a policy: what a program that searches for heuristics does instead of a person.
+"""Changes the text of a policy, for a program that searches for heuristics.
 
-A policy is one expression of Python, such as `(cost_estimate < 35) & (callee_users - 3 * nr_ctant_params < 2)`.
+A policy is one expression of Python, such as `(cost_estimate < 35) & (callee_users - 3 *
+nr_ctant_params < 2)`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FEATURES = [
     "threshold",
     "unsimplified_common_instructions",
 ]
-LENGTH = 160  # of a policy: a longer one nobody reads
+LENGTH = 160  # of a policy, to stay readable
 
 FILE = '''"""Inline a call? {note}"""
 
@@ -68,7 +69,7 @@ def fresh(rng: random.Random) -> str:
 
 
 def changed(text: str, other: str, rng: random.Random) -> str:
-    """A policy near to that of `text`; `other` may give it a part."""
+    """A small change of `text`, which may take a part of `other`."""
     way = rng.randrange(5)
     if way == 0:
         return _tidy(f"({text}) {rng.choice('&|')} ({_comparison(rng)})")
@@ -84,7 +85,7 @@ def changed(text: str, other: str, rng: random.Random) -> str:
         new = rng.choice(FEATURES)
     elif way == 3:
         new = _comparison(rng)
-    else:  # a part of the other one, of the same type
+    else:  # a part of the other text, of the same type
         donors = [
             node
             for node in ast.walk(ast.parse(other, mode="eval"))

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Linear:
-    """Inline where a weighted sum of the features' logarithms is positive.
+    """Inlines if a weighted sum of the features' logarithms is positive.
 
     Args:
         features: By name, int64[rows, 1].
@@ -30,7 +30,8 @@ class Linear:
         return (self._inputs(features) @ self.weights > 0) * 1
 
     def save(self, path: Path) -> None:
-        """Writes an ONNX model: an input int64[1] for each feature, the output inlining_decision int64[1]."""
+        """Writes an ONNX model: an input int64[1] for each feature, the output inlining_decision
+        int64[1]."""
         from onnx import TensorProto, helper
         from onnx import save as write
 

@@ -11,7 +11,7 @@ import torch
 
 
 class Network(torch.nn.Module):
-    """Inline where the network's output is positive.
+    """Inlines if the network's output is positive.
 
     Args:
         features: By name, int64[rows, 1].
@@ -51,7 +51,7 @@ class Network(torch.nn.Module):
         return self.layers((self._logarithms(x) - self.mean) / self.scale)[:, 0]
 
     def forward(self, *features: torch.Tensor) -> torch.Tensor:
-        """What the ONNX model computes: int64[1] of each feature, in the order of `names`, to int64[1]."""
+        """The ONNX model: from int64[1] for each feature, in the order of `names`, to int64[1]."""
         return (self._score(torch.stack(features, dim=1)) > 0).long()
 
     def decide(self, features: Mapping[str, Any]) -> Any:
@@ -60,7 +60,8 @@ class Network(torch.nn.Module):
             return (self._score(self._columns(features)) > 0).long().numpy()
 
     def save(self, path: Path) -> None:
-        """Writes an ONNX model: an input int64[1] for each feature, the output inlining_decision int64[1]."""
+        """Writes an ONNX model: an input int64[1] for each feature, the output inlining_decision
+        int64[1]."""
         example = tuple(torch.zeros(1, dtype=torch.int64) for _ in self.names)
         names = {"input_names": self.names, "output_names": ["inlining_decision"]}
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # names packages that it lacks

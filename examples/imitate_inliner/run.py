@@ -1,4 +1,5 @@
-"""Teaches a small model to inline as LLVM does, and puts it into the compiler: python run.py [--quick]"""
+"""Teaches a small model to inline like LLVM, and deploys it in the compiler: python run.py
+[--quick]"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ HERE = Path(__file__).parent
 BUILD, RESULTS = HERE / "build", HERE / "results"
 SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 CLANG = "clang-22 -Oz -w -c {module} -o {output}"
-TELLS = "-mllvm -inliner-interactive-include-default"  # LLVM 22 also asks what it would do itself
+TELLS = "-mllvm -inliner-interactive-include-default"  # LLVM 22 also sends its own decision
 LOG = "SHMBRIDGE_INLINER_LOG"  # the plug-in writes its decisions there
 # name: (sdist, its sources, what they include, held out?)
 CMARK = "third_party/cmark"
@@ -46,7 +47,7 @@ PROGRAMS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tiny program, and numpy alone")
+    parser.add_argument("--quick", action="store_true", help="a tiny program, and only numpy")
     quick = parser.parse_args().quick
     for tool in ("clang-22", "llvm-config-22", "cmake"):
         if not shutil.which(tool):
@@ -67,7 +68,7 @@ def main() -> None:
     results: dict[str, Any] = {"programs": {}}
     for program, modules in groupby(held_out, lambda module: module.name.partition("/")[0]):
         features, decisions = recorded(modules)
-        print(f"{program}, which it has not seen: {len(decisions)} decisions")
+        print(f"{program}, held out: {len(decisions)} decisions")
         print(f"  {agreement(model.decide(features), decisions)}")
         results["programs"][program] = {
             "decisions": len(decisions),
@@ -82,11 +83,12 @@ def main() -> None:
 
 
 def recorded(modules: Any) -> tuple[dict[str, Any], Any]:
-    """LLVM's features and its own decisions in compilations of these modules: {name: int64[rows, 1]}, int64[rows]."""
+    """LLVM's features and its own decisions in compilations of these modules: {name: int64[rows,
+    1]}, int64[rows]."""
     task = Task(CLANG.replace(" ", f" {TELLS} ", 1), llvm="inline", scores={"size": text_size})
     episodes = list(collect(lambda batch: batch["inlining_default"], task, modules))
     if different := [episode for episode in episodes if episode.reward]:  # or NaN
-        raise SystemExit(f"expected what clang makes without advice, found {different[0]!r}")
+        raise SystemExit(f"expected clang's own object, found {different[0]!r}")
     asked = [episode.features for episode in episodes if len(episode)]
     numbers = [name for name, values in asked[0].items() if values.dtype == np.int64]
     columns = {name: np.concatenate([one[name] for one in asked]) for name in numbers}
@@ -99,7 +101,8 @@ def agreement(advice: Any, decisions: Any) -> str:
 
 
 def deployed(model: Any, held_out: Corpus) -> dict[str, Any]:
-    """Compiles with the model in Python, by ONNX Runtime and as machine code, and compares decisions and objects."""
+    """Compiles with the model in Python, in ONNX Runtime and as machine code, and compares the
+    results."""
     file, library = RESULTS / "model.onnx", BUILD / "model.so"
     subprocess.run([SHMBRIDGE, "compile", file, "-o", library], check=True, stdout=subprocess.PIPE)
     scores = {"size": text_size, "crc": lambda path: zlib.crc32(path.read_bytes())}
@@ -136,7 +139,7 @@ def deployed(model: Any, held_out: Corpus) -> dict[str, Any]:
             told += ", all decisions" if decided == log else ", NOT all decisions"
         print(f"{way:30}{same[way]['size']:9.0f}{same[way].get('decisions', ''):>11}  {told}")
     count = same[ways[0][0]]["objects as LLVM's"]
-    print(f"{count} of {len(held_out)} objects are to the byte what clang-22 makes without a model")
+    print(f"{count} of {len(held_out)} objects are identical to clang-22's without a model")
     return same
 
 
@@ -170,7 +173,7 @@ def plug_in() -> Path:
 
 
 def real(folder: Path) -> tuple[Corpus, Corpus]:
-    """The files of PROGRAMS, to train on and held out; fetched into `folder`, where they are not there yet."""
+    """The training and held-out files of PROGRAMS, fetched into `folder` if missing."""
     sides: tuple[list[Module], list[Module]] = [], []
     for name, (sdist, sources, includes, held_out) in PROGRAMS.items():
         root = folder / sdist.replace("==", "-")

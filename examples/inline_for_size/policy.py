@@ -1,4 +1,5 @@
-"""A small inlining policy: LLVM's features, 16 hidden units, and a last layer that evolution may change."""
+"""A small inlining policy: LLVM's features, 16 hidden units, and a last layer that evolution
+changes."""
 
 from __future__ import annotations
 
@@ -21,14 +22,16 @@ Array = NDArray[Any]
 
 @dataclass
 class Policy:
-    """Inline where basis(features) @ last > 0.
+    """Inlines if basis(features) @ last > 0.
 
     Attributes:
-        names: The features that it looks at, int64[1] each.
+        names: The features that it uses, int64[1] each.
         mean: Of the logarithms of the features, float64[len(names)].
-        inverse: One over their standard deviations, float64[len(names)]. 0 leaves out a feature that never changes.
-        first: float64[len(names) + 1, HIDDEN]: from the scaled features, and a one, to the hidden units.
-        last: float64[HIDDEN + len(names) + 1]: from the hidden units, the scaled features, and a one, to the decision.
+        inverse: One over their standard deviations, float64[len(names)]. 0 for a constant feature.
+        first: float64[len(names) + 1, HIDDEN]: from the scaled features, and a one, to the hidden
+            units.
+        last: float64[HIDDEN + len(names) + 1]: from the hidden units, the scaled features, and a
+            one, to the decision.
     """
 
     names: list[str]
@@ -38,13 +41,14 @@ class Policy:
     last: Array
 
     def basis(self, features: Mapping[str, Array]) -> Array:
-        """What the last layer sees: float64[rows, HIDDEN + len(names) + 1]."""
+        """The inputs of the last layer: float64[rows, HIDDEN + len(names) + 1]."""
         x = (_logarithms(self.names, features) - self.mean) * self.inverse
         x = np.append(x, np.ones((len(x), 1)), axis=1)
         return np.concatenate([np.tanh(x @ self.first), x], axis=1)
 
     def decide(self, features: Mapping[str, Array], last: Array | None = None) -> Array:
-        """1: inline, 0: leave; int64[rows]. last: other weights, the same for all rows or a row for each."""
+        """1: inline, 0: leave; int64[rows]. last: other weights, the same for all rows or a row for
+        each."""
         return ((self.basis(features) * (self.last if last is None else last)).sum(1) > 0) * 1
 
 
@@ -54,13 +58,13 @@ def _logarithms(names: list[str], features: Mapping[str, Array]) -> Array:
 
 
 def imitate(features: Mapping[str, Array], decisions: Array, seed: int, steps: int = 600) -> Policy:
-    """A policy that decides as it was decided: logistic regression through one hidden layer, by Adam.
+    """A policy that imitates decisions: logistic regression through one hidden layer, with Adam.
 
     Args:
         features: By name, int64[rows, 1].
         decisions: 0 or 1, [rows].
-        seed: Of the first weights.
-        steps: Of gradient descent, each on all rows.
+        seed: Seed for the initial weights.
+        steps: Steps of gradient descent, each on all rows.
     """
     names, random = sorted(features.keys() - MODULE), np.random.default_rng(seed)
     x = _logarithms(names, features)
@@ -83,7 +87,8 @@ def imitate(features: Mapping[str, Array], decisions: Array, seed: int, steps: i
 
 
 def save(policy: Policy, path: Path) -> None:
-    """The policy as an ONNX model: an input for each feature, int64[1]; the output inlining_decision, int64[1]."""
+    """The policy as an ONNX model: an input for each feature, int64[1]; the output
+    inlining_decision, int64[1]."""
     from onnx import TensorProto, helper
     from onnx import save as write
 

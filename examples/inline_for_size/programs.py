@@ -1,4 +1,4 @@
-"""The programs that are compiled: small ones of our own, or real ones, which pip fetches from PyPI."""
+"""The programs to compile: small ones from this folder, or real ones that pip fetches from PyPI."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OURS = {
 
 
 def real(folder: Path) -> tuple[Corpus, Corpus]:
-    """The files of the programs to train on, and the held-out programs; fetched into `folder`, where they are not there yet."""
+    """The training files and the held-out programs, fetched into `folder` if missing."""
     programs = {}
     for name, (sdist, sources, flags, held_out) in REAL.items():
         root = _fetched(folder, sdist)

@@ -1,4 +1,5 @@
-"""Teaches an unmodified clang -Oz where to inline, for smaller programs: python run.py [--quick] [--seeds N]"""
+"""Teaches an unmodified clang -Oz where to inline, for smaller programs: python run.py [--quick]
+[--seeds N]"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def log(text: str) -> None:
 
 
 def task(command: str, **options: Any) -> Task:
-    """Limits are wide: the machine may be busy."""
+    """The limits are generous, for a busy machine."""
     return Task(command, scores={"size": text_size}, seconds=1800, **options)
 
 
@@ -54,10 +55,10 @@ Decide = Callable[[Any], Array]  # from features by name, or a batch, to a decis
 
 
 class Training:
-    """Tells how many bytes policies save on the files to train on.
+    """Measures how many bytes policies save on the training files.
 
-    A compiler's next question depends on the answers before it alone. So where a policy decides as it was decided in a compilation that is
-    known, its compilation would be the same one, and is not repeated.
+    A compiler's next question depends only on the answers before it. If a policy makes the
+    decisions of a known compilation, that compilation is not repeated.
 
     Attributes:
         compilations: How many there were.
@@ -97,9 +98,11 @@ def below(threshold: float | Array, features: Any) -> Array:
 
 
 def evolve(policy: Policy, training: Training, seed: int, budget: int) -> tuple[Array, float]:
-    """A (1+2) evolution strategy from the policy that imitates LLVM: the best last layer, and the bytes it saves.
+    """A (1+2) evolution strategy from the policy that imitates LLVM: the best last layer, and the
+    bytes it saves.
 
-    The two children lie on opposite sides of their parent. The step shrinks where both are worse, and grows otherwise.
+    The two children are on opposite sides of their parent. The step shrinks if both are worse, and
+    grows otherwise.
     """
     random, best = np.random.default_rng(seed), policy.last
     most, sigma = 0.0, SIGMA
@@ -120,7 +123,8 @@ def evolve(policy: Policy, training: Training, seed: int, budget: int) -> tuple[
 
 
 def search(policy: Policy, training: Training, seed: int, budget: int) -> tuple[Array, float]:
-    """Random search around the same policy, at distances from 1/8 to 2 SIGMA, with as many compilations."""
+    """Random search around the same policy, at distances from 1/8 to 2 SIGMA, with as many
+    compilations."""
     random, best, most = np.random.default_rng(1000 + seed), policy.last, 0.0
     for _ in range(MOST * budget):
         if training.compilations >= budget:
@@ -167,7 +171,8 @@ def joined(episodes: list[Episode]) -> dict[str, Array]:
 def measure(
     policy: Policy, layers: dict[str, Array], thresholds: dict[str, float], module: Module
 ) -> dict[str, float]:
-    """The bytes of a held-out program, compiled and linked with each policy and rule, and without."""
+    """The bytes of a held-out program, compiled and linked with each policy and rule, and
+    without."""
     linking, cuts = task(LINK, llvm="inline"), np.array([*thresholds.values()])
     weights = np.array([*layers.values()])
 
@@ -185,7 +190,7 @@ def measure(
 
 
 def deploy(policy: Policy, held_out: Corpus) -> dict[str, Any]:
-    """The policy as a file, in the compiler's own process: the linked program must be the same to the byte, wherever the URL leads."""
+    """Deploys the policy at three URLs. The linked programs must be identical."""
     from shmbridge import Host
 
     model, library = RESULTS / "evolution-0.onnx", BUILD / "policy.so"

@@ -1,4 +1,4 @@
-"""What two agents have seen of loops, and what they advise by it: a bandit that takes similar loops for one."""
+"""A bandit for two agents that treats similar loops as one."""
 
 from functools import cache
 from pathlib import Path
@@ -14,12 +14,13 @@ VECTORIZE = np.array(
     + [(width, interleave, 1) for width in (2, 4, 8, 16) for interleave in (1, 2, 4)]
 )
 ACTIONS = {"distribute": DISTRIBUTE, "vectorize": VECTORIZE}
-NEAR = 0.7  # how far apart two loops are that tell something of each other
-DOUBT = 0.5  # so many loops that gained nothing are imagined beside those seen
+NEAR = 0.7  # the distance within which loops are similar
+DOUBT = 0.5  # imaginary loops without a gain, added to those seen
 
 
 def cycles(request):
-    """bool[instructions]: does an instruction depend on its own result of an earlier turn? By the transitive closure of the dependence graph."""
+    """bool[instructions]: does an instruction depend on its own result of an earlier iteration?
+    Uses the transitive closure of the dependence graph."""
     size = len(request["opcodes"])
     reach = np.zeros((size, size), bool)
     for name in ("uses", "memory"):
@@ -70,7 +71,8 @@ class Experience:
             column.append(value)
 
     def expect(self, agent, x):
-        """float64[actions], float64[actions]: what each action gained on similar loops, and how many these are."""
+        """float64[actions], float64[actions]: what each action gained on similar loops, and how
+        many these are."""
         xs, actions, rewards = map(np.array, self.seen[agent])
         gained, seen = np.zeros((2, len(ACTIONS[agent])))
         if len(xs):
@@ -92,7 +94,8 @@ class Experience:
 
 
 def choose(experience, agent, x, random=None):
-    """The number of an action: the most promising one. random: also tries what it knows little of, as UCB does."""
+    """The number of the most promising action. random: also tries actions that it knows little
+    about (UCB)."""
     gained, seen = experience.expect(agent, x)
     if random:
         gained = gained + 0.2 / np.sqrt(seen + DOUBT) + 1e-6 * random.random(len(gained))
@@ -105,6 +108,6 @@ def remembered():
 
 
 def learnt(request):
-    """What run.py has learnt, for one question: `shmbridge serve loops --python policy:learnt`."""
+    """run.py's policy, for one question: `shmbridge serve loops --python policy:learnt`."""
     agent = request["agent"]
     return ACTIONS[agent][choose(remembered(), agent, observe(request))]

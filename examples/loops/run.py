@@ -1,7 +1,8 @@
-"""Learns how to distribute, vectorise and unroll loops: a plugin for clang-22, two agents with one reward.
+"""Learns how to distribute, vectorise and unroll loops: a plug-in for clang-22, two agents with one
+reward.
 
 python run.py            # all of it: 1300 compilations
-python run.py --quick    # a few seconds, which show that it works and no more
+python run.py --quick    # a smoke test in a few seconds
 """
 
 import argparse
@@ -33,7 +34,7 @@ COUNT = "valgrind --tool=callgrind --toggle-collect=kernel --callgrind-out-file=
 
 
 def build():
-    """The plugin, and the part of the kernels' programs that asks nothing."""
+    """Builds the plug-in, and the part of the kernels' programs that does not ask."""
     llvm = said("llvm-config-22", "--cmakedir")
     bridge = said("shmbridge", "config", "--cmakedir")
     said("cmake", "-S", HERE, "-B", BUILD, f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={bridge}")
@@ -46,7 +47,8 @@ def said(*words):
 
 
 def reward(outcome, baseline):
-    """By which part the kernel runs fewer instructions than by -O3, at least -1. -1 too where it computes something else."""
+    """The part of -O3's instructions that the kernel saves, at least -1; -1 if its result
+    differs."""
     if not math.isclose(outcome.scores["sum"], baseline["sum"], rel_tol=1e-5):
         return -1.0
     return max(-1.0, relative_reduction(outcome, baseline))
@@ -77,7 +79,8 @@ def greedy(experience):
 
 
 def learn(task, modules, rounds, seed):
-    """What a bandit has seen after so many compilations of each module. A compilation that fails counts -1."""
+    """A bandit's experience after this many compilations of each module. A failed compilation
+    counts -1."""
     random, experience = np.random.default_rng(seed), Experience()
     policy = policy_of(lambda agent, x: choose(experience, agent, x, random))
     for _ in range(rounds):
@@ -98,7 +101,8 @@ def rewards_of(policy, task, modules):
 
 
 def obeyed(episode):
-    """Counter of (what was advised, do LLVM's remarks say that it did so), over the loops of a compilation."""
+    """Counts (advice, whether LLVM's remarks report that it was followed) over the loops of a
+    compilation."""
     remark = r":(\d+):\d+: remark: (?:completely )?(distributed|vectorized|unrolled) loop"
     done = set(re.findall(remark, episode.outcome.stderr))
     found = Counter()
@@ -116,7 +120,7 @@ def obeyed(episode):
 
 
 def program(module, episode, path):
-    """Compiles once more, with the same advice, to a file that stays. episode: None for -O3 alone."""
+    """Compiles again with the same advice and keeps the file. episode: None for plain -O3."""
     steps = iter(episode.advice["advice"] if episode else ())
     with Host(f"loops-{secrets.token_hex(4)}") as host, host.start(lambda request: next(steps)):
         kept = Module(module.name, module.path, ("-o", str(path)))
@@ -126,7 +130,8 @@ def program(module, episode, path):
 
 
 def measure(programs, turns):
-    """float64[kernels, programs, turns]: seconds of CPU, by turns. programs: for each kernel its paths and how often to run it."""
+    """float64[kernels, programs, turns]: CPU seconds, alternating. programs: for each kernel, its
+    paths and how often to run it."""
     seconds = np.empty((len(programs), len(programs[0][0]), turns))
     for turn in range(turns):
         for i, (paths, repeats) in enumerate(programs):
@@ -169,7 +174,7 @@ def spread(values):
 
 
 def mean(found, modules):
-    """Instructions against -O3; below 0: fewer."""
+    """Instructions compared with -O3; negative: fewer."""
     return -float(np.mean([found[module.name][0] for module in modules]))
 
 
@@ -217,7 +222,7 @@ def run(quick):
             experience.save(RESULTS / "experience.npz")
 
     print(
-        "\nInstructions against -O3, below 0: fewer (mean of the kernels; median and range of the seeds)"
+        "\nInstructions compared with -O3, negative: fewer (mean of the kernels; median and range of seeds)"
     )
     print(f"{'':36}{'trained on':>26}{'held out':>26}")
     for name, what in (
@@ -228,7 +233,7 @@ def run(quick):
         sides = (spread([row[f"{side} {name}"] for row in rows]) for side in ("train", "test"))
         print(f"{what:36}" + "".join(f"{text:>26}" for text in sides))
 
-    print("\nWhat LLVM did of what random advice asked, of all loops")
+    print("\nRandom advice that LLVM followed, over all loops")
     for kind in ("distributed", "vectorized", "unrolled"):
         asked = refusals[kind, True] + refusals[kind, False]
         print(f"{kind:12}{refusals[kind, True]:6} of {asked}")
@@ -242,7 +247,7 @@ def run(quick):
         instructions = plain[module.name]["instructions"]
         programs.append((paths, int((1e6 if quick else 2e8) / instructions)))
     seconds = measure(programs, turns)
-    print(f"\nHeld-out kernels, seed 0: instructions, and time of {turns} turns, against -O3")
+    print(f"\nHeld-out kernels, seed 0, compared with -O3: instructions, and time of {turns} runs")
     print(
         f"{'kernel':16}{'-O3':>9}{'learnt':>8}{'best of random':>16}{'time, learnt':>24}{'time, best of random':>26}"
     )
@@ -273,7 +278,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a few seconds")
     begin = time.time()
     run(parser.parse_args().quick)
-    print(f"\n{time.time() - begin:.0f} s; results/results.json has all of it")
+    print(f"\n{time.time() - begin:.0f} s; results/results.json has all figures")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Teaches a pass of stock mlir-opt 22 which tile sizes suit a matmul, and prints what came out.
+"""Teaches a pass of stock mlir-opt 22 which tile sizes suit a matmul, and prints the results.
 
     python run.py [--quick] [--seeds N] [--turns N]
 
-README.md tells what is compared, and what it means.
+README.md explains the comparison.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def build() -> Path:
 
 
 def matmul(shape: str) -> str:
-    """A function that adds a product of matrices to another one."""
+    """A function that adds a product of matrices to a matrix."""
     m, n, k = shape.split("x")
     a, b, c = f"memref<{m}x{k}xf32>", f"memref<{k}x{n}xf32>", f"memref<{m}x{n}xf32>"
     return (
@@ -116,7 +116,7 @@ def logs(shapes: Sequence[str]) -> Any:
 
 
 class Tuner:
-    """Tries choices in one mlir-opt after another, each of which asks many times."""
+    """Tries choices in one mlir-opt after another; each asks many times."""
 
     def __init__(self, plugin: Path, folder: Path) -> None:
         self.plugin, self.folder = plugin, folder
@@ -130,7 +130,8 @@ class Tuner:
         return Task([*words, "{module}", "-o", "{output}"], **options)
 
     def trials(self, shapes: Sequence[str], count: int, choose: Callable[..., Any]) -> Any:
-        """Tries `count` choices of each shape, in turns: choose(rewards, choices) of the turns so far gives each shape's next.
+        """Tries `count` choices of each shape, in turns: choose(rewards, choices) of the turns so
+        far gives each shape's next.
 
         Returns float64[count, shapes], log2 of how many times faster than untiled; and the choices.
         """
@@ -173,7 +174,8 @@ def scaled(shapes: Any) -> Any:
 
 
 def fit(shapes: Any, choices: Any, rewards: Any) -> Any:
-    """Ridge regression. Returns weights[4, 64]: scaled(shapes) @ weights are the choices' expected rewards."""
+    """Ridge regression. Returns weights[4, 64]: scaled(shapes) @ weights are the choices' expected
+    rewards."""
     x = (scaled(shapes)[:, :, None] * parts(choices)[:, None, :]).reshape(len(choices), -1)
     flat = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ rewards)
     return flat.reshape(4, -1) @ parts(np.arange(CHOICES)).T
@@ -184,7 +186,8 @@ def best_of(weights: Any, shapes: Sequence[str]) -> Any:
 
 
 def learn(tuner: Tuner, turns: int, seed: int) -> Any:
-    """The first half of the turns is random. Later ones take what the model thinks best, or, one in four, a random choice.
+    """The first half of the turns is random. Later turns take the model's best choice, or a random
+    one in one of four cases.
 
     Returns the model's choice for each held-out shape, and its weights.
     """
@@ -205,7 +208,8 @@ def learn(tuner: Tuner, turns: int, seed: int) -> Any:
 
 
 def search(tuner: Tuner, turns: int, seed: int) -> Any:
-    """Random search: as many trials, the same choice for all shapes; the best in the mean is for every held-out shape."""
+    """Random search with as many trials: the choice with the best mean is used for every held-out
+    shape."""
     random = np.random.default_rng(seed)
     tried = random.permutation(CHOICES)[:turns]
     rewards, _ = tuner.trials(TRAIN, turns, lambda _, choices: [tried[len(choices)]] * len(TRAIN))
@@ -216,7 +220,8 @@ def search(tuner: Tuner, turns: int, seed: int) -> Any:
 
 
 def shell_out(tuner: Tuner, shapes: Sequence[str], steps: int) -> float:
-    """Steps a second where each is an mlir-opt, which asks, tiles and lowers, and an mlir-runner, which compiles and runs."""
+    """Steps a second if each needs an mlir-opt that asks, tiles and lowers, and an mlir-runner that
+    compiles and runs."""
     mlir_opt = tuner.task(f"shmbridge-tile,{LOWERING}").words
     lower = " ".join(f"'{word}'" for word in mlir_opt if word not in ("{flags}", "-o", "{output}"))
     run = f"mlir-runner-22 -O3 -e main -entry-point-result=void -shared-libs={LLVM}/lib/libmlir_c_runner_utils.so"
@@ -245,7 +250,7 @@ def in_one_process(tuner: Tuner, shapes: Sequence[str], steps: int) -> float:
 
 
 def ship(weights: Any, folder: Path) -> Path:
-    """The model as a shared library, by way of ONNX. Its advice are the scores of all choices."""
+    """Compiles the model to a shared library, via ONNX. Its advice is the scores of all choices."""
     import onnx
     from onnx import TensorProto, helper
 
@@ -276,7 +281,8 @@ def ship(weights: Any, folder: Path) -> Path:
 
 
 def shipped(tuner: Tuner, weights: Any, folder: Path) -> int:
-    """For how many held-out shapes mlir-opt writes the same with the model in its process as with the model in Python."""
+    """The number of held-out shapes for which mlir-opt writes the same with the compiled model as
+    with the model in Python."""
     library, same = ship(weights, folder), 0
     task = tuner.task("shmbridge-tile", scores={"text": lambda path: zlib.crc32(path.read_bytes())})
     for shape, choice in zip(HELD_OUT, best_of(weights, HELD_OUT), strict=True):
@@ -359,7 +365,7 @@ def main() -> None:
     print(
         f"\nas machine code in mlir-opt (aot://): the same output for {found['same']} of {len(HELD_OUT)}"
     )
-    print(f"{time.monotonic() - start:.0f} s in all")
+    print(f"{time.monotonic() - start:.0f} s in total")
     (results / "results.json").write_text(json.dumps(found, indent=1))
 
 

@@ -1,9 +1,9 @@
 // A pass for stock mlir-opt 22: a model chooses the tile sizes of each linalg.matmul.
 //
 // It asks $SHMBRIDGE_URL about each function of a matmul of three memrefs of known sizes. The observation, "shape", is
-// log2 of M, N and K; the action is one of 64 choices of three tile sizes. Without a model functions stay as they are.
+// log2 of M, N and K; the action is one of 64 choices of three tile sizes. Without a model functions stay unchanged.
 //
-// With trials=N it asks about each function N times, in turns, and leaves it as it is: a copy is tiled, compiled and run in
+// With trials=N it asks about each function N times, in turns, without changing it: a copy is tiled, compiled and run in
 // this process, and the reward is log2(seconds untiled / seconds tiled).
 
 #include "trial.h"
@@ -50,7 +50,7 @@ LogicalResult tile(linalg::MatmulOp matmul, int64_t choice) {
     if (failed(
             scf::tileUsingSCF(rewriter, cast<TilingInterface>(generic->getOperation()), options)))
         return failure();
-    rewriter.eraseOp(*generic); // the tiles have written to the same memory
+    rewriter.eraseOp(*generic); // the tiles wrote to the same memory
     return success();
 }
 

@@ -27,7 +27,7 @@ constexpr char LOWERING[] =
     "finalize-memref-to-llvm,convert-cf-to-llvm,convert-func-to-llvm,convert-arith-to-llvm,"
     "reconcile-unrealized-casts";
 
-double cpu() { // of this thread: another program's turn does not count
+double cpu() { // of this thread: other programs do not count
     timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
@@ -44,7 +44,7 @@ struct Matrix {
     }
 };
 
-// Is c the product of a and b? Looks at every row, at one column of each.
+// Is c the product of a and b? Checks one column of every row.
 bool isProduct(const Matrix &a, const Matrix &b, const Matrix &c) {
     int64_t m = a.view.sizes[0], k = a.view.sizes[1], n = b.view.sizes[1];
     for (int64_t i = 0; i < m; i++) {

@@ -1,4 +1,4 @@
-"""The trained policy inside opt, without Python: by ONNX Runtime, and as machine code."""
+"""Runs the trained policy inside opt, without Python: in ONNX Runtime and as machine code."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from shmbridge.training import Module
 
 
 def deploy(policy: Policy, folder: Path, modules: Iterable[Module]) -> dict[str, int]:
-    """Compiles each module with the policy in this process, by onnx:// and by aot://, and counts what is the same in all three.
+    """Compiles each module with the policy in this process, with onnx:// and with aot://, and
+    compares them.
 
     Args:
         policy: Written to `folder` as policy.onnx and policy.so.
-        folder: Where to.
-        modules: What to compile.
+        folder: The folder for both.
+        modules: The modules to compile.
 
     Returns:
-        How many modules there are ("modules"), and for how many of them the decisions ("decisions") and all scores ("scores") are the same.
+        How many modules there are ("modules"), and for how many of them the decisions ("decisions")
+            and all scores ("scores") are the same.
     """
     policy.save_onnx(folder / "policy.onnx")
     words = ["shmbridge", "compile", folder / "policy.onnx", "-o", folder / "policy.so"]

@@ -30,7 +30,7 @@ constexpr const char *Name = "phase-ordering";
 struct Options {
     std::string Actions; // the file
     int64_t Steps = 0;   // of an episode at most
-    bool Repeat = false; // may an action be used again?
+    bool Repeat = false; // actions may be repeated
     bool Print = false;  // the actions that were used, to stderr
     bool IR2Vec = false; // observe the embedding, too
 };
@@ -38,7 +38,7 @@ struct Options {
 // A pipeline; none: the action ends the episode.
 using Action = std::optional<ModulePassManager>;
 
-// One module's way from action to action.
+// One module's sequence of actions.
 class Phases final : public shmbridge::Environment {
 public:
     Phases(Module &M, ModuleAnalysisManager &MAM, std::vector<Action> &Actions, const Options &Opts)
@@ -143,7 +143,7 @@ private:
     Options Opts;
     std::vector<Action> Actions;
     ModulePassManager Oz;
-    ModulePassManager Always; // `always_inline` is no model's choice: LLVM obeys it at -O0, too
+    ModulePassManager Always; // `always_inline` is not a choice: LLVM obeys it at -O0, too
 };
 
 Expected<Options> parseOptions(StringRef Text) {

@@ -1,4 +1,4 @@
-"""The policy: a small network in numpy, which is also written as an ONNX model for opt's own process."""
+"""The policy: a small network in numpy, also written as an ONNX model for opt's process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Policy:
 
     @classmethod
     def untrained(cls, seed: int = 0) -> Policy:
-        """Prefers the order of -Oz, whatever it sees."""
+        """An untrained network that follows the order of -Oz."""
         random = np.random.default_rng(seed)
         inputs = 2 * COUNTERS + len(ACTIONS)
         hidden = random.standard_normal((inputs, HIDDEN)) / np.sqrt(inputs)
@@ -35,13 +35,13 @@ class Policy:
         return cls([(hidden, np.zeros(HIDDEN)), (last, -PRIOR * places)])
 
     def inputs(self, observation: Mapping[str, Any]) -> np.ndarray:
-        """float32[rows, inputs], what the network sees of an observation."""
+        """float32[rows, inputs], the network's inputs for an observation."""
         counters = observation["counters"]
         relative = counters / (counters[:, INSTRUCTIONS : INSTRUCTIONS + 1] + 1)
         return np.concatenate([np.log(counters + 1) / SCALE, relative, observation["used"]], axis=1)
 
     def logits(self, observation: Mapping[str, Any]) -> np.ndarray:
-        """float32[rows, actions], -1e9 where an action may not be used."""
+        """float32[rows, actions], -1e9 for forbidden actions."""
         x = self.inputs(observation)
         for i, (weights, biases) in enumerate(self.layers):
             x = (np.tanh(x) if i else x) @ weights + biases
@@ -52,7 +52,8 @@ class Policy:
         return self.logits(batch).argmax(axis=1)
 
     def sampled(self, batch: Any, rows: np.ndarray) -> np.ndarray:
-        """For `candidate_rewards`: candidate 0 takes the likeliest actions, each other one draws with random numbers of its own."""
+        """For `candidate_rewards`: candidate 0 takes the likeliest actions, each other one draws
+        with its own random numbers."""
         noise = [
             np.random.default_rng((row, step)).gumbel(size=len(ACTIONS)) * (row > 0)
             for row, step in zip(rows, steps_of(batch), strict=True)

@@ -1,4 +1,4 @@
-"""The programs: fetched or generated, and compiled to bitcode that no optimisation has touched."""
+"""Fetches or generates the programs and compiles them to unoptimised bitcode."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ int all(int *a, int n) { int m = a[0]; for (int i = 1; i < n; i++) { m = least(m
 
 
 def corpora(folder: Path) -> dict[str, Corpus]:
-    """ "train", "test" (real programs of other packages) and "generated" (other seeds of csmith): bitcode below `folder`, made where it is missing."""
+    """ "train", "test" (real programs of other packages) and "generated" (other seeds of csmith):
+    bitcode below `folder`, made where it is missing."""
     for name, real, seeds in (
         ("train", TRAIN, TRAIN_SEEDS),
         ("test", TEST, ()),

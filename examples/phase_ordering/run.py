@@ -1,4 +1,4 @@
-"""Phase ordering from the beginning to the end: python run.py [--quick]. README.md tells what comes out."""
+"""The whole of phase ordering: python run.py [--quick]. README.md has the results."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def kept(results: Path, part: Callable[..., Any], corpora: Any, *arguments: Any) -> Any:
-    """What the part returns. It is kept in a file, so that a run that was broken off goes on where it was."""
+    """The result of a part. It is kept in a file, so that an interrupted run continues."""
     path = results / ("-".join(map(str, (part.__name__, *arguments))) + ".json")
     if not path.exists():
         new = path.with_suffix(".new")
@@ -90,16 +90,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="two small programs, little training")
     parser.add_argument("--seeds", type=int, default=5, help="how many trainings (5)")
     parser.add_argument(
-        "--updates", type=int, default=100, help="of a training, 64 compilations each (100)"
+        "--updates", type=int, default=100, help="updates of a training, 64 compilations each (100)"
     )
     parser.add_argument(
-        "--compilations", type=int, default=50, help="of a module, for each search (50)"
+        "--compilations", type=int, default=50, help="compilations of a module in each search (50)"
     )
     parser.add_argument(
         "--reward",
         choices=["instructions", "mixed"],
         default="instructions",
-        help="what is learnt; mixed: bytes of .text and cycles by llvm-mca, as 2 to 1",
+        help="the reward; mixed: bytes of .text and llvm-mca's cycles, weighted 2 to 1",
     )
     options = parser.parse_args()
     if options.quick:

@@ -1,7 +1,9 @@
-"""How long opt takes for one module, by where the policy runs: python runners.py results/policy.onnx build/programs/test/brotli-cluster.bc
+"""How long opt takes for one module, by the policy's URL: python runners.py results/policy.onnx
+build/programs/test/brotli-cluster.bc
 
-Needs policy.so beside policy.onnx, and `pip install 'shmbridge[grpc]'`. Prints JSON: seconds of each run, by URL scheme. "none" is -Oz
-without a question. The ways alternate, so that what else the machine does meets all of them.
+Needs policy.so next to policy.onnx, and `pip install 'shmbridge[grpc]'`. Prints JSON: seconds of
+each run, by URL scheme. "none" is -Oz without a question. The URLs alternate, so that other load
+affects all of them.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def main() -> None:
 
 
 def serve(hosts: contextlib.ExitStack, name: str, *words: str) -> None:
-    """Starts a host, which ends with the block."""
+    """Starts a host that stops at the end of the block."""
     subprocess.run(["shmbridge", *words, "--background"], check=True, stdout=subprocess.DEVNULL)
     hosts.callback(subprocess.run, ["shmbridge", "stop", name], stdout=subprocess.DEVNULL)
 

@@ -1,7 +1,8 @@
-"""Compilations with the plugin, and searches that need no learning.
+"""Compilations with the plug-in, and searches without learning.
 
-A sequence is a list of actions: the pipelines of actions.txt, counted from 0. What a compilation is worth is a log ratio, log(-Oz's score /
-ours): 0 as -Oz, 0.05 for 5 % less. Its mean over modules is the log of the geometric mean.
+A sequence is a list of actions: the pipelines of actions.txt, counted from 0. The value of a
+compilation is a log ratio, log(-Oz's score / ours): 0 is equal to -Oz, 0.05 is 5 % less. Its mean
+over modules is the log of the geometric mean.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PLUGIN = HERE / "build" / "phase-ordering.so"
 
 
 def build() -> None:
-    """Builds the plugin into build/."""
+    """Builds the plug-in in build/."""
     configs = {"LLVM": "llvm-config-22", "shmbridge": "shmbridge config"}
     folders = []
     for name, config in configs.items():
@@ -40,7 +41,7 @@ def build() -> None:
 
 
 def make_task(**scores: Callable[[Path], float]) -> Task:
-    """opt with the plugin; it writes LLVM's IR as text. Its baseline, without a URL, is -Oz."""
+    """opt with the plug-in; it writes LLVM's IR as text. Its baseline, without a URL, is -Oz."""
     options = f"actions={HERE / 'actions.txt'};steps={len(ACTIONS)};print"
     plugin = [f"-load-pass-plugin={PLUGIN}", f"-passes=phase-ordering<{options}>"]
     words = ["opt-22", *plugin, "{module}", "-S", "-o", "{output}"]
@@ -48,7 +49,7 @@ def make_task(**scores: Callable[[Path], float]) -> Task:
 
 
 def instructions() -> Task:
-    """Scored by LLVM's instructions alone: what is searched for."""
+    """Scored only by LLVM's instructions, for searches."""
     return make_task(instructions=ir_instructions)
 
 
@@ -62,7 +63,7 @@ def everything() -> Task:
 
 
 def _after_llc(score: Callable[[Path], float], ir: Path, kind: str) -> float:
-    """The score of what llc makes of IR."""
+    """A score of llc's output for IR."""
     made = ir.with_suffix(f".{kind}")
     subprocess.run(["llc-22", f"-filetype={kind}", ir, "-o", made], check=True)
     return score(made)
@@ -71,7 +72,7 @@ def _after_llc(score: Callable[[Path], float], ir: Path, kind: str) -> float:
 def log_ratio(
     outcome: Outcome, baseline: Mapping[str, float], score: str = "instructions"
 ) -> float:
-    """log(-Oz's score / ours). The ones keep a program of which nothing is left from being worth everything."""
+    """log(-Oz's score / ours). Adding 1 bounds the value of a program that becomes empty."""
     return math.log((baseline[score] + 1) / (outcome.scores[score] + 1))
 
 
@@ -84,7 +85,8 @@ def mixed(outcome: Outcome, baseline: Mapping[str, float]) -> float:
 def scores_of(
     policy: Callable[[Any], Any], task: Task, modules: Iterable[Module]
 ) -> dict[str, float]:
-    """Compiles each module once: by score, the mean of the log ratios. A compilation that fails is as good as -Oz."""
+    """Compiles each module once: by score, the mean of the log ratios. A failed compilation counts
+    as -Oz."""
     ratios = {name: list[float]() for name in task.scores}
     for episode in collect(policy, task, modules):
         for name, values in ratios.items():
@@ -104,17 +106,18 @@ def following(sequence: Sequence[int], step: int) -> int:
 
 
 def steps_of(batch: Any) -> list[int]:
-    """How many actions each compilation has behind it."""
+    """How many actions each compilation has run."""
     return [int(used) for used in batch["used"].sum(axis=1)]
 
 
 def modules_of(batch: Any) -> list[str]:
-    """What each compilation compiles."""
+    """The module of each compilation."""
     return [label.rpartition("@")[0] for label in batch.labels]
 
 
 def compile_sequences(modules: Sequence[Module], sequences: Sequence[Sequence[int]]) -> np.ndarray:
-    """float64[sequences, modules]: log ratios of each module with each sequence; 0 where a compilation failed."""
+    """float64[sequences, modules]: log ratios of each module with each sequence; 0 where a
+    compilation failed."""
 
     def policy(batch: Any, rows: np.ndarray) -> np.ndarray:
         turns = zip(rows, steps_of(batch), strict=True)
@@ -136,13 +139,13 @@ def replay(sequences: Mapping[str, Sequence[int]]) -> Callable[[Any], np.ndarray
 
 
 def random_sequences(count: int, seed: int) -> list[np.ndarray]:
-    """What choosing at random among the actions that are left comes to; `stop` is one of them."""
+    """Random sequences of the remaining actions, including `stop`."""
     random = np.random.default_rng(seed)
     return [random.permutation(len(ACTIONS)) for _ in range(count)]
 
 
 def greedy_search(module: Module, compilations: int) -> list[int]:
-    """Adds the best action to a sequence, as long as one helps and the compilations last."""
+    """Adds the best action to a sequence while one helps and compilations remain."""
     best, sequence = -math.inf, list[int]()
     while True:
         left = [a for a in range(len(ACTIONS)) if a not in (STOP, *sequence)][:compilations]

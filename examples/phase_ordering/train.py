@@ -1,8 +1,9 @@
 """Trains a policy in numpy: PPO whose advantages compare compilations of the same module.
 
-Each update compiles some modules several times each. A compilation is worth as much as it is better than the mean of its module's, in
-units of their spread, so nothing has to learn what a module is worth (group-relative advantages: Shao et al., DeepSeekMath, 2024). The
-rest is PPO's clipped objective (Schulman et al., 2017).
+Each update compiles some modules several times each. A compilation's advantage is its value minus
+the mean of its module's, in units of their spread, so no value function is needed (group-relative
+advantages: Shao et al., DeepSeekMath, 2024). The rest is PPO's clipped objective (Schulman et al.,
+2017).
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def train(
     modules: int = 8,
     samples: int = 8,
 ) -> Iterator[tuple[Policy, dict[str, float]]]:
-    """The policy after each update of so many modules and so many compilations of each, and the update's figures."""
+    """Yields the policy and figures after each update; each update compiles this many modules this
+    many times."""
     policy, random = Policy.untrained(seed), np.random.default_rng(seed)
     sampler, step, began = programs.sampler(seed), adam(policy), time.monotonic()
     for update in range(updates):
@@ -52,7 +54,8 @@ def train(
 
 
 def sampling(policy: Policy, seed: int, update: int) -> Callable[[Any], Any]:
-    """Draws actions. What a compilation draws depends on its number alone, not on when the compiler asks."""
+    """Draws actions. A compilation's draws depend only on its number, not on when the compiler
+    asks."""
 
     def choose(batch: Any) -> np.ndarray:
         logits = policy.logits(batch)
@@ -87,7 +90,7 @@ def experience(policy: Policy, episodes: list[Episode]) -> dict[str, np.ndarray]
 
 
 def gradient(policy: Policy, rows: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Of PPO's loss, for each of the network's arrays."""
+    """The gradient of PPO's loss for each of the network's arrays."""
     every, action, advantage = np.arange(len(rows["action"])), rows["action"], rows["advantage"]
     logs = log_softmax(policy.logits(rows))
     ratio = np.exp(logs[every, action] - rows["log_probability"])

@@ -1,4 +1,5 @@
-"""c/ask.c in Python: asks a model about each function of a C file. For trying a model without a compiler.
+"""c/ask.c in Python: asks a model about each function of a C file, to try a model without a
+compiler.
 
 python ask.py URL FILE
 """
@@ -38,7 +39,7 @@ FUNCTION = re.compile(
 
 
 def main(url: str, path: str) -> None:
-    """Prints the advice for each function, or the heuristic's where the model has none."""
+    """Prints the advice for each function, or the heuristic's choice if there is none."""
     with shmbridge.connect(url) as runner:
         for function in FUNCTION.finditer(Path(path).read_text()):
             name, text = function[1], function[0]

@@ -1,4 +1,5 @@
-"""cpp/environment.cpp in Python: a toy compiler's phase ordering as an environment, for trainer.py and what comes of it.
+"""cpp/environment.cpp in Python: a toy compiler's phase ordering as an environment, for trainer.py
+and the model that it trains.
 
 python environment.py URL [PROGRAMS [SEED]]
 """
@@ -18,14 +19,14 @@ INLINE, FOLD, REMOVE_DEAD, STOP = range(4)
 
 
 class PassOrder(Environment):
-    """Which pass next, until "stop"?"""
+    """Chooses the next pass, until "stop"."""
 
     def __init__(self) -> None:
         self.passes: list[str] = []
         self.warned = False
 
     def make(self, number: int) -> None:
-        """The next episode's program, as far as the passes care."""
+        """The parts of the next episode's program that passes affect."""
         self.instructions = 40
         self.calls, self.constants, self.dead = (bool(number & bit) for bit in (1, 2, 4))
 
@@ -56,7 +57,8 @@ class PassOrder(Environment):
         return REMOVE_DEAD if self.dead else STOP
 
     def observe(self) -> dict[str, Any]:
-        """state: float32[8], 1 at the number whose bits say whether there are calls, constants and dead instructions."""
+        """state: float32[8], 1 at the number whose bits say whether there are calls, constants and
+        dead instructions."""
         state = np.zeros(8, np.float32)
         state[self.calls + 2 * self.constants + 4 * self.dead] = 1
         return {"state": state}

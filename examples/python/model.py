@@ -1,4 +1,5 @@
-"""The model's side, by hand: keeps what it saw, answers, and says so when it cannot. For c/ask.c and its like.
+"""A hand-written host for compilers such as c/ask.c: it keeps requests, answers, and reports
+errors.
 
 python model.py [NAME]
 """
@@ -19,13 +20,13 @@ def decide(features: npt.NDArray[np.float32]) -> int:
 
 
 def main(name: str = "demo") -> None:
-    """Answers until Ctrl-C, or until nobody has been there for ten seconds."""
+    """Answers until Ctrl-C, or until there was no runner for ten seconds."""
     seen: list[tuple[str, npt.NDArray[np.float32], int]] = []
     spec = shmbridge.TensorSpec("features", np.float32, (16,))
     with shmbridge.Host(name, until_idle=10) as host:
         print(f"serving at {host.url}", flush=True)
         for request in host:
-            features = request["features"]  # in shared memory, for as long as it is kept
+            features = request["features"]  # in shared memory, while it is kept
             if not spec.matches(features.dtype, features.shape):
                 request.fail(f"this model wants {spec}, not {request.signature}")
                 continue

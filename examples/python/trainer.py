@@ -1,5 +1,5 @@
-"""Teaches the agent of environment.cpp, environment.c or environment.py by Q-learning, over shared memory, and writes what it has
-learnt as an ONNX model, for onnx:// (pip install gymnasium onnx).
+"""Trains the agent of environment.cpp, environment.c or environment.py with Q-learning over shared
+memory, and writes the result as an ONNX model for onnx:// (pip install gymnasium onnx).
 
 python trainer.py shm://NAME MODEL.onnx [EPISODES]
 """
@@ -18,7 +18,7 @@ RATE, DISCOUNT = 0.5, 0.95
 
 
 def train(env: CompilerEnv, episodes: int) -> Any:
-    """The worth of each action in each state, float32[8, 4]; a linear model of the observation."""
+    """The value of each action in each state, float32[8, 4]; a linear model of the observation."""
     random = np.random.default_rng(0)
     q = np.zeros((8, 4), np.float32)
     totals = []
@@ -32,7 +32,7 @@ def train(env: CompilerEnv, episodes: int) -> Any:
             observation, reward, terminated, truncated, info = env.step(action)
             over, total = terminated or truncated, total + reward
             if "error" in info:
-                break  # the compiler died: nothing to learn from that
+                break  # the compiler died: nothing to learn
             after = 0.0 if terminated else DISCOUNT * float(np.max(observation["state"] @ q))
             q += (
                 RATE
@@ -60,8 +60,8 @@ def save(q: Any, path: str) -> None:
 
 
 def main(url: str, path: str, episodes: str = "800") -> None:
-    """Trains with whatever compiler comes."""
-    import onnx  # noqa: F401 # before the training, not behind it
+    """Trains with every compiler that connects."""
+    import onnx  # noqa: F401 # fails before the training, not after it
 
     env = CompilerEnv(url, actions=4)
     print(f"training at {env.compilers.host.url}", flush=True)

@@ -1,4 +1,4 @@
-"""A linear policy for two agents: which register to evict, and which live range is next."""
+"""A linear policy for two agents: the register to evict, and the next live range."""
 
 import json
 from functools import cache
@@ -39,7 +39,8 @@ START[AGENTS["priority"].start + PRIORITY.index("li_size")] = 1
 
 
 def evict(batch, weights):
-    """int64[rows]: for each request the allowed index with the greatest score. weights: float[rows, 19]."""
+    """int64[rows]: for each request the allowed index with the greatest score. weights: float[rows,
+    19]."""
     x = np.concatenate([batch[name] for name in EVICT], axis=1)  # float64[rows, 18, 33]
     scores = (weights[:, None, :-1] @ x)[:, 0]
     scores[:, -1] += weights[:, -1]
@@ -50,7 +51,7 @@ def evict(batch, weights):
 def priority(batch, weights):
     """float32[rows]: the greatest is allocated first. weights: float[rows, 3]."""
     x = np.stack([np.asarray(batch[name], float)[:, 0] for name in PRIORITY], axis=1)
-    x = np.log1p(np.clip(x, 0, 1e6))  # what may not be spilled has an infinite weight
+    x = np.log1p(np.clip(x, 0, 1e6))  # unspillable ranges have an infinite weight
     return np.exp(np.clip((x * weights).sum(axis=1), -30, 30)).astype(np.float32)
 
 
@@ -62,11 +63,11 @@ def advise(batch, weights):
 
 @cache
 def found():
-    """float64[SIZE]: the weights that run.py has found."""
+    """float64[SIZE]: run.py's weights."""
     return np.array(json.loads((Path(__file__).parent / "results/weights.json").read_text()))
 
 
 def learnt(request):
-    """What they advise on one request: for `shmbridge run --host policy:learnt`."""
+    """Their advice on one request, for `shmbridge run --host policy:learnt`."""
     batch = {name: [value] for name, value in request.items()}
     return advise(batch, found()[None])[0]

@@ -1,7 +1,8 @@
-"""Learns to allocate registers: eviction and priority of an unmodified clang-22, two agents with one reward.
+"""Learns to allocate registers: eviction and priority of an unmodified clang-22, two agents with
+one reward.
 
 python run.py            # all of it: 1400 compilations
-python run.py --quick    # a few seconds, which show that it works and no more
+python run.py --quick    # a smoke test in a few seconds
 """
 
 import argparse
@@ -22,7 +23,8 @@ SIGMA = 0.3
 
 
 def cost(output):
-    """Spills and reloads, folded ones too, each times how often LLVM believes that its block runs: from LLVM's remarks."""
+    """Spills and reloads from LLVM's remarks, folded ones too, each multiplied by LLVM's estimate
+    of how often its block runs."""
     remarks = output.with_name("remarks.yaml").read_text().split("--- ")
     whole = [text for text in remarks if re.search(r"^Name: +SpillReloadCopies$", text, re.M)]
     found = re.findall(r"Total(?:Folded)?(?:Spills|Reloads)Cost: +'(.*?)'", "".join(whole))
@@ -47,7 +49,7 @@ def task_of(decisions):
 
 
 class Search:
-    """Keeps the best weights that were tried, START first. A candidate that a compilation fails with gets -1 there."""
+    """Keeps the best weights so far, starting with START. A failed compilation counts -1."""
 
     def __init__(self, task, modules):
         self.task, self.modules = task, modules
@@ -76,7 +78,8 @@ def random_search(search, generations, candidates, seed):
 
 
 def evolution(search, generations, candidates, seed):
-    """OpenAI's evolution strategy with mirrored noise and rewards by rank; its step is as long as sigma."""
+    """OpenAI's evolution strategy with mirrored noise and rewards by rank; the length of a step is
+    sigma."""
     random, center = np.random.default_rng(seed), START
     for _ in range(generations):
         noise = random.standard_normal((candidates // 2, SIZE))

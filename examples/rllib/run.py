@@ -1,4 +1,5 @@
-"""Trains RLlib's PPO and APPO on ../four_passes, then on two machines of which one is lost: see README.md."""
+"""Trains RLlib's PPO and APPO on ../four_passes, then on two machines, one of which is lost: see
+README.md."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).absolute().parents[1] / "four_passes"))
 os.environ["PYTHONPATH"] = sys.path[0]  # Ray's processes import it too
 os.environ["OMP_NUM_THREADS"] = "1"  # the CPUs are for compilers and environment runners
-os.environ.update(RAY_worker_niceness="0")  # Ray's own is 15, and its compilers' with it
+os.environ.update(RAY_worker_niceness="0")  # Ray's default is 15, also for compilers
 
 import gymnasium
 import numpy as np
@@ -40,14 +41,15 @@ HERE = Path(__file__).absolute().parent
 CONFIGS = {"PPO": PPOConfig, "APPO": APPOConfig}
 COMPILATIONS = 3000  # of one training
 ENVS = 4  # compilers of one environment runner
-BATCH = 96  # steps; this and what else PPO is told is as Stable-Baselines3 has it in four_passes
+BATCH = 96  # steps; PPO's settings are Stable-Baselines3's in four_passes
 PATIENCE = 30  # iterations for a machine to be lost and to come back
 COLUMNS = ["algorithm", "seed", "compilations", "seconds", "reward", "seen", "held out", "random"]
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 
 
 def compilers(context: dict[str, Any]) -> Any:
-    """Each environment runner calls this, so compilers run on its machine, and share its memory."""
+    """Each environment runner calls this, so its compilers run on its machine and share its
+    memory."""
     env = environment(context["programs"], context["num_envs"], timeout=60)
     empty = {name: np.zeros(space.shape) for name, space in env.observation_space.items()}
     space = gymnasium.spaces.Box(-np.inf, np.inf, observe(empty).shape[1:], np.float32)
@@ -75,7 +77,8 @@ def algorithm(name: str, programs: Corpus, seed: int, runners: int) -> Algorithm
 
 
 def train(algo: Algorithm, compilations: int) -> Iterator[tuple[int, float]]:
-    """Trains, and yields after each iteration how many compilations there were, and the mean reward of the last hundred."""
+    """Trains, and yields after each iteration the number of compilations and the mean reward of the
+    last hundred."""
     done = 0
     while done < compilations:
         told = algo.train()["env_runners"]
@@ -84,10 +87,10 @@ def train(algo: Algorithm, compilations: int) -> Iterator[tuple[int, float]]:
 
 
 def rewards(algo: Algorithm, programs: Corpus) -> dict[str, float]:
-    """What an episode of each program brings, with the policy's likeliest passes."""
+    """The reward of an episode of each program with the policy's most likely passes."""
     module, found = algo.get_module(), {}
     (learnt,) = algo.learner_group.get_weights().values()
-    module.set_state(learnt)  # APPO sends its weights to environment runners elsewhere alone
+    module.set_state(learnt)  # APPO sends weights only to remote environment runners
     env = environment(programs, 1, seed=1)
     for program in programs:
         observations, _ = env.reset(options={"module": program.name})
@@ -104,7 +107,8 @@ def rewards(algo: Algorithm, programs: Corpus) -> dict[str, float]:
 
 
 def mean_part(reached: dict[str, float], graphs: dict[str, Any]) -> float:
-    """The mean part of the greatest decrease; a reward is the logarithm of how many times fewer instructions, and one, there are."""
+    """The mean part of the greatest decrease; a reward is the logarithm of how many times fewer
+    instructions, and one, there are."""
     found = []
     for name, reward in reached.items():
         graph = graphs[name]
@@ -113,7 +117,7 @@ def mean_part(reached: dict[str, float], graphs: dict[str, Any]) -> float:
 
 
 def learn(name: str, seed: int, compilations: int, corpora: list[Corpus], graphs: Any) -> Any:
-    """One training: what the policy reaches on the programs that it saw and on others, beside random search."""
+    """One training: the policy's results on training and held-out programs, and random search's."""
     started, path = time.monotonic(), HERE / "results" / f"{name}-{seed}.csv"
     algo = algorithm(name, corpora[0], seed, runners=1)
     with path.open("w", newline="") as file:
@@ -138,7 +142,8 @@ def learn(name: str, seed: int, compilations: int, corpora: list[Corpus], graphs
 
 
 def left_of(runner: int) -> str:
-    """The compilers that an environment runner's process started and that still run, and its bridges below /dev/shm."""
+    """The running compilers that an environment runner's process started, and its bridges in
+    /dev/shm."""
     name, asking = f"four-passes-{runner}-", 0
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
@@ -148,11 +153,11 @@ def left_of(runner: int) -> str:
 
 
 def machines(programs: Corpus, iterations: int) -> list[dict[str, Any]]:
-    """PPO on two machines, of which one is lost in mid-iteration, and comes back."""
+    """PPO on two machines, one of which is lost during an iteration and comes back."""
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     second = cluster.add_node(**NODE)
     ray.init(cluster.address, logging_level="ERROR", log_to_driver=False)
-    algo = algorithm("PPO", programs, 1, runners=2)  # a CPU each, so one on each machine
+    algo = algorithm("PPO", programs, 1, runners=2)  # one CPU each, so one on each machine
     group, table = algo.env_runner_group, []
     places = group.foreach_env_runner(
         lambda runner: (ray.get_runtime_context().get_node_id(), os.getpid()),
@@ -162,9 +167,9 @@ def machines(programs: Corpus, iterations: int) -> list[dict[str, Any]]:
     (lost,) = (pid for node, pid in places if node != here)
 
     def lose() -> None:
-        time.sleep(0.3)  # in mid-iteration
+        time.sleep(0.3)  # during an iteration
         cluster.remove_node(second, allow_graceful=False)
-        os.kill(lost, signal.SIGKILL)  # a machine that is off runs nothing
+        os.kill(lost, signal.SIGKILL)  # like a machine that is switched off
 
     losing = threading.Thread(target=lose)
     print("\niteration  environment runners  compilations  reward")
@@ -176,7 +181,10 @@ def machines(programs: Corpus, iterations: int) -> list[dict[str, Any]]:
             losing.start()
         elif iteration == 2 * iterations:
             losing.join()
-            print(f"the second machine is lost; left of it: {left_of(lost)}", flush=True)
+            print(
+                f"the second machine is lost; left of it: {left_of(lost)}",
+                flush=True,
+            )
             cluster.add_node(**NODE)
         elif iteration >= 3 * iterations and runners == 2 or iteration == PATIENCE:
             break
@@ -184,16 +192,16 @@ def machines(programs: Corpus, iterations: int) -> list[dict[str, Any]]:
     algo.stop()
     ray.shutdown()
     cluster.shutdown()
-    print("left at the end:", "; ".join(map(left_of, pids)))
+    print("remaining at the end:", "; ".join(map(left_of, pids)))
     return table
 
 
 def main() -> None:
-    """As README.md tells."""
+    """See README.md."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="PPO alone, a moment each")
+    parser.add_argument("--quick", action="store_true", help="only PPO, briefly")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", default=",".join(CONFIGS), help="algorithms, with commas between")
+    parser.add_argument("--only", default=",".join(CONFIGS), help="algorithms, separated by commas")
     arguments = parser.parse_args()
     names, seeds = arguments.only.split(","), range(1, arguments.seeds + 1)
     if arguments.quick:
@@ -213,7 +221,7 @@ def show(quick: bool, names: list[str], seeds: range) -> None:
     if not quick:
         graphs = {name: graph for corpus in corpora for name, graph in optimum(corpus).items()}
     print("\t".join(COLUMNS))
-    room = {**NODE, "num_cpus": 4}  # APPO has two aggregators beside its environment runner
+    room = {**NODE, "num_cpus": 4}  # APPO has two aggregators and its environment runner
     ray.init("local", logging_level="ERROR", log_to_driver=False, include_dashboard=False, **room)
     compilations = 100 if quick else COMPILATIONS
     results = {

@@ -1,5 +1,5 @@
-"""tvm:///MODEL.so: a model that Apache TVM has compiled, in the process that asks. What its inputs and outputs are called lies beside
-it, in MODEL.so.json, since a compiled model has no names.
+"""tvm:///MODEL.so: a model that Apache TVM has compiled, in the process that asks. The names of its
+inputs and outputs are in MODEL.so.json, since a compiled model has no names.
 
     python -m shmbridge_tvm model.onnx model.so
 """
@@ -49,7 +49,7 @@ class Tvm(RunnerKind):
 
 
 def _fit(port: dict[str, Any], features: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """The feature that an input takes, checked: TVM would read past the end of one that is too short."""
+    """The feature for an input, checked: TVM would read past the end of a short array."""
     name, dtype, shape = port["name"], port["dtype"], tuple(port["shape"])
     value, rows = features.get(name), [shape, *([shape[1:]] if shape[:1] == (1,) else [])]
     if (
@@ -63,7 +63,7 @@ def _fit(port: dict[str, Any], features: Mapping[str, Any]) -> np.ndarray[Any, A
 
 
 def compile_onnx(model: Path | str, out: Path | str, target: str = "llvm") -> None:
-    """Compiles an ONNX file whose inputs have known sizes; writes `out` and, beside it, `out`.json."""
+    """Compiles an ONNX file whose inputs have known sizes; writes `out` and `out`.json."""
     import onnx
     from onnx.helper import tensor_dtype_to_np_dtype
     from tvm.relax.frontend.onnx import from_onnx

@@ -39,7 +39,7 @@ DTYPES = {
 
 
 class Loader(yaml.BaseLoader):
-    """Makes str, list and dict, nothing else; an alias, which can make a small text a huge value, is refused."""
+    """Makes only str, list and dict. Rejects aliases, with which a small text can become a huge value."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -48,7 +48,7 @@ class Loader(yaml.BaseLoader):
 
 
 class Yaml(SerDes):
-    """indent: spaces; an option of the URL, which comes as text."""
+    """indent: spaces; an option of the URL, as a string."""
 
     def __init__(self, indent: str = "2") -> None:
         self._indent = int(indent)

@@ -1,7 +1,7 @@
-"""policy.py as a model in a file: python export.py inliner.onnx (needs the package onnx)
+"""Writes policy.py as an ONNX model: python export.py inliner.onnx (needs the package onnx)
 
-Inputs: the features that the policy looks at, each int64[1]. Output: inlining_decision, int64[1]. The arithmetic is policy.py's, in
-float64 and in its order, so that the decisions are the same.
+Inputs: the features that the policy looks at, each int64[1]. Output: inlining_decision, int64[1].
+The arithmetic is policy.py's, in float64 and in its order, so that the decisions are the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-// Inlining decisions of an unmodified clang or opt, asked of a model in another process.
+// An unmodified clang or opt asks a model in another process for inlining decisions.
 //
 // LLVM's own MLInlineAdvisor computes the features and writes them through pointers that a model runner gives it. Here
-// these pointers lie in shared memory, so that asking copies nothing. Whatever goes wrong, compilation goes on: the
-// call sites without an answer take the advice of LLVM's default inliner, and one warning counts them.
+// these pointers are in shared memory, so asking copies nothing. After any failure compilation continues:
+// call sites without an answer use the advice of LLVM's default inliner, and one warning counts them.
 
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Analysis/InlineModelFeatureMaps.h"
@@ -63,7 +63,7 @@ private:
 // The model, as LLVM sees it. Its tensors are bound: LLVM writes each feature where the host reads it.
 class BridgeRunner final : public MLModelRunner {
 public:
-    // The call site that is being decided, and what the default inliner would do there.
+    // The current call site, and the default inliner's advice for it.
     CallBase *Site = nullptr;
 
     BridgeRunner(LLVMContext &Ctx, const std::vector<TensorSpec> &Specs, InlineAdvisor &Default)
@@ -88,7 +88,7 @@ public:
         shmb_close(Bridge);
     }
 
-    // Is there a host that may answer the next request?
+    // Can a host still answer the next request?
     bool live() const { return Live; }
 
     std::unique_ptr<InlineAdvice> defaultAdvice(CallBase &CB) {
@@ -97,7 +97,7 @@ public:
     }
 
 private:
-    // Opens $SHMBRIDGE_URL, or shm://inliner. Waits for no host that is not there, unless the URL has "?connect_timeout=".
+    // Opens $SHMBRIDGE_URL, or shm://inliner. Does not wait for an absent host, unless the URL has "?connect_timeout=".
     void open() {
         shmb_options Options = {};
         Options.size = sizeof Options;
@@ -122,7 +122,7 @@ private:
             fail();
             std::unique_ptr<InlineAdvice> Instead = defaultAdvice(*Site);
             Advice = Instead->isInliningRecommended();
-            Instead->recordUnattemptedInlining(); // it was only asked for its opinion
+            Instead->recordUnattemptedInlining(); // only its opinion was needed
         }
         return &Advice;
     }
@@ -138,7 +138,7 @@ private:
     DecisionLog Log;
 };
 
-// The default inliner lives as long as the advisor whose runner refers to it: a base, to be made before the other.
+// A base class, so that the default inliner outlives the advisor whose runner refers to it.
 struct Fallback {
     DefaultInlineAdvisor Default;
 };

@@ -1,6 +1,7 @@
-"""A small inlining policy for size: LLVM's own estimate of the cost, corrected by what it leaves out.
+"""A small inlining policy for size: LLVM's estimate of the cost, with corrections.
 
-Serve it, from this folder, with `shmbridge serve inliner --python policy:advise`; export.py makes an ONNX model of it.
+Serve it, from this folder, with `shmbridge serve inliner --python policy:advise`; export.py makes
+an ONNX model of it.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ BIAS = 10.0
 
 
 def score(request: Mapping[str, Any]) -> float:
-    """What inlining would cost, in LLVM's unit. request: LLVM's 38 features, each int64[1]."""
+    """The cost of inlining, in LLVM's unit. request: LLVM's 38 features, each int64[1]."""
     cost = 0.0
     for name, weight in WEIGHTS.items():  # not sum(), which rounds otherwise since Python 3.12
         cost += weight * request[name].item()
