@@ -1,15 +1,15 @@
 """Does a build survive whatever happens to its model? python bench/acceptance.py [--only TEXT] [--quick]
 
-Two projects from PyPI, zopfli (C, make -j) and marisa-trie (C++, ninja), are built in every way of asking and in every
+Two projects from PyPI, zopfli (C, make -j) and marisa-trie (C++, ninja), are built in every way of asking and every
 condition. A build must succeed within a bounded multiple of the plain build's time, leave nothing behind and print at
-most one line. Its objects must be those that the advice asks for, or the plain compiler's where there is no usable advice.
-Then the promised figures are measured, as far as that takes minutes rather than hours.
+most one line. Its objects must follow the advice, or be the plain compiler's if there is no usable advice.
+Then it measures the promised figures that take minutes rather than hours.
 
 --only  the cells and figures whose name contains this text, e.g. "connect", "hanging" or "figure"
 --quick some cells with the C project only, in under a minute
 
 Needs clang-22, llvm-22-dev, cmake, make, ninja, a C compiler and `pip install '.[bench]'`. Takes about 15 minutes on
-two cores without the figures. Ends with 1 when a cell failed.
+two cores without the figures. Exits with 1 if a cell failed.
 """
 
 from __future__ import annotations
@@ -137,11 +137,11 @@ class Project:
             (folder / "build.ninja").write_text("\n".join([*lines, ""]))
 
     def command(self) -> list[str]:
-        """Builds all, also when some fail."""
+        """Builds all, even if some fail."""
         return [self.tool, f"-j{JOBS}", *(["-k"] if self.tool == "make" else ["-k", "0"])]
 
     def is_done(self, folder: Path) -> bool:
-        """Has the tool nothing more to do?"""
+        """Is the build up to date?"""
         asked = [self.tool, "-q" if self.tool == "make" else "-n"]
         done = subprocess.run(asked, cwd=folder, capture_output=True, text=True)
         return done.returncode == 0 and (self.tool == "make" or "no work to do" in done.stdout)
@@ -162,7 +162,7 @@ def projects(folder: Path, quick: bool) -> list[Project]:
 
 @dataclass
 class Built:
-    """What came out of one build."""
+    """The result of one build."""
 
     status: int | None  # None: it did not end
     seconds: float
@@ -205,7 +205,7 @@ def build(project: Project, folder: Path, environment: dict[str, str]) -> Built:
 
 
 def left() -> set[Path]:
-    """What is ours where it might stay, but for run's notes, one file for each user."""
+    """Our files that could remain, except run's notes, one file for each user."""
     places = [Path("/dev/shm"), Path("/tmp")]
     names = [path for place in places for path in place.iterdir() if "shmb" in path.name]
     return {path for path in names if not path.name.startswith(".shmbridge-builds-")}
@@ -215,7 +215,7 @@ def left() -> set[Path]:
 
 
 class Tools:
-    """What the ways need: the plug-in, models, Python for the compiler, compilers of two bad kinds."""
+    """Requirements: the plug-in, models, Python for the compiler, and two kinds of bad compilers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -270,7 +270,7 @@ class Tools:
 
 @dataclass
 class Asking:
-    """How a build's compilers are called."""
+    """The commands of a build's compilers."""
 
     prefix: list[str] = field(default_factory=list)
     flags: list[str] = field(default_factory=list)
@@ -279,7 +279,7 @@ class Asking:
 
 @contextmanager
 def serving(function: str, environment: dict[str, str]) -> Iterator[None]:
-    """A host at NAME for as long as the block runs, whatever its model does."""
+    """Runs a host at NAME during the block, whatever its model does."""
     words = ["serve", NAME, "--python", f"{POLICIES}:{function}", "--channels", "64"]
     process = subprocess.Popen(
         [SHMBRIDGE, *words], env=os.environ | environment, stdout=subprocess.PIPE, text=True
@@ -300,7 +300,7 @@ def serving(function: str, environment: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def asking(cell: Cell, tools: Tools) -> Iterator[Asking]:
-    """A way's compilers, and a host for them where the way has one."""
+    """A way's compilers, and their host, if any."""
     # Of a compiler that is odd.
     function = cell.condition if hasattr(acceptance_policies, cell.condition) else "healthy"
     there = {"ACCEPTANCE_KILL_AT": "200" if cell.way == "run --connect" else "20"}
@@ -367,7 +367,7 @@ class Acceptance:
             return self._build(project, ask, compiler)
 
     def check(self, cell: Cell) -> bool:
-        """Builds the projects in this cell, prints its row, and returns whether all is well."""
+        """Builds the projects in this cell, prints its row, and returns whether it passed."""
         faults: list[str] = []
         columns: list[list[str]] = []
         for project in self.projects:
@@ -387,7 +387,7 @@ class Acceptance:
         return not faults
 
     def _late(self, cell: Cell, project: Project, made: Built) -> list[str]:
-        """Of a quick check, no time counts."""
+        """A quick check ignores times."""
         files, most = len(project.sources), TIMES * self.seconds[project.tool]
         most += FILE_SECONDS * files
         if cell.condition == "hanging":
@@ -396,7 +396,7 @@ class Acceptance:
         return [f"{made.seconds:.1f} s, expected at most {most:.1f}"] if late else []
 
     def _faults(self, cell: Cell, project: Project, made: Built) -> list[str]:
-        """What is wrong with a build, but for its time and for what it left."""
+        """The errors of a build, except its time and remaining files."""
         if made.status is None:
             return [f"still running after {LIMIT} s"]
         if cell.strict:
@@ -426,7 +426,7 @@ class Acceptance:
         return [text] if len(wrong) > most else []
 
     def _advised(self, project: Project, by_run: bool) -> dict[str, bytes]:
-        """The objects that the advice asks for: those of one way that works."""
+        """The objects that follow the advice: those of a way that works."""
         key = by_run, project.tool
         if key not in self.advised:
             cell = Cell("run --connect" if by_run else "plug-in shm", "healthy")

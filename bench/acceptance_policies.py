@@ -1,4 +1,4 @@
-"""The policies of acceptance.py: one that works, and those that fail in the ways of its table."""
+"""The policies of acceptance.py: one that works, and one for each failure in its table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ questions = 0
 
 
 def healthy(request: Mapping[str, Any]) -> Any:
-    """Other decisions than LLVM's own. The plug-in's requests name no decision: it asks for one only."""
+    """Decides differently from LLVM. The plug-in's requests name no decision, since it has only one."""
     decision = request.get("decision", "inlining_decision")
     if decision == "inlining_decision":
         return inline(request)
@@ -45,7 +45,7 @@ def lying(request: Mapping[str, Any]) -> Any:
 
 
 def killed(request: Mapping[str, Any]) -> Any:
-    """Works, until its process is killed at the question that the environment names."""
+    """Works until its process is killed, at the question that an environment variable names."""
     global questions
     questions += 1
     if questions == int(os.environ["ACCEPTANCE_KILL_AT"]):
@@ -54,7 +54,7 @@ def killed(request: Mapping[str, Any]) -> Any:
 
 
 def write_model(path: Path, condition: str) -> None:
-    """The policy as an ONNX file: export.py's, one that gives two logits, or one that fails as it runs."""
+    """The policy as an ONNX file: export.py's, one that returns two logits, or one that fails when it runs."""
     from onnx import TensorProto, helper, save
 
     sys.path.insert(0, str(INLINER))

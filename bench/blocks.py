@@ -1,4 +1,4 @@
-"""The near side's blocks in Python: block.h tells what they are."""
+"""The near side's blocks in Python; see block.h."""
 
 from __future__ import annotations
 

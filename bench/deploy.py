@@ -1,11 +1,11 @@
-"""One policy behind one plugin of an unmodified compiler, in every place that a URL can name: only $SHMBRIDGE_URL differs.
+"""One policy at every URL, for one plug-in of an unmodified compiler: only $SHMBRIDGE_URL differs.
 
     python bench/deploy.py [--policy inline|phases] [--rounds N] [--source FILE.c] [--json FILE]
 
 inline  examples/llvm/inliner in clang-22 -Oz, of zstd in one file
 phases  examples/phase_ordering in opt-22, of zopfli's 12 files, a process each
 
-plain   no plugin; for phases the very passes that the policy chose, in their order
+plain   no plug-in; for phases, the passes that the policy chose, in the same order
 shm     `shmbridge serve --onnx` in another process
 relay   the same, served by gRPC; `shmbridge relay` joins the compiler's shared memory to it
 grpc    the same gRPC from the compiler's own process, by Python in it
@@ -14,8 +14,8 @@ onnx    ONNX Runtime in the compiler
 aot     the model compiled by `shmbridge compile`, in the compiler
 python  the policy itself, a Python function, in the compiler
 
-A round compiles the program with each. Ratios are taken within a round. Before that, each way's decisions are logged and compared one by
-one. Needs what llvm_inliner.py needs with clang-22, and `pip install '.[bench]'`. A way that cannot run here says why and is left out.
+A round compiles the program with each. Ratios are taken within a round. First, each way's decisions are logged and compared one by
+one. Needs what llvm_inliner.py needs with clang-22, and `pip install '.[bench]'`. A way that cannot run here is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Case:
     score: Callable[[Any], float] | None = None  # of a decision's features
 
     def decisions(self, said: str, log: Path) -> list[Any]:
-        """What was decided, as the plugin has logged or printed it."""
+        """The decisions, from the plug-in's log or output."""
         if not self.print:
             return (
                 [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
@@ -89,7 +89,7 @@ def inline(folder: Path, source: Path | None) -> Case:
 
 
 def phases(folder: Path, source: Path | None) -> Case:
-    """Phase ordering. plain follows when the policy has chosen."""
+    """Phase ordering. plain is added once the policy has chosen."""
     plugin = build_plugin(VERSION, folder / "build", PHASES, "phase-ordering.so")
     actions, model = folder / "actions.txt", folder / "phases.onnx"
     actions.write_text(phase_policy.ACTIONS)
@@ -104,7 +104,7 @@ def phases(folder: Path, source: Path | None) -> Case:
 
 
 def bitcode(sources: Sequence[Path], folder: Path) -> list[Path]:
-    """As clang -Oz gives it to its passes, and none of them has run."""
+    """The bitcode before clang -Oz's first pass."""
     made = [folder / f"{source.stem}.bc" for source in sources]
     flags = ["-Oz", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c"]
     for source, to in zip(sources, made, strict=True):
@@ -114,7 +114,7 @@ def bitcode(sources: Sequence[Path], folder: Path) -> list[Path]:
 
 @dataclass
 class Way:
-    """One place of the model. url "" is the plain compiler."""
+    """One URL of the model; "" is the plain compiler."""
 
     name: str
     url: str
@@ -129,7 +129,7 @@ class Way:
         return [self.folder / f"{self.name}{i}.o" for i in range(len(self.case.asking))]
 
     def compile(self, log: bool = False) -> None:
-        """All of the case, one after another. log: the decisions are kept, and the time is not."""
+        """Compiles the whole case, in sequence. log: keeps the decisions instead of the time."""
         file = self.folder / f"{self.name}.log"
         env = {k: v for k, v in os.environ.items() if k != "SHMBRIDGE_URL"}
         env |= {"SHMBRIDGE_URL": self.url, "PYTHONPATH": str(self.case.path)} if self.url else {}
@@ -160,7 +160,7 @@ def _cpu() -> float:
 
 @contextmanager
 def running(*arguments: str) -> Iterator[None]:
-    """`shmbridge ...` for as long as the block runs; it is ready when it has said something."""
+    """Runs `shmbridge ...` during the block; it is ready when it has printed something."""
     process = subprocess.Popen([SHMBRIDGE, *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout
     try:
@@ -179,7 +179,7 @@ def free_port() -> int:
 
 
 def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
-    """Plain and every way whose model stands."""
+    """Plain, and every way whose model is available."""
     os.environ["SHMBRIDGE_PYTHON_LIBRARY"] = str(folder / "libshmbridge-python.so")
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the compiler looks for ONNX Runtime
     library, name = folder / "model.so", f"deploy-{os.getpid()}"
@@ -210,7 +210,7 @@ def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
 
 
 def as_chosen(case: Case, way: Way) -> None:
-    """plain is to run the passes that this way has run."""
+    """Makes plain run the passes of this way."""
     lines, decided = phase_policy.ACTIONS.splitlines(), list(way.decisions)
     for command in case.asking:
         chosen, decided = decided[: phase_policy.COUNT], decided[phase_policy.COUNT :]
@@ -236,7 +236,7 @@ def measure(folder: Path, case: Case, rounds: int) -> list[Way]:
 
 
 def differences(one: Way, other: Way) -> dict[str, Any]:
-    """Of their decisions, as far as they decide about the same questions, and how close the policy's scores are to 0 there."""
+    """The differences between two ways' decisions about the same questions, and how close the policy's scores are to 0 there."""
     found: list[float] = []
     score = one.case.score
     for mine, its in zip(one.decisions, other.decisions, strict=False):
@@ -249,7 +249,7 @@ def differences(one: Way, other: Way) -> dict[str, Any]:
 
 
 def report(ways: list[Way]) -> dict[str, Any]:
-    """Prints, and returns what the JSON gets."""
+    """Prints the figures and returns the JSON."""
     plain, asked = ways[0], ways[1:]
     aot = next((way for way in asked if way.name == "aot"), asked[-1])
     count = len(aot.decisions)

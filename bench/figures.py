@@ -1,4 +1,4 @@
-"""The figures that the project is held to, each with the program that measures it: the last part of acceptance.py."""
+"""The promised figures, each with the program that measures it: the last part of acceptance.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 600  # that one program may take
 
 @dataclass
 class Figure:
-    """One figure. value: what a program's JSON says; without a program it takes too long to measure here."""
+    """One figure. value: from the program's JSON; a figure without a program takes too long to measure here."""
 
     what: str
     limit: float
@@ -44,7 +44,7 @@ def _decision(found: Any) -> float:
 
 
 def _returned(row: str) -> Callable[[Any], float]:
-    """The host's CPU for what a model returns, over that for a float, with one runner."""
+    """The host's CPU for a type of advice, divided by that for a float, with one runner."""
 
     def value(found: Any) -> float:
         cpu = {r["row"]: r["cpu_ns"] for r in found if r["runners"] == 1}
@@ -138,7 +138,7 @@ def report(only: str, folder: Path) -> None:
 
 
 def _run(command: str, to: Path) -> Any:
-    """A program's JSON; a text: why there is none."""
+    """A program's JSON, or a text with the reason for its absence."""
     script, *words = command.split()
     to.unlink(missing_ok=True)
     try:

@@ -1,7 +1,7 @@
-"""What a Python host costs, by what its model returns: python bench/hot_paths.py [--quick] [--against DIR] [--only ROWS].
+"""A Python host's cost, by the type of advice: python bench/hot_paths.py [--quick] [--against DIR] [--only ROWS].
 
 For each row the CPU time of the host for a request and the rate, as ratios to the row of a Python float of the same run; rows
-alternate. --against DIR: the package in DIR (pip install --target DIR) is measured by turns with the installed one.
+alternate. --against DIR: alternates the package in DIR (pip install --target DIR) with the installed one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a runner in the compiler's own process adds to the model, and how compiler threads share one session.
+"""What a runner in the compiler's process adds to the model's time, and how threads share one session.
 
     python bench/in_process.py [--quick] [--json FILE]
 
-onnx    onnx:// beside ONNX Runtime's C API, called as well as it can be (onnx_direct.c): its Run, and its RunWithBinding
-aot     aot:// beside the C function that `shmbridge compile` has written, in a library of the same flags (aot_direct.c)
+onnx    onnx:// compared with ONNX Runtime's C API, used as efficiently as possible (onnx_direct.c): Run and RunWithBinding
+aot     aot:// compared with the C function that `shmbridge compile` wrote, built with the same flags (aot_direct.c)
 
-Blocks by turns in one process: direct, a runner that is filled for each question, a runner whose features are bound. Then the same with
-1, 2, 4 and 8 threads, each with a runner of its own, all of one session: evaluations per second over those of one thread. Needs a C
+Blocks alternate in one process: direct, a runner that is filled for each question, a runner with bound features. Then the same with
+1, 2, 4 and 8 threads, each with its own runner, in one session: evaluations per second over those of one thread. Needs a C
 compiler, CMake, and `pip install '.[bench]'`.
 """
 
@@ -142,7 +142,7 @@ def rounds(
 def costs(
     program: Path, w: Workload, url: str, arguments: list[str], number: int
 ) -> dict[str, Any]:
-    """One thread: what each way costs, and its ratio to the direct call in the same round."""
+    """One thread: the time of each way, and its ratio to the direct call in the same round."""
     found = rounds(program, w, url, 1, number, arguments)
     ns = {way: round(statistics.median(line[i] for line in found)) for i, way in enumerate(WAYS)}
     row: dict[str, Any] = {"model": w.name, "ns": ns}
@@ -265,7 +265,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a smoke test: no figures to quote")
-    parser.add_argument("--json", type=Path, help="also write everything there")
+    parser.add_argument("--json", type=Path, help="also write everything to this file")
     options = parser.parse_args()
     results: dict[str, Any] = {"machine": machine()}
     for name, value in results["machine"].items():

@@ -1,14 +1,14 @@
-"""What it takes to integrate each runner: lines of code, and what a compiler of clang's size grows by, as a file and in memory.
+"""The cost of integrating each runner: lines of code, and how much a compiler like clang grows, on disk and in memory.
 
     python bench/integrate.py [--only lines,size] [--source FILE.c] [--rounds N] [--json FILE]
 
-lines   one small compiler in C, C++ and Python, and a model behind each runner: all of it is run, its answers are compared with the
-        model's, and the lines that its writer had to add are counted
-size    clang -cc1 with all of LLVM's targets, linked statically: plain, with shmbridge and the inliner plugin, with gRPC. Then each compiles
+lines   one small compiler in C, C++ and Python, and a model for each runner. Each is run, its answers are compared with the
+        model's, and the added lines are counted
+size    clang -cc1 with all of LLVM's targets, linked statically: plain, with shmbridge and the inliner plug-in, with gRPC. Then each compiles
         the program, with the model in each place, while its memory is sampled
 
 Needs `pip install '.[bench,tflite]' emx-onnx-cgen`; size also clang-22, lld-22, llvm-22-dev, libclang-22-dev, libpolly-22-dev, libzstd-dev and,
-for gRPC, libgrpc++-dev and protobuf-compiler-grpc. What cannot run here says why and is left out.
+for gRPC, libgrpc++-dev and protobuf-compiler-grpc. What cannot run here is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ with shmbridge.connect() as runner:
 
 
 def added(file: Path) -> int:
-    """Lines of code behind #ifdef ASK."""
+    """Lines of code inside #ifdef ASK."""
     parts = re.findall(r"#ifdef ASK\n(.*?)#endif", file.read_text(), re.DOTALL)
     return sum(bool(line.strip()) for part in parts for line in part.splitlines())
 
@@ -150,7 +150,7 @@ def shell(command: str, folder: Path) -> None:
 
 
 def lines(folder: Path, options: argparse.Namespace) -> Any:
-    """lines that a compiler's and a model's writer add, for each runner, and commands to type once"""
+    """lines to add to a compiler and a model, for each runner, and commands to run once"""
     asks = {}
     for file, compiler in [
         (HERE / "integrate_ask.c", "cc -std=c11"),
@@ -224,7 +224,7 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
     )
     plugin_lines = count(plugin)
     print(
-        f"examples/llvm/inliner: {talks} lines that speak to shmbridge, of {plugin_lines}, for every runner alike"
+        f"examples/llvm/inliner: {talks} lines that call shmbridge, of {plugin_lines}, for every runner"
     )
     return {"rows": rows, "plugin": {"talks": talks, "lines": plugin_lines}}
 
@@ -287,7 +287,7 @@ class Tools:
         plugin = shutil.which("grpc_cpp_plugin")
         if not plugin:
             raise RuntimeError(
-                "grpc_cpp_plugin is not there (Debian: libgrpc++-dev, protobuf-compiler-grpc)"
+                "grpc_cpp_plugin is missing (Debian: libgrpc++-dev, protobuf-compiler-grpc)"
             )
         out = [
             f"--cpp_out={self.folder}",
@@ -333,7 +333,7 @@ FIELDS = {"VmHWM": "peak", "RssAnon": "anonymous", "RssFile": "files", "RssShmem
 
 
 def memory(command: list[str], env: dict[str, str], folder: Path) -> dict[str, float]:
-    """MiB of a run, sampled every millisecond: the greatest that each was. RuntimeError: it failed, or warned."""
+    """Maximum MiB of a run, sampled every millisecond. RuntimeError: it failed or warned."""
     most = dict.fromkeys(FIELDS.values(), 0)
     start = time.perf_counter()
     process = subprocess.Popen(
@@ -355,7 +355,7 @@ def memory(command: list[str], env: dict[str, str], folder: Path) -> dict[str, f
 
 
 def size(folder: Path, options: argparse.Namespace) -> Any:
-    """a statically linked clang -cc1 with all targets: what it grows by, as a file and in memory, over the plain one of the same run"""
+    """a statically linked clang -cc1 with all targets: its growth on disk and in memory, compared with the plain one"""
     tools, programs, table = Tools(folder), {}, {}
     for name in ("plain", "shmbridge", "grpc"):
         try:
@@ -429,7 +429,7 @@ def in_use(folder: Path, programs: dict[str, Path], source: Path, rounds: int) -
                 print(f"{way}: left out: {error}")
                 del ways[way]
     print(
-        f"\nMiB, medians of {rounds}; below plain, the difference to it\n{'':14}"
+        f"\nMiB, medians of {rounds}; below plain, the difference from it\n{'':14}"
         + "".join(f"{k:>12}" for k in [*FIELDS.values(), "seconds"])
     )
     found = {

@@ -1,4 +1,4 @@
-"""A median, and how far it can be trusted."""
+"""A median and its confidence interval."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What `shmbridge run` costs the compiler of a small file, whose policy is a host that runs already.
+"""The cost of `shmbridge run` for a small file, with a running host.
 
     python bench/launch.py [--rounds N] [--json FILE]
 
-By turns `clang-22 -O2 -c` of 20 lines: plain; below `shmbridge run --llvm inline --connect NAME`; the same by Python alone,
-as what is no such common case goes; and `preload`, only the preloaded library and the flags, with nothing that starts or
-waits for it. Time is the wall's, CPU is user + system of all processes. Printed are the least, the median, and the
+Alternates `clang-22 -O2 -c` of 20 lines: plain; with `shmbridge run --llvm inline --connect NAME`; the same through Python,
+as less common options run; and `preload`, only the preloaded library and the flags, without a process that starts or
+waits for it. Time is wall time; CPU is user + system of all processes. Printed are the least, the median, and the
 quartiles; the ratios to plain are of the least and of the medians.
 """
 

@@ -1,9 +1,9 @@
-"""What it costs to let a Python policy decide where clang inlines: plain -Oz against -Oz with the plugin, in turns.
+"""The cost of a Python policy for clang's inlining: alternates plain -Oz with -Oz and the plug-in.
 
     python bench/llvm_inliner.py [--rounds N] [--source FILE.c] [--json FILE]
 
-A round compiles the program with each: plain, with shmbridge's plugin, and with LLVM's own interactive channel (two
-named pipes), the same policy behind both. Ratios are taken within a round; the medians of the rounds are printed.
+A round compiles the program with each: plain, with shmbridge's plug-in, and with LLVM's own interactive channel (two
+named pipes), with the same policy. Ratios are taken within a round; the medians of the rounds are printed.
 Needs shmbridge installed and clang-N, llvm-N-dev, cmake and a C++ compiler, for N = 22 or 19 or both.
 """
 
@@ -38,7 +38,7 @@ NAME = f"bench-inliner-{os.getpid()}"
 
 
 class Policy:
-    """examples/llvm/inliner/policy.py, and what it did."""
+    """examples/llvm/inliner/policy.py, and its decisions."""
 
     def __init__(self) -> None:
         sys.path.insert(0, str(INLINER))
@@ -121,7 +121,7 @@ def text_bytes(version: int, compiled: Path) -> int:
 
 
 def measure(version: int, source: Path, folder: Path, rounds: int) -> dict[str, float]:
-    """Compiles `rounds` times in each way. Times are in seconds, or microseconds (us) where the name says so."""
+    """Compiles `rounds` times in each way. Times are in seconds; names with us are microseconds."""
     plugin = build_plugin(version, folder / f"build{version}")
     channel = folder / f"channel{version}"
     policy, piped = Policy(), Policy()

@@ -1,18 +1,18 @@
-"""What it costs a stock clang to ask a Python policy for the priority of every live range, through the preloaded library.
+"""The cost for a stock clang of asking a Python policy for the priority of every live range, through the preloaded library.
 
     python bench/llvm_priority.py [--at-once N] [--clang clang-22] [--rounds N] [--source FILE.c] [--json FILE]
 
-A round compiles the program (sqlite3.c) with -O2 in these ways, in an order that turns around with every round; by pipes in
-every third round, and by one compiler only:
+A round compiles the program (sqlite3.c) with -O2 in these ways, reversing their order in each round; pipes only in
+every third round and with one compiler:
     plain       LLVM's own priorities, no channel
     inside      the policy in the compiler's own process: the preloaded library without a host; it is its default advice
     shmbridge   the policy in a Python host, through the preloaded library
     bare        the same in a host that is a bare C loop (host.c)
     pipes       the policy in Python, through LLVM's interactive channel over two named pipes
-With --at-once 4, as `make -j4` does, so many compilers start together, and a time is that of the last to end. Of the two hosts it
-also measures the CPU that they took for a question, beside what the policy takes when it is called alone. The policy is the live range's size. LLVM's own priorities know more than a policy is told, so none can give the same, and
-other priorities are other work for the register allocator: `shmbridge` against `plain` is what a user of this policy
-sees, `shmbridge` against `inside` the way to the host and back alone. Differences are taken within a round.
+With --at-once 4, four compilers start together, as with `make -j4`, and a time is that of the last one. For the two hosts it
+also measures their CPU for each question, and the policy's own. The policy is the live range's size. LLVM's priorities use more
+information than a request has, and other priorities change the register allocator's work. So `shmbridge` - `plain` is what a user
+of this policy sees; `shmbridge` - `inside` is only the way to the host and back. Differences are taken within a round.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ with open(base + ".in", "wb", buffering=0) as reply, open(base + ".out", "rb") a
 
 
 class Beside:
-    """A program beside, and the line that it prints when it is ready."""
+    """Another program, and the line that it prints when it is ready."""
 
     def __init__(self, *command: object) -> None:
         words = [str(word) for word in command]
@@ -104,7 +104,7 @@ def python(code: str, argument: str) -> tuple[str, ...]:
 
 
 class Bench:
-    """One program to compile, and so many compilers at once."""
+    """One program to compile, and the number of compilers at once."""
 
     def __init__(self, clang: str, source: Path, folder: Path, at_once: int) -> None:
         self.clang, self.source, self.folder, self.at_once = clang, source, folder, at_once
@@ -132,7 +132,7 @@ class Bench:
             os.unlink(self.base + end)
 
     def run(self, way: str, commands: list[list[str]]) -> tuple[float, str]:
-        """Seconds until all have ended, and what the last printed."""
+        """Seconds until all have ended, and the last one's output."""
         variables = self.environment(way)
         with self.pipes() if way == "pipes" else nullcontext():
             start = time.perf_counter()
@@ -160,7 +160,7 @@ class Bench:
         return took, self.hosts[way].cpu() - before if way in self.hosts else 0
 
     def round_trip(self, way: str) -> float:
-        """Seconds that a question takes there and back, without a compiler."""
+        """Seconds of a question's round trip, without a compiler."""
         program = self.folder / "turns"
         if not program.exists():
             code = Path(__file__).with_name("llvm_turns.c")
@@ -168,7 +168,7 @@ class Bench:
         return float(self.run(way, [[str(program), self.base, str(TURNS)]])[1]) / 1e9
 
     def counted(self, way: str) -> int:
-        """The questions of the last compilation; all must have been answered as they should."""
+        """The questions of the last compilation, all of which must have the right answers."""
         lines = [line.split() for line in self.report.read_text().splitlines()]
         asked, defaulted = (sum(int(line[i]) for line in lines) for i in (1, 2))
         expected = asked if way == "inside" else 0

@@ -1,4 +1,4 @@
-"""Pairs of processes that hand each other a turn, measured in short alternating blocks."""
+"""Pairs of processes that alternate, measured in short alternating blocks."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Row:
 
 
 def percentile(ordered: Sequence[int], q: float) -> int | None:
-    """None where there are too few values to tell: fewer than three lie beyond it."""
+    """None if fewer than three values are beyond it."""
     return ordered[int(len(ordered) * q / 100)] if len(ordered) * (100 - q) >= 300 else None
 
 
@@ -141,8 +141,8 @@ def alternate(
     seconds: float,
     alone: float,
 ) -> int:
-    """Measures all rows by turns, a block of the base between every two. A base's block above `alone` ns means that
-    something else had one of the cores: what stands beside it does not count. Returns how many blocks that were."""
+    """Alternates all rows, with a block of the base between every two. A base's block above `alone` ns means that
+    something else had one of the cores, so the adjacent blocks do not count. Returns the number of such blocks."""
     lost = 0
     for _ in range(rounds):
         before = base.block(base_size, seconds / 2)[0]
@@ -162,7 +162,7 @@ def alternate(
 
 @dataclass
 class Place:
-    """Where the built programs lie, and the two cores."""
+    """The folder of the built programs, and the two cores."""
 
     build: Path
     near: int

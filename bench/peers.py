@@ -1,7 +1,7 @@
-"""A question and its answer through every peer: python bench/peers.py [--all] [--only NAMES] [--json FILE]
+"""One question and answer through every library: python bench/peers.py [--all] [--only NAMES] [--json FILE]
 
-2 KB and 100 KB, alone and beside two endless loops, from one client and from eight; p50, p99, rate, and the CPU of both sides.
-README.md tells what it needs and how it measures.
+2 KB and 100 KB, with and without two endless loops, from one client and from eight; p50, p99, rate, and the CPU of both sides.
+README.md describes the requirements and the method.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PACKAGES = (
 
 
 class Child:
-    """A process of our own that runs `work(read, write)` with the ends of two pipes, as 0 and 1 for a program."""
+    """A child process that runs `work(read, write)` with the ends of two pipes, as 0 and 1 for a program."""
 
     def __init__(self, work: Callable[[], None], argv: Sequence[str] = ()) -> None:
         (inner_in, self.to), (self.out, inner_out) = os.pipe(), os.pipe()
@@ -74,7 +74,7 @@ class Child:
             os._exit(1)
 
     def read(self, size: int, server: Child | None = None) -> bytes:
-        """Exactly so many bytes. Errors: RuntimeError."""
+        """Exactly this many bytes. Errors: RuntimeError."""
         data, until = b"", time.monotonic() + PATIENCE
         while len(data) < size:
             ends = [self.out, *([server.out] if server else [])]
@@ -146,7 +146,7 @@ def child(work: Callable[[], None], argv: Sequence[str] = ()) -> Iterator[Child]
 def measure(
     kind: Callable[..., Peer], size: int, clients: int, seconds: float, build: Path
 ) -> dict[str, Any]:
-    """One server and its clients, which are alone alive. Errors: RuntimeError, OSError, ImportError."""
+    """One server and its clients; no others run. Errors: RuntimeError, OSError, ImportError."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers")))
         peer = kind(size, clients, folder, build)
@@ -186,7 +186,7 @@ def measure(
 
 @contextmanager
 def loops(count: int) -> Iterator[None]:
-    """So many processes that compute without end."""
+    """This many processes that compute without end."""
 
     def spin() -> None:
         while True:
@@ -199,7 +199,7 @@ def loops(count: int) -> Iterator[None]:
 
 
 def prepare(directory: Path) -> list[type[Peer]]:
-    """Builds the C programs; who can take part here."""
+    """Builds the C programs. Returns the peers that can run here."""
     build(directory, [["peers_ask"]])
     source = os.environ.get("MLCB_SOURCE")
     built = source and build_mlcb(Path(source), directory)
@@ -212,7 +212,7 @@ def prepare(directory: Path) -> list[type[Peer]]:
 
 
 def build_mlcb(source: Path, directory: Path) -> bool:
-    """ML-Compiler-Bridge's pipe runner from its source, as its C library has it: with LLVM's library and Protobuf's headers."""
+    """ML-Compiler-Bridge's pipe runner from its source, built like its C library: with LLVM's library and Protobuf's headers."""
     config = os.environ.get("LLVM_CONFIG", "llvm-config")
     flags = subprocess.run(
         [config, "--cxxflags", "--ldflags", "--libs"], capture_output=True, text=True, check=True
@@ -261,12 +261,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--all", action="store_true", help="also settings that are not anybody's best"
+        "--all", action="store_true", help="also settings that are not the fastest"
     )
     parser.add_argument(
         "--only",
         default="",
-        help="a part of the names of those to measure, or several with commas between",
+        help="parts of the names of those to measure, separated by commas",
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
     parser.add_argument(
@@ -276,7 +276,7 @@ def main() -> int:
         "--json",
         type=Path,
         metavar="FILE",
-        help="write everything there, beside the rounds that it has",
+        help="add the rounds to this file",
     )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -1,8 +1,8 @@
-"""What every peer of peers.py has: a question is a float32 array, its answer an int64.
+"""The base class of peers.py: a question is a float32 array, its answer an int64.
 
-A peer is made in the process that measures; `serve` and `connect` run in children of it. Each has the setting that its documentation
-names as the fastest for questions that wait for their answer; where it says so stands beside it. Libraries are imported in the children:
-what one of them starts, no other peer has.
+A peer is created in the process that measures; `serve` and `connect` run in its children. Each has the setting that its documentation
+names as the fastest for synchronous requests; a comment has the source. Libraries are imported in the children,
+so that none affects another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def model(array: Any) -> int:
 
 
 def answer(data: Any) -> bytes:
-    """The model's, from bytes to bytes."""
+    """The model, from bytes to bytes."""
     return ANSWER.pack(model(np.frombuffer(data, np.float32)))
 
 
@@ -54,5 +54,5 @@ class Peer:
         raise NotImplementedError
 
     def program(self, client: int) -> list[str]:
-        """A C program that asks, in place of `connect`: peers_ask.c's arguments before the bytes and seconds."""
+        """A C program that asks, instead of `connect`: peers_ask.c's arguments before the bytes and seconds."""
         return []

@@ -83,7 +83,7 @@ class GrpcServicer(Grpc):
 
 
 class GrpcHost(GrpcServicer):
-    """The same client, asking a host of shmbridge's."""
+    """The same client with shmbridge's host."""
 
     name = "gRPC, messages, shmbridge's host"
 
@@ -101,7 +101,7 @@ class GrpcHost(GrpcServicer):
 
 
 class CompilerInterface(Peer):
-    """ML-Compiler-Bridge's Python side, of PyPI, with a compiler in C that writes its bitstream."""
+    """ML-Compiler-Bridge's Python side from PyPI, with a C compiler that writes its bitstream."""
 
     name = "compilerinterface, C asks"
     asker = "C"
@@ -136,7 +136,7 @@ class CompilerInterface(Peer):
 
 
 class PipeHost(CompilerInterface):
-    """The same client, asking a host of shmbridge's."""
+    """The same client with shmbridge's host."""
 
     name = "the same pipes, C asks, shmbridge's host"
     needs = ""
@@ -155,7 +155,7 @@ class PipeHost(CompilerInterface):
 
 
 class Cpp(CompilerInterface):
-    """ML-Compiler-Bridge's own C++ runner, of $MLCB_SOURCE."""
+    """ML-Compiler-Bridge's own C++ runner, from $MLCB_SOURCE."""
 
     name = "ML-Compiler-Bridge, C++ asks"
     asker = "C++"

@@ -161,7 +161,7 @@ class SharedMemory(Peer):
 
 
 class FasterFifo(Peer):
-    """pypi.org/project/faster-fifo: serializers of one's own in place of pickle, get_many for many to one."""
+    """pypi.org/project/faster-fifo: custom serializers instead of pickle, get_many for many to one."""
 
     name = "faster-fifo"
     needs = "faster_fifo"

@@ -1,4 +1,4 @@
-"""What protoc would make of: service Peers { rpc Ask(Features) returns (Advice); }"""
+"""The result of protoc for: service Peers { rpc Ask(Features) returns (Advice); }"""
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

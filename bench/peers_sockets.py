@@ -12,7 +12,7 @@ from peers_base import ANSWER, Ask, Peer, answer
 
 
 def serve_each(ends: list[Any], turn: Callable[[Any], None]) -> None:
-    """Gives each end that can be read its turn: epoll, and where there is one end alone nothing but its own wait."""
+    """Yields each readable end: epoll, or a plain wait if there is only one."""
     if len(ends) == 1:
         while True:
             turn(ends[0])

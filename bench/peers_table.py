@@ -1,4 +1,4 @@
-"""Who takes part in peers.py."""
+"""The peers of peers.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A policy of phase ordering in size and shape, for whoever measures what asking it costs: python phase_policy.py policy.onnx
+"""A policy with the size and shape of phase ordering's, to measure the cost of asking: python phase_policy.py policy.onnx
 
-A perceptron of three layers over the plugin's counters, with fixed random weights: it has learnt nothing.
+A perceptron of three layers over the plug-in's counters, with fixed random weights, untrained.
 `advise` is the same in numpy.
 """
 

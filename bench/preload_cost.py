@@ -1,8 +1,8 @@
-"""What the preloaded library costs a process that inherits it and has no channel, as make, sh and ld do.
+"""The cost of the preloaded library for a process without a channel, such as make, sh and ld.
 
     python bench/preload_cost.py [--rounds N] [--json FILE]
 
-In turns, without the library, with it, and with an empty library preloaded in its place: /bin/true started 50 times; a C
+Alternates no library, the library, and an empty library: /bin/true started 50 times; a C
 program's reads and writes of one byte; its opens and closes. Ratios are taken within a round, to the process without; the
 medians of the rounds are printed, with 95 % bootstrap intervals.
 """
@@ -31,7 +31,7 @@ ROWS = {
 
 
 def environments(empty: Path) -> dict[str, dict[str, str]]:
-    """By way: without a library, with an empty one, and with ours as a process below `shmbridge run` has it."""
+    """By way: without a library, with an empty one, and with ours, as under `shmbridge run`."""
     without = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
     ours = {"SHMBRIDGE_LLVM_BASE": "/tmp/shmbridge-nowhere", "SHMBRIDGE_URL": "nobody"}
     return {

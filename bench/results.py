@@ -1,7 +1,7 @@
-"""Everything that docs/results.md shows, measured anew: python bench/results.py [--only NAME,...] [--list]
+"""Measures everything in docs/results.md again: python bench/results.py [--only NAME,...] [--list]
 
-Each figure is a program of this folder, which writes docs/results/NAME.json; `python bench/results_page.py` then makes the page. All together
-take about half an hour on a machine with nothing else to do. README.md and the programs tell what they need; a figure that cannot be
+Each figure is a program of this folder, which writes docs/results/NAME.json; `python bench/results_page.py` then writes the page. All of them
+take about half an hour on an idle machine. README.md and the programs describe their requirements; a figure that cannot be
 measured here keeps the file that it has.
 """
 
@@ -32,7 +32,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default=",".join(FIGURES), help="of " + ",".join(FIGURES))
-    parser.add_argument("--list", action="store_true", help="print the commands, and run none")
+    parser.add_argument("--list", action="store_true", help="only print the commands")
     options = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     failed = []
@@ -55,7 +55,7 @@ def main() -> int:
             failed.append(name)
         print(f"== {name}: {time.monotonic() - start:.0f} s", flush=True)
     if failed:
-        print(f"left as they were: {', '.join(failed)}", file=sys.stderr)
+        print(f"not measured, files unchanged: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)
 
 

@@ -1,4 +1,4 @@
-"""What is measured: a function for each row of the table in README.md. Each prints, and returns what the JSON gets.
+"""A function for each row of the table in README.md. Each prints its figures and returns its part of the JSON.
 
 effort: 1 for figures to quote, 0 for a smoke test."""
 
@@ -25,7 +25,7 @@ ROUNDS = 4  # of blocks between new starts of all processes
 
 
 def starts_of(effort: float, full: int) -> int:
-    """New memory lies elsewhere, and how far a cache line goes depends on where: so everything starts anew often."""
+    """Restarts everything often, since the distance of a cache line depends on its place in memory."""
     return max(1 if effort == 0 else 3, round(full * effort))
 
 
@@ -35,7 +35,7 @@ Start = Callable[[ExitStack], Sequence[tuple[Pair, int]]]
 def alternating(
     start: Start, starts: int, seconds: float, alone: float = math.inf
 ) -> tuple[list[dict[str, Any]], int]:
-    """Measures what start gives, pairs at sizes, the first of which is the base of the ratios; several times anew."""
+    """Measures start's pairs at all sizes, with several restarts; the first pair is the base of the ratios."""
     table: list[Row] = []
     lost = 0
     for _ in range(starts):
@@ -48,7 +48,7 @@ def alternating(
 
 
 def show(results: Sequence[dict[str, Any]], base: str) -> None:
-    """x same: in multiples of the base's at the same size."""
+    """x same: relative to the base at the same size."""
     same = {r["bytes"]: r["ns"] for r in results if r["pair"] == base}
     columns = ("bytes", "ns", f"x {base}", "quartiles", "x same", "p50", "p90", "p99", "p99.9")
     print(f"{'':24}" + "".join(f"{c:>{22 if c == 'quartiles' else 12}}" for c in columns))
@@ -62,7 +62,7 @@ def show(results: Sequence[dict[str, Any]], base: str) -> None:
 
 
 def round_trips(place: Place, effort: float) -> Any:
-    """round trips, in multiples of the bare cache line's; single round trips (p50 ...) are timed alone"""
+    """round trips relative to the bare cache line; single round trips (p50 ...) are timed separately"""
 
     def start(stack: ExitStack) -> list[tuple[Pair, int]]:
         line, lines, semaphore, pipe = (
@@ -94,7 +94,7 @@ def round_trips(place: Place, effort: float) -> Any:
 
 
 def parked(place: Place, effort: float) -> Any:
-    """a parked round trip (wait=block), in multiples of two bare semaphores'"""
+    """a parked round trip (wait=block) relative to two bare semaphores"""
 
     def start(stack: ExitStack) -> list[tuple[Pair, int]]:
         return [
@@ -121,7 +121,7 @@ def parked(place: Place, effort: float) -> Any:
 
 
 def instructions(place: Place, effort: float) -> Any:
-    """the library's instructions per message, both ends driven by turns in one thread, counted one by one"""
+    """the library's instructions per message, both ends alternating in one thread, single-stepped"""
     messages = 100 if effort else 2
     counts = {}
     for size in (4, 400, 4_000, 40_000, 400_000, 4_000_000, 64 << 20):
@@ -137,7 +137,7 @@ def count(place: Place, size: int, messages: int) -> int:
 
 
 def dense(place: Place, effort: float) -> Any:
-    """one dense layer in ONNX Runtime in a Python host, summed over float32[500 ... 50000], against the same in process"""
+    """one dense layer in ONNX Runtime in a Python host, summed over float32[500 ... 50000], relative to the same in process"""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -178,7 +178,7 @@ def dense(place: Place, effort: float) -> Any:
 
 
 def system_calls(place: Place, effort: float) -> Any:
-    """system calls of both sides in a second of spinning round trips, less those of a tenth of a second"""
+    """system calls of both sides in a second of spinning round trips, minus those of a tenth of a second"""
     if not shutil.which("strace"):
         print("left out: strace is not installed")
         return None

@@ -24,7 +24,7 @@ PROGRAMS = (["bare"], ["runner"], ["host"], ["turns"], ["count"])
 def build(
     directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS, tree: Path = HERE.parent
 ) -> None:
-    """The core of a checkout, optimised across files as the shared library is, and this one's programs on top of it: the C files of each, the first its name."""
+    """The core of a checkout, optimised across files as the shared library is, and this checkout's programs: the C files of each; the first one names it."""
     for step in (
         [
             "-S",
@@ -104,10 +104,10 @@ def main() -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a smoke test of all rows in seconds: no figures to quote",
+        help="a smoke test of all rows in seconds; its figures mean nothing",
     )
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(rows.ROWS)}")
-    parser.add_argument("--json", type=Path, help="also write everything there")
+    parser.add_argument("--json", type=Path, help="also write everything to this file")
     parser.add_argument(
         "--minutes", type=float, default=5, help="about how long to measure (default 5)"
     )
@@ -115,7 +115,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever is stopped goes on and ends
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        print("two cores are needed: this process may use one only", file=sys.stderr)
+        print("two cores are needed, but this process may use only one", file=sys.stderr)
         return 1
     chosen = options.only.split(",") if options.only else list(rows.ROWS)
     unknown = set(chosen) - rows.ROWS.keys()

@@ -1,7 +1,7 @@
-"""How many runners one host serves: python bench/scale.py [--json FILE]
+"""How many runners one host can serve: python bench/scale.py [--json FILE]
 
-Requests a second, the host's CPU for each, and p50 and p99, with 1 to 64 C runners that ask without a pause, each request answered alone and
-all that wait answered together; and the CPU of a host with 256 channels, without runners and with 256 that are idle.
+Requests a second, the host's CPU for each, and p50 and p99, with 1 to 64 C runners that ask without a pause, with single and
+batched answers; and the CPU of a host with 256 channels, without runners and with 256 that are idle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A session of phase ordering with the model in the compiler, and CompilerGym's way: the compiler is a gRPC service that a program in Python steps.
+"""A session of phase ordering with the model in the compiler, and as in CompilerGym, where a Python program steps the compiler as a gRPC service.
 
     python bench/session.py [--rounds N] [--json FILE]
 
@@ -40,7 +40,7 @@ ADDRESS = "unix:{folder}/gym"
 
 
 def messages() -> dict[str, Any]:
-    """What protoc would make of the messages."""
+    """The result of protoc for the messages."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     field = descriptor_pb2.FieldDescriptorProto
@@ -73,7 +73,7 @@ def messages() -> dict[str, Any]:
 
 
 def serve(folder: str, name: str) -> None:
-    """The service: a compiler for each session, stepped by CompilerEnv. Says a line when it is ready, and serves until SIGTERM."""
+    """The service: a compiler for each session, stepped by CompilerEnv. Prints a line when it is ready, and serves until SIGTERM."""
     import grpc
 
     from shmbridge.envs import CompilerEnv
@@ -120,7 +120,7 @@ def serve(folder: str, name: str) -> None:
 
 
 class Gym:
-    """The client: an environment as CompilerGym's, and the policy beside it."""
+    """The client: an environment like CompilerGym's, and the policy."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         import grpc
@@ -197,10 +197,10 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def report(ways: list[Way], sessions: int, actions: int) -> dict[str, Any]:
-    """Prints, and returns what the JSON gets."""
+    """Prints the figures and returns the JSON."""
     outputs = {tuple(out.read_bytes() for out in way.outputs) for way in ways[1:]}
     print(
-        f"{sessions} sessions, {actions} actions; {len(outputs)} distinct output(s) of those that ask"
+        f"{sessions} sessions, {actions} actions; {len(outputs)} distinct output(s) with questions"
     )
     rows = []
     for way in ways:

@@ -1,4 +1,4 @@
-"""Real programs to compile, as sdists on PyPI ship them."""
+"""Real programs to compile, from sdists on PyPI."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fetch_sqlite(folder: Path) -> Path:
 
 
 def fetch_zopfli(folder: Path) -> Path:
-    """One of zopfli's 12 C files, which lie in one folder: 3,400 lines in all."""
+    """One of zopfli's 12 C files, in one folder: 3,400 lines in all."""
     return _fetch(folder, "zopfli==0.4.3", "zopfli/src/zopfli/zopfli_lib.c")
 
 

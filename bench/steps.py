@@ -1,4 +1,4 @@
-"""Steps of environments, beside the vectors of Gymnasium, Stable-Baselines3, PufferLib and CompilerGym: python bench/steps.py [--only ROWS] [--json FILE].
+"""Steps of environments, compared with the vectors of Gymnasium, Stable-Baselines3, PufferLib and CompilerGym: python bench/steps.py [--only ROWS] [--json FILE].
 
 See bench/README.md."""
 
@@ -71,7 +71,7 @@ def compilers(program: Path, n: int) -> Iterator[str]:
 
 
 def puffer(n: int) -> Any:
-    """PufferLib's vector in its own words: a worker process for each core at most, all of which spin."""
+    """PufferLib's vector: at most one worker process for each core, all spinning."""
     from pufferlib import emulation, vector
 
     def make(buf: Any = None, seed: int = 0) -> Any:
@@ -93,7 +93,7 @@ def puffer(n: int) -> Any:
 
 
 def missing(kinds: Sequence[str], folder: Path) -> dict[str, str]:
-    """The contenders that cannot run here, and why. Builds what the others need."""
+    """The contenders that cannot run here, with reasons. Builds the others' requirements."""
     found = {}
     for kind, package in (
         ("subproc", "stable_baselines3"),
@@ -112,7 +112,7 @@ def missing(kinds: Sequence[str], folder: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def contender(kind: str, n: int, program: Path) -> Iterator[Step]:
-    """What makes a step of all n environments."""
+    """A function that steps all n environments."""
     actions = np.ones(n, np.int64)
     with contextlib.ExitStack() as stack:
         env: Any
@@ -165,11 +165,11 @@ def measure(kind: str, n: int, program: Path, seconds: float) -> dict[str, float
 
 
 def main() -> None:
-    """Contenders by turns, in rounds; medians."""
+    """Alternates the contenders in rounds; medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="contenders, of " + ",".join(CONTENDERS))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    parser.add_argument("--loops", default="0,2", help="endless loops beside")
+    parser.add_argument("--loops", default="0,2", help="number of endless loops")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--json", type=Path)

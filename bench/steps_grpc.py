@@ -31,7 +31,7 @@ def build(folder: Path) -> Path:
     plugin = shutil.which("grpc_cpp_plugin")
     if plugin is None:
         raise FileNotFoundError(
-            "grpc_cpp_plugin is not there (Debian: g++ pkg-config libgrpc++-dev protobuf-compiler-grpc)"
+            "grpc_cpp_plugin is missing (Debian: g++ pkg-config libgrpc++-dev protobuf-compiler-grpc)"
         )
     subprocess.run(
         # the protoc beside it: another one's C++ does not fit the system's headers
@@ -57,7 +57,7 @@ def build(folder: Path) -> Path:
 
 
 class GrpcVector:
-    """n environments, each with a service, a channel and a session of its own. The actions of all go out before the first reply is waited for."""
+    """n environments, each with its own service, channel and session. Sends all actions before it waits for the first reply."""
 
     def __init__(self, program: Path, n: int, length: int) -> None:
         import grpc

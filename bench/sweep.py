@@ -3,7 +3,7 @@ in-process test through each: 2 - x, argmax 20.
 
 python bench/sweep.py [--quick] [--json FILE] [--plot FILE.svg]
 
-Needs what run.py needs, and `pip install '.[bench]'`; what is missing leaves its rows out. README.md describes the method.
+Needs what run.py needs, and `pip install '.[bench]'`; rows with missing requirements are skipped. README.md describes the method.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Sweep:
 
 
 def start(way: Way, place: Place, stack: ExitStack, model: str = "look") -> Pair:
-    """Its processes; model: of sweep_models. RuntimeError where one of them does not start, and has said why."""
+    """Its processes; model: of sweep_models. RuntimeError: one of them did not start, and printed the reason."""
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))) / "pipe"
     name = f"sweep-{os.getpid()}-{WAYS.index(way)}"
     url = way.url.format(name=name, path=path, model=place.build / model)
@@ -120,7 +120,7 @@ def start(way: Way, place: Place, stack: ExitStack, model: str = "look") -> Pair
 
 
 def mlir_runner(place: Place) -> list[str]:
-    """RuntimeError where there is no MLIR."""
+    """RuntimeError: no MLIR."""
     plugin, module = place.build / "mlir_runner.so", place.build / "empty.mlir"
     if not plugin.exists():
         config = shutil.which("llvm-config-22")
@@ -140,7 +140,7 @@ def mlir_runner(place: Place) -> list[str]:
 
 
 def prepare(directory: Path) -> None:
-    """The models in files; what cannot be made leaves its ways without."""
+    """Writes the models to files; without a file its ways are skipped."""
     build(directory)
     subprocess.run(
         [
@@ -174,7 +174,7 @@ def prepare(directory: Path) -> None:
 
 
 def argmax(place: Place) -> dict[str, int]:
-    """ML-Compiler-Bridge's in-process test by every way that can run here: which element it finds greatest, 20."""
+    """ML-Compiler-Bridge's in-process test in every available way: the index of the maximum must be 20."""
     found = {}
     for way in WAYS:
         if not way.argmax:
@@ -192,7 +192,7 @@ def argmax(place: Place) -> dict[str, int]:
 def measure(
     ways: Sequence[Way], place: Place, lengths: Sequence[int], rounds: int, seconds: float
 ) -> list[Sweep]:
-    """The ways by turns, length by length; everything starts anew for each round."""
+    """Alternates the ways, length by length; restarts everything for each round."""
     sweeps = [Sweep(way) for way in ways]
     for i in range(rounds):
         with ExitStack() as stack:
@@ -212,7 +212,7 @@ def measure(
 
 
 def table(sweeps: Sequence[Sweep], lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """Prints, and returns what the JSON gets."""
+    """Prints the figures and returns the JSON."""
     bases = {
         base: next((sweep for sweep in sweeps if sweep.way.name == name), None)
         for base, name in BASES.items()
@@ -257,7 +257,7 @@ def table(sweeps: Sequence[Sweep], lengths: Sequence[int]) -> list[dict[str, Any
 
 
 def plot(sweeps: Sequence[Sweep], lengths: Sequence[int], path: Path) -> None:
-    """Round trip over length, both logarithmic; every line is told by its dashes, its marks, and its name at its end."""
+    """Round trip over length, both logarithmic; each line has its own dashes and marks, and its name at the end."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -306,7 +306,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--quick", action="store_true", help="a smoke test of a few lengths: no figures to quote"
+        "--quick", action="store_true", help="a smoke test of a few lengths; its figures mean nothing"
     )
     parser.add_argument(
         "--step", type=int, default=STEP, help=f"floats between two lengths (default {STEP})"
@@ -317,7 +317,7 @@ def main() -> int:
         default=ROUNDS,
         help=f"sweeps, each with new processes (default {ROUNDS})",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to this file")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE.svg", help="also draw it (needs matplotlib)"
     )
@@ -325,7 +325,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever is stopped goes on and ends
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        print("two cores are needed: this process may use one only", file=sys.stderr)
+        print("two cores are needed, but this process may use only one", file=sys.stderr)
         return 1
     lengths = (
         [500, 5_000, 50_000]

@@ -1,4 +1,4 @@
-"""The model's side of sweep.py: looks at one element and answers an int64. Prints the URL that its compiler opens.
+"""The host of sweep.py: reads one element and answers an int64. Prints the URL that its compiler opens.
 
 sweep_host.py CORE URL                          a shmbridge host
 sweep_host.py CORE URL relay                    a gRPC host, and `shmbridge relay` from a host at URL to it

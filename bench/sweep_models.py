@@ -1,6 +1,6 @@
 """The models of sweep.py: a function, and the same in files.
 
-look: features float32[n], of which it looks at one; advice int64. two_minus: x float32[100]; advice 2 - x.
+look: features float32[n], of which it reads one; advice int64. two_minus: x float32[100]; advice 2 - x.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def answer(request: Mapping[str, Any]) -> Any:
-    """The one model or the other, by what the request has."""
+    """Selects the model by the request's features."""
     try:
         return int(request["features"][0] < 1)
     except KeyError:

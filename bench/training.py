@@ -1,12 +1,12 @@
-"""What the way to the trainer costs a whole training: the same learner and the same episodes through shared memory, named pipes and gRPC.
+"""The cost of transport in a whole training: the same learner and episodes through shared memory, named pipes and gRPC.
 
     python bench/training.py [--only toy,phase] [--workers 1,5] [--rounds N] [--json FILE]
 
-toy     examples/cpp/environment.cpp: a compiler that costs nothing, so what is left is the way, and the learner
+toy     examples/cpp/environment.cpp: a compiler that does almost nothing, which leaves transport and the learner
 phase   examples/phase_ordering: one opt-22 after another, which asks after each of its sub-sequences of passes
 
-The learner is REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread. Each worker has an address of its own, so
-that the same seeds give the same episodes in every way: what was learnt is compared. gRPC is reached through `shmbridge relay`, since
+The learner is REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread. Each worker has its own address, so
+that equal seeds give equal episodes in every way, and the weights can be compared. gRPC is reached through `shmbridge relay`, since
 C++ alone would start Python in every compiler. Needs `pip install '.[gym,grpc]'` and a C++ compiler; phase also opt-22.
 """
 
@@ -54,7 +54,7 @@ class Learner:
         self.totals: list[float] = []
 
     def act(self, worker: int, observation: dict[str, Any]) -> int:
-        """An action, drawn; an "action_mask" says which there are."""
+        """Draws an action that the "action_mask" allows."""
         mask = observation.get("action_mask")
         x = np.concatenate(
             [np.log1p(np.abs(v.reshape(-1))) for k, v in observation.items() if k != "action_mask"],
@@ -85,10 +85,10 @@ class Learner:
 
 
 def train(envs: list[CompilerEnv], episodes: int, learner: Learner) -> tuple[float, float, int]:
-    """So many episodes of each worker, in step.
+    """This many episodes of each worker, in step.
 
     Returns:
-        Seconds and the trainer's CPU since all compilers have asked, and how many actions that took.
+        Seconds and the trainer's CPU since all compilers have asked, and the number of actions.
     """
     left, actions = [episodes] * len(envs), 0
     observations: list[Any] = [None] * len(envs)
@@ -154,7 +154,7 @@ def addresses(
 
 
 def measure(way: str, workers: int, episodes: int, actions: int, start: Start) -> dict[str, Any]:
-    """One training, and what was learnt."""
+    """One training and its weights."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="training-")))
         envs, urls = stack.enter_context(addresses(way, workers, folder))
@@ -204,7 +204,7 @@ COMPILERS = {"toy": toy, "phase": phase}
 
 
 def report(name: str, workers: int, episodes: int, found: dict[str, list[dict[str, Any]]]) -> Any:
-    """Prints, and returns what the JSON gets."""
+    """Prints the figures and returns the JSON."""
     learnt = {each["learnt"] for rounds in found.values() for each in rounds}
     one = found["shm"][0]
     print(

@@ -1,10 +1,10 @@
-"""What a policy that is asked from Python costs whole compilations, and what it costs to serve many candidates.
+"""The cost of a Python policy for whole compilations, and of serving many candidates.
 
     python bench/trajectories.py [--rounds N] [--workers N] [--candidates N] [--json FILE]
 
 The compiler is clang-22 -Oz, the programs are the 12 C files of zopfli.
 
-- Compilations a minute, by turns: clang alone, as many at once; the same as a `Task` without questions; `collect`, where a linear policy of
+- Compilations a minute, alternating: only clang, as many at once; the same as a `Task` without questions; `collect`, where a linear policy of
   numpy answers every inlining decision.
 - Evolution: resident memory and start-up of one process that serves N candidates of 100,000 float32 each, against N processes with one candidate each.
 
@@ -91,13 +91,13 @@ def compilations(corpus: Corpus, workers: int, rounds: int, folder: Path) -> dic
 
 
 def resident(pid: int) -> float:
-    """Proportional set size, MB: what is shared counts once in all."""
+    """Proportional set size, MB: shared pages count once in total."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(re.search(r"^Pss: +(\d+)", text, re.MULTILINE)[1]) / 1024  # type: ignore[index]
 
 
 def serving(processes: int, candidates: int) -> tuple[float, float]:
-    """Seconds until all are ready, and MB in all."""
+    """Seconds until all are ready, and MB in total."""
     started, start = [], time.perf_counter()
     for number in range(processes):
         name, channels = f"bench-candidates-{os.getpid()}-{number}", 8 if processes == 1 else 1

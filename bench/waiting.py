@@ -30,7 +30,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass
 class Row:
-    """A situation: what runs beside, where both sides may run, how they ask."""
+    """A situation: other load, the CPUs of both sides, and how they ask."""
 
     about: str
     loops: int = 0  # endless ones beside
@@ -61,7 +61,7 @@ ROWS = {
     "runners8_loops2": Row("eight runners beside two loops", runners=8, loops=2),
     "runners8_every50": Row("eight runners, 50 us", runners=8, shape="think:50"),
     "runners8_every50_loops2": Row(
-        "the same beside two loops", runners=8, loops=2, shape="think:50"
+        "the same with two loops", runners=8, loops=2, shape="think:50"
     ),
     "runners64": Row("64 runners", runners=64, seconds=0.6),
     "nice": Row(
@@ -83,7 +83,7 @@ ROWS = {
 
 @contextlib.contextmanager
 def beside(row: Row) -> Iterator[None]:
-    """The endless loops. They come and go by a shell that stops them and lets them go on."""
+    """The endless loops. A shell stops and continues them."""
     cpus = (
         set(range(64))
         if row.cpus[0] != row.cpus[1] or not row.cpus[0]
@@ -114,12 +114,12 @@ def beside(row: Row) -> Iterator[None]:
 
 
 class NoCgroup(Exception):
-    """Cgroups cannot be made here."""
+    """Cgroups are not available here."""
 
 
 @contextlib.contextmanager
 def cgroup(row: Row) -> Iterator[list[Path]]:
-    """Where a process writes itself to come under the row's quota."""
+    """The file in which a process registers for the row's quota."""
     if not row.quota:
         yield []
         return
@@ -160,7 +160,7 @@ def makefile(directory: Path) -> None:
 
 
 def busy_seconds() -> float:
-    """Of all CPUs, since they started."""
+    """Of all CPUs since boot."""
     user, nice, system, _, _, irq, soft = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     )
@@ -168,7 +168,7 @@ def busy_seconds() -> float:
 
 
 def cell(program: Path, kind: str, row: Row, seconds: float, procs: list[Path]) -> dict[str, float]:
-    """One way of waiting for so long, between a fresh host and fresh runners."""
+    """Measures one way of waiting for this long, with a fresh host and fresh runners."""
 
     def enter() -> None:
         for path in procs:
@@ -204,7 +204,7 @@ def cell(program: Path, kind: str, row: Row, seconds: float, procs: list[Path]) 
 
 
 def reference(cells: dict[str, list[dict[str, float]]]) -> str:
-    """Whichever of spin and sleep has the lower median, but the sleeper where the spinner takes more than three times its CPU."""
+    """Spin or sleep, whichever has the lower median; sleep if spinning takes more than three times its CPU."""
     spin, sleep = (
         {f: statistics.median(c[f] for c in cells[kind]) for f in FIGURES}
         for kind in ("spin", "block")
@@ -213,13 +213,13 @@ def reference(cells: dict[str, list[dict[str, float]]]) -> str:
 
 
 def ratios(cells: list[dict[str, float]], base: list[dict[str, float]], figure: str) -> list[float]:
-    """Quartiles of what stands beside each other."""
+    """Quartiles of paired ratios."""
     each = [a[figure] / max(b[figure], 1e-9) for a, b in zip(cells, base, strict=True)]
     return statistics.quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
 
 
 def judge(cells: dict[str, list[dict[str, float]]], kind: str) -> dict[str, Any]:
-    """Adaptive beside its reference: the quartiles of ratios, and what is beyond its limit."""
+    """Adaptive compared with its reference: the quartiles of ratios, and the figures beyond the limit."""
     base = reference(cells)
     result: dict[str, Any] = {f: ratios(cells[kind], cells[base], f) for f in ("p50", "cpu", "p99")}
     result["rate"] = ratios(cells[kind], cells["pipe"], "rate")
@@ -261,15 +261,15 @@ def main() -> int:
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(ROWS)}")
     parser.add_argument("--columns", default=",".join(COLUMNS), help="which to measure")
     parser.add_argument(
-        "--before", type=Path, help="another checkout, whose adaptive is measured beside"
+        "--before", type=Path, help="another checkout, whose adaptive waiting is measured too"
     )
     parser.add_argument("--alternations", type=int, default=15)
     parser.add_argument(
-        "--seconds", type=float, default=0, help="of a cell, at most what its row says"
+        "--seconds", type=float, default=0, help="of a cell, at most the row's own"
     )
-    parser.add_argument("--build", type=Path, help="keep the programs there")
+    parser.add_argument("--build", type=Path, help="keep the programs in this folder")
     parser.add_argument(
-        "--json", type=Path, help="write everything there; rows that it has are replaced"
+        "--json", type=Path, help="write everything to this file; replaces its rows"
     )
     options = parser.parse_args()
     chosen = options.only.split(",") if options.only else list(ROWS)
