@@ -1,15 +1,17 @@
-"""Does a build survive whatever happens to its model? python bench/acceptance.py [--only TEXT] [--quick]
+"""Does a build survive whatever happens to its model? python bench/acceptance.py [--only TEXT]
+[--quick]
 
-Two projects from PyPI, zopfli (C, make -j) and marisa-trie (C++, ninja), are built in every way of asking and every
-condition. A build must succeed within a bounded multiple of the plain build's time, leave nothing behind and print at
-most one line. Its objects must follow the advice, or be the plain compiler's if there is no usable advice.
-Then it measures the promised figures that take minutes rather than hours.
+Two projects from PyPI, zopfli (C, make -j) and marisa-trie (C++, ninja), are built in every way of
+asking and every condition. A build must succeed within a bounded multiple of the plain build's
+time, leave nothing behind and print at most one line. Its objects must follow the advice, or be the
+plain compiler's if there is no usable advice. Then it measures the promised figures that take
+minutes rather than hours.
 
 --only  the cells and figures whose name contains this text, e.g. "connect", "hanging" or "figure"
 --quick some cells with the C project only, in under a minute
 
-Needs clang-22, llvm-22-dev, cmake, make, ninja, a C compiler and `pip install '.[bench]'`. Takes about 15 minutes on
-two cores without the figures. Exits with 1 if a cell failed.
+Needs clang-22, llvm-22-dev, cmake, make, ninja, a C compiler and `pip install '.[bench]'`. Takes
+about 15 minutes on two cores without the figures. Exits with 1 if a cell failed.
 """
 
 from __future__ import annotations
@@ -215,14 +217,16 @@ def left() -> set[Path]:
 
 
 class Tools:
-    """Requirements: the plug-in, models, Python for the compiler, and two kinds of bad compilers."""
+    """Requirements: the plug-in, models, Python for the compiler, and two kinds of bad
+    compilers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._plugin: Path | None = None
 
     def compiler(self, name: str, condition: str) -> str:
-        """A script that scrubs the environment, or a static program: then LD_PRELOAD does nothing."""
+        """A script that scrubs the environment, or a static program: then LD_PRELOAD does
+        nothing."""
         if condition not in ("wrapper", "static"):
             return name
         real, made = shutil.which(name), self.folder / condition / name

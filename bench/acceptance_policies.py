@@ -19,7 +19,8 @@ questions = 0
 
 
 def healthy(request: Mapping[str, Any]) -> Any:
-    """Decides differently from LLVM. The plug-in's requests name no decision, since it has only one."""
+    """Decides differently from LLVM. The plug-in's requests name no decision, since it has only
+    one."""
     decision = request.get("decision", "inlining_decision")
     if decision == "inlining_decision":
         return inline(request)
@@ -54,7 +55,8 @@ def killed(request: Mapping[str, Any]) -> Any:
 
 
 def write_model(path: Path, condition: str) -> None:
-    """The policy as an ONNX file: export.py's, one that returns two logits, or one that fails when it runs."""
+    """The policy as an ONNX file: export.py's, one that returns two logits, or one that fails when
+    it runs."""
     from onnx import TensorProto, helper, save
 
     sys.path.insert(0, str(INLINER))

@@ -11,7 +11,8 @@ MAX_SAMPLES = 4096
 
 
 def serve_blocks(trip: Callable[[int], object]) -> None:
-    """Runs a block for every "BYTES NANOSECONDS" on standard input; trip(bytes) makes one round trip."""
+    """Runs a block for every "BYTES NANOSECONDS" on standard input; trip(bytes) makes one round
+    trip."""
     print("ready", flush=True)
     for line in sys.stdin:
         size, length = map(int, line.split())

@@ -14,8 +14,9 @@ onnx    ONNX Runtime in the compiler
 aot     the model compiled by `shmbridge compile`, in the compiler
 python  the policy itself, a Python function, in the compiler
 
-A round compiles the program with each. Ratios are taken within a round. First, each way's decisions are logged and compared one by
-one. Needs what llvm_inliner.py needs with clang-22, and `pip install '.[bench]'`. A way that cannot run here is skipped with the reason.
+A round compiles the program with each. Ratios are taken within a round. First, each way's decisions
+are logged and compared one by one. Needs what llvm_inliner.py needs with clang-22, and `pip install
+'.[bench]'`. A way that cannot run here is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -236,7 +237,8 @@ def measure(folder: Path, case: Case, rounds: int) -> list[Way]:
 
 
 def differences(one: Way, other: Way) -> dict[str, Any]:
-    """The differences between two ways' decisions about the same questions, and how close the policy's scores are to 0 there."""
+    """The differences between two ways' decisions about the same questions, and how close the
+    policy's scores are to 0 there."""
     found: list[float] = []
     score = one.case.score
     for mine, its in zip(one.decisions, other.decisions, strict=False):

@@ -17,7 +17,8 @@ SECONDS = 600  # that one program may take
 
 @dataclass
 class Figure:
-    """One figure. value: from the program's JSON; a figure without a program takes too long to measure here."""
+    """One figure. value: from the program's JSON; a figure without a program takes too long to
+    measure here."""
 
     what: str
     limit: float

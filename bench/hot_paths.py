@@ -1,7 +1,9 @@
-"""A Python host's cost, by the type of advice: python bench/hot_paths.py [--quick] [--against DIR] [--only ROWS].
+"""A Python host's cost, by the type of advice: python bench/hot_paths.py [--quick] [--against DIR]
+[--only ROWS].
 
-For each row the CPU time of the host for a request and the rate, as ratios to the row of a Python float of the same run; rows
-alternate. --against DIR: alternates the package in DIR (pip install --target DIR) with the installed one.
+For each row the CPU time of the host for a request and the rate, as ratios to the row of a Python
+float of the same run; rows alternate. --against DIR: alternates the package in DIR (pip install
+--target DIR) with the installed one.
 """
 
 from __future__ import annotations
@@ -63,8 +65,9 @@ def advice_of(kind: str) -> Any:
 
 
 class Answers:
-    """What the host answers, told line by line on standard input: a kind of REPLIES, "columns" (of a batch), "text", or "busy",
-    which starts a thread that computes. Says after each what CPU time the process has used."""
+    """Answers as each line of standard input requests: a kind of REPLIES, "columns" (of a batch),
+    "text", or "busy", which starts a thread that computes. Prints the process's CPU time after each
+    line."""
 
     def __init__(self) -> None:
         self.model: Callable[[Any], Any] = lambda _: 1.0

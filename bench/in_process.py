@@ -1,13 +1,17 @@
-"""What a runner in the compiler's process adds to the model's time, and how threads share one session.
+"""What a runner in the compiler's process adds to the model's time, and how threads share one
+session.
 
     python bench/in_process.py [--quick] [--json FILE]
 
-onnx    onnx:// compared with ONNX Runtime's C API, used as efficiently as possible (onnx_direct.c): Run and RunWithBinding
-aot     aot:// compared with the C function that `shmbridge compile` wrote, built with the same flags (aot_direct.c)
+onnx    onnx:// compared with ONNX Runtime's C API, used as efficiently as possible
+        (onnx_direct.c): Run and RunWithBinding
+aot     aot:// compared with the C function that `shmbridge compile` wrote, built with the same
+        flags (aot_direct.c)
 
-Blocks alternate in one process: direct, a runner that is filled for each question, a runner with bound features. Then the same with
-1, 2, 4 and 8 threads, each with its own runner, in one session: evaluations per second over those of one thread. Needs a C
-compiler, CMake, and `pip install '.[bench]'`.
+Blocks alternate in one process: direct, a runner that is filled for each question, a runner with
+bound features. Then the same with 1, 2, 4 and 8 threads, each with its own runner, in one session:
+evaluations per second over those of one thread. Needs a C compiler, CMake, and `pip install
+'.[bench]'`.
 """
 
 from __future__ import annotations
@@ -43,7 +47,8 @@ class Workload:
 
 
 def workloads(directory: Path) -> Iterator[Workload]:
-    """ML-Compiler-Bridge's test; a small perceptron; one the size of LLVM's inlining policy, with its 38 scalars."""
+    """ML-Compiler-Bridge's test; a small perceptron; one the size of LLVM's inlining policy, with
+    its 38 scalars."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 

@@ -1,14 +1,17 @@
-"""The cost of integrating each runner: lines of code, and how much a compiler like clang grows, on disk and in memory.
+"""The cost of integrating each runner: lines of code, and how much a compiler like clang grows, on
+disk and in memory.
 
     python bench/integrate.py [--only lines,size] [--source FILE.c] [--rounds N] [--json FILE]
 
-lines   one small compiler in C, C++ and Python, and a model for each runner. Each is run, its answers are compared with the
-        model's, and the added lines are counted
-size    clang -cc1 with all of LLVM's targets, linked statically: plain, with shmbridge and the inliner plug-in, with gRPC. Then each compiles
-        the program, with the model in each place, while its memory is sampled
+lines   one small compiler in C, C++ and Python, and a model for each runner. Each is run, its
+        answers are compared with the model's, and the added lines are counted
+size    clang -cc1 with all of LLVM's targets, linked statically: plain, with shmbridge and the
+        inliner plug-in, with gRPC. Then each compiles the program, with the model in each place,
+        while its memory is sampled
 
-Needs `pip install '.[bench,tflite]' emx-onnx-cgen`; size also clang-22, lld-22, llvm-22-dev, libclang-22-dev, libpolly-22-dev, libzstd-dev and,
-for gRPC, libgrpc++-dev and protobuf-compiler-grpc. What cannot run here is skipped with the reason.
+Needs `pip install '.[bench,tflite]' emx-onnx-cgen`; size also clang-22, lld-22, llvm-22-dev,
+libclang-22-dev, libpolly-22-dev, libzstd-dev and, for gRPC, libgrpc++-dev and
+protobuf-compiler-grpc. What cannot run here is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -355,7 +358,8 @@ def memory(command: list[str], env: dict[str, str], folder: Path) -> dict[str, f
 
 
 def size(folder: Path, options: argparse.Namespace) -> Any:
-    """a statically linked clang -cc1 with all targets: its growth on disk and in memory, compared with the plain one"""
+    """a statically linked clang -cc1 with all targets: its growth on disk and in memory, compared
+    with the plain one"""
     tools, programs, table = Tools(folder), {}, {}
     for name in ("plain", "shmbridge", "grpc"):
         try:

@@ -2,10 +2,11 @@
 
     python bench/launch.py [--rounds N] [--json FILE]
 
-Alternates `clang-22 -O2 -c` of 20 lines: plain; with `shmbridge run --llvm inline --connect NAME`; the same through Python,
-as less common options run; and `preload`, only the preloaded library and the flags, without a process that starts or
-waits for it. Time is wall time; CPU is user + system of all processes. Printed are the least, the median, and the
-quartiles; the ratios to plain are of the least and of the medians.
+Alternates `clang-22 -O2 -c` of 20 lines: plain; with `shmbridge run --llvm inline --connect NAME`;
+the same through Python, as less common options run; and `preload`, only the preloaded library and
+the flags, without a process that starts or waits for it. Time is wall time; CPU is user + system of
+all processes. Printed are the least, the median, and the quartiles; the ratios to plain are of the
+least and of the medians.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python bench/llvm_inliner.py [--rounds N] [--source FILE.c] [--json FILE]
 
-A round compiles the program with each: plain, with shmbridge's plug-in, and with LLVM's own interactive channel (two
-named pipes), with the same policy. Ratios are taken within a round; the medians of the rounds are printed.
-Needs shmbridge installed and clang-N, llvm-N-dev, cmake and a C++ compiler, for N = 22 or 19 or both.
+A round compiles the program with each: plain, with shmbridge's plug-in, and with LLVM's own
+interactive channel (two named pipes), with the same policy. Ratios are taken within a round; the
+medians of the rounds are printed. Needs shmbridge installed and clang-N, llvm-N-dev, cmake and a
+C++ compiler, for N = 22 or 19 or both.
 """
 
 from __future__ import annotations

@@ -1,18 +1,23 @@
-"""The cost for a stock clang of asking a Python policy for the priority of every live range, through the preloaded library.
+"""The cost for a stock clang of asking a Python policy for the priority of every live range,
+through the preloaded library.
 
-    python bench/llvm_priority.py [--at-once N] [--clang clang-22] [--rounds N] [--source FILE.c] [--json FILE]
+    python bench/llvm_priority.py [--at-once N] [--clang clang-22] [--rounds N] [--source FILE.c]
+                                  [--json FILE]
 
-A round compiles the program (sqlite3.c) with -O2 in these ways, reversing their order in each round; pipes only in
-every third round and with one compiler:
+A round compiles the program (sqlite3.c) with -O2 in these ways, reversing their order in each
+round; pipes only in every third round and with one compiler:
     plain       LLVM's own priorities, no channel
-    inside      the policy in the compiler's own process: the preloaded library without a host; it is its default advice
+    inside      the policy in the compiler's own process: the preloaded library without a host; it
+                is its default advice
     shmbridge   the policy in a Python host, through the preloaded library
     bare        the same in a host that is a bare C loop (host.c)
     pipes       the policy in Python, through LLVM's interactive channel over two named pipes
-With --at-once 4, four compilers start together, as with `make -j4`, and a time is that of the last one. For the two hosts it
-also measures their CPU for each question, and the policy's own. The policy is the live range's size. LLVM's priorities use more
-information than a request has, and other priorities change the register allocator's work. So `shmbridge` - `plain` is what a user
-of this policy sees; `shmbridge` - `inside` is only the way to the host and back. Differences are taken within a round.
+With --at-once 4, four compilers start together, as with `make -j4`, and a time is that of the last
+one. For the two hosts it also measures their CPU for each question, and the policy's own. The
+policy is the live range's size. LLVM's priorities use more information than a request has, and
+other priorities change the register allocator's work. So `shmbridge` - `plain` is what a user of
+this policy sees; `shmbridge` - `inside` is only the way to the host and back. Differences are taken
+within a round.
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ ROOM = 12 << 20  # bytes of a request slot: the largest message and some more
 
 
 class Pair:
-    """A far side that serves and a near side that asks. The far side, with all processes that it starts, is stopped except while its
-    block runs, so that every far side can have the same core. far is None where the near side does all of it in process."""
+    """A far side that serves and a near side that asks. The far side, with all processes that it
+    starts, is stopped except while its block runs, so that every far side can have the same core.
+    far is None where the near side does all of it in process."""
 
     def __init__(
         self,
@@ -97,7 +98,8 @@ class Pair:
 
 @dataclass
 class Row:
-    """One kind of pair at one size, against a base whose blocks ran just before and after each of its own."""
+    """One kind of pair at one size, against a base whose blocks ran just before and after each of
+    its own."""
 
     name: str
     size: int
@@ -141,8 +143,9 @@ def alternate(
     seconds: float,
     alone: float,
 ) -> int:
-    """Alternates all rows, with a block of the base between every two. A base's block above `alone` ns means that
-    something else had one of the cores, so the adjacent blocks do not count. Returns the number of such blocks."""
+    """Alternates all rows, with a block of the base between every two. A base's block above `alone`
+    ns means that something else had one of the cores, so the adjacent blocks do not count. Returns
+    the number of such blocks."""
     lost = 0
     for _ in range(rounds):
         before = base.block(base_size, seconds / 2)[0]

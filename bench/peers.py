@@ -1,7 +1,8 @@
-"""One question and answer through every library: python bench/peers.py [--all] [--only NAMES] [--json FILE]
+"""One question and answer through every library: python bench/peers.py [--all] [--only NAMES]
+[--json FILE]
 
-2 KB and 100 KB, with and without two endless loops, from one client and from eight; p50, p99, rate, and the CPU of both sides.
-README.md describes the requirements and the method.
+2 KB and 100 KB, with and without two endless loops, from one client and from eight; p50, p99, rate,
+and the CPU of both sides. README.md describes the requirements and the method.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ PACKAGES = (
 
 
 class Child:
-    """A child process that runs `work(read, write)` with the ends of two pipes, as 0 and 1 for a program."""
+    """A child process that runs `work(read, write)` with the ends of two pipes, as 0 and 1 for a
+    program."""
 
     def __init__(self, work: Callable[[], None], argv: Sequence[str] = ()) -> None:
         (inner_in, self.to), (self.out, inner_out) = os.pipe(), os.pipe()
@@ -212,7 +214,8 @@ def prepare(directory: Path) -> list[type[Peer]]:
 
 
 def build_mlcb(source: Path, directory: Path) -> bool:
-    """ML-Compiler-Bridge's pipe runner from its source, built like its C library: with LLVM's library and Protobuf's headers."""
+    """ML-Compiler-Bridge's pipe runner from its source, built like its C library: with LLVM's
+    library and Protobuf's headers."""
     config = os.environ.get("LLVM_CONFIG", "llvm-config")
     flags = subprocess.run(
         [config, "--cxxflags", "--ldflags", "--libs"], capture_output=True, text=True, check=True
@@ -260,9 +263,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--all", action="store_true", help="also settings that are not the fastest"
-    )
+    parser.add_argument("--all", action="store_true", help="also settings that are not the fastest")
     parser.add_argument(
         "--only",
         default="",

@@ -1,8 +1,8 @@
 """The base class of peers.py: a question is a float32 array, its answer an int64.
 
-A peer is created in the process that measures; `serve` and `connect` run in its children. Each has the setting that its documentation
-names as the fastest for synchronous requests; a comment has the source. Libraries are imported in the children,
-so that none affects another.
+A peer is created in the process that measures; `serve` and `connect` run in its children. Each has
+the setting that its documentation names as the fastest for synchronous requests; a comment has the
+source. Libraries are imported in the children, so that none affects another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def answer(data: Any) -> bytes:
 
 
 class Peer:
-    """size: bytes of a question; build: a folder with the C programs; folder: for sockets and pipes."""
+    """size: bytes of a question; build: a folder with the C programs; folder: for sockets and
+    pipes."""
 
     name = ""
     asker = "Python"
@@ -54,5 +55,6 @@ class Peer:
         raise NotImplementedError
 
     def program(self, client: int) -> list[str]:
-        """A C program that asks, instead of `connect`: peers_ask.c's arguments before the bytes and seconds."""
+        """A C program that asks, instead of `connect`: peers_ask.c's arguments before the bytes and
+        seconds."""
         return []

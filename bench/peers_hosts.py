@@ -1,4 +1,5 @@
-"""Peers whose clients shmbridge's hosts serve too: gRPC, and the named pipes of ML-Compiler-Bridge."""
+"""Peers whose clients shmbridge's hosts serve too: gRPC, and the named pipes of
+ML-Compiler-Bridge."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # of peers_pb2, for the host's o
 
 
 class Grpc(Peer):
-    """Unary calls of bytes over a Unix socket. grpc.io/docs/guides/performance: in Python streams are slower than unary calls."""
+    """Unary calls of bytes over a Unix socket. grpc.io/docs/guides/performance: in Python streams
+    are slower than unary calls."""
 
     name = "gRPC, bytes"
     needs = "grpc"

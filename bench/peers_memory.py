@@ -1,4 +1,5 @@
-"""Peers in shared memory: shmbridge, iceoryx2, the standard library's blocks with semaphores, faster-fifo."""
+"""Peers in shared memory: shmbridge, iceoryx2, the standard library's blocks with semaphores,
+faster-fifo."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ class Iceoryx2Events(Iceoryx2):
 
 
 class SharedMemory(Peer):
-    """docs.python.org/3/library/multiprocessing.shared_memory.html: a block for each client, and semaphores to wait on."""
+    """docs.python.org/3/library/multiprocessing.shared_memory.html: a block for each client, and
+    semaphores to wait on."""
 
     name = "shared_memory, semaphores"
 
@@ -161,7 +163,8 @@ class SharedMemory(Peer):
 
 
 class FasterFifo(Peer):
-    """pypi.org/project/faster-fifo: custom serializers instead of pickle, get_many for many to one."""
+    """pypi.org/project/faster-fifo: custom serializers instead of pickle, get_many for many to
+    one."""
 
     name = "faster-fifo"
     needs = "faster_fifo"

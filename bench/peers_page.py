@@ -1,6 +1,8 @@
 """Writes the tables of docs/performance.md from the output of peers.py and scale.py, and a plot:
 
-python bench/peers_page.py --peers peers.json [--scale scale.json] [--plot peers.png]      the plot needs matplotlib
+python bench/peers_page.py --peers peers.json [--scale scale.json] [--plot peers.png]
+
+The plot needs matplotlib.
 """
 
 from __future__ import annotations

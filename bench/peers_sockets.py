@@ -25,7 +25,8 @@ def serve_each(ends: list[Any], turn: Callable[[Any], None]) -> None:
 
 
 class Pipe(Peer):
-    """docs.python.org/3/library/multiprocessing.html: send_bytes and recv_bytes_into, without pickle."""
+    """docs.python.org/3/library/multiprocessing.html: send_bytes and recv_bytes_into, without
+    pickle."""
 
     name = "multiprocessing.Pipe"
 
@@ -87,7 +88,8 @@ class UnixSocket(Peer):
 
 
 class Zmq(Peer):
-    """REQ and REP over ipc. pyzmq.readthedocs.io/en/latest/api/zmq.html: copy=False; it copies below copy_threshold by itself."""
+    """REQ and REP over ipc. pyzmq.readthedocs.io/en/latest/api/zmq.html: copy=False; it copies
+    below copy_threshold by itself."""
 
     name = "pyzmq"
     needs = "zmq"
@@ -149,8 +151,9 @@ class Nng(Peer):
 
 
 class Zenoh(Peer):
-    """Over a Unix socket, without discovery. DEFAULT_CONFIG.json5: lowlatency, which goes without qos and cannot fragment what exceeds
-    64 KB; shared memory for what is large. A querier asks a queryable, in express mode."""
+    """Over a Unix socket, without discovery. DEFAULT_CONFIG.json5: lowlatency, which goes without
+    qos and cannot fragment what exceeds 64 KB; shared memory for what is large. A querier asks a
+    queryable, in express mode."""
 
     name = "eclipse-zenoh"
     needs = "zenoh"

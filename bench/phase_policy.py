@@ -1,4 +1,5 @@
-"""A policy with the size and shape of phase ordering's, to measure the cost of asking: python phase_policy.py policy.onnx
+"""A policy with the size and shape of phase ordering's, to measure the cost of asking:
+python phase_policy.py policy.onnx
 
 A perceptron of three layers over the plug-in's counters, with fixed random weights, untrained.
 `advise` is the same in numpy.
@@ -50,7 +51,8 @@ def advise(request: Mapping[str, Any]) -> Any:
 
 
 def write(path: str) -> None:
-    """The same as an ONNX model: counters float32[99], used float32[COUNT]; scores float32[1, COUNT]."""
+    """The same as an ONNX model: counters float32[99], used float32[COUNT]; scores float32[1,
+    COUNT]."""
     from onnx import TensorProto, helper, numpy_helper, save
 
     values = {"one": np.float32([1]), "many": np.float32([1e6]), "row": np.int64([0])}

@@ -2,9 +2,9 @@
 
     python bench/preload_cost.py [--rounds N] [--json FILE]
 
-Alternates no library, the library, and an empty library: /bin/true started 50 times; a C
-program's reads and writes of one byte; its opens and closes. Ratios are taken within a round, to the process without; the
-medians of the rounds are printed, with 95 % bootstrap intervals.
+Alternates no library, the library, and an empty library: /bin/true started 50 times; a C program's
+reads and writes of one byte; its opens and closes. Ratios are taken within a round, to the process
+without; the medians of the rounds are printed, with 95 % bootstrap intervals.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The model's side in Python. Prints its bridge's name.
 
 python_host.py WAIT CORE busy|idle SLOT_BYTES CHANNELS [MODELS]
-The model takes the array, reads nothing, and answers 1; with MODELS (dense.py's) it runs the one for that length.
-busy: another thread computes.
+
+The model takes the array, reads nothing, and answers 1; with MODELS (dense.py's) it runs the one
+for that length. busy: another thread computes.
 """
 
 from __future__ import annotations

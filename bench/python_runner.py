@@ -20,7 +20,8 @@ name, wait, core = sys.argv[1:]
 
 @functools.cache
 def features(size: int) -> np.ndarray[Any, Any]:
-    """float32[size / 4]. evaluate copies it into shared memory: every byte is written, as by the C runner."""
+    """float32[size / 4]. evaluate copies it into shared memory: every byte is written, as by the C
+    runner."""
     return np.full(size // 4, np.frombuffer(b"\x3e\x3e\x3e\x3e", np.float32))  # as the C runner's
 
 

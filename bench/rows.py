@@ -1,4 +1,5 @@
-"""A function for each row of the table in README.md. Each prints its figures and returns its part of the JSON.
+"""A function for each row of the table in README.md. Each prints its figures and returns its part
+of the JSON.
 
 effort: 1 for figures to quote, 0 for a smoke test."""
 
@@ -25,7 +26,8 @@ ROUNDS = 4  # of blocks between new starts of all processes
 
 
 def starts_of(effort: float, full: int) -> int:
-    """Restarts everything often, since the distance of a cache line depends on its place in memory."""
+    """Restarts everything often, since the distance of a cache line depends on its place in
+    memory."""
     return max(1 if effort == 0 else 3, round(full * effort))
 
 
@@ -35,7 +37,8 @@ Start = Callable[[ExitStack], Sequence[tuple[Pair, int]]]
 def alternating(
     start: Start, starts: int, seconds: float, alone: float = math.inf
 ) -> tuple[list[dict[str, Any]], int]:
-    """Measures start's pairs at all sizes, with several restarts; the first pair is the base of the ratios."""
+    """Measures start's pairs at all sizes, with several restarts; the first pair is the base of the
+    ratios."""
     table: list[Row] = []
     lost = 0
     for _ in range(starts):
@@ -62,7 +65,8 @@ def show(results: Sequence[dict[str, Any]], base: str) -> None:
 
 
 def round_trips(place: Place, effort: float) -> Any:
-    """round trips relative to the bare cache line; single round trips (p50 ...) are timed separately"""
+    """round trips relative to the bare cache line; single round trips (p50 ...) are timed
+    separately"""
 
     def start(stack: ExitStack) -> list[tuple[Pair, int]]:
         line, lines, semaphore, pipe = (
@@ -121,7 +125,8 @@ def parked(place: Place, effort: float) -> Any:
 
 
 def instructions(place: Place, effort: float) -> Any:
-    """the library's instructions per message, both ends alternating in one thread, single-stepped"""
+    """the library's instructions per message, both ends alternating in one thread,
+    single-stepped"""
     messages = 100 if effort else 2
     counts = {}
     for size in (4, 400, 4_000, 40_000, 400_000, 4_000_000, 64 << 20):
@@ -137,7 +142,8 @@ def count(place: Place, size: int, messages: int) -> int:
 
 
 def dense(place: Place, effort: float) -> Any:
-    """one dense layer in ONNX Runtime in a Python host, summed over float32[500 ... 50000], relative to the same in process"""
+    """one dense layer in ONNX Runtime in a Python host, summed over float32[500 ... 50000],
+    relative to the same in process"""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -178,7 +184,8 @@ def dense(place: Place, effort: float) -> Any:
 
 
 def system_calls(place: Place, effort: float) -> Any:
-    """system calls of both sides in a second of spinning round trips, minus those of a tenth of a second"""
+    """system calls of both sides in a second of spinning round trips, minus those of a tenth of a
+    second"""
     if not shutil.which("strace"):
         print("left out: strace is not installed")
         return None

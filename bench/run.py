@@ -1,4 +1,5 @@
-"""Every figure about speed, measured in one run: python bench/run.py [--quick] [--only ROWS] [--json FILE]."""
+"""Every figure about speed, measured in one run: python bench/run.py [--quick] [--only ROWS]
+[--json FILE]."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ PROGRAMS = (["bare"], ["runner"], ["host"], ["turns"], ["count"])
 def build(
     directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS, tree: Path = HERE.parent
 ) -> None:
-    """The core of a checkout, optimised across files as the shared library is, and this checkout's programs: the C files of each; the first one names it."""
+    """The core of a checkout, optimised across files as the shared library is, and this checkout's
+    programs: the C files of each; the first one names it."""
     for step in (
         [
             "-S",

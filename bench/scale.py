@@ -1,7 +1,8 @@
 """How many runners one host can serve: python bench/scale.py [--json FILE]
 
-Requests a second, the host's CPU for each, and p50 and p99, with 1 to 64 C runners that ask without a pause, with single and
-batched answers; and the CPU of a host with 256 channels, without runners and with 256 that are idle.
+Requests a second, the host's CPU for each, and p50 and p99, with 1 to 64 C runners that ask without
+a pause, with single and batched answers; and the CPU of a host with 256 channels, without runners
+and with 256 that are idle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A session of phase ordering with the model in the compiler, and as in CompilerGym, where a Python program steps the compiler as a gRPC service.
+"""A session of phase ordering with the model in the compiler, and as in CompilerGym, where a Python
+program steps the compiler as a gRPC service.
 
     python bench/session.py [--rounds N] [--json FILE]
 
@@ -6,12 +7,14 @@ plain   opt-22 runs the passes that the policy chose, and asks nothing
 onnx    examples/phase_ordering in opt-22, and the model by onnx://
 aot     the same by aot://, which has no runtime to load
 shm     the same, and the model with ONNX Runtime in a Python host
-gym     the same compiler as a service: StartSession, and a Step for each action, with messages of the shape of CompilerGym's: a session's number
-        and a list of actions go there; an observation as a list of int64, a reward and the end come back. The client asks ONNX Runtime in
-        Python. CompilerGym's own service is in C++ and for LLVM 10: here it is a servicer in Python, which steps opt through shared memory
+gym     the same compiler as a service: StartSession, and a Step for each action. The messages have
+        the shape of CompilerGym's: a session's number and a list of actions go to the service; an
+        observation as a list of int64, a reward and the end come back. The client asks ONNX
+        Runtime in Python. CompilerGym's own service is in C++ and for LLVM 10; here it is a
+        servicer in Python, which steps opt through shared memory
 
-A session is one module, one opt and an action for each of phase_policy.py's. All ways end with the same module. Needs what deploy.py needs for phases, and
-`pip install '.[gym,grpc,onnx]'`.
+A session is one module, one opt and an action for each of phase_policy.py's. All ways end with the
+same module. Needs what deploy.py needs for phases, and `pip install '.[gym,grpc,onnx]'`.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ def messages() -> dict[str, Any]:
 
 
 def serve(folder: str, name: str) -> None:
-    """The service: a compiler for each session, stepped by CompilerEnv. Prints a line when it is ready, and serves until SIGTERM."""
+    """The service: a compiler for each session, stepped by CompilerEnv. Prints a line when it is
+    ready, and serves until SIGTERM."""
     import grpc
 
     from shmbridge.envs import CompilerEnv

@@ -1,4 +1,5 @@
-"""Steps of environments, compared with the vectors of Gymnasium, Stable-Baselines3, PufferLib and CompilerGym: python bench/steps.py [--only ROWS] [--json FILE].
+"""Steps of environments, compared with the vectors of Gymnasium, Stable-Baselines3, PufferLib and
+CompilerGym: python bench/steps.py [--only ROWS] [--json FILE].
 
 See bench/README.md."""
 

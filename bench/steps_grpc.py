@@ -1,4 +1,5 @@
-"""Environments behind gRPC, with CompilerGym 0.2.5's messages: a C++ service for each, as its LLVM environment has one."""
+"""Environments behind gRPC, with CompilerGym 0.2.5's messages: a C++ service for each, as its LLVM
+environment has one."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def build(folder: Path) -> Path:
 
 
 class GrpcVector:
-    """n environments, each with its own service, channel and session. Sends all actions before it waits for the first reply."""
+    """n environments, each with its own service, channel and session. Sends all actions before it
+    waits for the first reply."""
 
     def __init__(self, program: Path, n: int, length: int) -> None:
         import grpc
@@ -102,7 +104,8 @@ class GrpcVector:
             self._start(i)
 
     def step(self, actions: Any) -> Any:
-        """observations float32[n, 300], rewards float64[n], dones bool[n]. The next episode begins in the same step."""
+        """observations float32[n, 300], rewards float64[n], dones bool[n]. The next episode begins
+        in the same step."""
         request, event = self.types["StepRequest"], self.types["Event"]
         n = len(self.sessions)
         requests = [

@@ -1,9 +1,10 @@
-"""float32[500], [1000], … [50 000] through every runner and SerDes, and through compilerinterface; before that, ML-Compiler-Bridge's
-in-process test through each: 2 - x, argmax 20.
+"""float32[500], [1000], … [50 000] through every runner and SerDes, and through compilerinterface;
+before that, ML-Compiler-Bridge's in-process test through each: 2 - x, argmax 20.
 
 python bench/sweep.py [--quick] [--json FILE] [--plot FILE.svg]
 
-Needs what run.py needs, and `pip install '.[bench]'`; rows with missing requirements are skipped. README.md describes the method.
+Needs what run.py needs, and `pip install '.[bench]'`; rows with missing requirements are skipped.
+README.md describes the method.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Way:
 
     @property
     def argmax(self) -> bool:
-        """Does it take ML-Compiler-Bridge's test? compilerinterface's host answers look alone, MLIR's pass asks it alone."""
+        """Does it take ML-Compiler-Bridge's test? compilerinterface's host answers look alone,
+        MLIR's pass asks it alone."""
         return self.far != "compilerinterface" and self.near != "mlir"
 
 
@@ -89,13 +91,15 @@ class Sweep:
         return [statistics.median(at) for at in zip(*self.rounds, strict=True)]
 
     def ratio(self, other: Sweep) -> tuple[float, float, float]:
-        """Of the sums of all lengths' medians, which a disturbed block does not move; and the least and the greatest of one round's sums."""
+        """Of the sums of all lengths' medians, which a disturbed block does not move; and the least
+        and the greatest of one round's sums."""
         ratios = [sum(mine) / sum(its) for mine, its in zip(self.rounds, other.rounds, strict=True)]
         return sum(self.medians) / sum(other.medians), min(ratios), max(ratios)
 
 
 def start(way: Way, place: Place, stack: ExitStack, model: str = "look") -> Pair:
-    """Its processes; model: of sweep_models. RuntimeError: one of them did not start, and printed the reason."""
+    """Its processes; model: of sweep_models. RuntimeError: one of them did not start, and printed
+    the reason."""
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))) / "pipe"
     name = f"sweep-{os.getpid()}-{WAYS.index(way)}"
     url = way.url.format(name=name, path=path, model=place.build / model)
@@ -174,7 +178,8 @@ def prepare(directory: Path) -> None:
 
 
 def argmax(place: Place) -> dict[str, int]:
-    """ML-Compiler-Bridge's in-process test in every available way: the index of the maximum must be 20."""
+    """ML-Compiler-Bridge's in-process test in every available way: the index of the maximum must be
+    20."""
     found = {}
     for way in WAYS:
         if not way.argmax:
@@ -257,7 +262,8 @@ def table(sweeps: Sequence[Sweep], lengths: Sequence[int]) -> list[dict[str, Any
 
 
 def plot(sweeps: Sequence[Sweep], lengths: Sequence[int], path: Path) -> None:
-    """Round trip over length, both logarithmic; each line has its own dashes and marks, and its name at the end."""
+    """Round trip over length, both logarithmic; each line has its own dashes and marks, and its
+    name at the end."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -306,7 +312,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--quick", action="store_true", help="a smoke test of a few lengths; its figures mean nothing"
+        "--quick",
+        action="store_true",
+        help="a smoke test of a few lengths; its figures mean nothing",
     )
     parser.add_argument(
         "--step", type=int, default=STEP, help=f"floats between two lengths (default {STEP})"
@@ -317,7 +325,9 @@ def main() -> int:
         default=ROUNDS,
         help=f"sweeps, each with new processes (default {ROUNDS})",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to this file")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write everything to this file"
+    )
     parser.add_argument(
         "--plot", type=Path, metavar="FILE.svg", help="also draw it (needs matplotlib)"
     )

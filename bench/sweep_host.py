@@ -1,8 +1,10 @@
-"""The host of sweep.py: reads one element and answers an int64. Prints the URL that its compiler opens.
+"""The host of sweep.py: reads one element and answers an int64. Prints the URL that its compiler
+opens.
 
-sweep_host.py CORE URL                          a shmbridge host
-sweep_host.py CORE URL relay                    a gRPC host, and `shmbridge relay` from a host at URL to it
-sweep_host.py CORE URL compilerinterface        compilerinterface's PipeCompilerInterface: pipe:///PATH?serdes=bitstream or json
+sweep_host.py CORE URL                     a shmbridge host
+sweep_host.py CORE URL relay               a gRPC host, and `shmbridge relay` from URL to it
+sweep_host.py CORE URL compilerinterface   compilerinterface's PipeCompilerInterface:
+                                           pipe:///PATH?serdes=bitstream or json
 """
 
 from __future__ import annotations

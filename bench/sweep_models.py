@@ -1,6 +1,7 @@
 """The models of sweep.py: a function, and the same in files.
 
-look: features float32[n], of which it reads one; advice int64. two_minus: x float32[100]; advice 2 - x.
+look: features float32[n], of which it reads one; advice int64. two_minus: x float32[100]; advice 2
+- x.
 """
 
 from __future__ import annotations

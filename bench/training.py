@@ -1,13 +1,17 @@
-"""The cost of transport in a whole training: the same learner and episodes through shared memory, named pipes and gRPC.
+"""The cost of transport in a whole training: the same learner and episodes through shared memory,
+named pipes and gRPC.
 
     python bench/training.py [--only toy,phase] [--workers 1,5] [--rounds N] [--json FILE]
 
-toy     examples/cpp/environment.cpp: a compiler that does almost nothing, which leaves transport and the learner
-phase   examples/phase_ordering: one opt-22 after another, which asks after each of its sub-sequences of passes
+toy     examples/cpp/environment.cpp: a compiler that does almost nothing, which leaves transport
+        and the learner
+phase   examples/phase_ordering: one opt-22 after another, which asks after each of its
+        sub-sequences of passes
 
-The learner is REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread. Each worker has its own address, so
-that equal seeds give equal episodes in every way, and the weights can be compared. gRPC is reached through `shmbridge relay`, since
-C++ alone would start Python in every compiler. Needs `pip install '.[gym,grpc]'` and a C++ compiler; phase also opt-22.
+The learner is REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread.
+Each worker has its own address, so that equal seeds give equal episodes in every way, and the
+weights can be compared. gRPC is reached through `shmbridge relay`, since C++ alone would start
+Python in every compiler. Needs `pip install '.[gym,grpc]'` and a C++ compiler; phase also opt-22.
 """
 
 from __future__ import annotations

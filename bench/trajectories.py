@@ -4,9 +4,10 @@
 
 The compiler is clang-22 -Oz, the programs are the 12 C files of zopfli.
 
-- Compilations a minute, alternating: only clang, as many at once; the same as a `Task` without questions; `collect`, where a linear policy of
-  numpy answers every inlining decision.
-- Evolution: resident memory and start-up of one process that serves N candidates of 100,000 float32 each, against N processes with one candidate each.
+- Compilations a minute, alternating: only clang, as many at once; the same as a `Task` without
+  questions; `collect`, where a linear policy of numpy answers every inlining decision.
+- Evolution: resident memory and start-up of one process that serves N candidates of 100,000 float32
+  each, compared with N processes with one candidate each.
 
 Needs shmbridge installed and clang-22.
 """
@@ -66,7 +67,8 @@ def linear(weights: Any) -> Callable[[Any], Any]:
 
 
 def compilations(corpus: Corpus, workers: int, rounds: int, folder: Path) -> dict[str, float]:
-    """Compilations a minute of each way: the median of the rounds; and questions of a compilation."""
+    """Compilations a minute of each way: the median of the rounds; and questions of a
+    compilation."""
     task = Task(f"clang-22 {' '.join(FLAGS)} {{module}} -o {{output}}", scores={"size": text_size})
     asks = Task(task.words, llvm="inline", scores=task.scores)
     policy, asked = linear(np.random.default_rng(0).standard_normal(100)), 0

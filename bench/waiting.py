@@ -60,9 +60,7 @@ ROWS = {
     "runners8": Row("eight runners", runners=8),
     "runners8_loops2": Row("eight runners beside two loops", runners=8, loops=2),
     "runners8_every50": Row("eight runners, 50 us", runners=8, shape="think:50"),
-    "runners8_every50_loops2": Row(
-        "the same with two loops", runners=8, loops=2, shape="think:50"
-    ),
+    "runners8_every50_loops2": Row("the same with two loops", runners=8, loops=2, shape="think:50"),
     "runners64": Row("64 runners", runners=64, seconds=0.6),
     "nice": Row(
         "runner and two loops at nice 10, the host at 0", loops=2, loops_nice=10, nice=(0, 10)
@@ -204,7 +202,8 @@ def cell(program: Path, kind: str, row: Row, seconds: float, procs: list[Path]) 
 
 
 def reference(cells: dict[str, list[dict[str, float]]]) -> str:
-    """Spin or sleep, whichever has the lower median; sleep if spinning takes more than three times its CPU."""
+    """Spin or sleep, whichever has the lower median; sleep if spinning takes more than three times
+    its CPU."""
     spin, sleep = (
         {f: statistics.median(c[f] for c in cells[kind]) for f in FIGURES}
         for kind in ("spin", "block")
@@ -219,7 +218,8 @@ def ratios(cells: list[dict[str, float]], base: list[dict[str, float]], figure: 
 
 
 def judge(cells: dict[str, list[dict[str, float]]], kind: str) -> dict[str, Any]:
-    """Adaptive compared with its reference: the quartiles of ratios, and the figures beyond the limit."""
+    """Adaptive compared with its reference: the quartiles of ratios, and the figures beyond the
+    limit."""
     base = reference(cells)
     result: dict[str, Any] = {f: ratios(cells[kind], cells[base], f) for f in ("p50", "cpu", "p99")}
     result["rate"] = ratios(cells[kind], cells["pipe"], "rate")
@@ -264,9 +264,7 @@ def main() -> int:
         "--before", type=Path, help="another checkout, whose adaptive waiting is measured too"
     )
     parser.add_argument("--alternations", type=int, default=15)
-    parser.add_argument(
-        "--seconds", type=float, default=0, help="of a cell, at most the row's own"
-    )
+    parser.add_argument("--seconds", type=float, default=0, help="of a cell, at most the row's own")
     parser.add_argument("--build", type=Path, help="keep the programs in this folder")
     parser.add_argument(
         "--json", type=Path, help="write everything to this file; replaces its rows"
