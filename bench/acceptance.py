@@ -42,7 +42,10 @@ POLICIES = HERE / "acceptance_policies.py"
 ALL = "inline,evict,priority"
 NAME = f"acceptance-{os.getpid()}"
 JOBS = 4
-TIMES, FILE_SECONDS = 5, 1.0  # a build may take so many times plain, and a file so much longer
+TIMES, FILE_SECONDS = (
+    5,
+    1.0,
+)  # limits for a build, in multiples of plain, and for a file, in extra seconds
 DEADLINE, SHORT = 10.0, 1.0  # seconds: every runner's default, and what a user asks for
 LIMIT = 120  # seconds, after which a build counts as endless
 
@@ -79,7 +82,7 @@ class Cell:
 
     way: str
     condition: str
-    strict: bool = False  # run --strict: the build fails, and leaves no object
+    strict: bool = False  # run --strict: the build fails without an object
 
     @property
     def name(self) -> str:
@@ -351,8 +354,8 @@ class Acceptance:
         self.tools = Tools(folder)
         self.projects = projects(folder, quick)
         self.advised: dict[tuple[bool, str], dict[str, bytes]] = {}
-        self.plain: dict[str, dict[str, bytes]] = {}  # objects, by tool
-        self.seconds: dict[str, float] = {}  # that plain builds take
+        self.plain: dict[str, dict[str, bytes]] = {}  # objects of each tool
+        self.seconds: dict[str, float] = {}  # of plain builds
         for project in self.projects:
             built = [self._build(project, Asking(), project.compiler) for _ in range(3)]
             self.plain[project.tool] = built[0].objects
@@ -410,7 +413,7 @@ class Acceptance:
             last = (made.said.strip() or "-").splitlines()[-1]
             return [f"exit status {made.status}, {len(made.objects)} objects: {last[:200]}"]
         faults = [] if made.done else ["the next build has work to do"]
-        # the plug-in is the user's own: each compiler prints its line
+        # the plug-in belongs to the user: each compiler prints its line
         most = 1 if cell.is_run else len(project.sources)
         if len(made.lines) > most:
             first = made.lines[0][:200]
@@ -424,7 +427,7 @@ class Acceptance:
         wrong = [
             name for name, found in made.objects.items() if found not in [o[name] for o in right]
         ]  # fmt: skip
-        # a plug-in cannot take back what was advised when the host was killed
+        # a plug-in cannot undo advice from before the host was killed
         most = JOBS if cell.condition == "killed" and not cell.is_run else 0
         text = f"{len(wrong)} objects are not {cell.expected}: {', '.join(wrong)}"
         return [text] if len(wrong) > most else []

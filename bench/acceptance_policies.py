@@ -71,7 +71,7 @@ def write_model(path: Path, condition: str) -> None:
         graph.node.append(helper.make_node("Concat", ["logit", "logit"], ["logits"], axis=0))
         output = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [2])
         graph.output[0].CopyFrom(output)
-    elif condition == "raising":  # an element that is not there
+    elif condition == "raising":  # an index out of range
         last.output[0] = "index"
         graph.initializer.append(helper.make_tensor("far", TensorProto.INT64, [1], [1000]))
         graph.node.append(helper.make_node("Add", ["index", "far"], ["beyond"]))

@@ -1,7 +1,7 @@
 /* N runners in one thread that ask at once, so that a host can answer them together.
  *     askers NAME CORE COUNT      NAME: a bridge's
- * Reads lines of "SHAPE NANOSECONDS", asks for so long, and answers with how many questions that
- * were. SHAPE: one (float32[500]), scalars (38 of float32), text (of another length each time),
+ * Reads lines of "SHAPE NANOSECONDS", asks for that long, and prints the number of questions.
+ * SHAPE: one (float32[500]), scalars (38 of float32), text (of another length each time),
  * large (10 MB). */
 #include <sched.h>
 #include <string.h>

@@ -1,10 +1,9 @@
-/* What the machine gives without a library: two processes hand each other a turn, in memory that
- * they share.
+/* The machine without a library: two processes alternate in shared memory.
  *     bare near|far line|lines|semaphore FD      FD: shared memory, larger than the largest message by 64 KiB
  *     bare near|far pipe READ_FD WRITE_FD
- * line: one cache line, bounced. lines: one for each direction, and a clock read by each side
- * between what it sees and what it says: the least that two processes can do who do anything. The
- * near side writes every byte of its message. */
+ * line: one cache line, bounced. lines: one for each direction, and a clock read on each side
+ * before it answers: the minimum for two processes that do anything. The near side writes every
+ * byte of its message. */
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
-/* The near side of every C pair: reads lines of "BYTES NANOSECONDS", makes round trips for so long,
- * and answers with a line: the median ns of a round trip in a batch, then single round trips, timed
- * alone (which adds a clock read). */
+/* The near side of every C pair: reads lines of "BYTES NANOSECONDS", makes round trips for that
+ * long, and prints a line: the median ns of a round trip in a batch, then single round trips, timed
+ * separately (which adds a clock read). */
 #ifndef BLOCK_H
 #define BLOCK_H
 

@@ -58,8 +58,8 @@ class Case:
     plain: list[list[str]]
     asking: list[list[str]]
     model: Path  # ONNX
-    function: str  # the same in Python, for python://
-    path: Path  # where that is
+    function: str  # the same model in Python, for python://
+    path: Path  # its folder
     print: str = ""  # an option that prints the decisions, in the place of "{print}"
     score: Callable[[Any], float] | None = None  # of a decision's features
 
@@ -143,7 +143,7 @@ class Way:
             words = [w.replace("{print}", self.case.print if log else "") for w in command]
             done = subprocess.run([*words, out], env=env, stderr=subprocess.PIPE, text=True)
             said += done.stderr
-            # a warning: some questions took the compiler's own advice
+            # a warning: some questions used the compiler's own advice
             if done.returncode or "warning" in said or (said and not self.case.print):
                 raise RuntimeError(f"{self.name}: {said}")
         seconds = time.perf_counter() - start
@@ -243,7 +243,7 @@ def differences(one: Way, other: Way) -> dict[str, Any]:
     score = one.case.score
     for mine, its in zip(one.decisions, other.decisions, strict=False):
         if score is None or mine["features"] != its["features"]:
-            break  # after another decision other questions come
+            break  # after a different decision the questions differ
         if mine["advice"] != its["advice"]:
             found.append(score(mine["features"]))
     same = one.decisions == other.decisions
@@ -319,7 +319,7 @@ def main() -> None:
         raise SystemExit(
             f"expected clang-{VERSION} and its headers: apt-get install clang-{VERSION} llvm-{VERSION}-dev"
         )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever was started ends too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         case = {"inline": inline, "phases": phases}[options.policy](folder, options.source)

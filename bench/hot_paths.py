@@ -112,7 +112,7 @@ def serve(core: int, runners: int, how: str) -> None:
     room = 12 << 20 if runners == 1 else 1 << 16
     with shmbridge.Host(f"bench-{os.getpid()}", channels=runners, request_bytes=room) as host:
         signal.signal(signal.SIGTERM, lambda *_: host.close())
-        os.sched_setaffinity(0, {core})  # only now: who may use one CPU only does not spin
+        os.sched_setaffinity(0, {core})  # only now: a process with one CPU does not spin
         print(host.name, flush=True)
         host.serve(
             lambda question: answers.model(question), max_batch=64 if how == "batches" else 1

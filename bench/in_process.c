@@ -1,9 +1,9 @@
-/* What an evaluation costs through a runner in this process, beside the same model called directly
+/* The time of an evaluation through a runner in this process, and of the same model called directly
  * (direct.h).
  *     in_process WORKLOAD URL THREADS ROUNDS MILLISECONDS ARGUMENTS…     ARGUMENTS: direct_load's
  * WORKLOAD is DTYPE:COUNTxROWSxELEMENTS: COUNT inputs f32 or i64, "x" or "x0", "x1", …, of ROWS x
- * ELEMENTS, or of ELEMENTS where ROWS is 0. Each line is a round: ns of an evaluation directly,
- * through a runner, and through one whose features are bound, in blocks by turns. One thread: the
+ * ELEMENTS, or of ELEMENTS if ROWS is 0. Each line is a round: ns of an evaluation directly,
+ * through a runner, and through one with bound features, in alternating blocks. One thread: the
  * median over batches of 32. Several: the block's time over the evaluations of all. Every way
  * writes every element of its features, and reads the first byte of the answer. */
 #include <pthread.h>
@@ -104,7 +104,7 @@ static void *work(void *thread) {
 
 static double together(void) {
     done = 0;
-    int64_t start = now_ns(); /* behind the barrier the threads may take both CPUs first */
+    int64_t start = now_ns(); /* after the barrier the threads may take both CPUs first */
     pthread_barrier_wait(&begin);
     pthread_barrier_wait(&end);
     return (double)(now_ns() - start) / (double)done;

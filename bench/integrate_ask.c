@@ -1,5 +1,5 @@
-/* A compiler with a heuristic, that learns to ask. What stands behind #ifdef ASK is what its writer
- * adds, whatever answers. */
+/* A compiler with a heuristic that can ask. The lines inside #ifdef ASK are the added ones, the
+ * same for every URL. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

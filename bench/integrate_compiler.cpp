@@ -1,4 +1,4 @@
-// clang -cc1 as a program of its own, linked statically with all of LLVM's targets: a compiler of the real size. WITH_SHMBRIDGE:
+// clang -cc1 as a separate program, linked statically with all of LLVM's targets: a compiler of the real size. WITH_SHMBRIDGE:
 // examples/llvm/inliner is part of it and asks $SHMBRIDGE_URL about each call site, if that is set. WITH_GRPC: integrate_grpc.cpp is, and
 // asks $BENCH_GRPC one question.
 #include "clang/Frontend/CompilerInstance.h"

@@ -1,4 +1,4 @@
-// What a compiler links that speaks gRPC itself: a channel, the service of schemas/bridge.proto, one question.
+// What a compiler with its own gRPC links: a channel, the service of schemas/bridge.proto, one question.
 #include <grpcpp/grpcpp.h>
 
 #include "bridge.grpc.pb.h"

@@ -89,7 +89,7 @@ def measure(rounds: int) -> tuple[dict[str, list[tuple[float, float]]], int]:
         source.write_text(SOURCE)
         all_ways = ways(source, host.name)
         for command, environment in all_ways.values():
-            once(command, environment)  # what is read from the disk is in memory from here on
+            once(command, environment)  # from here on, all files are in the page cache
         taken: dict[str, list[tuple[float, float]]] = {way: [] for way in all_ways}
         for number in range(rounds):
             for way in all_ways if number % 2 == 0 else reversed(all_ways):

@@ -196,7 +196,7 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
     bare_host = bench.folder / "build" / "host", "adaptive", -1, 1 << 16, 16
     with host(*python(HOST, NAME)) as policy, host(*bare_host) as bare:
         bench.hosts, bench.bare_name = {"shmbridge": policy, "bare": bare}, bare.said
-        bench.compile("plain")  # the compiler and its input come into memory
+        bench.compile("plain")  # loads the compiler and its input into memory
         for number in range(rounds):
             for way in by_turns if number % 2 == 0 else reversed(by_turns):
                 took, host_cpu = bench.compile(way)

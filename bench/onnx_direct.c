@@ -1,6 +1,6 @@
-/* ONNX Runtime's C API, called as well as it can be: one session, values over memory that stays,
- * outputs in place. arguments: the library, the model, and "run" or "binding", which is to call Run
- * or RunWithBinding. */
+/* ONNX Runtime's C API, used as efficiently as possible: one session, values over fixed memory,
+ * outputs in place. arguments: the library, the model, and "run" or "binding", to call Run or
+ * RunWithBinding. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ void *direct_open(void) {
 
 void *direct_input(void *use, size_t index) { return ((struct use *)use)->data[index]; }
 
-/* The first one: ONNX Runtime allocates the output, which all others go to. */
+/* The first call: ONNX Runtime allocates the output, which all further calls reuse. */
 static void first_run(struct use *u) {
     must(ORT(api, Run)(session, u->options, names, (const OrtValue *const *)u->values, count,
                        output_names, 1, u->outputs));

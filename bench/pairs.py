@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 HERE = Path(__file__).parent
-ROOM = 12 << 20  # bytes of a request slot: the largest message and some more
+ROOM = 12 << 20  # bytes of a request slot: more than the largest message
 
 
 class Pair:

@@ -25,7 +25,7 @@ from pathlib import Path
 from select import select
 from typing import Any
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # whose threads would be forked
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads would be forked
 import numpy as np
 from pairs import HERE
 from peers_base import Ask, Peer
@@ -53,7 +53,9 @@ class Child:
 
     def __init__(self, work: Callable[[], None], argv: Sequence[str] = ()) -> None:
         (inner_in, self.to), (self.out, inner_out) = os.pipe(), os.pipe()
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # our handler is not the child's
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, [signal.SIGTERM]
+        )  # the child must not run our handler
         self.pid = os.fork()
         if self.pid:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -93,7 +95,7 @@ class Child:
 
     def cpu(self) -> float:
         """Seconds of all its threads."""
-        return time.clock_gettime((~self.pid << 3) | 2)  # what clock_getcpuclockid(3) makes
+        return time.clock_gettime((~self.pid << 3) | 2)  # as clock_getcpuclockid(3) computes it
 
     def close(self) -> None:
         if not self.pid:
@@ -174,7 +176,7 @@ def measure(
         for asker in askers:
             count = int.from_bytes(asker.read(8, server), "little")
             samples.append(np.frombuffer(asker.read(8 * count, server), np.int64))
-        server.close()  # first, or it would tell that the clients have gone
+        server.close()  # first, or it would report that the clients have gone
         whole = np.concatenate(samples)
         return {
             "p50_us": float(np.percentile(whole, 50)) / 1e3,

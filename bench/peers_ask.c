@@ -1,7 +1,7 @@
-/* A compiler in C for peers.py: float32[BYTES / 4] in, an int64 back, for so long.
+/* A compiler in C for peers.py: float32[BYTES / 4] in, an int64 back, for SECONDS.
  *     peers_ask URL|PATH BYTES SECONDS
  * URL: a runner's. PATH: of ML-Compiler-Bridge's pipes, PATH.in and PATH.out, and its bitstream.
- * Says "r" when it has asked a few times; for each byte that it reads then, it asks for so long and
+ * Writes "r" after a few questions; for each byte that it then reads, it asks for SECONDS and
  * writes the number of questions and the ns that each took, as int64. */
 #include <fcntl.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-// A compiler with ML-Compiler-Bridge's own pipe runner, for peers.py; peers_ask.c tells the rest.
+// A compiler with ML-Compiler-Bridge's own pipe runner, for peers.py; see peers_ask.c.
 //     peers_mlcb PATH BYTES SECONDS
 #include "MLModelRunner/PipeModelRunner.h"
 

@@ -188,7 +188,7 @@ class Zenoh(Peer):
         threading.Event().wait()
 
     def connect(self, client: int) -> Ask:
-        zenoh, self.session = self._session("connect")  # which closes when it is collected
+        zenoh, self.session = self._session("connect")  # closes when it is collected
         querier = self.session.declare_querier(
             self.id,
             target=zenoh.QueryTarget.BEST_MATCHING,

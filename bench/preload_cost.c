@@ -1,5 +1,5 @@
-/* What a program that has no channel does most: reads and writes of one byte, and opens and closes.
- * Prints nanoseconds per call, the median of blocks of 1000.
+/* The usual work of a program without a channel: reads and writes of one byte, and opens and
+ * closes. Prints nanoseconds per call, the median of blocks of 1000.
  *     preload_cost CALLS */
 #include <fcntl.h>
 #include <stdio.h>

@@ -22,7 +22,7 @@ SIZES = (4, 2_000, 100_000, 10_000_000)  # bytes; 2000 is float32[500]
 ALONE = 5_000  # ns: a bare line's round trip is never that slow while both sides run
 
 
-ROUNDS = 4  # of blocks between new starts of all processes
+ROUNDS = 4  # of blocks between restarts of all processes
 
 
 def starts_of(effort: float, full: int) -> int:
@@ -165,7 +165,7 @@ def dense(place: Place, effort: float) -> Any:
         ):
             ratios, sums = [], []
             for _ in range(starts_of(effort, 12)):
-                # in process and through the host by turns, length by length
+                # alternates in process and through the host, length by length
                 pairs = [
                     (inside.block(4 * n, 0.02)[0], outside.block(4 * n, 0.02)[0]) for n in SWEEP
                 ]
@@ -213,7 +213,7 @@ def traced(place: Place, pair: Pair, seconds: float) -> tuple[int, int]:
     _, singles = pair.block(4, seconds)
     tracer.terminate()
     tracer.wait()
-    # less what the near side writes: its samples
+    # minus the near side's writes of samples
     calls = sum(
         "(" in line and "write(1," not in line and "resumed>" not in line
         for line in log.read_text().splitlines()

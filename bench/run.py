@@ -114,7 +114,9 @@ def main() -> int:
         "--minutes", type=float, default=5, help="about how long to measure (default 5)"
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever is stopped goes on and ends
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(1)
+    )  # also continues and ends stopped processes
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         print("two cores are needed, but this process may use only one", file=sys.stderr)

@@ -1,4 +1,4 @@
-/* The compiler's side in C: float32[BYTES / 4] in, one scalar out, again and again. It writes every
+/* The compiler's side in C: float32[BYTES / 4] in, one scalar out, repeatedly. It writes every
  * byte.
  *     runner NAME WAIT [CORE]      NAME: a bridge's, or a URL; WAIT: as in a URL */
 #include <sched.h>

@@ -112,7 +112,7 @@ def serve(folder: str, name: str) -> None:
             function, made[request].FromString, made["StepReply"].SerializeToString
         )
 
-    server = grpc.server(ThreadPoolExecutor(1))  # CompilerEnv is one thread's
+    server = grpc.server(ThreadPoolExecutor(1))  # CompilerEnv needs one thread
     methods = {"Start": handler(start, "StartRequest"), "Step": handler(step, "StepRequest")}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("gym.Gym", methods),))
     server.add_insecure_port(ADDRESS.format(folder=folder))
@@ -229,7 +229,7 @@ def main() -> None:
     if options.serve:
         serve(*options.serve)
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever was started ends too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder), options.rounds)
     if options.json:

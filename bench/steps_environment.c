@@ -1,4 +1,4 @@
-/* A pass that does next to nothing: ./steps_environment URL LENGTH. Its observation is float32[300],
+/* A pass that does almost nothing: ./steps_environment URL LENGTH. Its observation is float32[300],
  * an episode has LENGTH steps, and it begins the next one until its host has closed. */
 #include <stdlib.h>
 

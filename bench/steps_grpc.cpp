@@ -56,7 +56,7 @@ public:
 
 private:
     int64_t length, session = 0;
-    std::mutex lock; // gRPC calls from threads of its own
+    std::mutex lock; // gRPC calls from its own threads
     Walk walk;
 };
 

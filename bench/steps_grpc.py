@@ -15,7 +15,7 @@ import numpy as np
 HERE = Path(__file__).parent
 SPACES = [0, 1]  # of steps_grpc.cpp: the observation, and the reward
 SERVICE = "/compiler_gym.CompilerGymService/"
-OPTIONS = [  # as CompilerGym's client has them
+OPTIONS = [  # as in CompilerGym's client
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_metadata_size", 512 * 1024),
@@ -35,7 +35,7 @@ def build(folder: Path) -> Path:
             "grpc_cpp_plugin is missing (Debian: g++ pkg-config libgrpc++-dev protobuf-compiler-grpc)"
         )
     subprocess.run(
-        # the protoc beside it: another one's C++ does not fit the system's headers
+        # the protoc next to it: another one's C++ may not match the system's headers
         [str(Path(plugin).with_name("protoc")), f"-I{HERE}", str(HERE / "compilergym.proto")]
         + [f"--cpp_out={folder}", f"--grpc_out={folder}", f"--plugin=protoc-gen-grpc={plugin}"]
         + [f"--descriptor_set_out={folder / 'messages'}"],

@@ -47,7 +47,9 @@ class Way:
 
     name: str
     url: str  # {name}: a bridge's, {path}: of pipes, {model}: of files, without a suffix
-    far: str | None = "host"  # sweep_host.py's word; None: the model is in the compiler's process
+    far: str | None = (
+        "host"  # sweep_host.py's argument; None: the model is in the compiler's process
+    )
     near: str = "C"  # the compiler: bench/runner.c, "Python", or the former as a pass of "mlir"
     paper: float | None = None  # ms that the paper's sweep took in the same way
 
@@ -294,7 +296,7 @@ def plot(sweeps: Sequence[Sweep], lengths: Sequence[int], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     low, high = axes.get_ylim()
     place = 0.0
-    for us, name, colour in sorted(ends):  # names that would lie over each other move up
+    for us, name, colour in sorted(ends):  # moves overlapping names up
         place = max(us, place * (high / low) ** 0.035)
         axes.annotate(
             name,
@@ -332,7 +334,9 @@ def main() -> int:
         "--plot", type=Path, metavar="FILE.svg", help="also draw it (needs matplotlib)"
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever is stopped goes on and ends
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(1)
+    )  # also continues and ends stopped processes
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         print("two cores are needed, but this process may use only one", file=sys.stderr)

@@ -99,7 +99,9 @@ def train(envs: list[CompilerEnv], episodes: int, learner: Learner) -> tuple[flo
     used, began = 0.0, 0.0
     with ThreadPoolExecutor(len(envs)) as pool:
 
-        def reset(workers: list[int]) -> None:  # at once: each has a host, which receives meanwhile
+        def reset(
+            workers: list[int],
+        ) -> None:  # together: each has a host, which receives meanwhile
             its = pool.map(lambda i: envs[i].reset()[0], workers)
             for i, observation in zip(workers, its, strict=True):
                 observations[i] = observation
@@ -241,7 +243,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1, help="times the episodes")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever was started ends too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     results = []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.only.split(","):

@@ -1,6 +1,6 @@
-/* Both ends driven by turns in one thread, so that nothing waits: the library's own instructions
+/* Both ends alternate in one thread, so that nothing waits: the library's own instructions
  * per message.
- *     turns BYTES MESSAGES      raises SIGTRAP before and after the messages, for whoever counts between (count.c)
+ *     turns BYTES MESSAGES      raises SIGTRAP before and after the messages, for count.c
  */
 #include "bridge.h"
 
@@ -27,7 +27,7 @@ static void message(size_t bytes) {
 
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
-    signal(SIGTRAP, SIG_IGN); /* when nobody counts */
+    signal(SIGTRAP, SIG_IGN); /* when not counted */
     size_t bytes = strtoull(argv[1], NULL, 10);
     int messages = atoi(argv[2]);
     shmb_plan plan = {.channels = 1,

@@ -1,9 +1,10 @@
 /* One situation, one way of waiting: a host in C and runners in C, for a while.
  *     waiting KIND RUNNERS WARM_MS MS SHAPE HOST_CPUS RUNNER_CPUS HOST_NICE RUNNER_NICE
  * KIND: pipe, semaphore, or a wait of the library's: adaptive, spin, block. SHAPE: think:US computes
- * between two questions; burst:COUNT:US asks so often, then sleeps; make:DIRECTORY runs make -j4 there,
- * whose targets call `waiting target FD KIND I`. CPUS: a mask, 0 for any. Prints ns that it took,
- * questions, CPU ns of both sides without what runners compute in between, ns of p50 and of p99. */
+ * between two questions; burst:COUNT:US asks COUNT times, then sleeps; make:DIRECTORY runs make -j4
+ * there, whose targets call `waiting target FD KIND I`. CPUS: a mask, 0 for any. Prints the ns that
+ * it took, questions, CPU ns of both sides without the runners' computing in between, and the ns of
+ * p50 and of p99. */
 #include "bridge.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ enum {
     THINK_OF_A_TARGET = 10 /* us */
 };
 
-/* What a runner has for itself. */
+/* Each runner's own data. */
 struct turn {
     _Alignas(128) sem_t ask;
     _Alignas(128) sem_t answer;
@@ -58,7 +59,7 @@ static int64_t compute(double us) {
     return ns_of(CLOCK_PROCESS_CPUTIME_ID) - start;
 }
 
-/* The best of several: others may run meanwhile. */
+/* The best of several: other processes may run. */
 static void calibrate(void) {
     s->loops = 1000;
     int64_t best = INT64_MAX;

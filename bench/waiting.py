@@ -33,9 +33,9 @@ class Row:
     """A situation: other load, the CPUs of both sides, and how they ask."""
 
     about: str
-    loops: int = 0  # endless ones beside
+    loops: int = 0  # endless loops
     loops_nice: int = 0
-    comes_and_goes: float = 0  # seconds between stopping the loops and letting them go on
+    comes_and_goes: float = 0  # seconds between stopping and continuing the loops
     runners: int = 1
     shape: str = "think:0"
     cpus: tuple[int, int] = (0, 0)  # masks: the host's, the runners'; 0 is any
@@ -139,7 +139,7 @@ def cgroup(row: Row) -> Iterator[list[Path]]:
     try:
         yield [(below if row.nested else group) / "cgroup.procs"]
     finally:
-        time.sleep(0.05)  # its last process is still ending
+        time.sleep(0.05)  # its last process is still exiting
         for directory in (below, group):
             with contextlib.suppress(FileNotFoundError):
                 directory.rmdir()
