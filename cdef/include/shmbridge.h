@@ -1,29 +1,29 @@
 /* shmbridge: how a compiler asks a machine-learning model for advice.
  *
- * The C API reads from top to bottom as a tutorial: open, fill, ask, read, close; errors last.
- * What fewer programs need has headers of its own, which include this one:
- * shmbridge/model.h (models compiled ahead of time), shmbridge/environment.h (reinforcement
- * learning) and shmbridge/plugin.h (SerDes and runner kinds of your own).
+ * Read this header from top to bottom as a tutorial: open, fill, ask, read, close, errors.
+ * Three more headers, which include this one, serve special needs: shmbridge/model.h (models
+ * compiled ahead of time), shmbridge/environment.h (reinforcement learning) and
+ * shmbridge/plugin.h (your own SerDes and runner kinds).
  *
  *     shmb_runner *r;
- *     shmb_open("shm://inliner", NULL, &r);            // where this fails, evaluate says so
+ *     shmb_open("shm://inliner", NULL, &r);            // if this fails, evaluate reports it
  *     float *x = shmb_feature_f32(r, "features", 300); // points into shared memory: write here
  *     ...
  *     int64_t advice;
  *     if (shmb_evaluate_i64(r, &advice) != SHMB_OK) advice = my_heuristic(...);
  *     shmb_close(r);
  *
- * Threads: a runner is for one thread at a time; several threads open a runner each. A call during
- * another thread's evaluate makes the runner SHMB_INVALID for good; that check is not exact.
- * Functions without a runner are thread-safe. Signal handlers: only shmb_interrupt.
- * After fork: the child may read what it kept and close the runner; every other call on an
- * inherited runner returns SHMB_FORKED, so the child opens its own.
- * Ownership: a runner owns all memory that it hands out; shmb_close frees it.
- * NULL where a result should go is SHMB_INVALID.
- * Strings are UTF-8 (other bytes reach Python as surrogate escapes, and come back as they were).
- * Numbers are in the machine's byte order. Times are in seconds.
- * Functions with a dtype in their names, as shmb_set_i64, are inline; the library exports what they
- * call.
+ * Threads: use a runner in one thread at a time; open one runner per thread. A call during another
+ * thread's evaluate usually makes the runner SHMB_INVALID permanently; the check is not exact.
+ * Functions without a runner are thread-safe. Signal handlers may call only shmb_interrupt.
+ * After fork: the child may read the last advice and error, and close the runner. Every other call
+ * on an inherited runner returns SHMB_FORKED; the child opens its own runner.
+ * Ownership: a runner owns all memory that it returns; shmb_close frees it.
+ * A NULL output pointer is SHMB_INVALID.
+ * Strings are UTF-8 (other bytes reach Python as surrogate escapes and return unchanged).
+ * Numbers use the machine's byte order. Times are in seconds.
+ * Functions with a dtype in their names, such as shmb_set_i64, are inline; the library exports the
+ * functions that they call.
  */
 #ifndef SHMBRIDGE_H
 #define SHMBRIDGE_H
@@ -35,7 +35,7 @@
 extern "C" {
 #endif
 
-/** This header's version; also _MINOR and _PATCH. shmb_version() returns the library's. */
+/** This header's version, with _MINOR and _PATCH. shmb_version() returns the library's. */
 #define SHMB_VERSION_MAJOR 0
 #define SHMB_VERSION_MINOR 1
 #define SHMB_VERSION_PATCH 0
@@ -47,60 +47,60 @@ extern "C" {
 /** The library's version at run time, "MAJOR.MINOR.PATCH"; static. */
 const char *shmb_version(void);
 
-/** A connection to a model. shmb_open makes it, shmb_close frees it. */
+/** A connection to a model. shmb_open creates it; shmb_close frees it. */
 typedef struct shmb_runner shmb_runner;
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
 /**
- * What a call came to. HOST_GONE, CLOSED, CORRUPT and FORKED are for good: every later evaluate of
- * that runner returns the same at once. Close it and open another, which a runner with retries does
- * by itself. After any other status the runner goes on with the next request.
+ * The result of a call. HOST_GONE, CLOSED, CORRUPT and FORKED are permanent: every later evaluate
+ * of that runner immediately returns the same status. Close the runner and open another; a runner
+ * with retries does so by itself. After any other status you can send the next request.
  */
 typedef enum shmb_status {
-    /** All went well. */
+    /** Success. */
     SHMB_OK = 0,
-    /** An argument, URL or option makes no sense. */
+    /** An argument, URL or option is invalid. */
     SHMB_INVALID = 1,
-    /** This library has no runner of that scheme, or the program is linked statically. */
+    /** This library has no runner for that scheme, or the program is linked statically. */
     SHMB_UNSUPPORTED = 2,
-    /** There was no live host of that name within the connect timeout. */
+    /** No live host of that name appeared within the connect timeout. */
     SHMB_NO_HOST = 3,
-    /** Every channel of the host was taken, for the connect timeout and a second at least. */
+    /** All channels stayed in use for the connect timeout, and for at least a second. */
     SHMB_BUSY = 4,
-    /** A live host has that name already. */
+    /** A live host already has that name. */
     SHMB_IN_USE = 5,
-    /** The other side speaks another version of the protocol. */
+    /** The other side uses another protocol version. */
     SHMB_INCOMPATIBLE = 6,
-    /** The segment belongs to someone else, or is open to others. */
+    /** Another user owns the segment, or its permissions let other users in. */
     SHMB_PERMISSION = 7,
-    /** There were bytes that the protocol rules out. */
+    /** The received bytes violate the protocol. */
     SHMB_CORRUPT = 8,
     /** The host died. */
     SHMB_HOST_GONE = 9,
-    /** The runner died or left before the reply. */
+    /** The runner died or disconnected before the reply. */
     SHMB_RUNNER_GONE = 10,
     /** The host closed the bridge, or this handle is closed. */
     SHMB_CLOSED = 11,
-    /** The deadline passed, or an earlier answer is late; a late reply will be dropped. */
+    /** The deadline passed, or an earlier reply is still late. Late replies are discarded. */
     SHMB_TIMEOUT = 12,
-    /** shmb_interrupt ended the call, or a signal in Python. */
+    /** shmb_interrupt, or a signal in Python, ended the call. */
     SHMB_INTERRUPTED = 13,
     /** The message does not fit its slot. */
     SHMB_TOO_LARGE = 14,
-    /** Names, dtypes or shapes are not the expected ones. */
+    /** Names, dtypes or shapes differ from the expected ones. */
     SHMB_MISMATCH = 15,
-    /** A value has no exact counterpart in the wanted dtype. */
+    /** A value is not exactly representable in the wanted dtype. */
     SHMB_INEXACT = 16,
-    /** The model failed; the message is its own. */
+    /** The model failed; the error message is the model's. */
     SHMB_MODEL = 17,
-    /** The host let the request go without a reply. */
+    /** The host discarded the request without a reply. */
     SHMB_DROPPED = 18,
-    /** The handle was inherited through fork. */
+    /** The runner was inherited through fork. */
     SHMB_FORKED = 19,
-    /** The operating system refused; the message holds errno's text. */
+    /** A system call failed; the message contains errno's text. */
     SHMB_SYSTEM = 20,
-    /** Memory ran out. */
+    /** Out of memory. */
     SHMB_NO_MEMORY = 21
 } shmb_status;
 
@@ -108,7 +108,7 @@ typedef enum shmb_status {
 
 /** The type of a tensor's elements. */
 typedef enum shmb_dtype {
-    /** Only as the wanted dtype: whatever the model gives. */
+    /** No preference. Valid only as the wanted dtype. */
     SHMB_ANY = 0,
     /** One byte, 0 or 1. */
     SHMB_BOOL = 1,
@@ -138,7 +138,7 @@ typedef enum shmb_dtype {
     SHMB_BFLOAT16 = 13
 } shmb_dtype;
 
-/** What a field of a message is. */
+/** The kind of a message's field. */
 typedef enum shmb_kind {
     /** dims[rank], row-major. */
     SHMB_TENSOR = 0,
@@ -155,43 +155,43 @@ typedef enum shmb_kind {
 
 /** Bounds and defaults. */
 enum shmb_constant {
-    /** The greatest rank of a tensor. */
+    /** The maximum rank of a tensor. */
     SHMB_MAX_RANK = 8,
-    /** Seconds that an evaluate takes at most, unless the caller or the host says otherwise. */
+    /** Default deadline of an evaluate in seconds; the caller or the host can change it. */
     SHMB_DEADLINE = 10,
-    /** Room in shmb_stats for a count of each status, and of those to come. */
+    /** The length of shmb_stats.failures, with room for future statuses. */
     SHMB_STATUSES = 32
 };
 
 /**
- * A named tensor as it lies in memory. A view: the function that fills it tells who owns what the
- * pointers point to, and how long it stays.
+ * A view of a named tensor in memory. The function that fills it documents who owns the memory
+ * behind the pointers and how long it stays valid.
  */
 typedef struct shmb_tensor {
-    /** Its name in the message. */
+    /** The name in the message. */
     const char *name;
     /** The elements' type. */
     shmb_dtype dtype;
-    /** What it is. */
+    /** Tensor, string or list. */
     shmb_kind kind;
-    /** The values' rank: dims[0..rank) of a tensor or string, dims[1..1+rank) of a list. */
+    /** The values' rank. Sizes: dims[0..rank) of a tensor or string, dims[1..1+rank) of a list. */
     int32_t rank;
     /** The number of elements in data. */
     int64_t size;
-    /** The dims, as kind says. */
+    /** The sizes, in the order that kind defines. */
     const int64_t *dims;
-    /** A list's offsets; else NULL. */
+    /** A list's offsets; NULL for other kinds. */
     const int64_t *offsets;
     /**
-     * The elements, 64-byte aligned; advice of at most 32 bytes is 8-byte aligned. Text ends
-     * without a zero.
+     * The elements, 64-byte aligned; advice of at most 32 bytes is 8-byte aligned. Text is not
+     * zero-terminated.
      */
     const void *data;
 } shmb_tensor;
 
-/** An input or output as a model declares it. */
+/** A declared input or output of a model. */
 typedef struct shmb_port {
-    /** The feature's name, or the advice's. */
+    /** The name of the feature or advice. */
     const char *name;
     /** The elements' type. */
     shmb_dtype dtype;
@@ -201,9 +201,9 @@ typedef struct shmb_port {
     const int64_t *dims;
 } shmb_port;
 
-/** "float32", ...; "unknown" for what is no dtype; static. */
+/** "float32", ...; "unknown" for an invalid dtype; static. */
 const char *shmb_dtype_name(shmb_dtype dtype);
-/** The bytes of one element; 0 for what is no dtype. */
+/** The bytes of one element; 0 for an invalid dtype. */
 size_t shmb_dtype_size(shmb_dtype dtype);
 
 /* ---- Open ------------------------------------------------------------------------------------ */
@@ -212,86 +212,87 @@ size_t shmb_dtype_size(shmb_dtype dtype);
 typedef enum shmb_wait {
     /** Adaptive. */
     SHMB_WAIT_DEFAULT = 0,
-    /** Spin as long as it pays, then yield, then sleep. */
+    /** Spin while that is efficient, then yield, then sleep. */
     SHMB_WAIT_ADAPTIVE = 1,
-    /** Never sleep: lowest latency, one core each. */
+    /** Never sleep: lowest latency, but each waiter occupies a core. */
     SHMB_WAIT_SPIN = 2,
-    /** Sleep at once: no CPU while waiting. */
+    /** Sleep immediately: no CPU time while waiting. */
     SHMB_WAIT_BLOCK = 3
 } shmb_wait;
 
 /**
- * Options of a runner. Set size = sizeof(shmb_options) and zero the rest; a field that is zero
- * means its default. Times are 0 or more, and may be infinite; else INVALID.
+ * Options of a runner. Set size = sizeof(shmb_options) and zero the rest; a zero field means its
+ * default. Times must be 0 or more and may be infinite; other values are INVALID.
  *
- * Recovery: connect_timeout is for shmb_open alone; a retry finds a host or not, though one that is
- * there has its second. The pauses add up to the time that a host has to come back: with retries=10
- * about 4 s. A pause that would outlast the deadline is not begun. When the retries are used up,
- * the evaluates that follow fail at once, or take the default, but for one attempt to connect in 16
- * times the backoff (and at most a sixteenth of the time); the first that succeeds makes all as
- * before. Features that are bound stay where they are. A runner with retries holds the request in
- * its own memory and copies it; it does not move to another host while its host lives. A question
- * is asked twice where its host died after computing and before replying: a host that counts, or
- * learns, sees both.
+ * Recovery. connect_timeout applies only to shmb_open: a retry does not wait for a missing host,
+ * but gives a running host up to a second to accept. The pauses between retries add up to the time
+ * that a host has to restart: about 4 s with retries=10. The runner skips a pause that would
+ * outlast the deadline. After the last retry, evaluates fail immediately (or return the default
+ * advice). The runner then tries to connect once per 16 times the backoff, and spends at most a
+ * sixteenth of the time on that. After a successful connection it works as before. Bound features
+ * keep their addresses. A runner with retries fills the request in its own memory and copies it to
+ * the host. It does not change hosts while its host lives. If a host dies after it computed a reply
+ * but before it sent it, the question is asked twice; a host that counts or learns sees both.
  *
- * A runner with retries or a default advice accepts its features where there is no host. The open
- * of one with a default advice is SHMB_OK for want of a host: NO_HOST, BUSY, HOST_GONE, CLOSED,
- * CORRUPT, TIMEOUT. Without retries it then takes the default for good.
+ * A runner with retries or a default advice accepts features even without a host. With a default
+ * advice, shmb_open returns SHMB_OK where it would return NO_HOST, BUSY, HOST_GONE, CLOSED, CORRUPT
+ * or TIMEOUT. Without retries, that runner then always returns the default.
  */
 typedef struct shmb_options {
     /** sizeof(shmb_options). */
     size_t size;
     /**
-     * Seconds to wait for a host that is not there. The default, 0, does not wait, so that a build
-     * without a host does not feel it. Give some where host and compiler start together. A host
-     * that is there has a second at least to accept, or to have a channel free: it may compute, or
-     * be about to enter its loop. So have named pipes that stand, since they do not tell whether
-     * their host lives.
+     * Seconds to wait for a host that is not running. The default, 0, does not wait and so does
+     * not delay builds without a host. Set it if the host and the compiler start together. A
+     * running host always gets at least a second to accept or to free a channel: it may be
+     * computing or still starting. Existing named pipes get that second too, because they do not
+     * show whether their host is alive.
      */
     double connect_timeout;
     /**
-     * Seconds for one evaluate, with all its retries; infinity: no limit. Default: what the host
-     * says, which is SHMB_DEADLINE unless its model is slow or it trains.
+     * Seconds for one evaluate, including all retries; infinity: no limit. Default: the host's
+     * deadline, which is SHMB_DEADLINE unless its model is slow or it trains.
      *
-     * After a late answer the runner stops asking: evaluate returns TIMEOUT at once. It asks again
-     * when another process's late answer has come, or shmb_set_deadline is called; a model in this
-     * process, or a plug-in, is asked again after 16 times the time that was lost.
+     * After a TIMEOUT the runner stops asking: evaluate returns TIMEOUT immediately. It asks again
+     * after another process's late reply arrives or shmb_set_deadline is called. It asks a model in
+     * this process, or a plug-in, again after 16 times the time that was lost.
      */
     double deadline;
     /** How to wait. Default: adaptive. */
     shmb_wait wait;
     /**
-     * How many times one evaluate asks anew, each time over a new connection, when it ends in
-     * NO_HOST, BUSY, HOST_GONE, CLOSED or CORRUPT. Default: 0.
+     * How often one evaluate reconnects and asks again after NO_HOST, BUSY, HOST_GONE, CLOSED or
+     * CORRUPT. Default: 0.
      */
     int32_t retries;
     /**
-     * Seconds before the first retry. Each further pause is twice as long, up to 16 times the
-     * first, and a random part of up to half is taken off. Default: 0.05.
+     * Seconds before the first retry. Each pause is twice as long as the previous one, up to 16
+     * times the first; each is then shortened by a random part of up to half. Default: 0.05.
      */
     double backoff;
     /**
-     * A finite number, as JSON writes it ("0", "-1.5", "1e3"): what evaluate gives, with SHMB_OK,
-     * where nobody advises: after NO_HOST, BUSY, HOST_GONE, CLOSED, CORRUPT, TIMEOUT, DROPPED and
-     * MODEL. It is one tensor "advice" of rank 0, of the wanted dtype (float32: the nearest; else
-     * exactly, or SHMB_INEXACT), without a wish int64, uint64 or float64. The first time a line
-     * says why, on stderr or to `log`; shmb_stats counts. Other failures stay: they are the
-     * caller's own, or its machine's. Read during the call. Default: none.
+     * A finite number in JSON syntax ("0", "-1.5", "1e3") that evaluate returns, with SHMB_OK,
+     * instead of NO_HOST, BUSY, HOST_GONE, CLOSED, CORRUPT, TIMEOUT, DROPPED and MODEL. The advice
+     * is one tensor "advice" of rank 0. Its dtype is the wanted one (rounded for float32; otherwise
+     * exact, or SHMB_INEXACT); without a wanted dtype it is int64, uint64 or float64. The first use
+     * is reported with its reason, on stderr or to `log`; shmb_stats counts all uses. Other errors
+     * are returned: their cause is in the caller or its machine. Copied by shmb_open. Default:
+     * none.
      */
     const char *default_advice;
     /**
-     * Gets what the library reports of this runner, a line without its end: the first evaluate that
-     * fails (but for INTERRUPTED), and the first that takes the default advice. A caller that
-     * reports failures itself gives a function that does nothing. Called during an evaluate, by its
-     * thread; it may not call the runner. Default: the line goes to stderr.
+     * Receives the library's reports about this runner, one line without a newline each: the first
+     * evaluate that fails (except with INTERRUPTED) and the first that returns the default advice.
+     * If you report failures yourself, pass a function that does nothing. It is called during
+     * evaluate, in the same thread, and must not call the runner. Default: write to stderr.
      */
     void (*log)(void *context, const char *line);
-    /** Given to log. */
+    /** Passed to log. */
     void *log_context;
     /**
-     * What this runner is about, e.g. the source file that is compiled: the host sees it with each
-     * request, and `shmbridge inspect` shows it. UTF-8; of more than 252 bytes the last. Only
-     * shm:// carries it, elsewhere nobody hears it. Read during the call. Default: "".
+     * A description of this runner, such as the source file being compiled. The host sees it with
+     * each request, and `shmbridge inspect` shows it. UTF-8; only the last 252 bytes are kept. Only
+     * shm:// carries it; other transports ignore it. Copied by shmb_open. Default: "".
      */
     const char *label;
 } shmb_options;
@@ -300,53 +301,54 @@ typedef struct shmb_options {
  * Opens a runner.
  *
  * url: where the model is. NULL reads the environment variable SHMBRIDGE_URL. A set-uid or set-gid
- *     program, or one with file capabilities, ignores that and every other variable of ours.
+ *     program, or one with file capabilities, ignores this and all other SHMBRIDGE_* variables.
  *     shm://NAME, or NAME       another process, through shared memory
  *     pipe:///PATH?serdes=NAME  another process, through the named pipes PATH.in and PATH.out
  *     onnx:///MODEL.onnx        this process, by ONNX Runtime
  *     tflite:///MODEL.tflite    this process, by LiteRT
  *     aot:///MODEL.so           this process, compiled ahead of time (shmbridge/model.h)
- *     any other scheme          what was registered (shmbridge/plugin.h), else what the Python
- *                               package has (python://, grpc://, ...): see "shmbridge embed"
- * docs/deployment.md has each scheme's options. Every URL takes the names of shmb_options, as in
- * "shm://NAME?deadline=0.5&wait=spin".
+ *     any other scheme          a registered runner kind (shmbridge/plugin.h), else a kind of the
+ *                               Python package (python://, grpc://, ...): see "shmbridge embed"
+ * docs/deployment.md lists each scheme's options. Every URL accepts the fields of shmb_options, as
+ * in "shm://NAME?deadline=0.5&wait=spin".
  *
- * options: may be NULL; what the URL says wins over them.
+ * options: may be NULL; options in the URL take precedence.
  *
- * *out: the runner, which the caller owns. It is set on failure too: such a runner holds the
- * message, accepts every call, and evaluate returns and reports the same error, so a caller who has
- * a fallback for evaluate needs no check here. With retries it looks for a host again when it is
- * asked. On SHMB_NO_MEMORY it may be NULL, which every function accepts and answers in the same
- * way.
+ * *out: the runner, which the caller owns. It is also set on failure: that runner keeps the error
+ * message and accepts every call, and its evaluate returns and reports the same error. So if you
+ * handle errors of evaluate, you need no check here. With retries, the runner looks for a host
+ * again at each evaluate. On SHMB_NO_MEMORY *out may be NULL; every function accepts NULL and then
+ * returns SHMB_NO_MEMORY.
  *
- * Waits as connect_timeout says. Errors: INVALID, UNSUPPORTED, NO_HOST, BUSY, TIMEOUT (a live host
+ * Waits up to connect_timeout. Errors: INVALID, UNSUPPORTED, NO_HOST, BUSY, TIMEOUT (a live host
  * did not answer), INCOMPATIBLE, PERMISSION, CORRUPT, SYSTEM, NO_MEMORY.
  */
 shmb_status shmb_open(const char *url, const shmb_options *options, shmb_runner **out);
 
 /**
- * How many features the model behind a URL expects; -1 where the runner does not know, as over
- * shared memory. agent: which of the URL's agents is meant, which also expects its name as the
- * string "agent"; NULL: the only model.
+ * How many features the model of a URL expects; -1 if the runner does not know, as over shared
+ * memory. agent: one of the URL's agents, which also expects its name as the string "agent"; NULL:
+ * the only model.
  */
 int64_t shmb_expected_count(const shmb_runner *r, const char *agent);
 /** One of these features by its index; the runner owns what *out points to. Errors: INVALID. */
 shmb_status shmb_expected_at(shmb_runner *r, const char *agent, int64_t index, shmb_port *out);
 
-/** Closes and frees the runner, with all that it handed out. NULL is fine. A forked child may. */
+/** Closes the runner and frees the memory that it returned. Accepts NULL. Allowed after fork. */
 void shmb_close(shmb_runner *r);
 
 /* ---- Fill ------------------------------------------------------------------------------------ */
 
-/* Each call adds one feature to the next request; order is kept. The runner owns the returned
- * memory, which is shared with the host where it can be, 64-byte aligned, uninitialised, and
- * writable until the next evaluate. Names are copied; a name that comes twice in one request is
- * SHMB_INVALID. An error sticks until evaluate returns it; until then the returned memory is
- * private, so that writing stays safe. NULL only when memory of that size cannot be had at all. */
+/* Each call adds one feature to the next request; the order is preserved. The runner owns the
+ * returned memory. It is shared with the host where possible, 64-byte aligned, uninitialised, and
+ * writable until the next evaluate. Names are copied; a duplicate name in a request is
+ * SHMB_INVALID. The runner keeps the first error until evaluate returns it; until then the calls
+ * return private memory, so that you can still write safely. They return NULL only if memory of
+ * that size cannot be allocated. */
 
 /**
- * A tensor of any rank up to SHMB_MAX_RANK. dims[rank] may hold zeros, and make 1 TiB at most when
- * these count as ones; dims may be NULL for rank 0.
+ * A tensor of any rank up to SHMB_MAX_RANK. dims[rank] may contain zeros. Counting these as ones,
+ * the tensor may have at most 1 TiB. dims may be NULL for rank 0.
  */
 void *shmb_feature(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank,
                    const int64_t *dims);
@@ -376,19 +378,19 @@ static inline uint8_t *shmb_feature_u8(shmb_runner *r, const char *name, int64_t
     return SHMB_POINTER(uint8_t, shmb_feature(r, name, SHMB_UINT8, 1, &n));
 }
 /**
- * A list of `rows` rows: row i holds lengths[i] values, each a number (rank 1, dims NULL) or a
- * tensor of dims[rank - 1] (rank >= 2). Returns room for all values, rows one after another.
+ * A list of `rows` rows: row i has lengths[i] values, each a number (rank 1, dims NULL) or a tensor
+ * of dims[rank - 1] (rank >= 2). Returns memory for the values of all rows, one row after another.
  */
 void *shmb_feature_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, int64_t rows,
                           const int64_t *lengths, int32_t rank, const int64_t *dims);
 
-/* The same by copying: data, text and texts are read before the call returns, and may not be NULL
- * unless they are empty. */
+/* The functions below copy: they read data, text and texts before they return. These may be NULL
+ * only if they are empty. */
 
-/** Copies a tensor, as shmb_feature makes room for it. */
+/** Adds a copy of a tensor; the limits of shmb_feature apply. */
 void shmb_set(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims,
               const void *data);
-/** A bool of rank 0: 0 is false, all else true. */
+/** A bool of rank 0: 0 is false, other values are true. */
 static inline void shmb_set_bool(shmb_runner *r, const char *name, int32_t value) {
     uint8_t *to = SHMB_POINTER(uint8_t, shmb_feature(r, name, SHMB_BOOL, 0, NULL));
     if (to) *to = value != 0;
@@ -418,27 +420,27 @@ static inline void shmb_set_f64(shmb_runner *r, const char *name, double value) 
     double *to = SHMB_POINTER(double, shmb_feature(r, name, SHMB_FLOAT64, 0, NULL));
     if (to) *to = value;
 }
-/** A string of so many bytes; bytes < 0: up to the terminating zero. */
+/** A string of `bytes` bytes; bytes < 0: up to the terminating zero. */
 void shmb_set_string(shmb_runner *r, const char *name, const char *text, int64_t bytes);
-/** A list of strings. bytes[count] may be NULL: each text up to its terminating zero. */
+/** A list of strings. If bytes[count] is NULL, each text ends at its terminating zero. */
 void shmb_set_strings(shmb_runner *r, const char *name, int64_t count, const char *const *texts,
                       const int64_t *bytes);
-/** A list of rows as of shmb_feature_ragged; data: all values, rows one after another. */
+/** A list of rows, as in shmb_feature_ragged. data: the values of all rows, row after row. */
 void shmb_set_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, int64_t rows,
                      const int64_t *lengths, int32_t rank, const int64_t *dims, const void *data);
 
-/** Forgets what was filled since the last evaluate, and a stuck error of filling. */
+/** Discards the features since the last evaluate, and a pending error of filling. */
 void shmb_discard(shmb_runner *r);
 
 /**
- * Binds a feature for the runner's life: the same address for every request, where a compiler that
- * keeps its tensors can let them live. Once one feature is bound all are: shmb_feature and shmb_set
- * are then SHMB_INVALID, and each evaluate sends the bound memory as it stands. The contents
- * survive an evaluate. The same name, dtype and dims again give the same address.
+ * Binds a feature to one address for the runner's life, so that a compiler can keep its tensors
+ * there. If you bind one feature, bind all: shmb_feature and shmb_set are then SHMB_INVALID, and
+ * each evaluate sends the current contents of the bound memory. The contents survive an evaluate. A
+ * second call with the same name, dtype and dims returns the same address.
  *
- * Bind before the first evaluate, and before a feature is filled: a later bind is an error of that
- * call, and the runner goes on as it was. One that fails in time (its name, its dims, room) lasts:
- * every evaluate returns it, since its feature would be missing.
+ * Bind before the first evaluate and before you fill a feature. A later bind fails, without an
+ * effect on the runner. If an earlier bind fails (name, dims, memory), every evaluate returns its
+ * error, because the feature would be missing.
  */
 void *shmb_bind(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank,
                 const int64_t *dims);
@@ -446,31 +448,32 @@ void *shmb_bind(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank
 /* ---- Ask ------------------------------------------------------------------------------------- */
 
 /**
- * Sends the request and waits for the advice, at most until the deadline; the host's death ends it
- * within 250 ms. A model in this process ends between two of its operators, if its kind can be
- * stopped at all: TIMEOUT and INTERRUPTED come then. Whatever it returns, the next request starts
- * empty (bound features stay). The runner's first failure is also one line on stderr, or to
- * shmb_options.log. Errors: what stuck while filling, and HOST_GONE, CLOSED, TIMEOUT, INTERRUPTED,
- * TOO_LARGE, MISMATCH, MODEL, DROPPED, CORRUPT, FORKED.
+ * Sends the request and waits for the advice until the deadline. If the host dies, the wait ends
+ * within 250 ms. A model in this process can stop only between two of its operators, if at all;
+ * TIMEOUT and INTERRUPTED are returned then. The next request always starts empty (bound features
+ * stay). The runner's first failure is also reported as a line on stderr or to shmb_options.log.
+ * Errors: the first error of filling, and HOST_GONE, CLOSED, TIMEOUT, INTERRUPTED, TOO_LARGE,
+ * MISMATCH, MODEL, DROPPED, CORRUPT, FORKED.
  */
 shmb_status shmb_evaluate(shmb_runner *r);
 /**
- * The same, asking the host to give its advice as dtype: converted where every value is exactly
- * representable, else SHMB_INEXACT on both sides. The advice must then be one tensor, string or
- * list. Errors: also INVALID (no such dtype).
+ * The same, but asks the host to convert its advice to dtype. If a value is not exactly
+ * representable, both sides get SHMB_INEXACT. The advice must be one tensor, string or list.
+ * Further errors: INVALID (no such dtype).
  */
 shmb_status shmb_evaluate_as(shmb_runner *r, shmb_dtype dtype);
 
-/* The same for advice of exactly one element, of any rank; *advice is untouched on error. Errors:
- * also MISMATCH.
+/* The same for advice of exactly one element, of any rank; on error *advice is unchanged. Further
+ * errors: MISMATCH.
  *
- * With serdes=bitstream a host of ML-Compiler-Bridge's replies in bytes alone. Then shmb_evaluate
- * is MISMATCH, since an int and a float look alike; shmb_evaluate_as takes them for elements of
- * that dtype (4 bytes alone, wanted as int64 or float64, for an int32 or a float32), one element
- * for a number; and these take one int, long, float or double, by the reply's length. A host of
- * shmbridge tells dtype and shape, so all is as over shared memory. */
+ * With serdes=bitstream, a host of ML-Compiler-Bridge replies with bytes only, without a dtype.
+ * shmb_evaluate then returns MISMATCH, because an int and a float look alike. shmb_evaluate_as
+ * reads the bytes as elements of dtype; a single element is a number (if int64 or float64 is
+ * wanted, exactly 4 bytes are read as an int32 or float32). The functions below read one int, long,
+ * float or double, depending on the reply's length. A host of shmbridge sends dtype and shape, so
+ * these restrictions do not apply. */
 
-/** Advice as one element of dtype, into shmb_dtype_size(dtype) bytes. Errors: also INVALID. */
+/** Advice as one element of dtype, in shmb_dtype_size(dtype) bytes. Further errors: INVALID. */
 shmb_status shmb_evaluate_number(shmb_runner *r, shmb_dtype dtype, void *advice);
 /** Advice as one int64. */
 static inline shmb_status shmb_evaluate_i64(shmb_runner *r, int64_t *advice) {
@@ -490,38 +493,37 @@ static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
 }
 
 /**
- * Changes the deadline of later evaluates, in seconds, as shmb_options has it: 0 means the default,
- * infinity no limit. The next evaluate asks, also after a late answer. A negative one or a NaN
- * changes nothing, and is an error that sticks as those of filling do.
+ * Changes the deadline of later evaluates, in seconds. 0 means the default, infinity no limit. The
+ * next evaluate asks again even after a TIMEOUT. A negative number or NaN changes nothing; the next
+ * evaluate returns the error.
  */
 void shmb_set_deadline(shmb_runner *r, double seconds);
 
 /**
- * Makes a waiting (or else the next) evaluate return SHMB_INTERRUPTED, within 100 ms. The only
- * function that may be called from a signal handler or from another thread; not while the runner is
- * closed.
+ * Makes a waiting evaluate, or else the next one, return SHMB_INTERRUPTED within 100 ms. This is
+ * the only function that a signal handler or another thread may call, but not while the runner is
+ * being closed.
  */
 void shmb_interrupt(shmb_runner *r);
 
 /* ---- Read ------------------------------------------------------------------------------------ */
 
-/* Of the last advice; without one, as after a failed evaluate, INVALID. The runner owns what *out
- * points to, which stays readable until the next evaluate or close; but where a model in this
- * process gives a feature back as it came, the advice lies in the feature's memory, until that is
- * filled again. */
+/* These read the last advice. Without one, as after a failed evaluate, they return INVALID. The
+ * runner owns the memory behind *out, which stays readable until the next evaluate or close.
+ * Exception: if a model in this process returns a feature unchanged, the advice uses the feature's
+ * memory and is valid only until that is filled again. */
 
-/** How many tensors the advice has; 0 before the first and after a failed evaluate. */
+/** How many tensors the advice has; 0 before the first evaluate and after a failed one. */
 int64_t shmb_advice_count(const shmb_runner *r);
 /** A tensor by its index. Errors: INVALID. */
 shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out);
-/** A tensor by its name; NULL: the only one. Errors: MISMATCH, which lists the names there are. */
+/** A tensor by its name; NULL: the only one. Errors: MISMATCH (its message lists the names). */
 shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out);
 
-/* One element by its name (NULL: the only field), converted as evaluate does: exactly, or
- * SHMB_INEXACT. *advice is untouched on error. Errors: also MISMATCH (no such name, text, or not
- * one element). */
+/* One element by its name (NULL: the only field), converted exactly, else SHMB_INEXACT. On error
+ * *advice is unchanged. Further errors: MISMATCH (no such name, text, or not one element). */
 
-/** One element as any dtype, into shmb_dtype_size(dtype) bytes. Errors: also INVALID (no dtype). */
+/** One element as dtype, in shmb_dtype_size(dtype) bytes. Further errors: INVALID (no dtype). */
 shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtype, void *advice);
 /** One element as an int64. */
 static inline shmb_status shmb_advice_i64(shmb_runner *r, const char *name, int64_t *advice) {
@@ -539,42 +541,42 @@ static inline shmb_status shmb_advice_f32(shmb_runner *r, const char *name, floa
 static inline shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice) {
     return shmb_advice_number(r, name, SHMB_FLOAT64, advice);
 }
-/** A string: *text[*bytes], without a zero at its end. It stays as long as *out of shmb_advice. */
+/** A string: *text[*bytes], not zero-terminated. It stays valid as long as *out of shmb_advice. */
 shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text, int64_t *bytes);
 
 /* ---- Count ----------------------------------------------------------------------------------- */
 
-/** What a runner counts from its opening on. */
+/** Counters of a runner since it was opened. */
 typedef struct shmb_stats {
     /** sizeof(shmb_stats), set by the caller. */
     size_t size;
-    /** Evaluates. */
+    /** The number of evaluates. */
     int64_t questions;
-    /** By shmb_status: evaluates that ended so, also those that then took the default advice. */
+    /** Failed evaluates by shmb_status, including those that returned the default advice. */
     int64_t failures[SHMB_STATUSES];
-    /** Questions that were asked anew, or connections that were tried anew. */
+    /** Repeated questions and connection attempts. */
     int64_t retries;
-    /** Evaluates that took the default advice. The last one's reason is shmb_error_message. */
+    /** Evaluates that returned the default advice. shmb_error_message has the last one's reason. */
     int64_t defaulted;
     /**
-     * Seconds in waits for another process, and in pauses before retries. A wait whose end comes
-     * while it still spins without a clock, within a few microseconds, costs none and counts none.
+     * Seconds of waiting for another process and of pauses before retries. Waits of a few
+     * microseconds, which end before the runner first reads the clock, are not counted.
      */
     double waited;
 } shmb_stats;
 
-/** Fills *out, of which only size is read. NULL has counted nothing. */
+/** Fills *out; reads only its size. All counts of a NULL runner are 0. */
 void shmb_runner_stats(const shmb_runner *r, shmb_stats *out);
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
 /**
- * What the last failed call on this runner expected, found, and suggests; "" when none failed. A
- * text of more than 2047 bytes is cut, and ends with "…".
- * Valid until the next call on the runner. NULL is answered with SHMB_NO_MEMORY's text.
+ * The message of the last failed call on this runner: what it expected, what it found, and a
+ * suggestion; "" if none failed. Longer texts are cut to 2047 bytes and end with "…". Valid until
+ * the next call on the runner. For NULL, returns the text of SHMB_NO_MEMORY.
  */
 const char *shmb_error_message(const shmb_runner *r);
-/** One line for a status; static. */
+/** A one-line description of a status; static. */
 const char *shmb_strerror(shmb_status status);
 
 #undef SHMB_POINTER

@@ -1,7 +1,7 @@
-/* shmbridge in C++17 and later: a thin, header-only skin over shmbridge.h, whose words and rules
- * hold here too.
+/* shmbridge for C++17 and later: a thin, header-only wrapper of shmbridge.h with the same terms and
+ * rules.
  *
- *     shmbridge::Runner r("shm://inliner");               // may fail: then evaluate says so
+ *     shmbridge::Runner r("shm://inliner");               // if this fails, evaluate reports it
  *     r.populate({{"features", x}, {"function", name}});  // copies; any mix of the types below
  *     int64_t advice = r.evaluate<int64_t>().value_or(my_heuristic(...));
  *
@@ -9,29 +9,29 @@
  *
  *     shmbridge::span<float> x = r.feature<float>("features", {10, 32});  // write here
  *
- * Types. bool is bool; (u)intN_t is what it says; hence int is int32, long and long long are int64,
- * size_t is uint64; float is float32, double is float64; char, wherever it stands, is text. A
- * literal has its C++ type: 5 is int32, 5.0 is float64: write int64_t{5} where the model wants
+ * Types. bool maps to bool and (u)intN_t to the dtype of that name. So int is int32, long and long
+ * long are int64, size_t is uint64, float is float32 and double is float64. char is always text. A
+ * literal has its C++ type: 5 is int32 and 5.0 is float64, so write int64_t{5} if the model expects
  * int64.
- *   populate takes  a number; text (std::string, string_view, const char *, llvm::StringRef); a C
- *                   array or std::array of numbers, nested for more dims; and what has data() and
- *                   size() (vector, span, llvm::ArrayRef), or {...}: numbers or arrays make a
- *                   tensor, texts a list of strings, ranges a ragged list. Dims known only at run
- *                   time: feature<T>(name, {rows, columns}), and write there.
- *   evaluate gives  a number; std::vector of numbers; std::string; std::vector of std::string or of
- *                   std::vector (a ragged list's rows); and without a copy span<const T>,
- *                   std::string_view and std::vector of these. A tensor of more dims is read
- *                   row-major; tensor() has its dims.
+ *   populate accepts  numbers; text (std::string, string_view, const char *, llvm::StringRef); a C
+ *                     array or std::array of numbers, nested for more dims; and {...} or any type
+ *                     with data() and size() (vector, span, llvm::ArrayRef). Of these, numbers or
+ *                     arrays make a tensor, texts a list of strings, ranges a ragged list. If the
+ *                     dims are known only at run time, call feature<T>(name, {rows, columns}).
+ *   evaluate returns  a number; std::vector of numbers; std::string; std::vector of std::string or
+ *                     of std::vector (a ragged list's rows). Without a copy: span<const T>,
+ *                     std::string_view and std::vector of these. A tensor of more dims is read in
+ *                     row-major order; tensor() returns its dims.
  *
- * Errors. Nothing here throws. Errors of opening and filling stick until evaluate returns them.
- * evaluate and advice give a result: true when there is a value, else with status() and message().
- * Whoever wants exceptions says value(), which throws shmbridge::error and does not exist under
- * -fno-exceptions. (Your containers may throw bad_alloc.) Numbers, texts and spans cost no
- * allocation here, neither filled nor read; lists of strings and ragged lists do.
+ * Errors. Nothing here throws unless you call value(). evaluate also returns the errors of opening
+ * and filling. evaluate and advice return a result, which is true if it has a value and otherwise
+ * has status() and message(). If you prefer exceptions, call value(): it throws shmbridge::error,
+ * and does not exist under -fno-exceptions. (Your containers may throw bad_alloc.) Filling or
+ * reading numbers, texts and spans allocates nothing here; lists of strings and ragged lists do.
  *
- * Lifetime. What feature() returns is writable until the next evaluate; what a span or string_view
- * of advice shows is readable until the next evaluate, and both die with the Runner. Threads,
- * signals and fork: as shmbridge.h says. */
+ * Lifetime. Memory from feature() is writable until the next evaluate. A span or string_view of
+ * advice is readable until the next evaluate. Both end with the Runner. Threads, signals and fork:
+ * see shmbridge.h. */
 #ifndef SHMBRIDGE_HPP
 #define SHMBRIDGE_HPP
 
@@ -57,8 +57,8 @@ namespace shmbridge {
  */
 
 /**
- * A pointer and a length: C++20's std::span, which it converts to, for C++17. It owns nothing: what
- * it shows lives as long as the one that gave it says.
+ * A pointer and a length, like C++20's std::span, to which it converts. It owns nothing: the
+ * function that returns it documents how long the memory stays valid.
  */
 template <class T>
 class span {
@@ -68,7 +68,7 @@ public:
 
     constexpr span() = default;
     constexpr span(T *data, size_t size) : data_(data), size_(size) {}
-    /* Of an array, or a container with data() and size(). */
+    /* From an array, or a container with data() and size(). */
     template <class C,
               class = std::enable_if_t<std::is_convertible_v<
                   std::remove_pointer_t<decltype(std::data(std::declval<C &>()))> (*)[], T (*)[]>>>
@@ -76,15 +76,15 @@ public:
 
     /** The first element. */
     constexpr T *data() const { return data_; }
-    /** How many elements. */
+    /** The number of elements. */
     constexpr size_t size() const { return size_; }
-    /** Are there none? */
+    /** Whether there are no elements. */
     constexpr bool empty() const { return size_ == 0; }
     /** For a range-based for. */
     constexpr T *begin() const { return data_; }
-    /** One behind the last element. */
+    /** One past the last element. */
     constexpr T *end() const { return data_ + size_; }
-    /** An element; not checked. */
+    /** An element, without a bounds check. */
     constexpr T &operator[](size_t i) const { return data_[i]; }
 
 private:
@@ -94,8 +94,7 @@ private:
 template <class C>
 span(C &&) -> span<std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>>;
 
-/** The sizes of a tensor: 300, {10, 32}, or {} for a single number. Made of integers of any
- * type. */
+/** The sizes of a tensor: 300, {10, 32}, or {} for a single number. Accepts all integer types. */
 class dims {
 public:
     template <class... Integer, class = std::enable_if_t<(std::is_integral_v<Integer> && ...)>>
@@ -103,16 +102,16 @@ public:
         : sizes_{static_cast<int64_t>(size)...}, rank_(sizeof...(size)) {
         static_assert(sizeof...(size) <= SHMB_MAX_RANK, "a tensor has at most SHMB_MAX_RANK dims");
     }
-    /** Dims known only at run time; more than SHMB_MAX_RANK are SHMB_INVALID at evaluate. */
+    /** Dims known only at run time. With more than SHMB_MAX_RANK, evaluate returns SHMB_INVALID. */
     constexpr explicit dims(span<const int64_t> sizes) : rank_(static_cast<int32_t>(sizes.size())) {
         for (size_t i = 0; i < sizes.size() && i < SHMB_MAX_RANK; i++) sizes_[i] = sizes[i];
     }
 
-    /** The sizes: rank() of them, valid as long as this object lives. */
+    /** The rank() sizes, valid as long as this object. */
     constexpr const int64_t *data() const { return sizes_; }
-    /** How many sizes. */
+    /** The number of sizes. */
     constexpr int32_t rank() const { return rank_; }
-    /** Elements of such a tensor; 0 where there cannot be one. */
+    /** The number of elements of such a tensor; 0 for invalid sizes. */
     constexpr size_t count() const {
         int64_t product = 1;
         if (rank_ > SHMB_MAX_RANK) return 0;
@@ -126,7 +125,7 @@ private:
     int32_t rank_;
 };
 
-/* ---- Types: how a C++ type is told to the model -------------------------------------------------
+/* ---- Types: how C++ types map to fields ---------------------------------------------------------
  */
 
 namespace detail {
@@ -276,8 +275,8 @@ void set(shmb_runner *r, const char *name, const T &x) {
 } // namespace detail
 
 /**
- * A name and a value of any type listed above, for the braces of Runner::populate only: it refers
- * to what it was made from.
+ * A name and a value of any type listed above. Use it only in the braces of Runner::populate,
+ * because it refers to its arguments.
  */
 class Feature {
 public:
@@ -315,11 +314,11 @@ private:
  */
 
 #ifdef __cpp_exceptions
-/** What value() throws. There is no such class under -fno-exceptions. */
+/** The exception of value(). It does not exist under -fno-exceptions. */
 class error : public std::runtime_error {
 public:
     error(shmb_status status, const char *message) : std::runtime_error(message), status_(status) {}
-    /** Why; what() has the text. */
+    /** The status; what() returns the text. */
     shmb_status status() const noexcept { return status_; }
 
 private:
@@ -331,20 +330,20 @@ template <class T = void>
 class result;
 
 /**
- * Whether a call worked, which `if (r)` asks, or why it did not. It owns its text.
+ * Whether a call succeeded (`if (r)`), or why it failed. It owns its text.
  */
 template <>
 class [[nodiscard]] result<void> {
 public:
-    /** Copies the message: allocates for errors alone. */
+    /** Copies the message; allocates only for errors. */
     result(shmb_status status, const char *message) : status_(status), message_(message) {}
     explicit operator bool() const { return status_ == SHMB_OK; }
-    /** SHMB_OK, or why it did not work. */
+    /** SHMB_OK, or the error. */
     shmb_status status() const { return status_; }
-    /** What went wrong, in words; "" if nothing did. */
+    /** The error's text; "" on success. */
     const char *message() const { return message_.c_str(); }
 #ifdef __cpp_exceptions
-    /** Nothing, or throws shmbridge::error. */
+    /** Throws shmbridge::error on failure. */
     void value() const {
         if (status_ != SHMB_OK) throw error(status_, message());
     }
@@ -356,20 +355,20 @@ private:
 };
 
 /**
- * A value, or why there is none. With result<bool>, `if (r)` asks whether there is a value and `*r`
- * which it is. A span or string_view in it is valid until the Runner's next evaluate.
+ * A value, or why there is none. For a result<bool>, `if (r)` tests whether there is a value, and
+ * `*r` is the value. A span or string_view in it is valid until the Runner's next evaluate.
  */
 template <class T>
 class [[nodiscard]] result : public result<void> {
 public:
     result(shmb_status status, const char *message, T value = {})
         : result<void>(status, message), value_(std::move(value)) {}
-    /** The value; T{} when there is none. */
+    /** The value; T{} if there is none. */
     const T &operator*() const & { return value_; }
     T operator*() && { return std::move(value_); }
     /** A member of the value. */
     const T *operator->() const { return &value_; }
-    /** The value, or this one instead. */
+    /** The value; `otherwise` if there is none. */
     template <class U>
     T value_or(U &&otherwise) const & {
         return *this ? value_ : static_cast<T>(std::forward<U>(otherwise));
@@ -393,7 +392,7 @@ private:
 
 namespace detail {
 
-/* How advice is read as T: which dtype to ask for, what it is called, and how. */
+/* How to read advice as T: the dtype to ask for, its description, and the conversion. */
 template <class T, class = void>
 struct reader {
     static_assert(
@@ -477,47 +476,46 @@ struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
 /* ---- The runner ---------------------------------------------------------------------------------
  */
 
-/** How to open a Runner: shmb_options without its size. Zero is the default of each. Texts are
- * copied. */
+/** Options of a Runner: shmb_options without its size. Zero means the default. Texts are copied. */
 struct options {
     /**
-     * Seconds to wait for a host that is not there; 0: do not. One that is there has a second at
-     * least.
+     * Seconds to wait for a host that is not running; 0: do not wait. A running host gets at least
+     * a second.
      */
     double connect_timeout = 0;
     /** Seconds for one evaluate; infinity: no limit. Default: the host's, or SHMB_DEADLINE. */
     double deadline = 0;
     /** How to wait for advice. */
     shmb_wait wait = SHMB_WAIT_DEFAULT;
-    /** How many times one evaluate connects and asks anew when the host is gone. */
+    /** How often one evaluate reconnects and asks again if the host is gone. */
     int retries = 0;
-    /** Seconds before the first retry; default 0.05, and twice as long each time. */
+    /** Seconds before the first retry, doubled for each further one. Default: 0.05. */
     double backoff = 0;
-    /** A number, as "0" or "-1.5": the advice where nobody advises; counted by defaulted(). */
+    /** A number ("0", "-1.5"): the advice if no model answers; defaulted() counts its uses. */
     const char *default_advice = nullptr;
-    /** Gets the line about the first failure, or default advice; nullptr: stderr does. May not
-     * throw. */
+    /** Receives the line about the first failure or default advice; nullptr: write it to stderr.
+     * Must not throw. */
     void (*log)(void *context, const char *line) = nullptr;
     /** The first argument of log; it must live as long as the Runner. */
     void *log_context = nullptr;
-    /* what this runner is about, e.g. a source file's name: the host sees it */
+    /* a description, such as the source file's name, which the host sees */
     const char *label = nullptr;
 };
 
 /**
- * Asks for advice. It owns a shmb_runner and all memory that it hands out; its destructor closes
- * it. Move-only; for one thread at a time. `if (r)` asks whether it is open. A failed, closed or
- * moved-from one accepts every call.
+ * Asks for advice. It owns a shmb_runner and all memory that it returns; its destructor closes it.
+ * Move-only; use it in one thread at a time. `if (r)` tests whether it is open. A failed, closed or
+ * moved-from Runner accepts every call.
  *
- * What feature() returns is writable until the next evaluate. What a span or string_view of advice
- * shows is readable until the next evaluate. Both die with the Runner.
+ * Memory from feature() is writable until the next evaluate. A span or string_view of advice is
+ * readable until the next evaluate. Both end with the Runner.
  */
 class Runner {
 public:
-    /** A closed one. */
+    /** A closed Runner. */
     Runner() = default;
     /**
-     * Opens a URL, as shmb_open; nullptr reads $SHMBRIDGE_URL. Where that fails, evaluate says so.
+     * Opens a URL, as shmb_open; nullptr reads $SHMBRIDGE_URL. If that fails, evaluate reports it.
      */
     explicit Runner(const char *url, const options &with = {}) {
         shmb_options o = {
@@ -539,25 +537,25 @@ public:
     }
     ~Runner() { shmb_close(r_); }
 
-    /* Did it open? Whoever has a fallback for evaluate need not ask. */
+    /* Whether it is open. If you handle errors of evaluate, you need no check. */
     explicit operator bool() const { return status_ == SHMB_OK; }
-    /** How opening went. */
+    /** The result of opening. */
     shmb_status status() const { return status_; }
-    /** What the last failed call has to say; "" when none failed. Valid until the next call. */
+    /** The last failed call's message; "" if none failed. Valid until the next call. */
     const char *message() const {
         if (*text_) return text_;
         return r_ ? shmb_error_message(r_) : shmb_strerror(status_);
     }
-    /** For the C API; still owned by the Runner. nullptr when closed. */
+    /** The C runner, which the Runner still owns; nullptr when closed. */
     shmb_runner *get() const { return r_; }
-    /** Gives the channel back. What it handed out is gone. */
+    /** Closes the runner; memory that it returned is no longer valid. */
     void close() {
         shmb_close(std::exchange(r_, nullptr));
         status_ = SHMB_CLOSED;
     }
 
     /**
-     * Adds features by copying, in order: r.populate({{"features", x}, {"function", name},
+     * Adds copies of features, in order: r.populate({{"features", x}, {"function", name},
      * {"depth", 3}}).
      */
     Runner &populate(std::initializer_list<Feature> features) {
@@ -566,8 +564,8 @@ public:
         return *this;
     }
     /**
-     * Adds a tensor and returns its memory, 64-byte aligned and uninitialised, to be written before
-     * evaluate. Empty only without memory, on a closed runner, or when there can be no such tensor.
+     * Adds a tensor and returns its memory, 64-byte aligned and uninitialised; write it before
+     * evaluate. Empty only if memory runs out, the runner is closed, or the dims are invalid.
      */
     template <class T>
     span<T> feature(const char *name, const dims &shape) {
@@ -582,17 +580,17 @@ public:
         return room<T>(shmb_bind(r_, name, detail::dtype_of<T>(), shape.rank(), shape.data()),
                        shape);
     }
-    /** Forgets what was filled since the last evaluate. */
+    /** Discards the features since the last evaluate. */
     void discard() {
         if (r_) shmb_discard(r_);
     }
 
-    /** Sends the request and waits for advice, which advice() then reads by name. */
+    /** Sends the request and waits for advice; read it with advice(). */
     result<> evaluate() { return outcome(ask(SHMB_ANY)); }
     /**
      * The same for a single advice: r.evaluate<int64_t>(), r.evaluate<shmbridge::span<const
-     * float>>(). The host converts to T's dtype where every value is exactly representable, else
-     * SHMB_INEXACT.
+     * float>>(). The host converts to T's dtype; SHMB_INEXACT if a value is not exactly
+     * representable.
      */
     template <class T>
     result<T> evaluate() {
@@ -601,8 +599,8 @@ public:
     }
 
     /**
-     * Of the last advice, the field of that name (nullptr: the only one) as T. One number is
-     * converted as evaluate does, else the dtype must be T's. Errors: SHMB_MISMATCH, SHMB_INEXACT.
+     * The field `name` (nullptr: the only one) of the last advice as T. A single number is
+     * converted exactly; otherwise the dtype must be T's. Errors: SHMB_MISMATCH, SHMB_INEXACT.
      */
     template <class T>
     result<T> advice(const char *name) {
@@ -618,7 +616,7 @@ public:
     result<T> advice(const std::string &name) {
         return advice<T>(name.c_str());
     }
-    /** The same as it lies in memory, with its dtype and dims. */
+    /** The same field as a view of memory, with its dtype and dims. */
     result<shmb_tensor> tensor(const char *name) {
         *text_ = 0;
         shmb_tensor t = {};
@@ -630,9 +628,9 @@ public:
     void set_deadline(double seconds) {
         if (r_) shmb_set_deadline(r_, seconds);
     }
-    /** How many evaluates took the default advice. */
+    /** How many evaluates returned the default advice. */
     int64_t defaulted() const { return stats().defaulted; }
-    /** What it counts from its opening on; zeros when closed. */
+    /** Counters since opening; zeros when closed. */
     shmb_stats stats() const {
         shmb_stats s = {};
         s.size = sizeof s;
@@ -640,8 +638,8 @@ public:
         return s;
     }
     /**
-     * The features that the model expects, where the runner knows it; else empty. agent: which of
-     * the URL's; nullptr: the only one. The Runner owns names and dims.
+     * The features that the model expects; empty if the runner does not know them. agent: one of
+     * the URL's agents; nullptr: the only one. The Runner owns names and dims.
      */
     std::vector<shmb_port> expected(const char *agent = nullptr) const {
         std::vector<shmb_port> ports;
@@ -652,7 +650,7 @@ public:
             ports.push_back(p);
         return ports;
     }
-    /** As shmb_interrupt: the only member for signal handlers and other threads. */
+    /** Like shmb_interrupt: the only member that signal handlers and other threads may call. */
     void interrupt() const {
         if (r_) shmb_interrupt(r_);
     }
@@ -693,7 +691,7 @@ private:
 
     shmb_runner *r_ = nullptr;
     shmb_status status_ = SHMB_CLOSED;
-    char text_[200] = ""; /* a mismatch found here: C has no message for it */
+    char text_[200] = ""; /* the message of a mismatch that C does not check */
 };
 
 } // namespace shmbridge

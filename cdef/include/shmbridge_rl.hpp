@@ -14,8 +14,8 @@
  *     Unroll pass;
  *     if (auto episode = shmbridge::drive(pass, {&agent}, 1000); !episode) warn(episode.message());
  *
- * Nothing here throws. What reset, step, on_error and act throw ends the episode, which a trainer
- * is told, and comes out of drive. */
+ * Nothing here throws by itself. An exception in reset, step, on_error or act ends the episode, is
+ * reported to the trainer, and is rethrown by drive. */
 #ifndef SHMBRIDGE_RL_HPP
 #define SHMBRIDGE_RL_HPP
 
@@ -28,30 +28,30 @@
 
 namespace shmbridge {
 
-/** What an agent does. Valid during the callback that gets it. */
+/** An agent's action. Valid during the callback that receives it. */
 struct Action {
-    /** The agent's name; "": the nameless one's. */
+    /** The agent's name; "": the unnamed agent. */
     std::string_view agent;
     /** The choice; 0 with SHMB_RAW. */
     int64_t index;
-    /** What the choice was made from; data is nullptr where that are several fields, or none. */
+    /** The advice that it was chosen from; data is nullptr if there are several fields, or none. */
     shmb_tensor advice;
-    /** Has all of the advice until it is asked again. */
+    /** Read all of the advice from it, until the next question. */
     Runner &runner;
 
-    /** The advice as Runner::advice gives it. */
+    /** The advice, as Runner::advice returns it. */
     template <class T>
     result<T> as() const {
         return runner.advice<T>(advice.name);
     }
 };
 
-/** Who acts: asks its runner, which several may share, and chooses. The runner must outlive it. */
+/** An agent asks its runner and chooses. Agents may share a runner, which must outlive them. */
 class Agent {
 public:
     /**
-     * choice: how the action comes of the advice. seed: of its random numbers. advice: the field to
-     * choose from, where there are several; "": the only one.
+     * choice: how to choose an action from advice. seed: for its random numbers. advice: the field
+     * to choose from, if there are several; "": the only one.
      */
     explicit Agent(Runner &runner, std::string name = {}, shmb_choice choice = SHMB_ARGMAX,
                    uint64_t seed = 0, std::string advice = {})
@@ -64,18 +64,18 @@ public:
     Agent(const Agent &) = delete;
     Agent &operator=(const Agent &) = delete;
 
-    /** Asked before the choice: sets action.index and returns true, or leaves it to the choice. */
+    /** Called before the choice: set action.index and return true, or return false to use it. */
     virtual bool act(Action &) { return false; }
 
     /** The agent's name. */
     const std::string &name() const { return name_; }
-    /** Whom it asks. */
+    /** The runner that it asks. */
     Runner &runner() const { return runner_; }
-    /** Actions of the last episode. */
+    /** The number of actions in the last episode. */
     int64_t steps() const { return c_.steps; }
     /** The sum of the last episode's rewards. */
     double reward() const { return c_.reward; }
-    /** The generator's next number of [0, 1), as shmb_random. */
+    /** The next random number in [0, 1), from shmb_random. */
     double random() { return shmb_random(&c_.random); }
 
 private:
@@ -85,32 +85,32 @@ private:
     shmb_agent c_ = {};
 };
 
-/** A pass. Its protected members are for the time of a callback. */
+/** A pass. Call its protected members only during a callback. */
 class Environment {
 public:
     virtual ~Environment() = default;
 
-    /** Begins: fills the first observation, or says that it is done. */
+    /** Begins an episode: fill the first observation, or call set_done. */
     virtual void reset() = 0;
-    /** Does what the action says, and fills the next observation, or says that it is done. */
+    /** Performs the action: fill the next observation, or call set_done. */
     virtual void step(const Action &action) = 0;
     /**
-     * There is no action: sets action.index and returns true to go on, with the compiler's
-     * heuristic.
+     * Called when there is no action. To continue with the compiler's heuristic, set action.index
+     * and return true; false ends the episode.
      */
     virtual bool on_error(const result<> &, Action &) { return false; }
 
 protected:
-    /** The episode is over. */
+    /** Marks the episode as done. */
     void set_done() { shmb_set_done(episode_); }
     /** Ends the episode with an error. */
     void stop(shmb_status status) { stopped_ = status; }
     /**
-     * Says whose turn is next; its runner, to fill. nullptr: who acted, at first the first, or who
-     * was named since.
+     * Selects the agent that acts next, and returns its runner for you to fill. nullptr: the agent
+     * named by the last call, else the one that acted last, initially the first agent.
      */
     inline Runner &next_agent(const char *name = nullptr);
-    /** Rewards an agent, nullptr: who acted; several rewards add up. */
+    /** Rewards an agent; several rewards add up. nullptr: the agent that acted. */
     void add_reward(double reward, const char *agent = nullptr) {
         shmb_add_reward(episode_, agent, reward);
     }
@@ -122,7 +122,7 @@ private:
     shmb_status stopped_ = SHMB_OK;
 };
 
-/* Joins them to the C driver; use drive(). */
+/* Connects them to the C driver; use drive(). */
 class Driver {
 public:
     Driver(Environment &environment, span<Agent *const> agents)
@@ -151,7 +151,7 @@ public:
         return {status, why};
     }
 
-    /* Whose C runner that is. */
+    /* The Runner of a C runner. */
     Runner &runner_of(const shmb_runner *r) const {
         size_t i = 0;
         while (agents_[i]->runner_.get() != r) i++;
@@ -159,7 +159,7 @@ public:
     }
 
 private:
-    /* Calls back; what that throws waits until C has returned. */
+    /* Calls back, and keeps an exception until the C code has returned. */
     template <class F>
     void call(F &&callback) {
 #ifdef __cpp_exceptions
@@ -168,7 +168,7 @@ private:
             callback();
         } catch (...) {
             thrown_ = std::current_exception();
-            environment_.stopped_ = SHMB_MODEL; /* any but OK: nobody sees it */
+            environment_.stopped_ = SHMB_MODEL; /* any error; no caller sees it */
         }
 #else
         callback();
@@ -216,7 +216,7 @@ private:
                     made = a->act(its);
                     action->index = its.index;
                 });
-        return made || d.environment_.stopped_; /* step, which follows, ends the episode */
+        return made || d.environment_.stopped_; /* the following step ends it */
     }
 
     Environment &environment_;
@@ -231,7 +231,7 @@ inline Runner &Environment::next_agent(const char *name) {
 }
 
 /**
- * Runs an episode, as shmb_drive: until it is done, or max_steps actions (0: any number) are over.
+ * Runs an episode, like shmb_drive, until it is done or after max_steps actions (0: no limit).
  */
 inline result<> drive(Environment &environment, span<Agent *const> agents, int64_t max_steps = 0) {
     return Driver(environment, agents).run(max_steps);

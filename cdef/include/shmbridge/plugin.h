@@ -1,11 +1,12 @@
-/* shmbridge: SerDes and runner kinds of your own.
+/* shmbridge: add your own SerDes and runner kinds.
  *
- * A SerDes turns messages into bytes and back; a runner kind is what stands behind a URL's scheme.
- * Register at the program's start, from any thread; what is registered stays. A program that holds
- * the library twice (a static copy beside the shared one, or a Python extension) has two
+ * A SerDes converts messages to bytes and back. A runner kind implements a URL's scheme. Register
+ * them at program start, from any thread; they cannot be removed. A program that contains two
+ * copies of the library (such as a static and a shared one, or a Python extension) has two
  * registries.
  *
- * Ownership: the structs and what they point to are the caller's, and must live for ever.
+ * Ownership: the caller owns the structs and the data that they point to, and keeps them until the
+ * process ends.
  */
 #ifndef SHMBRIDGE_PLUGIN_H
 #define SHMBRIDGE_PLUGIN_H
@@ -18,48 +19,49 @@ extern "C" {
 
 /* ---- Sinks ----------------------------------------------------------------------------------- */
 
-/** Where a plug-in's function puts what it makes; valid during that call, in its thread. */
+/** Receives the result of a plug-in's function; valid during that call, in its thread. */
 typedef struct shmb_sink shmb_sink;
 
 /**
- * Room for that many more bytes behind those written so far, uninitialised, valid until the next
- * call; NULL when there is no memory, which fails the plug-in's call by itself.
+ * Appends `bytes` uninitialised bytes and returns their address, valid until the next call. Returns
+ * NULL if memory runs out; the plug-in's call then fails automatically.
  */
 void *shmb_sink_bytes(shmb_sink *sink, size_t bytes);
 /**
- * Adds a field of any kind to the message being made; dims as in shmb_tensor. Returns where its
- * values go, 64-byte aligned; *offsets (may be NULL for what is no list) gets where a list's
- * int64[rows + 1] go. An error makes the memory private, or NULL, and fails the plug-in's call by
- * itself. The sink does not check offsets: what comes from outside must be checked.
+ * Adds a field of any kind to the message; dims as in shmb_tensor. Returns the address for its
+ * values, 64-byte aligned, and sets *offsets to the address for a list's int64[rows + 1] offsets;
+ * offsets may be NULL if the field is no list. After an error it returns private memory or NULL,
+ * and the plug-in's call fails automatically. The sink does not check offsets: check those that you
+ * receive from outside.
  */
 void *shmb_sink_field(shmb_sink *sink, const char *name, shmb_dtype dtype, shmb_kind kind,
                       int32_t rank, const int64_t *dims, int64_t **offsets);
-/** The request that is being decoded wants its advice as dtype. */
+/** Sets the dtype that the decoded request wants for its advice. */
 void shmb_sink_want(shmb_sink *sink, shmb_dtype dtype);
 /**
- * Says why the call fails; a text of more than 2047 bytes is cut, and ends with "…". Returns
- * status, or SHMB_INVALID for one that does not exist. The first failure of a call stays.
+ * Sets the reason why the call fails. Longer texts are cut to 2047 bytes and end with "…". Returns
+ * status, or SHMB_INVALID for an unknown one. Only the first failure of a call is kept.
  */
 shmb_status shmb_sink_fail(shmb_sink *sink, shmb_status status, const char *text);
 /**
- * In a runner kind's open: the seconds that its answers may take where the caller gives no
- * deadline. The default is SHMB_DEADLINE. Infinity: no limit.
+ * In a runner kind's open: sets the deadline of its answers, in seconds, if the caller gives none.
+ * Default: SHMB_DEADLINE. Infinity: no limit.
  */
 void shmb_sink_deadline(shmb_sink *sink, double seconds);
 /**
- * Has shmb_interrupt asked this evaluate to end? A runner kind that waits looks at least every 100
- * ms, and then returns shmb_sink_fail(sink, SHMB_INTERRUPTED, ...). Once true it stays so during
- * the call, and the next evaluate is not ended too.
+ * Has shmb_interrupt ended this evaluate? A runner kind that waits checks at least every 100 ms; if
+ * true, it returns shmb_sink_fail(sink, SHMB_INTERRUPTED, ...). The result stays true until the
+ * call ends; it does not affect the next evaluate.
  */
 int32_t shmb_sink_interrupted(shmb_sink *sink);
 
 /* ---- SerDes ---------------------------------------------------------------------------------- */
 
-/** Which of the two messages is meant. */
+/** Request or advice. */
 typedef enum shmb_side {
-    /** The compiler's, with the features. */
+    /** The compiler's message, with the features. */
     SHMB_REQUEST = 0,
-    /** The model's. */
+    /** The model's message. */
     SHMB_ADVICE = 1
 } shmb_side;
 
@@ -70,59 +72,57 @@ typedef enum shmb_side {
 typedef struct shmb_serdes {
     /** sizeof(shmb_serdes). */
     size_t size;
-    /** As in ?serdes=NAME. */
+    /** The name in ?serdes=NAME. */
     const char *name;
-    /** Given back in every call. */
+    /** Passed to every call. */
     void *context;
-    /** Writes the message's bytes with shmb_sink_bytes. want: the request's wish, to be written. */
+    /** Writes the message with shmb_sink_bytes. want: the request's wanted dtype, also written. */
     shmb_status (*encode)(void *context, shmb_side side, const shmb_tensor *fields, int64_t count,
                           shmb_dtype want, shmb_sink *bytes);
     /**
-     * Reads bytes[size], which may hold anything, and adds the message's fields; nothing that they
-     * say may be trusted. want: the dtype that the request wants its advice in; a decoder of advice
-     * makes it that dtype where it can do so exactly, and else fails with SHMB_INEXACT or
-     * SHMB_MISMATCH.
+     * Reads bytes[size], which are untrusted, and adds the message's fields. want: the dtype that
+     * the request wants for its advice. A decoder of advice converts to it exactly, or fails with
+     * SHMB_INEXACT or SHMB_MISMATCH.
      */
     shmb_status (*decode)(void *context, shmb_side side, const void *bytes, size_t size,
                           shmb_dtype want, shmb_sink *message);
 } shmb_serdes;
 
 /**
- * Registers a SerDes. Errors: INVALID (no name or function, another size), IN_USE (the name is
- * taken by another), NO_MEMORY (there are 256).
+ * Registers a SerDes. Errors: INVALID (no name or function, or a wrong size), IN_USE (the name is
+ * already registered), NO_MEMORY (the limit is 256).
  */
 shmb_status shmb_register_serdes(const shmb_serdes *serdes);
 
 /* ---- Runner kinds ---------------------------------------------------------------------------- */
 
 /**
- * A runner kind. Set size = sizeof(shmb_runner_kind). A runner is for one thread at a time; open
- * may be called by several at once.
+ * A runner kind. Set size = sizeof(shmb_runner_kind). Each runner is used in one thread at a time;
+ * several threads may call open at once.
  *
- * Recovery is the library's business: an evaluate that ends in NO_HOST, BUSY, HOST_GONE, CLOSED or
- * CORRUPT is asked anew of what open gives then, which gets a second at most. After HOST_GONE,
- * CLOSED or CORRUPT evaluate is not called again, nor in a forked child, where close may be.
+ * The library handles recovery: after NO_HOST, BUSY, HOST_GONE, CLOSED or CORRUPT it calls open
+ * again, with a connect_timeout of at most a second, and repeats the question. It never calls
+ * evaluate after HOST_GONE, CLOSED or CORRUPT, nor in a forked child; there it may call close.
  */
 typedef struct shmb_runner_kind {
     /** sizeof(shmb_runner_kind). */
     size_t size;
     /** The URL's scheme, without "://". */
     const char *scheme;
-    /** Given back to open. */
+    /** Passed to open. */
     void *context;
     /**
-     * Sets *state, which the other two get. where: what follows "scheme://", with the options that
-     * this library does not know. options: the caller's and the URL's, connect_timeout the seconds
-     * to wait for who is not there; retries, backoff and default_advice are 0, and log ignores
-     * its line. failure takes no fields and no bytes, but shmb_sink_deadline.
+     * Sets *state, which evaluate and close receive. where: the URL after "scheme://", with the
+     * options that this library does not know. options: those of the caller and the URL, with
+     * connect_timeout in seconds; retries, backoff and default_advice are 0, and log ignores its
+     * line. On failure, call only shmb_sink_fail and shmb_sink_deadline.
      */
     shmb_status (*open)(void *context, const char *where, const shmb_options *options, void **state,
                         shmb_sink *failure);
     /**
-     * Answers one request within deadline seconds, which may be infinite, or returns SHMB_TIMEOUT;
-     * shmb_interrupt ends it only where it looks at shmb_sink_interrupted. The features are
-     * readable during the call. Advice goes to the sink; the library checks that it has the wanted
-     * dtype.
+     * Answers one request within deadline seconds (may be infinite), or returns SHMB_TIMEOUT. To
+     * support shmb_interrupt, check shmb_sink_interrupted. The features are readable during the
+     * call. Write the advice to the sink; the library checks that it has the wanted dtype.
      */
     shmb_status (*evaluate)(void *state, const shmb_tensor *features, int64_t count,
                             shmb_dtype want, double deadline, shmb_sink *advice);
