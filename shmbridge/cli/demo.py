@@ -1,4 +1,4 @@
-"""shmbridge demo: a compiler asks a model, here and now, and what that costs."""
+"""shmbridge demo: a compiler asks a model, with the time that a question takes."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from rich.table import Table
 
 import shmbridge
 from shmbridge import _config
+from shmbridge._runner.urls import resolve
 from shmbridge.cli._console import console, escape
-from shmbridge.demo.model import PATTERNS, onnx_bytes
+from shmbridge.demo.model import PATTERNS, advise, onnx_bytes
 from shmbridge.demo.stage import Stage, flags
 
 QUESTIONS, PAIRS = 2000, 5
 Figures = tuple[npt.NDArray[np.float64], float]  # of memory and pipes; their medians' ratio
 MODEL, NOTHING = "shmbridge.demo.model:advise", "shmbridge.demo.model:nothing"
-FUNCTION = re.compile(  # as ask.c finds them
+FUNCTION = re.compile(  # the same functions as in ask.c
     r"^(?=[a-zA-Z])[^(;{]*?(\w+)\([^;{]*\{.*?(?:^|[^\n])\}$", re.MULTILINE | re.DOTALL
 )
 LLVM = "22"
 
 
 def _onnx_runtime() -> str | None:
-    """Its version, or None."""
+    """The version of ONNX Runtime, or None."""
     try:
         import onnxruntime
     except ImportError:
@@ -70,7 +71,7 @@ def _ask_in_python(stage: Stage, url: str, source: Path) -> None:
 
 
 def _round_trips(stage: Stage, url: str, source: Path) -> npt.NDArray[np.float64]:
-    """Percentiles 50, 90 and 99 in us, as ask.c measures them."""
+    """Percentiles 50, 90 and 99 in us, measured by ask.c."""
     printed = stage.quiet("./ask", url, source.name, QUESTIONS).splitlines()[-1]
     found = json.loads(printed)
     if found["answered"] < QUESTIONS:
@@ -91,8 +92,20 @@ def _race(stage: Stage, number: int, model: Sequence[object], source: Path) -> F
     return np.median(times, axis=0), float(np.median(times[:, 1, 0] / times[:, 0, 0]))
 
 
+def _alone(stage: Stage, onnx: Path | None, source: Path) -> npt.NDArray[np.float64]:
+    """The same percentiles of the model's own time: in ask's process, or a call of the function."""
+    if onnx:
+        return _round_trips(stage, resolve(f"onnx://{onnx}"), source)
+    counts, times = {"features": np.ones(len(PATTERNS), np.float32)}, []
+    for _ in range(QUESTIONS):
+        start = time.perf_counter_ns()
+        advise(counts)
+        times.append(time.perf_counter_ns() - start)
+    return np.asarray(np.percentile(times, (50, 90, 99)) / 1e3)
+
+
 def _idle_cpus() -> float:
-    """How many CPUs nobody uses, over a quarter of a second."""
+    """How many CPUs are idle, over a quarter of a second."""
     ticks = []
     for _ in range(2):
         ticks.append(int(Path("/proc/stat").read_text().split()[4]))  # cpu user nice system idle
@@ -100,12 +113,13 @@ def _idle_cpus() -> float:
     return (ticks[1] - ticks[0]) / 0.25 / os.sysconf("SC_CLK_TCK")
 
 
-def _costs(stage: Stage, model: Sequence[object], source: Path) -> None:
+def _costs(stage: Stage, model: Sequence[object], onnx: Path | None, source: Path) -> None:
     idle = _idle_cpus()
     results = {
         "with the model": _race(stage, 1, model, source),
-        "without": _race(stage, 2, ("--python", NOTHING), source),
+        "with an empty model": _race(stage, 2, ("--python", NOTHING), source),
     }
+    alone = _alone(stage, onnx, source)
     table = Table(box=None, padding=(0, 2), header_style="bold")
     table.add_column("round trip in µs")
     for title in ("", "p50", "p90", "p99", "ratio"):
@@ -113,20 +127,22 @@ def _costs(stage: Stage, model: Sequence[object], source: Path) -> None:
     for name, ((memory, pipes), ratio) in results.items():
         table.add_row(name, "shared memory", *(f"{value:.1f}" for value in memory), "1")
         table.add_row("", "named pipes", *(f"{value:.1f}" for value in pipes), f"{ratio:.1f}")
+    table.add_row("no transport", "the model alone", *(f"{value:.1f}" for value in alone))
     stage.out.print(table)
     stage.say(
-        f"{PAIRS} pairs of runs of {QUESTIONS} questions, alternating; medians of the runs. "
-        "Named pipes: a pipe:// host and ML-Compiler-Bridge's bitstream, not bare pipes."
+        f"The model alone: {alone[0]:.1f} µs. Round trips are medians of {PAIRS} alternating pairs "
+        f"of runs with {QUESTIONS} questions each. Named pipes: a pipe:// host with "
+        "ML-Compiler-Bridge's bitstream."
     )
     if idle < 1.8:
         stage.say(
-            f"[yellow]Each side wants a CPU for itself, but {idle:.1f} are idle: "
-            "these figures mean little.[/]"
+            f"[yellow]Each side needs its own CPU, but only {idle:.1f} are idle: "
+            "do not rely on these figures.[/]"
         )
 
 
 def _llvm_missing() -> str:
-    """What the plugin needs and is not there; empty where all is."""
+    """A missing requirement of the plug-in; empty if none is missing."""
     if not shutil.which(f"clang-{LLVM}"):
         return f"clang-{LLVM}"
     config = shutil.which(f"llvm-config-{LLVM}")
@@ -186,14 +202,14 @@ def _real_compiler(stage: Stage) -> None:
                 )
             command = [*compile_core, *options, "-c", *_core()]
             if printed := stage.quiet(*command, cwd=stage.directory / kind, url=url):
-                raise click.ClickException(f"expected no messages of clang, found: {printed}")
+                raise click.ClickException(f"expected no messages from clang, found: {printed}")
             sizes.append(_text_size(sorted((stage.directory / kind).glob("*.o"))))
     decisions = [json.loads(line) for line in log.read_text().splitlines()]
     inlined = sum(decision["advice"]["advice"] for decision in decisions)
     stage.say(
-        f"{len(decisions)} call sites of shmbridge's own C code were asked about, "
-        f"{len(decisions[0]['features'])} "
-        f"features each: [bold]{inlined} inlined[/], {len(decisions) - inlined} left."
+        f"clang asked about {len(decisions)} call sites in shmbridge's C code, with "
+        f"{len(decisions[0]['features'])} features each: [bold]{inlined} inlined[/], "
+        f"{len(decisions) - inlined} not."
     )
     change = 100 * (sizes[1] / sizes[0] - 1)
     stage.say(
@@ -203,7 +219,7 @@ def _real_compiler(stage: Stage) -> None:
 
 
 def _next(stage: Stage, compiler: bool) -> None:
-    stage.title("What to type next")
+    stage.title("Next steps")
     ask = (
         "$(shmbridge config --examples)/c/ask.c $(shmbridge config --cflags --libs) -o ask && "
         "./ask shm://mine"
@@ -228,15 +244,15 @@ def _next(stage: Stage, compiler: bool) -> None:
 @click.option(
     "--llvm/--no-llvm",
     default=True,
-    help=f"Also build the LLVM plugin, where clang-{LLVM} and llvm-{LLVM}-dev are there.",
+    help=f"Also build the LLVM plug-in, if clang-{LLVM} and llvm-{LLVM}-dev are installed.",
 )
 def demo(llvm: bool) -> None:
-    """Let a compiler ask a toy model: here, now, on real C code.
+    """Let a compiler ask a toy model about real C code.
 
-    Serves the model, compiles examples/c/ask.c against the installed library and runs it, and
-    compares the round trip with named pipes.
+    Serves the model, compiles and runs examples/c/ask.c with the installed library, and compares
+    the round trip with named pipes and with the model alone.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):  # end the programs that run, too
+    for number in (signal.SIGTERM, signal.SIGHUP):  # also end the running programs
         signal.signal(number, signal.default_int_handler)
     started, out = time.monotonic(), console()
     with TemporaryDirectory(prefix="shmbridge-demo-") as where:
@@ -246,22 +262,22 @@ def demo(llvm: bool) -> None:
         source = stage.directory / "core.c"
         source.write_text("".join(file.read_text() for file in _core()))
 
-        stage.title("A model, served")
+        stage.title("Serve a model")
         stage.say(
-            "A toy: 16 counts of a C function's text, 4 hidden units, 1 answer; weights set by "
-            "hand, not trained."
+            "A toy model: 16 counts of a C function's text, 4 hidden units, 1 answer. Its weights "
+            "were set by hand, not trained."
         )
         if onnx:
             onnx.write_bytes(onnx_bytes())
         by = (
             f"ONNX Runtime {runtime}"
             if runtime
-            else "numpy; pip install 'shmbridge[onnx]' shows ONNX Runtime"
+            else "numpy; for ONNX Runtime: pip install 'shmbridge[onnx]'"
         )
         model = ("--onnx", onnx.name) if onnx else ("--python", MODEL)
         with stage.serve(stage.name, *model) as url:
             stage.say(f"computed by {escape(by)}")
-            stage.title("A compiler asks: shall I inline this function?")
+            stage.title("A compiler asks: inline this function?")
             if compiler:
                 _ask_in_c(stage, compiler, url, source)
             else:
@@ -270,19 +286,19 @@ def demo(llvm: bool) -> None:
                 )
                 _ask_in_python(stage, url, source)
         if compiler:
-            stage.title("What a question costs")
-            _costs(stage, model, source)
+            stage.title("The time of a question")
+            _costs(stage, model, onnx, source)
         if llvm:
             stage.title(f"A real compiler asks: clang {LLVM}, unmodified")
             missing = _llvm_missing()
             try:
                 if missing:
                     readme = _config.examples() / "llvm" / "inliner" / "README.md"
-                    stage.say(f"left out: no {missing} (see {readme})")
+                    stage.say(f"skipped: {missing} is not installed (see {readme})")
                 else:
                     _real_compiler(stage)
-            # For one, no C++ headers: the rest has been shown.
+            # For example, no C++ headers. The rest of the demo still helps.
             except click.ClickException as error:
-                stage.say(f"[yellow]left out: {escape(error.message)}[/]")
+                stage.say(f"[yellow]skipped: {escape(error.message)}[/]")
         _next(stage, compiler is not None)
     out.print(f"\n[dim]{time.monotonic() - started:.0f} s[/]")

@@ -1,5 +1,4 @@
-"""The demo's toy model: shall a compiler inline this function? Weights set by hand, nothing was
-trained.
+"""The demo's toy model: should a compiler inline this function? Its weights were set by hand.
 
 `shmbridge serve NAME --python shmbridge.demo.model:advise` answers examples/c/ask.c with it.
 """
@@ -40,19 +39,19 @@ OUTPUT_BIAS = np.float32(2.2)
 
 
 def inline(counts: Array) -> Array:
-    """counts: float32[..., 16], how often each pattern stands in a function. Returns int64[...]: 1
+    """counts: float32[..., 16], how often each pattern occurs in a function. Returns int64[...]: 1
     inline, 0 call."""
     hidden = np.maximum(np.log1p(counts) @ HIDDEN + HIDDEN_BIAS, 0)
     return np.asarray(hidden @ OUTPUT + OUTPUT_BIAS > 0).astype(np.int64)
 
 
 def advise(request: Mapping[str, Any]) -> Array:
-    """For `shmbridge serve --python`: also with batches."""
+    """For `shmbridge serve --python`, with or without batches."""
     return inline(request["features"])
 
 
 def nothing(request: Mapping[str, Any]) -> int:
-    """No model: what is left of a round trip is the way there and back."""
+    """An empty model, to measure only the transport."""
     request["features"]
     return 0
 

@@ -1,4 +1,4 @@
-"""Where `shmbridge demo` runs its programs, and shows them."""
+"""Runs and shows the programs of `shmbridge demo`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def flags() -> list[str]:
 
 
 class Stage:
-    """Where the demo runs its programs, and shows them.
+    """Runs and shows the demo's programs.
 
-    name: what its bridges' names begin with. short: what to show of a command instead, as one would
-        type it.
+    name: the prefix of its bridges' names. short: replacements for parts of a command, so that it
+        is shown as a user would type it.
     """
 
     def __init__(self, out: Console, directory: Path) -> None:
@@ -47,28 +47,28 @@ class Stage:
         }
 
     def title(self, text: str) -> None:
-        """A new part."""
+        """Prints a heading."""
         self.out.print()
         self.out.print(f"[bold cyan]{escape(text)}[/]")
 
     def say(self, text: str) -> None:
-        """A line in rich's markup."""
+        """Prints a line of rich's markup."""
         self.out.print(f"  {text}", soft_wrap=True)
 
     def show(self, words: Sequence[str]) -> None:
-        """A command, as one would type it."""
+        """Prints a command as a user would type it."""
         line = shlex.join(words)
         for long, short in self.short.items():
             line = line.replace(long, short)
         self.say(f"[green]$ {escape(line)}[/]")
 
     def run(self, *command: object) -> str:
-        """Runs a command after showing it; returns what it prints. ClickException if it fails."""
+        """Shows and runs a command; returns its output. ClickException if it fails."""
         self.show([str(word) for word in command])
         return self.quiet(*command)
 
     def quiet(self, *command: object, cwd: Path | None = None, url: str = "") -> str:
-        """As `run`, without showing the command."""
+        """Like `run`, without showing the command."""
         words = [str(word) for word in command]
         env = {**os.environ, **({"SHMBRIDGE_URL": url} if url else {})}
         with self.out.status(Path(words[0]).name):
@@ -84,7 +84,7 @@ class Stage:
 
     @contextmanager
     def serve(self, name: str, *options: object, cwd: Path | None = None) -> Iterator[str]:
-        """`shmbridge serve` in a process of its own, while the block runs. Gives the URL."""
+        """Runs `shmbridge serve` in its own process during the block. Yields the URL."""
         words = ["serve", name, *map(str, options)]
         self.show(["shmbridge", *words])
         url = name if "://" in name else f"shm://{name}"

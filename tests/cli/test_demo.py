@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -34,6 +35,14 @@ def test_the_onnx_file_written_by_hand_is_valid() -> None:
     onnx.checker.check_model(onnx.load_from_string(toy.onnx_bytes()), full_check=True)
 
 
+def model_alone(said: str) -> float:
+    """The model's own time that the demo prints, in µs; also a row of the table."""
+    assert re.search(r"no transport +the model alone +\d+\.\d +\d+\.\d +\d+\.\d", said)
+    found = re.search(r"The model alone: (\d+\.\d) µs", said)
+    assert found
+    return float(found[1])
+
+
 def test_demo_runs_to_the_end() -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
@@ -43,15 +52,16 @@ def test_demo_runs_to_the_end() -> None:
     assert all(
         word in done.stdout
         for word in (
-            "A toy",
+            "A toy model",
             "p50",
             "p99",
             "ratio",
             "shared memory",
             "named pipes",
-            "What to type next",
+            "Next steps",
         )
     )
+    assert model_alone(done.stdout) > 0
 
 
 def test_demo_without_a_compiler_asks_from_python(tmp_path: Path) -> None:
@@ -64,7 +74,7 @@ def test_demo_without_onnx_runtime_computes_with_numpy(tmp_path: Path) -> None:
     (tmp_path / "onnxruntime.py").write_text("raise ImportError('not installed')\n")
     done = run("demo", "--no-llvm", PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "computed by numpy" in done.stdout
+    assert "computed by numpy" in done.stdout and model_alone(done.stdout) > 0
 
 
 @pytest.mark.slow
