@@ -236,7 +236,7 @@ class Environment:
     def _running(self) -> _Episode:
         if self._drive is None:
             raise InvalidError(
-                "no episode is under way: expected a call from reset, step or on_error"
+                "no episode is running: expected a call from reset, step or on_error"
             )
         return self._drive
 

@@ -57,7 +57,7 @@ def bridge_name(url: str) -> str:
     name = url.removeprefix("shm://")
     if "\0" in name or not lib.shmb_name_valid(name.encode(errors="replace")):
         raise InvalidError(
-            f"{url!r} is no name of a bridge: expected shm://NAME or NAME of 1 to 100 letters, "
+            f"{url!r} is not a bridge name: expected shm://NAME or NAME of 1 to 100 letters, "
             "digits, '_', '.' or '-', not beginning with '.'"
         )
     return name
@@ -264,9 +264,7 @@ def _take_over(name: str) -> None:
         fd = open_segment(path)
     except OSError as error:
         if _owner(path) == os.geteuid():
-            raise SystemCallError(
-                f"{path} is in the way and cannot be opened: remove it ({error})"
-            ) from error
+            raise SystemCallError(f"{path} cannot be opened: remove it ({error})") from error
         raise NotPermittedError(
             f'"{name}" belongs to another user\'s host: choose another name'
         ) from error
@@ -335,7 +333,7 @@ def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str, int]:
             error, tuple(BY_STATUS.values())
         ):
             raise SystemCallError(
-                f"cannot make the bridge's files below /dev/shm: {error}"
+                f"cannot create the bridge's files in /dev/shm: {error}"
             ) from error
         raise
     try:
@@ -357,7 +355,7 @@ def _new_file(name: str) -> tuple[int, str]:
             ).fd
         except (posix_ipc.Error, OSError) as error:
             raise SystemCallError(
-                f"cannot make the bridge's files below /dev/shm: {error}"
+                f"cannot create the bridge's files in /dev/shm: {error}"
             ) from error
         locked = lib.shmb_peer_lock(fd, lib.HOST_BYTE)
         number = ffi.errno
@@ -372,7 +370,7 @@ def _new_file(name: str) -> tuple[int, str]:
                 f"F_OFD_GETLK: {os.strerror(number)}"
             )
         os.close(fd)  # a gc between the two took it for a dead one's
-    raise InUseError(f'the new segment of "{name}" was removed again and again: try again')
+    raise InUseError(f'the new segment of "{name}" was removed repeatedly: try again')
 
 
 def _publish(temporary: Path, path: Path, name: str) -> None:

@@ -42,7 +42,7 @@ def check(built: Built, library: Path, given: Sequence[Inputs] = (), seed: int =
             return _random_check(built, runner, seed)
         except CompileError as error:
             raise CompileError(
-                f"it must not be deployed: {error}; nothing was written (--no-check would)"
+                f"do not deploy it: {error}; nothing was written (use --no-check to write it)"
             ) from None
 
 
@@ -65,7 +65,7 @@ def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
         except CompileError:
             raise error from None
         return (
-            f"{found.verdict(built)}\n  none of them negative; on others, {error}: if the "
+            f"{found.verdict(built)}\n  none of them negative; on negative ones, {error}: if the "
             f"compiler asks such, {OWN_INPUTS}"
         )
 
@@ -88,13 +88,13 @@ def load_inputs(file: Path, ports: Sequence[Port]) -> list[Inputs]:
     columns = [_column(file, port, found.pop(port.name, None)) for port in ports]
     if found:
         raise CompileError(
-            f"{file}: expected the model's inputs alone ({', '.join(map(str, ports))}), found "
+            f"{file}: expected only the model's inputs ({', '.join(map(str, ports))}), found "
             f"also {', '.join(found)}"
         )
     counts = {len(column) for column in columns}
     if len(counts) != 1 or counts == {0}:
         raise CompileError(
-            f"{file}: expected as many questions for every input and at least one, found "
+            f"{file}: expected the same number of questions, at least one, for every input, found "
             f"{sorted(counts)}"
         )
     return list(zip(*columns, strict=True))
@@ -150,7 +150,7 @@ class _Comparison:
         if self.refused:
             tried += f"; {self.refused} more are none that {built.runtime} takes"
         if not port:
-            return f"checked: exact: gives just what {built.runtime} gives, on {tried}"
+            return f"checked: exact: equal to {built.runtime} gives, on {tried}"
         return (
             f"checked: within tolerance: differs from {built.runtime} by {difference:.2g} at most "
             f"(allowed: {_allowed(port, scale):.2g}; {port.name}, whose values reach "

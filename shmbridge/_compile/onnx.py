@@ -142,7 +142,7 @@ def _signature(text: str) -> tuple[list[str], list[Parameter]]:
     if not found:
         raise CompileError(
             "expected a function `void model(…)` from emx-onnx-cgen, found none: this version of "
-            "it is not known here"
+            "it is not supported"
         )
     sizes, arrays = [], []
     for parameter in found[1].split(", "):

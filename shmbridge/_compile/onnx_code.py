@@ -191,7 +191,7 @@ static bool load(struct state *s, const char *file) {
     if (!ok && !s->weights) strcpy(why, "no memory for the weights");
     else if (!ok)
         snprintf(why, sizeof why,
-            "weights=%.200s: expected the weights of this very model, "
+            "weights=%.200s: expected the weights of this model, "
             "as shmbridge compile --weights writes them, found %s",
             file,
             got < HEADER || memcmp(s->weights, header, 8) ? "a file of another kind"

@@ -192,7 +192,7 @@ def _order(text: str, what: str, prefix: str, ports: Sequence[Port]) -> list[tup
     if not found:
         raise CompileError(
             "expected XLA's header to name arguments and results, found none: this version of "
-            "TensorFlow is not known here"
+            "TensorFlow is not supported"
         )
     mangled = [prefix + port.name.replace("/", "_") for port in ports]
     return [

@@ -126,7 +126,7 @@ def _flags(job: BuildDirectory, package: Path, torch: Path) -> list[str | Path]:
     if not sources or not described:
         raise CompileError(
             "expected C++ and its flags from AOTInductor, found none: this version of PyTorch is "
-            "not known here"
+            "not supported"
         )
     own = (
         "march",
@@ -240,13 +240,13 @@ static const char *take(State *s, int i, AtenTensorHandle from, shmb_tensor *to)
     if (aoti_torch_get_dim(from, &rank) || aoti_torch_get_sizes(from, &sizes) ||
         aoti_torch_get_strides(from, &strides) || aoti_torch_get_dtype(from, &dtype) ||
         aoti_torch_get_data_ptr(from, &data) || rank != to->rank)
-        return "AOTInductor gave an output of another rank than the export says";
+        return "AOTInductor returned an output whose rank differs from the export";
     const size_t element = aoti_torch_dtype_element_size(dtype);
     if (open_sizes[i]) {
         if (!make_room(&s->out[i], to, static_cast<int>(rank), sizes, element))
             return "no memory for the model";
     } else if (rank && memcmp(sizes, to->dims, rank * sizeof *sizes) != 0) {
-        return "AOTInductor gave an output of another shape than the export says";
+        return "AOTInductor returned an output whose shape differs from the export";
     }
     if (to->size) gather(static_cast<unsigned char *>(const_cast<void *>(to->data)),
         static_cast<unsigned char *>(data), static_cast<int>(rank), sizes, strides, element);
@@ -263,14 +263,14 @@ static const char *run(void *state, const shmb_tensor *inputs, shmb_tensor *outp
             inputs[i].dims, strides, 0, dtypes[i],
                                                aoti_torch_device_type_cpu(), 0, &given[i])) {
             while (i-- > 0) aoti_torch_delete_tensor_object(given[i]);
-            return "libtorch takes no such input: stderr says why";
+            return "libtorch rejects this input: see stderr";
         }
     }
     if (AOTInductorModelContainerRun(s->container, given, INPUTS, found, OUTPUTS, nullptr,
         nullptr)) {
         const char *why = nullptr;
         bool silent = AOTInductorGetLastError(&why) || !why || !*why;
-        return silent ? "AOTInductor failed: stderr says why" : why;
+        return silent ? "AOTInductor failed: see stderr" : why;
     }
     const char *wrong = nullptr;
     for (int i = 0; i < OUTPUTS; i++) {

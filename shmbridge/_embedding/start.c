@@ -292,7 +292,7 @@ static shmb_status open_in_child(const char *url, const shmb_options *options, s
     if (!url || strncmp(url, "shm://", 6) == 0 || !strstr(url, "://"))
         return core.shmb_open(url, options, out);
     return open_failed(SHMB_FORKED,
-                       "Python was started before the fork, and is of no use in the child: open "
+                       "Python was started before the fork, and does not work in the child: open "
                        "the first such runner there, or exec",
                        out);
 }

@@ -347,6 +347,6 @@ def why_not(connection: Any, address: str, seconds: float) -> ShmbridgeError:
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
             return NoHostError(f"no answer from grpc://{address} within {seconds:.3g} s")
     return DeadlineError(
-        f"the server at grpc://{address} is alive, but did not let this runner in within "
+        f"the server at grpc://{address} is alive, but did not accept this runner within "
         f"{seconds:.3g} s"
     )

@@ -347,7 +347,7 @@ class Host(Receiving):
         """
         if self._rest.serving is not None and self._rest.serving.alive:
             raise InvalidError(
-                f"{self.url} serves already: expected its with block to end first, or an "
+                f"{self.url} already serves: expected its with block to end first, or an "
                 "assignment to its `model`"
             )
         return Serving(self._rest, self._h, *self._served(model, **options))
@@ -364,8 +364,7 @@ class Host(Receiving):
         """Who answers, and what."""
         if pad_to is not None and not (max_batch or 1) <= pad_to:
             raise InvalidError(
-                f"max_batch={max_batch}, pad_to={pad_to}: expected batches no larger than what "
-                "they are padded to"
+                f"max_batch={max_batch}, pad_to={pad_to}: expected max_batch no larger than pad_to"
             )
         size = max_batch or pad_to or 1
         questions = self.batches(size, max_wait) if size > 1 or pad_to else iter(self)

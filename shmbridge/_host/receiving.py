@@ -92,7 +92,7 @@ class Receiving(Receiver):
         """Tells once that advice was not what a runner asked for."""
         if not self._refused_told:
             self._refused_told = True
-            logger.error("error, told to the runner: %s", error)
+            logger.error("error, sent to the runner: %s", error)
 
     def _break_off(self, question: Request | Batch, error: BaseException) -> None:
         """The loop is left: by an exception of its body, which is the question's, or in order

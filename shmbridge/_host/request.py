@@ -181,7 +181,9 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         """A string of another length came: what follows it may lie elsewhere."""
         message = lib.shmb_host_message(self._h, self._key)
         if message == ffi.NULL:
-            raise RunnerGoneError("the runner died or left: this request's strings are gone")
+            raise RunnerGoneError(
+                "the runner died or disconnected: this request's strings are gone"
+            )
         self._places = locations_of(message, int(ffi.cast("uintptr_t", message.body)))
         self._placed = message.placed
         self._roots.clear()
@@ -215,7 +217,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         if not lib.shmb_host_offsets(
             self._h, self._key, place.index, ffi.cast("int64_t *", offsets.ctypes.data)
         ):
-            raise RunnerGoneError("the runner died or left: this request's lists are gone")
+            raise RunnerGoneError("the runner died or disconnected: this request's lists are gone")
         if place.kind == lib.SHMB_STRINGS:
             return tensor.texts_of(values, offsets)
         return tensor.Ragged(values.copy() if self._copy else values, offsets)
@@ -382,7 +384,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
     def _drop(self) -> None:
         if not self._host._closed:
-            self._fail(lib.SHMB_DROPPED, "the host let this request go without a reply")
+            self._fail(lib.SHMB_DROPPED, "the host discarded this request without a reply")
 
 
 # ---- For batches, loops, relays and environments ----

@@ -128,7 +128,7 @@ class Service:
         if isinstance(error, ClosedError) or kind in self._told or len(self._told) >= KINDS:
             return
         self._told.add(kind)
-        logger.error("error, told to the runner: %s", error_text(error), exc_info=error)
+        logger.error("error, sent to the runner: %s", error_text(error), exc_info=error)
 
 
 def _writer(path: Path) -> LogWriter:

@@ -30,7 +30,7 @@ LOOK = 0.25  # seconds between looks at the time
 START = 30.0  # seconds for the guard to start, on a busy machine
 STOP = 10.0  # seconds for a supervisor to end what it watches over, which takes milliseconds
 MEMORY = 4 << 30  # bytes
-KILLED = "the process that watches over the compiler was killed: see dmesg"
+KILLED = "the process that supervises the compiler was killed: see dmesg"
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _hand_over(control: socket.socket, bridge: str, folder: Path) -> None:
                 return
             _guard.close()
             _guard = None
-    raise ShmbridgeError("the process that starts compilers is killed again and again: see dmesg")
+    raise ShmbridgeError("the process that starts compilers is killed repeatedly: see dmesg")
 
 
 def _start() -> socket.socket:

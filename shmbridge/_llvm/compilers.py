@@ -318,7 +318,7 @@ def unasked(kind: str, words: Iterable[str], decisions: Iterable[str]) -> str:
     ):
         return ""
     return (
-        "LLVM asks nobody about inlining at the link of -flto, only before it: -flto=thin asks at "
+        "LLVM does not ask about inlining when it links with -flto: -flto=thin also asks at "
         "the link too"
     )
 

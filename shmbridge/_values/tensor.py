@@ -185,7 +185,7 @@ def _rows(name: str, value: Sequence[Any], kinds: set[str]) -> Ragged:
         )
     except (TypeError, ValueError) as error:
         raise InvalidError(
-            f'"{name}": expected a tensor, or rows that differ in length alone; found a list that '
+            f'"{name}": expected a tensor, or rows that differ only in length; found a list that '
             "is neither"
         ) from error
     if kinds == {"int"} and rows.values.dtype.kind not in "iu":
@@ -205,7 +205,7 @@ def _from_ragged(name: str, rows: Ragged) -> Field:
         or bool(np.any(offsets[1:] < offsets[:-1]))
     ):
         raise InvalidError(
-            f'"{name}": expected integer offsets that begin with 0, never fall and end with '
+            f'"{name}": expected integer offsets that begin with 0, never decrease and end with '
             f"{len(field.values)}, the number "
             f"of values; found {offsets.dtype} {offsets.tolist()}"
         )

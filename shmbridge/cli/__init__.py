@@ -58,9 +58,9 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(shmbridge.__version__, message="%(version)s")
 def main() -> None:
-    """Lets a compiler ask a machine-learning model for advice, through shared memory.
+    """Let a compiler ask a machine-learning model for advice, through shared memory.
 
-    Begin with: shmbridge demo
+    Start with: shmbridge demo
     """
 
 

@@ -25,7 +25,7 @@ SHOWN = 1 << 20  # bytes of what a model prints while it loads
 background_option = click.option(
     "--background",
     is_flag=True,
-    help="Return as soon as it answers. Its output goes to a file; shmbridge stop NAME ends it.",
+    help="Return once the host answers. Its output goes to a file; shmbridge stop NAME ends it.",
 )
 
 
@@ -92,11 +92,11 @@ def _folder() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(f"{folder} may not be written to")
+            raise PermissionError(f"{folder} is not writable")
     except (OSError, RuntimeError) as error:
         raise click.ClickException(
-            f"expected a folder for the background host's log: {error}: set XDG_STATE_HOME to one "
-            "that may be written to"
+            f"no folder for the background host's log: {error}: set XDG_STATE_HOME to a writable "
+            "folder"
         ) from error
     return folder
 

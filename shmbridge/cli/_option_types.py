@@ -38,12 +38,15 @@ class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 def room_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The room of a host. What is not given is None, for pipes and other hosts that lack it."""
+    """A host's sizes. Options that are not given are None: pipes and some other hosts lack them."""
     channels = f"{HostOptions.channels}; 1 for pipes"
+    runners = click.IntRange(1, lib.MAX_CHANNELS)
+    advice_bytes = in_letters(HostOptions.advice_bytes)
+    request_bytes = in_letters(HostOptions.request_bytes)
     for name, kind, text, default in (
-        ("advice-bytes", Bytes(), "Room for one advice.", in_letters(HostOptions.advice_bytes)),
-        ("request-bytes", Bytes(), "Room for one request.", in_letters(HostOptions.request_bytes)),
-        ("channels", click.IntRange(1, lib.MAX_CHANNELS), "Runners at once.", channels),
+        ("advice-bytes", Bytes(), "The maximum size of an advice.", advice_bytes),
+        ("request-bytes", Bytes(), "The maximum size of a request.", request_bytes),
+        ("channels", runners, "How many runners can connect at once.", channels),
     ):
         option = click.option(f"--{name}", type=kind, help=f"{text}  [default: {default}]")
         command = option(command)

@@ -46,7 +46,7 @@ def source_of(model: Path) -> str:
         return {".pt2": "torch", ".onnx": "onnx"}[model.suffix]
     raise click.ClickException(
         f"{model}: expected a file .onnx, a TensorFlow SavedModel's folder or a file .pt2 of "
-        f"torch.export: say --from {'|'.join(SOURCES)}"
+        f"torch.export: pass --from {'|'.join(SOURCES)}"
     )
 
 
@@ -106,15 +106,15 @@ class Options:
         if not self.output and not self.weights:
             raise click.UsageError("expected -o FILE")
         if self.signature and self.kind != "tensorflow":
-            raise click.UsageError("--signature is for SavedModels: leave it out")
+            raise click.UsageError("--signature applies only to SavedModels: omit it")
         if self.sizes and self.kind == "torch":
             raise click.UsageError(
-                "--dim is for ONNX models and SavedModels: an export has its sizes from "
-                "torch.export: leave it out"
+                "--dim applies only to ONNX models and SavedModels: omit it; torch.export sets the "
+                "sizes of its exports"
             )
         if self.check_inputs and (self.no_check or not self.output):
             raise click.UsageError(
-                "--check-inputs checks what -o makes: leave --no-check out, and say -o FILE"
+                "--check-inputs checks the library of -o: pass -o FILE, and omit --no-check"
             )
         for file in filter(None, (self.output, self.weights)):
             check_writable(file, self.model)
@@ -128,7 +128,7 @@ def check_writable(file: Path, model: Path) -> None:
     """Raises ClickException if the result cannot go there."""
     if not os.access(file.parent, os.W_OK | os.X_OK):
         raise click.ClickException(
-            f"{file}: expected a folder that may be written to, found none at {file.parent}"
+            f"{file}: expected a writable folder, found none at {file.parent}"
         )
     if file.exists() and file.samefile(model):
         raise click.ClickException(f"{file}: the model would be overwritten: expected another file")
@@ -151,14 +151,16 @@ def install(made: Path, to: Path) -> None:
     "--output",
     metavar="FILE",
     type=FILE,
-    help="The library to make.",
+    help="The library to write.",
 )
 @click.option("--weights", metavar="FILE", type=FILE,
-              help="Write the weights there, and not into the library: aot:///model.so?weights=FILE"
-                   " loads them, and a model that is still in training changes FILE alone (say no "
-                   "-o then).")  # fmt: skip
+              help="Write the weights to FILE, not the library; aot:///model.so?weights=FILE loads "
+                   "them. To update only the weights, omit -o.")  # fmt: skip
 @click.option(
-    "--from", "source", type=click.Choice(SOURCES), help="What MODEL is.  [default: by its name]"
+    "--from",
+    "source",
+    type=click.Choice(SOURCES),
+    help="The kind of MODEL.  [default: by its name]",
 )
 @click.option(
     "--dim",
@@ -166,47 +168,47 @@ def install(made: Path, to: Path) -> None:
     multiple=True,
     type=Size(),
     metavar="NAME=SIZE",
-    help="Gives an open dimension of an ONNX model a size.",
+    help="The size of an open dimension of an ONNX model.",
 )
 @click.option(
     "--signature",
     metavar="KEY",
-    help="Which signature of a SavedModel.  [default: serving_default]",
+    help="The signature of a SavedModel.  [default: serving_default]",
 )
 @click.option(
-    "--native", is_flag=True, help="For this machine's processor alone: faster, not portable."
+    "--native", is_flag=True, help="Compile for this machine's processor: faster, but not portable."
 )
 @click.option("--check-inputs", metavar="FILE", type=EXISTING_FILE,
-              help="Compare the result with MODEL on these inputs, and not on random ones: "
-                   "numpy.savez(FILE, NAME=ARRAY, …), each array of its input's shape, or with "
-                   "one more dim in front for several questions.")  # fmt: skip
+              help="Compare the result with MODEL on these inputs instead of random ones: "
+                   "numpy.savez(FILE, NAME=ARRAY, …). Each array has its input's shape, or an "
+                   "additional first dim for several questions.")  # fmt: skip
 @click.option("--no-check", is_flag=True, help="Do not compare the result with MODEL.")
 @click.option(
     "--keep",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep what was generated there.",
+    help="Keep the generated files in DIR.",
 )
 @click.option(
     "--show",
     "only_show",
     is_flag=True,
-    help="MODEL is such a library: print its inputs and outputs.",
+    help="Print the inputs and outputs of MODEL, which is a compiled library.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Print the commands that run.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the commands.")
 def compile(**given: Any) -> None:
     """Compile MODEL to a library that needs no runtime, for aot:// URLs.
 
     MODEL is an ONNX file, a TensorFlow SavedModel or a PyTorch export (torch.export.save). A
-    compiler opens aot:///path/of/library.so in place of shm://NAME.
+    compiler opens aot:///path/of/library.so instead of shm://NAME.
 
     \b
-    The last lines say whether the library may be deployed, and what was tried:
-        exact              it gives what MODEL gives
+    The last lines report how the library compares with MODEL, and on which inputs:
+        exact              equal outputs
         within tolerance   float16 2e-2, bfloat16 5e-2, float32 2e-4, float64 1e-9
                            of the output's greatest value, or of 1
-        not checked        nobody knows: MODEL's runtime took none of the inputs
-    A library that differs is not written.
+        not checked        MODEL's runtime accepted none of the inputs
+    A library that differs more is not written.
     """
     options = Options(**given)
     if options.only_show:

@@ -10,11 +10,11 @@ from shmbridge import _config
 # What can be asked for, in the order it is printed.
 ANSWERS = {
     "cflags": (_config.cflags, "compiler flags"),
-    "libs": (_config.libs, "linker flags, with an rpath: what links also starts"),
+    "libs": (_config.libs, "linker flags, with an rpath, so that the program starts"),
     "cmakedir": (lambda: _config.prefix() / "lib/cmake/shmbridge", "for cmake -Dshmbridge_DIR=…"),
     "pkgconfigdir": (lambda: _config.prefix() / "lib/pkgconfig", "for PKG_CONFIG_PATH=…"),
-    "prefix": (_config.prefix, "the directory that holds include/ and lib/"),
-    "embedding": (_config.embedding, "what `shmbridge embed` makes: Python inside C programs"),
+    "prefix": (_config.prefix, "the directory of include/ and lib/"),
+    "embedding": (_config.embedding, "the library of `shmbridge embed`: Python inside C programs"),
     "examples": (_config.examples, "the directory of the example compilers' sources"),
     "version": (lambda: shmbridge.__version__, "the library's version"),
 }
@@ -24,7 +24,7 @@ ANSWERS = {
 def config(**wanted: bool) -> None:
     """Print how to build against the installed library.
 
-    One line for each option, in shell quoting; without options, everything with its name.
+    Prints one line for each option, in shell quoting; without options, all values with names.
     """
     for name, (answer, _) in ANSWERS.items():
         if wanted[name]:

@@ -17,17 +17,17 @@ from shmbridge.cli._signals import handle
     "--output",
     type=FILE,
     metavar="FILE",
-    help="Where to write it; C programs then need SHMBRIDGE_PYTHON_LIBRARY=FILE.  [default: "
-    "beside libshmbridge.so]",
+    help="The library to write; C programs then need SHMBRIDGE_PYTHON_LIBRARY=FILE.  [default: "
+    "next to libshmbridge.so]",
 )
 def embed(output: Path | None) -> None:
-    """Build libshmbridge-python.so, so that C and C++ programs have python://, grpc:// and every
-    other runner of this Python.
+    """Build libshmbridge-python.so, so that C and C++ programs can use python://, grpc:// and all
+    other runners of this Python.
 
-    It is loaded by libshmbridge.so when such a URL is opened, and starts this interpreter, with its
-    packages, in the program's process. A program may also be linked to it instead. Needs a C
-    compiler ($CC, or cc), Python's headers and its shared library. Build it again after an update
-    of Python or shmbridge.
+    When a program opens such a URL, libshmbridge.so loads this library, which starts this
+    interpreter with its packages in the program's process. You can also link the program to it. It
+    needs a C compiler ($CC, or cc), Python's headers and Python's shared library. Build it again
+    after an update of Python or shmbridge.
     """
     from shmbridge._embedding.build import build
 

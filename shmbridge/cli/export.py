@@ -15,11 +15,12 @@ from shmbridge.logs import Dataset
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=EXISTING_FILE)
 @click.argument("file", type=FILE)
 def export(logs: tuple[Path, ...], file: Path) -> None:
-    """Turn training logs of one layout into FILE, which must not exist. Its ending says the format.
+    """Convert training logs of one layout to FILE, which must not exist. Its suffix selects the
+    format.
 
-    .tfrecord: TensorFlow's SequenceExamples, one for each context of each LOG, which needs
+    .tfrecord: TensorFlow's SequenceExamples, one for each context of each LOG; needs
     shmbridge[tfrecord]. .npz: numpy arrays, one for each feature, advice and score. .parquet: a
-    table, which needs pandas and pyarrow.
+    table; needs pandas and pyarrow.
     """
     dataset, out = Dataset(logs), console()
     try:

@@ -21,17 +21,16 @@ RENEWED = 0.5  # seconds; a host that waits says so again every 0.1 s
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON, for programs; times in "
                                                       "seconds, sizes in bytes.")  # fmt: skip
 def inspect(name: str, as_json: bool) -> None:
-    """Show what the compilers at shm://NAME send and get, what each waits for, and since when.
+    """Show what each compiler at shm://NAME sends, gets and waits for, and since when.
 
-    Use it when a compiler seems to hang. It looks once, from outside, and disturbs neither side.
-    Process ids and labels are what the processes say of themselves.
+    Use it when a compiler seems to hang. It reads the bridge once and does not disturb either side.
+    Process ids and labels are those that the processes report, and are not checked.
     """
     name = segment.bridge_name(name)
     bridge = overview.bridge(name)
     if bridge is None:
         raise click.ClickException(
-            f"there is no bridge named {name} of this version: shmbridge ls shows those that are "
-            "there"
+            f"there is no bridge of this version named {name}: shmbridge ls lists the bridges"
         )
     channels = [channel for channel in bridge.channels if channel.state != "free"]
     sides = {
@@ -49,37 +48,37 @@ def inspect(name: str, as_json: bool) -> None:
         for word, fields in zip(("sends", "gets"), sides[channel.index], strict=True):
             click.echo(f"  {word:5} {_fields(fields)}")
     if not channels:
-        click.echo(f"no compiler is connected, of {len(bridge.channels)} that could be")
+        click.echo(f"no compiler is connected (at most {len(bridge.channels)} can be)")
 
 
 def _host(bridge: BridgeInfo) -> str:
     if not bridge.alive:
-        return "its host is dead; shmbridge gc removes what it left"
+        return "its host is dead; shmbridge gc removes its files"
     who = f"host {_process(bridge.pid)}"
     if not bridge.looping:
         return f"{who}; its loop is not running"
     if _state(bridge.pid) == "T":
         return f"{who}; it is stopped"
     if any(channel.waits for channel in bridge.channels) or bridge.since > RENEWED:
-        return f"{who}; it computes an answer"
-    return f"{who}; it waits for questions"
+        return f"{who}; it is computing an answer"
+    return f"{who}; it is waiting for questions"
 
 
 def _waiting(bridge: BridgeInfo, channel: ChannelInfo) -> str:
     """What a compiler waits for, and why."""
     if channel.state == "refused":
-        return "the host refused it, since its messages broke the protocol"
+        return "the host refused it because its messages violated the protocol"
     if not channel.waits:
         last = f"; it last waited {channel.since:.1f} s ago" if channel.since else ""
-        return f"it computes, or has ended its questions{last}"
-    waits = f"it waits for a reply{_since(channel.since)}"
+        return f"it is computing, or will ask no more questions{last}"
+    waits = f"it is waiting for a reply{_since(channel.since)}"
     if not bridge.alive:
         return f"{waits}: the host is dead"
     if _state(bridge.pid) == "T":
-        return f"{waits}: the host is stopped (kill -CONT {bridge.pid} lets it go on)"
+        return f"{waits}: the host is stopped (kill -CONT {bridge.pid} resumes it)"
     if not bridge.looping:
         return f"{waits}: the host's loop is not running"
-    return f"{waits}: the host's model computes"
+    return f"{waits}: the host's model is computing"
 
 
 def _since(seconds: float) -> str:

@@ -86,16 +86,16 @@ def _as_json(one: Seen) -> dict[str, Any]:
 
 @click.command()
 @click.option("--interval", default=1.0, show_default=True, metavar="SECONDS",
-              type=click.FloatRange(0.01), help="How long to watch for the rates.")  # fmt: skip
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+              type=click.FloatRange(0.01), help="How long to measure the rates.")  # fmt: skip
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--json", "as_json", is_flag=True, help="One line of JSON, for programs; sizes in bytes."
 )
 def ls(interval: float, watch: bool, as_json: bool) -> None:
     """List the bridges: state, channels, replies served and their rate.
 
-    A bridge is dead when its host ended without closing it: see shmbridge gc. Channel states:
-    attached (a runner has it), refused (its runner broke the protocol).
+    A bridge is dead if its host ended without closing it; shmbridge gc removes it. Channel states:
+    attached (a runner uses it), refused (its runner violated the protocol).
     """
     out = console()
     try:
@@ -112,7 +112,7 @@ def ls(interval: float, watch: bool, as_json: bool) -> None:
                     live.update(_table(seen), refresh=True)
                 else:
                     out.print(
-                        _table(seen) if seen else "no bridges; to make one: shmbridge serve NAME …"
+                        _table(seen) if seen else "no bridges; create one: shmbridge serve NAME …"
                     )
                 if not watch:
                     return
@@ -125,13 +125,11 @@ def ls(interval: float, watch: bool, as_json: bool) -> None:
 @click.command()
 @click.argument("name", required=False)
 def gc(name: str | None) -> None:
-    """Remove what dead hosts left below /dev/shm, and say what: all of them, or those at
-    shm://NAME.
+    """Remove and list the files of dead hosts in /dev/shm: of all dead hosts, or only of NAME.
 
-    Without NAME it also removes the work folders in $TMPDIR of trainers that were killed.
+    Without NAME it also removes the work folders of killed trainers in $TMPDIR.
 
-    Touches nothing that belongs to a live host or to another user. With NAME, a live host is an
-    error.
+    It never removes files of a live host or of another user. With NAME, a live host is an error.
     """
     removed = segment.gc(None if name is None else segment.bridge_name(name))
     for file in removed:
@@ -144,5 +142,5 @@ def gc(name: str | None) -> None:
     click.echo(
         f"{len(removed)} files removed"
         if removed
-        else f"nothing to remove: no dead host{f' named {name}' if name else ''} left anything"
+        else f"nothing to remove: no files of a dead host{f' named {name}' if name else ''}"
     )

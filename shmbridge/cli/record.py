@@ -22,17 +22,17 @@ from shmbridge.logs import LogWriter
 @room_options
 @background_option
 def record(target: str, listen: str, log: Path, background: bool, **options: Any) -> None:
-    """Pass compilers' questions at LISTEN on to the host at TARGET, and keep them in LOG, until
+    """Forward compilers' questions at LISTEN to the host at TARGET and write them to LOG, until
     Ctrl-C.
 
-    TARGET is what a compiler would open, for example shm://inliner; LISTEN is a new host's name or
-    URL, which the compilers open instead. TARGET has 10 s to be there, or its connect_timeout. If
-    it is a host on this machine, its channels and room are the defaults. LOG has LLVM's training
-    log format: features, then the advice as the last of them. Questions of other names, dtypes or
-    shapes go to LOG.2, LOG.3, …; files that exist are left alone.
+    TARGET is the URL that a compiler would open, for example shm://inliner. LISTEN is the name or
+    URL of a new host, which the compilers open instead. TARGET must answer within 10 s, or its
+    connect_timeout. If it is a host on this machine, the defaults of the sizes are its own. LOG has
+    LLVM's training log format: the features, followed by the advice. Questions with other names,
+    dtypes or shapes go to LOG.2, LOG.3, …. Existing files are not changed.
 
-    To play it back: shmbridge replay LOG TARGET. Without a second host: shmbridge serve --record
-    LOG.
+    To play it back: shmbridge replay LOG TARGET. To record without a second host: shmbridge serve
+    --record LOG.
     """
     answers = begin(listen, background)
     out, end = console(), escape(how_to_end(listen, background))

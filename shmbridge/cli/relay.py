@@ -19,20 +19,20 @@ from shmbridge.hosts._relay import Relay
 @room_options
 @background_option
 def relay(host_url: str, runner_url: str, background: bool, **options: Any) -> None:
-    """Answer compilers at HOST_URL with what RUNNER_URL advises, until Ctrl-C.
+    """Answer compilers at HOST_URL with the advice of the model at RUNNER_URL, until Ctrl-C.
 
-    So a compiler speaks shared memory alone, and the model is wherever a runner finds it, for
-    example on another machine:
+    The compiler then needs only shared memory, and the model can be anywhere that a runner can
+    reach, for example on another machine:
 
     \b
         shmbridge relay shm://inliner grpc://trainer:50051
         SHMBRIDGE_URL=shm://inliner clang …
 
-    Both may be URLs of any kind. A model in a file (aot://, onnx://, tflite://) answers in a loop
-    in C. RUNNER_URL must answer at the start, within its connect_timeout (10 s). When what is
-    behind it dies, questions fail until it is there again; with retries=N in RUNNER_URL they wait
-    for that. Errors go on as they are. If RUNNER_URL is a host on this machine, its channels and
-    room are the defaults.
+    Both may be URLs of any kind. A model in a file (aot://, onnx://, tflite://) answers in a C
+    loop. RUNNER_URL must answer within its connect_timeout (10 s) when the relay starts. If it dies
+    later, questions fail until it is back; with retries=N in RUNNER_URL they wait. Errors are
+    forwarded unchanged. If RUNNER_URL is a host on this machine, the defaults of the sizes are its
+    own.
     """
     answers = begin(host_url, background)
     out, end = console(), escape(how_to_end(host_url, background))

@@ -99,10 +99,7 @@ class Comparison:
             text += f"; the largest difference is {self.largest:g}"
         if self.nanoseconds:
             middle, high = np.percentile(self.nanoseconds, (50, 99)) / 1e3
-            text += (
-                f"\na question took {middle:.1f} us in the middle, {high:.1f} us at the 99th "
-                "percentile"
-            )
+            text += f"\ntime per question: median {middle:.1f} us, 99th percentile {high:.1f} us"
         return text
 
 
@@ -116,15 +113,14 @@ class Comparison:
 )
 @click.argument("target")
 @click.option(
-    "--check", is_flag=True, help="End with status 1 unless all advice is what the log says."
+    "--check", is_flag=True, help="Exit with status 1 unless all advice equals the log's."
 )
 def replay(logs: tuple[Path, ...], target: str, check: bool) -> None:
-    """Ask the host at TARGET all that LOG holds, in order, as the compiler did, and compare the
-    advice.
+    """Ask the host at TARGET all questions in LOG, in their order, and compare the advice.
 
-    LOG is what shmbridge record or serve --record wrote (all of it: LOG LOG.2 …), or what clang's
-    and opt's -training-log=FILE wrote, where the last feature is the advice. TARGET has 10 s to be
-    there, or its connect_timeout.
+    LOG is a file of shmbridge record or serve --record (pass all files: LOG LOG.2 …) or of clang's
+    and opt's -training-log=FILE, whose last feature is the advice. TARGET must answer within 10 s,
+    or its connect_timeout.
     """
     out, comparison = console(), Comparison()
     opened = [TrainingLog(path) for path in logs]

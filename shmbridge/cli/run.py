@@ -67,11 +67,11 @@ def beware_of_cache(words: list[str]) -> None:
     goes without its cache when its preprocessing fails, and asks for that before it asks for an
     object; another cache's user is warned."""
     cache = lib.shmb_build_cache()
-    advice = "put it behind shmbridge run, which goes round it, or leave it out"
+    advice = "put it after shmbridge run, which bypasses it, or remove it"
     if cache:
         name = ffi.string(cache).decode()
         click.echo(
-            f"shmbridge: {name} in front keeps an object also for when the policy has changed: "
+            f"shmbridge: {name} before shmbridge run also reuses objects after the policy changes: "
             f"{advice}",
             err=True,
         )
@@ -167,8 +167,8 @@ class Options:
             )
         if self.connect and self.record:
             raise click.UsageError(
-                f"--record goes with --host or --onnx. To record what {self.connect} is asked, run "
-                f"shmbridge record {self.connect} NAME LOG beside it and say --connect NAME here"
+                f"--record needs --host or --onnx. To record the questions to {self.connect}, also "
+                f"run shmbridge record {self.connect} NAME LOG, and pass --connect NAME here"
             )
         if self.function:
             from shmbridge.runners.python import split
@@ -282,29 +282,28 @@ class Compilation:
     callback=named_decisions,
     required=True,
     metavar="DECISIONS",
-    help="What to ask about: inline, evict (register allocation), priority (of live ranges); "
-    "separated by commas.",
+    help="The decisions that the policy makes, separated by commas: inline, evict (register "
+    "allocation), priority (of live ranges).",
 )
 @click.option(
     "--host",
     "function",
     metavar="MODULE:FUNCTION",
-    help="The policy: a function from a mapping of features to advice; the current directory is "
-    "searched first. A file "
-    "(/home/me/policy.py:advise) is found from every directory: under make -C, CMake and their "
-    "like.",
+    help="The policy: a function that takes a mapping of features and returns advice. The current "
+    "directory is searched first. For make -C, CMake and similar tools, give a file instead: "
+    "/home/me/policy.py:advise.",
 )
 @click.option(
     "--onnx",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The policy: an ONNX model, whose input names are the features'.",
+    help="The policy: an ONNX model whose inputs have the features' names.",
 )
 @click.option(
     "--connect",
     metavar="NAME",
-    help="The policy: a host that runs already, by its name or URL; or a model inside the "
-    "compiler, as onnx:///MODEL.onnx or aot:///MODEL.so.",
+    help="The policy: the name or URL of a running host, or a model to load into the compiler: "
+    "onnx:///MODEL.onnx or aot:///MODEL.so.",
 )
 @click.option(
     "--default",
@@ -312,89 +311,89 @@ class Compilation:
     callback=default_advice,
     multiple=True,
     metavar="DECISION=ADVICE",
-    help="The advice for a decision that the policy fails to make, for example inline=0.  "
-    "[default: none; such a file is "
-    "compiled again without the policy]",
+    help="The advice to use when the policy fails, for example inline=0.  "
+    "[default: none; compile the file again without the policy]",
 )
 @click.option(
     "--deadline",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="For one decision. After a late one the compiler stops asking. inf: no limit.  "
-    "[default: what the host says, or 10]",
+    help="The deadline of one decision. After a late one the compiler stops asking. inf: no "
+    "limit.  [default: the host's, or 10]",
 )
 @click.option(
     "--record",
     metavar="LOG",
     type=FILE,
-    help="Keep features and advice in LLVM's training log format: LOG, LOG.2, …, one for each "
-    "decision and compiler.",
+    help="Write features and advice in LLVM's training log format, to one file per decision and "
+    "compiler: LOG, LOG.2, ….",
 )
 @click.option(
     "--channels",
     type=click.IntRange(1, lib.MAX_CHANNELS),
-    help="Files and threads that ask the policy at once, times decisions.  [default: 8; 32 where "
-    "the compiler has threads]",
+    help="How many compilers can ask the policy at once: files and threads, times decisions.  "
+    "[default: 8; 32 if the compiler has threads]",
 )
 @click.option(
     "--request-bytes",
     type=Bytes(),
     default=REQUEST_BYTES,
     show_default=True,
-    help="Room for one question. Two for each channel are reserved in /dev/shm.",
+    help="The maximum size of a question. /dev/shm holds two for each channel.",
 )
 @click.option(
     "--strict",
     is_flag=True,
-    help="Fail, and leave no output, if the policy is missing or does not advise on every "
-    "decision.",
+    help="Fail without output if the policy is missing or does not make every decision.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(0, 2**62),
     metavar="N",
-    help="Ask about the first N decisions of this command only, of all kinds together, in the "
-    "order in which its compilers come "
-    "to them; for bisecting. The rest is LLVM's own: for inlining what LLVM 22 says it would do, "
-    "else --default's advice.",
+    help="For bisecting: ask only about the first N decisions of this command, counting all kinds "
+    "together. LLVM makes the others: LLVM 22's own decision for inlining, otherwise --default's "
+    "advice.",
 )
 @click.option(
     "--pipes",
     is_flag=True,
-    help="Named pipes rather than shared memory and a preloaded library: slower.",
+    help="Use named pipes instead of shared memory and a preloaded library; slower.",
 )
 @click.option(
     "--include-default",
     is_flag=True,
-    help="The inliner also tells what it would do itself (LLVM 22).",
+    help="Add the inliner's own decision to the features (LLVM 22).",
 )
 @click.option(
     "--flags-for",
     "kind",
     type=click.Choice(list(compilers.MAKES)),
-    help="Which compiler it is, where its name does not tell.",
+    help="The kind of compiler, if its name does not show it.",
 )
 @click.option(
     "-v",
     "--verbose",
     is_flag=True,
-    help="Always print how many decisions of each kind were advised, and where the policy failed.",
+    help="Always print how many decisions of each kind the policy made, and where it failed.",
 )
 @click.argument(
     "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMPILER [ARGUMENTS]..."
 )
 def run(**given: Any) -> None:
-    """Run an unmodified clang, opt, llc, rustc or ld.lld, whose decisions a policy makes; ends with
-    the compiler's own status.
+    """Run an unmodified clang, opt, llc, rustc or ld.lld with a policy that makes its decisions.
+    Exits with the compiler's status.
 
-    Also as a launcher: make -j4 CC="shmbridge run --llvm inline --host policy:advise -- clang-22".
-    The policy's request also holds "decision" (inlining_decision, index_to_evict or priority) and
-    "context", the function's name where LLVM tells it. If the policy is missing, fails, hangs or
-    dies, the file is compiled again without it, and the first such file of a build prints one line
-    that says why. So an object is made with the policy's advice throughout, or it is the plain
-    compiler's. The compiler may stand behind launchers, as nice or ccache, whose cache is left
-    alone. A link with -flto asks as well. opt gets an inliner pass unless it is told its -passes;
-    with --pipes, which threads cannot share, rustc gets -Ccodegen-units=1.
+    It also works as a launcher: make -j4 CC="shmbridge run --llvm inline --host policy:advise --
+    clang-22". The policy's request also contains "decision" (inlining_decision, index_to_evict or
+    priority) and "context" (the function's name, if LLVM sends it).
+
+    If the policy is missing, fails, hangs or dies, the file is compiled again without it, and the
+    first such file of a build prints the reason. So each object is made either entirely with the
+    policy or entirely without it.
+
+    The compiler may follow other launchers, such as nice or ccache, whose cache is bypassed. Links
+    with -flto ask, too. opt gets an inliner pass unless you pass -passes. With --pipes, rustc gets
+    -Ccodegen-units=1, because threads cannot share the pipes.
     """
     options = Options(**given)
     options.check()

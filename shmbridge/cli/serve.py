@@ -108,10 +108,10 @@ def _calls_through_grpc(url: str, name: str) -> Iterator[str]:
     if query is not None:
         yield from _calls(url + query, "; before that, once: shmbridge embed")
         return
-    ca = "the certificate of who signed this host's"
+    ca = "the CA certificate that signed this host's"
     yield f"TLS     compilers add ?ca=FILE to this URL: {ca}"
     if "ca=" in name:
-        yield "        and &cert=FILE&key=FILE: one of their own, signed by whom this host trusts"
+        yield "        and &cert=FILE&key=FILE: their own certificate, signed by a CA of this host"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Options:
         if self.pad_to and self.rows > self.pad_to:
             raise click.UsageError(
                 f"--max-batch {self.rows} --pad-to {self.pad_to}: "
-                "expected batches no larger than what they are padded to"
+                "expected --max-batch no larger than --pad-to"
             )
 
     @property
@@ -181,20 +181,20 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
     "--onnx",
     metavar="FILE",
     type=EXISTING_FILE,
-    help="An ONNX model: its input names are the features'; its only output is called advice.",
+    help='An ONNX model. Its inputs have the features\' names; a single output becomes "advice".',
 )
 @click.option(
     "--python",
     "function",
     metavar="MODULE:FUNCTION",
-    help="A function from a mapping of features to advice; the current directory is searched "
-    "first. Or in a file: /home/me/policy.py:advise.",
+    help="A function that takes a mapping of features and returns advice. The current directory is "
+    "searched first. You can also give a file: /home/me/policy.py:advise.",
 )
 @click.option(
     "--max-batch",
     type=click.IntRange(1),
     metavar="N",
-    help="Answer up to N runners at once; the arrays have one more dim in front.  "
+    help="Answer up to N runners in one call; the arrays have an additional first dim.  "
     "[default: --pad-to's N, else 1]",
 )
 @click.option(
@@ -203,28 +203,28 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
     default=MAX_WAIT,
     show_default=True,
     metavar="SECONDS",
-    help="How long a batch waits for more requests.",
+    help="How long to wait for more requests in a batch.",
 )
 @click.option(
     "--pad-to",
     type=click.IntRange(1),
     metavar="N",
-    help="Always compute on N rows, so that a request's numbers do not depend on how many others "
-    "came with it.",
+    help="Pad every batch to N rows, so that a request's result does not depend on the batch's "
+    "size.",
 )
 @click.option(
     "--log",
     "log_path",
     metavar="FILE",
     type=FILE,
-    help="Append every decision, as a line of JSON: time, features, advice or error.",
+    help="Append every decision as a line of JSON: time, features, advice or error.",
 )
 @click.option(
     "--record",
     "record_path",
     metavar="FILE",
     type=FILE,
-    help="Keep features and advice in LLVM's training log format, for training and for shmbridge "
+    help="Write features and advice in LLVM's training log format, for training and shmbridge "
     "replay.",
 )
 @room_options
@@ -232,50 +232,51 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
     "--slots",
     type=click.Choice(["2", "4", "8", "16", "32"]),
     callback=lambda _context, _option, text: text and int(text),
-    help=f"Messages under way for each runner.  [default: {HostOptions.slots}]",
+    help=f"Message slots per runner and direction.  [default: {HostOptions.slots}]",
 )
 @click.option(
     "--header-bytes",
     type=Bytes(),
-    help=f"Room for names and dtypes.  [default: {in_letters(HostOptions.header_bytes)}]",
+    help="Space for the names and dtypes of a message.  "
+    f"[default: {in_letters(HostOptions.header_bytes)}]",
 )
 @click.option(
     "--wait",
     type=click.Choice(list(WAITS)),
-    help="How to wait for requests: spin as long as it pays, then sleep; always spin; always "
+    help="How to wait for requests: spin while that is efficient, then sleep; always spin; always "
     f"sleep.  [default: {HostOptions.wait}]",
 )
 @click.option(
     "--deadline",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="How long an answer may take, for compilers that have no deadline. inf: no limit.  "
+    help="How long an answer may take, for compilers without their own deadline. inf: no limit.  "
     "[default: 10]",
 )
 @click.option(
     "--until-idle",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="End after so long without any runner.",
+    help="End after this time without a runner.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Threads of ONNX Runtime.",
+    help="The number of ONNX Runtime threads.",
 )
 @click.option(
     "-v",
     "--verbose",
     is_flag=True,
-    help="Show the traceback of what the model raises, once for each kind.",
+    help="Show the traceback of each kind of exception in the model once.",
 )
 @background_option
 def serve(**options: Any) -> None:
-    """Answer compilers with a model at shm://NAME, or at any URL that has a host, until Ctrl-C.
+    """Answer compilers with a model at shm://NAME, or at another host URL, until Ctrl-C.
 
-    All room, channels x slots x bytes, is reserved at once in /dev/shm.
+    All memory (channels x slots x bytes) is reserved in /dev/shm at the start.
     """
     host_options = given({each.name: options.pop(each.name) for each in fields(HostOptions)})
     chosen = Options(host=host_options, **options)

@@ -12,14 +12,13 @@ from shmbridge.cli import _background
 def stop(name: str) -> None:
     """End the host that was started at NAME with --background.
 
-    It has a second to answer the question under way. One that does not end in a few seconds is
-    killed.
+    The host gets a second to answer the current question. If it does not end within a few seconds,
+    it is killed.
     """
     log = _background.end(name)
     if log is None:
         raise click.ClickException(
-            f'no host was started with --background at "{_background.key(name)}", or it has '
-            "ended: shmbridge ls shows "
-            "those that run; Ctrl-C ends one in the foreground"
+            f'no host runs at "{_background.key(name)}" that was started with --background: '
+            "shmbridge ls lists all hosts; Ctrl-C ends one in the foreground"
         )
     click.echo(f"stopped {_background.key(name)}; its log is {log}")

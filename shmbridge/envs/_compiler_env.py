@@ -145,7 +145,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         self._sent, self._looked = True, None
         if status == lib.SHMB_TOO_LARGE or status == lib.SHMB_CLOSED:
             raise_status(
-                status, f"the action does not reach the compiler at {self.compilers.host.url}"
+                status, f"the action cannot reach the compiler at {self.compilers.host.url}"
             )
 
     def _send_slowly(self, action: Any) -> None:
@@ -169,7 +169,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         """
         s = self._stepping
         if not self._sent:
-            raise InvalidError("no action is under way: expected send() first")
+            raise InvalidError("no action is pending: expected send() first")
         s.wait()
         self._sent = False
         return (

@@ -20,8 +20,8 @@ from shmbridge.errors import InvalidError, MismatchError, RunnerGoneError
 OWN = ("agent", "reward", "done", "truncated", "step")
 MUTE = 10  # compilers in a row that asked nothing
 
-LEFT = "the compiler died or left in mid-episode"
-ANOTHER = "the compiler began another episode in the midst of this one"
+LEFT = "the compiler died or disconnected during the episode"
+ANOTHER = "the compiler began another episode during this one"
 
 
 class State(NamedTuple):

@@ -10,8 +10,8 @@ from shmbridge._host.host import Host
 from shmbridge._host.request import Request, channel_of, lay_down
 from shmbridge.errors import ClosedError, InvalidError, ShmbridgeError
 
-GIVEN_UP = "the trainer has given this episode up: begin another"
-NO_EPISODE = "this trainer has no such episode, or has given it up: begin another"
+GIVEN_UP = "the trainer has abandoned this episode: begin another"
+NO_EPISODE = "this trainer has no such episode, or has abandoned it: begin another"
 
 
 class CompilerSource(Protocol):

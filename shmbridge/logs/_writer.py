@@ -118,8 +118,8 @@ class LogWriter:
                 asked.append(field)
             elif field:
                 self._warn_once(
-                    f'"{name}" is left out: the log holds tensors, and of text only "context" and '
-                    '"decision"'
+                    f'"{name}" is left out: the log contains tensors, and as text only '
+                    '"context" and "decision"'
                 )
         advised = _advice(advice, decision, want)
         scored = [] if reward is None else [as_field("reward", reward)]

@@ -38,7 +38,7 @@ ATTEMPT = (
 BUSY = 0.25  # seconds that a host takes to say that all channels are taken, or less
 LOOK = 0.1  # seconds between looks whether a user's trainer is there
 Take = Callable[[Any, float | None], Any]  # RunnerKind.take
-GONE = "the trainer has gone: open another runner, which the next trainer may call"
+GONE = "the trainer is gone: open another runner for the next trainer"
 
 
 _open_runners: weakref.WeakSet[Grpc] = weakref.WeakSet()
@@ -244,7 +244,7 @@ class _Served:
 
     def _stream(self, requests: Any, context: Any) -> Any:
         if not self._taking.acquire(blocking=False):
-            wire.refuse(context, BusyError("this compiler has a trainer"))
+            wire.refuse(context, BusyError("this compiler already has a trainer"))
         context.send_initial_metadata((wire.READY,))
         if not context.add_callback(self._left):
             self._left()

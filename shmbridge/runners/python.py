@@ -30,8 +30,8 @@ def split(place: str) -> tuple[str, str]:
     module, _, name = place.rpartition(":")
     if not (module and name):
         raise InvalidError(
-            f"{place}: expected MODULE:FUNCTION, for one my_model:advise, or FILE:FUNCTION, for "
-            "one /home/me/my_model.py:advise"
+            f"{place}: expected MODULE:FUNCTION, such as my_model:advise, or FILE:FUNCTION, "
+            "such as /home/me/my_model.py:advise"
         )
     return module, name
 
@@ -101,14 +101,14 @@ def load(place: str, path: str | None = None) -> Function:
         )
         if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
             where = (
-                ": say where it lies, with path=DIR"
+                ": give its folder with path=DIR"
                 if path is None
                 else f" in {path}, nor where Python looks; "
             )
             where += (
                 ""
                 if path is None
-                else f"a file is found from everywhere, for one /home/me/{module}.py:{name}"
+                else f"a file is found from every folder, for example /home/me/{module}.py:{name}"
             )
         raise InvalidError(f"{place}: {type(error).__name__}: {error}{where}") from error
     try:

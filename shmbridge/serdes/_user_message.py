@@ -70,7 +70,7 @@ def _leaves(message: Any, path: tuple[Any, ...], above: tuple[Any, ...]) -> dict
                 else "a message within itself"
             )
             raise InvalidError(
-                f"{message.full_name}.{field.name} is {what}, which no tensor can hold; expected "
+                f"{message.full_name}.{field.name} is {what}, which has no tensor form; expected "
                 "scalars, strings, bytes, repeated ones, and messages of these"
             )
         else:
@@ -135,7 +135,7 @@ def _check_alone(name: str, holder: Any, field: Any) -> None:
     chosen = others and holder.WhichOneof(others.name)
     if chosen and chosen != field.name:
         raise MismatchError(
-            f'"{name}": the message has "{chosen}" already, of which it may have one alone (oneof '
+            f'"{name}": the message has "{chosen}" already, of which it may have only one (oneof '
             f"{others.name})"
         )
 
@@ -208,7 +208,7 @@ def _texts(name: str, field: tensor.Field) -> Any:
         texts = tensor.texts_of(field.values, field.offsets)
         return [text.encode().decode() for text in texts]
     except UnicodeError as error:
-        raise InvalidError(f'"{name}": protobuf takes text in UTF-8 alone: {error}') from error
+        raise InvalidError(f'"{name}": protobuf accepts only UTF-8 text: {error}') from error
 
 
 def _value(leaf: Leaf, value: Any) -> Any:

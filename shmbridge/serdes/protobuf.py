@@ -185,7 +185,7 @@ def _decode(user: UserMessage | None, data: bytes) -> tuple[dict[str, Any], np.d
     try:
         return values, dtype_of(message.want)
     except InvalidError as error:
-        raise CorruptError(f"what a protobuf message wants: {error}") from error
+        raise CorruptError(f"the dtype that a protobuf message wants: {error}") from error
 
 
 def _import(name: str) -> Any:

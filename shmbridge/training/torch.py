@@ -112,7 +112,7 @@ def _check(one: _OneQuestion, file: Path, features: Mapping[str, np.ndarray[Any,
                 ):
                     raise InvalidError(
                         f"{name}: the ONNX file gives {value!r} where the model gives {wanted!r}: "
-                        "expected a model whose output depends on its inputs alone"
+                        "expected a model whose output depends only on its inputs"
                     )
                 compared |= not np.isnan(wanted).any()
     if not compared:

@@ -52,8 +52,8 @@ int main(void) {
 
     i32 = 7, f32 = 7, u8 = 7; /* untouched by what follows */
     CHECK_STATUS(r, shmb_advice_f32(r, "score", &f32), SHMB_INEXACT);
-    CHECK(
-        strstr(shmb_error_message(r), "\"score\" of float64 has no exact counterpart in float32"));
+    CHECK(strstr(shmb_error_message(r),
+                 "\"score\" of float64 is not exactly representable as float32"));
     CHECK_STATUS(r, shmb_advice_i32(r, "score", &i32), SHMB_INEXACT);
     CHECK_STATUS(r, shmb_advice_i32(r, "big", &i32), SHMB_INEXACT);
     CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_UINT8, &u8), SHMB_INEXACT);

@@ -35,7 +35,7 @@ static void the_default_is_logged_and_counted() {
     with.log_context = &said;
     Runner r("shm://nobody-here", with);
     assert(*r.evaluate<int64_t>() == 3 && *r.evaluate<int64_t>() == 3);
-    assert(said.find("going on with the default advice 3 (counted, not said again)") !=
+    assert(said.find("continuing with the default advice 3 (counted; reported once)") !=
                std::string::npos &&
            said.find('\n') == std::string::npos);
     assert(r.stats().questions == 2 && r.stats().defaulted == 2 &&

@@ -88,7 +88,7 @@ static void without_a_host(void) {
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
     const char *line = hear();
     CHECK(strstr(line, "shmbridge: shm://nobody-here: ") == line &&
-          strstr(line, ": going on with the default advice 3 (counted, not said again)\n"));
+          strstr(line, ": continuing with the default advice 3 (counted; reported once)\n"));
     CHECK(shmb_advice_count(r) == 1 && shmb_advice(r, NULL, &t) == SHMB_OK);
     CHECK(strcmp(t.name, "advice") == 0 && t.rank == 0 && t.size == 1 && t.kind == SHMB_TENSOR &&
           t.dtype == SHMB_INT64 && *(const int64_t *)t.data == 3);
@@ -207,7 +207,7 @@ static void with_a_host(void) {
     shmb_tensor t;
     CHECK(stats(r).defaulted == 1 && shmb_advice(r, NULL, &t) == SHMB_OK &&
           *(const int64_t *)t.data == -4);
-    CHECK(strstr(hear(), "unknown dtype: going on with the default advice -4"));
+    CHECK(strstr(hear(), "unknown dtype: continuing with the default advice -4"));
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
     CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && *(const int64_t *)t.data == 2 &&

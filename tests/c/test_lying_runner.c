@@ -109,7 +109,7 @@ static void keep_slots(struct liar *l) {
     CHECK((key = push(l, d)) >= 0 && shmb_host_reply(b.host, key, false, &t, 1) == SHMB_OK);
     CHECK((key = push(l, again)) >= 0);
     CHECK(shmb_host_reply(b.host, key, false, &t, 1) == SHMB_RUNNER_GONE);
-    expect_refused(l, "it gave no reply slot back");
+    expect_refused(l, "it returned no reply slot");
 }
 
 /* The host follows a new claim when the reply is complete; the runner notices it. */

@@ -63,7 +63,7 @@ static void without_one(void) {
           failures(&s) == 2);
     CHECK(lines == 1 && strstr(said, "shmbridge: shm://nobody-here: ") == said &&
           !strchr(said, '\n'));
-    CHECK(strstr(said, "going on with the default advice 3 (counted, not said again)"));
+    CHECK(strstr(said, "continuing with the default advice 3 (counted; reported once)"));
     shmb_close(r);
 }
 

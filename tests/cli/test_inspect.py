@@ -110,7 +110,9 @@ def test_a_compiler_that_waits_for_the_model_is_shown_with_the_time(asking, name
     shown = inspected(name)
     assert shown["channels"][0]["waits"] and 0.2 < shown["channels"][0]["since"] < 30
     said = run("inspect", name).stdout
-    assert re.search(r"it waits for a reply, for \d+\.\d s: the host's model computes", said)
+    assert re.search(
+        r"it is waiting for a reply, for \d+\.\d s: the host's model is computing", said
+    )
     request.reply(1)
     thread.join()
     assert not inspected(name)["channels"][0]["waits"]
@@ -126,7 +128,9 @@ def test_a_loop_that_does_not_run_is_named_as_the_cause(asking, name):
     thread = ask(runner, {"x": 1})
     time.sleep(0.2)
     said = run("inspect", name).stdout
-    assert re.search(r"it waits for a reply, for \d+\.\d s: the host's loop is not running", said)
+    assert re.search(
+        r"it is waiting for a reply, for \d+\.\d s: the host's loop is not running", said
+    )
     host.receive().reply(1)
     thread.join()
 
@@ -161,7 +165,7 @@ def test_a_model_that_computes_for_a_compiler_that_has_left_is_shown(asking, nam
             connect(f"{name}?deadline=0.1").evaluate({"x": 1})
         time.sleep(1)
         said = run("inspect", name).stdout
-    assert "it computes an answer" in said and "no compiler is connected" in said
+    assert "it is computing an answer" in said and "no compiler is connected" in said
 
 
 def test_control_characters_of_a_compiler_are_shown_as_escapes(name):
@@ -176,4 +180,4 @@ def test_control_characters_of_a_compiler_are_shown_as_escapes(name):
 
 
 def test_a_bridge_that_is_not_there_is_an_error(name):
-    assert "there is no bridge named" in refused(1, "inspect", name)
+    assert "there is no bridge of this version named" in refused(1, "inspect", name)

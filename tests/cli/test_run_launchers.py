@@ -101,4 +101,4 @@ def test_cache_in_front_is_told_of_and_ccache_goes_without_its_cache(cache, comp
             timeout=60,
         )
         assert (done.stdout, done.returncode) == (expected, 0 if expected else 1)
-        assert f"{cache} in front keeps an object" in done.stderr
+        assert f"{cache} before shmbridge run also reuses objects" in done.stderr

@@ -87,7 +87,7 @@ def test_serve_tells_the_runner_and_the_terminal_of_errors(
     said = serving.end()
     assert "2 requests, 2 errors" in said
     assert (
-        said.count("told to the runner") == 1
+        said.count("sent to the runner") == 1
         and "Traceback" not in said
         and "-v shows where" in said
     )
@@ -188,7 +188,7 @@ def test_serve_refuses_what_makes_no_sense(where: Path, arguments: list[str], me
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["no/name", "--python", "models:total"], "is no name of a bridge"),
+    (["no/name", "--python", "models:total"], "is not a bridge name"),
     (["n", "--python", "models"], "MODULE:FUNCTION"),
     (["n", "--python", "nowhere:total"], "No module named 'nowhere'"),
     (["n", "--python", "models:nothing"], "has no attribute 'nothing'"),

@@ -64,7 +64,7 @@ def test_where_the_result_cannot_go_is_said_before_anything_is_compiled(tmp_path
 
 def test_an_option_that_is_for_other_models_is_refused(tmp_path):
     model = onnx_models.two_minus(tmp_path / "m.onnx")
-    assert "--signature is for SavedModels" in compile(
+    assert "--signature applies only to SavedModels" in compile(
         model, "-o", tmp_path / "m.so", "--signature", "s", code=2
     )
     (tmp_path / "m.pt2").write_bytes(b"")

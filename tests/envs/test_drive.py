@@ -134,7 +134,7 @@ def test_wrong_agents_are_errors(serve, name):
             drive(Corridor(), Agent(runner), max_steps=0)
         with pytest.raises(InvalidError, match="names an agent 'red': expected one of blue"):
             drive(Tag(), Agent(runner, "blue"))
-        with pytest.raises(InvalidError, match="no episode is under way"):
+        with pytest.raises(InvalidError, match="no episode is running"):
             Corridor().add_reward(1)
         with pytest.raises(InvalidError, match="expected one of argmax"):
             Agent(runner, choice="best")

@@ -93,7 +93,7 @@ def test_a_reset_gives_the_episode_up(name, walk):
         assert turn[2]
         first, second, third = compiler.result()
     assert isinstance(first, ModelError) and isinstance(second, ModelError) and third == [1] * 4
-    assert "given this episode up" in str(first)
+    assert "abandoned this episode" in str(first)
 
 
 def test_a_trainer_behind_pipes(tmp_path, in_thread):

@@ -68,7 +68,7 @@ def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing
     first, files, with_host, after, second, last = done.stdout.splitlines()
     assert "bytes, but /dev/shm has" in first and "shmbridge gc" in first and "--shm-size" in first
     assert (files, with_host, after, last) == ("[]", "3", "[]", "60")
-    assert "cannot make the bridge's files below /dev/shm" in second
+    assert "cannot create the bridge's files in /dev/shm" in second
 
 
 def test_a_host_without_descriptors_says_so_and_leaves_nothing(name, python, shm_files):

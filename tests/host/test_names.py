@@ -17,7 +17,7 @@ from shmbridge._bridge import overview, segment
 )
 def test_a_name_that_is_none_is_an_error(bad):
     with pytest.raises(
-        InvalidError, match="is no name of a bridge: expected shm://NAME or NAME of 1 to 100"
+        InvalidError, match="is not a bridge name: expected shm://NAME or NAME of 1 to 100"
     ):
         Host(bad)
 

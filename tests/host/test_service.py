@@ -78,7 +78,7 @@ def test_without_any_logging_set_up_the_traceback_goes_to_stderr(name, tmp_path,
     assert (
         said.count("Traceback") == 1
         and "in model" in said
-        and said.count("told to the runner") == 1
+        and said.count("sent to the runner") == 1
     )
 
 

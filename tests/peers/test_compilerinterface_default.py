@@ -26,7 +26,7 @@ def test_a_failure_is_answered_with_the_default_advice(sent, query, options, exp
     assert sent(fails, query, **options) == expected.tobytes()
     said = capfd.readouterr().err
     assert (
-        said.count("RuntimeError: no idea: going on with the default advice") == 1
+        said.count("RuntimeError: no idea: continuing with the default advice") == 1
         and said.count("\n") == 1
     )
 

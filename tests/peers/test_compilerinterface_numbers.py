@@ -156,7 +156,8 @@ def test_their_hosts_one_number_is_a_number_of_either_width(replying, value, dty
         (
             ctypes.c_long(2**40),
             "i",
-            '16 the advice "advice" of int64 has no exact counterpart in int32: ask for int64' * 2,
+            '16 the advice "advice" of int64 is not exactly representable as int32: ask for int64'
+            * 2,
         ),
     ],
 )

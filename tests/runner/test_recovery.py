@@ -149,7 +149,7 @@ def test_the_default_is_said_once_and_counted(name, capfd):
     assert runner.defaulted == 0
     said = capfd.readouterr().err
     assert said.startswith(f"shmbridge: shm://{name}: ") and said.count("\n") == 1
-    assert said.endswith(": going on with the default advice 3 (counted, not said again)\n")
+    assert said.endswith(": continuing with the default advice 3 (counted; reported once)\n")
 
 
 def test_the_default_is_said_to_a_log_and_counted_with_its_reason(name, capfd):
@@ -161,7 +161,7 @@ def test_the_default_is_said_to_a_log_and_counted_with_its_reason(name, capfd):
         assert runner.expected() is None
     assert runner.stats.questions == 0
     assert len(said) == 1 and said[0].endswith(
-        ": going on with the default advice 3 (counted, not said again)"
+        ": continuing with the default advice 3 (counted; reported once)"
     )
     assert capfd.readouterr().err == ""
 

@@ -45,25 +45,26 @@ const char *shmb_strerror(shmb_status status) {
     switch (status) {
     case SHMB_OK: return "ok";
     case SHMB_INVALID: return "invalid argument";
-    case SHMB_UNSUPPORTED: return "no runner of that scheme in this library";
+    case SHMB_UNSUPPORTED: return "this library has no runner for that scheme";
     case SHMB_NO_HOST: return "no live host of that name";
     case SHMB_BUSY: return "every channel of the host is taken";
-    case SHMB_IN_USE: return "a live host has that name already";
-    case SHMB_INCOMPATIBLE: return "the other side speaks another version of the protocol";
-    case SHMB_PERMISSION: return "the segment belongs to someone else or is open to others";
-    case SHMB_CORRUPT: return "bytes that the protocol rules out";
+    case SHMB_IN_USE: return "a live host already has that name";
+    case SHMB_INCOMPATIBLE: return "the other side uses another protocol version";
+    case SHMB_PERMISSION:
+        return "the segment belongs to another user, or other users can access it";
+    case SHMB_CORRUPT: return "the received bytes violate the protocol";
     case SHMB_HOST_GONE: return "the host died";
-    case SHMB_RUNNER_GONE: return "the runner died or left before the reply";
+    case SHMB_RUNNER_GONE: return "the runner died or disconnected before the reply";
     case SHMB_CLOSED: return "closed";
     case SHMB_TIMEOUT: return "the deadline passed";
     case SHMB_INTERRUPTED: return "interrupted";
     case SHMB_TOO_LARGE: return "the message does not fit its slot";
-    case SHMB_MISMATCH: return "names, dtypes or shapes are not the expected ones";
-    case SHMB_INEXACT: return "a value has no exact counterpart in the wanted dtype";
+    case SHMB_MISMATCH: return "names, dtypes or shapes differ from the expected ones";
+    case SHMB_INEXACT: return "a value is not exactly representable in the wanted dtype";
     case SHMB_MODEL: return "the model failed";
-    case SHMB_DROPPED: return "the host let the request go without a reply";
-    case SHMB_FORKED: return "the handle was inherited through fork: open another in the child";
-    case SHMB_SYSTEM: return "the operating system refused";
+    case SHMB_DROPPED: return "the host discarded the request without a reply";
+    case SHMB_FORKED: return "the runner was inherited through fork: open another in the child";
+    case SHMB_SYSTEM: return "a system call failed";
     case SHMB_NO_MEMORY: return "out of memory";
     }
     return "unknown status";

@@ -71,8 +71,7 @@ static shmb_status sample(const shmb_tensor *t, shmb_choice how, double most, ui
     const double infinity = __builtin_inf();
     double sum = 0, at;
     if (how == SHMB_SAMPLE_LOGITS && most == -infinity)
-        return choose_refuse(why, SHMB_MODEL,
-                             "expected a logit that may be chosen, found -infinity alone");
+        return choose_refuse(why, SHMB_MODEL, "expected a logit above -infinity, found none");
     for (int64_t i = 0; i < t->size; i++) {
         double x = score(t, how, i, most);
         if (x < 0)

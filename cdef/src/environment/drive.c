@@ -44,7 +44,7 @@ static int64_t find_named(shmb_episode *e, const char *name, int64_t otherwise) 
     if (!e->wrong)
         e->wrong = shmb_fail(
             &e->why, SHMB_INVALID,
-            "the environment names an agent \"%.100s\", which the driver was not given", name);
+            "the environment names an agent \"%.100s\", which the driver does not have", name);
     return otherwise;
 }
 

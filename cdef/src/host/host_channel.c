@@ -134,7 +134,7 @@ int64_t shmb_channel_accept(struct channel *c, uint32_t index) {
     if (!in.of || d->slot == NO_SLOT) return poison(c, "a request came without a slot");
     if (!want_exists(d->code)) return poison(c, "it wants a dtype that does not exist");
     if (!sender_returns(&c->out, d->returns))
-        return poison(c, "it returned slots that it did not have");
+        return poison(c, "it returned slots that it did not hold");
     struct request *q = &c->requests[d->slot];
     if (q->version != in.of->version && !keep_message(q, &in))
         return poison(c, "the host is out of memory");
@@ -185,7 +185,7 @@ static shmb_status check_open(struct channel *c, int64_t key, bool keep) {
     if (c->requests[key_slot(key)].key == key && c->open >> key_slot(key) & 1) return SHMB_OK;
     if (!keep) shmb_channel_release(c, key);
     return shmb_fail(&c->error, SHMB_RUNNER_GONE,
-                     "the runner died, left or was refused before this reply");
+                     "the runner died, disconnected or was refused before this reply");
 }
 
 /* The envelope of a reply; the request's slot, and those whose views have died meanwhile, go back
@@ -244,7 +244,7 @@ static shmb_status send_reply(struct channel *c, struct envelope *e, int slot) {
 static int reply_slot(struct channel *c, int64_t key) {
     int slot = sender_slot(&c->out);
     if (slot >= 0) return slot;
-    poison(c, "it gave no reply slot back");
+    poison(c, "it returned no reply slot");
     check_open(c, key, false);
     return -1;
 }

@@ -21,7 +21,7 @@ static void llvm_skip(struct llvm *s, const char *why) {
     s->counted.skipped++;
     if (!atomic_exchange(&said, true))
         fprintf(stderr,
-                "shmbridge: LLVM's channel: %s: going on with the next line (not said again)\n",
+                "shmbridge: LLVM's channel: %s: continuing with the next line (reported once)\n",
                 why);
 }
 
@@ -118,7 +118,7 @@ static shmb_status read_header(struct llvm *s, const uint8_t *line, size_t size,
         return shmb_fail(e, SHMB_CORRUPT, "the compiler's header names no advice");
     if (s->spec.bytes >= LONGEST_OBSERVATION || s->spec.advice.bytes >= LONGEST_OBSERVATION ||
         s->spec.score.bytes >= LONGEST_OBSERVATION)
-        return shmb_fail(e, SHMB_CORRUPT, "the compiler's header tells of more than %d bytes",
+        return shmb_fail(e, SHMB_CORRUPT, "the compiler's header describes more than %d bytes",
                          LONGEST_OBSERVATION);
     s->decision = decision_of(&s->spec.advice);
     find_hint(s);
@@ -149,7 +149,7 @@ static shmb_status read_line(struct llvm *s, const uint8_t *text, size_t size, s
         if (!s->spec.has_advice)
             return shmb_fail(
                 e, SHMB_CORRUPT,
-                "the compiler sent an observation before the header that tells its tensors");
+                "the compiler sent an observation before the header that describes its tensors");
         s->next = TENSORS;
         return SHMB_OK;
     case LINE_OUTCOME: s->next = s->spec.has_score ? SCORE : LINE; return SHMB_OK;
@@ -195,7 +195,7 @@ static int llvm_feed(void *state, const uint8_t *bytes, size_t size, size_t *use
         bool asks = s->next == TENSORS, ends = whole[length - 1] == '\n';
         s->next = LINE;
         s->skipping = !ends; /* up to the next line */
-        if (!ends) llvm_skip(s, "expected a newline behind the tensors, found another byte");
+        if (!ends) llvm_skip(s, "expected a newline after the tensors, found another byte");
         if (!asks) continue;
         take_hint(s, whole);
         *want = s->spec.advice.dtype;
@@ -204,7 +204,7 @@ static int llvm_feed(void *state, const uint8_t *bytes, size_t size, size_t *use
         if (!ends) {
             shmb_fail(
                 &s->unreadable, SHMB_CORRUPT,
-                "expected a newline behind an observation's %zu bytes of tensors, found byte %d",
+                "expected a newline after an observation's %zu bytes of tensors, found byte %d",
                 length - 1, whole[length - 1]);
             return GIVEN;
         }

@@ -37,8 +37,8 @@ enum { ELEMENTS = sizeof dtypes / sizeof *dtypes };
 static shmb_status onnx_refuse(const char *file, const char *side, const char *name,
                                const char *what, const char *instead, struct error *e) {
     return shmb_fail(e, SHMB_INVALID,
-                     "%.150s: the %s \"%.60s\" is %s, which no tensor here can be: %s", file, side,
-                     name, what, instead);
+                     "%.150s: the %s \"%.60s\" is %s, which shmbridge does not support: %s", file,
+                     side, name, what, instead);
 }
 
 static shmb_status read_tensor(const OrtFunction *api, const OrtTypeInfo *info, const char *file,

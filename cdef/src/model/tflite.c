@@ -133,16 +133,17 @@ static shmb_status declare(struct model *m, struct port *p, struct type_of *type
     if (status)
         return shmb_fail(
             e, SHMB_INVALID,
-            "the model %.100s: LiteRT does not tell the shape of \"%.60s\" (its status %d)",
+            "the model %.100s: LiteRT does not report the shape of \"%.60s\" (its status %d)",
             m->file, name, status);
     int32_t element = type->element;
     p->dtype = element > 0 && (size_t)element < sizeof dtypes / sizeof *dtypes ? dtypes[element]
                                                                                : SHMB_ANY;
     if (!p->dtype)
-        return shmb_fail(e, SHMB_INVALID,
-                         "the model %.100s: \"%.60s\" has an element type that no tensor here has "
-                         "(LiteRT's number %d)",
-                         m->file, name, element);
+        return shmb_fail(
+            e, SHMB_INVALID,
+            "the model %.100s: \"%.60s\" has an element type that shmbridge does not support "
+            "(LiteRT's number %d)",
+            m->file, name, element);
     p->rank = type->layout.rank;
     for (int i = 0; i < p->rank; i++) p->dims[i] = type->layout.dims[i];
     return SHMB_OK;
@@ -197,7 +198,7 @@ static shmb_status declare_all(struct model *m, handle signature, struct error *
             declare(m, &m->outputs[i], &s->types[inputs + i], name, tensor, e))
             return e->status;
     }
-    return status ? failed(m, "does not tell its inputs and outputs", status, SHMB_INVALID, e)
+    return status ? failed(m, "does not report its inputs and outputs", status, SHMB_INVALID, e)
                   : SHMB_OK;
 }
 
@@ -252,7 +253,7 @@ static shmb_status compile(struct model *m, const char *kernels, const char *thr
     status = s->api.CreateCompiledModel(s->environment, s->model, s->options, &s->compiled);
     if (status) return failed(m, "cannot run it", status, SHMB_INVALID, e);
     status = s->api.SetCompiledModelCancellationFunction(s->compiled, s, must_stop);
-    return status ? failed(m, "cannot be told when to stop", status, SHMB_INVALID, e) : SHMB_OK;
+    return status ? failed(m, "does not support cancellation", status, SHMB_INVALID, e) : SHMB_OK;
 }
 
 static shmb_status open_model(struct model *m, struct url *url, struct error *e) {

@@ -45,7 +45,7 @@ static shmb_status open_pipe(const char *path, const char *conversation_end, int
     *fd = open(name, flags | O_CLOEXEC);
     if (*fd < 0) return shmb_fail_errno(e, name);
     if (fstat(*fd, &st) == 0 && S_ISFIFO(st.st_mode)) return SHMB_OK;
-    return shmb_fail(e, SHMB_INVALID, "\"%.300s\" is in the way: expected a named pipe", name);
+    return shmb_fail(e, SHMB_INVALID, "\"%.300s\" exists and is not a named pipe", name);
 }
 
 /* The compiler's end of PATH.in first: it may wait in open for a reader's counterpart, and does so
@@ -255,7 +255,7 @@ static void conversation_give_up(struct conversation *c, const struct error *e) 
         shmb_stream_write(&c->stream);
     } else
         fprintf(stderr,
-                "shmbridge: %s: %s: this compiler gets no answers, and waits for them: end it\n",
+                "shmbridge: %s: %s: this compiler waits for answers that cannot arrive: end it\n",
                 c->path, e->message);
     conversation_refuse(c);
 }

@@ -122,7 +122,7 @@ static shmb_status frames_answer(void *state, shmb_runner *r, shmb_status status
     struct error e = {0};
     f->counted.asked++;
     if (status)
-        shmb_fail(&e, status, "%s", r ? shmb_error_message(r) : "the host has no model now");
+        shmb_fail(&e, status, "%s", r ? shmb_error_message(r) : "the host currently has no model");
     else encode_advice(f, r, out, &e);
     if (e.status && !f->first.status) f->first = e;
     if (!e.status || encode_fallback(f, out, &e)) return SHMB_OK;
@@ -136,10 +136,11 @@ shmb_status shmb_frames_set_default(void *state, const char *text, shmb_dtype as
     f->fallback_as = as;
     if (shmb_default_open(&f->fallback, text, e) || shmb_default_as(f->fallback, as))
         return e->status;
-    return shmb_fail(e, SHMB_INEXACT,
-                     "default_advice=%.60s has no exact counterpart in %s: give one that has, or "
-                     "another dtype to the advice",
-                     text, shmb_dtype_name(as));
+    return shmb_fail(
+        e, SHMB_INEXACT,
+        "default_advice=%.60s is not exactly representable as %s: choose one that is, or "
+        "another dtype to the advice",
+        text, shmb_dtype_name(as));
 }
 
 static void frames_end(void *state) {

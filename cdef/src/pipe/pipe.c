@@ -86,13 +86,13 @@ static shmb_status open_both(struct pipe *p, bool *present, struct error *e) {
     *present = true; /* as far as pipes tell: a host that has died looks like one that opens them */
     if (flock(p->stream.from, LOCK_EX | LOCK_NB))
         shmb_fail(e, SHMB_BUSY,
-                  "another runner talks through \"%.300s\", which serves one at a time: close it, "
+                  "another runner uses \"%.300s\", which serves one at a time: close it, "
                   "or give each a host",
                   p->path);
     else if (!pipe_open_end(p->path, "out", O_WRONLY, &p->stream.to, e) &&
              ioctl(p->stream.to, FIONREAD, &unread) == 0 && unread)
         shmb_fail(e, SHMB_BUSY,
-                  "the host at \"%.300s\" has not read yet what the runner before has sent: is its "
+                  "the host at \"%.300s\" has not yet read the previous runner's request: is its "
                   "model busy?",
                   p->path);
     if (e->status) shmb_stream_close(&p->stream);
@@ -211,8 +211,7 @@ static shmb_status encode_request(shmb_runner *r) {
 static shmb_status pipe_start(shmb_runner *r) {
     struct pipe *p = r->kind_state;
     if (p->stream.in.size && !p->owed)
-        return (shmb_status)pipe_broken(r, SHMB_CORRUPT,
-                                        "the host sent bytes that nobody had asked for");
+        return (shmb_status)pipe_broken(r, SHMB_CORRUPT, "the host sent bytes without a request");
     if (shmb_runner_check_names(r)) return r->error.status;
     p->unsent = p->owed;
     if (!p->unsent && encode_request(r)) return r->error.status;

@@ -30,16 +30,16 @@ static shmb_status read_number(shmb_runner *r, shmb_tensor *t, shmb_dtype dtype,
         if (!shmb_default_read_as(r, dtype, exact) && shmb_convert_tensor(t, dtype, exact) >= 0)
             return shmb_fail(
                 &r->error, SHMB_INEXACT,
-                "the advice \"%.100s\" of %s has no exact counterpart in %s: ask for %s", t->name,
-                shmb_dtype_name(t->dtype), shmb_dtype_name(dtype), shmb_dtype_name(t->dtype));
+                "the advice \"%.100s\" of %s is not exactly representable as %s: ask for %s",
+                t->name, shmb_dtype_name(t->dtype), shmb_dtype_name(dtype),
+                shmb_dtype_name(t->dtype));
     }
     memcpy(out, from, shmb_dtype_size(dtype));
     return SHMB_OK;
 }
 
 static shmb_status no_dtype(struct error *e, shmb_dtype dtype) {
-    return shmb_fail(e, SHMB_INVALID,
-                     "%d is not a dtype to read advice as: expected 1 (bool) to %d (%s)",
+    return shmb_fail(e, SHMB_INVALID, "%d is no dtype for advice: expected 1 (bool) to %d (%s)",
                      (int)dtype, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
 }
 
@@ -66,7 +66,7 @@ static shmb_status check_read(shmb_runner *r, const void *out) {
     if (!r) return SHMB_NO_MEMORY;
     if (!out) return shmb_runner_no_result(&r->error);
     if (r->advice) return SHMB_OK;
-    return shmb_fail(&r->error, SHMB_INVALID, "%s: call evaluate first, and look at its status",
+    return shmb_fail(&r->error, SHMB_INVALID, "%s: call evaluate first, and check its status",
                      r->asked ? "the last question got no advice" : "no question has been asked");
 }
 

@@ -79,7 +79,7 @@ void shmb_say(const char *where, const char *why, const char *then,
 void shmb_default_say(const struct default_advice *d, const char *where, const char *why,
                       void (*log)(void *, const char *), void *context) {
     char then[sizeof d->text + 64];
-    snprintf(then, sizeof then, "going on with the default advice %s (counted, not said again)",
+    snprintf(then, sizeof then, "continuing with the default advice %s (counted; reported once)",
              d->text);
     shmb_say(where, why, then, log, context);
 }
@@ -105,10 +105,11 @@ shmb_status shmb_default_take(shmb_runner *r, shmb_status failure) {
                   failure == SHMB_DROPPED || failure == SHMB_MODEL;
     if (!nobody || !want_exists(r->want)) return failure;
     if (!shmb_default_as(d, r->want))
-        return shmb_fail(&r->error, SHMB_INEXACT,
-                         "the default advice %s has no exact counterpart in %s: give one that has, "
-                         "or ask for another dtype",
-                         d->text, shmb_dtype_name(r->want));
+        return shmb_fail(
+            &r->error, SHMB_INEXACT,
+            "the default advice %s is not exactly representable as %s: give one that has, "
+            "or ask for another dtype",
+            d->text, shmb_dtype_name(r->want));
     if (!r->stats.defaulted++)
         shmb_default_say(d, r->where, r->error.message, r->log, r->log_context);
     r->advice_count = 1;

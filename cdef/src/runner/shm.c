@@ -160,7 +160,7 @@ static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_o
     if (shmb_url_done(url, "", e)) return e->status;
     if (!shmb_name_valid(where))
         return shmb_fail(e, SHMB_INVALID,
-                         "\"%.120s\" is no name of a bridge: expected 1 to %d letters, digits, "
+                         "\"%.120s\" is not a bridge name: expected 1 to %d letters, digits, "
                          "'_', '.' or '-', not beginning with '.'",
                          where, NAME_BYTES);
     struct shm *s = calloc(1, sizeof *s);

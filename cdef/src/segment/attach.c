@@ -133,7 +133,7 @@ static shmb_status check_block(const struct superblock *b, uint64_t size, const 
                                struct error *e) {
     if (b->magic != SEGMENT_MAGIC)
         return shmb_fail(e, SHMB_CORRUPT,
-                         "the segment of \"%s\" does not begin as a shmbridge segment does: remove "
+                         "the segment of \"%s\" is not a shmbridge segment: remove "
                          "/dev/shm/shmb.%s",
                          name, name);
     if (b->version != SEGMENT_VERSION || b->features & ~SEGMENT_FEATURES)

@@ -118,7 +118,7 @@ static const char *copy_lists(struct receiver *r, struct incoming *in, uint32_t 
         if (kind_is_list(f->kind)) {
             take_copy(to, in->body + k->places[i].offsets, ((size_t)dims[0] + 1) * sizeof *to);
             if (!shmb_offsets_valid(to, dims[0], dims[1]))
-                return "a list's offsets fall, or do not end at its number of values";
+                return "a list's offsets decrease, or do not end at its number of values";
             to += dims[0] + 1;
         }
         dims += field_dims(f);

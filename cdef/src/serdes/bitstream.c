@@ -131,7 +131,7 @@ static shmb_status read_request(const uint8_t *bytes, size_t size, shmb_sink *me
             message, SHMB_CORRUPT,
             "expected the header line's %zu bytes of tensors and a newline, found %zu bytes%s",
             spec.bytes, left,
-            left && left - 1 == spec.bytes ? ", the last of which is another" : "");
+            left && left - 1 == spec.bytes ? ", the last of which is not a newline" : "");
     else bitstream_add_fields(&spec, newline + 1, message);
     if (spec.has_want) message->want = spec.want;
     message->typed = spec.has_want;

@@ -148,7 +148,7 @@ static void flatbuffers_add_fields(const struct frame *frame, shmb_sink *message
             if (!shmb_offsets_valid(offsets, dims[0], dims[1])) {
                 sink_fail(
                     message, SHMB_CORRUPT,
-                    "\"%.100s\": expected offsets from 0, never falling, up to %lld, found others",
+                    "\"%.100s\": expected non-decreasing offsets from 0 to %lld, found others",
                     f->name, (long long)dims[1]);
                 return;
             }

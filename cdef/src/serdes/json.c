@@ -139,7 +139,7 @@ static bool measure_element(struct json *j, struct shape *s, int level) {
     struct shmb_json_number n;
     bool b;
     if (s->levels >= 0 && s->levels != level)
-        return json_refuse(s, SHMB_MISMATCH, "lists of one depth, found values beside lists");
+        return json_refuse(s, SHMB_MISMATCH, "lists of one depth, found values and lists");
     s->levels = level;
     switch (shmb_json_peek(j)) {
     case JSON_STRING:
@@ -194,7 +194,7 @@ static void check_elements(struct shape *s, shmb_dtype want) {
     int kinds = s->found & (INTEGERS | FLOATS | BOOLS | STRINGS);
     bool text = kinds & STRINGS;
     if (s->levels >= 0 && s->levels < s->deepest)
-        json_refuse(s, SHMB_MISMATCH, "lists of one depth, found values beside lists");
+        json_refuse(s, SHMB_MISMATCH, "lists of one depth, found values and lists");
     else if (kinds & (kinds - 1) && kinds != (INTEGERS | FLOATS))
         json_refuse(s, SHMB_MISMATCH, "elements of one type, found several");
     else if (text && s->levels > 1)
@@ -207,7 +207,7 @@ static void check_elements(struct shape *s, shmb_dtype want) {
     else if (s->found & ABOVE_INT64 && s->found & NEGATIVE && !(s->found & FLOATS) &&
              want == SHMB_ANY)
         json_refuse(s, SHMB_INEXACT,
-                    "integers of one type, found one above int64 beside a negative one");
+                    "integers of one type, found a negative one and one above int64");
 }
 
 static shmb_dtype dtype_of(const struct shape *s, shmb_dtype want) {

@@ -70,7 +70,7 @@ enum json_type shmb_json_peek(struct json *j) {
 
 static bool reader_enter(struct json *j, char bracket, const char *expected) {
     if (!j->expected && j->depth == JSON_MAX_DEPTH && ahead(j) == (uint8_t)bracket)
-        return shmb_json_wrong(j, "at most 64 brackets in each other");
+        return shmb_json_wrong(j, "at most 64 nested brackets");
     if (!take(j, bracket, expected)) return false;
     j->objects = j->objects << 1 | (bracket == '{');
     j->begun <<= 1;
