@@ -56,13 +56,13 @@ int main(void) {
     bad("shm://x?wait=sleep", "adaptive, spin or block");
     bad("shm://x?color=blue", "color");
     bad("", "SHMBRIDGE_URL");
-    bad("shm://", "no name");
-    bad("shm://a/b", "no name");
-    bad("shm://.x", "no name");
+    bad("shm://", "not a bridge name");
+    bad("shm://a/b", "not a bridge name");
+    bad("shm://.x", "not a bridge name");
     char name[120];
     memset(name, 'n', sizeof name);
     name[101] = 0;
-    bad(name, "no name");
+    bad(name, "not a bridge name");
     char long_url[5000];
     memset(long_url, 'u', sizeof long_url);
     long_url[sizeof long_url - 1] = 0;

@@ -88,7 +88,7 @@ def test_before_the_first_question_nothing_is_shown(asking, name):
     host, _ = asking
     host.receive(timeout=0)
     said = run("inspect", name).stdout
-    assert "sends nothing yet" in said and "gets  nothing yet" in said and "it computes" in said
+    assert "sends nothing yet" in said and "gets  nothing yet" in said and "it is computing" in said
 
 
 def test_a_new_compiler_on_the_channel_does_not_show_what_the_last_one_sent(asking, name):

@@ -39,7 +39,7 @@ def test_what_cannot_be_compiled(tmp_path):
     (tmp_path / "c.onnx").write_bytes(b"no model")
     assert "Error" in compile(tmp_path / "c.onnx", "-o", tmp_path / "m.so", code=1)
     (tmp_path / "d.bin").write_bytes(b"")
-    assert "say --from onnx|tensorflow|torch" in compile(
+    assert "pass --from onnx|tensorflow|torch" in compile(
         tmp_path / "d.bin", "-o", tmp_path / "m.so", code=1
     )
     assert "expected -o FILE" in compile(tmp_path / "c.onnx", code=2)
@@ -50,8 +50,8 @@ def test_what_cannot_be_compiled(tmp_path):
 def test_where_the_result_cannot_go_is_said_before_anything_is_compiled(tmp_path):
     model = Path(onnx_models.two_minus(tmp_path / "m.onnx"))
     before = model.read_bytes()
-    assert "expected a folder" in compile(model, "-o", tmp_path / "none" / "m.so", code=1)
-    assert "expected a folder" in compile(model, "--weights", tmp_path / "none" / "m.bin", code=1)
+    assert "expected a writable folder" in compile(model, "-o", tmp_path / "none" / "m.so", code=1)
+    assert "expected a writable folder" in compile(model, "--weights", tmp_path / "none" / "m.bin", code=1)
     assert "would be overwritten" in compile(model, "-o", model, code=1)
     assert "would be overwritten" in compile(
         model, "-o", tmp_path / "m.so", "--weights", model, code=1
@@ -68,7 +68,7 @@ def test_an_option_that_is_for_other_models_is_refused(tmp_path):
         model, "-o", tmp_path / "m.so", "--signature", "s", code=2
     )
     (tmp_path / "m.pt2").write_bytes(b"")
-    assert "--dim is for" in compile(
+    assert "--dim applies only to" in compile(
         tmp_path / "m.pt2", "-o", tmp_path / "m.so", "--dim", "n=2", code=2
     )
 

@@ -83,7 +83,7 @@ def test_a_host_without_descriptors_says_so_and_leaves_nothing(name, python, shm
             print(error)
     """
     status, out = python(code, name).end()
-    assert status == 0 and "cannot make the bridge's files" in out and not shm_files()
+    assert status == 0 and "cannot create the bridge's files" in out and not shm_files()
 
 
 # ---- A host that was restarted ----

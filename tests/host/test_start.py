@@ -84,7 +84,7 @@ def test_a_host_may_start_again_and_be_served_by_hand(name, in_thread):
 
 
 def test_a_host_serves_once_at_a_time(name):
-    with Host(name) as host, host.start(len), pytest.raises(InvalidError, match="serves already"):
+    with Host(name) as host, host.start(len), pytest.raises(InvalidError, match="already serves"):
         host.start(len)
 
 

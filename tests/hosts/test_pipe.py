@@ -111,7 +111,7 @@ def test_a_dead_hosts_pipes_are_taken_over(url, python, tmp_path):
 @pytest.mark.parametrize("end", ["in", "out"])
 def test_what_is_no_pipe_stays(url, tmp_path, end):
     (tmp_path / f"p.{end}").write_text("mine")
-    with pytest.raises(InvalidError, match="is not a named pipe"):
+    with pytest.raises(InvalidError, match="expected no file, or a named pipe"):
         Host(url)
     assert left(tmp_path) == [f"p.{end}"]
     assert (tmp_path / f"p.{end}").read_text() == "mine"
@@ -501,7 +501,7 @@ def test_unknown_lines_on_llvms_channel_are_left_out_and_said():
     assert (
         out.stderr.count("\n") == 1
         and "LLVM's channel" in out.stderr
-        and "going on with the next line" in out.stderr
+        and "continuing with the next line" in out.stderr
     )
 
 
