@@ -1,7 +1,7 @@
-"""shmbridge: how a compiler asks a machine-learning model for advice, through shared memory.
+"""shmbridge: a compiler asks a machine-learning model for advice, through shared memory.
 
-Most names are imported when they are first used. If your program drops privileges (setuid, chroot),
-use one name first, so that its module is loaded.
+Most names are imported at their first use. If your program drops privileges (setuid, chroot), use
+one name before, so that its module is loaded.
 """
 
 from importlib import import_module

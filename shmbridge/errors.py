@@ -15,8 +15,8 @@ BY_STATUS: dict[int, type[ShmbridgeError]] = {}
 
 
 class ShmbridgeError(Exception):
-    """Anything that went wrong in shmbridge; the text says what was expected, what was found, and
-    what to do."""
+    """Base class of all errors of shmbridge. The text contains what was expected, what was found,
+    and what to do."""
 
     status: int = 0
 
@@ -27,35 +27,35 @@ class ShmbridgeError(Exception):
 
 
 class InvalidError(ShmbridgeError, ValueError, status=lib.SHMB_INVALID):
-    """An argument, URL or option makes no sense."""
+    """An argument, URL or option is invalid."""
 
 
 class UnsupportedError(ShmbridgeError, status=lib.SHMB_UNSUPPORTED):
-    """No runner of that scheme in this library."""
+    """This library has no runner for that scheme."""
 
 
 class NoHostError(ShmbridgeError, ConnectionError, status=lib.SHMB_NO_HOST):
-    """No live host of that name until the connect deadline."""
+    """No live host of that name appeared within the connect timeout."""
 
 
 class BusyError(ShmbridgeError, ConnectionError, status=lib.SHMB_BUSY):
-    """Every channel of the host is taken until the connect deadline."""
+    """All channels of the host stayed in use for the connect timeout."""
 
 
 class InUseError(ShmbridgeError, status=lib.SHMB_IN_USE):
-    """A live host has that name already."""
+    """A live host already has that name."""
 
 
 class IncompatibleError(ShmbridgeError, status=lib.SHMB_INCOMPATIBLE):
-    """The other side speaks another version of the protocol."""
+    """The other side uses another protocol version."""
 
 
 class NotPermittedError(ShmbridgeError, PermissionError, status=lib.SHMB_PERMISSION):
-    """The segment belongs to someone else or is open to others."""
+    """Another user owns the segment, or its permissions let other users in."""
 
 
 class CorruptError(ShmbridgeError, status=lib.SHMB_CORRUPT):
-    """Bytes that the protocol rules out."""
+    """The received bytes violate the protocol."""
 
 
 class HostGoneError(ShmbridgeError, ConnectionError, status=lib.SHMB_HOST_GONE):
@@ -63,7 +63,7 @@ class HostGoneError(ShmbridgeError, ConnectionError, status=lib.SHMB_HOST_GONE):
 
 
 class RunnerGoneError(ShmbridgeError, ConnectionError, status=lib.SHMB_RUNNER_GONE):
-    """The runner died or left before the reply."""
+    """The runner died or disconnected before the reply."""
 
 
 class ClosedError(ShmbridgeError, status=lib.SHMB_CLOSED):
@@ -71,7 +71,7 @@ class ClosedError(ShmbridgeError, status=lib.SHMB_CLOSED):
 
 
 class DeadlineError(ShmbridgeError, TimeoutError, status=lib.SHMB_TIMEOUT):
-    """The deadline passed; a late reply will be dropped."""
+    """The deadline passed. A late reply will be discarded."""
 
 
 class InterruptedCallError(ShmbridgeError, status=lib.SHMB_INTERRUPTED):
@@ -83,19 +83,19 @@ class TooLargeError(ShmbridgeError, status=lib.SHMB_TOO_LARGE):
 
 
 class MismatchError(ShmbridgeError, status=lib.SHMB_MISMATCH):
-    """Names, dtypes or shapes are not the expected ones."""
+    """Names, dtypes or shapes differ from the expected ones."""
 
 
 class InexactError(ShmbridgeError, ValueError, status=lib.SHMB_INEXACT):
-    """A value has no exact counterpart in the wanted dtype."""
+    """A value is not exactly representable in the wanted dtype."""
 
 
 class ModelError(ShmbridgeError, status=lib.SHMB_MODEL):
-    """The model failed; the text is its own."""
+    """The model failed; the text is the model's."""
 
 
 class DroppedError(ShmbridgeError, status=lib.SHMB_DROPPED):
-    """The host let the request go without a reply."""
+    """The host discarded the request without a reply."""
 
 
 class ForkedError(ShmbridgeError, status=lib.SHMB_FORKED):
@@ -103,7 +103,7 @@ class ForkedError(ShmbridgeError, status=lib.SHMB_FORKED):
 
 
 class SystemCallError(ShmbridgeError, OSError, status=lib.SHMB_SYSTEM):
-    """The operating system refused."""
+    """A system call failed."""
 
 
 class NoMemoryError(ShmbridgeError, MemoryError, status=lib.SHMB_NO_MEMORY):
@@ -121,7 +121,7 @@ def raise_status(status: int, text: Any) -> NoReturn:
 
 @contextmanager
 def undone_by(undo: Callable[[], object]) -> Iterator[None]:
-    """Calls `undo` where the block raises."""
+    """Calls `undo` if the block raises."""
     try:
         yield
     except BaseException:
@@ -130,7 +130,7 @@ def undone_by(undo: Callable[[], object]) -> Iterator[None]:
 
 
 def shortened(text: str, most: int = 500) -> str:
-    """A text of at most so many characters; one that was cut ends with "…"."""
+    """A text of at most so many characters; a cut text ends with "…"."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

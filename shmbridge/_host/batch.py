@@ -46,12 +46,12 @@ class _Rows:
 
 
 class Batch(Mapping[str, Any]):
-    """Requests with the same names, dtypes and shapes. `batch["x"]` has one more dim than a
-    request's, in front.
+    """Requests with the same names, dtypes and shapes. The arrays `batch["x"]` have an additional
+    first dim.
 
     A table, like pandas' DataFrame: len(batch) is the number of rows, one for each request.
-    Iteration, keys(), items(), `in`, dict(batch) and passing it as keyword arguments are those of
-    the features, by name. `batch.requests` are the requests.
+    Iteration, keys(), items(), `in`, dict(batch) and passing it as keyword arguments work on the
+    features, by name. `batch.requests` are the requests.
     """
 
     def __init__(self, requests: list[Request]) -> None:
@@ -66,7 +66,7 @@ class Batch(Mapping[str, Any]):
 
     @property
     def labels(self) -> list[str]:
-        """Each request's `label`: what its runner is about."""
+        """Each request's `label`, a description of its runner."""
         return [request.label for request in self.requests]
 
     def __len__(self) -> int:
@@ -93,9 +93,9 @@ class Batch(Mapping[str, Any]):
         return f"<Batch of {len(self)}: {self.requests[0].signature}>"
 
     def __getitem__(self, name: str) -> Any:
-        """One array; it may be kept. Large rows stay where they are, in the runners' slots, if they
-        lie evenly there; else they are gathered. Strings and lists come as a list with one value
-        for each request."""
+        """One array, which you may keep. Large rows that are evenly spaced in the runners' slots
+        are returned as a view; others are copied together. Strings and lists are returned as a list
+        with one value for each request."""
         array = self._arrays.get(name)
         if array is None:
             place = self._location(name)
@@ -107,10 +107,10 @@ class Batch(Mapping[str, Any]):
         return array
 
     def gather(self, name: str) -> Array:
-        """The tensor of all requests as one new C-contiguous array, as ONNX Runtime wants it.
+        """The tensor of all requests as a new C-contiguous array, as ONNX Runtime requires.
 
         Args:
-            name: The feature's.
+            name: The feature's name.
         """
         return self._gathered(self._location(name))
 
@@ -136,15 +136,17 @@ class Batch(Mapping[str, Any]):
         return np.asarray(exported).view(rows[0].dtype)
 
     def reply(self, advice: Any = None, **named: Any) -> None:
-        """Answers every request: row i of each array, or element i of each list, goes to request i.
+        """Answers every request: row i of each array, or element i of each list, is the reply to
+        request i.
 
         Args:
             advice: One value, named "advice", or a dict of several by name.
-            named: Or several by name.
+            named: Several values by name.
 
         Raises:
-            InvalidError: There are not as many rows as requests. None is answered then.
-            ShmbridgeError: A runner cannot have its row (TooLargeError, ...). The others are
+            InvalidError: The number of rows differs from the number of requests. No request is
+                answered then.
+            ShmbridgeError: A runner cannot receive its row (TooLargeError, ...). The others are
                 answered.
         """
         if advice is not None:
@@ -190,8 +192,8 @@ class Batch(Mapping[str, Any]):
 
 
 class PaddedBatch(Batch):
-    """A `Batch` for a model that always computes on `rows` rows: len() says so, and behind the
-    requests' rows are copies of the last."""
+    """A `Batch` for a model that always computes on `rows` rows. len() is that number; copies of
+    the last request fill the missing rows."""
 
     def __init__(self, requests: list[Request], rows: int) -> None:
         super().__init__(requests)

@@ -33,38 +33,38 @@ MAX_WAIT = 50e-6  # seconds that a batch waits for more requests
 
 
 class Host(Receiving):
-    """A named meeting place for up to `channels` runners at once, and the model's side of it.
+    """The model's side of a bridge, for up to `channels` runners at once.
 
     `with Host(…) as host` closes it at the end. Ctrl-C in a loop over it (`serve`, `batches`,
-    `for request in host`) closes it too, and ends the with block quietly. Without a with block it
+    `for request in host`) also closes it, and ends the with block quietly. Without a with block it
     is a KeyboardInterrupt, except in `serve`, which returns.
 
-    One thread receives. Any thread may reply. In a forked child the host is the parent's: kept
-    arrays can be read, every call raises ForkedError, and closing removes nothing.
+    One thread receives. Any thread may reply. In a forked child, kept arrays can be read, every
+    call raises ForkedError, and closing removes nothing.
 
     Args:
-        name: "shm://NAME" or NAME. Options may follow, and win:
+        name: "shm://NAME" or NAME. You can add options, which take precedence:
             "shm://NAME?channels=3&request_bytes=64K". Another scheme, as in
-            "pipe:///PATH?serdes=json", makes a host of that kind, which has options of its own.
-        channels: Runners at once, 1 to 256.
-        slots: Messages that a runner may have under way: 2, 4, 8, 16 or 32. More than 2 let a loop
-            keep arrays of earlier requests without copies.
-        request_bytes: Room for one request. All room, channels x slots, is reserved at once in
-            /dev/shm.
-        advice_bytes: Room for one advice.
-        header_bytes: Room for names and dtypes.
-        wait: "adaptive": spin as long as it pays, then sleep. "spin": never sleep. "block": sleep
-            at once.
-        features: What every request must hold. None: anything.
-        advice: What every reply must hold. None: anything.
-        deadline: Seconds that an answer may take, for runners that have no deadline. None: 10.
-            `math.inf`: as long as the host lives, which is what trainers' hosts have.
-        until_idle: Seconds without any runner after which the loop ends. None: never.
+            "pipe:///PATH?serdes=json", creates a host of that kind, which has its own options.
+        channels: How many runners can connect at once, 1 to 256.
+        slots: Message slots per runner: 2, 4, 8, 16 or 32. With more than 2, a loop can keep arrays
+            of earlier requests without copies.
+        request_bytes: The maximum size of a request. All memory, channels x slots, is reserved in
+            /dev/shm at the start.
+        advice_bytes: The maximum size of an advice.
+        header_bytes: Space for the names and dtypes of a message.
+        wait: "adaptive": spin while that is efficient, then sleep. "spin": never sleep. "block":
+            sleep immediately.
+        features: The features that every request must have. None: any.
+        advice: The advice that every reply must have. None: any.
+        deadline: Seconds that an answer may take, for runners without their own deadline. None: 10.
+            `math.inf`: no limit while the host lives, as for hosts of trainers.
+        until_idle: Seconds without a runner after which the loop ends. None: never.
 
     Raises:
-        InvalidError: An argument makes no sense.
-        InUseError: A live host has that name. (A dead one's files are taken over.)
-        SystemCallError: The operating system refused; for one, there is no room in /dev/shm.
+        InvalidError: An argument is invalid.
+        InUseError: A live host has that name. (Files of a dead host are replaced.)
+        SystemCallError: A system call failed, for example because /dev/shm is full.
         NotPermittedError: The name belongs to another user.
     """
 
@@ -136,8 +136,8 @@ class Host(Receiving):
 
     @property
     def url(self) -> str:
-        """What runners open. For grpc:// it lacks their own certificates; with role=client it is
-        what was given."""
+        """The URL that runners open. For grpc:// it does not contain their own certificates. With
+        role=client it is the given URL."""
         return self._url
 
     @property
@@ -146,13 +146,13 @@ class Host(Receiving):
         return int(lib.shmb_host_attached(self._h))
 
     def _set_deadline(self, seconds: float) -> None:
-        """For runners that connect from now on and have no deadline."""
+        """Sets the deadline of runners that connect later and have none."""
         self._deadline = seconds
         lib.shmb_host_set_deadline(self._h, seconds)
 
     def close(self) -> None:
-        """Removes the bridge: attached runners get SHMB_CLOSED. Arrays that are kept stay valid.
-        May be called twice."""
+        """Removes the bridge: attached runners get SHMB_CLOSED. Kept arrays stay valid. You may
+        call it twice."""
         if self._closed:
             return
         self._closed = True
@@ -176,7 +176,7 @@ class Host(Receiving):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        """Closes. The Ctrl-C that ended this host's loop ends here too: that is how a host ends."""
+        """Closes, and suppresses the Ctrl-C that ended this host's loop."""
         self.close()
         return self._interrupted and isinstance(error, KeyboardInterrupt)
 
@@ -216,28 +216,28 @@ class Host(Receiving):
             self._ends(-lib.SHMB_FORKED)
 
     def __iter__(self) -> Iterator[Request]:
-        """Yields requests until closed, `until_idle`, or Ctrl-C, which closes the host.
+        """Yields requests until the host is closed, `until_idle`, or Ctrl-C, which closes the host.
 
-        An unanswered request is answered with an error when the next one is asked for, unless
-        someone besides the loop holds it. The object is used again for a later request of the same
-        kind; keep its arrays rather than itself.
+        When the loop asks for the next request, an unanswered request is answered with an error,
+        unless other code also holds a reference to it. The object is reused for a later request of
+        the same kind: keep its arrays, not the object.
 
-        An exception that leaves the loop is its request's error; the host stays open, and another
-        loop may go on. Leaving by `break` leaves the request to whoever holds it.
+        An exception that leaves the loop is sent to the runner of its request. The host stays open,
+        and you can start another loop. After a `break`, the request stays with your code.
         """
         return _fastpath.loop(self._loop())
 
     def receive(self, timeout: float | None = None) -> Request | None:
         """Waits for a request.
 
-        Unlike the loop's, it is yours until you answer it or let it go. To hand requests to other
-        threads, take them from here.
+        Unlike a request of the loop, it is yours until you answer it or delete it. Use this
+        function to pass requests to other threads.
 
         Args:
             timeout: Seconds to wait. None: until the host is closed.
 
         Returns:
-            The request, or None when none came in time.
+            The request, or None if none arrived in time.
 
         Raises:
             ClosedError: The host is closed.
@@ -266,18 +266,18 @@ class Host(Receiving):
                 return None
 
     def batches(self, max_size: int = 8, max_wait: float = MAX_WAIT) -> Iterator[Batch]:
-        """Requests of several runners together, for one forward pass.
+        """Collects requests of several runners, for one forward pass.
 
-        A batch ends early once every attached runner has asked. All its requests have the same
-        names, dtypes and shapes; others wait for the next batch. What a turn of the loop leaves
-        unanswered is answered with an error.
+        A batch ends early when every attached runner has asked. All its requests have the same
+        names, dtypes and shapes; others wait for the next batch. Requests without a reply at the
+        end of an iteration are answered with an error.
 
         Args:
-            max_size: The largest number of requests.
+            max_size: The maximum number of requests.
             max_wait: Seconds to wait for more requests after the first.
 
         Yields:
-            One `Batch` after another, until closed, `until_idle`, or Ctrl-C.
+            `Batch` objects until the host is closed, `until_idle`, or Ctrl-C.
 
         Raises:
             InvalidError: `max_size` is below 1.
@@ -298,24 +298,24 @@ class Host(Receiving):
         log: Path | DecisionLog | None = None,
         record: Path | LogWriter | None = None,
     ) -> None:
-        """Answers every request with model(request), until closed, `until_idle`, or Ctrl-C, which
-        closes the host.
+        """Answers every request with model(request), until the host is closed, `until_idle`, or
+        Ctrl-C, which closes the host.
 
-        What the model raises is an error reply (ModelError on the other side). The logger
-        "shmbridge" gets it with its traceback, once for each kind.
+        If the model raises, the runner gets an error (ModelError). The logger "shmbridge" gets the
+        traceback of each kind of exception once.
 
         Args:
-            model: Gets a `Request`, a mapping from names to arrays, strings and lists, which it may
-                keep. Returns a value, or a dict of several by name. With batches it gets a `Batch`,
-                whose arrays have one more dim in front, and returns a row (or list element) for
-                each request.
-            max_batch: How many requests one call answers at most. None: `pad_to`, or 1.
-            max_wait: Seconds that a batch waits for more requests.
-            pad_to: The model always gets a `Batch` of so many rows, the last ones copies, so that a
-                request's numbers do not depend on how many others came with it.
-            log: A file to which every decision is appended, as a line of JSON: time, features,
+            model: Receives a `Request`, a mapping from names to arrays, strings and lists, which it
+                may keep. Returns a value, or a dict of several by name. With batches it receives a
+                `Batch`, whose arrays have an additional first dim, and returns a row (or list
+                element) for each request.
+            max_batch: The maximum number of requests per call. None: `pad_to`, or 1.
+            max_wait: Seconds to wait for more requests in a batch.
+            pad_to: The model always receives a `Batch` of this many rows, padded with copies, so
+                that a request's result does not depend on the batch's size.
+            log: A file to which every decision is appended as a line of JSON: time, features,
                 advice or error.
-            record: A new file for features and what the runners got as advice, in LLVM's training
+            record: A new file for features and the advice that runners received, in LLVM's training
                 log format.
 
         Raises:
@@ -328,21 +328,21 @@ class Host(Receiving):
                 service.answer(question)
 
     def start(self, model: Model, **options: Any) -> Serving:
-        """Answers as `serve` does, in a thread, until the with block of what it returns ends::
+        """Serves in a thread, until the with block of the returned object ends::
 
             with Host("inliner") as host, host.start(model) as serving:
                 ...
                 serving.model = better  # from the next batch on
 
         Args:
-            model: As `serve`.
-            options: As `serve`: max_batch, max_wait, pad_to, log, record.
+            model: As in `serve`.
+            options: As in `serve`: max_batch, max_wait, pad_to, log, record.
 
         Returns:
             The `Serving`, a context manager. Keep it.
 
         Raises:
-            InvalidError: The host serves already, or as `serve`.
+            InvalidError: The host already serves, or an argument is invalid.
             OSError: A file cannot be written.
         """
         if self._rest.serving is not None and self._rest.serving.alive:

@@ -1,4 +1,4 @@
-"""Where the features of a request lie."""
+"""Positions of features in a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shmbridge._values.tensor import Array
 
 
 class FieldLocation:
-    """Where one feature lies in its slot's body."""
+    """The position of one feature in its slot's body."""
 
     __slots__ = ("bytes", "code", "dtype", "index", "kind", "name", "rows", "shape", "start")
 

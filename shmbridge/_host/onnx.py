@@ -26,16 +26,16 @@ DTYPE_OF_ONNX = {
 
 
 class OnnxModel:
-    """A model in ONNX Runtime, from features by name to advice: a model's only output, or a dict of
+    """A model in ONNX Runtime that maps features by name to advice: its only output, or a dict of
     several by name.
 
-    With batch=False it gets one request at a time: features have a model input's shape, or lack its
-    first dim where that is 1 or symbolic; the advice lacks it too, then. With batch=True all arrays
-    have one more dim in front, which is the model's first. Features that the model does not take
-    are left alone. Raises MismatchError for the others.
+    With batch=False it receives one request at a time. Features have the shape of a model input, or
+    omit its first dim if that is 1 or symbolic; the advice omits it then, too. With batch=True all
+    arrays have an additional first dim, which is the model's first. Features that the model does
+    not take are ignored. Raises MismatchError for missing or wrong features.
 
-    Errors: UnsupportedError (no ONNX Runtime), InvalidError (no model that it can load, or one of
-        other than tensors of numbers).
+    Errors: UnsupportedError (no ONNX Runtime), InvalidError (a model that cannot be loaded, or that
+        has inputs or outputs other than tensors of numbers).
     """
 
     def __init__(self, path: Path, threads: int = 1, batch: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""One question of one runner: features as arrays where they lie in shared memory, and the reply."""
+"""One question of a runner: features as arrays in shared memory, and the reply."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Receiver(Protocol):
 class Request(_fastpath.Question, Mapping[str, Any]):
     """The features that a runner sent, by name, until `reply` or `fail` answers them.
 
-    `request["x"]` is a numpy array in shared memory: no copy is made, and it stays valid and
-    unchanged for as long as it is kept, also after the reply. It is a copy where that cannot be:
-    the runner's buffers are bound to the slot, or kept arrays hold every other slot. Strings come
-    as str, lists of strings as list, ragged lists as `Ragged`.
+    `request["x"]` is a numpy array in shared memory, without a copy. It stays valid and unchanged
+    while you keep it, even after the reply. It is a copy if the runner's buffers are bound to the
+    slot, or kept arrays hold every other slot. Strings are returned as str, lists of strings as
+    list, ragged lists as `Ragged`.
 
-    A request that is never answered is answered with an error: by the loop over the host when it
-    asks for the next one and nobody else holds this one, else when it is collected. Any thread may
-    reply.
+    A request without a reply is answered with an error: by the loop over the host when it asks for
+    the next one, unless other code holds a reference, or when it is garbage collected. Any thread
+    may reply.
     """
 
     __slots__ = (
@@ -129,29 +129,29 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
     @property
     def wanted(self) -> np.dtype[Any] | None:
-        """The dtype that the runner asked for its one advice to be in; None: any, one that numpy
-        lacks here (bfloat16 without ml_dtypes; advice is converted to it all the same), or the
-        runner has gone."""
+        """The dtype that the runner wants for its single advice. None: any, or a dtype that numpy
+        lacks here (bfloat16 without ml_dtypes; advice is still converted to it), or the runner is
+        gone."""
         message = lib.shmb_host_message(self._h, self._key)
         return dtypes.dtype_if_known(message.want) if message != ffi.NULL else None
 
     @property
     def label(self) -> str:
-        """What the runner said that it is about, e.g. the source file that it compiles
-        (`connect(label=)`, a URL's `label`); "" where it said nothing, and where the question did
-        not come over shm://. Not to be trusted."""
+        """The runner's description of itself, such as the source file that it compiles
+        (`connect(label=)`, a URL's `label`). "" if there is none, or the question did not come over
+        shm://. Do not trust it."""
         return self._said()[1]
 
     @property
     def runner(self) -> int:
-        """The number of the runner, which no other runner of this host has. Each compilation opens
-        a runner for each kind of decision. 0: the runner has gone."""
+        """The number of the runner, unique for this host. Each compilation opens a runner for each
+        kind of decision. 0: the runner is gone."""
         return self._said()[2]
 
     @property
     def pid(self) -> int:
-        """The process id that the runner gave, in its own container. Not to be trusted. 0: the
-        runner has gone."""
+        """The process id that the runner reported, in its own container. Do not trust it. 0: the
+        runner is gone."""
         return self._said()[0]
 
     def _said(self) -> tuple[int, str, int]:
@@ -164,11 +164,11 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         return self._runner
 
     def view(self, name: str) -> Array:
-        """The tensor in shared memory even where `request[name]` would be a copy. It is valid until
-        the reply only.
+        """The tensor in shared memory, even if `request[name]` would be a copy. It is valid only
+        until the reply.
 
         Args:
-            name: The feature's.
+            name: The feature's name.
         """
         self._check_open()
         place = self._place(name)
@@ -236,25 +236,24 @@ class Request(_fastpath.Question, Mapping[str, Any]):
     def reply(self, advice: Any = _MISSING, **named: Any) -> bool:
         """Answers the request.
 
-        Values are numpy arrays and scalars, Python numbers, str, lists, `Ragged`, and anything with
-        DLPack. One value is converted to the dtype that the runner asked for if that is exact. If
-        it is not, the runner gets InexactError (MismatchError for a text), and the logger
-        "shmbridge" is told once: what a runner asks for never ends the host's loop.
+        Values are numpy arrays and scalars, Python numbers, str, lists, `Ragged`, and objects with
+        DLPack. A single value is converted to the dtype that the runner wants, if that is exact.
+        Otherwise the runner gets InexactError (MismatchError for text), and the logger "shmbridge"
+        reports that once; it never ends the host's loop.
 
         Args:
             advice: One value, named "advice", or a dict of several by name.
-            named: Or several by name.
+            named: Several values by name.
 
         Returns:
-            False when the runner did not get it, because it has gone meanwhile or asked for another
-            dtype.
+            False if the runner did not receive it, because it is gone or wants another dtype.
 
         Raises:
-            InvalidError: No advice, a value that is no tensor, or answered already. The request
-                stays open for another try.
-            MismatchError: Not what the host's `advice` says. The runner has this error too.
-            TooLargeError: It does not fit a slot. The runner has this error too.
-            ClosedError, ForkedError: The host is closed, or the parent's.
+            InvalidError: No advice, a value that is no tensor, or already answered. The request
+                stays open, so that you can try again.
+            MismatchError: Not what the host's `advice` requires. The runner also gets this error.
+            TooLargeError: It does not fit a slot. The runner also gets this error.
+            ClosedError, ForkedError: The host is closed, or was inherited through fork.
         """
         done = _fastpath.reply(self, advice, named)
         if done is True:
@@ -274,11 +273,11 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         """Answers with an error, which the runner gets as ModelError (SHMB_MODEL).
 
         Args:
-            error: Its text, or an exception, whose type and text it will have. A MismatchError or
-                InexactError stays one.
+            error: A text, or an exception, whose type and text are sent. A MismatchError or
+                InexactError keeps its type.
 
         Returns:
-            False when the runner has gone meanwhile.
+            False if the runner is gone.
         """
         self._check_open()
         status = (

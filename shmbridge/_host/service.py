@@ -1,5 +1,4 @@
-"""What a host does with a question: asks the model, answers, keeps the decision, and tells what
-went wrong."""
+"""Handles a question: asks the model, answers, logs the decision, and reports errors."""
 
 from __future__ import annotations
 
@@ -28,13 +27,13 @@ logger = logging.getLogger("shmbridge")
 
 
 class Service:
-    """Answers questions with a model. What it raises is an error reply; the logger "shmbridge" gets
-    it with its traceback, once for each type and place, which without any logging set up goes to
-    stderr.
+    """Answers questions with a model. If the model raises, the runner gets an error; the logger
+    "shmbridge" gets the traceback once for each type and place. Without logging set up, that goes
+    to stderr.
 
-    log, record: a file for every decision, or for what runners got as advice, which the service
-        closes; or who writes one.
-    pad_to: rows that the model always computes on; then every question is a Batch.
+    log, record: a file for every decision, or for the advice that runners received, which the
+        service closes; or a writer object.
+    pad_to: the number of rows that the model always computes on; every question is then a Batch.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Service:
 
     @property
     def model(self) -> Model:
-        """Who answers. Another may be assigned between two questions, by any thread."""
+        """The model. Any thread may assign another one between two questions."""
         return self._given
 
     @model.setter
@@ -138,8 +137,8 @@ def _writer(path: Path) -> LogWriter:
 
 
 def padded(model: Model, rows: int) -> Callable[[Batch], dict[str, Any]]:
-    """The model as one that always computes on so many rows, so that a request's numbers do not
-    depend on how many others came with it. It gets a `PaddedBatch` and returns a row for each of
+    """The model as one that always computes on the same number of rows, so that a request's result
+    does not depend on the batch's size. It receives a `PaddedBatch` and returns a row for each of
     them."""
     ask: Callable[[Any], Any] = model
 

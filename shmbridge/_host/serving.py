@@ -1,4 +1,4 @@
-"""A model that answers a host's requests in a thread, beside whoever started it."""
+"""A model that answers a host's requests in its own thread."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Rest:
 
 
 class Serving:
-    """A model that answers in a thread until its with block ends: what `Host.start` returns. The
+    """A model that answers in a thread until its with block ends; returned by `Host.start`. The
     host stays open.
 
-    What ends the thread before that, besides the host's close and `until_idle`, goes to the logger
-    "shmbridge" at once and is raised at the end of the with block, unless that ends by an error of
-    its own.
+    If the thread ends early, except by the host's close or `until_idle`, the error goes to the
+    logger "shmbridge" immediately. It is raised again at the end of the with block, unless another
+    error ends the block.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Serving:
 
     @property
     def model(self) -> Model:
-        """The model. One that is assigned answers from the next request or batch on."""
+        """The model. A newly assigned one answers from the next request or batch on."""
         return self._service.model
 
     @model.setter
@@ -57,15 +57,15 @@ class Serving:
 
     @property
     def alive(self) -> bool:
-        """Is the thread still answering?"""
+        """Whether the thread is still answering."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Ends the thread, within a second. A model that computes for longer is left to itself: its
-        answer is the last one. May be called twice.
+        """Ends the thread within a second. A model that computes for longer finishes its current
+        answer, which is its last. You may call it twice.
 
         Raises:
-            Exception: What ended the thread before.
+            Exception: The error that ended the thread early.
         """
         self._rest.asked = True
         if threading.current_thread() is self._thread:  # the model has had enough

@@ -29,7 +29,7 @@ P = ParamSpec("P")
 
 
 class Stats(NamedTuple):
-    """What a runner has counted since it was opened: `shmb_stats`."""
+    """Counters of a runner since it was opened: `shmb_stats`."""
 
     questions: int
     failures: dict[type[ShmbridgeError], int]  # also those that a default advice replaced
@@ -41,17 +41,16 @@ class Stats(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """A feature as the model declares it; a size that is None may be any."""
+    """A feature as declared by the model. A size of None means any size."""
 
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
 
 
 class Runner(_fastpath.Asker):
-    """Asks for advice: what `connect` returns.
+    """Asks for advice; returned by `connect`.
 
-    A runner is for one thread at a time. Several threads connect a runner each. `with` closes it at
-    the end.
+    Use a runner in one thread at a time, and connect one per thread. `with` closes it at the end.
     """
 
     _gives_a_moment = True  # to a host that is there, where connect_timeout is shorter
@@ -88,24 +87,25 @@ class Runner(_fastpath.Asker):
         self._address = int(ffi.cast("uintptr_t", self._r))  # for _fastpath
 
     def evaluate(self, features: Mapping[str, Any], *, dtype: npt.DTypeLike | None = None) -> Any:
-        """Sends features and waits for the advice. Ctrl-C gives the question up.
+        """Sends features and waits for the advice. Ctrl-C abandons the question.
 
         Args:
             features: Values by name: numpy arrays and scalars, Python numbers, str, lists,
-                `Ragged`, anything with DLPack.
-            dtype: What the host is asked to convert the advice to, which must then be one value.
-                None: whatever the model gives.
+                `Ragged`, objects with DLPack.
+            dtype: The dtype to which the host should convert the advice, which must then be one
+                value. None: no preference.
 
         Returns:
-            The value, where the advice has one field; a Python number for rank 0, else an array,
-            str, list of str or `Ragged`. Otherwise a dict of values by name. All are copies.
+            If the advice has one field, its value: a Python number for rank 0, else an array, str,
+                list
+            of str or `Ragged`. Otherwise a dict of values by name. All are copies.
 
         Raises:
-            InvalidError: A value is no tensor, or another thread is asking through this runner.
-            HostGoneError, ClosedError, CorruptError, ForkedError: The runner is of no more use.
+            InvalidError: A value is no tensor, or another thread is using this runner.
+            HostGoneError, ClosedError, CorruptError, ForkedError: The runner can no longer be used.
                 Connect another.
             DeadlineError: The deadline passed, or an earlier answer is late.
-            ModelError, DroppedError: The model failed, or the host gave no reply.
+            ModelError, DroppedError: The model failed, or the host did not reply.
             TooLargeError, MismatchError, InexactError: The request or the advice does not fit.
         """
         want = 0 if dtype is None else dtypes.code_of(np.dtype(dtype), "dtype")  # 0: SHMB_ANY
@@ -142,12 +142,12 @@ class Runner(_fastpath.Asker):
 
     @property
     def defaulted(self) -> int:
-        """How many evaluates took the default advice; 0 once closed."""
+        """How many evaluates returned the default advice; 0 once closed."""
         return self.stats.defaulted
 
     @property
     def stats(self) -> Stats:
-        """What it has counted since it was opened; zeros once closed."""
+        """Counters since it was opened; zeros once closed."""
         s = ffi.new("shmb_stats *", {"size": ffi.sizeof("shmb_stats")})
         lib.shmb_runner_stats(self._r, s)
         failures = {
@@ -158,12 +158,12 @@ class Runner(_fastpath.Asker):
         return Stats(s.questions, failures, s.retries, s.defaulted, s.waited)
 
     def expected(self, agent: str | None = None) -> dict[str, Expected] | None:
-        """The features that the model behind the URL expects, by name; None where the runner does
-        not know, as over shared memory.
+        """The features that the model of the URL expects, by name. None: the runner does not know,
+        as over shared memory.
 
         Args:
-            agent: Which of the URL's agents is meant. It also expects its name as the feature
-                "agent". None: the only model.
+            agent: One of the URL's agents, which also expects its name as the feature "agent".
+                None: the only model.
         """
         name, port, ports = (
             ffi.NULL if agent is None else plugins.c_text(agent),
@@ -187,10 +187,10 @@ class Runner(_fastpath.Asker):
 
         Args:
             seconds: 0 or more; 0 or None: the default, as in `connect`; `math.inf`: no limit. The
-                next evaluate asks, also after a late answer.
+                next evaluate asks again, even after a late answer.
 
         Raises:
-            InvalidError: `seconds` is negative, or a NaN.
+            InvalidError: `seconds` is negative or NaN.
         """
         if seconds is not None and not seconds >= 0:
             raise InvalidError(f"a deadline of {seconds!r}: expected seconds, 0 or more, or None")
@@ -198,8 +198,8 @@ class Runner(_fastpath.Asker):
             lib.shmb_set_deadline(self._r, seconds or 0)
 
     def close(self) -> None:
-        """Gives the channel back. May be called twice; an evaluate under way in another thread ends
-        with ClosedError."""
+        """Closes the runner. You may call it twice. A running evaluate in another thread ends with
+        ClosedError."""
         self._closing = True
         self._dispose()
 
@@ -282,36 +282,36 @@ def _signed_as(
 
 @_signed_as(Runner)
 def connect(*url: Any, **options: Any) -> Runner:
-    """Opens a runner. Options in the URL win over those here.
+    """Opens a runner. Options in the URL take precedence over the arguments.
 
     Args:
         url: "shm://NAME" or NAME, or any URL of the page "Deployment". None: $SHMBRIDGE_URL.
-        connect_timeout: Seconds to wait for a host that is not there. 0: do not wait. A host that
-            is there has a second at least to accept.
-        deadline: Seconds for one evaluate, with all its retries; `math.inf`: no limit, though the
-            host's death ends it. None: what the host says, which is 10 unless its model is slow or
-            it trains. After a late answer evaluate raises DeadlineError at once, until that answer
-            has come; a model in this process is asked again after 16 times the time that was lost.
-        wait: "adaptive": spin as long as it pays, then sleep. "spin": never sleep. "block": sleep
-            at once.
-        retries: How many times one evaluate connects and asks anew where no host serves
-            (NoHostError, BusyError, HostGoneError, ClosedError, CorruptError).
-        backoff: Seconds before the first retry. Each further pause is twice as long, up to 16 times
-            the first, less a random part. None: 0.05.
-        default_advice: What evaluate gives where nobody advises (the errors of `retries`,
-            DeadlineError, DroppedError, ModelError), in the wanted dtype. One line says so, and
-            `Runner.defaulted` counts. Such a runner also connects without a host.
-        log: A function that gets that line. None: it goes to stderr.
-        label: What this runner is about, e.g. the source file that is compiled: the host's
-            `request.label`, over shm:// alone. Of more than 252 bytes the last.
+        connect_timeout: Seconds to wait for a host that is not running. 0: do not wait. A running
+            host gets at least a second to accept.
+        deadline: Seconds for one evaluate, including all retries; `math.inf`: no limit, except the
+            host's death. None: the host's deadline, which is 10 unless its model is slow or it
+            trains. After a late answer evaluate raises DeadlineError immediately, until that answer
+            arrives. A model in this process is asked again after 16 times the lost time.
+        wait: "adaptive": spin while that is efficient, then sleep. "spin": never sleep. "block":
+            sleep immediately.
+        retries: How often one evaluate reconnects and asks again after NoHostError, BusyError,
+            HostGoneError, ClosedError or CorruptError.
+        backoff: Seconds before the first retry. Each pause is twice as long as the previous one, up
+            to 16 times the first, minus a random part. None: 0.05.
+        default_advice: The number that evaluate returns, in the wanted dtype, after an error of
+            `retries`, DeadlineError, DroppedError or ModelError. The first use is reported in one
+            line; `Runner.defaulted` counts all. Such a runner also connects without a host.
+        log: A function that receives that line. None: write it to stderr.
+        label: A description of this runner, such as the source file being compiled: the host's
+            `request.label`, only over shm://. Only the last 252 bytes are kept.
 
     Raises:
-        InvalidError: The URL or an option makes no sense.
-        UnsupportedError: There is no runner for that scheme, or it does not load.
-        NoHostError: No host of that name within the connect timeout.
+        InvalidError: The URL or an option is invalid.
+        UnsupportedError: There is no runner for that scheme, or it cannot be loaded.
+        NoHostError: No host of that name appeared within the connect timeout.
         BusyError: All channels of the host are taken.
-        DeadlineError: The host lives, and does not answer.
-        IncompatibleError, NotPermittedError, CorruptError: There is a segment that cannot be used.
-        SystemCallError: The operating system refused.
+        DeadlineError: The host lives, but does not answer.
+        IncompatibleError, NotPermittedError, CorruptError: The segment cannot be used.
+        SystemCallError: A system call failed.
     """
     return Runner(*url, **options)

@@ -212,9 +212,7 @@ def _make(path: Path) -> bool:
     except OSError as error:
         raise_status(lib.SHMB_SYSTEM, f"cannot make the pipe {path}: {error.strerror}")
     if not stat.S_ISFIFO(found.st_mode):
-        raise InvalidError(
-            f"{path} exists: expected no file, or a named pipe of a dead host"
-        )
+        raise InvalidError(f"{path} exists: expected no file, or a named pipe of a dead host")
     if found.st_uid != os.geteuid():
         raise NotPermittedError(f"{path} belongs to another user's host: choose another path")
     return False

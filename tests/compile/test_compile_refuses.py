@@ -51,7 +51,9 @@ def test_where_the_result_cannot_go_is_said_before_anything_is_compiled(tmp_path
     model = Path(onnx_models.two_minus(tmp_path / "m.onnx"))
     before = model.read_bytes()
     assert "expected a writable folder" in compile(model, "-o", tmp_path / "none" / "m.so", code=1)
-    assert "expected a writable folder" in compile(model, "--weights", tmp_path / "none" / "m.bin", code=1)
+    assert "expected a writable folder" in compile(
+        model, "--weights", tmp_path / "none" / "m.bin", code=1
+    )
     assert "would be overwritten" in compile(model, "-o", model, code=1)
     assert "would be overwritten" in compile(
         model, "-o", tmp_path / "m.so", "--weights", model, code=1
