@@ -1,6 +1,6 @@
-"""Reinforcement learning with the environment inside the compiler: what a pass is, and who acts in
-it, over any runner. The same as in C (shmbridge/environment.h) and C++ (shmbridge_rl.hpp). The
-other side is shmbridge.envs.
+"""Reinforcement learning with the environment inside the compiler: a pass and its agents, over any
+runner. The same as in C (shmbridge/environment.h) and C++ (shmbridge_rl.hpp). The trainer's side is
+shmbridge.envs.
 """
 
 from __future__ import annotations
@@ -49,17 +49,16 @@ class Random:
 
 
 def choose(advice: Any, how: str = "argmax", random: Random | None = None) -> int:
-    """An action out of numbers. The same in C, C++ and Python, on every machine.
+    """Chooses an action from numbers, with the same result in C, C++ and Python on every machine.
 
     Args:
-        advice: What `Runner.evaluate` takes as a tensor. A single integer is an action already.
-        how: "argmax" (of equal ones the first), or an index at random by "logits" or by
-            "probabilities".
-        random: The generator, of which a sample takes one number.
+        advice: Any tensor that `Runner.evaluate` accepts. A single integer is taken as the action.
+        how: "argmax" (the first of equal ones), or a random index by "logits" or "probabilities".
+        random: The generator; a sample uses one number.
 
     Raises:
-        MismatchError: There is nothing to choose from.
-        ModelError: There is a NaN, or no distribution.
+        MismatchError: The advice is not a tensor of numbers, or is empty.
+        ModelError: A number is NaN, or the numbers are no distribution.
         InvalidError: There is no such choice.
     """
     field = tensor.as_field("advice", advice)
@@ -91,14 +90,13 @@ def _code(how: str) -> int:
 
 @dataclass
 class Action:
-    """What an agent does.
+    """An agent's action.
 
     Attributes:
         agent: The agent's name.
         index: The choice; 0 with "raw".
-        advice: What the choice was made from: a dict where that are several fields, None where
-            there is none.
-        runner: Whom the agent asked.
+        advice: The advice that it was chosen from: a dict of several fields, None if there is none.
+        runner: The runner that the agent asked.
     """
 
     agent: str
@@ -108,19 +106,19 @@ class Action:
 
 
 class Agent:
-    """Who acts: asks its runner, which several may share, and chooses.
+    """Asks its runner and chooses an action. Agents may share a runner.
 
     Args:
-        runner: Whom it asks.
-        name: The agent's name, where there are several.
+        runner: The runner that it asks.
+        name: The agent's name, if there are several.
         choice: "argmax", "raw" (the environment reads the advice itself), or at random by "logits"
             or "probabilities".
-        seed: Of the random numbers.
-        advice: The field to choose from, where the advice has several.
+        seed: The seed of the random numbers.
+        advice: The field to choose from, if the advice has several.
 
     Attributes:
-        steps: Actions of the last episode.
-        reward: The sum of its rewards.
+        steps: The number of actions in the last episode.
+        reward: The sum of rewards in the last episode.
     """
 
     def __init__(
@@ -137,13 +135,13 @@ class Agent:
         self.steps, self.reward = 0, 0.0
 
     def act(self, action: Action) -> int | None:
-        """Asked before the choice. Override it to choose yourself.
+        """Called before the choice. Override it to choose yourself.
 
         Args:
             action: The action so far, with the advice.
 
         Returns:
-            The action's index, or None to leave it to the choice.
+            The action's index, or None to use the choice.
         """
 
     def _decide(self, fields: Mapping[str, Any]) -> Action:
@@ -166,8 +164,8 @@ class Agent:
 
 
 class Environment:
-    """A pass. Observations are features by name, as `Runner.evaluate` takes them; the names
-    "agent", "reward", "reward.NAME", "done", "truncated" and "step" are taken."""
+    """A pass. Observations are features by name, as `Runner.evaluate` accepts them. The names
+    "agent", "reward", "reward.NAME", "done", "truncated" and "step" are reserved."""
 
     _done = False
     _drive: _Episode | None = None
@@ -181,39 +179,38 @@ class Environment:
         raise NotImplementedError
 
     def step(self, action: Action) -> Mapping[str, Any] | None:
-        """Does what the action says.
+        """Performs an action.
 
         Args:
-            action: What the agent chose.
+            action: The agent's action.
 
         Returns:
-            The next observation. None where there is none.
+            The next observation. None after `set_done`.
         """
         raise NotImplementedError
 
     def on_error(self, error: ShmbridgeError) -> int | None:
-        """Called where asking gave no action. Override it to go on with the compiler's own
-        heuristic.
+        """Called if there is no action. Override it to continue with the compiler's own heuristic.
 
         Args:
-            error: Why there is none.
+            error: The reason.
 
         Returns:
             The heuristic's index, or None to end the episode with this error.
         """
 
     def set_done(self) -> None:
-        """The episode is over."""
+        """Marks the episode as done."""
         self._done = True
 
     def next_agent(self, name: str) -> None:
-        """Says whose turn is next. Without it the agent that acted goes on.
+        """Selects the agent that acts next. Without it the same agent continues.
 
         Args:
             name: The agent's name.
 
         Raises:
-            InvalidError: There is no such agent, or no episode is under way.
+            InvalidError: There is no such agent, or no episode is running.
         """
         episode = self._running()
         episode.next = episode.find(name)
@@ -222,11 +219,11 @@ class Environment:
         """Rewards an agent. Several rewards add up.
 
         Args:
-            reward: How much.
-            agent: The agent's name. None: the one that acted.
+            reward: The reward.
+            agent: The agent's name. None: the agent that acted.
 
         Raises:
-            InvalidError: There is no such agent, or no episode is under way.
+            InvalidError: There is no such agent, or no episode is running.
         """
         episode = self._running()
         rewarded = episode.actor if agent is None else episode.find(agent)
@@ -242,8 +239,7 @@ class Environment:
 
 
 class _Episode:
-    """What one drive knows: whose turn it is, which runners have a learner behind them, and what
-    reward they have not heard of."""
+    """The state of one drive: the next agent, runners with a learner, and unreported rewards."""
 
     def __init__(self, environment: Environment, agents: Sequence[Agent]) -> None:
         self.environment = environment
@@ -314,8 +310,8 @@ class _Episode:
         return observation
 
     def report(self, observation: Mapping[str, Any] | None, done: bool) -> None:
-        """The last word to the trainers, without the observation where that cannot be sent. Their
-        errors are nobody's."""
+        """Reports the end to the trainers, without the observation if that cannot be sent. Errors
+        are ignored."""
         for runner in self.learners:
             agent = (
                 self.actor
@@ -337,17 +333,17 @@ def drive(
 ) -> None:
     """Runs an episode until it is done.
 
-    A trainer is told of the end in any case.
+    The end is always reported to a trainer.
 
     Args:
         environment: The pass.
-        agents: Who acts; the first one begins.
-        max_steps: The episode ends after so many actions. None: any number.
+        agents: The agents; the first one begins.
+        max_steps: The episode ends after this number of actions. None: no limit.
 
     Raises:
         InvalidError: `max_steps` is below 1.
-        Exception: What reset, step, act and on_error raise, and what evaluate and `choose` do
-            unless on_error has an action.
+        Exception: The exceptions of reset, step, act and on_error. Those of evaluate and `choose`,
+            unless on_error returns an action.
     """
     if max_steps is not None and max_steps < 1:
         raise InvalidError(f"max_steps={max_steps}: expected 1 or more, or None for any number")

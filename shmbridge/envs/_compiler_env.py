@@ -22,29 +22,28 @@ Turn = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
 class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     """One compiler at a time as a `gymnasium.Env`.
 
-    An episode is one of the compiler's own `drive`, in C, C++ or Python. A compiler that asks for
-    advice alone, as an unmodified clang does, has one episode, from its first question until it
-    leaves, without rewards. With workers an episode is one compilation, whatever way it asks. If it
-    says no rewards but 0 itself, the last step has what the `Workers` compute.
+    An episode is a `drive` of the compiler, in C, C++ or Python. For a compiler that only asks for
+    advice, such as an unmodified clang, an episode lasts from its first question until it
+    disconnects, without rewards. With workers an episode is one compilation in both cases. If the
+    compiler reports no reward other than 0, the reward of the `Workers` is given at the last step.
 
-    Observations have the tensors by name, as arrays of their own. Texts and lists are in `info`, as
-    are
+    Observations contain the tensors by name, as copies. `info` contains texts, lists, and
 
-    - "step", the number of actions so far, and "agent", whose turn it is, where agents have names;
-    - "rewards", each agent's own part of the reward, where agents share a runner;
-    - "action_mask", the feature of that name;
-    - "error", where an episode was truncated because the compiler died, left, or was silent. The
+    - "step", the number of actions so far, and "agent", the agent to act, if agents have names; -
+    "rewards", each agent's part of the reward, if agents share a runner; - "action_mask", the
+    feature of that name; - "error", if an episode was truncated because the compiler died,
+    disconnected, or was silent. The
       next reset takes the next compiler;
     - with workers, at the end, "module", "kind", "exit", "stderr", "command" and "scores", as in
       the compilation's `Outcome`.
 
     Args:
-        compilers: A `CompilerPool` that several share, or a host or URL of its own, which close()
-            closes.
-        actions: How many there are, or a space. None: anything, and there is no action space.
+        compilers: A `CompilerPool` that several environments share, or a separate host or URL,
+            which close() closes.
+        actions: The number of actions, or a space. None: any advice, without an action space.
         timeout: Seconds to wait for a request. None: as long as the compiler lives.
-        workers: As `CompilerPool`, where this is no `CompilerPool`.
-        options: The host's, where a URL is given.
+        workers: As in `CompilerPool`, if `compilers` is not one.
+        options: The host's options, if a URL is given.
 
     Raises:
         InvalidError: The host has too few channels for the compilers of all its environments.
@@ -77,21 +76,21 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Waits for a compiler that begins an episode. An episode under way is given up, which its
-        compiler gets as an error.
+        """Waits for a compiler that begins an episode. A running episode is abandoned: its compiler
+        gets an error.
 
         Args:
-            seed: With workers: chooses the module, and those of later episodes. Else unused, since
-                compilers come by themselves.
-            options: With workers: {"module": name} chooses the module by its name in the corpus.
-                Else there are none.
+            seed: With workers: selects the module, and those of later episodes. Else unused, since
+                compilers connect by themselves.
+            options: With workers: {"module": name} selects the module by its name in the corpus.
+                There are no other options.
 
         Returns:
             The observation and the info.
 
         Raises:
-            InvalidError: An unknown option, or no such module. An episode under way goes on.
-            DeadlineError: No compiler came within the timeout.
+            InvalidError: An unknown option, or no such module. A running episode continues.
+            DeadlineError: No compiler connected within the timeout.
             ClosedError: The host is closed.
         """
         self._stepping.check(options)
@@ -109,7 +108,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         return s.observation(0), s.info(0)
 
     def step(self, action: Any) -> Turn:
-        """Gives the compiler an action and waits for what comes of it.
+        """Sends the compiler an action and waits for its next request.
 
         Args:
             action: A value, or a dict of several fields.
@@ -131,9 +130,10 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
             action: A value, or a dict of several fields.
 
         Raises:
-            InvalidError: There is no episode, or this is no advice, or none of the actions. The
-                compiler still waits.
-            TooLargeError: The compiler has that error now and does not wait: go on with `receive`.
+            InvalidError: There is no episode, or the action is not valid advice or not in the
+                action space. The compiler still waits.
+            TooLargeError: The compiler also got that error and no longer waits: continue with
+                `receive`.
         """
         s = self._stepping
         s.forget()
@@ -164,7 +164,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
             observation, reward, terminated, truncated, info.
 
         Raises:
-            InvalidError: No action is under way.
+            InvalidError: No action is pending.
             ClosedError: The host is closed.
         """
         s = self._stepping
@@ -181,7 +181,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         )
 
     def close(self) -> None:
-        """Gives the episode up, and closes the host if that is this environment's own."""
+        """Abandons the episode, and closes the host if it belongs to this environment."""
         self._episode.give_up()
         self._looked = None
         if self._own:
@@ -189,10 +189,10 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
 
     @property
     def observation_space(self) -> Any:
-        """Of the first observation, for good. Waits for a compiler where there was none yet.
+        """The space of the first observation, which is final. Waits for the first compiler.
 
         Raises:
-            DeadlineError: No compiler came within the timeout.
+            DeadlineError: No compiler connected within the timeout.
         """
         if self._space is None:
             if not self._stepping.features:
@@ -202,15 +202,14 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         return self._space
 
     def action_masks(self) -> Any:
-        """The last observation's "action_mask" as bool[actions]: what sb3-contrib's MaskablePPO
-        asks for."""
+        """The last observation's "action_mask" as bool[actions], for sb3-contrib's MaskablePPO."""
         return self._stepping.features["action_mask"][0].astype(bool)
 
     # ---- Within ----
 
     def _check(self, action: Any) -> None:
-        """What is no action would silently become the compiler's own heuristic, and the learner be
-        paid for it."""
+        """An invalid action would silently become the compiler's own heuristic, but be credited to
+        the learner."""
         space = self.action_space
         if space is None or (isinstance(action, Mapping) and self._range):
             return

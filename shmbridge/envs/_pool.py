@@ -45,11 +45,11 @@ class CompilerPool:
     """The compilers that connect to a host, for the environments of one thread.
 
     Args:
-        host: A Host, all of whose requests come here, or the URL to make one of. Any URL of a host
-            will do whose SerDes, if it has one, keeps the names of advice.
-        workers: Who starts and ends the compilers. An episode is then one compilation, chosen by
-            the environment's seed. None: compilers come by themselves.
-        options: The host's, where a URL is given.
+        host: A Host that is used only for this pool, or the URL to create one. Any URL works whose
+            SerDes, if it has one, keeps the names of advice.
+        workers: Starts and ends the compilers. An episode is then one compilation, selected by the
+            environment's seed. None: compilers connect by themselves.
+        options: The host's options, if a URL is given.
     """
 
     def __init__(
@@ -65,8 +65,7 @@ class CompilerPool:
                 raise
 
     def close(self) -> None:
-        """Closes the host, and ends the workers. Other compilers get ClosedError, and go on as
-        their environments know how."""
+        """Closes the host, and ends the workers. Other compilers get ClosedError."""
         self._channels.held.clear()
         try:
             self.host.close()

@@ -24,20 +24,20 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
     """Several compilers at once as a `gymnasium.vector.VectorEnv`. Episodes and infos are as in
     `CompilerEnv`.
 
-    Observations are the tensors by name with a row for each environment: shape [n, ...]. Compilers
-    whose observations are not like the first one are refused. Each step returns arrays of its own.
+    Observations are the tensors by name with a row for each environment: shape [n, ...]. A compiler
+    whose observations differ from the first one's is refused. Each step returns new arrays.
 
     Args:
-        compilers: A `CompilerPool` that several share, or a host or URL of its own, which close()
-            closes.
+        compilers: A `CompilerPool` that several environments share, or a separate host or URL,
+            which close() closes.
         num_envs: How many compilers are stepped at once.
-        actions: How many there are, or a space. None: anything, and there is no action space.
+        actions: The number of actions, or a space. None: any advice, without an action space.
         timeout: Seconds to wait for requests. None: as long as the compilers live.
-        autoreset_mode: When the next episode begins after the end of one: with the next step, in
-            the same step (`infos["final_obs"]`, `infos["final_info"]`), or by
-            reset(options={"reset_mask": bool[n]}) alone.
-        workers: As `CompilerPool`, where this is no `CompilerPool`.
-        options: The host's, where a URL is given.
+        autoreset_mode: When the next episode begins after one has ended: at the next step, in the
+            same step (`infos["final_obs"]`, `infos["final_info"]`), or only by
+            reset(options={"reset_mask": bool[n]}).
+        workers: As in `CompilerPool`, if `compilers` is not one.
+        options: The host's options, if a URL is given.
 
     Raises:
         InvalidError: The host has too few channels for the compilers of all its environments.
@@ -81,23 +81,23 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         seed: int | Sequence[int | None] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Waits until a compiler begins an episode in each environment. Those under way are given
-        up.
+        """Waits until a compiler begins an episode in each environment. Running episodes are
+        abandoned.
 
         Args:
-            seed: With workers: environment i has the modules of a `CompilerEnv` that is reset with
+            seed: With workers: environment i gets the modules of a `CompilerEnv` that is reset with
                 seed + i, or with seed[i]. Else unused.
-            options: "reset_mask", bool[n]: resets these environments alone. With workers {"module":
-                name} chooses the module.
+            options: "reset_mask", bool[n]: resets only these environments. With workers {"module":
+                name} selects the module.
 
         Returns:
             The observations and the infos.
 
         Raises:
-            InvalidError, TypeError: The seeds are not n, or the mask is not bool[n] with one True
-                or more.
-            InvalidError: An unknown option, or no such module. Episodes under way go on.
-            DeadlineError: Not enough compilers came within the timeout.
+            InvalidError, TypeError: There are not n seeds, or the mask is not bool[n] with at least
+                one True.
+            InvalidError: An unknown option, or no such module. Running episodes continue.
+            DeadlineError: Not enough compilers connected within the timeout.
             ClosedError: The host is closed.
         """
         n, chosen = self.num_envs, dict(options or {})
@@ -144,11 +144,11 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         return self._observations(), self._infos(mask)
 
     def step(self, actions: Any) -> Turns:
-        """Gives each compiler its action and waits for what comes of all.
+        """Sends each compiler its action and waits for the next request of each.
 
         Args:
-            actions: One for each environment: an array of n rows, or a dict of such. Where an
-                episode is over it is ignored.
+            actions: One for each environment: an array of n rows, or a dict of these. It is ignored
+                where an episode is over.
 
         Returns:
             observations, rewards float64[n], terminations bool[n], truncations bool[n], infos.
@@ -163,11 +163,11 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         """The first half of `step`.
 
         Args:
-            actions: As `step`.
+            actions: As in `step`.
 
         Raises:
-            InvalidError, TypeError: There is no episode, one is none of the actions, or these are
-                not n. The compilers still wait.
+            InvalidError, TypeError: There is no episode, an action is invalid, or there are not n
+                actions. The compilers still wait.
         """
         s = self._stepping
         rows: list[int] = []
@@ -194,7 +194,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             observations, rewards, terminations, truncations, infos.
 
         Raises:
-            DeadlineError: Not enough compilers came within the timeout, for the next episodes.
+            DeadlineError: Not enough compilers connected within the timeout, for the next episodes.
             ClosedError: The host is closed.
         """
         s = self._stepping
@@ -213,17 +213,17 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         )
 
     def close_extras(self) -> None:
-        """Gives the episodes up, and closes the host if that is this environment's own."""
+        """Abandons the episodes, and closes the host if it belongs to this environment."""
         self._stepping.give_up()
         if self._own:
             self.compilers.close()
 
     @property
     def single_observation_space(self) -> Any:
-        """Of the first observation, for good. Waits for compilers where there were none yet.
+        """The space of the first observation, which is final. Waits for the first compilers.
 
         Raises:
-            DeadlineError: Not enough compilers came within the timeout.
+            DeadlineError: Not enough compilers connected within the timeout.
         """
         return self._observation_spaces()[0]
 

@@ -30,20 +30,20 @@ except ImportError as error:
 
 
 class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
-    """One compiler at a time as an `AECEnv` of PettingZoo: its agents take turns as `next_agent`
-    says.
+    """One compiler at a time as an `AECEnv` of PettingZoo. Its agents act in the order of
+    `next_agent`.
 
-    Episodes are as in `CompilerEnv`. An agent observes what it was last asked, zeros before that.
-    It is rewarded with its own part, where the compiler's agents share a runner. All of them get
-    what the `Workers` compute.
+    Episodes are as in `CompilerEnv`. An agent observes the features of its last question, and zeros
+    before that. If the compiler's agents share a runner, each agent gets its part of the reward.
+    All of them get the reward of the `Workers`.
 
     Args:
-        compilers: As `CompilerEnv`.
+        compilers: As in `CompilerEnv`.
         agents: The names of all agents.
-        actions: How many there are, or a space; or a dict of these by agent.
-        observations: Spaces by agent, where agents observe different features. None: all observe
-            what the first one does.
-        options: As `CompilerEnv`: timeout, workers, the host's.
+        actions: The number of actions, or a space; or a dict of these by agent.
+        observations: Spaces by agent, if agents observe different features. None: all observe the
+            features of the first one.
+        options: As in `CompilerEnv`: timeout, workers, the host's options.
     """
 
     metadata: dict[str, Any] = {
@@ -72,20 +72,20 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
         self._seen: dict[str, Any] = {}  # by agent
 
     def observation_space(self, agent: str) -> Any:
-        """Of an agent. Waits for a compiler where there was none yet.
+        """The space of an agent. Waits for the first compiler.
 
         Args:
             agent: Its name.
 
         Raises:
-            DeadlineError: No compiler came within the timeout.
+            DeadlineError: No compiler connected within the timeout.
         """
         if agent not in self._observation_spaces:
             self._observation_spaces[agent] = self._env.observation_space
         return self._observation_spaces[agent]
 
     def action_space(self, agent: str) -> Any:
-        """Of an agent.
+        """The action space of an agent.
 
         Args:
             agent: Its name.
@@ -93,17 +93,16 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Waits for a compiler that begins an episode. An episode under way is given up.
+        """Waits for a compiler that begins an episode. A running episode is abandoned.
 
         Args:
-            seed: As `CompilerEnv.reset`.
-            options: With workers: {"module": name}. Others are left out with a warning, since
+            seed: As in `CompilerEnv.reset`.
+            options: With workers: {"module": name}. Others are ignored with a warning, since
                 PettingZoo's tests pass some.
 
         Raises:
-            InvalidError: No such module, or the compiler asks for an agent that is none of
-                `agents`.
-            DeadlineError: No compiler came within the timeout.
+            InvalidError: No such module, or the compiler asks for an agent that is not in `agents`.
+            DeadlineError: No compiler connected within the timeout.
             ClosedError: The host is closed.
         """
         known = {name: each for name, each in (options or {}).items() if name == "module"}
@@ -120,14 +119,14 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
         self._turn(observation, info)
 
     def step(self, action: Any) -> None:
-        """The action of the agent whose turn it is.
+        """Sends the action of the current agent.
 
         Args:
             action: Its action; None for an agent whose episode is over.
 
         Raises:
-            InvalidError: This is none of its actions, or the compiler asks for an agent that is
-                none of `agents`. The compiler still waits.
+            InvalidError: The action is not in its space, or the compiler asks for an agent that is
+                not in `agents`. The compiler still waits.
             ClosedError: The host is closed.
         """
         actor = self.agent_selection
@@ -154,7 +153,7 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
             self._turn(observation, info)
 
     def observe(self, agent: str) -> Any:
-        """What an agent was last asked, zeros before that.
+        """The features of an agent's last question; zeros before that.
 
         Args:
             agent: Its name.
@@ -167,7 +166,7 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
         return self._seen[agent]
 
     def close(self) -> None:
-        """Gives the episode up, and closes the host if that is this environment's own."""
+        """Abandons the episode, and closes the host if it belongs to this environment."""
         self._env.close()
 
     def _turn(self, observation: dict[str, Any], info: dict[str, Any]) -> None:

@@ -44,18 +44,18 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
     """Several compilers at once as a `VecEnv` of Stable-Baselines3.
 
     Episodes and infos are as in `CompilerEnv`; the next one begins in the same step. Observations
-    are dicts, so take MultiInputPolicy. A feature "action_mask" is what sb3-contrib's MaskablePPO
-    takes as its mask. It waits for compilers when it is made, since their first observation tells
-    the space.
+    are dicts, so use MultiInputPolicy. sb3-contrib's MaskablePPO uses a feature "action_mask" as
+    its mask. The constructor waits for compilers, since their first observation determines the
+    space.
 
     Args:
-        compilers: As `CompilerVectorEnv`.
+        compilers: As in `CompilerVectorEnv`.
         num_envs: How many compilers are stepped at once.
-        actions: How many there are, or a space.
-        options: As `CompilerVectorEnv`: timeout, workers, the host's.
+        actions: The number of actions, or a space.
+        options: As in `CompilerVectorEnv`: timeout, workers, the host's options.
 
     Raises:
-        DeadlineError: Not enough compilers came within the timeout.
+        DeadlineError: Not enough compilers connected within the timeout.
     """
 
     def __init__(
@@ -91,25 +91,24 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
         return observations
 
     def step_async(self, actions: Any) -> None:
-        """Gives each compiler its action.
+        """Sends each compiler its action.
 
         Args:
             actions: An array of n rows.
 
         Raises:
-            InvalidError: There is no episode, or one is none of the actions. The compilers still
-                wait.
+            InvalidError: There is no episode, or an action is invalid. The compilers still wait.
         """
         self.vector.send(actions)
 
     def step_wait(self) -> tuple[dict[str, Any], Any, Any, list[dict[str, Any]]]:
-        """Waits for what comes of the actions.
+        """Waits for the next request of each compiler.
 
         Returns:
             Observations, rewards float32[n], dones bool[n], and a list of infos.
 
         Raises:
-            DeadlineError: Not enough compilers came within the timeout, for the next episodes.
+            DeadlineError: Not enough compilers connected within the timeout, for the next episodes.
             ClosedError: The host is closed.
         """
         observations, rewards, terminated, truncated, _ = self.vector.receive()
@@ -122,18 +121,18 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
         return observations, rewards.astype(np.float32), terminated | truncated, infos
 
     def close(self) -> None:
-        """Gives the episodes up, and closes the host if that is this environment's own."""
+        """Abandons the episodes, and closes the host if it belongs to this environment."""
         self.vector.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of each environment.
 
         Args:
-            attr_name: Its name. "action_masks" is there where observations have an "action_mask".
-            indices: Of environments. None: of all.
+            attr_name: Its name. "action_masks" exists if observations have an "action_mask".
+            indices: The environments. None: all.
 
         Raises:
-            AttributeError: There is none.
+            AttributeError: There is no such attribute.
         """
         if attr_name == MASKS:
             if "action_mask" not in self._rows.features:
@@ -172,11 +171,11 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
         return [method(*args, **named) for method in self.get_attr(method_name, indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """No environment is wrapped: compilers say by themselves what they want to.
+        """False: no environment is wrapped.
 
         Args:
-            wrapper_class: Of Gymnasium's wrappers.
-            indices: Of environments. None: of all.
+            wrapper_class: A wrapper of Gymnasium.
+            indices: The environments. None: all.
         """
         return [False for _ in self._get_indices(indices)]
 
@@ -189,16 +188,15 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
 
 
 class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
-    """What `model.learn(callback=...)` takes: tells a `Progress` of the episodes, and of each
-    rollout a row, and keeps a checkpoint.
+    """A callback for `model.learn(callback=...)`: reports episodes to a `Progress`, writes a row
+    for each rollout, and saves a checkpoint.
 
-    The training ends when the progress has its total, if it has one. A row also has "steps", and
-    what the algorithm logs, as "train/loss".
+    The training ends when the progress reaches its total, if it has one. A row also has "steps",
+    and the algorithm's own values, such as "train/loss".
 
     Args:
-        progress: Who is told.
-        checkpoint: A file for `resume`, written before each rollout and at the end. None: none is
-            kept.
+        progress: The `Progress`.
+        checkpoint: A file for `resume`, written before each rollout and at the end. None: no file.
     """
 
     def __init__(
@@ -239,7 +237,7 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
 
 
 def resume(algorithm: Any, path: str | os.PathLike[str], env: VecEnv) -> tuple[Any, int] | None:
-    """Goes on where a `TrainingCallback` kept its last checkpoint. Episodes begin anew; say
+    """Resumes from the last checkpoint of a `TrainingCallback`. Episodes start again; use
     `learn(..., reset_num_timesteps=False)`::
 
         model, rows = resume(PPO, "ppo.checkpoint", env) or (PPO("MultiInputPolicy", env), None)
@@ -249,15 +247,15 @@ def resume(algorithm: Any, path: str | os.PathLike[str], env: VecEnv) -> tuple[A
             "ppo.checkpoint"))
 
     Args:
-        algorithm: The model's class, as PPO.
-        path: The checkpoint. Load your own files alone, as `checkpoint.load`.
-        env: A `CompilerVecEnv`, wrapped in the same way as it was.
+        algorithm: The model's class, such as PPO.
+        path: The checkpoint. Load only your own files, as with `checkpoint.load`.
+        env: A `CompilerVecEnv`, with the same wrappers as before.
 
     Returns:
-        The model and how many rows its `Progress` had; None where there is no checkpoint.
+        The model and the number of rows of its `Progress`; None if there is no checkpoint.
 
     Raises:
-        InvalidError: The file is no checkpoint.
+        InvalidError: The file is not a checkpoint.
     """
     state = checkpoint.load(path)
     if state is None:
@@ -272,22 +270,22 @@ def resume(algorithm: Any, path: str | os.PathLike[str], env: VecEnv) -> tuple[A
 
 
 def export_onnx(model: Any, path: str | os.PathLike[str]) -> None:
-    """Writes what a model has learnt as an ONNX file that takes what the compiler sends, with a
-    `VecNormalize`'s statistics in it.
+    """Writes a trained model as an ONNX file whose inputs are the compiler's features, including
+    the statistics of a `VecNormalize`.
 
-    Its output is the model's best action, as `model.predict(..., deterministic=True)` gives it: an
-    int64, or float32 of the space's shape. So every compiler can take it as it is, an unmodified
-    LLVM too. It is none that an "action_mask" forbids. The file is asked random questions, and so
-    is the model, as in `torch.export_onnx`.
+    Its output is the model's best action, as `model.predict(..., deterministic=True)` returns it:
+    an int64, or float32 of the space's shape. So every compiler can use it, including an unmodified
+    LLVM. It is never an action that an "action_mask" forbids. The file and the model are compared
+    on random questions, as in `torch.export_onnx`.
 
     Args:
-        model: PPO, A2C, MaskablePPO, DQN, or another one with such a policy. Its actions are a
-            `Discrete` or a `Box`.
+        model: PPO, A2C, MaskablePPO, DQN, or another algorithm with such a policy. Its actions are
+            a `Discrete` or a `Box`.
         path: The ONNX file.
 
     Raises:
         UnsupportedError: Another policy, or other actions.
-        InvalidError: The file gives something else than the model.
+        InvalidError: The outputs of the file differ from the model's.
         ImportError: The packages that write ONNX files are not installed.
     """
     from shmbridge.training.torch import export_onnx as export

@@ -1,8 +1,8 @@
-"""Hosts for compilers that speak a protocol of their own over named pipes.
+"""Hosts for compilers with their own protocol over named pipes.
 
-Each is a module `shmbridge.hosts.SCHEME` that holds a `PLUGIN`, a subclass of `PipeBackedHost`, or
-an entry point of that name in the group "shmbridge.hosts". `Host("SCHEME://…")` makes one. All that
-differs is how bytes become requests, which is the C core's.
+Each is a module `shmbridge.hosts.SCHEME` with a `PLUGIN`, a subclass of `PipeBackedHost`, or an
+entry point of that name in the group "shmbridge.hosts". `Host("SCHEME://…")` creates one. They
+differ only in the conversion of bytes to requests, which the C core does.
 """
 
 from __future__ import annotations
@@ -65,15 +65,14 @@ def _receive(source: tuple[Any, Any], timeout_ns: int) -> int:
 
 
 class PipeBackedHost(Host):
-    """A host whose compilers come through named pipes: a private bridge, one runner of which stands
-    for each line.
+    """A host whose compilers connect through named pipes: a private bridge with a runner for each
+    pair of pipes.
 
-    The pipes have mode 0600. Those that a dead host of this user left are used again, and all are
-    removed when the host closes.
-    slots, request_bytes, advice_bytes, header_bytes: as for shared memory; a message must fit
-    there. Errors: as `Host`'s; InUseError where a live host has the pipes, InvalidError where
-    something else is in their place or for an option that pipes do not have, NotPermittedError
-    where they are another user's.
+    The pipes have mode 0600. Existing pipes of a dead host of this user are reused. All are removed
+    when the host closes. slots, request_bytes, advice_bytes, header_bytes: as for shared memory;
+    messages must fit. Errors: as `Host`'s; InUseError if a live host has the pipes, InvalidError if
+    another file has their name or for an option that pipes do not have, NotPermittedError if
+    another user owns them.
     """
 
     _request_type = PipeBackedRequest
@@ -112,7 +111,7 @@ class PipeBackedHost(Host):
 
     @property
     def runners(self) -> int:
-        """How many compilers are in conversation."""
+        """How many compilers are connected."""
         return int(lib.shmb_pipe_server_talking(self._server))
 
     @property
@@ -126,8 +125,8 @@ class PipeBackedHost(Host):
         return info
 
     def close(self) -> None:
-        """Removes the pipes: compilers that talk through them see their end. Arrays that are kept
-        stay valid. May be called twice."""
+        """Removes the pipes: connected compilers see their end. Kept arrays stay valid. You may
+        call it twice."""
         if self._closed or lib.shmb_host_forked(self._h):
             super().close()
             return

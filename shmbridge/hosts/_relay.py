@@ -1,5 +1,4 @@
-"""A host whose model is another host: what stands between compilers and a model, and passes on what
-they say."""
+"""A host whose model is another host: it forwards questions and advice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Compilers on other machines: "grpc://HOST:PORT" serves them at one port;
-"grpc://H1:P1,H2:P2?role=client" calls those that serve themselves, which is how ML-Compiler-Bridge
-trains. README.md has the other options."""
+"""Compilers on other machines: "grpc://HOST:PORT" serves them at one port.
+"grpc://H1:P1,H2:P2?role=client" calls compilers that serve, which is how ML-Compiler-Bridge trains.
+docs/remote.md has the other options."""
 
 from __future__ import annotations
 
@@ -115,19 +115,20 @@ class _Stand:
 
 
 class GrpcHost(Host):
-    """A host whose compilers come through gRPC: a private bridge, with a runner for each of them.
+    """A host whose compilers connect through gRPC: a private bridge with a runner for each of them.
 
-    A runner that gives up or dies frees its channel, and the model's answer is dropped.
+    If a runner abandons its question or dies, its channel becomes free, and the model's answer is
+    discarded.
 
     Args:
-        url: "grpc://HOST:PORT". Port 0 chooses a free one: the attribute `url` tells which.
-        channels: Runners at once. With role=client there are as many as addresses.
-        wait: As `Host`, for the private bridge.
-        options: As `Host`.
+        url: "grpc://HOST:PORT". Port 0 selects a free one; see the attribute `url`.
+        channels: How many runners can connect at once. With role=client, the number of addresses.
+        wait: As in `Host`, for the private bridge.
+        options: As in `Host`.
 
     Raises:
         InUseError: Another server has the address.
-        InvalidError: An option makes no sense.
+        InvalidError: An option is invalid.
         UnsupportedError: The package grpcio is not installed.
     """
 
@@ -167,12 +168,12 @@ class GrpcHost(Host):
 
     @property
     def runners(self) -> int:
-        """How many compilers are attached: with a service of the user's, how many of its calls are
-        under way."""
+        """How many compilers are attached; with the user's own service, how many of its calls are
+        running."""
         return super().runners - int(sum(end.spare for end in self._far))
 
     def close(self) -> None:
-        """Questions under way end with ClosedError, then the connections. May be called twice; in a
+        """Ends open questions with ClosedError, then the connections. You may call it twice. In a
         forked child it does nothing."""
         if self._closed:
             return

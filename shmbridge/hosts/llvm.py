@@ -29,22 +29,21 @@ class LlvmRequest(PipeBackedRequest):
 
 
 class LlvmHost(PipeBackedHost):
-    """A host for an unmodified compiler of LLVM, over named pipes. Each pair serves one compiler
-    after another.
+    """A host for an unmodified LLVM compiler, over named pipes. Each pair serves one compiler at a
+    time.
 
     The pipes are PATH.in and PATH.out. With "llvm:///PATH?decisions=inline,evict,priority" each of
-    these decisions has a pair: PATH.inline.in and so on. `flags` makes a compiler use them.
+    these decisions has a pair: PATH.inline.in and so on. `flags` returns the compiler's arguments.
 
     Args:
-        url: "llvm:///PATH", with decisions= or without.
-        defaults: What is advised where the model has nothing to say, by decision, as {"inline": 0}.
-        linger: Seconds. A compiler whose pipes close spins for ever. So when the host closes, a
-            thread gives the compilers at work the default advice until they have gone, or for so
-            long.
-        options: As `Host`.
+        url: "llvm:///PATH", with or without decisions=.
+        defaults: The advice to use if the model gives none, by decision, such as {"inline": 0}.
+        linger: Seconds. A compiler whose pipes close spins forever. So after the host closes, a
+            thread sends running compilers the default advice until they end, at most for this time.
+        options: As in `Host`.
 
     Attributes:
-        decisions: The URL's, which have a pair each. Empty: one pair for any decision.
+        decisions: The URL's decisions, with a pair each. Empty: one pair for any decision.
     """
 
     _request_type = LlvmRequest
@@ -85,13 +84,13 @@ class LlvmHost(PipeBackedHost):
         return f"{self._path}.{decision}" if self.decisions else self._path
 
     def flags(self, compiler: str, *decisions: str, include_default: bool = False) -> list[str]:
-        """The arguments that make a compiler ask here: flags("clang-22").
+        """Returns the arguments that make a compiler ask this host: flags("clang-22").
 
         Args:
             compiler: Its name or path.
-            decisions: What to ask about. None given: what the URL names. One, where the URL names
-                none.
-            include_default: The inliner also tells what it would do itself (LLVM 22).
+            decisions: The decisions to ask about. None given: those of the URL. Give one if the URL
+                has none.
+            include_default: Add the inliner's own decision to the features (LLVM 22).
 
         Raises:
             InvalidError: The compiler is not known, or does not make these decisions.
@@ -114,8 +113,8 @@ class LlvmHost(PipeBackedHost):
         )
 
     def close(self) -> None:
-        """Removes the pipes. What compilers at work still ask gets the default advice, in a thread.
-        May be called twice."""
+        """Removes the pipes. A thread answers running compilers with the default advice. You may
+        call it twice."""
         ending = not self._closed and not lib.shmb_host_forked(self._h)
         super().close()
         if ending and threading.main_thread().is_alive():

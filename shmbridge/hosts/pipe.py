@@ -1,4 +1,4 @@
-"""ML-Compiler-Bridge's protocol: "pipe:///PATH?serdes=NAME", for its compilers as they are, and for
+"""ML-Compiler-Bridge's protocol, "pipe:///PATH?serdes=NAME", for its unmodified compilers and for
 our pipe:// runners."""
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PLAIN = (*_AS_C, list, tuple)
 
 
 class PipeRequest(PipeBackedRequest):
-    """One question. Where its reply goes to a compiler of ML-Compiler-Bridge's as a bitstream,
-    plain Python numbers and lists of them are what they are there: an int is an int32, a float the
-    nearest float32. numpy's scalars and arrays keep their dtype."""
+    """One question. If the reply goes to a compiler of ML-Compiler-Bridge as a bitstream, plain
+    Python numbers and lists of them have its types: an int is an int32, a float the nearest
+    float32. numpy's scalars and arrays keep their dtype."""
 
     __slots__ = ()
     _host: PipeHost
@@ -46,23 +46,23 @@ class PipeRequest(PipeBackedRequest):
 
 
 class PipeHost(PipeBackedHost):
-    """One pair of named pipes, PATH.in and PATH.out, for one compiler after another.
+    """One pair of named pipes, PATH.in and PATH.out, for one compiler at a time.
 
-    A compiler of ML-Compiler-Bridge's wants its advice in a certain dtype and, speaking bitstream,
-    cannot say which: a model returns an int for `evaluate<int>`, numpy.int64 for long, a float for
-    float, numpy.float64 for double. Or advice=[TensorSpec("advice", numpy.int64)] converts whatever
-    the model returns, and refuses what that dtype cannot hold exactly. Runners of shmbridge get
-    what they would get over shared memory.
+    A compiler of ML-Compiler-Bridge expects its advice in a certain dtype but, with bitstream,
+    cannot send that dtype. So the model returns an int for `evaluate<int>`, numpy.int64 for long, a
+    float for float, numpy.float64 for double. Alternatively, advice=[TensorSpec("advice",
+    numpy.int64)] converts the model's result, and refuses values that are not exact in that dtype.
+    Runners of shmbridge receive the same as over shared memory.
 
-    Without a default advice shmbridge's runners get an error where the model raises. Other clients
-    get a frame whose length has its top bit set, at which ML-Compiler-Bridge's abort.
+    Without a default advice, shmbridge's runners get an error if the model raises. Other clients
+    get a frame whose length has its top bit set; ML-Compiler-Bridge's clients abort then.
 
     Args:
-        url: "pipe:///PATH". ?serdes=NAME is a SerDes, "bitstream" unless told.
-        default_advice: A number, also as an option of the URL. It answers where the model raises,
-            or the question or the advice cannot be read, as if the model had returned it, with one
-            line on stderr. `defaulted` counts.
-        options: As `Host`.
+        url: "pipe:///PATH". ?serdes=NAME selects a SerDes, by default "bitstream".
+        default_advice: A number, also as an option of the URL. It is the answer if the model
+            raises, or the question or the advice cannot be read, with one line on stderr.
+            `defaulted` counts.
+        options: As in `Host`.
     """
 
     _request_type = PipeRequest

@@ -1,5 +1,5 @@
-"""Training logs as stacked arrays: an index of where each record lies, and reads of the rows that
-are asked for."""
+"""Training logs as stacked arrays: an index of the records' positions, and reads of requested
+rows."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ TENSORS, SCORE, OBSERVATION, CONTEXT, FILE = range(5)  # columns of the index
 
 @dataclass(frozen=True)
 class Columns:
-    """Rows of logs, stacked. The arrays are the caller's own.
+    """Rows of logs, stacked. The caller owns the arrays.
 
     Attributes:
-        features: What was asked, by name: [rows, ...].
-        advice: What was advised, by name: [rows, ...].
+        features: The features, by name: [rows, ...].
+        advice: The advice, by name: [rows, ...].
         score: The rewards, [rows, ...], if there are any.
-        context: What was compiled: str or None, object[rows].
+        context: The compiled units: str or None, object[rows].
         observation: Each row's number in its context: int64[rows].
-        file: Which of the dataset's files each row is from: int64[rows].
+        file: The index of each row's file: int64[rows].
         label: Each row's label, for example the source file: str, object[rows].
     """
 
@@ -57,24 +57,24 @@ class Columns:
 class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
     """The records of logs that have the same layout, as rows in the order of the files.
 
-    An index of 40 bytes a record lies in memory, the rest stays in the files. So they may be larger
-    than memory: read pieces of them.
+    Only an index of 40 bytes per record is kept in memory. So the files may be larger than memory:
+    read parts of them.
 
     It is a map-style dataset for PyTorch's `DataLoader`. Its items are dicts: {"features": {name:
-    array}, "advice": {name: array}}, and "score" where there are rewards. It may be pickled, and
-    read by several processes. What is appended to a file later belongs to the next Dataset.
+    array}, "advice": {name: array}}, and "score" if there are rewards. It can be pickled, and
+    several processes can read it. Records that are appended later belong to the next Dataset.
 
     Args:
         paths: A log, or several.
 
     Attributes:
-        layout: What the headers say.
-        torn: What was found to be cut off at the end of a file, as by a kill of the writer. The
-            logger "shmbridge" gets it too.
+        layout: The contents of the headers.
+        torn: A description of an incomplete end of a file, for example after a kill of the writer.
+            The logger "shmbridge" also gets it.
 
     Raises:
         OSError: A file cannot be read.
-        CorruptError: A file is no such log. The text has its name and the place.
+        CorruptError: A file is no such log. The text has its name and the position.
         MismatchError: The layouts differ. The text has both.
         InvalidError: There are no paths.
     """
@@ -147,10 +147,10 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
         return items
 
     def columns(self, rows: slice | Sequence[int] | Array = slice(None)) -> Columns:
-        """Rows, stacked. Only these are read.
+        """Reads and stacks rows.
 
         Args:
-            rows: Which, in which order: a slice, numbers, or bool[len(dataset)].
+            rows: The rows, in their order: a slice, numbers, or bool[len(dataset)].
 
         Returns:
             New arrays.
@@ -158,7 +158,7 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
         Raises:
             IndexError: There is no such row.
             OSError: A file cannot be read.
-            CorruptError: A file is shorter than it was.
+            CorruptError: A file is shorter than before.
         """
         if not isinstance(rows, slice):
             rows = np.asarray(rows, None if len(rows) else np.int64)
@@ -215,11 +215,11 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
     def to_dataframe(self, rows: slice | Sequence[int] | Array = slice(None)) -> Any:
         """Rows as a pandas DataFrame, indexed by file, label, context and observation.
 
-        A column for each feature, advice and the score. One of a single element holds numbers, any
-        other holds arrays. An advice that has a feature's name is called NAME_advice.
+        It has a column for each feature, advice and the score. A column of single elements contains
+        numbers; others contain arrays. An advice with a feature's name is called NAME_advice.
 
         Args:
-            rows: As `columns`.
+            rows: As in `columns`.
 
         Returns:
             The pandas.DataFrame.
@@ -270,16 +270,16 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
             yield sequence_example({} if name is None else {"context": name}, self._flat(columns))
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Writes everything for other programs, into a new file.
+        """Writes all records to a new file for other programs.
 
         Args:
-            path: Its ending says the format: .tfrecord (SequenceExamples), .npz (an array for each
-                name), .parquet (as `to_dataframe`).
+            path: Its suffix selects the format: .tfrecord (SequenceExamples), .npz (an array for
+                each name), .parquet (as `to_dataframe`).
 
         Raises:
-            InvalidError: Another ending.
+            InvalidError: Another suffix.
             ImportError: .parquet needs pandas and pyarrow, .tfrecord protobuf and google-crc32c.
-            OSError: The file is there, or cannot be written.
+            OSError: The file exists, or cannot be written.
         """
         path = Path(path)
         writers = {

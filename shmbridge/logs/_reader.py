@@ -55,14 +55,14 @@ class Spec:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a log's header says.
+    """The contents of a log's header.
 
     Attributes:
-        features: What was asked.
-        advice: What was advised. Empty where none was logged.
+        features: The features.
+        advice: The advice. Empty if none was logged.
         score: The reward's spec, if there is one.
-        decision: What the compiler calls the decision, if that is known.
-        want: The dtype of an only advice, logged or not.
+        decision: The compiler's name for the decision, if it is known.
+        want: The dtype of a single advice, logged or not.
     """
 
     features: tuple[Spec, ...]
@@ -77,21 +77,21 @@ class Layout:
         return "; ".join(f"{kind} {', '.join(map(str, specs))}" for kind, specs in kinds.items())
 
     def check(self, expected: Mapping[str, Any] | None) -> None:
-        """Would a model take these features? Asks so before the first question, and says all that
-        differs at once::
+        """Checks whether a model accepts these features, before the first question. Reports all
+        differences at once::
 
             with shmbridge.connect("onnx://policy.onnx") as runner:
                 dataset.layout.check(runner.expected())
 
         Args:
-            expected: What the model expects, by name: each has a dtype and a shape, whose sizes may
-                be None (any). As `Runner.expected()`. A model's first dim may be one more, of 1 or
-                any size. Features that it does not name are left alone.
+            expected: The features that the model expects, by name: each has a dtype and a shape,
+                whose sizes may be None (any), as in `Runner.expected()`. A model may have one
+                additional first dim, of 1 or any size. Other features are ignored.
 
         Raises:
-            InvalidError: None: the runner does not know what the model expects, as over shared
-                memory.
-            MismatchError: The text has the model's features and the compiler's, and those that
+            InvalidError: `expected` is None: the runner does not know what the model expects, as
+                over shared memory.
+            MismatchError: The text lists the model's features and the compiler's, and those that
                 differ.
         """
         if expected is None:
@@ -124,14 +124,14 @@ class Record:
     """One observation. The arrays are read-only views of the file's bytes, perhaps not aligned.
 
     Attributes:
-        layout: What the header says.
-        context: What was compiled, for example a function's name; None if the log has none.
+        layout: The contents of the header.
+        context: The compiled unit, for example a function's name; None if the log has none.
         observation: Its number in the context.
-        features: What was asked, by name.
-        advice: What was advised, by name.
+        features: The features, by name.
+        advice: The advice, by name.
         score: The reward, if there is one.
-        label: The runner's label, for example the source file; "" if the log has none. Where the
-            compiler sent no context, the label is the context too.
+        label: The runner's label, for example the source file; "" if the log has none. If the
+            compiler sent no context, the label is also the context.
     """
 
     layout: Layout

@@ -43,22 +43,21 @@ class Context(NamedTuple):
 class LogWriter:
     """Writes a log, from any thread.
 
-    A file has one header. So features or advice of other names, dtypes or shapes go to FILE.2,
-    FILE.3, … Files that exist are left
-    alone: their numbers are skipped. Whole records are appended, each in one write, so a kill loses
-    at most the last.
+    A file has one header. So features or advice with other names, dtypes or shapes go to FILE.2,
+    FILE.3, …. Existing files are not changed; their numbers are skipped. Each record is appended in
+    one write, so a kill loses at most the last.
 
     Args:
         path: FILE.
-        warn: Gets one line for each kind of thing that is not recorded.
+        warn: Receives one line for each kind of data that is not recorded.
 
     Attributes:
-        paths: The files that were written so far.
+        paths: The files written so far.
         recorded: How many records were written.
-        left_out: How many `record` could not write.
+        left_out: How many records could not be written by `record`.
 
     Raises:
-        OSError: FILE cannot be made.
+        OSError: FILE cannot be created.
     """
 
     def __init__(
@@ -96,9 +95,8 @@ class LogWriter:
             features: Values as for `Runner.evaluate`.
             advice: A value, or a mapping of several.
             reward: A tensor, or None.
-            want: The dtype that the compiler asked for, in which the advice is logged where that is
-                exact.
-            label: What the runner works on, for example a source file (`Request.label`).
+            want: The dtype that the compiler wants. The advice is logged in it, if that is exact.
+            label: A description of the runner, for example a source file (`Request.label`).
 
         Raises:
             InvalidError: The advice is no tensor, or there are more than 256 layouts. Nothing was
@@ -142,13 +140,13 @@ class LogWriter:
             self.recorded += 1
 
     def record(self, features: Mapping[str, Any], advice: Any, **rest: Any) -> None:
-        """As `write`, but never raises, since no compiler should fail for its log. What is not
-        recorded is counted in `left_out`, and `warn` is told why, once.
+        """Like `write`, but never raises, since a log should not make a compiler fail. Data that is
+        not recorded is counted in `left_out`, and reported once to `warn`.
 
         Args:
-            features: As `write`.
-            advice: As `write`.
-            rest: As `write`.
+            features: As in `write`.
+            advice: As in `write`.
+            rest: As in `write`.
         """
         try:
             self.write(features, advice, **rest)
@@ -158,7 +156,7 @@ class LogWriter:
                 self.left_out += 1
 
     def close(self) -> None:
-        """Closes the files. May be called twice."""
+        """Closes the files. You may call it twice."""
         with self._lock:
             for file in filter(None, [*self._files.values(), self._unused]):
                 file.close()

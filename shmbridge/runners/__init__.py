@@ -1,7 +1,7 @@
-"""Runner plug-ins: what stands behind a URL's scheme, in Python; entry points of the group
+"""Runner plug-ins in Python: each implements a URL's scheme, as an entry point of the group
 "shmbridge.runners".
 
-The C core checks and copies what goes in and out, so that `Runner` is the same for every scheme.
+The C core checks and copies all values, so that `Runner` is the same for every scheme.
 """
 
 from __future__ import annotations

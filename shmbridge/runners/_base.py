@@ -1,4 +1,4 @@
-"""What every runner plug-in is."""
+"""The base class of runner plug-ins."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ LOOK = 0.1  # seconds between looks whether an evaluate should end
 
 
 class RunnerKind:
-    """What a runner plug-in subclasses: one object for each runner that is opened, used by one
-    thread at a time.
+    """The base class of runner plug-ins: one object for each opened runner, used by one thread at a
+    time.
 
     An exception fails the open or the evaluate with its type and text. A ShmbridgeError keeps its
-    status. Where the constructor raises NoHostError, BusyError or DeadlineError, it is tried again
+    status. If the constructor raises NoHostError, BusyError or DeadlineError, it is tried again
     until the connect deadline.
 
     Args:
-        where: What follows "scheme://" in the URL, without the options.
-        options: The URL's options, without those that every runner has: connect_timeout, deadline,
-            wait, retries, backoff, default_advice, label.
+        where: The URL after "scheme://", without the options.
+        options: The URL's options, without those of every runner: connect_timeout, deadline, wait,
+            retries, backoff, default_advice, label.
     """
 
     _sink: Any = None  # of the evaluate under way
@@ -43,37 +43,39 @@ class RunnerKind:
     def evaluate(
         self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None
     ) -> Any:
-        """Asks.
+        """Answers one request.
 
         Args:
-            features: By name: numpy arrays, numpy scalars for rank 0, str, lists of str and Ragged,
-                all copies.
-            want: The dtype that the advice is wanted in. One value is converted later if that is
+            features: Values by name: numpy arrays, numpy scalars for rank 0, str, lists of str and
+                Ragged, all copies.
+            want: The wanted dtype of the advice. A single value is converted later if that is
                 exact.
-            deadline: Seconds that this may take; None: any time. Who keeps it raises DeadlineError.
+            deadline: Seconds that this may take; None: no limit. Raise DeadlineError when it
+                passes.
 
         Returns:
-            The advice: a value, or a dict of several by name, of what `Runner.evaluate` takes.
+            The advice: a value, or a dict of several by name, of the types that `Runner.evaluate`
+                accepts.
         """
         raise NotImplementedError
 
     def interrupted(self) -> bool:
-        """Has `shmb_interrupt` asked the evaluate under way to end? One that waits looks every 100
-        ms, in its own thread, and then raises InterruptedCallError."""
+        """Whether `shmb_interrupt` has ended this evaluate. If you wait, check it every 100 ms in
+        the same thread, and then raise InterruptedCallError."""
         return self._sink is not None and bool(lib.shmb_sink_interrupted(self._sink))
 
     def take(self, queue: SimpleQueue[Any], seconds: float | None) -> Any:
-        """Waits for what comes out of a queue, until an interrupt.
+        """Waits for an item of a queue, until an interrupt.
 
         Args:
-            queue: Where another thread puts it.
+            queue: The queue that another thread fills.
             seconds: How long to wait. None: without limit.
 
         Returns:
-            What came.
+            The item.
 
         Raises:
-            queue.Empty: Nothing came in time.
+            queue.Empty: No item arrived in time.
             InterruptedCallError: `interrupted` is true.
         """
         until = float("inf") if seconds is None else time.monotonic() + seconds
@@ -87,4 +89,4 @@ class RunnerKind:
         raise InterruptedCallError("interrupted while waiting for advice")
 
     def close(self) -> None:
-        """The runner is closed; called once."""
+        """Closes the runner; called once."""

@@ -1,6 +1,6 @@
-"""Models on other machines: "grpc://HOST:PORT" asks the host that serves there; with role=server
-this compiler serves, and a trainer calls it (`Host("grpc://…?role=client")`). README.md has the
-other options."""
+"""Models on other machines: "grpc://HOST:PORT" asks the host that serves there. With role=server
+this compiler serves, and a trainer calls it (`Host("grpc://…?role=client")`). docs/remote.md has
+the other options."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ def _close_all() -> None:
 
 
 class Grpc(RunnerKind):
-    """UNAVAILABLE is HostGoneError, for good: who wants another connection opens another runner, or
-    has the retries of the URL."""
+    """UNAVAILABLE is a permanent HostGoneError: open another runner, or set retries in the URL."""
 
     def __init__(self, where: str, **options: str) -> None:
         chosen, self._process = options_of(options, "client"), os.getpid()
@@ -85,7 +84,7 @@ def _late(deadline: float | None) -> DeadlineError:
 
 
 class _Stream:
-    """A stream of our own service, opened anew after a question that was given up."""
+    """A stream of our own service, reopened after an abandoned question."""
 
     def __init__(self, address: str, options: Options, seconds: float, take: Take) -> None:
         self._address, self.method, self._take = address, Method("getAdvice", options), take

@@ -26,7 +26,7 @@ Function = Callable[[Mapping[str, Any]], Any]
 
 def split(place: str) -> tuple[str, str]:
     """Module, or file, and function of "module:function" and "/folder/file.py:function".
-    InvalidError: it is neither."""
+    InvalidError: it has neither form."""
     module, _, name = place.rpartition(":")
     if not (module and name):
         raise InvalidError(
@@ -119,8 +119,8 @@ def load(place: str, path: str | None = None) -> Function:
 
 
 class Worker:
-    """Calls a function in a thread of its own, so that whoever asks may stop waiting: a late answer
-    is dropped."""
+    """Calls a function in its own thread, so that the caller can stop waiting: late answers are
+    discarded."""
 
     def __init__(self, function: Function, take: Callable[[Any, float | None], Any]) -> None:
         self._function, self._get = function, take
@@ -181,12 +181,12 @@ def _outcome(questions: SimpleQueue[Any]) -> tuple[Any, BaseException | None]:
 
 class PythonRunner(RunnerKind):
     """python://MODULE:FUNCTION?path=DIR, or python:///FOLDER/FILE.py:FUNCTION: FUNCTION(features)
-    returns the advice, as for `shmbridge serve --python`. DIR is searched first; the current
-    directory only if it is said so (path=.). Other options are keyword arguments, as text. A class
-    is made with them, one object for each runner, and then called; its `close`, if it has one, ends
-    it. Runners of several threads call at the same time. With a deadline, calls happen in a thread
-    of the runner's own: Python cannot be stopped, so a call that is late or interrupted goes on,
-    and the next waits for its end."""
+    returns the advice, as for `shmbridge serve --python`. DIR is searched first, and the current
+    directory only with path=. as an option. Other options are keyword arguments, as text. A class
+    is instantiated with them once per runner, then called; its `close`, if it has one, is called at
+    the end. Runners of several threads call at the same time. With a deadline, calls run in a
+    thread of the runner: Python cannot be stopped, so a late or interrupted call continues, and the
+    next one waits for its end."""
 
     def __init__(self, where: str, path: str | None = None, **options: str) -> None:
         found: Any = load(

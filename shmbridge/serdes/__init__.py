@@ -1,8 +1,8 @@
-"""SerDes: messages to bytes and back, for bytes that are not shmbridge's own.
+"""SerDes convert messages to bytes and back, for formats other than shmbridge's own.
 
-`find("json")` gives one to use from Python; `?serdes=NAME` in a URL gives it to a runner or a host.
-"bitstream", "json", "flatbuffers" and "bytes" are the C core's; "protobuf" is here; others' come by
-entry points of the group "shmbridge.serdes", as examples/yaml_serdes shows.
+`find("json")` returns one for use in Python. `?serdes=NAME` in a URL selects one for a runner or a
+host. "bitstream", "json", "flatbuffers" and "bytes" are part of the C core, and "protobuf" of this
+package. Entry points of the group "shmbridge.serdes" add others; see examples/yaml_serdes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ _adding = threading.RLock()  # a plug-in may connect while it is imported
 
 
 def find(name: str, **options: str) -> SerDes:
-    """A SerDes by name.
+    """Returns a SerDes by name.
 
     Args:
-        name: "bitstream", "json", "flatbuffers", "bytes", "protobuf", or that of an entry point.
-        options: What its constructor takes.
+        name: "bitstream", "json", "flatbuffers", "bytes", "protobuf", or the name of an entry
+            point.
+        options: Its constructor's arguments.
 
     Raises:
-        UnsupportedError: There is none of that name, or it does not load.
-        InvalidError: It does not have that option, or not with that value.
+        UnsupportedError: There is none of that name, or it cannot be loaded.
+        InvalidError: It does not have that option, or refuses the value.
     """
     if name in CORE:
         if options:
@@ -82,8 +83,8 @@ def _parameters(plugin: Any) -> set[str]:
 
 
 def ensure(name: str, **options: str) -> str:
-    """Makes a SerDes known to the C core, unless it is; returns its name there, which tells the
-    options too."""
+    """Registers a SerDes in the C core, unless it is registered. Returns its name there, which
+    contains the options."""
     known = (
         f"{name}({','.join(f'{key}:{options[key]}' for key in sorted(options))})"
         if options

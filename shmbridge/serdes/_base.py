@@ -1,4 +1,4 @@
-"""What every SerDes is."""
+"""The base class of SerDes."""
 
 from __future__ import annotations
 
@@ -9,73 +9,72 @@ import numpy as np
 
 
 class SerDes:
-    """What a SerDes plug-in subclasses: `encode` and `decode` are all it must have. The URL's
-    options that are parameters of its constructor come there as str.
+    """The base class of SerDes plug-ins. `encode` and `decode` are required. URL options that are
+    parameters of its constructor are passed as str.
 
-    Values are numpy arrays, numpy scalars for rank 0, str, lists of str and `shmbridge.Ragged`; a
-    decoder may give anything that `Runner.evaluate` takes. Methods may be called by several threads
-    at once. Whatever they raise fails the message with the exception's type and text; a
-    ShmbridgeError keeps its status. A decoder must stand any bytes, in time and memory that their
-    number bounds.
+    Values are numpy arrays, numpy scalars for rank 0, str, lists of str and `shmbridge.Ragged`. A
+    decoder may return any type that `Runner.evaluate` accepts. Several threads may call methods at
+    once. An exception fails the message with its type and text; a ShmbridgeError keeps its status.
+    A decoder must accept any bytes, with time and memory bounded by their number.
     """
 
     def encode(self, fields: Mapping[str, Any]) -> bytes:
-        """The bytes of a message.
+        """Encodes a message.
 
         Args:
             fields: The values, by name.
 
         Raises:
-            UnsupportedError: The format cannot hold a field, which the text names.
+            UnsupportedError: The format does not support a field, which the text names.
         """
         raise NotImplementedError
 
     def decode(self, data: bytes) -> Mapping[str, Any]:
-        """The message of these bytes.
+        """Decodes a message.
 
         Args:
             data: The bytes.
 
         Raises:
-            CorruptError: They are no message.
+            CorruptError: The bytes are not a message.
         """
         raise NotImplementedError
 
     def encode_request(self, fields: Mapping[str, Any], want: np.dtype[Any] | None) -> bytes:
-        """The bytes of a request.
+        """Encodes a request.
 
         Args:
             fields: The values, by name.
-            want: The dtype that the advice is wanted in. None: whatever the model gives.
+            want: The wanted dtype of the advice. None: no preference.
         """
         return self.encode(fields)
 
     def decode_request(self, data: bytes) -> tuple[Mapping[str, Any], np.dtype[Any] | None]:
-        """The request of these bytes.
+        """Decodes a request.
 
         Args:
             data: The bytes.
 
         Returns:
-            The values by name, and the dtype that the advice is wanted in; None where the bytes do
-            not tell.
+            The values by name, and the wanted dtype of the advice; None if the bytes do not contain
+                it.
         """
         return self.decode(data), None
 
     def encode_advice(self, advice: Mapping[str, Any]) -> bytes:
-        """The bytes of advice.
+        """Encodes advice.
 
         Args:
-            advice: The values, by name. One without a name is called "advice".
+            advice: The values, by name. A value without a name is called "advice".
         """
         return self.encode(advice)
 
     def decode_advice(self, data: bytes, want: np.dtype[Any] | None) -> Mapping[str, Any]:
-        """The advice of these bytes.
+        """Decodes advice.
 
         Args:
             data: The bytes.
-            want: The dtype that it was wanted in. One value of another dtype is converted later if
-                that is exact.
+            want: Its wanted dtype. A single value of another dtype is converted later if that is
+                exact.
         """
         return self.decode(data)
