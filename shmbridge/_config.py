@@ -1,4 +1,4 @@
-"""Where the C library lies, for those who build against it: what `shmbridge config` prints."""
+"""Where the C library is installed, for `shmbridge config`."""
 
 import shlex
 from pathlib import Path
@@ -7,16 +7,16 @@ from shmbridge import _native
 
 
 def prefix() -> Path:
-    """The directory that holds include/ and lib/.
+    """The directory of include/ and lib/.
 
-    It is the extension's: beside the package's Python files in a wheel, elsewhere in an editable
+    It is the extension's: next to the package's Python files in a wheel, elsewhere in an editable
     install.
     """
     return Path(_native.__file__).parent
 
 
 def headers() -> list[Path]:
-    """The C API's headers, in an order in which they can be read one after another."""
+    """The C API's headers, in reading order."""
     include = prefix() / "include"
     return [include / "shmbridge.h", *sorted(include.glob("shmbridge/*.h"))]
 
@@ -27,7 +27,7 @@ def cflags() -> str:
 
 
 def libs() -> str:
-    """Linker flags, quoted for a shell. They hold an rpath, so that what links also starts."""
+    """Linker flags, quoted for a shell, with an rpath, so that the program starts."""
     lib = prefix() / "lib"
     return shlex.join([f"-L{lib}", f"-Wl,-rpath,{lib}", f"-l:{library().name}"])
 
@@ -38,7 +38,7 @@ def examples() -> Path:
 
 
 def library() -> Path:
-    """The C library itself, to load or to link. A wheel holds no link libshmbridge.so to it."""
+    """The C library, to load or to link. A wheel has no link libshmbridge.so to it."""
     (file,) = (prefix() / "lib").glob("libshmbridge.so.*")
     return file
 

@@ -1,1 +1,1 @@
-"""Bridges below /dev/shm: their files, those that this process has open, and all that exist."""
+"""Bridges in /dev/shm: their files, those open in this process, and all others."""

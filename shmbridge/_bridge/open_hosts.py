@@ -1,5 +1,5 @@
-"""Hosts that are open in this process: closed when the process ends, and by SIGTERM where nobody
-else handles it."""
+"""Hosts that are open in this process: closed when the process ends, and by SIGTERM if it has no
+other handler."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def _end_by_sigterm(number: int, _frame: FrameType | None) -> None:
 
 
 def _handle_sigterm(wanted: bool) -> None:
-    """Ours stands in for the default alone, while hosts are open: whoever has another, before or
-    later, keeps it."""
+    """Our handler replaces only the default, while hosts are open; another handler is kept."""
     old, new = (signal.SIG_DFL, _end_by_sigterm) if wanted else (_end_by_sigterm, signal.SIG_DFL)
     with contextlib.suppress(ValueError):  # not the main thread
         if signal.getsignal(signal.SIGTERM) is old:

@@ -1,4 +1,4 @@
-"""Bridges seen from outside, without a claim: what `ls` and `inspect` show."""
+"""Bridges seen from outside, without a claim, for `ls` and `inspect`."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def _inspect(fd: int, name: str) -> BridgeInfo | None:
 
 
 def _ago(ns: int) -> float:
-    """Seconds since a time that somebody wrote: any number."""
+    """Seconds since a time that another process wrote, which may be any number."""
     return max(0, time.monotonic_ns() - ns) / 1e9 if ns else 0
 
 
 @contextlib.contextmanager
 def _opened(name: str) -> Iterator[int | None]:
-    """The segment of a bridge, or None where there is none."""
+    """The segment of a bridge; None: there is none."""
     fd = open_segment(SHM / segment_name(name)[1:])
     try:
         yield fd
@@ -126,8 +126,8 @@ class Sent:
 
 
 def sent(name: str, channel: int, reply: bool) -> list[Sent] | None:
-    """What the requests (the replies) of a channel are made of; None: nothing was sent yet, or it
-    cannot be read."""
+    """The fields of a channel's requests (or replies); None: nothing was sent yet, or it cannot be
+    read."""
     with _opened(name) as fd:
         count = ffi.new("int64_t *")
         tensors = ffi.NULL if fd is None else lib.shmb_inspect_layout(fd, channel, reply, count)

@@ -1,4 +1,4 @@
-"""Names and lifetimes: makes a bridge's files below /dev/shm, finds and removes what the dead left.
+"""Names and lifetimes: creates a bridge's files in /dev/shm, finds and removes those of dead hosts.
 
 The order keeps an invariant that `gc` relies on: a semaphore exists only while a file that names
 its session does.
@@ -168,7 +168,7 @@ def _remove_if_dead(path: Path) -> list[str]:
 
 
 def remove_dead(name: str) -> None:
-    """Removes what a host of that name has left that was killed, if it was."""
+    """Removes the files of a killed host of that name, if there is one."""
     for path in (SHM / segment_name(name)[1:], *SHM.glob(f"{segment_name(name)[1:]}~*")):
         with contextlib.suppress(OSError):
             _remove_if_dead(path)
@@ -182,8 +182,8 @@ def _owner(path: Path) -> int | None:
 
 
 def gc(name: str | None = None) -> list[str]:
-    """Removes what dead hosts of this user left below /dev/shm, of one name or of all; returns the
-    names of the files. InUseError: that name's host lives."""
+    """Removes the files of dead hosts of this user in /dev/shm, of one name or of all. Returns the
+    names of the files. InUseError: that name's host is alive."""
     if name is not None:
         path = SHM / segment_name(name)[1:]
         if _owner(path) == os.geteuid():
@@ -235,7 +235,7 @@ def _host_lives(fd: int) -> bool:
 
 
 def _refuse_living(path: Path, name: str) -> None:
-    """InUseError where the segment's host lives."""
+    """InUseError if the segment's host is alive."""
     fd = open_segment(path)
     if fd is None:
         return
@@ -258,7 +258,7 @@ def _refuse_living(path: Path, name: str) -> None:
 
 
 def _take_over(name: str) -> None:
-    """Makes room for a new host: removes the segment of a dead one, or says why not."""
+    """Makes the name available to a new host: removes the segment of a dead one, or raises."""
     path = SHM / segment_name(name)[1:]
     try:
         fd = open_segment(path)

@@ -1,6 +1,6 @@
-"""What `shmbridge compile` does: turns a model into a library for `aot://`.
+"""Implements `shmbridge compile`: compiles a model to a library for `aot://`.
 
-Each source is a module with one function, `build(job) -> Built`: it makes a shared library behind
-the ABI of `shmb_model`. `wrap` writes the C that all of them need, `toolchain` runs compilers,
-`check` asks the result and the original the same.
+Each source is a module with one function, `build(job) -> Built`, which makes a shared library with
+the ABI of `shmb_model`. `wrap` writes their common C code, `toolchain` runs compilers, `check`
+compares the result with the original.
 """

@@ -1,5 +1,4 @@
-"""May a compiled model stand in for the original? Both are asked the same: what the user gives, or
-random inputs."""
+"""Compares a compiled model with the original, on random inputs or the user's."""
 
 from __future__ import annotations
 
@@ -71,8 +70,8 @@ def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
 
 
 def load_inputs(file: Path, ports: Sequence[Port]) -> list[Inputs]:
-    """Questions from an .npz: an array for each input's name, of the input's shape, or with one
-    more dim in front for several questions. Errors: CompileError."""
+    """Questions from an .npz: an array for each input's name, of the input's shape, or with an
+    additional first dim for several questions. Errors: CompileError."""
     try:
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
@@ -148,9 +147,9 @@ class _Comparison:
         )
         tried = f"{self.asked} {self.kind} inputs{f' ({shown})' if shown else ''}"
         if self.refused:
-            tried += f"; {self.refused} more are none that {built.runtime} takes"
+            tried += f"; {built.runtime} rejected {self.refused} more"
         if not port:
-            return f"checked: exact: equal to {built.runtime} gives, on {tried}"
+            return f"checked: exact: equal to {built.runtime}, on {tried}"
         return (
             f"checked: within tolerance: differs from {built.runtime} by {difference:.2g} at most "
             f"(allowed: {_allowed(port, scale):.2g}; {port.name}, whose values reach "
@@ -198,8 +197,8 @@ def _compare(
 
 
 def _questions(built: Built, seed: int) -> Iterator[Inputs]:
-    """Numbers as models get them, without end. An integer may be an index or a length: below 2,
-    then up to each size of an input, and as far as the model accepts."""
+    """Endless inputs as models get them. An integer may be an index or a length: below 2, then up
+    to each size of an input, and as far as the model accepts."""
     rng, ports = np.random.default_rng(seed), built.inputs
     sizes = {n + more for port in ports for n in port.dims if n > 1 for more in (0, 1)}
     yield from ([_random(rng, port, 2) for port in ports] for _ in range(2))

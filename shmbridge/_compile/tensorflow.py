@@ -1,6 +1,6 @@
-"""From a TensorFlow SavedModel, by XLA's compiler ahead of time (saved_model_cli aot_compile_cpu).
-Of what it makes, the code of the operations and the plan that calls them are used; its own runtime,
-which needs Abseil and Eigen, is not: 40 lines here stand for it."""
+"""From a TensorFlow SavedModel, by XLA's ahead-of-time compiler (saved_model_cli aot_compile_cpu).
+We use the code of its operations and the plan that calls them. 40 lines here replace its runtime,
+which needs Abseil and Eigen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder that a model is compiled in, and the commands that run there."""
+"""The folder in which a model is compiled, and its commands."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ TAIL = 30  # lines of a failed command's output that are shown
 
 
 class CompileError(ShmbridgeError):
-    """A model that does not compile: the text says which command failed and what it said."""
+    """A model cannot be compiled: the text has the command that failed and its output."""
 
 
 @dataclass
 class BuildDirectory:
-    """One model to compile. say: prints a line for the user. weights: they go to a file of their
-    own. sizes: what open dimensions become, by name. signature: of a SavedModel."""
+    """One model to compile. say: prints a line for the user. weights: write them to a separate
+    file. sizes: the sizes of open dimensions, by name. signature: of a SavedModel."""
 
     model: Path
     folder: Path

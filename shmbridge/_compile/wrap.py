@@ -1,5 +1,4 @@
-"""The C that stands around every compiled model: its ports, and the entry that `aot://` looks
-for."""
+"""The C code of every compiled model: its ports, and the entry for `aot://`."""
 
 from __future__ import annotations
 

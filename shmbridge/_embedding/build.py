@@ -1,4 +1,4 @@
-"""Builds libshmbridge-python.so for the Python that runs this: what `shmbridge embed` does."""
+"""Builds libshmbridge-python.so for this Python, for `shmbridge embed`."""
 
 from __future__ import annotations
 
@@ -132,10 +132,10 @@ def build(
     version: str = shmbridge.__version__,
     executable: str = sys.executable,
 ) -> Path:
-    """Generates and compiles the library, with $CC or cc; returns its path. output: None: beside
-    libshmbridge.so in the installed package. version, executable: what it expects to find when it
-    starts. Errors: UnsupportedError (no shared libpython, no headers, no compiler), SystemCallError
-    (it does not compile, or the place is not writable)."""
+    """Generates and compiles the library, with $CC or cc; returns its path. output: None: next to
+    libshmbridge.so in the installed package. version, executable: checked when it starts. Errors:
+    UnsupportedError (no shared libpython, no headers, no compiler), SystemCallError (it does not
+    compile, or the place is not writable)."""
     output = _config.embedding() if output is None else output
     python = _python_flags()
     compiler = shlex.split(os.environ.get("CC", "cc"))

@@ -1,1 +1,1 @@
-"""What both ends of grpc:// share."""
+"""Shared by both ends of grpc://."""

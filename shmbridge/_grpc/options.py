@@ -1,4 +1,4 @@
-"""The options of a grpc:// URL; docs/remote.md says what they mean."""
+"""The options of a grpc:// URL; docs/remote.md describes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOUBT = 5.0  # seconds without a word after which the other side is asked whethe
 
 
 class Options(NamedTuple):
-    """The URL's: README.md says what they mean."""
+    """The options of a URL; docs/remote.md describes them."""
 
     role: str
     cert: str = ""
@@ -58,7 +58,7 @@ def options_of(given: dict[str, str], role: str) -> Options:
 
 
 def split(url: str, role: str) -> tuple[str, Options]:
-    """What stands in a host's URL: the address, and the options."""
+    """The address and the options of a host's URL."""
     where, _, query = url.partition("://")[2].partition("?")
     return where, options_of(
         dict(part.partition("=")[::2] for part in query.split("&") if part), role
@@ -66,7 +66,7 @@ def split(url: str, role: str) -> tuple[str, Options]:
 
 
 def client_query(url: str) -> str | None:
-    """What a compiler on this machine puts behind the URL of a host like this one; None: it depends
+    """The options that a compiler on this machine adds to the URL of such a host; None: they depend
     on files that only the user knows."""
     where, options = split(url, "server")
     if not options.cert:
@@ -82,7 +82,7 @@ def client_query(url: str) -> str | None:
 
 
 def _names(cert: str, key: str) -> list[str] | None:
-    """Whom a certificate is for, if who trusts that file trusts it."""
+    """The names in a certificate, if a client that trusts that file accepts it."""
     server, client = (
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
         ssl.create_default_context(cafile=cert),
@@ -104,7 +104,7 @@ def _names(cert: str, key: str) -> list[str] | None:
 
 
 def is_address(text: str) -> bool:
-    """HOST:PORT or unix:/PATH? gRPC itself takes port 443 where there is none, and what is left of
-    a number that is too large."""
+    """Whether it is HOST:PORT or unix:/PATH. gRPC itself would add port 443, and truncate a large
+    number."""
     found = re.fullmatch(r"unix:.+|.+:([0-9]{1,5})", text)
     return found is not None and int(found[1] or 0) < 1 << 16

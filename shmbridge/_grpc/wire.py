@@ -1,5 +1,4 @@
-"""What both ends of grpc:// share: credentials and limits, what goes over the wire, and
-what became of it."""
+"""Shared by both ends of grpc://: credentials, limits, messages and errors."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ ERRORS: dict[Any, type[ShmbridgeError]] = {  # what other people's servers say
 
 
 class Method:
-    """What goes over the wire: in streams of our own messages, or as one of the user's calls."""
+    """The messages of a method: streams of our own, or calls of the user's method."""
 
     def __init__(self, own: str, options: Options) -> None:
         self.user, service = bool(options.service), options.service or f"{SERVICE}/{own}"
@@ -161,8 +160,8 @@ def channel(address: str, options: Options) -> Any:
 
 
 class _Threads(Executor):
-    """As many threads as there are calls at once. Those of a ThreadPoolExecutor would keep a
-    program from its end for as long as a stream is open."""
+    """One thread for each running call. Threads of a ThreadPoolExecutor would keep a program from
+    ending while a stream is open."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Any] = SimpleQueue()
@@ -240,7 +239,7 @@ class Server:
 
 
 def _refuse_live(path: str) -> None:
-    """gRPC takes a socket's file over from whoever listens there."""
+    """InUseError if another server listens at a socket's path; gRPC would replace its file."""
     import socket
 
     with socket.socket(socket.AF_UNIX) as probe:
@@ -250,7 +249,7 @@ def _refuse_live(path: str) -> None:
 
 
 def _bind_error(address: str, why: Exception) -> ShmbridgeError:
-    """gRPC does not tell why an address cannot be had: this asks again."""
+    """The reason why an address is not available, which gRPC does not report."""
     import errno
     import socket
 
@@ -327,7 +326,7 @@ def error_of(error: Any, address: str, sent: int = 0) -> ShmbridgeError:
 
 
 def wait_ready(connection: Any, address: str, seconds: float) -> None:
-    """Until it is connected. Errors: NoHostError."""
+    """Waits until it is connected. Errors: NoHostError."""
     try:
         grpc.channel_ready_future(connection).result(seconds)
     except grpc.FutureTimeoutError:

@@ -1,4 +1,4 @@
-"""How a host receives: one request after another, or several of a kind at once."""
+"""How a host receives: single requests, or batches of similar ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Question = TypeVar("Question", Request, Batch)
 
 @dataclass(frozen=True)
 class Keys:
-    """A host's requests by their keys: for environments, which have loops of their own."""
+    """A host's requests by their keys, for environments, which have their own loops."""
 
     address: int
     channels: int
@@ -49,7 +49,7 @@ class Keys:
 
 
 class Receiving(Receiver):
-    """What a host is below: its loops, and the requests that it has met."""
+    """The base of a host: its loops, and its requests."""
 
     _request_type: type[Request] = Request
     _interrupted = False  # Ctrl-C has ended a loop
@@ -89,7 +89,7 @@ class Receiving(Receiver):
             lib.shmb_host_rest(self._h)
 
     def _tell_refused(self, error: ShmbridgeError) -> None:
-        """Tells once that advice was not what a runner asked for."""
+        """Reports once that advice did not have the wanted dtype."""
         if not self._refused_told:
             self._refused_told = True
             logger.error("error, sent to the runner: %s", error)

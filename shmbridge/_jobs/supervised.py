@@ -1,5 +1,4 @@
-"""Programs that run for this process under a supervisor: with limits, and never longer than this
-process."""
+"""Programs that run under a supervisor: with limits, and never longer than this process."""
 
 from __future__ import annotations
 
@@ -48,17 +47,16 @@ class Report:
 
 
 class SupervisedProcess:
-    """A program under way, with a work folder of its own, which close() removes.
+    """A running program with its own work folder, which close() removes.
 
     Args:
         command: Its words.
-        folder: A `new_folder()`, if the words name it.
-        environment: Its variables, beside this process's.
+        folder: A `new_folder()`, if the words contain it.
+        environment: Variables, in addition to this process's.
         cwd: Where it runs. None: in the work folder.
-        stdout: Keep what it prints, in `output`.
-        seconds: How long it may take, without the time that a host of this process keeps it
-            waiting.
-        memory: Bytes that it and what it starts may have in use.
+        stdout: Keep its stdout, in `output`.
+        seconds: Time limit, without waiting for a host of this process.
+        memory: Limit of the bytes that all its processes use together.
         bridge: The name of the bridge where it asks, under `label`. "": none.
     """
 
@@ -143,13 +141,13 @@ class SupervisedProcess:
             self.end("time limit")
 
     def end(self, limit: str = "ended") -> None:
-        """Tells it to end, without waiting for that."""
+        """Asks it to end, without waiting."""
         self._limit = self._limit or limit
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Ends it and all that it started, and removes its folder. May be called twice, and while
+        """Ends it and all its processes, and removes its folder. You may call it twice, and while
         another thread waits."""
         self.end()
         if not self._reading.acquire(timeout=STOP):  # the supervisor does not end

@@ -1,12 +1,11 @@
-"""What starts compilers for a trainer, in a process of its own: limits them, and ends all that they
-started.
+"""Starts compilers for a trainer, in a separate process: limits them, and ends all their processes.
 
 The trainer starts one *guard*. For each compilation the guard forks a *supervisor*, whose only
-child is the compiler. Whatever the compiler starts stays below the supervisor
-(PR_SET_CHILD_SUBREAPER), so nothing escapes. Trainer and supervisor share a socket: the job goes
-one way, the report the other. When the trainer closes its end, or dies, the supervisor ends all,
-and removes the work folder. The guard is no child of the trainer: Ray kills the children of its
-processes before these end.
+child is the compiler. All processes of the compiler stay below the supervisor
+(PR_SET_CHILD_SUBREAPER), so none escapes. Trainer and supervisor share a socket: the job goes one
+way, the report the other. When the trainer closes its end, or dies, the supervisor ends all
+processes and removes the work folder. The guard is no child of the trainer: Ray kills the children
+of its processes first.
 """
 
 from __future__ import annotations

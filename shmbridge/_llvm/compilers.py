@@ -1,5 +1,4 @@
-"""LLVM's interactive channel: the decisions that it asks about, and the flags that make a compiler
-ask."""
+"""LLVM's interactive channel: its decisions, and the flags that make a compiler ask."""
 
 from __future__ import annotations
 
@@ -99,8 +98,8 @@ def asked_of(kind: str, decisions: Iterable[str]) -> list[str]:
 
 
 def tells_default(compiler: str) -> bool:
-    """Can its inliner tell what it would do itself? Since LLVM 22; where the name has no version,
-    the compiler is asked."""
+    """Whether its inliner can send its own decision, which needs LLVM 22. If the name has no
+    version, the compiler is asked."""
     match = _NAME.fullmatch(os.path.basename(compiler))
     if match and match[5]:
         return int(match[5]) >= 22
@@ -123,8 +122,8 @@ def _program(compiler: str) -> Any:
 
 
 def preloads(compiler: str) -> bool:
-    """Does the preloaded library get into this compiler? Not into a script, a static program, or
-    one of another libc."""
+    """Whether the preloaded library can be loaded into this compiler: not into a script, a static
+    program, or one that uses another libc."""
     path = _program(compiler)
     return bool(path and lib.shmb_program_preloads(path))
 
@@ -176,24 +175,23 @@ def _printed(command: Sequence[str]) -> str:
 
 
 def source_of(words: Iterable[str]) -> str:
-    """What a compiler's command line compiles: its only source file, else the file that it makes;
-    "": unknown."""
+    """What a command line compiles: its only source file, else its output; "": unknown."""
     text = b"".join(os.fsencode(word) + b"\0" for word in words)
     return os.fsdecode(ffi.string(lib.shmb_compiler_source(text, len(text))))
 
 
 def conversations(kind: str, words: Iterable[str]) -> int:
-    """How many channels one command may want at once: each thread has one for each decision."""
+    """How many channels one command may need at once: one for each decision of each thread."""
     return 32 if kind == "rustc" or any(word.startswith("-flto") for word in words) else 8
 
 
 def flags(
     kind: str, bases: Mapping[str, str], include_default: bool = False, pipes: bool = True
 ) -> list[str]:
-    """What makes a compiler of this kind ask, each decision at its channel: {"inline": "/tmp/b"} is
-    /tmp/b.in and /tmp/b.out.
+    """The arguments that make a compiler of this kind ask, with each decision at its channel:
+    {"inline": "/tmp/b"} is /tmp/b.in and /tmp/b.out.
 
-    include_default: the inliner's features hold `inlining_default`, what LLVM itself would do.
+    include_default: add `inlining_default`, LLVM's own decision, to the inliner's features.
     pipes: these are named pipes, which threads cannot share, so rustc gets one codegen unit, and a
     linker one job.
     """
@@ -306,8 +304,8 @@ def _linker_flags(kind: str, words: list[str], plain: list[str], pipes: bool) ->
 
 
 def unasked(kind: str, words: Iterable[str], decisions: Iterable[str]) -> str:
-    """Which decision a compiler with these arguments takes without a question, though it is one of
-    these: a sentence, or ""."""
+    """A sentence about a decision, among these, that a compiler with these arguments makes without
+    asking; "": none."""
     words = _expanded(words)
     makes_no_program = {"-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version"} & set(words)
     if (
@@ -324,7 +322,7 @@ def unasked(kind: str, words: Iterable[str], decisions: Iterable[str]) -> str:
 
 
 def check_default(decision: str, text: str) -> None:
-    """May `text` be advised where the model has nothing to say? Errors: InvalidError."""
+    """Checks a default advice for a decision. Errors: InvalidError."""
     if decision not in DECISIONS:
         raise InvalidError(f"{decision!r} is no decision: expected some of {', '.join(DECISIONS)}")
     expected = {
@@ -350,8 +348,8 @@ def check_default(decision: str, text: str) -> None:
 
 
 def rounded(advice: Any) -> Any:
-    """A model's advice, its numbers rounded to float32: a priority is one, and what is lost does
-    not matter there, but would make the advice inexact. One number comes back as Python's."""
+    """A model's advice with its numbers rounded to float32, since a priority is one, and would
+    otherwise be inexact. A single number is returned as Python's."""
     import numpy as np  # takes longer than a small file to compile, and flags need none of it
 
     if isinstance(advice, (float, np.floating)):

@@ -1,5 +1,5 @@
-"""How an unmodified compiler asks as a runner inside it: by the preloaded library, which knows from
-the environment what to do."""
+"""How an unmodified compiler asks through a runner inside it: the preloaded library, configured by
+the environment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shmbridge.errors import ShmbridgeError
 
 @dataclass
 class Count:
-    """The decisions of one kind that compilers asked for, how many of them took a default, and why
-    the first one did."""
+    """The decisions of one kind: how many compilers asked for, how many took a default, and why the
+    first one did."""
 
     decision: str
     asked: int = 0
@@ -27,7 +27,7 @@ class Count:
 
 
 def new_base() -> str:
-    """The prefix of channels' paths where no file comes to be."""
+    """The prefix of channels' paths, at which no file is ever created."""
     return f"/tmp/shmbridge-{os.getpid()}-{secrets.token_hex(8)}"
 
 
@@ -70,9 +70,8 @@ def read_report(file: int) -> str:
 
 
 class Preload:
-    """The channels are runners inside the compiler: the environment that makes them so, and two
-    files without a name: where each tells what it was asked, and where all count what may still be
-    asked."""
+    """Channels that are runners inside the compiler: the environment that configures them, and two
+    unnamed files: the compilers' reports, and the number of remaining questions."""
 
     def __init__(self, url: str, defaults: Mapping[str, str], limit: int | None) -> None:
         self._base = new_base()

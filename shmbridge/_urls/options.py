@@ -1,4 +1,4 @@
-"""Options that hosts and runners have, as Python, URLs and command lines write them."""
+"""Options of hosts and runners, as Python, URLs and command lines write them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _option(default: Any, parse: Callable[[str], Any]) -> Any:
 
 @dataclass(frozen=True)
 class HostOptions:
-    """What `Host`, the URL of a host and `shmbridge serve` have in common, with its defaults."""
+    """The options of `Host`, of host URLs and of `shmbridge serve`, with their defaults."""
 
     channels: int = _option(16, whole)
     slots: int = _option(2, whole)

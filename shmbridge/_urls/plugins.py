@@ -1,7 +1,7 @@
-"""Plug-ins: what stands behind a URL's scheme, and SerDes, found by their names.
+"""Plug-ins: hosts and runners by a URL's scheme, and SerDes by name.
 
-shmbridge's own are modules `shmbridge.GROUP.NAME` that hold a `PLUGIN`; others' are entry points of
-the group `shmbridge.GROUP`, whose name is the scheme or the SerDes. GROUP is "hosts" (a subclass of
+shmbridge's own are modules `shmbridge.GROUP.NAME` with a `PLUGIN`. Others are entry points of the
+group `shmbridge.GROUP`, whose name is the scheme or the SerDes. GROUP is "hosts" (a subclass of
 `shmbridge.Host`), "runners" (a subclass of `shmbridge.runners.RunnerKind`) or "serdes" (a subclass
 of `shmbridge.serdes.SerDes`).
 """
@@ -38,8 +38,8 @@ def names(group: str) -> list[str]:
 
 
 def find(group: str, name: str) -> Any:
-    """The plug-in of that name, imported now. UnsupportedError says why it does not load, or lists
-    those there are."""
+    """The plug-in of that name, imported. UnsupportedError: why it cannot be loaded, or a list of
+    the known ones."""
     try:
         if name in _own(group):
             return importlib.import_module(f"shmbridge.{group}.{name}").PLUGIN
@@ -76,8 +76,8 @@ def failed(sink: Any, error: BaseException, status: int) -> int:
 
 
 def outcome(error: BaseException, status: int) -> tuple[int, bytes]:
-    """What C is told of an exception: the status of a ShmbridgeError, else `status`, and its text.
-    What no program catches (Ctrl-C) is kept for raise_carried."""
+    """The status and text for C of an exception: the status of a ShmbridgeError, else `status`.
+    Exceptions that programs do not catch (Ctrl-C) are kept for raise_carried."""
     text = str(error) if isinstance(error, ShmbridgeError) else error_text(error)
     if isinstance(error, ShmbridgeError):
         status = error.status or status

@@ -71,12 +71,12 @@ def code_of(dtype: np.dtype[Any], name: str) -> int:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What a field should be.
+    """A specification of a field.
 
     Args:
         name: The field's name.
-        dtype: Anything that numpy takes as one.
-        shape: Sizes, None for any size. None: any shape.
+        dtype: Anything that numpy accepts as a dtype.
+        shape: The sizes, None for any size. None: any shape.
     """
 
     name: str
@@ -87,11 +87,11 @@ class TensorSpec:
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
 
     def matches(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-        """Does such an array fit?
+        """Whether an array matches.
 
         Args:
-            dtype: The array's.
-            shape: The array's.
+            dtype: The array's dtype.
+            shape: The array's shape.
         """
         if dtype != self.dtype:
             return False

@@ -26,11 +26,11 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class Ragged(Sequence[Array]):
-    """A list of rows of unequal length, as Arrow's lists.
+    """A list of rows of different lengths, like Arrow's lists.
 
     Args:
         values: All rows, one after another: shape [total, ...].
-        offsets: Where each row begins, and where the last one ends: int64[rows + 1].
+        offsets: The start of each row, and the end of the last one: int64[rows + 1].
     """
 
     __slots__ = ("offsets", "values")
@@ -70,7 +70,7 @@ class Ragged(Sequence[Array]):
 
 
 class StringList(list[str]):
-    """A list of strings, also when it is empty: [] alone is a tensor of float64."""
+    """A list of strings that may be empty; a plain [] is a tensor of float64."""
 
 
 @dataclass(slots=True)

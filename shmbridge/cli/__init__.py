@@ -1,5 +1,5 @@
-"""The command `shmbridge`: one module for each of its commands, imported when it is needed: `run`
-starts with every compiler."""
+"""The command `shmbridge`: one module per subcommand, imported on demand, because `run` starts with
+every compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts in a process of their own: `--background` begins one, and `shmbridge stop` ends it."""
+"""Hosts in a separate process: `--background` starts one, and `shmbridge stop` ends it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _folder() -> Path:
 
 
 def key(name: str) -> str:
-    """What a host is called: its URL without options, or the name alone."""
+    """A host's key: its URL without options, or its bare name."""
     return name.partition("?")[0].removeprefix("shm://")
 
 
@@ -143,7 +143,7 @@ def _wait(pid: int, ready: int, log_fd: int, log: Path) -> int:
 
 
 def _detach(log: int, ready: int) -> None:
-    """Keeps nothing of who started it: neither terminal nor descriptors."""
+    """Detaches from the terminal and closes inherited descriptors."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
@@ -156,8 +156,8 @@ def _detach(log: int, ready: int) -> None:
 
 
 def _began(pid: int) -> str:
-    """When a process began, in clock ticks since the machine did: with the id, nobody else's. "":
-    there is none."""
+    """The start time of a process, in clock ticks since boot, which with the id is unique. "":
+    there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -178,7 +178,7 @@ def _open(note: Path) -> int | None:
 
 
 def _end(process: int) -> None:
-    """Ends a process by its descriptor: politely, then at once."""
+    """Ends a process by its descriptor: first by SIGTERM, then by SIGKILL."""
     poll = select.poll()
     poll.register(process, select.POLLIN)
     steps = (signal.SIGTERM, ANSWER_MS), (signal.SIGTERM, GRACE_MS), (signal.SIGKILL, GRACE_MS)

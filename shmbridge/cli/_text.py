@@ -13,7 +13,7 @@ def printable(text: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says."""
+    """The text of an exception in one line."""
     text = error.format_message() if isinstance(error, click.ClickException) else str(error)
     return printable(" ".join(text.split())) or type(error).__name__
 

@@ -80,7 +80,7 @@ def show(library: Path) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says: see `compile`'s options."""
+    """The parsed command line: see `compile`'s options."""
 
     model: Path
     output: Path | None
@@ -101,7 +101,7 @@ class Options:
         return self.source or source_of(self.model)
 
     def check(self) -> None:
-        """Raises UsageError for what does not go together, ClickException for files that cannot be
+        """Raises UsageError for options that conflict, ClickException for files that cannot be
         written."""
         if not self.output and not self.weights:
             raise click.UsageError("expected -o FILE")
@@ -135,7 +135,7 @@ def check_writable(file: Path, model: Path) -> None:
 
 
 def install(made: Path, to: Path) -> None:
-    """Puts a file in another's place at once: who has the old one loaded keeps it."""
+    """Replaces a file atomically; programs that have loaded the old one keep it."""
     beside = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
     try:
         shutil.copy(made, beside)
@@ -224,7 +224,7 @@ def compile(**given: Any) -> None:
 
 
 def build(options: Options, folder: str) -> None:
-    """Makes what the options ask for, in the folder, and puts it in its place."""
+    """Builds in the folder, and moves the results into place."""
     from shmbridge._compile.check import check, load_inputs
     from shmbridge._compile.toolchain import BuildDirectory, CompileError
 

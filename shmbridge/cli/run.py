@@ -1,4 +1,4 @@
-"""shmbridge run: an unmodified compiler whose decisions a model makes."""
+"""shmbridge run: an unmodified compiler with a policy."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def runner_url(name: str, deadline: float | None) -> str:
 
 
 def beware_of_cache(words: list[str]) -> None:
-    """A cache in front of this command would give its object out for another policy too. ccache
-    goes without its cache when its preprocessing fails, and asks for that before it asks for an
-    object; another cache's user is warned."""
+    """A cache before this command would return its object for another policy, too. ccache compiles
+    without its cache if its preprocessing fails, which it runs first; users of other caches are
+    warned."""
     cache = lib.shmb_build_cache()
     advice = "put it after shmbridge run, which bypasses it, or remove it"
     if cache:
@@ -115,8 +115,7 @@ def split_or_whole(command: Sequence[str], kind: str | None) -> tuple[list[str],
 
 
 def known(compiler: str) -> str:
-    """Which kind of compiler it is. ShmbridgeError: its name does not tell, so it can only run as
-    it is."""
+    """The kind of compiler. ShmbridgeError: its name does not show it, so it runs unchanged."""
     try:
         return compilers.kind_of(compiler)
     except InvalidError as error:
@@ -125,7 +124,7 @@ def known(compiler: str) -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says: see `run`'s options."""
+    """The parsed command line: see `run`'s options."""
 
     decisions: list[str]
     function: str | None
@@ -156,11 +155,11 @@ class Options:
 
     @property
     def like(self) -> str:
-        """Which kind of compiler it is."""
+        """The kind of compiler."""
         return self.kind or known(self.words[0])
 
     def check(self) -> None:
-        """Raises UsageError, or InvalidError, for what does not go together."""
+        """Raises UsageError, or InvalidError, for options that conflict."""
         if [self.function, self.onnx, self.connect].count(None) != 2:
             raise click.UsageError(
                 "expected one policy: --host MODULE:FUNCTION, --onnx FILE or --connect NAME"
@@ -260,7 +259,7 @@ class Compilation:
         return policy.name, policy.explain
 
     def _keep(self, attempt: Attempt) -> int:
-        """The object is the policy's."""
+        """Keeps the policy's object."""
         options = self._options
         lacking = any(count.defaulted for count in attempt.counts)  # --default made these
         if (lacking and self._build.is_first_failure(attempt)) or options.verbose:

@@ -32,7 +32,7 @@ from shmbridge.hosts.llvm import LlvmHost
 
 
 class Counted(Service):
-    """A service that counts its questions, and that signals end."""
+    """A service that counts its questions, and that signals can end."""
 
     def __init__(self, model: Model, **options: Any) -> None:
         super().__init__(model, **options)
@@ -60,7 +60,7 @@ class Counted(Service):
         self._answering = False
 
     def answered(self, requests: int) -> None:
-        """So many have been, by now, elsewhere."""
+        """Counts requests that were answered in C."""
         self.ended = time.monotonic()
         self.began = self.began or self.ended
         self.requests += requests
@@ -73,14 +73,14 @@ class Counted(Service):
 
 
 def log_to_stdout(verbose: bool) -> None:
-    """What the model raises is shown there, with tracebacks if verbose."""
+    """Shows the model's exceptions there, with tracebacks if verbose."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(Lines(verbose))
     logger.addHandler(handler)
 
 
 def _introduction(host: Host, model: Model, name: str) -> Iterator[str]:
-    """What the model expects, and how compilers ask the host at `name`."""
+    """The model's inputs, and how compilers ask the host at `name`."""
     if isinstance(model, OnnxModel):
         yield f"expects {model.expects}"
         yield f"advises {', '.join(map(str, model.outputs))}"
@@ -116,7 +116,7 @@ def _calls_through_grpc(url: str, name: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says: see `serve`'s options."""
+    """The parsed command line: see `serve`'s options."""
 
     name: str
     onnx: Path | None
@@ -132,7 +132,7 @@ class Options:
     host: dict[str, Any]  # those of `Host` that are given
 
     def check(self) -> None:
-        """Raises UsageError for what does not go together."""
+        """Raises UsageError for options that conflict."""
         if (self.onnx is None) == (self.function is None):
             raise click.UsageError("expected one model: --onnx FILE or --python MODULE:FUNCTION")
         if self.pad_to and self.rows > self.pad_to:
@@ -148,7 +148,7 @@ class Options:
 
     @property
     def batched(self) -> bool:
-        """Does the model get batches?"""
+        """Whether the model gets batches."""
         return self.rows > 1 or self.pad_to is not None
 
     def load(self) -> Model:

@@ -1,4 +1,4 @@
-"""Training on whole compilations: what to compile, what the result is worth, and progress::
+"""Training on whole compilations: corpora, tasks, scores and progress::
 
     train, held_out = Corpus.from_compile_commands("build/compile_commands.json").split(0.2)
     task = Task("clang-22 -Oz -c {module} -o {output}", llvm="inline", scores={"size": text_size})
@@ -10,8 +10,8 @@
             episode.reward
             progress.log(loss=loss)
 
-Whatever the compiler does is an `Outcome`, and none of its files or processes remain. Scores such
-as `text_size` are in `shmbridge.training.scores`.
+Every end of a compiler is an `Outcome`, and none of its files or processes remain. Scores such as
+`text_size` are in `shmbridge.training.scores`.
 """
 
 from shmbridge.training._compilation import Outcome, OutcomeKind

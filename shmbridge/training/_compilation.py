@@ -1,4 +1,4 @@
-"""A compilation under way, and how it ended."""
+"""A running compilation, and its outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LABEL = 150  # characters of a module's name in a label
 
 
 class OutcomeKind(str, Enum):
-    """How a compilation ended. Each is also the text that logs and tables have, such as "ok"."""
+    """How a compilation ended. Each is also a text for logs and tables, such as "ok"."""
 
     OK = "ok"
     #: another exit status than 0
@@ -49,18 +49,18 @@ class Outcome:
     Attributes:
         kind: An `OutcomeKind`.
         module: The module's name.
-        exit: The exit status; minus the number of the signal that ended it; 127 if it did not
-            start, as a shell says.
-        signal: The signal that ended it, as "SIGSEGV". "": none.
-        stderr: The end of what it wrote there, at most 4096 bytes; behind it, why there is no
+        exit: The exit status; the negative number of the signal that ended it; 127 if it did not
+            start, as in a shell.
+        signal: The signal that ended it, such as "SIGSEGV". "": none.
+        stderr: The end of its stderr, at most 4096 bytes, followed by the reason if there is no
             score.
-        seconds: How long it took, without the time that it waited for advice.
-        cpu: Seconds of CPU, of all its processes.
-        memory: The most bytes that one of its processes had in use.
-        scores: By name. Empty unless the kind is "ok".
-        defaulted: How many decisions took a default advice, in a task with `llvm`: so many are not
-            the model's.
-        command: A line for a shell that does the same again.
+        seconds: How long it took, without waiting for advice.
+        cpu: Seconds of CPU of all its processes.
+        memory: The maximum number of bytes that one of its processes used.
+        scores: The scores, by name. Empty unless the kind is "ok".
+        defaulted: How many decisions used a default advice, in a task with `llvm`. These are not
+            the model's decisions.
+        command: A shell command that repeats the compilation.
     """
 
     kind: OutcomeKind
@@ -82,14 +82,14 @@ class Outcome:
 
 
 def label_of(module: Module, number: int | None = None) -> str:
-    """A label that URLs may hold. The number tells the compilations of one module apart."""
+    """A label that is valid in URLs. The number distinguishes the compilations of one module."""
     name = re.sub(r"[^\w./+-]", "_", module.name)[-LABEL:]
     return name if number is None else f"{name}@{number}"
 
 
 class Compilation:
-    """A compilation under way; close() ends it and removes its work folder. command: a line for a
-    shell that does the same again."""
+    """A running compilation; close() ends it and removes its work folder. command: a shell command
+    that repeats it."""
 
     def __init__(
         self, module: Module, job: SupervisedProcess, scores: Mapping[str, Score], command: str
@@ -141,11 +141,11 @@ class Compilation:
         return sum(count.defaulted for count in counts)
 
     def end(self) -> None:
-        """Tells it to end, without waiting for that."""
+        """Asks it to end, without waiting."""
         self._job.end()
 
     def close(self) -> None:
-        """Ends it. May be called twice."""
+        """Ends it. You may call it twice."""
         self._job.close()
 
     def __enter__(self) -> Compilation:

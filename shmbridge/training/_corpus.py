@@ -33,14 +33,13 @@ class Module:
     """One program to compile.
 
     Args:
-        name: What it is called: one module of a corpus has it.
-        path: Its source, or its bitcode. Becomes absolute: a compiler runs in another folder.
-        flags: The compiler's arguments that belong to it, as `-I` and `-D`, without input and
-            output.
-        folder: Where its compiler runs. None: in the task's work folder.
+        name: Its name, unique in a corpus.
+        path: Its source or bitcode. It becomes absolute, because compilers run in another folder.
+        flags: Its compiler arguments, such as `-I` and `-D`, without input and output.
+        folder: The folder in which its compiler runs. None: the task's work folder.
 
     Raises:
-        InvalidError: A NUL character, which no command line can hold.
+        InvalidError: An argument contains a NUL character.
     """
 
     name: str
@@ -55,7 +54,7 @@ class Module:
 
 
 class Corpus(Sequence[Module]):
-    """Modules, in an order, each with a name of its own.
+    """An ordered collection of modules with unique names.
 
     Args:
         modules: At least one.
@@ -77,7 +76,7 @@ class Corpus(Sequence[Module]):
 
     @classmethod
     def from_sources(cls, *paths: str | os.PathLike[str], flags: Sequence[str] = ()) -> Corpus:
-        """Files, each a module, named by its path below the folder that all have in common.
+        """One module for each file, named by its path relative to their common folder.
 
         Args:
             paths: The files.
@@ -87,7 +86,7 @@ class Corpus(Sequence[Module]):
             The corpus.
 
         Raises:
-            InvalidError: There is none, or one is no file.
+            InvalidError: There are no paths, or one is not a file.
         """
         found = [Path(path).absolute() for path in paths]
         if missing := [path for path in found if not path.is_file()]:
@@ -101,19 +100,19 @@ class Corpus(Sequence[Module]):
     def from_compile_commands(
         cls, path: str | os.PathLike[str], *, flags: Sequence[str] | None = None
     ) -> Corpus:
-        """What CMake, Ninja, Meson or Bear wrote: a module for each command, with the command's
-        flags, compiled in the command's folder.
+        """Reads the output of CMake, Ninja, Meson or Bear: one module for each command, with the
+        command's flags, compiled in the command's folder.
 
         Args:
             path: The compile_commands.json.
-            flags: For each module in place of its command's, which can load code into the compiler
-                (-fplugin=).
+            flags: Flags for each module instead of its command's, which can load code into the
+                compiler (-fplugin=).
 
         Returns:
-            The corpus. A source with several commands is several modules: NAME, NAME#2, ...
+            The corpus. A source with several commands gives several modules: NAME, NAME#2, ...
 
         Raises:
-            InvalidError: It is no such file, or there is no command in it.
+            InvalidError: The file has another format, or contains no command.
             OSError: It cannot be read.
         """
         entries = _read(path)
@@ -141,25 +140,25 @@ class Corpus(Sequence[Module]):
         add: Sequence[str] = (),
         delete: Sequence[str] = DELETED,
     ) -> Corpus:
-        """ml-compiler-opt's format: corpus_description.json, and NAME.bc and NAME.cmd for each
-        module.
+        """Reads ml-compiler-opt's format: corpus_description.json, and NAME.bc and NAME.cmd for
+        each module.
 
-        The flags are as ml-compiler-opt has them: NAME.cmd, less what `delete` says, -x ir, what
-        ThinLTO needs, and `add`. A module's path follows -x ir where a task's command says `{flags}
-        {module}`.
+        The flags are those of ml-compiler-opt: NAME.cmd without the flags in `delete`, -x ir, the
+        flags of ThinLTO, and `add`. Use `{flags} {module}` in a task's command, since a module's
+        path follows -x ir.
 
         Args:
-            folder: Where they lie.
-            flags: For each module in place of NAME.cmd or the description's, which can load code
-                into the compiler (-fplugin=).
+            folder: The folder of these files.
+            flags: Flags for each module instead of NAME.cmd or the description's, which can load
+                code into the compiler (-fplugin=).
             add: Flags to add to each.
-            delete: Beginnings of flags to leave out; one without "=" goes with its argument.
+            delete: Prefixes of flags to omit; one without "=" is omitted with its argument.
 
         Returns:
             The corpus.
 
         Raises:
-            InvalidError: It is no such description, or a name leads out of the folder.
+            InvalidError: The description is invalid, or a name leaves the folder.
             OSError: A file cannot be read.
         """
         root = Path(folder).absolute()
@@ -195,7 +194,7 @@ class Corpus(Sequence[Module]):
         return len(self._modules)
 
     def __getitem__(self, key: Any) -> Any:
-        """A module by its place or its name; a corpus of several by a slice."""
+        """A module by its index or its name; for a slice, a corpus."""
         if isinstance(key, slice):
             return Corpus(self._modules[key])
         if isinstance(key, str) and key not in self._by_name:
@@ -206,20 +205,20 @@ class Corpus(Sequence[Module]):
         return f"<Corpus of {len(self)} modules: {', '.join(list(self._by_name)[:3])}, ...>"
 
     def split(self, held_out: float = 0.2, seed: int = 0) -> tuple[Corpus, Corpus]:
-        """Two corpora: to train on, and to test on.
+        """Splits into a corpus to train on and a corpus to test on.
 
-        Whether a module is held out depends on its name and the seed, so most stay where they are
-        when others join.
+        The name of a module and the seed determine whether it is held out, so most modules stay in
+        their part when you add others.
 
         Args:
-            held_out: The part to test on, between 0 and 1. Each side gets a module at least.
-            seed: Another one splits in another way.
+            held_out: The part to test on, between 0 and 1. Each corpus gets at least one module.
+            seed: Another seed gives another split.
 
         Returns:
             The modules to train on, and those held out, in this corpus's order.
 
         Raises:
-            InvalidError: `held_out` is not between 0 and 1, or there is one module alone.
+            InvalidError: `held_out` is not between 0 and 1, or there is only one module.
         """
         if not 0 < held_out < 1 or len(self) < 2:
             raise InvalidError(
@@ -234,10 +233,10 @@ class Corpus(Sequence[Module]):
         return Corpus(sides[0]), Corpus(sides[1])
 
     def sampler(self, seed: int) -> Sampler:
-        """Modules without end, in an order that the seed tells.
+        """Endless modules, in an order determined by the seed.
 
         Args:
-            seed: One seed gives one order, on every machine.
+            seed: A seed gives the same order on every machine.
 
         Returns:
             The sampler.
@@ -246,15 +245,15 @@ class Corpus(Sequence[Module]):
 
 
 class Sampler(Iterator[Module]):
-    """Modules without end: all of the corpus in some order, then all in another one.
-    `Corpus.sampler` makes it.
+    """Endless modules: all of the corpus in one order, then all in another one. `Corpus.sampler`
+    creates it.
 
     Args:
-        corpus: Where they come from.
-        seed: Tells the order.
+        corpus: The corpus.
+        seed: Determines the order.
 
     Attributes:
-        corpus: Where they come from.
+        corpus: The corpus.
     """
 
     def __init__(self, corpus: Corpus, seed: int) -> None:

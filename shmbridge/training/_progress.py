@@ -1,4 +1,4 @@
-"""A training that can be seen: a bar in a terminal, a CSV file that grows, TensorBoard."""
+"""Shows a training: a bar in a terminal, a growing CSV file, TensorBoard."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ INSTALL = "pip install 'shmbridge[progress]'"
 
 
 class Progress:
-    """What a training does, while it does it. One thread calls the methods.
+    """Shows the progress of a training. Call its methods from one thread.
 
     In a terminal and in a notebook, a bar on standard error shows the episodes, their rate, the
     mean reward of the last 100, and the failures by kind.
 
     Args:
-        path: The CSV file. None: none. Its columns are "seconds" and "episodes" since the
-            beginning, "reward", the mean of the episodes since the row before, a column for each
-            kind of failure, with their number since the beginning, and what `log` is given.
-        total: Episodes until the end, for the bar.
-        tensorboard: A folder for TensorBoard's events, at the number of episodes. None: none.
-        rows: Goes on behind so many rows of the file and cuts off what follows, as a training does
-            that resumes. None: a new file.
+        path: The CSV file. None: no file. Its columns are "seconds" and "episodes" since the
+            beginning, "reward" (the mean of the episodes since the previous row), a column for each
+            kind of failure with its count since the beginning, and the values passed to `log`.
+        total: The planned number of episodes, for the bar.
+        tensorboard: A folder for TensorBoard's events, by number of episodes. None: no events.
+        rows: Resumes after this number of rows of the file and removes later rows. None: a new
+            file.
 
     Attributes:
         total: As given.
@@ -83,7 +83,7 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """Ends the bar and TensorBoard's file. May be called twice."""
+        """Ends the bar and TensorBoard's file. You may call it twice."""
         if self._bar is not None:
             self._bar.refresh()  # a notebook would keep an older one
             self._bar.stop()
@@ -92,15 +92,15 @@ class Progress:
 
     @property
     def rows(self) -> int:
-        """How many the file has: what a checkpoint keeps."""
+        """The number of rows in the file, to store in a checkpoint."""
         return len(self._table)
 
     def add(self, reward: float, kind: str = "ok") -> None:
-        """An episode has ended.
+        """Counts an episode that has ended.
 
         Args:
-            reward: The sum of its rewards. NaN counts in no mean.
-            kind: How, as in `Outcome.kind`.
+            reward: The sum of its rewards. NaN is not included in means.
+            kind: How it ended, as in `Outcome.kind`.
         """
         self.episodes += 1
         if kind != "ok":
@@ -117,14 +117,14 @@ class Progress:
         truncations: Any,
         infos: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     ) -> None:
-        """What `step` of an environment has returned, behind the observations; episodes that have
-        ended are added.
+        """Takes the results of an environment's `step`, without the observations, and counts the
+        episodes that have ended.
 
         Args:
-            rewards: float[n], or one of a single environment.
-            terminations: bool[n], or one.
-            truncations: bool[n], or one.
-            infos: As Gymnasium has them, or a list as Stable-Baselines3 has.
+            rewards: float[n], or the reward of a single environment.
+            terminations: bool[n], or one bool.
+            truncations: bool[n], or one bool.
+            infos: A dict as in Gymnasium, or a list as in Stable-Baselines3.
         """
         rewards = np.atleast_1d(np.asarray(rewards, float))
         over = np.logical_or(np.atleast_1d(terminations), np.atleast_1d(truncations))
@@ -137,10 +137,10 @@ class Progress:
             self._returns[row] = 0
 
     def log(self, **values: float) -> None:
-        """Writes a row, of the episodes since the last one, and of these values.
+        """Writes a row with the episodes since the previous one, and these values.
 
         Args:
-            values: Numbers by name, as a loss. A name may come later than others.
+            values: Numbers by name, such as a loss. New names may appear later.
 
         Raises:
             OSError: The file cannot be written.

@@ -1,4 +1,4 @@
-"""What a compiler is to do with a module, within which limits, and what the result is worth."""
+"""What a compiler does with a module, its limits, and its reward."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ Reward: TypeAlias = Callable[[Outcome, Mapping[str, float]], float]
 
 
 def relative_reduction(outcome: Outcome, baseline: Mapping[str, float]) -> float:
-    """By which part the task's first score is smaller than without advice: 1 - (score + 0.01) /
-    (baseline + 0.01), as ml-compiler-opt has it.
+    """The relative reduction of the task's first score: 1 - (score + 0.01) / (baseline + 0.01), as
+    in ml-compiler-opt.
 
     Args:
-        outcome: With the scores.
+        outcome: The outcome, with the scores.
         baseline: The scores without advice.
 
     Returns:
-        The reward: 0.1 for a tenth less, negative where the score has grown.
+        The reward: 0.1 for a score that is 10 % smaller, negative for a greater score.
 
     Raises:
         InvalidError: The task has no scores.
@@ -58,28 +58,27 @@ def relative_reduction(outcome: Outcome, baseline: Mapping[str, float]) -> float
 class Task:
     """A command that compiles a module.
 
-    In the command's words, `{module}` is the module's path, `{output}` the file that is scored,
-    `{url}` where to ask, `{folder}` the work folder, and a word `{flags}` the module's flags, which
-    otherwise follow the program. Without `{output}` what the command prints is scored. The compiler
-    also finds the URL in $SHMBRIDGE_URL.
+    In the command, `{module}` is the module's path, `{output}` the file to score, `{url}` the URL
+    to ask, `{folder}` the work folder, and `{flags}` the module's flags, which otherwise follow the
+    program. Without `{output}`, the command's stdout is scored. The compiler also gets the URL in
+    $SHMBRIDGE_URL.
 
-    Each compilation has a work folder, in which it runs unless the module says where, and which is
-    $TMPDIR too. The folder, and every process that the compiler started, go when its outcome is
-    known.
+    Each compilation has a work folder, which is also $TMPDIR. The compiler runs there unless the
+    module has a folder. The work folder and all processes of the compiler are removed when the
+    outcome is known.
 
     Args:
-        command: Its words, or one text with them as for a shell; no shell reads it.
+        command: A list of words, or a text that is split as in a shell; no shell runs it.
         llvm: The decisions that an unmodified LLVM asks about: "inline", "evict", "priority", or
-            some of them, with commas between. "": the compiler asks by itself.
+            several, separated by commas. "": the compiler asks by itself.
         scores: Functions of the output's path, by name. They may run in several threads at once.
-        seconds: How long one compilation may take, without the time that a host of this process
-            keeps it waiting.
-        memory: Bytes that a compiler's processes may have in use together.
-        baselines: A JSON file that keeps baselines from one run of the trainer to the next. None:
-            they are kept in memory.
+        seconds: Time limit of a compilation, without waiting for a host of this process.
+        memory: Limit of the bytes that all processes of a compiler use together.
+        baselines: A JSON file that stores baselines for later runs of the trainer. None: keep them
+            in memory.
 
     Raises:
-        InvalidError: There is no such program, the command names no module, or the compiler does
+        InvalidError: There is no such program, the command contains no module, or the compiler does
             not make these decisions.
     """
 
@@ -132,13 +131,12 @@ class Task:
         """Compiles a module, and waits for the outcome.
 
         Args:
-            module: What to compile.
-            url: Where the compiler asks: a host's URL. None: it does not ask, and decides as
-                always.
+            module: The module.
+            url: The URL that the compiler asks. None: it does not ask and uses its own heuristics.
             label: The compiler's `request.label`. None: the module's name.
 
         Returns:
-            The outcome. Whatever the compiler does is an outcome, not an exception.
+            The outcome. Every end of the compiler is an outcome, not an exception.
 
         Raises:
             NoHostError: There is no host at the URL.
@@ -146,20 +144,19 @@ class Task:
         return Compilations(self).run(module, url, label or label_of(module))
 
     def baseline(self, module: Module) -> dict[str, float]:
-        """The scores without advice: compiled once for each content of the module's file, flags,
-        and version of the compiler.
+        """The scores without advice. The module is compiled once for each content of its file,
+        flags, and version of the compiler.
 
-        A change of what the module includes, or of what a score computes, is not seen: remove the
-        file then.
+        Changes of included files, or of a score's function, are not detected: remove the file then.
 
         Args:
-            module: What to compile.
+            module: The module.
 
         Returns:
             The scores, by name.
 
         Raises:
-            ShmbridgeError: The compiler fails without any advice. The text has the command to try.
+            ShmbridgeError: The compiler fails even without advice. The text contains the command.
             OSError: The module, or the file of baselines, cannot be read or written.
         """
         return Compilations(self).baseline(module)

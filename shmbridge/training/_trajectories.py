@@ -1,7 +1,7 @@
 """Whole compilations by a policy, with one reward at the end of each: for policy gradients and
 evolution strategies.
 
-One host answers n compilers at once, in batches, in this process.
+One host in this process answers n compilers at once, in batches.
 """
 
 from __future__ import annotations
@@ -36,20 +36,19 @@ Policy: TypeAlias = Callable[[Batch], Any]
 
 @dataclass(frozen=True)
 class Episode:
-    """A compilation: what was asked and advised, in order, and what came of it.
+    """A compilation: its questions and advice, in order, and its reward.
 
-    Tensors are stacked: [steps, ...]. Where a shape changes from step to step, and for texts and
-    lists, it is object[steps]. A compilation that asks several kinds of questions (LLVM's "inline"
-    and "evict") has each one's steps in an episode of its own.
+    Tensors are stacked: [steps, ...]. Texts, lists, and tensors whose shape changes from step to
+    step are object[steps]. If a compilation asks several kinds of questions (LLVM's "inline" and
+    "evict"), each kind has its own episode.
 
     Attributes:
-        module: What was compiled.
-        decision: Which decision of LLVM's it is, as "inlining_decision". "": the compiler does not
-            tell.
-        features: What was asked, by name.
-        advice: What the policy advised, by name.
-        extras: What else the policy returned, by name, as log-probabilities.
-        reward: Of the whole compilation. NaN where it failed, or took a default advice
+        module: The compiled module.
+        decision: LLVM's name of the decision, such as "inlining_decision". "": unknown.
+        features: The features, by name.
+        advice: The policy's advice, by name.
+        extras: Further results of the policy, by name, such as log-probabilities.
+        reward: The reward of the whole compilation. NaN if it failed, or used a default advice
             (`outcome.defaulted`).
         outcome: How the compilation ended.
     """
@@ -83,26 +82,28 @@ def collect(
     """Compiles modules with a policy, several at once, and yields each compilation when it has
     ended.
 
-    A compilation that fails has an episode, too: its reward is NaN, and its `outcome` tells why.
-    When the iterator is closed or collected, or by Ctrl-C, compilers that run are killed.
+    A compilation that fails also has an episode: its reward is NaN, and its `outcome` has the
+    reason. When the iterator is closed or garbage collected, or by Ctrl-C, running compilers are
+    killed.
 
     Args:
-        policy: Gets a `Batch` of requests and returns advice, a row for each, as for `Host.serve`.
-            Or a pair, (advice, extras): extras are rows by name that the episode keeps and the
-            compiler does not get.
-        task: What compilers do. Without scores there are no baselines, and `reward` must need none.
-        modules: What to compile. It may be endless, as a sampler is; then the iterator is.
+        policy: Receives a `Batch` of requests and returns advice, a row for each, as for
+            `Host.serve`. It can also return a pair (advice, extras): extras are rows by name that
+            are stored in the episode and not sent to the compiler.
+        task: The task. Without scores there are no baselines, and `reward` must not need them.
+        modules: The modules to compile. They may be endless, like a sampler; then so is the
+            iterator.
         num_workers: How many compilers run at once. None: one for each CPU of this process.
-        reward: Makes of an outcome and the baseline's scores the reward.
-        progress: Is told of each compilation.
-        options: The host's, as request_bytes.
+        reward: Computes the reward from an outcome and the baseline's scores.
+        progress: A `Progress` that counts each compilation.
+        options: The host's options, such as request_bytes.
 
     Yields:
         Episodes, in the order in which compilations end.
 
     Raises:
-        InvalidError: An option makes no sense.
-        Exception: What the policy or the reward has raised.
+        InvalidError: An option is invalid.
+        Exception: An exception of the policy or the reward.
     """
 
     def answer(batch: Batch, _rows: Array) -> Any:
@@ -125,7 +126,7 @@ def candidate_rewards(
     **options: Any,
 ) -> npt.NDArray[np.float64]:
     """Compiles each module with each of several candidates for a policy's weights, all served by
-    one host: for evolution strategies::
+    one host, for evolution strategies::
 
         weights = center + sigma * noise        # [candidates, size]
 
@@ -135,22 +136,22 @@ def candidate_rewards(
         rewards = candidate_rewards(policy, len(weights), task, modules).mean(axis=1)
 
     Args:
-        policy: Gets a `Batch` and int64[len(batch)], which candidate each of its requests is for.
+        policy: Receives a `Batch` and int64[len(batch)], the candidate of each of its requests.
             Returns advice, a row for each request.
-        candidates: How many there are.
-        task: As `collect`.
-        modules: What to compile.
-        num_workers: As `collect`.
-        reward: As `collect`.
-        progress: As `collect`.
-        options: As `collect`.
+        candidates: The number of candidates.
+        task: As in `collect`.
+        modules: The modules to compile.
+        num_workers: As in `collect`.
+        reward: As in `collect`.
+        progress: As in `collect`.
+        options: As in `collect`.
 
     Returns:
-        The rewards, float64[candidates, len(modules)]. NaN as `Episode.reward`.
+        The rewards, float64[candidates, len(modules)]. NaN as in `Episode.reward`.
 
     Raises:
-        InvalidError: An option makes no sense.
-        Exception: What the policy or the reward has raised.
+        InvalidError: An option is invalid.
+        Exception: An exception of the policy or the reward.
     """
     rewards = np.full((candidates, len(modules)), np.nan)
     jobs = list(itertools.product(range(len(modules)), range(candidates)))  # a module's in a row

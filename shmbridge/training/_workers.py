@@ -1,4 +1,4 @@
-"""The compilers that belong to a trainer: each environment has one after another."""
+"""The compilers of a trainer: each environment has one after another."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from shmbridge.training._task import Compilations, Reward, Task, relative_reduct
 
 
 class Workers:
-    """Compilers that a trainer starts, and that end with it. One thread calls the methods.
+    """Compilers that a trainer starts, and that end with it. Call its methods from one thread.
 
-    Environments have numbers, and each has one compilation at a time. While that runs, the
-    environment's next one may start ahead and wait with its first question: where open() allows it,
-    the host has channels for both, and begin() is not told what to compile.
+    Environments have numbers, and each has one compilation at a time. Meanwhile, the environment's
+    next compiler may start early and wait with its first question, if open() allows it, the host
+    has channels for both, and begin() does not select the module.
 
     Args:
-        task: What they do.
-        sampler: Which modules they compile, and the corpus that seeds and names choose from.
-        reward: What a compilation that says no rewards itself is worth, from its outcome and its
-            module's baseline. Without scores it is 0.
+        task: The task of the compilers.
+        sampler: Selects their modules; seeds and names select from its corpus.
+        reward: The reward of a compilation that reports none, from its outcome and its module's
+            baseline. Without scores it is 0.
 
     Attributes:
         counts: How many compilations ended with each kind of outcome; those that the trainer ended
@@ -51,12 +51,12 @@ class Workers:
         self._labels: dict[str, int] = {}  # the environments of those that run
 
     def open(self, url: str, ahead: bool = False) -> None:
-        """Tells where compilers ask.
+        """Sets the URL that compilers ask.
 
         Args:
-            url: The host's.
-            ahead: May compilers start ahead? Then who receives keeps a first question until begin()
-                returns its label.
+            url: The host's URL.
+            ahead: Whether compilers may start early. Then the receiver keeps a first question until
+                begin() returns its label.
         """
         bridge = (
             url.startswith("shm://")
@@ -68,17 +68,17 @@ class Workers:
     def begin(
         self, env: int, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> str:
-        """Starts a compiler for an environment, unless one has started ahead. The one that ran
-        before is ended.
+        """Starts a compiler for an environment, or uses one that has started early. The
+        environment's previous compiler is ended.
 
         Args:
-            env: Its number.
-            seed: Chooses the module, and those that follow in this environment. None: the next one.
-            options: {"module": NAME} chooses the module by its name in the corpus, or {"module":
+            env: The environment's number.
+            seed: Selects the module, and later ones in this environment. None: the next one.
+            options: {"module": NAME} selects the module by its name in the corpus, or {"module":
                 Module(...)}.
 
         Returns:
-            The label under which the compiler connects.
+            The label with which the compiler connects.
 
         Raises:
             InvalidError: An unknown option, no such module, or open() was not called.
@@ -109,10 +109,10 @@ class Workers:
         return self.task.channels
 
     def check(self, options: Mapping[str, Any] | None) -> None:
-        """Would begin() take these options?
+        """Checks the options of begin().
 
         Args:
-            options: As `begin`.
+            options: As in `begin`.
 
         Raises:
             InvalidError: An unknown option, or no such module.
@@ -120,19 +120,19 @@ class Workers:
         self._asked(options)
 
     def ahead(self, label: str) -> bool:
-        """Has this compiler started ahead? Then its first question waits until begin() returns its
-        label.
+        """Whether this compiler has started early. Its first question then waits until begin()
+        returns its label.
 
         Args:
-            label: The compiler's.
+            label: The compiler's label.
         """
         return any(worker.label == label for worker in self._ahead.values())
 
     def module(self, label: str) -> Module:
-        """What a compiler compiles.
+        """The module of a compiler.
 
         Args:
-            label: The compiler's.
+            label: The compiler's label.
 
         Returns:
             Its module.
@@ -146,11 +146,11 @@ class Workers:
         """How a compilation ended, with its scores.
 
         Args:
-            label: Its compiler's.
-            timeout: Seconds to wait. None: until it has ended, which the task's limits bound.
+            label: The compiler's label.
+            timeout: Seconds to wait. None: until it ends, within the task's limits.
 
         Returns:
-            The outcome, or None where it still runs.
+            The outcome, or None if it still runs.
 
         Raises:
             InvalidError: No environment has a compiler of that label.
@@ -163,14 +163,14 @@ class Workers:
         return outcome
 
     def reward(self, label: str) -> float:
-        """What a compilation that has ended well was worth; 0 where the task has no scores.
+        """The reward of a compilation that ended without a failure; 0 if the task has no scores.
 
         Args:
-            label: Its compiler's.
+            label: The compiler's label.
 
         Raises:
             InvalidError: No environment has a compiler of that label.
-            Exception: There is no baseline, or what the reward has raised.
+            Exception: There is no baseline, or an exception of the reward.
         """
         worker = self._worker(label)
         if worker.error is not None:
@@ -178,11 +178,10 @@ class Workers:
         return worker.reward
 
     def end(self, label: str) -> None:
-        """Kills a compiler and all that it started. Nothing happens where it has ended, or is not
-        known.
+        """Kills a compiler and all its processes. Does nothing if it has ended or is unknown.
 
         Args:
-            label: The compiler's.
+            label: The compiler's label.
         """
         env = self._labels.pop(label, None)
         if env is not None:
@@ -193,7 +192,7 @@ class Workers:
             worker.close()
 
     def close(self) -> None:
-        """Ends all. May be called twice."""
+        """Ends all compilers. You may call it twice."""
         workers = [*(self._running[env] for env in self._labels.values()), *self._ahead.values()]
         for worker in workers:
             worker.stop()

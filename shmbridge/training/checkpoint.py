@@ -1,6 +1,6 @@
-"""What a training needs to go on: kept in one file that is whole, whenever the trainer is killed.
+"""Saves the state of a training in one file that is complete even if the trainer is killed.
 
-Type this again, and it goes on::
+Run this again, and it resumes::
 
     start = {"weights": np.zeros(5), "random": np.random.default_rng(0), "done": 0}
     state = checkpoint.load("training.checkpoint") or start
@@ -22,32 +22,32 @@ __all__ = ["load", "save"]
 
 
 def save(path: str | os.PathLike[str], state: Any) -> None:
-    """Keeps a state in place of the one before, at once: a kill at any moment, or a power cut,
-    leaves the old one or the new one.
+    """Replaces the saved state atomically: a kill at any moment, or a power failure, leaves the old
+    or the new state.
 
     Args:
-        path: The file. One process writes it.
-        state: Whatever Python's pickle takes: arrays, numpy's random generators, a corpus's
-            samplers, what `state_dict()` of PyTorch returns.
+        path: The file. Only one process may write it.
+        state: Any object that Python's pickle supports: arrays, numpy's random generators, a
+            corpus's samplers, the `state_dict()` of a PyTorch model.
 
     Raises:
         OSError: It cannot be written.
-        Exception: What pickle raises where it does not take the state; the file is as it was.
+        Exception: An exception of pickle; the file is unchanged.
     """
     write_whole(path, pickle.dumps(state))
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """What `save` kept there. Load your own files alone: pickle runs what a file tells it to.
+    """Loads a state of `save`. Load only your own files: loading a pickle can run any code.
 
     Args:
         path: The file.
 
     Returns:
-        The state, or None where there is no file.
+        The state, or None if there is no file.
 
     Raises:
-        InvalidError: It is no such file.
+        InvalidError: The file is not a checkpoint.
         OSError: It cannot be read.
     """
     try:
@@ -61,7 +61,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
-    """Writes a file in place of the one before, at once."""
+    """Replaces a file atomically."""
     path = Path(path).absolute()
     beside = path.with_name(f".{path.name}.new")  # what a kill leaves of it, the next one replaces
     with undone_by(lambda: beside.unlink(missing_ok=True)):

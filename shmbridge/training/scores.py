@@ -1,5 +1,4 @@
-"""What came out of a compiler, as a number: functions of the output's path, for a `Task`'s
-`scores`."""
+"""Scores of a compiler's output: functions of the output's path, for a `Task`'s `scores`."""
 
 from __future__ import annotations
 
@@ -31,10 +30,10 @@ def text_size(path: Path) -> float:
         path: An ELF file.
 
     Returns:
-        Their sizes' sum.
+        The sum of their sizes.
 
     Raises:
-        InvalidError: It is no ELF file.
+        InvalidError: It is not an ELF file.
         OSError: It cannot be read.
     """
     return float(
@@ -47,7 +46,7 @@ def text_size(path: Path) -> float:
 
 
 def object_size(path: Path) -> float:
-    """The bytes of the file, whatever it is.
+    """The size of any file, in bytes.
 
     Args:
         path: A file.
@@ -62,11 +61,11 @@ def object_size(path: Path) -> float:
 
 
 def mca_cycles(path: Path) -> float:
-    """What llvm-mca says of a file of assembly (`-S`): the cycles that all its instructions take if
+    """The estimate of llvm-mca for an assembly file (`-S`): the cycles of all its instructions if
     none waits for another (Block RThroughput).
 
-    An instruction counts once, however often it would run. Those that llvm-mca cannot model count
-    nothing.
+    An instruction counts once, however often it would run. Instructions that llvm-mca cannot model
+    are not counted.
 
     Args:
         path: Assembly in LLVM's syntax, for this machine's architecture.
@@ -85,16 +84,16 @@ def mca_cycles(path: Path) -> float:
 
 
 def ir_instructions(path: Path) -> float:
-    """The instructions of LLVM IR, in text or in bitcode.
+    """The number of instructions in LLVM IR, as text or bitcode.
 
     Args:
-        path: What `clang -emit-llvm` or opt wrote. Bitcode needs llvm-dis.
+        path: Output of `clang -emit-llvm` or opt. Bitcode needs llvm-dis.
 
     Returns:
-        How many there are in all functions, as CompilerGym's IrInstructionCount.
+        The number in all functions, like CompilerGym's IrInstructionCount.
 
     Raises:
-        InvalidError: It is no IR, or llvm-dis is missing.
+        InvalidError: It is not IR, or llvm-dis is missing.
         OSError: It cannot be read.
     """
     text = Path(path).read_bytes()
@@ -110,12 +109,12 @@ def run_time(*arguments: str, seconds: float = SECONDS) -> Score:
     """Scores a program by the CPU time of one run.
 
     Args:
-        arguments: The program's.
-        seconds: How long it may run.
+        arguments: The program's arguments.
+        seconds: Time limit of the run.
 
     Returns:
-        A function of the program's path, which returns seconds of CPU. It raises InvalidError where
-        the program fails.
+        A function of the program's path that returns seconds of CPU. It raises InvalidError if the
+        program fails.
     """
 
     def score(path: Path) -> float:
@@ -125,16 +124,16 @@ def run_time(*arguments: str, seconds: float = SECONDS) -> Score:
 
 
 def run_instructions(*arguments: str, seconds: float = SECONDS) -> Score:
-    """Scores a program by the instructions of one run in user mode: by perf, or by valgrind where
-    perf cannot count.
+    """Scores a program by the instructions of one run in user mode, counted by perf, or by valgrind
+    if perf cannot count.
 
     Args:
-        arguments: The program's.
-        seconds: How long it may run. Under valgrind it takes fifty times as long as alone.
+        arguments: The program's arguments.
+        seconds: Time limit of the run. Under valgrind a program takes fifty times as long.
 
     Returns:
-        A function of the program's path, which returns instructions. It raises InvalidError where
-        the program fails, or neither tool can count.
+        A function of the program's path that returns instructions. It raises InvalidError if the
+        program fails, or neither tool can count.
     """
     ways = {
         "perf": (
@@ -158,21 +157,19 @@ def run_instructions(*arguments: str, seconds: float = SECONDS) -> Score:
 
 
 def printed(command: str | Sequence[str], pattern: str, *, seconds: float = SECONDS) -> Score:
-    """Scores an output by a number that a command prints.
-
-    As in `printed("{output} 100", r"score: (.*)")`.
+    """Scores an output by a number that a command prints, for example
+    `printed("{output} 100", r"score: (.*)")`.
 
     Args:
-        command: Its words, or one text with them as for a shell; no shell reads it. `{output}` is
-            the output's path.
-        pattern: A regular expression. The number is its first group, where it first matches what
-            was printed to stdout and the last 4096 bytes of what was printed to stderr; commas
-            between digits are left out.
-        seconds: How long the command may run.
+        command: A list of words, or a text that is split as in a shell; no shell runs it.
+            `{output}` is the output's path.
+        pattern: A regular expression. The number is its first group, at its first match in stdout
+            and the last 4096 bytes of stderr; commas between digits are ignored.
+        seconds: Time limit of the command.
 
     Returns:
-        A function of the output's path. It raises InvalidError where the command fails, or prints
-        no such number.
+        A function of the output's path. It raises InvalidError if the command fails, or prints no
+        such number.
     """
     words = shlex.split(command) if isinstance(command, str) else [*map(str, command)]
 

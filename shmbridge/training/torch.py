@@ -56,22 +56,22 @@ class _OneQuestion(torch.nn.Module):  # type: ignore[misc,unused-ignore]
 def export_onnx(
     model: Any, path: str | os.PathLike[str], features: Mapping[str, np.ndarray[Any, Any]]
 ) -> None:
-    """Writes a model as an ONNX file that takes what the compiler sends: its inputs have the
-    features' names, dtypes and shapes.
+    """Writes a model as an ONNX file whose inputs have the names, dtypes and shapes of the
+    compiler's features.
 
-    The file is asked random questions beside the model, and is written where both give the same.
+    The file and the model are compared on random questions. The file is written only if both agree.
 
     Args:
-        model: A `torch.nn.Module` on the CPU, in whatever mode. Its forward takes a dict of tensors
-            [rows, ...] by feature, and returns the advice, a tensor [rows, ...], or a dict of such
+        model: A `torch.nn.Module` on the CPU, in any mode. Its forward takes a dict of tensors
+            [rows, ...] by feature, and returns the advice, a tensor [rows, ...], or a dict of these
             by name.
         path: The ONNX file.
         features: An example of a question: an array for each feature, as in a request.
 
     Raises:
-        InvalidError: The file gives something else than the model.
+        InvalidError: The outputs of the file differ from the model's.
         OSError: It cannot be written.
-        Exception: What PyTorch raises where it cannot export the model.
+        Exception: An exception of PyTorch if it cannot export the model.
     """
     arrays = {name: np.asarray(value) for name, value in features.items()}
     tensors = tuple(torch.from_numpy(value.copy()) for value in arrays.values())

@@ -127,7 +127,7 @@ def test_a_single_integer_is_an_action_already(how):
         (0.5, "argmax", MismatchError, "a single float"),
         (np.array([1, math.nan]), "argmax", ModelError, "NaN"),
         (np.array([math.nan, 1]), "logits", ModelError, "NaN"),
-        (np.array([-math.inf, -math.inf]), "logits", ModelError, "-infinity alone"),
+        (np.array([-math.inf, -math.inf]), "logits", ModelError, "above -infinity"),
         (np.array([-1.0, 2]), "probabilities", ModelError, "are these logits"),
         (np.array([0.0, 0]), "probabilities", ModelError, "zero or infinity"),
         (np.array([math.inf, 0]), "probabilities", ModelError, "zero or infinity"),

@@ -514,6 +514,6 @@ def test_a_header_that_cannot_be_answered_is_said(tmp_path, in_thread, capfd):
         out.write(b'{"features":[]}\n')
         assert host.receive(timeout=0.2) is None
     assert (
-        f"shmbridge: {tmp_path}/b: the compiler's header names no advice: this compiler gets no "
+        f"shmbridge: {tmp_path}/b: the compiler's header names no advice: this compiler waits for "
         "answers" in capfd.readouterr().err
     )

@@ -87,7 +87,7 @@ def test_replay_finds_the_same_advice(serving: Any, name: str, path: Path) -> No
     done = run("replay", log_of(path, *TOTALS), name, "--check")
     assert done.returncode == 0, done.stdout
     assert "4 questions: the same advice for 4, different for 0, errors for 0" in done.stdout
-    assert "us in the middle" in done.stdout
+    assert "median" in done.stdout
 
 
 def test_replay_counts_what_differs(serving: Any, name: str, path: Path) -> None:

@@ -143,7 +143,7 @@ def test_training_goes_on_when_the_trainer_is_killed_and_another_calls(python):
         assert runner.evaluate({"x": 1}) == 1
         assert trainer.line()
         threading.Thread(target=lambda: trainer.line() and trainer.kill()).start()
-        with pytest.raises(HostGoneError, match="the trainer has gone"):
+        with pytest.raises(HostGoneError, match="the trainer is gone"):
             runner.evaluate({"x": 1, "hang": 1})
         with pytest.raises(HostGoneError):
             runner.evaluate({"x": 1})

@@ -245,7 +245,7 @@ def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
     sleeper = next(pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid))
     os.kill(int(Path(f"/proc/{sleeper}/stat").read_text().split()[3]), signal.SIGKILL)
     outcome = call.result()
-    assert outcome.kind == "ended" and "watches over the compiler was killed" in outcome.stderr
+    assert outcome.kind == "ended" and "supervises the compiler was killed" in outcome.stderr
     until(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
 
 

@@ -31,13 +31,13 @@ BYPASSED = compilers.CACHES | {"distcc", "icecc"}
 
 
 def split(command: Sequence[str], kind: str | None = None) -> tuple[list[str], list[str]]:
-    """What stands before the compiler, less what is bypassed; and the compiler with its arguments:
-    ccache nice -n 5 clang -c x.c is (nice -n 5, clang -c x.c). Before it may stand programs, their
-    options, and VARIABLE=value.
+    """The words before the compiler, without bypassed launchers; and the compiler with its
+    arguments: ccache nice -n 5 clang -c x.c gives (nice -n 5, clang -c x.c). Programs, their
+    options, and VARIABLE=value may precede the compiler.
 
-    The compiler is the first word that is called like one; where `kind` tells what it is, the first
-    program that is no launcher, and where none does, all of the command. Errors: InvalidError (a
-    build tool, which starts compilers of its own).
+    The compiler is the first word with the name of one. With `kind`, it is otherwise the first
+    program that is no launcher, or the whole command. Errors: InvalidError (a build tool, which
+    starts other compilers).
     """
     before: list[str] = []
     program = previous = ""

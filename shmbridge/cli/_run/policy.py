@@ -1,4 +1,4 @@
-"""What `shmbridge run` watches over: a policy in a process of its own, and the compiler."""
+"""The processes of `shmbridge run`: a policy in a separate process, and the compiler."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ TEXT_BYTES = 4096
 
 
 def fork(child: Callable[[], None]) -> int:
-    """The id of a process that runs `child` and nothing else: much quicker to have than another
-    Python."""
+    """The id of a process that only runs `child`: much faster to start than another Python."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -68,7 +67,7 @@ def fork(child: Callable[[], None]) -> int:
 
 
 def reap(pid: int, life: int) -> None:
-    """Tells a child that its time has come, and sees that it ends."""
+    """Asks a child to end, and waits until it has."""
     os.close(life)
     killer = threading.Timer(GRACE, os.kill, (pid, signal.SIGKILL))
     killer.start()
@@ -95,7 +94,7 @@ def ending(ended: os.waitid_result | None) -> str:
 
 
 def in_words_of_run(text: str, name: str) -> str:
-    """What went wrong at the bridge `name`, for who knows `shmbridge run` and neither that name nor
+    """An error at the bridge `name` for users of `shmbridge run`, who know neither that name nor
     Host."""
 
     def options(match: re.Match[str]) -> str:
@@ -107,10 +106,10 @@ def in_words_of_run(text: str, name: str) -> str:
 
 
 class Policy:
-    """A host in a process of its own, at `name`, which answers with the model that `load` gives
-    there, and records it in the log; room: Host's `channels` and `request_bytes`.
+    """A host in a separate process, at `name`, that answers with the model of `load`, and records
+    in the log; room: Host's `channels` and `request_bytes`.
 
-    Raises ShmbridgeError when it does not come to serve, and says why.
+    Raises ShmbridgeError with the reason if it does not start to serve.
     """
 
     def __init__(self, load: Callable[[], tuple[Model, LogWriter | None]], **room: Any) -> None:
@@ -182,7 +181,7 @@ class Policy:
         atexit._run_exitfuncs()
 
     def explain(self, why: str) -> str:
-        """Why a question got no advice, in words of who chose the policy."""
+        """Why a question got no advice, for the user who chose the policy."""
         of_bridge = self.name in why or why.startswith("the host ")
         until = time.monotonic() + GRACE  # it may have closed its bridge and be about to end
         while of_bridge and not self._ended(os.WNOHANG) and time.monotonic() < until:
@@ -204,7 +203,7 @@ class Policy:
 
 
 def _heeded() -> list[signal.Signals]:
-    """Those that nohup and its like have not told this process to ignore."""
+    """The signals that this process does not ignore, for example because of nohup."""
     return [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
 
 
@@ -318,7 +317,7 @@ class Streams:
 
 
 def die_of(number: int) -> None:
-    """Ends this process by a signal, without a core dump of its own."""
+    """Ends this process by a signal, without another core dump."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     with contextlib.suppress(OSError):  # SIGKILL has no handlers
         signal.signal(number, signal.SIG_DFL)
