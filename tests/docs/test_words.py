@@ -1,4 +1,4 @@
-"""What users read is plain English: some phrases are rejected, and some words are counted."""
+"""The texts that users read are plain English: some phrases are rejected, others are counted."""
 
 import ast
 import re
@@ -7,52 +7,53 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# A space stands for any white space, and for the " * " of a C comment.
+# A space matches any white space, and the " * " of a C comment.
 REJECTED = """
 by turns|anew|in kind|be had|whoever|whomever|shall|looked into|nobody's|for want of|in the midst of
-who waits|who acts|who advises|nobody advises|nobody asks|as everybody|said once|not said|has met
+who waits|who acts|who advises|nobody advises|nobody asks|as everybody|not said again
 tells? the rest|tells? itself|tells? what|tells? how|of its own making|of their own making
 where it lies|where they lie|as it lies|as they lie|costs? nothing but|what a call came to
-are none that|stands? behind|comes? of|that is there|which is there|what fails|so many of|a time of
+are none that|stands? behind|comes? of|that is there|which is there
 """.replace("\n", "|").strip("|")
-SPACE = r"\s+(?:[*] )?"
+SPACE = r"\s+(?:[*]\s+)?"
 PHRASE = re.compile(rf"(?<![\w-])(?:{REJECTED.replace(' ', SPACE)})(?![\w-])", re.IGNORECASE)
 # Often good English, but not everywhere.
 COUNTED = re.compile(
     r"\b(?:alone|beside|meets?|nobody|somebody|stands?|tells?|told|whom)\b", re.IGNORECASE
 )
-COUNTED_PER_10_000_WORDS = 20
+COUNTED_PER_10_000_WORDS = 5
 
 PAGES = [
     *ROOT.glob("*.md"),
     *(ROOT / "docs").glob("*.md"),
     *(p for p in ROOT.glob("examples/**/README.md") if "build" not in p.parts),
 ]
+CODE = ("cdef/src", "cdef/extension", "cdef/launcher", "cdef/preload", "shmbridge")
 FILES = sorted(
     [
         *PAGES,
         *(ROOT / "cdef/include").rglob("*.h*"),
-        *(ROOT / "cdef/src").rglob("*.c"),
+        *(p for folder in CODE for p in (ROOT / folder).rglob("*.c")),
         *(ROOT / "shmbridge").rglob("*.py"),
     ]
 )
 
 
 def python_strings(source):
-    """(line, text) of each docstring and string, of f-strings the constant parts."""
+    """(line, text) of each docstring and string, and of the constant parts of f-strings."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
 
 
 def c_strings(source):
-    """(line, text) of each literal, or row of literals."""
+    """(line, text) of each literal, or sequence of literals."""
     for match in re.finditer(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', source):
         yield source.count("\n", 0, match.start()) + 1, re.sub(r'"\s*"', "", match[0])
 
 
 def texts(path):
-    """(line, text) of all that a user reads of a file."""
+    """(line, text) of each text of a file that users read."""
     source = path.read_text()
     if path.suffix == ".py":
         return list(python_strings(source))
@@ -60,11 +61,12 @@ def texts(path):
 
 
 def rejected(path):
-    """LINE: PHRASE, of each rejected phrase of a file."""
+    """LINE: PHRASE for each rejected phrase of a file."""
     for line, text in texts(path):
         for match in PHRASE.finditer(text):
             at = line + text.count("\n", 0, match.start())
-            yield f"{at}: {' '.join(match[0].split())}"
+            phrase = " ".join(word for word in match[0].split() if word != "*")
+            yield f"{at}: {phrase}"
 
 
 def test_no_phrase_is_rejected():
@@ -84,7 +86,7 @@ def test_words_that_are_seldom_good_are_few():
         ("page.md", "# Title\n\nIt asks\nanew.\n", ["4: anew"]),
         ("a.h", "/* A runner\n * that waits by\n * turns. */\n", ["2: by turns"]),
         ("a.c", 'fail("this is "\n     "asked anew"); /* anew */\n', ["1: anew"]),
-        ("a.py", 'raise E(f"the rest is {x} to be had")  # anew\n', ["1: to be had"]),
+        ("a.py", 'raise E(f"the rest is {x} to be had")  # anew\n', ["1: be had"]),
         ("b.py", '"""Says.\n\nWhoever asks."""\n', ["3: Whoever"]),
         ("good.md", "They stand alone; a whole page of good words.\n", []),
     ],
