@@ -277,7 +277,7 @@ class _Episode:
         taken = features.keys() & own.keys()
         if taken:
             raise InvalidError(
-                f"an observation's features may not be called {', '.join(sorted(taken))}"
+                f"reserved names of an observation's features: {', '.join(sorted(taken))}"
             )
         return features | own
 

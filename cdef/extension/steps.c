@@ -343,7 +343,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *named) 
     for (int i = 0; i < FIELDS; i++) {
         if (s->count < 1 || !fast_rows_of(arrays[i], s->count, &s->outputs[i])) goto fail;
         if (s->outputs[i].len != s->count * sizes[i]) {
-            PyErr_SetString(PyExc_ValueError, "expected arrays of the dtypes that are told");
+            PyErr_SetString(PyExc_ValueError, "expected arrays of the given dtypes");
             goto fail;
         }
     }

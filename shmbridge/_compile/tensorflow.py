@@ -119,7 +119,7 @@ def _fix(name: str, spec: Any, sizes: dict[str, int]) -> tuple[int, ...]:
         if size is None:
             raise InvalidError(
                 f'the input "{name}" is {spec.dtype.name}{spec.shape.as_list()}: XLA needs every '
-                f"size: say --dim {name}:{axis}=SIZE"
+                f"size: pass --dim {name}:{axis}=SIZE"
             )
     return tuple(int(size) for size in shape if size is not None)
 

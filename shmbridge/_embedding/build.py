@@ -178,7 +178,7 @@ def build(
             staged.replace(output)  # programs that run keep the old one
         except OSError as error:
             raise SystemCallError(
-                f"{output}: {error.strerror}: say where it may go with -o FILE, and name that in "
-                "$SHMBRIDGE_PYTHON_LIBRARY"
+                f"{output}: {error.strerror}: choose a place with -o FILE, and set "
+                "$SHMBRIDGE_PYTHON_LIBRARY to it"
             ) from error
     return output

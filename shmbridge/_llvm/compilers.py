@@ -72,11 +72,10 @@ def kind_of(compiler: str) -> str:
     match = _NAME.fullmatch(os.path.basename(compiler))
     if not match:
         raise InvalidError(
-            f"{compiler!r} is no compiler whose flags are known, which are {', '.join(MAKES)}, "
-            "clang++, and these with a version: "
-            "name one of them, or say which it is like (--flags-for clang); for make and its "
-            "like, let the compiler's "
-            f'variable hold the launcher: make CC="shmbridge run … -- clang-22"'
+            f"{compiler!r} is not a known compiler: expected {', '.join(MAKES)} or clang++, with "
+            "or without a version. For other names pass its kind (--flags-for clang). For make and "
+            "similar tools, put the launcher into the compiler's variable: "
+            'make CC="shmbridge run … -- clang-22"'
         )
     return match[2]
 

@@ -39,7 +39,7 @@ def environment(
     library = _config.preload()
     if not library.exists() or set(str(library)) & set(" :"):
         raise ShmbridgeError(
-            f"expected {library}, in a path without spaces or colons: reinstall shmbridge, or say "
+            f"expected {library}, in a path without spaces or colons: reinstall shmbridge, or pass "
             "--pipes"
         )
     old = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()

@@ -80,7 +80,7 @@ class Stepping(Rows):
         elif options:
             raise InvalidError(
                 f"reset(options=...) has {', '.join(map(repr, options))}: expected none, since "
-                "compilers come by themselves; those that workers= starts can be told a module"
+                "compilers connect by themselves; only with workers= can you select a module"
             )
 
     def begin(
@@ -211,7 +211,7 @@ class Stepping(Rows):
             url = self.channels.host.url
             raise DeadlineError(
                 f"no compiler has been connected to {url} for {NOBODY:.0f} s: "
-                "start one, or say timeout="
+                "start one, or pass timeout="
                 if self.timeout is None
                 else f"no compiler began an episode at {url} within {self.timeout} s"
             )

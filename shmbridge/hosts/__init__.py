@@ -90,7 +90,7 @@ class PipeBackedHost(Host):
         if channels is not None or wait == "spin":
             raise InvalidError(
                 f"{url}: expected neither channels= nor wait='spin': pipes serve one compiler at "
-                "a time, and are slept on"
+                "a time, and never spin"
             )
         if deadline is not None:
             raise InvalidError(

@@ -336,9 +336,8 @@ class _Call(threading.Thread):
         self._ended.set()
         if not self._host._closed:
             print(
-                f"shmbridge: grpc://{self._address}: {error}: this compiler cannot be told of "
-                "errors, so it is called no more: "
-                "let the model answer every request",
+                f"shmbridge: grpc://{self._address}: {error}: this compiler cannot receive "
+                "errors, so it is not called again: let the model answer every request",
                 file=sys.stderr,
             )
 

@@ -151,7 +151,7 @@ def run_instructions(*arguments: str, seconds: float = SECONDS) -> Score:
             report, _ = _ran([*words, str(path), *arguments], seconds)
             if match := re.search(pattern, report.stderr, re.MULTILINE):
                 return float(match[1].replace(",", ""))
-        raise InvalidError("expected perf that may count instructions, or valgrind: install one")
+        raise InvalidError("expected perf with instruction counters, or valgrind: install one")
 
     return score
 

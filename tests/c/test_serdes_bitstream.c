@@ -108,7 +108,7 @@ static void what_is_wanted_is_told(void) {
 static void advice_that_cannot_be_is_refused(void) {
     CHECK_CODEC(d, codec_decode(d, SHMB_ADVICE, "1234", 4, SHMB_ANY), SHMB_MISMATCH);
     CHECK(strstr(shmb_codec_error(d),
-                 "which would tell: ask with shmb_evaluate_as, or evaluate(..., dtype=)"));
+                 "send one: ask with shmb_evaluate_as, or evaluate(..., dtype=)"));
     CHECK_CODEC(d, codec_decode(d, SHMB_ADVICE, "123456789012", 12, SHMB_INT64), SHMB_MISMATCH);
     CHECK_CODEC(d, codec_decode(d, SHMB_ADVICE, "123", 3, SHMB_BOOL), SHMB_MISMATCH);
     CHECK_CODEC(d, codec_decode(d, SHMB_ADVICE, "\2", 1, SHMB_BOOL), SHMB_INEXACT);

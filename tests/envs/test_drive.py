@@ -208,6 +208,6 @@ def test_reserved_names_are_told(serve, name):
         def observe(self):
             return {"reward": 1.0}
 
-    told = pytest.raises(InvalidError, match="may not be called reward")
+    told = pytest.raises(InvalidError, match="reserved names of an observation's features: reward")
     with serve(lambda request: {"learner": 0}), connect(name) as runner, told:
         drive(Greedy(), Agent(runner))

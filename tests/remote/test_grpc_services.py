@@ -207,7 +207,7 @@ def test_a_compiler_of_the_users_gets_no_empty_message_when_a_model_fails(worker
     said = capfd.readouterr().err
     assert (
         said.count("\n") == 1
-        and "called no more" in said
+        and "not called again" in said
         and ("no idea" in said or wrong == "drops")
     )
 

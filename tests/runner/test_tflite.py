@@ -149,7 +149,7 @@ def test_agents_are_models_side_by_side(any_size, mlp):
             2,
         )
         with pytest.raises(
-            MismatchError, match='"agent" says "other": expected one of the URL\'s agents'
+            MismatchError, match='"agent" is "other": expected one of the URL\'s agents'
         ):
             runner.evaluate({"agent": "other", "x": X})
 

@@ -180,7 +180,7 @@ static struct model *model_choose(struct state *s, shmb_runner *r, const shmb_te
         shmb_list_name(known, sizeof known, *agent ? agent : "(none)");
     }
     shmb_fail(&r->error, SHMB_MISMATCH,
-              "the feature \"agent\" says \"%.*s\": expected one of the URL's agents: %s",
+              "the feature \"agent\" is \"%.*s\": expected one of the URL's agents: %s",
               (int)(bytes < 100 ? bytes : 100), name, known);
     return NULL;
 }

@@ -105,11 +105,10 @@ shmb_status shmb_default_take(shmb_runner *r, shmb_status failure) {
                   failure == SHMB_DROPPED || failure == SHMB_MODEL;
     if (!nobody || !want_exists(r->want)) return failure;
     if (!shmb_default_as(d, r->want))
-        return shmb_fail(
-            &r->error, SHMB_INEXACT,
-            "the default advice %s is not exactly representable as %s: give one that has, "
-            "or ask for another dtype",
-            d->text, shmb_dtype_name(r->want));
+        return shmb_fail(&r->error, SHMB_INEXACT,
+                         "the default advice %s is not exactly representable as %s: choose another "
+                         "default, or ask for another dtype",
+                         d->text, shmb_dtype_name(r->want));
     if (!r->stats.defaulted++)
         shmb_default_say(d, r->where, r->error.message, r->log, r->log_context);
     r->advice_count = 1;

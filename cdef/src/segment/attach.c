@@ -138,7 +138,7 @@ static shmb_status check_block(const struct superblock *b, uint64_t size, const 
                          name, name);
     if (b->version != SEGMENT_VERSION || b->features & ~SEGMENT_FEATURES)
         return shmb_fail(e, SHMB_INCOMPATIBLE,
-                         "the host of \"%s\" speaks version %u with features %x, this library "
+                         "the host of \"%s\" uses version %u with features %x, this library "
                          "version %u with features %x: install the same "
                          "shmbridge on both sides",
                          name, b->version, b->features, SEGMENT_VERSION, SEGMENT_FEATURES);
@@ -153,7 +153,7 @@ static shmb_status check_block(const struct superblock *b, uint64_t size, const 
         return shmb_fail(e, SHMB_CORRUPT,
                          "the segment of \"%s\" has sizes that contradict each other", name);
     if (b->size != size)
-        return shmb_fail(e, SHMB_CORRUPT, "the segment of \"%s\" has %llu bytes, but says %llu",
+        return shmb_fail(e, SHMB_CORRUPT, "the segment of \"%s\" has %llu bytes, but declares %llu",
                          name, (unsigned long long)size, (unsigned long long)b->size);
     return SHMB_OK;
 }

@@ -167,8 +167,8 @@ static shmb_status bitstream_read_advice(const uint8_t *bytes, size_t size, shmb
     size_t width = want == SHMB_BOOL && size != 1 ? sizeof(int32_t) : shmb_dtype_size(want);
     if (want == SHMB_ANY)
         return sink_fail(message, SHMB_MISMATCH,
-                         "bitstream carries no dtype, and the host is not shmbridge's, which would "
-                         "tell: ask with shmb_evaluate_as, or evaluate(..., dtype=)");
+                         "bitstream carries no dtype, and only shmbridge's hosts send "
+                         "one: ask with shmb_evaluate_as, or evaluate(..., dtype=)");
     if (!type_of(want))
         return sink_fail(message, SHMB_UNSUPPORTED,
                          "a bitstream has no %s: use serdes=flatbuffers or serdes=json",
