@@ -88,7 +88,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where `cmake -S cdef` has installed the C library, without Python."""
     needs("cmake")
     where = tmp_path_factory.mktemp("c library")
-    run("cmake", "-S", CDEF, "-B", where / "build")
+    run("cmake", "-S", CDEF, "-B", where / "build", "-DCMAKE_BUILD_TYPE=Debug")
     run("cmake", "--build", where / "build", "--parallel", "2")
     run("cmake", "--install", where / "build", "--prefix", where / "prefix")
     return where / "prefix"

@@ -219,6 +219,7 @@ def counted(stderr: str) -> tuple[int, int]:
     return int(counts[0][0]), int(counts[0][1])
 
 
+@one_llvm
 def test_policy_changes_the_object_and_both_logs_agree(compiler: Compiler, tmp_path: Path) -> None:
     out, log = tmp_path / "zstd.o", tmp_path / "compiler.log"
     with serving(tmp_path) as answered:
@@ -271,7 +272,6 @@ def test_host_killed_in_mid_compilation_leaves_the_rest_to_the_default(
     assert compiler.works(out)
 
 
-@one_llvm
 def test_model_that_raises_leaves_the_rest_to_the_default(many: Compiler, tmp_path: Path) -> None:
     log = tmp_path / "compiler.log"
     with serving(tmp_path, raise_at=3) as answered:
