@@ -223,20 +223,6 @@ def session(found: Found) -> list[str]:
     ]
 
 
-def slides(found: Found) -> list[str]:
-    """In-process compared with gRPC, from the sweep."""
-    ns = {way["way"]: way["ns"] for way in found["ways"]}
-    lengths = found["lengths"]
-    shown = [0, len(lengths) // 2, len(lengths) - 1]
-    rows = []
-    for way in ("aot", "onnx", "tflite", "python in process", "shm"):
-        if way in ns and "grpc in C's process" in ns:
-            grpc = ns["grpc in C's process"]
-            cells = [f"{short(ns[way][i] / 1e3)} µs; {short(grpc[i] / ns[way][i])}" for i in shown]
-            rows.append([f"`{way}`" if " " not in way else way, *cells])
-    return table(["a question; gRPC / this", *(f"{lengths[i]} floats" for i in shown)], rows)
-
-
 # ---- Pictures ----
 
 
@@ -304,7 +290,6 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "training": training,
     "sweep": sweep,
     "session": session,
-    "slides": slides,
 }
 PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
     "training": (draw_training, "Time of a training, by compiler, workers and way"),
@@ -328,10 +313,9 @@ def draw(found: dict[str, Found]) -> None:
 
 def section(name: str, found: dict[str, Found]) -> list[str]:
     """The lines between a figure's comments."""
-    measured = "sweep" if name == "slides" else name
-    if measured not in found:
-        return [f"Not measured yet: `python bench/results.py --only {measured}`.", ""]
-    lines = [*TABLES[name](found[measured]), ""]
+    if name not in found:
+        return [f"Not measured yet: `python bench/results.py --only {name}`.", ""]
+    lines = [*TABLES[name](found[name]), ""]
     if name in PICTURES and (RESULTS / f"{name}.svg").exists():
         lines = [f"![{PICTURES[name][1]}](results/{name}.svg)", "", *lines]
     return lines

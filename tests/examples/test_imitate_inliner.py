@@ -17,5 +17,5 @@ def test_imitation_of_the_inliner_decides_the_same_wherever_it_runs(run_example,
     printed = run_example("imitate_inliner")
     assert "NOT" not in printed and printed.count("all objects") == 4
     assert printed.count("all decisions") == 3  # by the plug-in in Python, onnx:// and aot://
-    right, guess = map(float, re.search(r"not seen.*\n +([\d.]+)% .* ([\d.]+)%", printed).groups())
+    right, guess = map(float, re.search(r"held out.*\n +([\d.]+)% .* ([\d.]+)%", printed).groups())
     assert right > guess
