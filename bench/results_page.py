@@ -165,10 +165,9 @@ def training(found: Found) -> list[str]:
         one = next(way["seconds"] for way in each["ways"] if way["way"] == "shm")
         for way in each["ways"]:
             ratio = span(per(way["seconds"], one)) if way["way"] != "shm" else "1"
-            us = statistics.median(way["seconds"]) / each["actions"] * 1e6
             what = [each["compiler"], each["workers"], f"`{way['way']}`"]
             cpu = short(way["trainer_cpu_us"])
-            rows.append([*what, f"{span(way['seconds'])} s", ratio, short(us), cpu])
+            rows.append([*what, f"{span(way['seconds'])} s", ratio, cpu])
     same = all(each["same"] for each in found["rows"])
     learnt = "; ".join(
         f"{each['compiler']} with {each['workers']}: {each['episodes']} episodes, {each['actions']} "
@@ -180,7 +179,7 @@ def training(found: Found) -> list[str]:
         if same
         else "The ways learnt DIFFERENT weights."
     )
-    head = ["compiler", "workers", "way", "training", "time / shm", "µs an action", "trainer's CPU, µs an action"]  # fmt: skip
+    head = ["compiler", "workers", "way", "training", "time / shm", "trainer's CPU, µs an action"]  # fmt: skip
     return [
         *caption(f"{found['rounds']} rounds. {learnt}. {equal} {conditions(found)}"),
         *table(head, rows),
@@ -198,9 +197,23 @@ def sweep(found: Found) -> list[str]:
     lengths = found["lengths"]
     ms = f"ms, {len(lengths)} lengths of {lengths[0]} to {lengths[-1]} floats"
     return [
-        *caption(conditions(found)),
+        *caption(f"{questions(found)} {conditions(found)}"),
         *table(["", ms, "/ shm", "/ onnx", "the paper's sum; / its ONNX"], rows),
     ]
+
+
+def questions(found: Found) -> str:
+    """The shortest and the longest question through shm and gRPC."""
+    ns = {way["way"]: way["ns"] for way in found["ways"]}
+    if not {"shm", "grpc in C's process"} <= ns.keys():
+        return ""
+    shm, grpc = ns["shm"], ns["grpc in C's process"]
+    texts = [
+        f"{short(shm[i] / 1e3)} µs with {found['lengths'][i]} floats, and {short(grpc[i] / shm[i])} "
+        "times as long through gRPC from C"
+        for i in (0, -1)
+    ]
+    return f"A question over `shm` takes {'; '.join(texts)}."
 
 
 def session(found: Found) -> list[str]:
