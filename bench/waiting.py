@@ -46,31 +46,31 @@ class Row:
 
 
 ROWS = {
-    "idle": Row("nothing beside"),
-    "loops1": Row("an endless loop beside", loops=1),
+    "idle": Row("no other load"),
+    "loops1": Row("one endless loop", loops=1),
     "loops2": Row("two endless loops", loops=2),
     "loops4": Row("four endless loops", loops=4),
     "loops8": Row("eight endless loops", loops=8, seconds=0.6),
-    "apart": Row("each side pinned to a CPU of its own", cpus=(1, 2)),
+    "apart": Row("each side pinned to its own CPU", cpus=(1, 2)),
     "together": Row("both sides pinned to the same CPU", cpus=(1, 1)),
     "one_cpu": Row("both sides pinned to one CPU, a loop on it", cpus=(1, 1), loops=2),
     "quota": Row("a cgroup's quota of 1.5 CPUs", quota=1.5),
     "quota_nested": Row("the quota of a group further up", quota=1.5, nested=True),
     "runners2": Row("two runners", runners=2),
     "runners8": Row("eight runners", runners=8),
-    "runners8_loops2": Row("eight runners beside two loops", runners=8, loops=2),
+    "runners8_loops2": Row("eight runners, two loops", runners=8, loops=2),
     "runners8_every50": Row("eight runners, 50 us", runners=8, shape="think:50"),
     "runners8_every50_loops2": Row("the same with two loops", runners=8, loops=2, shape="think:50"),
     "runners64": Row("64 runners", runners=64, seconds=0.6),
     "nice": Row(
         "runner and two loops at nice 10, the host at 0", loops=2, loops_nice=10, nice=(0, 10)
     ),
-    "nice_both": Row("both sides at nice 10 beside two loops", loops=2, nice=(10, 10), seconds=0.6),
+    "nice_both": Row("both sides at nice 10, two loops", loops=2, nice=(10, 10), seconds=0.6),
     "every1": Row("1 us of computing between two questions", shape="think:1"),
     "every50": Row("50 us", shape="think:50"),
     "every500": Row("500 us", shape="think:500"),
     "every5000": Row("5 ms", shape="think:5000", seconds=1),
-    "every50_loops2": Row("50 us beside two loops", shape="think:50", loops=2),
+    "every50_loops2": Row("50 us, two loops", shape="think:50", loops=2),
     "bursts": Row("200 questions after every 20 ms of sleep", shape="burst:200:20000"),
     "comes_and_goes": Row(
         "two loops, a second on and a second off", loops=2, comes_and_goes=1, seconds=2

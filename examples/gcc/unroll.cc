@@ -1,7 +1,8 @@
-// A plugin for stock gcc 12: a model says how often each innermost loop is unrolled.
+// A plug-in for stock gcc 12: a model decides how often each innermost loop is unrolled.
 //
-// It asks $SHMBRIDGE_URL once for each innermost loop, behind gcc's passes for loops. The advice is an index into FACTORS.
-// gcc's own unroller obeys it, as it obeys #pragma GCC unroll. Without a model gcc decides, and one note counts how often.
+// It asks $SHMBRIDGE_URL once for each innermost loop, after gcc's passes for loops. The advice is
+// an index into FACTORS. gcc's unroller follows it like #pragma GCC unroll. Without a model gcc
+// decides, and one note counts these loops.
 
 // clang-format off: gcc's headers need this order
 #include "gcc-plugin.h"
@@ -39,8 +40,8 @@ enum Feature {
     VECTORS, // statements whose result is a vector
     EXITS,
     DEPTH,      // loops around it
-    COUNTED,    // 1: gcc knows before the loop how often it runs
-    CONSTANT,   // 1: gcc knows it now
+    COUNTED,    // 1: the number of iterations is known before the loop
+    CONSTANT,   // 1: it is known at compile time
     ITERATIONS, // how often, or at most; 0: unknown
     FEATURES
 };
@@ -54,7 +55,7 @@ public:
 
     unsigned execute(function *body) override {
         for (auto loop : loops_list(body, LI_ONLY_INNERMOST))
-            if (!loop->unroll) ask(body, loop); // a pragma has said it already
+            if (!loop->unroll) ask(body, loop); // a pragma has already set it
         return 0;
     }
 
@@ -76,7 +77,7 @@ private:
         options.size = sizeof options;
         options.label = main_input_filename;
         options.log = [](void *, const char *) {}; // close() counts failures
-        shmb_open(nullptr, &options, &runner); // where this fails, evaluate says so
+        shmb_open(nullptr, &options, &runner);     // on failure evaluate reports it
     }
 
     void ask(function *body, class loop *loop) {

@@ -77,7 +77,7 @@ def sizes(task: Task, modules: Sequence[Module], policies: Sequence[str]) -> Any
         return outcome.scores["text"]
 
     found = candidate_rewards(advise, len(policies), task, modules, reward=reward)
-    return np.nan_to_num(found, nan=np.inf).sum(axis=1)  # a compilation that failed is the worst
+    return np.nan_to_num(found, nan=np.inf).sum(axis=1)  # a failed compilation is the worst
 
 
 def random_search(task: Task, modules: Sequence[Module], count: int, seed: int) -> str:

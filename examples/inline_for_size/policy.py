@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 HIDDEN = 16
-# Of the whole module: left out, a policy shall judge the call site.
+# Features of the whole module are left out: the policy should judge the call site.
 MODULE = {
     "node_count",
     "edge_count",

@@ -44,7 +44,7 @@ def real(folder: Path) -> tuple[Corpus, Corpus]:
     programs = {}
     for name, (sdist, sources, flags, held_out) in REAL.items():
         root = _fetched(folder, sdist)
-        # -I is told from the sdist's folder, since compilers run in work folders of their own.
+        # -I starts in the sdist's folder, since compilers run in their own work folders.
         flags = [f"-I{root}/{flag[2:]}" if flag.startswith("-I") else flag for flag in flags]
         programs[name] = (sorted(root.glob(sources)), ["-w", *flags], held_out)
     return _corpora(programs)

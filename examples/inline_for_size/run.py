@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 BUILD, RESULTS = HERE / "build", HERE / "results"
 COMPILE = "clang-22 -Oz -fPIC -c {module} -o {output}"
 LINK = "clang-22 -Oz -fPIC -shared {module} {flags} -o {output}"  # all files of a program
-# LLVM 22 also tells what it would do
+# LLVM 22 also sends its own decision
 TEACH = COMPILE.replace(" ", " -mllvm -inliner-interactive-include-default ", 1)
 THRESHOLDS = [-15.0, 5.0, 15.0]  # of LLVM's cost estimate
 RULES = {"never": -np.inf, "always": np.inf}
@@ -51,7 +51,7 @@ def task(command: str, **options: Any) -> Task:
 Decide = Callable[[Any], Array]  # from features by name, or a batch, to a decision for each row
 
 
-# ---- What evolution and random search see ----
+# ---- Input of evolution and random search ----
 
 
 class Training:

@@ -1,7 +1,8 @@
-// Advice on each inmost loop, for an unmodified clang-22 or opt-22.
+// Advice on each innermost loop, for an unmodified clang-22 or opt-22.
 //
-// Just before LLVM distributes, vectorises and unrolls, the pass shows each loop's dependence graph to two agents. Their advice becomes
-// metadata of the loop, as a programmer's pragma does. LLVM obeys where it may: whether that is legal, it still decides itself.
+// Just before LLVM distributes, vectorises and unrolls, the pass sends each loop's dependence graph
+// to two agents. Their advice becomes metadata of the loop, like a programmer's pragma. LLVM follows it
+// only if that is legal.
 
 #include "llvm/Analysis/LoopAccessAnalysis.h"
 #include "llvm/Analysis/LoopInfo.h"
@@ -20,13 +21,13 @@ using namespace llvm;
 
 namespace {
 
-// One loop's instructions, in order, and which depend on which.
+// One loop's instructions, in order, and their dependences.
 struct Graph {
     std::vector<StringRef> Opcodes;
     std::vector<std::vector<int64_t>> Uses;   // of each instruction's value, within the loop
     std::vector<std::vector<int64_t>> Memory; // later accesses that depend on each instruction's
     std::vector<int64_t> Bytes;               // of each access
-    std::vector<int64_t> Strides; // of each access, in bytes; the greatest int64: not known
+    std::vector<int64_t> Strides; // of each access, in bytes; the greatest int64: unknown
 
     Graph(const Loop &L, ScalarEvolution &Evolution, const LoopAccessInfo &Accesses) {
         DenseMap<const Instruction *, int64_t> Numbers;
@@ -48,7 +49,7 @@ struct Graph {
                 if (auto Found = Numbers.find(dyn_cast<Instruction>(U)); Found != Numbers.end())
                     Uses[Number].push_back(Found->second);
         const MemoryDepChecker &Checker = Accesses.getDepChecker();
-        if (const auto *Dependences = Checker.getDependences()) // none: there are too many
+        if (const auto *Dependences = Checker.getDependences()) // none: too many
             for (const MemoryDepChecker::Dependence &D : *Dependences)
                 Memory[Numbers.lookup(D.getSource(Checker))].push_back(
                     Numbers.lookup(D.getDestination(Checker)));
@@ -145,7 +146,7 @@ private:
                 {"depth", static_cast<int64_t>(L->getLoopDepth())},
                 {"trip_count", int64_t{Evolution.getSmallConstantTripCount(L)}}, // 0: not known
                 {"blocks", static_cast<int64_t>(L->getNumBlocks())},
-                {"independent", Info.canVectorizeMemory()}, // as far as memory goes
+                {"independent", Info.canVectorizeMemory()}, // only its memory accesses
                 {"pointer_checks", int64_t{Info.getNumRuntimePointerChecks()}}, // before the loop
                 {"safe_bits", static_cast<int64_t>(Bits)}, // of a vector; 0: any
                 {"opcodes", G.Opcodes},
@@ -166,7 +167,7 @@ private:
     std::string Why;
 };
 
-// Whom a compilation asks. What it could not ask is said once, at the end.
+// A compilation's runner. It counts unanswered questions and reports them once, at the end.
 class Advisor {
 public:
     void advise(Function &F, FunctionAnalysisManager &FAM) {

@@ -97,7 +97,7 @@ def rewards_of(policy, task, modules):
     return {name: (float(np.nan_to_num(e.reward, nan=-1.0)), e) for name, e in episodes.items()}
 
 
-# ---- What LLVM did ----
+# ---- LLVM's remarks ----
 
 
 def obeyed(episode):
@@ -166,7 +166,7 @@ def picture(table):
     figure.savefig(RESULTS / "held_out.png", dpi=120)
 
 
-# ---- All of it ----
+# ---- The whole experiment ----
 
 
 def spread(values):
@@ -217,7 +217,7 @@ def run(quick):
             f"{rounds * len(draws[0])} at random in {row['seconds']:.0f} s",
             flush=True,
         )
-        if not kept:  # the first seed's are looked at one by one
+        if not kept:  # the first seed's are reported separately
             kept = {"learnt": learnt, "best of random": best}
             experience.save(RESULTS / "experience.npz")
 

@@ -158,7 +158,7 @@ class Tuner:
         return rewards, choices
 
 
-# ---- What is learnt: a cost model, linear in the logs of the shape, of each choice ----
+# ---- The model: a cost model, linear in the logs of the shape, of each choice ----
 
 
 def parts(choices: Any) -> Any:
@@ -216,7 +216,7 @@ def search(tuner: Tuner, turns: int, seed: int) -> Any:
     return np.full(len(HELD_OUT), tried[rewards.mean(axis=1).argmax()])
 
 
-# ---- One process for each step, as a script around mlir-opt does it ----
+# ---- One process for each step, like a script around mlir-opt ----
 
 
 def shell_out(tuner: Tuner, shapes: Sequence[str], steps: int) -> float:
@@ -246,7 +246,7 @@ def in_one_process(tuner: Tuner, shapes: Sequence[str], steps: int) -> float:
     return turns * len(shapes) / (time.monotonic() - start)
 
 
-# ---- Shipped ----
+# ---- Deployment ----
 
 
 def ship(weights: Any, folder: Path) -> Path:

@@ -80,7 +80,7 @@ public:
         add_reward(std::log2(before / after));
     }
 
-    bool broken = false; // MLIR has said why
+    bool broken = false; // MLIR has printed the reason
 
 private:
     double seconds(int64_t choice) {

@@ -29,7 +29,7 @@ enum Counter {
     InnermostLoops,
     LoopDepth, // of all loops together
     Instructions,
-    Unused,           // instructions whose value nobody uses, side effects or not
+    Unused,           // instructions with an unused value, side effects or not
     UsedOnce,         // instructions whose value has one use
     ConstantOperands, // of instructions
     ZeroOperands,     // of these, those that are zero or null

@@ -2,8 +2,9 @@
 //
 //     opt-22 -load-pass-plugin=phase-ordering.so -passes='phase-ordering<actions=oz.txt;steps=20>' in.bc -o out.bc
 //
-// An action is a line of a file, a pipeline in opt's words. The pass observes the module, asks $SHMBRIDGE_URL, runs the action that the
-// model chose, and goes on. Without $SHMBRIDGE_URL, or when the model fails, it runs -Oz.
+// An action is a line of a file, a pipeline in opt's syntax. The pass observes the module, asks
+// $SHMBRIDGE_URL, runs the action that the model chose, and repeats this. Without $SHMBRIDGE_URL, or
+// if the model fails, it runs -Oz.
 
 #include <cmath>
 #include <cstdlib>
@@ -29,7 +30,7 @@ constexpr const char *Name = "phase-ordering";
 
 struct Options {
     std::string Actions; // the file
-    int64_t Steps = 0;   // of an episode at most
+    int64_t Steps = 0;   // maximum in an episode
     bool Repeat = false; // actions may be repeated
     bool Print = false;  // the actions that were used, to stderr
     bool IR2Vec = false; // observe the embedding, too
@@ -81,7 +82,7 @@ private:
     // "ir2vec": the sum of the functions' embeddings.
     void embed(shmbridge::Runner &R) {
         const ir2vec::Vocabulary &Vocabulary = MAM.getResult<IR2VecVocabAnalysis>(M);
-        if (!Vocabulary.isValid()) return; // LLVM has said why
+        if (!Vocabulary.isValid()) return; // LLVM has printed the reason
         std::vector<float> Sum(Vocabulary.getDimension());
         for (const Function &F : M) {
             if (F.isDeclaration()) continue;

@@ -15,7 +15,7 @@ from shmbridge.training.scores import ir_instructions
 
 # -Oz marks each function `minsize`, and without LLVM's passes all the work is left to opt. (-O0 would forbid opt to touch a function.)
 CLANG = "clang-22 -w -Oz -Xclang -disable-llvm-passes -emit-llvm -c"
-# Modules of fewer instructions, counted before any pass, say little; those of more take long.
+# Modules of fewer instructions, counted before any pass, show little; larger ones take long.
 FEWEST, MOST = 200, 8_000
 
 # Real programs: the package on PyPI whose sources have them, what clang needs to know there, and the files.

@@ -37,7 +37,7 @@ def build() -> None:
         subprocess.run(["cmake", *words], check=True, stdout=subprocess.DEVNULL)
 
 
-# ---- What opt does, and what that is worth ----
+# ---- opt's output and its value ----
 
 
 def make_task(**scores: Callable[[Path], float]) -> Task:

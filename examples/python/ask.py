@@ -14,7 +14,7 @@ import numpy as np
 
 import shmbridge
 
-# Feature i is how often PATTERNS[i] stands in the function's text.
+# Feature i is how often PATTERNS[i] occurs in the function's text.
 PATTERNS = [
     "\n",
     ";",

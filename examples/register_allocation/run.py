@@ -92,7 +92,7 @@ def evolution(search, generations, candidates, seed):
 SEARCHES = {"random search": random_search, "evolution": evolution}
 
 
-# ---- What came out ----
+# ---- Results ----
 
 
 def compiled(task, modules, weights):

@@ -18,7 +18,7 @@ import yaml
 from shmbridge import CorruptError, Ragged, StringList, UnsupportedError
 from shmbridge.serdes import SerDes
 
-# not whatever numpy.dtype takes: from outside comes "S1000000000" too
+# not everything that numpy.dtype accepts: untrusted text could be "S1000000000"
 DTYPES = {
     name: np.dtype(name)
     for name in [
@@ -101,7 +101,7 @@ def _value(name: str, document: Any) -> Any:
             f'"{name}": expected a dtype of {", ".join(DTYPES)}, found {document["dtype"]!r}'
         )
     shape, texts = tuple(map(int, document["shape"])), document["values"]
-    if not isinstance(texts, list) or math.prod(shape) != len(texts):  # before memory is taken
+    if not isinstance(texts, list) or math.prod(shape) != len(texts):  # before memory is allocated
         raise CorruptError(
             f'"{name}": expected a list of {math.prod(shape)} values of shape {shape}, found {texts!r:.100}'
         )

@@ -1,4 +1,4 @@
-/* What is always the same is computed at the end, though nobody needs it. */
+/* A constant result is computed at the end, although it is not needed. */
 static int debug = 0;
 static int log_level = 2;
 static int traced;

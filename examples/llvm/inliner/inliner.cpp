@@ -1,8 +1,9 @@
 // An unmodified clang or opt asks a model in another process for inlining decisions.
 //
-// LLVM's own MLInlineAdvisor computes the features and writes them through pointers that a model runner gives it. Here
-// these pointers are in shared memory, so asking copies nothing. After any failure compilation continues:
-// call sites without an answer use the advice of LLVM's default inliner, and one warning counts them.
+// LLVM's own MLInlineAdvisor computes the features and writes them through pointers from a model
+// runner. Here they point into shared memory, so asking copies nothing. After any failure
+// compilation continues: call sites without an answer use the advice of LLVM's default inliner, and one warning
+// counts them.
 
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Analysis/InlineModelFeatureMaps.h"
@@ -107,7 +108,7 @@ private:
         if (Status != SHMB_OK) fail();
     }
 
-    // No more is asked in this module. LLVM limits how much a module grows by a model's advice, and counts what the
+    // No further questions in this module. LLVM limits how much a module grows by a model's advice, and counts what the
     // default inliner adds at sites without advice: with a model that always fails, the object would not be plain.
     void fail() {
         Why = shmb_error_message(Bridge);
@@ -187,7 +188,7 @@ private:
     }
 };
 
-// The factory is a plain function that LLVM does not tell the module analyses; each thread compiles one module at once.
+// The factory is a plain function without access to module analyses; each thread compiles one module at once.
 thread_local ModuleAnalysisManager *ModuleAnalyses;
 
 InlineAdvisor *makeAdvisor(Module &M, FunctionAnalysisManager &FAM, InlineParams Params,
