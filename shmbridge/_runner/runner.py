@@ -97,8 +97,7 @@ class Runner(_fastpath.Asker):
 
         Returns:
             If the advice has one field, its value: a Python number for rank 0, else an array, str,
-                list
-            of str or `Ragged`. Otherwise a dict of values by name. All are copies.
+            list of str or `Ragged`. Otherwise a dict of values by name. All are copies.
 
         Raises:
             InvalidError: A value is no tensor, or another thread is using this runner.

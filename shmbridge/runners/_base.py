@@ -55,7 +55,7 @@ class RunnerKind:
 
         Returns:
             The advice: a value, or a dict of several by name, of the types that `Runner.evaluate`
-                accepts.
+            accepts.
         """
         raise NotImplementedError
 

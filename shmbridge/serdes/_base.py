@@ -57,7 +57,7 @@ class SerDes:
 
         Returns:
             The values by name, and the wanted dtype of the advice; None if the bytes do not contain
-                it.
+            it.
         """
         return self.decode(data), None
 
