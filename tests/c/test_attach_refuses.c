@@ -47,9 +47,9 @@ int main(void) {
     expect(make("", 0, 0600), SHMB_CORRUPT, "0 bytes");
     expect(make("short", 5, 0600), SHMB_CORRUPT, "5 bytes");
     memset(whole, 0xa5, sizeof whole);
-    expect(make(whole, 100000, 0600), SHMB_CORRUPT, "does not begin");
+    expect(make(whole, 100000, 0600), SHMB_CORRUPT, "is not a shmbridge segment");
     memset(whole, 0, sizeof whole);
-    expect(make(whole, 100000, 0600), SHMB_CORRUPT, "does not begin");
+    expect(make(whole, 100000, 0600), SHMB_CORRUPT, "is not a shmbridge segment");
     memcpy(whole, &good, sizeof good);
     expect(make(whole, 256, 0600), SHMB_CORRUPT, "256 bytes");
     expect(make(whole, good.size - 1, 0600), SHMB_CORRUPT, "bytes");

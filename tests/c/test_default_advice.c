@@ -105,7 +105,7 @@ static void without_a_host(void) {
     CHECK(stats(r).defaulted == 5 + 12);
     CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)99), SHMB_NO_HOST); /* no dtype for a default */
     CHECK(shmb_advice_count(r) == 0 && stats(r).defaulted == 17);
-    CHECK(strstr(hear(), "no exact counterpart in bool: ")); /* a failure all the same */
+    CHECK(strstr(hear(), "not exactly representable as bool: ")); /* a failure all the same */
     shmb_close(r);
 
     r = with_default("nobody-here", "0", SHMB_OK);

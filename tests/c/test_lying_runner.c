@@ -168,7 +168,7 @@ static void lie_about_meta(struct liar *l, struct descriptor d) {
         memcpy(d.data, &(uint32_t){(uint32_t)shmb_header_write(f, 2, meta, 4096)}, 4);
         memcpy(dims, (const int64_t[]){1, 1, 2, 3}, 32);
         memcpy(lane_body(&lane, 0) + 64, offsets[i], sizeof offsets[i]);
-        expect(l, d, "offsets fall");
+        expect(l, d, "offsets decrease");
     }
 }
 

@@ -71,7 +71,7 @@ int main(void) {
     CHECK(d == 42);
     shmb_set_i64(r, "x", 41);
     CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_ANY, &d), SHMB_INVALID);
-    CHECK(d == 42 && strstr(shmb_error_message(r), "0 is not a dtype to read advice as"));
+    CHECK(d == 42 && strstr(shmb_error_message(r), "0 is not a dtype for advice"));
     shmb_set_f32(r, "x", 0.5f);
     CHECK_STATUS(r, shmb_evaluate_f32(r, &f), SHMB_OK);
     CHECK(f == 1.5f);

@@ -264,7 +264,8 @@ static shmb_status convert(struct state *s, shmb_runner *r, shmb_tensor *t) {
     if (wrong >= 0)
         return shmb_fail(
             &r->error, SHMB_INEXACT,
-            "\"%.60s\": element %lld of the model's %s is not exactly representable as %s: ask for %s",
+            "\"%.60s\": element %lld of the model's %s is not exactly representable as %s: "
+            "ask for %s",
             t->name, (long long)wrong, shmb_dtype_name(t->dtype), shmb_dtype_name(r->want),
             shmb_dtype_name(t->dtype));
     t->data = s->converted;

@@ -39,7 +39,7 @@ static shmb_status read_number(shmb_runner *r, shmb_tensor *t, shmb_dtype dtype,
 }
 
 static shmb_status no_dtype(struct error *e, shmb_dtype dtype) {
-    return shmb_fail(e, SHMB_INVALID, "%d is no dtype for advice: expected 1 (bool) to %d (%s)",
+    return shmb_fail(e, SHMB_INVALID, "%d is not a dtype for advice: expected 1 (bool) to %d (%s)",
                      (int)dtype, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
 }
 

@@ -170,8 +170,8 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
     r->want = want;
     if (!want_exists(want) && !r->stuck.status)
         shmb_fail(&r->stuck, SHMB_INVALID,
-                  "%d is no dtype for advice: expected 1 (bool) to %d (%s)", (int)want, LAST_DTYPE,
-                  shmb_dtypes[LAST_DTYPE].name);
+                  "%d is not a dtype for advice: expected 1 (bool) to %d (%s)", (int)want,
+                  LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
     r->began = 0;
     bool asks = r->broken.status || r->stuck.status || asks_again(r);
     if (r->broken.status) return runner_finish(r, r->broken.status);
