@@ -60,6 +60,11 @@ int main(void) {
         CHECK(!(kept[i] & SHMB_KEY_COPY)); /* all four are the runner's again */
         reply(kept[i], true);
     }
+    int64_t x = 0;
+    CHECK(shmb_host_values(b.host, kept[2], 0, &x, sizeof x) == sizeof x && x == 202);
+    CHECK(shmb_host_values(b.host, kept[2], 1, &x, sizeof x) == -1);
+    CHECK(shmb_host_values(b.host, kept[2], -1, &x, sizeof x) == -1);
+    CHECK(shmb_host_values(b.host, key, 0, &x, sizeof x) == -1); /* its slot has another request */
     shmb_close(r);
     bridge_close(&b);
     return 0;
