@@ -26,6 +26,7 @@ COUNTED_PER_10_000_WORDS = 5
 PAGES = [
     *ROOT.glob("*.md"),
     *(ROOT / "docs").glob("*.md"),
+    ROOT / "bench/README.md",
     *(p for p in ROOT.glob("examples/**/README.md") if "build" not in p.parts),
 ]
 CODE = ("cdef/src", "cdef/extension", "cdef/launcher", "cdef/preload", "shmbridge")

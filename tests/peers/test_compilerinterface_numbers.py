@@ -167,7 +167,7 @@ def test_c_reads_one_number_of_either_width(replying, c_program, value, letter, 
     out = subprocess.run(
         [program, replying(value) + retries, letter], capture_output=True, text=True, timeout=60
     )
-    assert (out.stdout, out.stderr.count("\n")) == (expected, int("no exact" in expected))
+    assert (out.stdout, out.stderr.count("\n")) == (expected, int("not exactly" in expected))
 
 
 def test_their_host_tells_no_dtype_and_so_one_must_be_asked_for(replying):
