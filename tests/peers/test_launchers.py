@@ -56,7 +56,7 @@ def test_edited_policy_makes_another_object_whatever_ccache_keeps(launcher, buil
 
 def test_cache_that_cannot_be_gone_round_is_told_of(build):
     build.variables["CCACHE_DEPEND"] = "1"
-    assert "ccache in front keeps" in build(0, "ccache ./clang-script", "-MD")[1]
+    assert "ccache before shmbridge run also reuses" in build(0, "ccache ./clang-script", "-MD")[1]
 
 
 def test_distcc_sends_nothing_away(build):

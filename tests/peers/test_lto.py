@@ -47,7 +47,7 @@ def test_link_asks(version, linker, lto, asked, link):
     outcome = link(version, linker, lto, ALL, "advise")
     found = {decision for decision, _, _ in outcome.questions}
     assert found == set(asked or ["inlining_decision", "index_to_evict", "priority"])
-    assert ("inlining at the link" in outcome.stderr) == (lto == "-flto")
+    assert ("does not ask about inlining when" in outcome.stderr) == (lto == "-flto")
     assert outcome.asked == outcome.questions.total()
 
 
