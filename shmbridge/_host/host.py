@@ -104,6 +104,9 @@ class Host(Receiving):
             raise InvalidError(
                 f"channels, slots and bytes must be positive numbers: {error}"
             ) from None
+        super().__init__()  # close() needs it, which an interrupt may call from here on
+        # One reply of several fields at a time; a signal handler may reply too.
+        self._building = threading.RLock()
         created = segment.create_host(self.name, plan, wait_code(chosen.wait))
         self._h, self._session, self._inode = created
         self._closed = False
@@ -120,9 +123,6 @@ class Host(Receiving):
         self._base = int(ffi.cast("uintptr_t", base))
         # The mapping and the handle live as long as this or any array over the memory.
         self._memory = ffi.buffer(ffi.gc(base, lambda _: lib.shmb_host_free(h)), size[0])
-        super().__init__()
-        # One reply of several fields at a time; a signal handler may reply too.
-        self._building = threading.RLock()
 
     def __new__(cls, name: str = "", *args: Any, **options: Any) -> Host:
         scheme, mark, _ = str(name).partition("://")

@@ -1,11 +1,13 @@
 """Ctrl-C ends every loop and wait."""
 
+import gc
 import signal
 import time
 
 import pytest
 
 from shmbridge import ClosedError, DroppedError, Host, connect
+from shmbridge._bridge import open_hosts
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
 
@@ -183,3 +185,14 @@ def test_ctrl_c_closes_the_host_that_serve_leaves(name, python):
 def test_ctrl_c_outside_of_the_loop_is_the_programs(name):
     with pytest.raises(KeyboardInterrupt), Host(name):
         raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_a_host_is_made_leaves_no_file(name, monkeypatch, shm_files):
+    def interrupted(host):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(open_hosts, "opened", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Host(name)
+    gc.collect()
+    assert not shm_files()
