@@ -293,16 +293,27 @@ static int become_compiler(char **command) {
     return NO_COMPILER;
 }
 
+/* The command after "--", also where read_words stopped at an option that only Python knows. */
+static char **find_command(struct run *r, char **words) {
+    for (; *words; words++) {
+        if (strcmp(*words, "--") == 0) return words + 1;
+        if (strcmp(*words, "--strict") == 0) r->strict = true;
+    }
+    return r->command;
+}
+
 /* After cmake --install alone there is no Python. Then the compiler runs without advice. */
-static int become_python(const struct run *r, const char *folder, char **words) {
+static int become_python(struct run *r, const char *folder, char **words) {
     char *python = text("%s/" PYTHON, folder);
     execv(python, words);
     int error = errno;
-    bool plainly = r->command && *r->command && !r->strict;
-    if (!plainly || shmb_build_failed(r->host, false))
+    bool run = words[0] && words[1] && strcmp(words[1], "run") == 0;
+    char **command = run ? find_command(r, words + 2) : NULL;
+    bool plainly = command && *command && !r->strict;
+    if (!plainly || shmb_build_failed(r->host ? r->host : python, false))
         fprintf(stderr, "shmbridge: %s: %s: install the Python package: pip install shmbridge\n",
                 python, strerror(error));
-    return plainly ? become_compiler(r->command) : 1;
+    return plainly ? become_compiler(command) : 1;
 }
 
 int main(int argc, char **argv) {

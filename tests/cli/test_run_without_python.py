@@ -141,8 +141,11 @@ def test_command_without_its_library_leaves_the_run_to_python(compiler, tmp_path
 
 
 @pytest.mark.parametrize("strict", [[], ["--strict"]])
-def test_command_without_python_compiles_plainly_where_advice_is_missing(
-    strict, compiler, tmp_path
+@pytest.mark.parametrize(
+    "options", [CONNECT, [*CONNECT, "-v"], ["--limit=0", *CONNECT], ["--host", "policy:advise"]]
+)
+def test_command_without_python_compiles_plainly_where_it_needs_python(
+    options, strict, compiler, tmp_path
 ):
     (tmp_path / "bin").mkdir()
     shutil.copy(SHMBRIDGE, tmp_path / "bin")
@@ -152,6 +155,6 @@ def test_command_without_python_compiles_plainly_where_advice_is_missing(
         'test -z "$SHMBRIDGE_LLVM_REPORT" && exit 4; echo "inline 1 1 9 x" >> '
         "$SHMBRIDGE_LLVM_REPORT"
     )
-    words = [tmp_path / "bin" / "shmbridge", "run", "--llvm", "inline", *CONNECT, *strict, "--"]
+    words = [tmp_path / "bin" / "shmbridge", "run", "--llvm", "inline", *options, *strict, "--"]
     done = subprocess.run([*words, compiler(script)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (1 if strict else 4, 1), done.stderr
