@@ -14,7 +14,7 @@ gym     the same compiler as a service: StartSession, and a Step for each action
         servicer in Python, which steps opt through shared memory
 
 A session is one module, one opt and an action for each of phase_policy.py's. All ways end with the
-same module. Needs what deploy.py needs for phases, and `pip install '.[gym,grpc,onnx]'`.
+same module. Needs what deploy.py needs for phases, and `pip install 'shmbridge[gym,grpc,onnx]'`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,9 @@ typedef struct shmb_runner shmb_runner;
 /**
  * The result of a call. HOST_GONE, CLOSED, CORRUPT and FORKED are permanent: every later evaluate
  * of that runner immediately returns the same status. Close the runner and open another; a runner
- * with retries does so by itself. After any other status you can send the next request.
+ * with retries does so by itself. A runner that failed to open keeps that status too. After TIMEOUT
+ * it asks again when the late reply has arrived (see deadline). After any other status you can send
+ * the next request.
  */
 typedef enum shmb_status {
     /** Success. */

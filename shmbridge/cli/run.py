@@ -302,7 +302,7 @@ class Compilation:
     "--connect",
     metavar="NAME",
     help="The policy: the name or URL of a running host, or a model to load into the compiler: "
-    "onnx:///MODEL.onnx or aot:///MODEL.so.",
+    "onnx:///MODEL.onnx, tflite:///MODEL.tflite or aot:///MODEL.so.",
 )
 @click.option(
     "--default",
@@ -325,7 +325,7 @@ class Compilation:
     metavar="LOG",
     type=FILE,
     help="Write features and advice in LLVM's training log format, to one file per decision and "
-    "compiler: LOG, LOG.2, ….",
+    "compiler: LOG, LOG.2, …. Not with --connect.",
 )
 @click.option(
     "--channels",

@@ -78,8 +78,7 @@ class Grpc(RunnerKind):
 
 def _late(deadline: float | None) -> DeadlineError:
     return DeadlineError(
-        f"no advice within the deadline of {deadline:g} s: give the model more time, or take a "
-        "default"
+        f"no advice within the deadline of {deadline:g} s: use a faster model or a longer deadline"
     )
 
 

@@ -151,8 +151,8 @@ class Worker:
             )
         except Empty:
             raise DeadlineError(
-                f"no advice within the deadline of {deadline:g} s: give the model more time, or "
-                "take a default"
+                f"no advice within the deadline of {deadline:g} s: use a faster model or a "
+                "longer deadline"
             ) from None
         self._owed = False
         return answer  # type: ignore[no-any-return]

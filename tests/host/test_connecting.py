@@ -48,7 +48,7 @@ def test_a_deadline_tells_a_loop_that_does_not_run_from_a_model_that_computes(na
             connect(name, connect_timeout=0.1)
         serving = in_thread(host.serve, model)
         runner = connect(name)
-        assert "give the model more time" in late(runner) and busy.is_set()
+        assert "use a faster model" in late(runner) and busy.is_set()
         go_on.set()
         assert connect(name).evaluate({"x": 1}) == 1
         host.close()
@@ -63,7 +63,7 @@ def test_a_deadline_tells_a_loop_that_does_not_run_from_a_model_that_computes(na
         runner = connecting.result()
         assert "its loop is not running" in late(runner)
         host.receive(timeout=0)
-        assert "give the model more time" in late(runner)
+        assert "use a faster model" in late(runner)
 
 
 @pytest.mark.parametrize(

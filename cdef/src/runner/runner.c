@@ -106,7 +106,7 @@ bool shmb_runner_is_late(shmb_runner *r, bool exactly) {
 shmb_status shmb_runner_fail_late(shmb_runner *r, const char *why) {
     return shmb_fail(&r->error, SHMB_TIMEOUT, "no advice within the deadline of %g s: %s",
                      shmb_runner_deadline(r),
-                     why ? why : "give the model more time, or take a default");
+                     why ? why : "use a faster model or a longer deadline");
 }
 
 /* The questions after a late answer are not to cost a deadline each. */
