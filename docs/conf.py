@@ -23,6 +23,7 @@ extensions = [
     "sphinx_click",
     "hawkmoth",
     "sphinx_copybutton",
+    "sphinx_inline_tabs",
 ]
 root_doc = "docs/index"
 include_patterns = [
@@ -39,7 +40,7 @@ html_title = f"shmbridge {release}"
 html_static_path, html_css_files = ["_static"], ["wide.css"]
 html_extra_path = ["_root"]  # an index at the root, which leads to docs/index.html
 myst_heading_anchors = 3
-myst_enable_extensions = ["deflist"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 pygments_style = "friendly"
 
 hawkmoth_root = str(INCLUDE)
