@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from shmbridge import ShmbridgeError, connect
 from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
+from shmbridge.envs._pool import Channels
 from shmbridge.rl import Agent, Environment, drive
 
 BOUND = 20
@@ -48,6 +49,31 @@ class Recorded(Environment):
         if self.at == len(self.rewards):
             self.set_done()
         return self.observations[self.at]
+
+
+def test_usual_steps_and_episodes_are_stepped_by_c_alone(new_name, monkeypatch):
+    handed = []
+    came = Channels.came
+    monkeypatch.setattr(
+        Channels, "came", lambda self, *args: handed.append(args) or came(self, *args)
+    )
+    observations = [{"x": np.full(3, i, np.float32), "n": np.int64(i)} for i in range(51)]
+    with CompilerPool(new_name()) as compilers, ThreadPoolExecutor(1) as threads:
+
+        def compiler():
+            with connect(compilers.host.url, connect_timeout=BOUND) as runner:
+                for _ in range(4):
+                    drive(Recorded(observations, [1.0] * 50), Agent(runner))
+
+        asking = threads.submit(compiler)
+        env = CompilerVectorEnv(compilers, 1, timeout=BOUND)
+        env.reset()
+        for _ in range(180):
+            env.step(np.zeros(1, np.int64))
+        assert len(handed) < 10, "Python looked at more than beginnings and ends"
+        compilers.close()
+        with contextlib.suppress(ShmbridgeError):
+            asking.result()
 
 
 @pytest.mark.parametrize("kind", ["single", "vector"])
