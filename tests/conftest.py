@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 from support.processes import SHM, Process, ScriptedRunner
 
 pytest_plugins = ["conformance.table"]  # here, as only this file is read where pytest-xdist reports
@@ -45,6 +46,25 @@ def pytest_collection_finish():
     takes no fifth of a second each."""
     gc.collect()
     gc.freeze()
+
+
+# Coverage of Python doubles the time of what it counts. These start hundreds of programs, or send
+# thousands of messages, through code that the other tests have reached.
+UNCOUNTED = {"conformance", "docs", "examples", "kill", "package", "peers"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    counting = Coverage.current()
+    if counting is None or item.path.parent.name not in UNCOUNTED:
+        return (yield)
+    counting.stop()
+    config = os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+    try:
+        return (yield)
+    finally:
+        os.environ.update({"COVERAGE_PROCESS_CONFIG": config} if config else {})
+        counting.start()
 
 
 @pytest.fixture(scope="session")
