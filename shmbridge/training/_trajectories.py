@@ -29,7 +29,13 @@ from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training._compilation import Outcome, OutcomeKind, label_of
 from shmbridge.training._corpus import Module
 from shmbridge.training._progress import Progress
-from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
+from shmbridge.training._task import (
+    Compilations,
+    Reward,
+    Task,
+    relative_reduction,
+    warn_of_threads,
+)
 
 Policy: TypeAlias = Callable[[Batch], Any]
 
@@ -203,6 +209,7 @@ class _Collection:
         self._workers = len(os.sched_getaffinity(0)) if num_workers is None else num_workers
         if self._workers < 1:
             raise InvalidError(f"num_workers={num_workers}: expected 1 or more")
+        warn_of_threads(self._workers)
         self._policy, self._task, self._reward, self._keep = policy, task, reward, keep
         self._progress = progress
         self._error: BaseException | None = None  # the policy's

@@ -13,7 +13,13 @@ from shmbridge._bridge.segment import bridge_name
 from shmbridge.errors import InvalidError
 from shmbridge.training._compilation import Compilation, Outcome, OutcomeKind, label_of
 from shmbridge.training._corpus import Module, Sampler
-from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
+from shmbridge.training._task import (
+    Compilations,
+    Reward,
+    Task,
+    relative_reduction,
+    warn_of_threads,
+)
 
 
 class Workers:
@@ -96,6 +102,8 @@ class Workers:
             self._owed.pop(env, None)
         worker = self._ahead.pop(env, None) or self._start(asked or self._next(env))
         self._running[env], self._labels[worker.label] = worker, env
+        if not again:
+            warn_of_threads(len(self._running))
         if not self._room():
             for other in list(self._ahead):
                 self._discard(other)

@@ -2,7 +2,9 @@
 plain loop that trains on the worst of them."""
 
 import itertools
+import sys
 import time
+import types
 
 import pytest
 from support.compilations import marked, words_of
@@ -42,6 +44,18 @@ def modules_of(workers, environment, count, seed=None):
         found.append(workers.module(label).name)
         assert workers.outcome(label, BOUND).ok
     return found
+
+
+@pytest.mark.parametrize(("threads", "warned"), [(1, False), (1000, True)])
+def test_threads_of_pytorch_that_compete_with_compilers_are_warned_of(
+    opened, py, monkeypatch, recwarn, threads, warned
+):
+    torch = types.SimpleNamespace(get_num_threads=lambda: threads)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    _, workers = opened(py("ask()"))
+    workers.begin(0)
+    workers.begin(0)
+    assert ["set_num_threads(1)" in str(each.message) for each in recwarn] == [True] * warned
 
 
 def test_a_compiler_asks_under_its_label_and_its_outcome_is_told(opened, py):
