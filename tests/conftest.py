@@ -10,13 +10,13 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from coverage import Coverage
 from support.processes import SHM, Process, ScriptedRunner
 
 pytest_plugins = ["conformance.table"]  # here, as only this file is read where pytest-xdist reports
@@ -48,23 +48,25 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-# Coverage of Python doubles the time of what it counts. These start hundreds of programs, or send
-# thousands of messages, through code that the other tests have reached.
-UNCOUNTED = {"conformance", "docs", "examples", "kill", "package", "peers"}
+# Coverage of Python doubles the time of what it counts. So the programs that tests start count only
+# in these folders and files, and the thousands of messages of conformance tests do not count.
+PROGRAMS_COUNT = {"cli", "compile", "hosts", "remote", "runner", "test_embedding"}
+PROGRAMS_COUNT |= {"test_misbehaving", "test_stock_policies", "test_workers"}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    counting = Coverage.current()
-    if counting is None or item.path.parent.name not in UNCOUNTED:
-        return (yield)
-    counting.stop()
-    config = os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+    folder, tracer = item.path.parent.name, sys.gettrace()
+    config = os.environ.get("COVERAGE_PROCESS_CONFIG")
+    if config and PROGRAMS_COUNT.isdisjoint({folder, item.path.stem}):
+        del os.environ["COVERAGE_PROCESS_CONFIG"]
+    if folder == "conformance":
+        sys.settrace(None)
     try:
         return (yield)
     finally:
+        sys.settrace(tracer)
         os.environ.update({"COVERAGE_PROCESS_CONFIG": config} if config else {})
-        counting.start()
 
 
 @pytest.fixture(scope="session")
