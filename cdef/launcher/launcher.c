@@ -87,22 +87,36 @@ static const char *option(char ***words, const char *name) {
     return word[n] ? word + n + 1 : *++*words;
 }
 
+/* Skips an option that only Python knows, and its value. */
+static char **skip_option(char **words) {
+    static const char *const flags[] = {
+        "--pipes", "--include-default", "-v", "--verbose", "-h", "--help", NULL};
+    for (const char *const *flag = flags; *flag; flag++)
+        if (strcmp(*words, *flag) == 0) return words;
+    return strchr(*words, '=') || !words[1] ? words : words + 1;
+}
+
+/* Reads the options and finds the command. False: Python has to read the options. */
 static bool read_words(struct run *r, char **words) {
     const char *value;
+    bool ours = true;
     for (; *words && **words == '-'; words++) {
+        char **word = words;
         if (strcmp(*words, "--") == 0) {
             words++;
             break;
         }
         if (strcmp(*words, "--strict") == 0) r->strict = true;
-        else if ((value = option(&words, "--llvm"))) {
-            if (!read_decisions(r, value)) return false;
-        } else if ((value = option(&words, "--deadline"))) {
-            if (!read_deadline(r, value)) return false;
-        } else if (!(r->host = option(&words, "--connect")) || !*r->host) return false;
+        else if ((value = option(&words, "--llvm"))) ours &= read_decisions(r, value);
+        else if ((value = option(&words, "--deadline"))) ours &= read_deadline(r, value);
+        else if ((value = option(&words, "--connect"))) r->host = value;
+        else {
+            ours = false;
+            words = skip_option(word);
+        }
     }
     r->command = words;
-    return r->decisions[0] && r->host && *words;
+    return ours && r->decisions[0] && r->host && *r->host && *words;
 }
 
 /* Is it clang, with files to read and write, and without a link that optimises, whose linker needs
@@ -293,27 +307,16 @@ static int become_compiler(char **command) {
     return NO_COMPILER;
 }
 
-/* The command after "--", also where read_words stopped at an option that only Python knows. */
-static char **find_command(struct run *r, char **words) {
-    for (; *words; words++) {
-        if (strcmp(*words, "--") == 0) return words + 1;
-        if (strcmp(*words, "--strict") == 0) r->strict = true;
-    }
-    return r->command;
-}
-
 /* After cmake --install alone there is no Python. Then the compiler runs without advice. */
-static int become_python(struct run *r, const char *folder, char **words) {
+static int become_python(const struct run *r, const char *folder, char **words) {
     char *python = text("%s/" PYTHON, folder);
     execv(python, words);
     int error = errno;
-    bool run = words[0] && words[1] && strcmp(words[1], "run") == 0;
-    char **command = run ? find_command(r, words + 2) : NULL;
-    bool plainly = command && *command && !r->strict;
+    bool plainly = r->command && *r->command && !r->strict;
     if (!plainly || shmb_build_failed(r->host ? r->host : python, false))
         fprintf(stderr, "shmbridge: %s: %s: install the Python package: pip install shmbridge\n",
                 python, strerror(error));
-    return plainly ? become_compiler(command) : 1;
+    return plainly ? become_compiler(r->command) : 1;
 }
 
 int main(int argc, char **argv) {

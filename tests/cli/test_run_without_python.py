@@ -6,10 +6,12 @@ import shlex
 import shutil
 import subprocess
 
+import click
 import pytest
 from support.run import CONNECT, PYTHON, SHMBRIDGE
 
 from shmbridge import _config
+from shmbridge.cli.run import run as the_run
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -138,6 +140,19 @@ def test_command_without_its_library_leaves_the_run_to_python(compiler, tmp_path
     assert (done.returncode, "install the Python package" in done.stderr) == (3, True)
     (tmp_path / "shmbridge-python").symlink_to(PYTHON)
     assert subprocess.run(words, timeout=60).returncode == 3
+
+
+@pytest.mark.parametrize(
+    "option", [param for param in the_run.params if isinstance(param, click.Option)], ids=str
+)
+def test_command_without_python_finds_the_compiler_behind_every_option(option, compiler, tmp_path):
+    shutil.copy(SHMBRIDGE, tmp_path)
+    words = [option.opts[-1], *([] if option.is_flag else ["1"])]
+    program = compiler('test "$*" = "-c -- --strict a.c" && exit 4')
+    command = [tmp_path / "shmbridge", "run", *words, *CONNECT, program, "-c", "--", "--strict"]
+    done = subprocess.run([*command, "a.c"], capture_output=True, text=True, timeout=60)
+    refused = option.name == "strict"
+    assert done.returncode == (1 if refused else 4), done.stderr
 
 
 @pytest.mark.parametrize("strict", [[], ["--strict"]])
