@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 
 from shmbridge._native import lib
-from shmbridge.errors import InterruptedCallError
+from shmbridge.errors import DeadlineError, InterruptedCallError
 
 LOOK = 0.1  # seconds between looks whether an evaluate should end
+
+
+def late(deadline: float | None) -> DeadlineError:
+    """The error of an evaluate without an answer within so many seconds."""
+    return DeadlineError(
+        f"no advice within the deadline of {deadline:g} s: use a faster model or a longer deadline"
+    )
 
 
 class RunnerKind:

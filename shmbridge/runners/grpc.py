@@ -30,7 +30,7 @@ from shmbridge.errors import (
     ShmbridgeError,
     undone_by,
 )
-from shmbridge.runners._base import RunnerKind
+from shmbridge.runners._base import RunnerKind, late
 
 ATTEMPT = (
     1.0  # seconds for a connection, and for a free channel, where the caller does not want to wait
@@ -74,12 +74,6 @@ class Grpc(RunnerKind):
         link, self._link = self._link, None
         if link and os.getpid() == self._process:  # a forked child has none of gRPC's threads
             link.close()
-
-
-def _late(deadline: float | None) -> DeadlineError:
-    return DeadlineError(
-        f"no advice within the deadline of {deadline:g} s: use a faster model or a longer deadline"
-    )
 
 
 class _Stream:
@@ -133,7 +127,7 @@ class _Stream:
             reply = self._take(self._replies, deadline)
         except BaseException as error:  # Empty, an interrupt, Ctrl-C
             self._drop()
-            raise (_late(deadline) if isinstance(error, Empty) else error) from None
+            raise (late(deadline) if isinstance(error, Empty) else error) from None
         if isinstance(reply, bytes):
             return reply
         self._drop()
@@ -235,7 +229,7 @@ class _Served:
             reply = self._take(question.reply, deadline)
         except BaseException as error:  # Empty, an interrupt, Ctrl-C
             question.given_up = True
-            raise (_late(deadline) if isinstance(error, Empty) else error) from None
+            raise (late(deadline) if isinstance(error, Empty) else error) from None
         if isinstance(reply, ShmbridgeError):
             raise reply
         return reply  # type: ignore[no-any-return]

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge.errors import DeadlineError, InvalidError
-from shmbridge.runners._base import RunnerKind
+from shmbridge.errors import InvalidError
+from shmbridge.runners._base import RunnerKind, late
 
 Function = Callable[[Mapping[str, Any]], Any]
 
@@ -150,10 +150,7 @@ class Worker:
                 self._answers, None if until is None else max(until - time.monotonic(), 0)
             )
         except Empty:
-            raise DeadlineError(
-                f"no advice within the deadline of {deadline:g} s: use a faster model or a "
-                "longer deadline"
-            ) from None
+            raise late(deadline) from None
         self._owed = False
         return answer  # type: ignore[no-any-return]
 
