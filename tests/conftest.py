@@ -57,16 +57,15 @@ PROGRAMS_COUNT |= {"test_misbehaving", "test_stock_policies", "test_workers"}
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     folder, tracer = item.path.parent.name, sys.gettrace()
-    config = os.environ.get("COVERAGE_PROCESS_CONFIG")
-    if config and PROGRAMS_COUNT.isdisjoint({folder, item.path.stem}):
-        del os.environ["COVERAGE_PROCESS_CONFIG"]
-    if folder == "conformance":
-        sys.settrace(None)
-    try:
-        return (yield)
-    finally:
-        sys.settrace(tracer)
-        os.environ.update({"COVERAGE_PROCESS_CONFIG": config} if config else {})
+    with pytest.MonkeyPatch.context() as patch:
+        if PROGRAMS_COUNT.isdisjoint({folder, item.path.stem}):
+            patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+        if folder == "conformance":
+            sys.settrace(None)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(tracer)
 
 
 @pytest.fixture(scope="session")
