@@ -10,8 +10,8 @@ minutes rather than hours.
 --only  the cells and figures whose name contains this text, e.g. "connect", "hanging" or "figure"
 --quick some cells with the C project only, in under a minute
 
-Needs clang-22, llvm-22-dev, cmake, make, ninja, a C compiler and `pip install 'shmbridge[bench]'`. Takes
-about 15 minutes on two cores without the figures. Exits with 1 if a cell failed.
+Needs clang-22, llvm-22-dev, cmake, make, ninja, a C compiler and `pip install 'shmbridge[bench]'`.
+Takes about 15 minutes on two cores without the figures. Exits with 1 if a cell failed.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ size    clang -cc1 with all of LLVM's targets, linked statically: plain, with sh
         inliner plug-in, with gRPC. Then each compiles the program, with the model in each place,
         while its memory is sampled
 
-Needs `pip install 'shmbridge[bench,tflite]' emx-onnx-cgen`; size also clang-22, lld-22, llvm-22-dev,
-libclang-22-dev, libpolly-22-dev, libzstd-dev and, for gRPC, libgrpc++-dev and
+Needs `pip install 'shmbridge[bench,tflite]' emx-onnx-cgen`; size also clang-22, lld-22,
+llvm-22-dev, libclang-22-dev, libpolly-22-dev, libzstd-dev and, for gRPC, libgrpc++-dev and
 protobuf-compiler-grpc. What cannot run here is skipped with the reason.
 """
 

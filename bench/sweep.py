@@ -3,8 +3,8 @@ before that, ML-Compiler-Bridge's in-process test through each: 2 - x, argmax 20
 
 python bench/sweep.py [--quick] [--json FILE] [--plot FILE.svg]
 
-Needs what run.py needs, and `pip install 'shmbridge[bench]'`; rows with missing requirements are skipped.
-README.md describes the method.
+Needs what run.py needs, and `pip install 'shmbridge[bench]'`; rows with missing requirements are
+skipped. README.md describes the method.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ phase   examples/phase_ordering: one opt-22 after another, which asks after each
 The learner is REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread.
 Each worker has its own address, so that equal seeds give equal episodes in every way, and the
 weights can be compared. gRPC is reached through `shmbridge relay`, since C++ alone would start
-Python in every compiler. Needs `pip install 'shmbridge[gym,grpc]'` and a C++ compiler; phase also opt-22.
+Python in every compiler. Needs `pip install 'shmbridge[gym,grpc]'` and a C++ compiler; phase also
+opt-22.
 """
 
 from __future__ import annotations
