@@ -1,6 +1,7 @@
 #include "fastpath.h"
 
 PyTypeObject *fast_question_type;
+static PyObject *copy_name;
 
 bool fast_question_held(const struct question *q) {
     if (q->copy || !q->flat || !q->roots) return false;
@@ -119,13 +120,25 @@ PyObject *fast_text(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     Py_RETURN_NONE;
 }
 
+/* A copy of the tensor, for the features of this request alone; NULL without an error: there is no
+ * view of it yet. */
+static PyObject *copy_tensor(struct question *q, PyObject *name) {
+    PyObject *view = q->copy && q->roots ? PyDict_GetItemWithError(q->roots, name) : NULL;
+    PyObject *copy = view ? PyObject_CallMethodObjArgs(view, copy_name, NULL) : NULL;
+    if (copy && q->open && PyDict_SetItem(q->ready, name, copy) == 0) return copy;
+    Py_XDECREF(copy);
+    return NULL;
+}
+
 static PyObject *question_item(PyObject *self, PyObject *name) {
     struct question *q = (struct question *)self;
-    PyObject *array = q->ready ? PyDict_GetItemWithError(q->ready, name) : NULL;
-    if (!array && PyErr_Occurred()) return NULL;
-    if (!array || !q->open) return PyObject_CallMethod(self, "_make", "(O)", name);
-    Py_INCREF(array);
-    return array;
+    if (q->open && q->ready) {
+        PyObject *array = PyDict_GetItemWithError(q->ready, name);
+        Py_XINCREF(array);
+        if (!array && !PyErr_Occurred()) array = copy_tensor(q, name);
+        if (array || PyErr_Occurred()) return array;
+    }
+    return PyObject_CallMethod(self, "_make", "(O)", name);
 }
 
 static PyObject *question_held(PyObject *self, PyObject *unused) {
@@ -187,7 +200,8 @@ static PyType_Spec spec = {"shmbridge._fastpath.Question", sizeof(struct questio
 
 int fast_add_question(PyObject *module) {
     fast_question_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    if (!fast_question_type) return -1;
+    copy_name = PyUnicode_InternFromString("copy");
+    if (!fast_question_type || !copy_name) return -1;
     Py_INCREF(fast_question_type); /* the module's, and ours */
     return PyModule_AddObject(module, "Question", (PyObject *)fast_question_type);
 }
