@@ -68,10 +68,11 @@ def _waiting(bridge: BridgeInfo, channel: ChannelInfo) -> str:
     """What a compiler waits for, and why."""
     if channel.state == "refused":
         return "the host refused it because its messages violated the protocol"
-    if not channel.waits:
+    if not (channel.waits or channel.connects):
         last = f"; it last waited {channel.since:.1f} s ago" if channel.since else ""
         return f"it is computing, or will ask no more questions{last}"
-    waits = f"it is waiting for a reply{_since(channel.since)}"
+    event = "a reply" if channel.waits else "the host to accept it"
+    waits = f"it is waiting for {event}{_since(channel.since)}"
     if not bridge.alive:
         return f"{waits}: the host is dead"
     if _state(bridge.pid) == "T":

@@ -168,6 +168,24 @@ def test_a_model_that_computes_for_a_compiler_that_has_left_is_shown(asking, nam
     assert "it is computing an answer" in said and "no compiler is connected" in said
 
 
+def test_a_host_that_is_idle_for_a_while_is_shown_to_wait_for_questions(asking, name):
+    host, runner = asking
+    with host.start(lambda request: 1):
+        runner.evaluate({"x": 1})
+        time.sleep(1.2)
+        assert "it is waiting for questions" in run("inspect", name).stdout
+
+
+def test_a_compiler_that_the_host_has_not_accepted_is_shown(name, in_thread):
+    with Host(name):
+        call = in_thread(connect, f"{name}?connect_timeout=2")
+        time.sleep(0.5)
+        said = run("inspect", name).stdout
+        with pytest.raises(shmbridge.ShmbridgeError):
+            call.result()
+    assert "it is waiting for the host to accept it" in said
+
+
 def test_control_characters_of_a_compiler_are_shown_as_escapes(name):
     with (
         Host(name) as host,

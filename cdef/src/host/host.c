@@ -252,6 +252,7 @@ static int64_t accept_found(shmb_host *h) {
 }
 
 static int64_t receive_slowly(shmb_host *h, int64_t until) {
+    h->waiter.waits = false; /* says anew since when: shmbridge inspect sees that it still looks */
     for (;;) {
         if (load_relaxed(&h->woken) && atomic_exchange(&h->woken, 0))
             return -(int64_t)SHMB_INTERRUPTED;
