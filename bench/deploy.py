@@ -1,12 +1,14 @@
 """One policy at every URL, for one plug-in of an unmodified compiler: only $SHMBRIDGE_URL differs.
 
-    python bench/deploy.py [--policy inline|phases] [--rounds N] [--source FILE.c] [--json FILE]
+    python bench/deploy.py [--policy inline|phases] [--rounds N] [--jobs N] [--source FILE.c]
+        [--json FILE]
 
 inline  examples/llvm/inliner in clang-22 -Oz, of zstd in one file
 phases  examples/phase_ordering in opt-22, of zopfli's 12 files, a process each
 
 plain   no plug-in; for phases, the passes that the policy chose, in the same order
 shm     `shmbridge serve --onnx` in another process
+shm_py  `shmbridge serve --python` in another process
 relay   the same, served by gRPC; `shmbridge relay` joins the compiler's shared memory to it
 grpc    the same gRPC from the compiler's own process, by Python in it
 pipe    the same through named pipes, with FlatBuffers
@@ -14,8 +16,9 @@ onnx    ONNX Runtime in the compiler
 aot     the model compiled by `shmbridge compile`, in the compiler
 python  the policy itself, a Python function, in the compiler
 
-A round compiles the program with each. Ratios are taken within a round. First, each way's decisions
-are logged and compared one by one. Needs what llvm_inliner.py needs with clang-22, and `pip install
+A round compiles the program with each, `--jobs` times at once. Ratios are taken within a round.
+First, each way's decisions are logged and compared one by one. In the inliner, question_times.c
+times each question. Needs what llvm_inliner.py needs with clang-22, and `pip install
 '.[bench]'`. A way that cannot run here is skipped with the reason.
 """
 
@@ -41,6 +44,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import phase_policy
 from llvm_inliner import INLINER, build_plugin, text_bytes
 from run import machine
@@ -121,37 +125,62 @@ class Way:
     url: str
     case: Case
     folder: Path
+    hosts: list[int] = field(default_factory=list)  # process ids
     seconds: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)  # of the compilers
+    host_cpu: list[float] = field(default_factory=list)
+    questions: list[dict[str, float]] = field(default_factory=list)  # us, a round each
     decisions: list[Any] = field(default_factory=list)
 
     @property
     def outputs(self) -> list[Path]:
         return [self.folder / f"{self.name}{i}.o" for i in range(len(self.case.asking))]
 
-    def compile(self, log: bool = False) -> None:
-        """Compiles the whole case, in sequence. log: keeps the decisions instead of the time."""
+    def compile(self, jobs: int) -> None:
+        """Compiles the whole case, `jobs` times at once, and keeps the times."""
+        file = self.folder / f"{self.name}.times"
+        env = {"LD_PRELOAD": str(self.folder / "question_times.so"), "QUESTION_TIMES": str(file)}
+        before, host_before, start = _cpu(), self._host_cpu(), time.perf_counter()
+        self._run(jobs, env)
+        self.seconds.append(time.perf_counter() - start)
+        self.cpu.append(_cpu() - before)
+        self.host_cpu.append(self._host_cpu() - host_before)
+        if file.exists():
+            us = np.fromfile(file, np.int64) / 1000
+            figures = {"mean": us.mean(), "p50": np.median(us), "p99": np.quantile(us, 0.99)}
+            self.questions.append({name: float(value) for name, value in figures.items()})
+            file.unlink()
+
+    def decide(self) -> None:
+        """Compiles once and keeps the decisions."""
         file = self.folder / f"{self.name}.log"
-        env = {k: v for k, v in os.environ.items() if k != "SHMBRIDGE_URL"}
+        said = self._run(1, {"SHMBRIDGE_INLINER_LOG": str(file)}, self.case.print)
+        self.decisions = self.case.decisions(said, file)
+
+    def _run(self, jobs: int, more: dict[str, str], option: str = "") -> str:
+        env = {k: v for k, v in os.environ.items() if k != "SHMBRIDGE_URL"} | more
         env |= {"SHMBRIDGE_URL": self.url, "PYTHONPATH": str(self.case.path)} if self.url else {}
-        if log:
-            env["SHMBRIDGE_INLINER_LOG"] = str(file)
-        before, start = _cpu(), time.perf_counter()
-        said = ""
         commands = self.case.asking if self.url else self.case.plain
+        said = ""
         for command, out in zip(commands, self.outputs, strict=True):
-            words = [w.replace("{print}", self.case.print if log else "") for w in command]
-            done = subprocess.run([*words, out], env=env, stderr=subprocess.PIPE, text=True)
-            said += done.stderr
-            # a warning: some questions used the compiler's own advice
-            if done.returncode or "warning" in said or (said and not self.case.print):
-                raise RuntimeError(f"{self.name}: {said}")
-        seconds = time.perf_counter() - start
-        if log:
-            self.decisions = self.case.decisions(said, file)
-        else:
-            self.seconds.append(seconds)
-            self.cpu.append(_cpu() - before)
+            words = [w.replace("{print}", option) for w in command]
+            running = [
+                subprocess.Popen([*words, to], env=env, stderr=subprocess.PIPE, text=True)
+                for to in [str(out), *(f"{out}.{job}" for job in range(1, jobs))]
+            ]
+            for process in running:
+                said += process.communicate()[1]
+                # a warning: some questions used the compiler's own advice
+                if process.returncode or "warning" in said or (said and not self.case.print):
+                    raise RuntimeError(f"{self.name}: {said}")
+        return said
+
+    def _host_cpu(self) -> float:
+        ticks = 0
+        for pid in self.hosts:
+            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(words[11]) + int(words[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _cpu() -> float:
@@ -160,14 +189,17 @@ def _cpu() -> float:
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[None]:
-    """Runs `shmbridge ...` during the block; it is ready when it has printed something."""
-    process = subprocess.Popen([SHMBRIDGE, *arguments], stdout=subprocess.PIPE, text=True)
+def running(folder: Path, *arguments: str) -> Iterator[int]:
+    """Runs `shmbridge ...` in a folder during the block; it is ready when it has printed something.
+    Its process id."""
+    process = subprocess.Popen(
+        [SHMBRIDGE, *arguments], stdout=subprocess.PIPE, text=True, cwd=folder
+    )
     assert process.stdout
     try:
         if not process.stdout.readline():
             raise RuntimeError(f"shmbridge {' '.join(arguments)} ended with {process.wait()}")
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.communicate()
@@ -189,6 +221,7 @@ def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
     embed = ["embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]]
     beginnings = {
         "shm": (f"shm://{name}", [["serve", name, *model]]),
+        "shm_py": (f"shm://{name}-py", [["serve", f"{name}-py", "--python", case.function]]),
         "pipe": (pipe, [["serve", pipe, *model]]),
         "relay": (f"shm://{name}-relay", [["serve", remote, *model], ["relay", f"shm://{name}-relay", remote]]),
         "grpc": (remote, [embed]),  # the relay's host
@@ -196,15 +229,21 @@ def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
         "aot": (f"aot://{library}", [["compile", str(case.model), "-o", str(library)]]),
         "python": (f"python://{case.function}", [embed]),
     }  # fmt: skip
+    source = str(Path(__file__).with_name("question_times.c"))
+    flags = ["-std=c11", "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC"]
+    include = subprocess.check_output([SHMBRIDGE, "config", "--cflags"], text=True).split()
+    shared = str(folder / "question_times.so")
+    subprocess.run(["cc", *flags, *include, source, "-o", shared, "-ldl"], check=True)
     ways = [Way("plain", "", case, folder)]
     for way, (url, commands) in beginnings.items():
+        hosts = []
         try:
             for command in commands:
                 if command[0] in ("compile", "embed"):
                     subprocess.run([SHMBRIDGE, *command], check=True)
                 else:
-                    stack.enter_context(running(*command))
-            ways.append(Way(way, url, case, folder))
+                    hosts.append(stack.enter_context(running(case.path, *command)))
+            ways.append(Way(way, url, case, folder, hosts))
         except (RuntimeError, subprocess.CalledProcessError) as error:
             print(f"left out: {way}: {error}", file=sys.stderr)
     return ways
@@ -219,12 +258,12 @@ def as_chosen(case: Case, way: Way) -> None:
         case.plain.append([command[0], f"-passes={passes}", *command[3:]])
 
 
-def measure(folder: Path, case: Case, rounds: int) -> list[Way]:
+def measure(folder: Path, case: Case, rounds: int, jobs: int) -> list[Way]:
     with ExitStack() as stack:
         ways = start(folder, case, stack)
         for way in ways[1:]:
             try:
-                way.compile(log=True)
+                way.decide()
             except RuntimeError as error:
                 print(f"left out: {error}", file=sys.stderr)
                 ways.remove(way)
@@ -232,7 +271,7 @@ def measure(folder: Path, case: Case, rounds: int) -> list[Way]:
             as_chosen(case, ways[1])
         for i in range(rounds):
             for way in ways[i % len(ways) :] + ways[: i % len(ways)]:
-                way.compile()
+                way.compile(jobs)
     return ways
 
 
@@ -250,38 +289,41 @@ def differences(one: Way, other: Way) -> dict[str, Any]:
     return {"pair": [one.name, other.name], "identical": same, "scores_where_they_differ": found}
 
 
-def report(ways: list[Way]) -> dict[str, Any]:
+def report(ways: list[Way], jobs: int) -> dict[str, Any]:
     """Prints the figures and returns the JSON."""
     plain, asked = ways[0], ways[1:]
     aot = next((way for way in asked if way.name == "aot"), asked[-1])
     count = len(aot.decisions)
-    print(f"{len(plain.case.plain)} compilations, {count} decisions")
-    print(
-        f"  {'':8}{'time':>9}{'CPU':>9}{'x plain':>9}{'least - greatest':>18}{'us a decision':>15}{f'over {aot.name}':>10}{'size':>10}"
-    )
+    print(f"{len(plain.case.plain)} compilations, {jobs} at once, {count} decisions in each")
+    heads = f"{'time':>9}{'CPU':>9}{'host':>8}{'x plain':>9}{'least - greatest':>18}"
+    asked_heads = f"{'us a question':>15}{'p50':>8}{'p99':>8}{f'over {aot.name}':>10}{'size':>10}"
+    print(f"  {'':8}{heads}{asked_heads}")
     results = []
     for way in ways:
         ratios = [mine / its for mine, its in zip(way.seconds, plain.seconds, strict=True)]
-        cost, over = (
-            0.0 if way is plain else median(mine - its for mine, its in zip(way.seconds, base.seconds, strict=True)) / count * 1e6
-            for base in (plain, aot)
-        )  # fmt: skip
+        cost = [1e6 / count * (s - its) for s, its in zip(way.seconds, aot.seconds, strict=True)]
+        if way.questions:
+            pairs = zip(way.questions, aot.questions, strict=True)
+            cost = [mine["mean"] - its["mean"] for mine, its in pairs]
+        over = 0.0 if way is plain else median(cost)
+        each = [median(round[name] for round in way.questions) if way.questions else 0.0 for name in ("mean", "p50", "p99")]  # fmt: skip
         size = sum(
             text_bytes(VERSION, out) if plain.case.score else out.stat().st_size
             for out in way.outputs
         )
         span = f"{min(ratios):.3f} - {max(ratios):.3f}"
-        print(
-            f"  {way.name:8}{median(way.seconds):7.2f} s{median(way.cpu):7.2f} s{median(ratios):9.3f}{span:>18}{cost:15.1f}{over:10.1f}{size:8} B"
-        )
+        times = f"{median(way.seconds):7.2f} s{median(way.cpu):7.2f} s{median(way.host_cpu):6.2f} s"
+        asks = f"{each[0]:15.1f}{each[1]:8.1f}{each[2]:8.1f}{over:10.1f}"
+        print(f"  {way.name:8}{times}{median(ratios):9.3f}{span:>18}{asks}{size:8} B")
         results.append(
             {
                 "way": way.name,
                 "seconds": way.seconds,
                 "cpu_seconds": way.cpu,
+                "host_cpu_seconds": way.host_cpu,
                 "ratio_to_plain": median(ratios),
-                "us_per_decision": cost,
-                "us_per_decision_over_aot": over,
+                "question_us": way.questions,
+                "us_per_question_over_aot": cost,
                 "decisions": len(way.decisions),
                 "bytes": size,
             }
@@ -299,6 +341,7 @@ def report(ways: list[Way]) -> dict[str, Any]:
     )
     return {
         "compilations": len(plain.case.plain),
+        "jobs": jobs,
         "decisions": count,
         "ways": results,
         "pairs": pairs,
@@ -312,6 +355,7 @@ def main() -> None:
     )
     parser.add_argument("--policy", choices=("inline", "phases"), default="inline")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1, help="compilers at once")
     parser.add_argument("--source", type=Path, help="the C file to compile (default: from PyPI)")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
@@ -323,7 +367,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         case = {"inline": inline, "phases": phases}[options.policy](folder, options.source)
-        result = report(measure(folder, case, options.rounds))
+        result = report(measure(folder, case, options.rounds, options.jobs), options.jobs)
     if options.json:
         options.json.write_text(
             json.dumps({"machine": machine(), "rounds": options.rounds, **result}, indent=1) + "\n"

@@ -80,20 +80,31 @@ def deployed(found: Found) -> list[str]:
     """One policy at several URLs."""
     seconds = {way["way"]: way["seconds"] for way in found["ways"]}
     size = {way["way"]: way["bytes"] for way in found["ways"]}
-    cpu = {way["way"]: statistics.median(way["cpu_seconds"]) for way in found["ways"]}
-    over = {way["way"]: way["us_per_decision_over_aot"] for way in found["ways"]}
+    ways = {way["way"]: way for way in found["ways"]}
+    timed = any(way["question_us"] for way in ways.values())
     rows = []
     for way, its in seconds.items():
+        asked = ["-"] * (4 if timed else 1)
+        if way != "plain":
+            asked[0] = span(ways[way]["us_per_question_over_aot"])
+        if ways[way]["question_us"]:
+            rounds = ways[way]["question_us"]
+            asked[1:] = [span([each[name] for each in rounds]) for name in ("mean", "p50", "p99")]
+        cpu = [
+            f"{statistics.median(ways[way][of]):.2f} s"
+            for of in ("cpu_seconds", "host_cpu_seconds")
+        ]
         ratio = span(per(its, seconds["plain"]))
-        asked = "-" if way == "plain" else number(over[way])
-        rows.append([f"`{way}`", f"{span(its)} s", f"{cpu[way]:.2f} s", ratio, asked])
+        rows.append([f"`{way}`", f"{span(its)} s", ratio, *cpu, *asked])
     same = sum(pair["identical"] for pair in found["pairs"])
     decided = (
         "made identical decisions"
         if same == len(found["pairs"])
         else f"made identical decisions in {same} of {len(found['pairs'])} pairs"
     )
-    head = ["", "time", "compiler's CPU", "time / plain", "µs a question over `aot`"]
+    head = ["", "time", "time / plain", "compiler's CPU", "host's CPU", "µs a question over `aot`"]
+    if timed:
+        head += ["mean µs", "median", "p99"]
     return [
         *caption(
             f"{found['decisions']} decisions, {found['rounds']} rounds. The {len(seconds) - 1} URLs "
