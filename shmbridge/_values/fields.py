@@ -3,7 +3,8 @@ as fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,39 @@ def value_of(t: Any) -> Any:
 def values_of(tensors: Any, count: int) -> dict[str, Any]:
     """The values of shmb_tensor[count] by name, copied."""
     return {ffi.string(tensors[i].name).decode(): value_of(tensors[i]) for i in range(count)}
+
+
+class Values(Mapping[str, Any]):
+    """The values of shmb_tensor[count] by name, each copied when it is first read. Before C's
+    memory changes, `detach` copies the others, for whoever keeps them or still reads."""
+
+    def __init__(self, tensors: Any, count: int) -> None:
+        found = (tensors[i] for i in range(count))
+        self._tensors = {ffi.string(t.name).decode(): t for t in found}
+        self._names = list(self._tensors)
+        self._values: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values:
+            with self._lock:
+                if name not in self._values:
+                    self._values[name] = value_of(self._tensors[name])
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def detach(self) -> None:
+        for name in self:
+            self[name]
+        self._tensors.clear()
 
 
 def bytes_of(data: Any, size: int) -> bytes:

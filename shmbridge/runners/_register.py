@@ -4,13 +4,14 @@ thread."""
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
 from shmbridge._values import tensor
-from shmbridge._values.fields import as_wanted, dtype_of, values_of
+from shmbridge._values.fields import Values, as_wanted, dtype_of
 from shmbridge.errors import UnsupportedError
 from shmbridge.runners._base import RunnerKind
 
@@ -37,17 +38,22 @@ def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
 
 def _evaluate(state: Any, features: Any, count: int, want: int, deadline: float, sink: Any) -> int:
     runner = ffi.from_handle(state)
+    values = Values(features, count)
+    kept = weakref.ref(values)
     try:
         runner._sink = sink
         seconds = None if deadline == math.inf else deadline
-        advice = runner.evaluate(values_of(features, count), dtype_of(want), seconds)
+        advice = runner.evaluate(values, dtype_of(want), seconds)
         for field in as_wanted(advice if isinstance(advice, Mapping) else {"advice": advice}, want):
             tensor.write_field(lambda *a: lib.shmb_sink_field(sink, *a), field)
         return int(lib.SHMB_OK)
     except BaseException as error:
         return plugins.failed(sink, error, lib.SHMB_MODEL)
     finally:
-        runner._sink = None
+        runner._sink = advice = None
+        del values
+        if (others := kept()) is not None:
+            others.detach()
 
 
 def _close(state: Any) -> None:

@@ -37,6 +37,14 @@ def waits(features):
             time.sleep(0.01)
     return 2 * features["x"]
 
+late = []
+
+def reads_late(features):
+    entered.set()
+    go.wait()
+    late.append(dict(features))
+    return 1
+
 class Policy:
     def __init__(self, weights="1"):
         self.weights, self.asked = int(weights), 0
@@ -193,6 +201,17 @@ def test_a_late_answer_is_dropped_and_a_new_deadline_asks_again(model):
         assert runner.evaluate({"x": 2}) == 4
         runner.set_deadline(None)
         assert runner.evaluate({"x": 3}) == 6
+
+
+def test_a_late_function_reads_the_features_of_its_own_question(model):
+    with connect(model("reads_late", deadline=0.1)) as runner:
+        with pytest.raises(DeadlineError):
+            runner.evaluate({"x": np.full(1000, 1), "name": "f"})
+        its("go").set()
+        runner.set_deadline(30)
+        assert runner.evaluate({"x": np.full(1000, 2), "name": "g"}) == 1
+    first = its("late")[0]
+    assert first["name"] == "f" and (first["x"] == 1).all()
 
 
 def test_errors_pass_through_a_deadline(model):
