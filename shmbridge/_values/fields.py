@@ -29,7 +29,7 @@ def values_of(tensors: Any, count: int) -> dict[str, Any]:
 
 class Values(Mapping[str, Any]):
     """The values of shmb_tensor[count] by name, each copied when it is first read. Before C's
-    memory changes, `detach` copies the others, for whoever keeps them or still reads."""
+    memory changes, `detach` copies the others, for a caller that keeps them or still reads."""
 
     def __init__(self, tensors: Any, count: int) -> None:
         found = (tensors[i] for i in range(count))
