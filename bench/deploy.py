@@ -18,7 +18,7 @@ python  the policy itself, a Python function, in the compiler
 
 A round compiles the program with each, `--jobs` times at once. Ratios are taken within a round.
 First, each way's decisions are logged and compared one by one. In the inliner, question_times.c
-times each question. Needs what llvm_inliner.py needs with clang-22, and `pip install
+times each question. Needs clang-22, llvm-22-dev, cmake, a C++ compiler and `pip install
 '.[bench]'`. A way that cannot run here is skipped with the reason.
 """
 
