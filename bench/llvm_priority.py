@@ -5,13 +5,12 @@ through the preloaded library.
                                   [--json FILE]
 
 A round compiles the program (sqlite3.c) with -O2 in these ways, reversing their order in each
-round; pipes only in every third round and with one compiler:
+round:
     plain       LLVM's own priorities, no channel
     inside      the policy in the compiler's own process: the preloaded library without a host; it
                 is its default advice
     shmbridge   the policy in a Python host, through the preloaded library
     bare        the same in a host that is a bare C loop (host.c)
-    pipes       the policy in Python, through LLVM's interactive channel over two named pipes
 With --at-once 4, four compilers start together, as with `make -j4`, and a time is that of the last
 one. For the two hosts it also measures their CPU for each question, and the policy's own. The
 policy is the live range's size. LLVM's priorities use more information than a request has, and
@@ -32,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,6 @@ from sources import fetch_sqlite
 from shmbridge import _config
 
 NAME = f"bench-priority-{os.getpid()}"
-TURNS = 20_000
 PAIRS = (("shmbridge", "plain"), ("shmbridge", "inside"), ("inside", "plain"), ("bare", "inside"))
 HOST = """
 import signal, sys, time
@@ -62,18 +60,6 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 with shmbridge.Host(sys.argv[1]) as host:
     print(took, flush=True)
     host.serve(policy)
-"""
-PIPES = """
-import json, os, struct, sys
-
-base = sys.argv[1]
-os.mkfifo(base + ".in"); os.mkfifo(base + ".out")
-print("ready", flush=True)
-with open(base + ".in", "wb", buffering=0) as reply, open(base + ".out", "rb") as ask:
-    assert json.loads(ask.readline())["features"][0]["name"] == "li_size"
-    while line := ask.readline():
-        if line.startswith(b'{"observation"'):
-            reply.write(struct.pack("f", *struct.unpack_from("q", ask.read(21))))
 """
 
 
@@ -104,10 +90,6 @@ def host(*command: object) -> Iterator[Beside]:
         beside.end()
 
 
-def python(code: str, argument: str) -> tuple[str, ...]:
-    return sys.executable, "-I", "-c", code, argument
-
-
 class Bench:
     """One program to compile, and the number of compilers at once."""
 
@@ -129,27 +111,16 @@ class Bench:
             "SHMBRIDGE_URL": {"shmbridge": NAME, "bare": self.bare_name}.get(way, "nobody"),
         }
 
-    @contextmanager
-    def pipes(self) -> Iterator[None]:
-        with host(*python(PIPES, self.base)):
-            yield
-        for end in (".in", ".out"):
-            os.unlink(self.base + end)
-
-    def run(self, way: str, commands: list[list[str]]) -> tuple[float, str]:
-        """Seconds until all have ended, and the last one's output."""
+    def run(self, way: str, commands: list[list[str]]) -> float:
+        """Seconds until all have ended."""
         variables = self.environment(way)
-        with self.pipes() if way == "pipes" else nullcontext():
-            start = time.perf_counter()
-            running = [
-                subprocess.Popen(command, stdout=subprocess.PIPE, env=variables, text=True)
-                for command in commands
-            ]
-            said = [each.communicate()[0] for each in running]
-            took = time.perf_counter() - start
-        if any(each.returncode for each in running):
+        start = time.perf_counter()
+        running = [subprocess.Popen(command, env=variables) for command in commands]
+        failed = [each for each in running if each.wait()]
+        took = time.perf_counter() - start
+        if failed:
             raise SystemExit(f"{way}: {' '.join(commands[0])} failed")
-        return took, said[-1]
+        return took
 
     def compile(self, way: str) -> tuple[float, float]:
         """Seconds, and those of the host's CPU."""
@@ -161,16 +132,8 @@ class Bench:
         out = [self.folder / f"{way}{'.' * (i > 0)}{i or ''}.o" for i in range(self.at_once)]
         command = [self.clang, "-O2", "-w", "-c", str(self.source), *channel]
         before = self.hosts[way].cpu() if way in self.hosts else 0
-        took = self.run(way, [[*command, "-o", str(each)] for each in out])[0]
+        took = self.run(way, [[*command, "-o", str(each)] for each in out])
         return took, self.hosts[way].cpu() - before if way in self.hosts else 0
-
-    def round_trip(self, way: str) -> float:
-        """Seconds of a question's round trip, without a compiler."""
-        program = self.folder / "turns"
-        if not program.exists():
-            code = Path(__file__).with_name("llvm_turns.c")
-            subprocess.run(["cc", "-O2", code, "-o", program], check=True)
-        return float(self.run(way, [[str(program), self.base, str(TURNS)]])[1]) / 1e9
 
     def counted(self, way: str) -> int:
         """The questions of the last compilation, all of which must have the right answers."""
@@ -187,14 +150,13 @@ class Bench:
 def measure(bench: Bench, rounds: int) -> dict[str, Any]:
     """Times in seconds; intervals of differences and ratios within a round."""
     by_turns = ["plain", "shmbridge", "inside", "bare"]
-    times: dict[str, list[float]] = {way: [] for way in (*by_turns, "pipes")}
+    times: dict[str, list[float]] = {way: [] for way in by_turns}
     cpu: dict[str, list[float]] = {way: [] for way in ("shmbridge", "bare")}  # for a question
-    pairs: list[tuple[float, float]] = []  # of plain and pipes
-    trips: list[float] = []
     asked = 0
     build(bench.folder / "build", [["host"]])
     bare_host = bench.folder / "build" / "host", "adaptive", -1, 1 << 16, 16
-    with host(*python(HOST, NAME)) as policy, host(*bare_host) as bare:
+    python_host = sys.executable, "-I", "-c", HOST, NAME
+    with host(*python_host) as policy, host(*bare_host) as bare:
         bench.hosts, bench.bare_name = {"shmbridge": policy, "bare": bare}, bare.said
         bench.compile("plain")  # loads the compiler and its input into memory
         for number in range(rounds):
@@ -204,17 +166,12 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
                 asked = asked if way == "plain" else bench.counted(way)
                 if way in cpu:
                     cpu[way].append(host_cpu / asked)
-            if number % 3 == 0 and bench.at_once == 1:
-                times["pipes"].append(bench.compile("pipes")[0])
-                pairs.append((times["plain"][-1], times["pipes"][-1]))
-            trips.append(bench.round_trip("shmbridge"))
             print(
                 f"round {number + 1} of {rounds}:",
-                *(f"{way} {taken[-1]:.2f} s" for way, taken in times.items() if taken),
+                *(f"{way} {taken[-1]:.2f} s" for way, taken in times.items()),
                 flush=True,
             )
-        pipe_trip = bench.round_trip("pipes")
-    ways = [way for way, taken in times.items() if taken and way != "plain"]
+    ways = by_turns[1:]
     if len({(bench.folder / f"{way}.o").read_bytes() for way in ways}) != 1:
         raise SystemExit(f"expected the same object of {', '.join(ways)}")
 
@@ -225,17 +182,12 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
             "ratio": interval([a / b for a, b in both]),
         }
 
-    plain, trip = interval(times["plain"]), interval(trips)
     return {
         "requests": asked,
-        **{f"{way}_s": interval(taken) for way, taken in times.items() if taken},
+        **{f"{way}_s": interval(taken) for way, taken in times.items()},
         **{f"{way}_over_{base}": against(way, base) for way, base in PAIRS},
-        **({"pipes_over_plain": {"ratio": interval([b / a for a, b in pairs])}} if pairs else {}),
         "policy_s": float(policy.said),
         **{f"{way}_host_cpu_s": interval(taken) for way, taken in cpu.items()},
-        "round_trip_s": trip,
-        "pipes_round_trip_s": pipe_trip,
-        "round_trips_of_plain": asked * trip.median / plain.median,
     }
 
 
@@ -243,9 +195,7 @@ def report(clang: str, source: Path, r: dict[str, Any]) -> None:
     print(
         f"\n{clang} -O2 {source.name}: {r['requests']} requests; medians, 95 % intervals in parentheses"
     )
-    for way in ("plain", "inside", "shmbridge", "bare", "pipes"):
-        if f"{way}_s" not in r:
-            continue
+    for way in ("plain", "inside", "shmbridge", "bare"):
         ratio = r.get(f"{way}_over_plain", {}).get("ratio")
         print(
             f"  {way:12}{r[f'{way}_s'].text(2):>26} s"
@@ -255,9 +205,7 @@ def report(clang: str, source: Path, r: dict[str, Any]) -> None:
         both = r[f"{way}_over_{base}"]
         print(f"  {way} - {base}: {both['seconds'].text(3)} s, {both['ratio'].text(4)} x")
     each = r["shmbridge_over_inside"]["seconds"].median / r["requests"]
-    print(f"  a round trip: {r['round_trip_s'].text(2, 1e6)} us without a compiler ({r['pipes_round_trip_s'] * 1e6:.1f} us over pipes),"
-          f" {each * 1e6:.2f} us within")  # fmt: skip
-    print(f"  requests x round trip: {r['round_trips_of_plain']:.2%} of plain")
+    print(f"  a question: {each * 1e6:.2f} us")
     print(f"  the host's CPU for a question: {r['shmbridge_host_cpu_s'].text(2, 1e6)} us in Python, of which the policy {r['policy_s'] * 1e6:.2f};"
           f" {r['bare_host_cpu_s'].text(2, 1e6)} us in a bare C loop")  # fmt: skip
 
