@@ -1,4 +1,4 @@
-"""One question and answer through every library: python bench/peers.py [--all] [--only NAMES]
+"""One question and answer through every library: python bench/peers.py [--only NAMES]
 [--json FILE]
 
 2 KB and 100 KB, with and without two endless loops, from one client and from eight; p50, p99, rate,
@@ -29,11 +29,16 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads would be forked
 import numpy as np
 from pairs import HERE
 from peers_base import Ask, Peer
-from peers_table import PEERS
+from peers_hosts import PEERS as HOSTS
+from peers_memory import PEERS as MEMORY
+from peers_memory import FasterFifo
+from peers_sockets import PEERS as SOCKETS
+from peers_sockets import Pipe, UnixSocket
 from run import build, machine
 
 SIZES, LOOPS, CLIENTS = (2_000, 100_000), (0, 2), (1, 8)
 ROUNDS, SECONDS = 5, 0.4
+PEERS: tuple[type[Peer], ...] = (*MEMORY, Pipe, UnixSocket, FasterFifo, *SOCKETS, *HOSTS)
 WARM, WARM_SECONDS = 50, 0.1  # questions before, or as many as fit
 PATIENCE = 10.0  # seconds for a process to start, and for a question
 PACKAGES = (
@@ -265,7 +270,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--all", action="store_true", help="also settings that are not the fastest")
     parser.add_argument(
         "--only",
         default="",
@@ -292,10 +296,7 @@ def main() -> int:
     wanted = options.only.split(",")
     with tempfile.TemporaryDirectory() as directory:
         kinds = [
-            kind
-            for kind in prepare(Path(directory))
-            if (options.all or options.only or not kind.extra)
-            and any(part in kind.name for part in wanted)
+            kind for kind in prepare(Path(directory)) if any(part in kind.name for part in wanted)
         ]
         for _ in range(options.rounds):
             try:

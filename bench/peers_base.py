@@ -36,7 +36,6 @@ class Peer:
     name = ""
     asker = "Python"
     needs = ""  # a package
-    extra = False  # measured only with --all
 
     def __init__(self, size: int, clients: int, folder: Path, build: Path) -> None:
         self.size, self.clients, self.folder, self.build = size, clients, folder, build

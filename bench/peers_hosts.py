@@ -170,3 +170,6 @@ class CppPipeHost(PipeHost):
     name = "ML-Compiler-Bridge, C++ asks, shmbridge's host"
     asker = "C++"
     program = Cpp.program
+
+
+PEERS = (Grpc, GrpcServicer, GrpcHost, CompilerInterface, PipeHost, Cpp, CppPipeHost)

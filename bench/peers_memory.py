@@ -13,15 +13,12 @@ from peers_base import ANSWER, Ask, Peer, answer, model
 
 class Shmbridge(Peer):
     name = "shmbridge"
-    wait = "adaptive"
 
     def serve(self, ready: Callable[[], None]) -> None:
         import shmbridge
 
         room = self.size + 4096
-        with shmbridge.Host(
-            self.id, channels=self.clients, request_bytes=room, wait=self.wait
-        ) as host:
+        with shmbridge.Host(self.id, channels=self.clients, request_bytes=room) as host:
             ready()
             for request in host:
                 request.reply(model(request["x"]))
@@ -29,7 +26,7 @@ class Shmbridge(Peer):
     def connect(self, client: int) -> Ask:
         import shmbridge
 
-        runner = shmbridge.connect(f"shm://{self.id}?wait={self.wait}")
+        runner = shmbridge.connect(f"shm://{self.id}")
         return lambda array: runner.evaluate({"x": array})
 
 
@@ -38,13 +35,7 @@ class ShmbridgeC(Shmbridge):
     asker = "C"
 
     def program(self, client: int) -> list[str]:
-        return [str(self.build / "peers_ask"), f"shm://{self.id}?wait={self.wait}"]
-
-
-class ShmbridgeSpin(ShmbridgeC):
-    name = "shmbridge, C asks, wait=spin"
-    wait = "spin"
-    extra = True
+        return [str(self.build / "peers_ask"), f"shm://{self.id}"]
 
 
 class Iceoryx2(Peer):
@@ -191,3 +182,6 @@ class FasterFifo(Peer):
             return ANSWER.unpack(self.told[client].get(timeout=1e6))[0]
 
         return ask
+
+
+PEERS = (ShmbridgeC, Shmbridge, Iceoryx2, Iceoryx2Events, SharedMemory)

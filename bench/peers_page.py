@@ -1,8 +1,6 @@
-"""Writes the tables of docs/performance.md from the output of peers.py and scale.py, and a plot:
+"""Writes the tables of docs/performance.md from the output of peers.py and scale.py:
 
-python bench/peers_page.py --peers peers.json [--scale scale.json] [--plot peers.png]
-
-The plot needs matplotlib.
+python bench/peers_page.py --peers peers.json [--scale scale.json]
 """
 
 from __future__ import annotations
@@ -111,65 +109,15 @@ def write(name: str, lines: Sequence[str], page: Path = PAGE) -> None:
     page.write_text(before + begin + "\n" + "\n".join(lines) + end + rest.split(end)[1])
 
 
-def plot(found: dict[str, Any], path: Path) -> None:
-    """p50 to p99 of each peer, a panel for each situation; shmbridge's are filled."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    at = by_situation(found["rows"])
-    names = list(dict.fromkeys(row["peer"] for row in found["rows"]))[::-1]
-    sizes = sorted({row["bytes"] for row in found["rows"]})
-    figure, axes = pyplot.subplots(
-        len(sizes),
-        4,
-        figsize=(17, 5.2 * len(sizes)),
-        sharex=True,
-        sharey=True,
-        layout="constrained",
-    )
-    for panels, size in zip(axes, sizes, strict=True):
-        for panel, (loops, clients) in zip(panels, SITUATIONS, strict=True):
-            for y, name in enumerate(names):
-                row = at.get((name, size, loops, clients))
-                if row is None:
-                    continue
-                p50, p99 = median(row, "p50_us"), median(row, "p99_us")
-                colour = "#0057b7" if "shmbridge" in name else "#8a8a8a"
-                panel.plot([p50, p99], [y, y], color=colour, linewidth=2)
-                panel.plot(p50, y, "o", color=colour, markersize=7)
-                panel.plot(p99, y, "|", color=colour, markersize=11, markeredgewidth=2)
-                panel.annotate(
-                    short(p50),
-                    (p50, y),
-                    (0, 6),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=8,
-                )
-            panel.set(xscale="log", yticks=range(len(names)), yticklabels=names)
-            panel.set_title(f"{size // 1000} KB, {TITLES[loops, clients]}", fontsize=11)
-            panel.grid(True, axis="x", alpha=0.3)
-            panel.margins(y=0.04)
-            panel.spines[["top", "right"]].set_visible(False)
-    for panel in axes[-1]:
-        panel.set_xlabel("µs: dot p50, bar p99")
-    figure.savefig(path, dpi=110)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("peers", "scale", "plot"):
+    for name in ("peers", "scale"):
         parser.add_argument(f"--{name}", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.peers:
-        found = json.loads(options.peers.read_text())
-        write("peers", peers_table(found))
-        if options.plot:
-            plot(found, options.plot)
+        write("peers", peers_table(json.loads(options.peers.read_text())))
     if options.scale:
         write("scale", scale_table(json.loads(options.scale.read_text())))
     return 0

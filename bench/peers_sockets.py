@@ -202,3 +202,6 @@ class Zenoh(Peer):
             raise RuntimeError("zenoh gave no reply")
 
         return ask
+
+
+PEERS = (Zmq, Nng, Zenoh)
