@@ -1,5 +1,4 @@
-"""Steps of environments, compared with the vectors of Gymnasium, Stable-Baselines3, PufferLib and
-CompilerGym: python bench/steps.py [--only ROWS] [--json FILE].
+"""Steps of environments, compared with the vectors of Gymnasium, Stable-Baselines3 and CompilerGym: python bench/steps.py [--only ROWS] [--json FILE].
 
 See bench/README.md."""
 
@@ -36,7 +35,7 @@ from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 HERE = Path(__file__).parent
 LENGTH = 1000  # steps of an episode
 SIZES = (1, 2, 4, 8)
-CONTENDERS = ("single", "vector", "sync", "async", "subproc", "puffer", "grpc")
+CONTENDERS = ("single", "vector", "sync", "async", "subproc", "grpc")
 
 
 class Walk(gymnasium.Env[Any, Any]):
@@ -71,36 +70,10 @@ def compilers(program: Path, n: int) -> Iterator[str]:
             each.wait()
 
 
-def puffer(n: int) -> Any:
-    """PufferLib's vector: at most one worker process for each core, all spinning."""
-    from pufferlib import emulation, vector
-
-    def make(buf: Any = None, seed: int = 0) -> Any:
-        return emulation.GymnasiumPufferEnv(env_creator=Walk, buf=buf, seed=seed)
-
-    workers = min(n, len(os.sched_getaffinity(0)))
-    env = vector.make(
-        make, num_envs=n, num_workers=workers, backend=vector.Multiprocessing, overwork=True
-    )
-    close = env.close
-
-    def end() -> None:
-        close()
-        for process in env.processes:
-            process.join()
-
-    env.close = end
-    return env
-
-
 def missing(kinds: Sequence[str], folder: Path) -> dict[str, str]:
     """The contenders that cannot run here, with reasons. Builds the others' requirements."""
     found = {}
-    for kind, package in (
-        ("subproc", "stable_baselines3"),
-        ("puffer", "pufferlib"),
-        ("grpc", "grpc"),
-    ):
+    for kind, package in (("subproc", "stable_baselines3"), ("grpc", "grpc")):
         if kind in kinds and importlib.util.find_spec(package) is None:
             found[kind] = f"{package} is not installed"
     if "grpc" in kinds and "grpc" not in found:
@@ -136,8 +109,6 @@ def contender(kind: str, n: int, program: Path) -> Iterator[Step]:
             from stable_baselines3.common.vec_env import SubprocVecEnv
 
             env = SubprocVecEnv([Walk] * n)
-        elif kind == "puffer":
-            env = puffer(n)
         elif kind == "grpc":
             env = GrpcVector(program.with_name("steps_grpc"), n, LENGTH)
         else:
@@ -206,7 +177,7 @@ def main() -> None:
                         flush=True,
                     )
     if args.json:
-        about = machine(("gymnasium", "stable-baselines3", "pufferlib", "grpcio"))
+        about = machine(("gymnasium", "stable-baselines3", "grpcio"))
         args.json.write_text(json.dumps({"machine": about, "rows": results}, indent=1))
 
 
