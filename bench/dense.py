@@ -17,20 +17,15 @@ SWEEP = (500, *range(5_000, 50_001, 5_000))  # floats
 
 def write(directory: Path, outputs: int) -> None:
     """Makes features[n] @ weights[n, outputs] for every n of the sweep."""
-    from onnx import TensorProto, helper, numpy_helper, save
+    from program import onnx_models
 
+    models = onnx_models()
     directory.mkdir()
     for n in SWEEP:
-        weights = numpy_helper.from_array(np.full((n, outputs), 1 / n, np.float32), "weights")
-        graph = helper.make_graph(
-            [helper.make_node("MatMul", ["features", "weights"], ["advice"])],
-            "dense",
-            [helper.make_tensor_value_info("features", TensorProto.FLOAT, [n])],
-            [helper.make_tensor_value_info("advice", TensorProto.FLOAT, [outputs])],
-            [weights],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        save(model, str(directory / f"{n}.onnx"))
+        nodes = [models.node("MatMul", "features weights", "advice")]
+        ports = [("features", models.T.FLOAT, [n])], [("advice", models.T.FLOAT, [outputs])]
+        weights = {"weights": np.full((n, outputs), 1 / n, np.float32)}
+        models.save(directory / f"{n}.onnx", nodes, *ports, weights)
 
 
 def load(directory: str) -> dict[int, Any]:

@@ -24,7 +24,6 @@ times each question. Needs clang-22, llvm-22-dev, cmake, a C++ compiler and `pip
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -47,6 +46,7 @@ from typing import Any
 import numpy as np
 import phase_policy
 from llvm_inliner import INLINER, build_plugin, text_bytes
+from program import options, report, started
 from run import machine
 from sources import fetch_zopfli, fetch_zstd
 
@@ -192,17 +192,8 @@ def _cpu() -> float:
 def running(folder: Path, *arguments: str) -> Iterator[int]:
     """Runs `shmbridge ...` in a folder during the block; it is ready when it has printed something.
     Its process id."""
-    process = subprocess.Popen(
-        [SHMBRIDGE, *arguments], stdout=subprocess.PIPE, text=True, cwd=folder
-    )
-    assert process.stdout
-    try:
-        if not process.stdout.readline():
-            raise RuntimeError(f"shmbridge {' '.join(arguments)} ended with {process.wait()}")
+    with started(SHMBRIDGE, *arguments, cwd=folder) as (process, _):
         yield process.pid
-    finally:
-        process.terminate()
-        process.communicate()
 
 
 def free_port() -> int:
@@ -289,32 +280,22 @@ def differences(one: Way, other: Way) -> dict[str, Any]:
     return {"pair": [one.name, other.name], "identical": same, "scores_where_they_differ": found}
 
 
-def report(ways: list[Way], jobs: int) -> dict[str, Any]:
-    """Prints the figures and returns the JSON."""
+def figures(ways: list[Way], jobs: int) -> dict[str, Any]:
+    """The JSON; prints how the decisions differ."""
     plain, asked = ways[0], ways[1:]
     aot = next((way for way in asked if way.name == "aot"), asked[-1])
     count = len(aot.decisions)
-    print(f"{len(plain.case.plain)} compilations, {jobs} at once, {count} decisions in each")
-    heads = f"{'time':>9}{'CPU':>9}{'host':>8}{'x plain':>9}{'least - greatest':>18}"
-    asked_heads = f"{'us a question':>15}{'p50':>8}{'p99':>8}{f'over {aot.name}':>10}{'size':>10}"
-    print(f"  {'':8}{heads}{asked_heads}")
     results = []
     for way in ways:
         ratios = [mine / its for mine, its in zip(way.seconds, plain.seconds, strict=True)]
         cost = [1e6 / count * (s - its) for s, its in zip(way.seconds, aot.seconds, strict=True)]
         if way.questions:
-            pairs = zip(way.questions, aot.questions, strict=True)
-            cost = [mine["mean"] - its["mean"] for mine, its in pairs]
-        over = 0.0 if way is plain else median(cost)
-        each = [median(round[name] for round in way.questions) if way.questions else 0.0 for name in ("mean", "p50", "p99")]  # fmt: skip
+            both = zip(way.questions, aot.questions, strict=True)
+            cost = [mine["mean"] - its["mean"] for mine, its in both]
         size = sum(
             text_bytes(VERSION, out) if plain.case.score else out.stat().st_size
             for out in way.outputs
         )
-        span = f"{min(ratios):.3f} - {max(ratios):.3f}"
-        times = f"{median(way.seconds):7.2f} s{median(way.cpu):7.2f} s{median(way.host_cpu):6.2f} s"
-        asks = f"{each[0]:15.1f}{each[1]:8.1f}{each[2]:8.1f}{over:10.1f}"
-        print(f"  {way.name:8}{times}{median(ratios):9.3f}{span:>18}{asks}{size:8} B")
         results.append(
             {
                 "way": way.name,
@@ -335,10 +316,6 @@ def report(ways: list[Way], jobs: int) -> dict[str, Any]:
                 f"  {' and '.join(pair['pair'])} differ; the policy's scores there: {pair['scores_where_they_differ']}"
             )
     objects = {tuple(out.read_bytes() for out in way.outputs) for way in asked}
-    same = sum(pair["identical"] for pair in pairs)
-    print(
-        f"  identical decisions in {same} of {len(pairs)} pairs; {len(objects)} distinct output(s) of {len(asked)} ways"
-    )
     return {
         "compilations": len(plain.case.plain),
         "jobs": jobs,
@@ -350,15 +327,11 @@ def report(ways: list[Way], jobs: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__, rounds=5)
     parser.add_argument("--policy", choices=("inline", "phases"), default="inline")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1, help="compilers at once")
     parser.add_argument("--source", type=Path, help="the C file to compile (default: from PyPI)")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
-    options = parser.parse_args()
+    given = parser.parse_args()
     if not (shutil.which(f"clang-{VERSION}") and shutil.which(f"llvm-config-{VERSION}")):
         raise SystemExit(
             f"expected clang-{VERSION} and its headers: apt-get install clang-{VERSION} llvm-{VERSION}-dev"
@@ -366,12 +339,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        case = {"inline": inline, "phases": phases}[options.policy](folder, options.source)
-        result = report(measure(folder, case, options.rounds, options.jobs), options.jobs)
-    if options.json:
-        options.json.write_text(
-            json.dumps({"machine": machine(), "rounds": options.rounds, **result}, indent=1) + "\n"
-        )
+        case = {"inline": inline, "phases": phases}[given.policy](folder, given.source)
+        result = figures(measure(folder, case, given.rounds, given.jobs), given.jobs)
+    found = {"machine": machine(), "rounds": given.rounds, **result}
+    report(given.policy, found, given.json)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ float of the same run; rows alternate. --against DIR: alternates the package in 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import signal
 import statistics
@@ -249,15 +247,14 @@ def show(results: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
+    import program
     import run
 
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program.options(__doc__, rounds=5)
     parser.add_argument("--quick", action="store_true", help="no figures to quote")
     parser.add_argument("--only", default="", help="rows whose name or runners hold this text")
     parser.add_argument("--against", default="", help="a folder with another shmbridge")
     parser.add_argument("--seconds", type=float, default=0.15, help="of a block")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         run.build(Path(directory), [["askers"]])
@@ -265,8 +262,7 @@ def main() -> None:
         seconds, rounds = (0.02, 1) if options.quick else (options.seconds, options.rounds)
         results = measure(Path(directory), options.only, paths, seconds, rounds)
     show(results)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    program.write(options.json, results)
 
 
 if __name__ == "__main__":

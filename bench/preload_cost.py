@@ -9,16 +9,14 @@ without; the medians of the rounds are printed, with 95 % bootstrap intervals.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 from interval import Interval, interval
+from program import options, write
 
 from shmbridge import _config
 
@@ -78,18 +76,14 @@ def measure(program: Path, empty: Path, rounds: int) -> dict[str, dict[str, Inte
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--json", type=Path, help="write the figures here too")
-    options = parser.parse_args()
+    parser = options(__doc__, rounds=40)
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "preload_cost"
         empty = Path(folder) / "empty.so"
         subprocess.run(["cc", "-O2", Path(__file__).with_suffix(".c"), "-o", program], check=True)
         subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", empty], check=True)
-        result = measure(program, empty, options.rounds)
+        result = measure(program, empty, given.rounds)
     print(f"{'':24}{'without':>12}{'an empty library':>28}{'shmbridge':>28}")
     for row, what in ROWS.items():
         r = result[row]
@@ -97,10 +91,7 @@ def main() -> None:
         print(
             f"{what:24}{r['without_s'].median * scale:9.1f} {unit}{r['empty_ratio'].text(3):>28}{r['ratio'].text(3):>28}"
         )
-    if options.json:
-        options.json.write_text(
-            json.dumps({"rounds": options.rounds} | result, indent=2, default=asdict)
-        )
+    write(given.json, {"rounds": given.rounds} | result)
 
 
 if __name__ == "__main__":

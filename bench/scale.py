@@ -7,9 +7,6 @@ and with 256 that are idle.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import sys
 import tempfile
 import time
@@ -21,6 +18,8 @@ from typing import Any
 from peers import Child, child, measure, serve
 from peers_base import model
 from peers_memory import ShmbridgeC
+from peers_page import scale_table
+from program import options, write
 from run import build, machine
 
 RUNNERS, CHANNELS, BYTES = (1, 2, 4, 8, 16, 32, 64), 256, 2_000
@@ -79,45 +78,23 @@ def idle(runners: int, seconds: float, directory: Path) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = options(__doc__, rounds=5)
     parser.add_argument("--seconds", type=float, default=0.4)
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    options = parser.parse_args()
+    given = parser.parse_args()
     found: dict[str, Any] = {"machine": machine(), "rows": [], "idle": {}}
     with tempfile.TemporaryDirectory(prefix="scale") as directory:
         place = Path(directory)
         build(place, [["peers_ask"]])
         for kind in (Singles, Batches, ManyChannels):
-            print(
-                f"\n{kind.__doc__}\n{'runners':>8}{'per second':>24}{'host us':>20}{'p50':>9}{'p99':>11}"
-            )
             for count in RUNNERS:
                 rounds = [
-                    measure(kind, BYTES, count, options.seconds, place)
-                    for _ in range(options.rounds)
+                    measure(kind, BYTES, count, given.seconds, place) for _ in range(given.rounds)
                 ]
-                rate, cpu = (
-                    [each[key] for each in rounds] for key in ("per_second", "host_cpu_us")
-                )
-                p50, p99 = (
-                    statistics.median(each[key] for each in rounds) for key in ("p50_us", "p99_us")
-                )
-                print(
-                    f"{count:>8}{statistics.median(rate):>9.0f} ({min(rate):.0f}-{max(rate):.0f})"
-                    f"{statistics.median(cpu):>8.2f} ({min(cpu):.2f}-{max(cpu):.2f}){p50:>9.1f}{p99:>11.1f}",
-                    flush=True,
-                )
                 found["rows"].append({"way": kind.__doc__, "runners": count, "rounds": rounds})
         for count in (0, CHANNELS):
             found["idle"][count] = idle(count, 3, place)
-            print(
-                f"idle, {CHANNELS} channels, {count} runners: {found['idle'][count]:.4f} of a core"
-            )
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    print(*scale_table(found), sep="\n")
+    write(given.json, found)
     return 0
 
 

@@ -19,7 +19,6 @@ same module. Needs what deploy.py needs for phases, and `pip install 'shmbridge[
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -27,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import SUPPRESS
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 import phase_policy
 from deploy import SHMBRIDGE, Way, as_chosen, phases, running
+from program import options, report, started
 from run import machine
 
 HERE = Path(__file__).parent
@@ -178,11 +179,7 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
     with ExitStack() as stack:
         stack.enter_context(running("serve", name, "--onnx", str(case.model)))
         words = [sys.executable, str(HERE / "session.py"), "--serve", str(folder), f"{name}-gym"]
-        service = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        stack.callback(service.wait)
-        stack.callback(service.terminate)
-        assert service.stdout
-        service.stdout.readline()
+        stack.enter_context(started(*words))
         client = Gym(folder, case.model)
 
         def play() -> None:
@@ -197,44 +194,33 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
                 each()
     if gym.decisions != onnx.decisions:
         raise RuntimeError("expected the same actions in all ways, found others by gRPC")
-    return report([plain, onnx, aot, shm, gym], len(commands), len(onnx.decisions))
+    return figures([plain, onnx, aot, shm, gym], len(commands), len(onnx.decisions))
 
 
-def report(ways: list[Way], sessions: int, actions: int) -> dict[str, Any]:
-    """Prints the figures and returns the JSON."""
+def figures(ways: list[Way], sessions: int, actions: int) -> dict[str, Any]:
+    """The JSON."""
     outputs = {tuple(out.read_bytes() for out in way.outputs) for way in ways[1:]}
-    print(
-        f"{sessions} sessions, {actions} actions; {len(outputs)} distinct output(s) with questions"
-    )
     rows = []
     for way in ways:
         ms = [seconds / sessions * 1e3 for seconds in way.seconds[1:]]
         over = [(a - b) / actions * 1e6 for a, b in zip(way.seconds[1:], ways[0].seconds[1:], strict=True)]  # fmt: skip
         ratio = median(a / b for a, b in zip(way.seconds[1:], ways[1].seconds[1:], strict=True))
-        print(
-            f"  {way.name:6}{median(ms):8.1f} ms a session ({min(ms):.1f} to {max(ms):.1f}){ratio:7.2f} x onnx{median(over):9.0f} us an action over plain"
-        )
         rows.append({"way": way.name, "ms": ms, "ratio_to_onnx": ratio, "us_over_plain": over})
     return {"sessions": sessions, "actions": actions, "outputs": len(outputs), "ways": rows}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    options = parser.parse_args()
-    if options.serve:
-        serve(*options.serve)
+    parser = options(__doc__, rounds=9)
+    parser.add_argument("--serve", nargs=2, help=SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve(*given.serve)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder), options.rounds)
-    if options.json:
-        whole = {"machine": machine(("grpcio", "onnxruntime")), "rounds": options.rounds, **found}
-        options.json.write_text(json.dumps(whole, indent=1) + "\n")
+        found = measure(Path(folder), given.rounds)
+    about = {"machine": machine(("grpcio", "onnxruntime")), "rounds": given.rounds}
+    report("session", about | found, given.json)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,8 @@ See bench/README.md."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
-import json
 import os
 import resource
 import shlex
@@ -24,6 +22,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from program import options, write
 from run import machine
 from steps_grpc import GrpcVector
 from steps_grpc import build as build_grpc
@@ -138,13 +137,11 @@ def measure(kind: str, n: int, program: Path, seconds: float) -> dict[str, float
 
 def main() -> None:
     """Alternates the contenders in rounds; medians."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__, rounds=3)
     parser.add_argument("--only", help="contenders, of " + ",".join(CONTENDERS))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--loops", default="0,2", help="number of endless loops")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     kinds = args.only.split(",") if args.only else CONTENDERS
     results = []
@@ -176,9 +173,8 @@ def main() -> None:
                         f"loops {loops}  n {n}  {kind:8}  {rate:9.0f}/s ({rates[0]:.0f} to {rates[-1]:.0f})  {cpu:6.2f} us of CPU a step",
                         flush=True,
                     )
-    if args.json:
-        about = machine(("gymnasium", "stable-baselines3", "grpcio"))
-        args.json.write_text(json.dumps({"machine": about, "rows": results}, indent=1))
+    about = machine(("gymnasium", "stable-baselines3", "grpcio"))
+    write(args.json, {"machine": about, "rows": results})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """float32[500], [1000], … [50 000] through every runner and SerDes, and through compilerinterface;
 before that, ML-Compiler-Bridge's in-process test through each: 2 - x, argmax 20.
 
-python bench/sweep.py [--quick] [--json FILE] [--plot FILE.svg]
+python bench/sweep.py [--quick] [--json FILE]
 
 Needs what run.py needs, and `pip install 'shmbridge[bench]'`; rows with missing requirements are
 skipped. README.md describes the method.
@@ -9,8 +9,6 @@ skipped. README.md describes the method.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import signal
@@ -27,6 +25,7 @@ from typing import Any
 
 import sweep_models
 from pairs import HERE, Pair, Place
+from program import options, report
 from run import build, machine
 
 SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
@@ -148,18 +147,10 @@ def mlir_runner(place: Place) -> list[str]:
 def prepare(directory: Path) -> None:
     """Writes the models to files; without a file its ways are skipped."""
     build(directory)
-    subprocess.run(
-        [
-            "cc",
-            "-O2",
-            "-Wall",
-            "-Werror",
-            f"-I{HERE.parent / 'cdef' / 'include'}",
-            HERE / "argmax.c",
-        ]
-        + [directory / "libshmbridge.a", "-pthread", "-o", directory / "argmax"],
-        check=True,
-    )
+    include = f"-I{HERE.parent / 'cdef' / 'include'}"
+    command = ["cc", "-O2", "-Wall", "-Werror", include, HERE / "argmax.c"]
+    command += [directory / "libshmbridge.a", "-pthread", "-o", directory / "argmax"]
+    subprocess.run(command, check=True)
     for write in (sweep_models.write, sweep_models.write_tflite):
         try:
             write(directory)
@@ -218,44 +209,26 @@ def measure(
     return sweeps
 
 
-def table(sweeps: Sequence[Sweep], lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """Prints the figures and returns the JSON."""
+def figures(sweeps: Sequence[Sweep]) -> list[dict[str, Any]]:
+    """The JSON of each way."""
     bases = {
         base: next((sweep for sweep in sweeps if sweep.way.name == name), None)
         for base, name in BASES.items()
     }
-    shown = [lengths[0], lengths[len(lengths) // 2], lengths[-1]]
-    columns = [
-        *(f"[{n}] us" for n in shown),
-        "sum us",
-        "x shm",
-        "least - greatest",
-        "x aot",
-        "x onnx",
-        "paper ms",
-        "x its onnx",
-    ]
-    print(f"{'':30}" + "".join(f"{column:>{18 if '-' in column else 13}}" for column in columns))
     results = []
     for sweep in sweeps:
-        medians = sweep.medians
         ratio, low, high = sweep.ratio(sweeps[0])
-        beside = {base: sweep.ratio(other)[0] if other else None for base, other in bases.items()}
+        ratios = {base: other and round(sweep.ratio(other)[0], 5) for base, other in bases.items()}
         paper = sweep.way.paper
-        at = "".join(f"{medians[lengths.index(n)] / 1e3:>13.2f}" for n in shown)
-        span = f"{low:.2f} - {high:.2f}"
-        last = [beside["aot"], beside["onnx"], paper, paper and paper / PAPER_ONNX]
-        rest = "".join(f"{'-' if value is None else f'{value:.4g}':>13}" for value in last)
-        print(f"{sweep.way.name:30}{at}{sum(medians) / 1e3:>13.0f}{ratio:>13.2f}{span:>18}{rest}")
         results.append(
             {
                 "way": sweep.way.name,
                 "runner": sweep.way.near,
-                "ns": [round(value, 1) for value in medians],
-                "sum_us": round(sum(medians) / 1e3, 1),
+                "ns": [round(value, 1) for value in sweep.medians],
+                "sum_us": round(sum(sweep.medians) / 1e3, 1),
                 "ratio_to_shm": round(ratio, 2),
                 "ratio_range": [round(low, 2), round(high, 2)],
-                "ratios": {base: value and round(value, 5) for base, value in beside.items()},
+                "ratios": ratios,
                 "paper_ms": paper,
                 "paper_ratio_to_onnx": paper and round(paper / PAPER_ONNX, 3),
             }
@@ -310,63 +283,26 @@ def plot(sweeps: Sequence[Sweep], lengths: Sequence[int], path: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="a smoke test of a few lengths; its figures mean nothing",
-    )
-    parser.add_argument(
-        "--step", type=int, default=STEP, help=f"floats between two lengths (default {STEP})"
-    )
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=ROUNDS,
-        help=f"sweeps, each with new processes (default {ROUNDS})",
-    )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="also write everything to this file"
-    )
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE.svg", help="also draw it (needs matplotlib)"
-    )
-    options = parser.parse_args()
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(1)
-    )  # also continues and ends stopped processes
+    parser = options(__doc__, ROUNDS)
+    parser.add_argument("--quick", action="store_true", help="a smoke test of a few lengths")
+    parser.add_argument("--step", type=int, default=STEP, help="floats between two lengths")
+    given = parser.parse_args()
+    # also continues and ends stopped processes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         print("two cores are needed, but this process may use only one", file=sys.stderr)
         return 1
-    lengths = (
-        [500, 5_000, 50_000]
-        if options.quick
-        else list(range(options.step, LONGEST + 1, options.step))
-    )
-    about = machine()
-    for name, value in about.items():
-        print(f"{name:12} {value}")
+    lengths = [500, 5_000, 50_000] if given.quick else range(given.step, LONGEST + 1, given.step)
     with tempfile.TemporaryDirectory() as directory:
         prepare(Path(directory))
         place = Place(Path(directory), cores[0], cores[1])
         found = argmax(place)
         ways = [way for way in WAYS if way.name in found or not way.argmax]
-        sweeps = measure(
-            ways,
-            place,
-            lengths,
-            1 if options.quick else options.rounds,
-            SECONDS / 10 if options.quick else SECONDS,
-        )
-    results = table(sweeps, lengths)
-    if options.json:
-        whole = {"machine": about, "lengths": lengths, "argmax": found, "ways": results}
-        options.json.write_text(json.dumps(whole, indent=1) + "\n")
-    if options.plot:
-        plot(sweeps, lengths, options.plot)
+        some = (1, SECONDS / 10) if given.quick else (given.rounds, SECONDS)
+        sweeps = measure(ways, place, lengths, *some)
+    whole = {"machine": machine(), "lengths": [*lengths], "argmax": found, "ways": figures(sweeps)}
+    report("sweep", whole, given.json)
     return 0 if set(found.values()) == {20} else 1
 
 

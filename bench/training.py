@@ -17,8 +17,6 @@ opt-22.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import resource
 import shlex
@@ -37,6 +35,7 @@ from typing import Any
 import numpy as np
 import phase_policy
 from deploy import SHMBRIDGE, free_port, phases
+from program import options, report
 from run import machine
 
 from shmbridge import _config
@@ -149,11 +148,10 @@ def addresses(
             env = CompilerEnv(host, actions=None, timeout=60)
             envs.append(stack.enter_context(closing(env)))
             if way == "grpc":
-                relay = subprocess.Popen(
-                    [SHMBRIDGE, "relay", name, host], stdout=subprocess.DEVNULL
-                )
-                stack.callback(relay.wait)
-                stack.callback(relay.terminate)
+                relay = [SHMBRIDGE, "relay", name, host]
+                process = subprocess.Popen(relay, stdout=subprocess.DEVNULL)
+                stack.callback(process.wait)
+                stack.callback(process.terminate)
             urls.append(
                 f"{host if way == 'pipe' else name}{'&' if '?' in host else '?'}connect_timeout=30"
             )
@@ -210,55 +208,45 @@ def phase(folder: Path) -> tuple[int, int, Start]:
 COMPILERS = {"toy": toy, "phase": phase}
 
 
-def report(name: str, workers: int, episodes: int, found: dict[str, list[dict[str, Any]]]) -> Any:
-    """Prints the figures and returns the JSON."""
+def figures(
+    name: str, workers: int, episodes: int, found: dict[str, list[dict[str, Any]]]
+) -> dict[str, Any]:
+    """The JSON."""
     learnt = {each["learnt"] for rounds in found.values() for each in rounds}
     one = found["shm"][0]
-    print(
-        f"{name}, {workers} worker(s): {episodes} episodes, {one['actions']} actions; reward {one['first']:.2f}, at the end {one['last']:.2f}; "
-        f"{'the same' if len(learnt) == 1 else 'NOT the same'} was learnt in all ways"
-    )
     rows = []
     for way, rounds in found.items():
-        seconds = [each["seconds"] for each in rounds]
         ratio = median(
             a["seconds"] / b["seconds"] for a, b in zip(rounds, found["shm"], strict=True)
         )
         cpu = median(each["trainer_cpu"] / each["actions"] for each in rounds) * 1e6
-        print(
-            f"  {way:6}{median(seconds):8.2f} s ({min(seconds):.2f} to {max(seconds):.2f}){ratio:8.2f} x shm{cpu:9.0f} us of the trainer's CPU an action",
-            flush=True,
-        )
+        seconds = [each["seconds"] for each in rounds]
         rows.append({"way": way, "seconds": seconds, "ratio_to_shm": ratio, "trainer_cpu_us": cpu})
     about = {key: one[key] for key in ("actions", "first", "last")}
-    return {"compiler": name, "workers": workers, "episodes": episodes, **about, "same": len(learnt) == 1, "ways": rows}  # fmt: skip
+    same = len(learnt) == 1
+    return {"compiler": name, "workers": workers, "episodes": episodes, **about, "same": same, "ways": rows}  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__, rounds=3)
     parser.add_argument("--only", default=",".join(COMPILERS))
     parser.add_argument("--workers", default="1,5")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1, help="times the episodes")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    options = parser.parse_args()
+    given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.only.split(","):
+        for name in given.only.split(","):
             episodes, actions, start = COMPILERS[name](Path(folder))
-            for workers in map(int, options.workers.split(",")):
-                total = max(1, int(episodes * options.scale) // workers) * workers
+            for workers in map(int, given.workers.split(",")):
+                total = max(1, int(episodes * given.scale) // workers) * workers
                 found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-                for i in range(options.rounds):
+                for i in range(given.rounds):
                     for way in WAYS[i % 3 :] + WAYS[: i % 3]:
                         found[way].append(measure(way, workers, total, actions, start))
-                results.append(report(name, workers, total, found))
-    if options.json:
-        whole = {"machine": machine(), "rounds": options.rounds, "rows": results}
-        options.json.write_text(json.dumps(whole, indent=1) + "\n")
+                results.append(figures(name, workers, total, found))
+    whole = {"machine": machine(), "rounds": given.rounds, "rows": results}
+    report("training", whole, given.json)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ Needs shmbridge installed and clang-22.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import subprocess
@@ -29,6 +27,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from program import options, write
 from sources import fetch_zopfli
 
 from shmbridge.training import Corpus, Module, Task, collect
@@ -122,11 +121,9 @@ def serving(processes: int, candidates: int) -> tuple[float, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = options(__doc__, rounds=5)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--candidates", type=int, default=20)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         sources = fetch_zopfli(Path(folder)).parent.glob("*.c")
@@ -145,8 +142,7 @@ def main() -> int:
         print(
             f"  {args.candidates} candidates, {name:14} {seconds:6.2f} s to start, {megabytes:6.0f} MB"
         )
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1))
+    write(args.json, figures)
     return 0
 
 

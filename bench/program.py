@@ -1,0 +1,69 @@
+"""What these programs share: options, the page's table and the JSON of the figures, other programs
+that run during a block, and the tests' builders of small models."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+def options(about: str | None, rounds: int = 0) -> ArgumentParser:
+    """A parser with --json, and --rounds with that default."""
+    parser = ArgumentParser(description=about, formatter_class=RawDescriptionHelpFormatter)
+    if rounds:
+        parser.add_argument("--rounds", type=int, default=rounds, help=f"default {rounds}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    return parser
+
+
+def write(file: Path | None, found: Any) -> None:
+    if file:
+        file.write_text(json.dumps(found, indent=1, default=vars) + "\n")
+
+
+def report(name: str, found: dict[str, Any], file: Path | None) -> None:
+    """Prints the table that docs/results.md has under that name, and writes the JSON."""
+    from results_page import TABLES
+
+    print("", *TABLES[name](found), sep="\n")
+    write(file, found)
+
+
+@contextmanager
+def started(*command: object, **options: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Runs a program during the block, which begins when the program has printed a line. RuntimeError:
+    it has ended instead."""
+    words = [str(word) for word in command]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **options)
+    assert process.stdout
+    try:
+        if not (line := process.stdout.readline().strip()):
+            raise RuntimeError(f"{' '.join(words)} ended with {process.wait()}")
+        yield process, line
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def onnx_models() -> Any:
+    """Its functions write ONNX models. ImportError: the package onnx is not installed."""
+    sys.path.append(str(ROOT / "tests"))
+    from support import onnx_models  # type: ignore[import-not-found]
+
+    return onnx_models
+
+
+def tflite_graph() -> Any:
+    """A graph that writes a TFLite model."""
+    sys.path.append(str(ROOT / "tests"))
+    from support.tflite_models import Graph  # type: ignore[import-not-found]
+
+    return Graph()
