@@ -1,1 +1,1 @@
-"""What `shmbridge demo` runs besides the examples: a toy model."""
+"""The toy model of `shmbridge demo`."""

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from support.compiling import compile, onnx_models
 from support.onnx_models import T, node
 
 import shmbridge
+from shmbridge import _config
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -29,9 +31,9 @@ def test_a_model_too_large_to_be_asked_is_not_checked(tmp_path):
 
 def test_a_model_of_logarithms_is_compared_where_they_are_numbers(tmp_path):
     """The demo's, whose log(1 + x) is none below -1."""
-    from shmbridge.demo.model import advise, onnx_bytes
+    from shmbridge.demo.model import advise
 
-    (tmp_path / "model.onnx").write_bytes(onnx_bytes())
+    shutil.copy(_config.examples() / "c" / "model.onnx", tmp_path)
     words = [sys.executable, "-P", "-m", "shmbridge.cli", "compile", "model.onnx", "-o", "m.so"]
     said = subprocess.run(words, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True).stdout
     assert "none of them negative; on negative ones," in said and "--check-inputs" in said

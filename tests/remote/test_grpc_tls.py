@@ -130,7 +130,7 @@ def test_the_line_that_serve_prints_works_as_typed(names, certificates, tmp_path
         "serve",
         query,
         "--python",
-        "shmbridge.demo.model:nothing",
+        "shmbridge.demo.model:advise",
         "--background",
     ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
