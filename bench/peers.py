@@ -256,9 +256,7 @@ def run(
 def main() -> int:
     parser = options(__doc__, ROUNDS)
     parser.add_argument(
-        "--only",
-        default="",
-        help="parts of the names of those to measure, separated by commas",
+        "--only", default="", help="parts of the names of those to measure, separated by commas"
     )
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help=f"of one measurement (default {SECONDS})"

@@ -117,10 +117,7 @@ def deployed(found: Found) -> list[str]:
 
 def threads(found: Found) -> list[str]:
     rows = []
-    for kind, its in (
-        ("`onnx`", found["onnx"].get("run")),
-        ("`aot`", found["aot"]),
-    ):
+    for kind, its in (("`onnx`", found["onnx"].get("run")), ("`aot`", found["aot"])):
         for each in (its or {}).get("threads", []):
             for way, name in (("bound", "bound features"), ("direct", "called directly")):
                 cells = [short(each["throughput"][str(n)][way]) for n in (1, 2, 4, 8)]

@@ -33,11 +33,7 @@ STEP, LONGEST = 500, 50_000  # floats
 ROUNDS, SECONDS = 5, 0.02  # of a block
 PAPER_ONNX = 68.0  # ms of the paper's sweep
 # Of further ratios.
-BASES = {
-    "aot": "aot",
-    "onnx": "onnx",
-    "compilerinterface": "compilerinterface, bytes",
-}
+BASES = {"aot": "aot", "onnx": "onnx", "compilerinterface": "compilerinterface, bytes"}
 
 
 @dataclass(frozen=True)

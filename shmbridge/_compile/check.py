@@ -20,12 +20,7 @@ REFUSED = (
 FAR = 1000  # an integer that is a length must not take all memory
 OPEN = 2  # what an open dimension is
 # Of the output's greatest value, or of 1.
-TOLERANCE = {
-    "float16": 2e-2,
-    "bfloat16": 5e-2,
-    "float32": 2e-4,
-    "float64": 1e-9,
-}
+TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 2e-4, "float64": 1e-9}
 OWN_INPUTS = "--check-inputs FILE.npz asks it inputs of yours"
 Inputs = Sequence[Any]  # an array for each port
 
@@ -56,10 +51,7 @@ def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
         # things.
         try:
             found = _compare(
-                built,
-                runner,
-                ([abs(a) for a in q] for q in _questions(built, seed)),
-                "random",
+                built, runner, ([abs(a) for a in q] for q in _questions(built, seed)), "random"
             )
         except CompileError:
             raise error from None
@@ -76,11 +68,7 @@ def load_inputs(file: Path, ports: Sequence[Port]) -> list[Inputs]:
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
     # TypeError: an .npy has one array without a name.
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-    ) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise CompileError(
             f"{file}: expected arrays from numpy.savez(FILE, NAME=ARRAY, …): {error}"
         ) from error

@@ -141,10 +141,7 @@ def channel(address: str, options: Options) -> Any:
     arguments = [
         *_arguments(options),
         # Who connects anew does not inherit a dead one's pause.
-        (
-            "grpc.use_local_subchannel_pool",
-            1,
-        ),
+        ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 2000),  # that is how long one try may take
         ("grpc.max_reconnect_backoff_ms", 2000),

@@ -10,14 +10,7 @@ import numpy as np
 
 from shmbridge import _fastpath
 from shmbridge._host.location import FieldLocation
-from shmbridge._host.request import (
-    Request,
-    by_name,
-    drop,
-    is_open,
-    settle,
-    slots_of,
-)
+from shmbridge._host.request import Request, by_name, drop, is_open, settle, slots_of
 from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError

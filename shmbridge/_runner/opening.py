@@ -13,13 +13,7 @@ import numpy as np
 from shmbridge._native import ffi, lib
 from shmbridge._runner import urls
 from shmbridge._urls import plugins
-from shmbridge.errors import (
-    BusyError,
-    DeadlineError,
-    InvalidError,
-    NoHostError,
-    raise_status,
-)
+from shmbridge.errors import BusyError, DeadlineError, InvalidError, NoHostError, raise_status
 
 CONNECT_SLICE = 0.05  # seconds between looks at signals while connecting
 RETRY = {NoHostError.status, BusyError.status, DeadlineError.status}

@@ -18,12 +18,7 @@ from shmbridge._runner.opening import number_text, open_runner, raise_error
 from shmbridge._urls import plugins
 from shmbridge._urls.options import Wait, wait_code
 from shmbridge._values import dtypes, tensor
-from shmbridge.errors import (
-    BY_STATUS,
-    ClosedError,
-    InvalidError,
-    ShmbridgeError,
-)
+from shmbridge.errors import BY_STATUS, ClosedError, InvalidError, ShmbridgeError
 
 P = ParamSpec("P")
 

@@ -146,13 +146,7 @@ def install(made: Path, to: Path) -> None:
 
 @click.command()
 @click.argument("model", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=FILE,
-    help="The library to write.",
-)
+@click.option("-o", "--output", metavar="FILE", type=FILE, help="The library to write.")
 @click.option("--weights", metavar="FILE", type=FILE,
               help="Write the weights to FILE, not the library; aot:///model.so?weights=FILE loads "
                    "them. To update only the weights, omit -o.")  # fmt: skip
@@ -171,9 +165,7 @@ def install(made: Path, to: Path) -> None:
     help="The size of an open dimension of an ONNX model.",
 )
 @click.option(
-    "--signature",
-    metavar="KEY",
-    help="The signature of a SavedModel.  [default: serving_default]",
+    "--signature", metavar="KEY", help="The signature of a SavedModel.  [default: serving_default]"
 )
 @click.option(
     "--native", is_flag=True, help="Compile for this machine's processor: faster, but not portable."

@@ -21,13 +21,7 @@ from shmbridge.logs import Record, TrainingLog
 
 SHOWN = 5  # different errors
 # The host lives and has said no.
-ANSWERED = (
-    ModelError,
-    DroppedError,
-    InexactError,
-    MismatchError,
-    TooLargeError,
-)
+ANSWERED = (ModelError, DroppedError, InexactError, MismatchError, TooLargeError)
 
 
 @dataclass
@@ -104,13 +98,7 @@ class Comparison:
 
 
 @click.command()
-@click.argument(
-    "logs",
-    metavar="LOG...",
-    nargs=-1,
-    required=True,
-    type=EXISTING_FILE,
-)
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=EXISTING_FILE)
 @click.argument("target")
 @click.option(
     "--check", is_flag=True, help="Exit with status 1 unless all advice equals the log's."

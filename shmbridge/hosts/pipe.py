@@ -17,10 +17,7 @@ from shmbridge.errors import InvalidError, raise_status, undone_by
 from shmbridge.hosts import PipeBackedHost, PipeBackedRequest, PipePair
 
 # As ML-Compiler-Bridge sends Python's numbers.
-_AS_C = {
-    int: np.dtype(np.int32),
-    float: np.dtype(np.float32),
-}
+_AS_C = {int: np.dtype(np.int32), float: np.dtype(np.float32)}
 _PLAIN = (*_AS_C, list, tuple)
 
 

@@ -23,11 +23,7 @@ CODES = {name: code for code, name in TYPES.items()}
 Found = TypeVar("Found")
 OBSERVATION, OUTCOME = b'{"observation":%d}\n', b'{"outcome":%d}\n'  # as they are usually written
 # Alike(): records of the first read; bytes of a read; of a record.
-FEW, BLOCK, LARGE = (
-    32,
-    1 << 20,
-    1 << 16,
-)
+FEW, BLOCK, LARGE = 32, 1 << 20, 1 << 16
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,7 @@ from shmbridge.errors import InvalidError
 WITH_ARGUMENT = {"-o", "-MF", "-MT", "-MQ", "-MJ"}
 ALONE = {"-c", "-MD", "-MMD", "-MP", "-MG", "-M", "-MM"}
 # They name files of the build.
-DELETED = (
-    "-split-dwarf-file",
-    "-split-dwarf-output",
-    "-fthinlto-index",
-)
+DELETED = ("-split-dwarf-file", "-split-dwarf-output", "-fthinlto-index")
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,7 @@ from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training._compilation import Outcome, OutcomeKind, label_of
 from shmbridge.training._corpus import Module
 from shmbridge.training._progress import Progress
-from shmbridge.training._task import (
-    Compilations,
-    Reward,
-    Task,
-    relative_reduction,
-    warn_of_threads,
-)
+from shmbridge.training._task import Compilations, Reward, Task, relative_reduction, warn_of_threads
 
 Policy: TypeAlias = Callable[[Batch], Any]
 
