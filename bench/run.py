@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
 import signal
@@ -16,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import program
 import rows
 from pairs import HERE, Place
 
@@ -27,59 +26,25 @@ def build(
 ) -> None:
     """The core of a checkout, optimised across files as the shared library is, and this checkout's
     programs: the C files of each; the first one names it."""
+    options = ["-DCMAKE_C_COMPILER=cc", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON"]
     for step in (
-        [
-            "-S",
-            str(tree / "cdef"),
-            "-B",
-            str(directory),
-            "-DCMAKE_C_COMPILER=cc",
-            "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
-        ],
-        ["--build", str(directory), "--target", "shmbridge_static"],
+        ["-S", tree / "cdef", "-B", directory, *options],
+        ["--build", directory, "--target", "shmbridge_static"],
     ):
         subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
-    include = [
-        f"-I{tree / 'cdef' / 'include'}",
-        f"-I{tree / 'cdef' / 'src'}",
-        f"-I{tree / 'tests' / 'c'}",
-    ]
-    for program in programs:
-        subprocess.run(
-            [
-                "cc",
-                "-std=c11",
-                "-O3",
-                "-flto=auto",
-                "-D_GNU_SOURCE",
-                "-Wall",
-                "-Wextra",
-                "-Wpedantic",
-                "-Werror",
-                *include,
-            ]
-            + [str(HERE / f"{name}.c") for name in program]
-            + [
-                str(directory / "libshmbridge.a"),
-                "-pthread",
-                "-ldl",
-                "-o",
-                str(directory / program[0]),
-            ],
-            check=True,
-        )
+    include = [f"-I{tree / folder}" for folder in ("cdef/include", "cdef/src", "tests/c")]
+    warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    cc = ["cc", "-std=c11", "-O3", "-flto=auto", "-D_GNU_SOURCE", *warnings, *include]
+    libraries = [directory / "libshmbridge.a", "-pthread", "-ldl", "-o"]
+    for names in programs:
+        files = [HERE / f"{name}.c" for name in names]
+        subprocess.run([*cc, *files, *libraries, directory / names[0]], check=True)
 
 
 def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the figures depend on."""
-    cpu = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.machine(),
-    )
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    names = [line.split(":", 1)[1] for line in cpuinfo.splitlines() if "model name" in line]
     versions = {}
     for package in ("shmbridge", "numpy", "onnxruntime", *packages):
         try:
@@ -90,9 +55,9 @@ def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
         ["cc", "--version"], capture_output=True, text=True
     ).stdout.splitlines()[0]
     return {
-        "cpu": cpu,
+        "cpu": names[0].strip() if names else platform.machine(),
         "cpus": os.cpu_count(),
-        "virtual": "hypervisor" in Path("/proc/cpuinfo").read_text(),
+        "virtual": "hypervisor" in cpuinfo,
         "kernel": platform.release(),
         "python": platform.python_version(),
         "compiler": compiler,
@@ -102,17 +67,10 @@ def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="a smoke test of all rows in seconds; its figures mean nothing",
-    )
+    parser = program.options(__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke test of all rows, in seconds")
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(rows.ROWS)}")
-    parser.add_argument("--json", type=Path, help="also write everything to this file")
-    parser.add_argument(
-        "--minutes", type=float, default=5, help="about how long to measure (default 5)"
-    )
+    parser.add_argument("--minutes", type=float, default=5, help="about how long (default 5)")
     options = parser.parse_args()
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(1)
@@ -137,8 +95,7 @@ def main() -> int:
         for name in chosen:
             print(f"\n== {name}: {(rows.ROWS[name].__doc__ or '').strip()}", flush=True)
             results[name] = rows.ROWS[name](place, effort)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    program.write(options.json, results)
     return 0
 
 

@@ -31,19 +31,8 @@ def fetch_marisa(folder: Path) -> Path:
 def _fetch(folder: Path, package: str, path: str) -> Path:
     """Downloads an sdist and unpacks the folder that holds `path`, which it returns."""
     to = folder / package.partition("=")[0]
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "--no-deps",
-        "--no-binary",
-        ":all:",
-        "-d",
-        str(to),
-    ]
-    subprocess.run([*pip, package], check=True)
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
+    subprocess.run([*pip, "-d", to, package], check=True)
     with tarfile.open(next(to.glob("*.tar.gz"))) as sdist:
         beside = f"/{path.partition('/')[0]}/"
         sdist.extractall(to, [m for m in sdist if beside in m.name and m.isreg()])

@@ -1,5 +1,4 @@
-"""float32[500], [1000], … [50 000] through every runner and SerDes, and through compilerinterface;
-before that, ML-Compiler-Bridge's in-process test through each: 2 - x, argmax 20.
+"""float32[500], [1000], … [50 000] through every runner and SerDes, and through compilerinterface.
 
 python bench/sweep.py [--quick] [--json FILE]
 
@@ -48,12 +47,6 @@ class Way:
     near: str = "C"  # the compiler: bench/runner.c, "Python", or the former as a pass of "mlir"
     paper: float | None = None  # ms that the paper's sweep took in the same way
 
-    @property
-    def argmax(self) -> bool:
-        """Does it take ML-Compiler-Bridge's test? compilerinterface's host answers look alone,
-        MLIR's pass asks it alone."""
-        return self.far != "compilerinterface" and self.near != "mlir"
-
 
 WAYS = (
     Way("shm", "shm://{name}"),
@@ -94,12 +87,11 @@ class Sweep:
         return sum(self.medians) / sum(other.medians), min(ratios), max(ratios)
 
 
-def start(way: Way, place: Place, stack: ExitStack, model: str = "look") -> Pair:
-    """Its processes; model: of sweep_models. RuntimeError: one of them did not start, and printed
-    the reason."""
+def start(way: Way, place: Place, stack: ExitStack) -> Pair:
+    """Its processes. RuntimeError: one of them did not start, and printed the reason."""
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))) / "pipe"
     name = f"sweep-{os.getpid()}-{WAYS.index(way)}"
-    url = way.url.format(name=name, path=path, model=place.build / model)
+    url = way.url.format(name=name, path=path, model=place.build / "look")
     far = [
         sys.executable,
         str(HERE / "sweep_host.py"),
@@ -107,11 +99,7 @@ def start(way: Way, place: Place, stack: ExitStack, model: str = "look") -> Pair
         url,
         *[way.far or ""][way.far == "host" :],
     ]
-    if model == "two_minus":
-        python = [sys.executable, str(HERE / "argmax.py")]
-        near = python if way.near == "Python" else [str(place.build / "argmax")]
-        near.append("{NAME}")
-    elif way.near == "mlir":
+    if way.near == "mlir":
         near = mlir_runner(place)
     else:
         near = place.c_runner("adaptive") if way.near == "C" else place.python_runner("adaptive")
@@ -143,20 +131,13 @@ def mlir_runner(place: Place) -> list[str]:
 def prepare(directory: Path) -> None:
     """Writes the models to files; without a file its ways are skipped."""
     build(directory)
-    include = f"-I{HERE.parent / 'cdef' / 'include'}"
-    command = ["cc", "-O2", "-Wall", "-Werror", include, HERE / "argmax.c"]
-    command += [directory / "libshmbridge.a", "-pthread", "-o", directory / "argmax"]
-    subprocess.run(command, check=True)
     for write in (sweep_models.write, sweep_models.write_tflite):
         try:
             write(directory)
         except ImportError as error:
             print(f"left out: {write.__name__}: {error}", file=sys.stderr)
-    for model in ("look", "two_minus"):
-        subprocess.run(
-            [SHMBRIDGE, "compile", directory / f"{model}.onnx", "-o", directory / f"{model}.so"],
-            check=False,
-        )
+    library = directory / "look.so"
+    subprocess.run([SHMBRIDGE, "compile", library.with_suffix(".onnx"), "-o", library], check=False)
     # Where C programs look for the packages' libraries.
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)
     os.environ |= {
@@ -164,23 +145,6 @@ def prepare(directory: Path) -> None:
         "SHMBRIDGE_PYTHON_LIBRARY": str(directory / "libshmbridge-python.so"),
     }
     subprocess.run([SHMBRIDGE, "embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]], check=False)
-
-
-def argmax(place: Place) -> dict[str, int]:
-    """ML-Compiler-Bridge's in-process test in every available way: the index of the maximum must be
-    20."""
-    found = {}
-    for way in WAYS:
-        if not way.argmax:
-            continue
-        try:
-            with ExitStack() as stack:
-                found[way.name] = int(start(way, place, stack, "two_minus").said)
-        except RuntimeError as error:
-            print(f"left out: {error}", file=sys.stderr)
-    for name, index in found.items():
-        print(f"{name:30}{'argmax':>13}{index:>5}{'' if index == 20 else '  expected 20'}")
-    return found
 
 
 def measure(
@@ -293,13 +257,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         prepare(Path(directory))
         place = Place(Path(directory), cores[0], cores[1])
-        found = argmax(place)
-        ways = [way for way in WAYS if way.name in found or not way.argmax]
         some = (1, SECONDS / 10) if given.quick else (given.rounds, SECONDS)
-        sweeps = measure(ways, place, lengths, *some)
-    whole = {"machine": machine(), "lengths": [*lengths], "argmax": found, "ways": figures(sweeps)}
+        sweeps = measure(WAYS, place, lengths, *some)
+    whole = {"machine": machine(), "lengths": [*lengths], "ways": figures(sweeps)}
     report("sweep", whole, given.json)
-    return 0 if set(found.values()) == {20} else 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,5 @@
-"""The models of sweep.py: a function, and the same in files.
-
-look: features float32[n], of which it reads one; advice int64. two_minus: x float32[100]; advice 2
-- x.
-"""
+"""The model of sweep.py, as a function and in files: of float32[n] it reads one element, and advises
+an int64."""
 
 from __future__ import annotations
 
@@ -15,15 +12,11 @@ from program import onnx_models, tflite_graph
 
 
 def answer(request: Mapping[str, Any]) -> Any:
-    """Selects the model by the request's features."""
-    try:
-        return int(request["features"][0] < 1)
-    except KeyError:
-        return 2 - request["x"]
+    return int(request["features"][0] < 1)
 
 
 def write_tflite(directory: Path) -> None:
-    """look.tflite (its advice is a bool) and two_minus.tflite."""
+    """look.tflite; its advice is a bool."""
     look = tflite_graph()
     features, first = (
         look.tensor("features", "float32", (None,)),
@@ -34,14 +27,10 @@ def write_tflite(directory: Path) -> None:
     look.operator("SLICE", [features, begin, size], [first])
     look.operator("LESS", [first, look.constant(np.array([1], np.float32))], [advice])
     look.write(directory / "look.tflite", {"features": features}, {"advice": advice})
-    two_minus = tflite_graph()
-    x, y = two_minus.tensor("x", "float32", (100,)), two_minus.tensor("advice", "float32", (100,))
-    two_minus.operator("SUB", [two_minus.constant(np.array([2], np.float32)), x], [y])
-    two_minus.write(directory / "two_minus.tflite", {"x": x}, {"advice": y})
 
 
 def write(directory: Path) -> None:
-    """look.onnx and two_minus.onnx."""
+    """look.onnx"""
     models = onnx_models()
     node, to = models.node, models.T
     look = [
@@ -52,6 +41,3 @@ def write(directory: Path) -> None:
     ports = [("features", to.FLOAT, ["n"])], [("advice", to.INT64, [1])]
     constants = {"zero": [0], "limit": np.float32([1])}
     models.save(directory / "look.onnx", look, *ports, constants)
-    two_minus = [node("Sub", "two x", "advice")]
-    ports = [("x", to.FLOAT, [100])], [("advice", to.FLOAT, [100])]
-    models.save(directory / "two_minus.onnx", two_minus, *ports, {"two": np.float32(2)})
