@@ -18,6 +18,7 @@ import cffi
 
 import shmbridge
 from shmbridge import _config
+from shmbridge._compile.wrap import c_string
 from shmbridge.errors import SystemCallError, UnsupportedError
 
 NAME = _config.embedding().name
@@ -79,20 +80,11 @@ def _forwarders() -> tuple[str, str]:
     return table, "".join(functions)
 
 
-def _string(text: str) -> str:
-    """A C string literal."""
-    escaped = (
-        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
-        for byte in text.encode()
-    )
-    return f'"{"".join(escaped)}"'
-
-
 def generate(output: Path, version: str, executable: str) -> None:
     """Writes the library's C source."""
     table, functions = _forwarders()
     defined = {"VERSION": version, "EXECUTABLE": executable, "LIBRARY": str(_config.library())}
-    defines = "".join(f"#define {name} {_string(text)}\n" for name, text in defined.items())
+    defines = "".join(f"#define {name} {c_string(text)}\n" for name, text in defined.items())
     start = (Path(__file__).parent / "start.c").read_text()
     ffi = cffi.FFI()
     ffi.cdef(VARIABLES)

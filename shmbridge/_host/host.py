@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from shmbridge import _fastpath
@@ -170,12 +169,7 @@ class Host(Receiving):
     def __enter__(self) -> Host:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool | None:
         """Closes, and suppresses the Ctrl-C that ended this host's loop."""
         self.close()
         return self._interrupted and isinstance(error, KeyboardInterrupt)
