@@ -253,33 +253,6 @@ def cell(found: dict[str, float], group: list[str]) -> str:
     return f"{np.mean(change):+.2f}{spread}".rjust(12)
 
 
-def picture(results: dict[str, Any]) -> None:
-    """Change in per cent by each group on each program, the seeds as dots."""
-    try:
-        import matplotlib
-    except ImportError:
-        return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    sizes = results["sizes"]
-    groups = {n: g for n, g in results["columns"].items() if n not in RULES}
-    figure, axes = plt.subplots(figsize=(8, 4))
-    width = 0.8 / len(groups)
-    for number, (name, group) in enumerate(groups.items()):
-        at = np.arange(len(sizes)) + (number + 0.5) * width - 0.4
-        change = np.array(
-            [[100 * (found[n] / found["-Oz"] - 1) for n in group] for found in sizes.values()]
-        )
-        axes.bar(at, change.mean(1), width, label=name)
-        axes.plot(np.repeat(at, len(group)), change.reshape(-1), ".k", markersize=4)
-    axes.set_xticks(range(len(sizes)), list(sizes))
-    axes.set_ylabel("size compared with clang-22 -Oz, linked, %")
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.legend()
-    figure.savefig(RESULTS / "sizes.png", dpi=120, bbox_inches="tight")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny programs, in about ten seconds")
@@ -327,7 +300,6 @@ def main() -> None:
         results["seconds"] = time.perf_counter() - START
         (RESULTS / "results.json").write_text(json.dumps(results, indent=1))
     report(results)
-    picture(results)
 
 
 if __name__ == "__main__":

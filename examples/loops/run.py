@@ -146,26 +146,6 @@ def interval(values):
     return float(np.median(values)), *np.percentile(np.median(values[picks], axis=1), [2.5, 97.5])
 
 
-def picture(table):
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        return
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.6), sharey=True)
-    names = [line["kernel"] for line in table]
-    for axis, prefix, title in zip(axes, ("", "time, "), ("instructions", "time"), strict=True):
-        for shift, name in ((0.2, "learnt"), (-0.2, "best of random")):
-            values = np.array([np.atleast_1d(line[prefix + name]) for line in table])
-            errors = abs(values[:, 1:] - values[:, :1]).T if prefix else None
-            places = np.arange(len(names)) + shift
-            axis.barh(places, values[:, 0], height=0.4, xerr=errors, label=name)
-        axis.set(yticks=range(len(names)), yticklabels=names, title=f"{title}, against -O3")
-        axis.axvline(0, color="black", linewidth=0.8)
-    axes[0].legend()
-    figure.tight_layout()
-    figure.savefig(RESULTS / "held_out.png", dpi=120)
-
-
 # ---- The whole experiment ----
 
 
@@ -270,7 +250,6 @@ def run(quick):
     refused = {f"{kind} {'done' if done else 'refused'}": n for (kind, done), n in refusals.items()}
     results = {"rows": rows, "advice": refused, "held out": table}
     (RESULTS / "results.json").write_text(json.dumps(results, indent=1))
-    picture(table)
 
 
 def main():

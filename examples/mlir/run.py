@@ -53,35 +53,6 @@ HELD_OUT = [
     "256x32x64",
 ]
 REPEATS = 2  # of the held-out shapes' trials
-LOWERING = """convert-linalg-to-loops,canonicalize,convert-scf-to-cf,expand-strided-metadata,lower-affine,
-    finalize-memref-to-llvm,convert-cf-to-llvm,convert-func-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts"""
-MAIN = """
-func.func private @rtclock() -> f64
-func.func private @printF64(f64)
-func.func @main() {{
-  %one = arith.constant 1.0 : f32
-  %zero = arith.constant 0 : index
-  %next = arith.constant 1 : index
-  %calls = arith.constant 5 : index
-  %long = arith.constant 1.0e9 : f64
-  %a = memref.alloc() : memref<{m}x{k}xf32>
-  %b = memref.alloc() : memref<{k}x{n}xf32>
-  %c = memref.alloc() : memref<{m}x{n}xf32>
-  linalg.fill ins(%one : f32) outs(%a : memref<{m}x{k}xf32>)
-  linalg.fill ins(%one : f32) outs(%b : memref<{k}x{n}xf32>)
-  linalg.fill ins(%one : f32) outs(%c : memref<{m}x{n}xf32>)
-  %shortest = scf.for %i = %zero to %calls step %next iter_args(%least = %long) -> (f64) {{
-    %start = func.call @rtclock() : () -> f64
-    func.call @{name}(%a, %b, %c) : (memref<{m}x{k}xf32>, memref<{k}x{n}xf32>, memref<{m}x{n}xf32>) -> ()
-    %end = func.call @rtclock() : () -> f64
-    %took = arith.subf %end, %start : f64
-    %less = arith.minimumf %least, %took : f64
-    scf.yield %less : f64
-  }}
-  func.call @printF64(%shortest) : (f64) -> ()
-  return
-}}
-"""
 
 
 def build() -> Path:
@@ -216,36 +187,6 @@ def search(tuner: Tuner, turns: int, seed: int) -> Any:
     return np.full(len(HELD_OUT), tried[rewards.mean(axis=1).argmax()])
 
 
-# ---- One process for each step, like a script around mlir-opt ----
-
-
-def shell_out(tuner: Tuner, shapes: Sequence[str], steps: int) -> float:
-    """Steps a second if each needs an mlir-opt that asks, tiles and lowers, and an mlir-runner that
-    compiles and runs."""
-    mlir_opt = tuner.task(f"shmbridge-tile,{LOWERING}").words
-    lower = " ".join(f"'{word}'" for word in mlir_opt if word not in ("{flags}", "-o", "{output}"))
-    run = f"mlir-runner-22 -O3 -e main -entry-point-result=void -shared-libs={LLVM}/lib/libmlir_c_runner_utils.so"
-    task = Task(
-        ["sh", "-c", f"{lower} | {run}"], scores={"seconds": lambda path: float(path.read_text())}
-    )
-    random, start = np.random.default_rng(0), time.monotonic()
-    with Host(f"shell-{os.getpid()}") as host, host.start(lambda _: int(random.integers(CHOICES))):
-        for step in range(steps):
-            shape = shapes[step % len(shapes)]
-            m, n, k = shape.split("x")
-            main = MAIN.format(m=m, n=n, k=k, name=f"f{shape}")
-            outcome = task.run(module(tuner.folder, "step", matmul(shape) + main), host.url)
-            assert outcome.ok, outcome
-    return steps / (time.monotonic() - start)
-
-
-def in_one_process(tuner: Tuner, shapes: Sequence[str], steps: int) -> float:
-    random, start = np.random.default_rng(0), time.monotonic()
-    turns = steps // len(shapes)
-    tuner.trials(shapes, turns, lambda *_: random.integers(CHOICES, size=len(shapes)))
-    return turns * len(shapes) / (time.monotonic() - start)
-
-
 # ---- Deployment ----
 
 
@@ -353,14 +294,6 @@ def main() -> None:
             found["held_out"] = {
                 shape: (2**column).tolist() for shape, column in zip(HELD_OUT, known.T, strict=True)
             }
-        steps = len(HELD_OUT) * (1 if args.quick else 8)
-        found["steps_per_second"] = {
-            "one process": in_one_process(tuner, HELD_OUT, steps),
-            "mlir-opt and mlir-runner for each": shell_out(tuner, HELD_OUT, steps),
-        }
-        print(f"\nsteps a second, {steps} steps")
-        for way, rate in found["steps_per_second"].items():
-            print(f"  {way:48} {rate:5.1f}")
         found["same"] = shipped(tuner, weights, results)
     print(
         f"\nas machine code in mlir-opt (aot://): the same output for {found['same']} of {len(HELD_OUT)}"

@@ -21,7 +21,6 @@ from search import (
     greedy_search,
     instructions,
     log_ratio,
-    mixed,
     modules_of,
     random_sequences,
     replay,
@@ -60,7 +59,7 @@ def main() -> None:
             say(f"{name}: {text_of([means])}")
     policies, curves = list[Policy](), list[list[dict[str, float]]]()
     for seed in range(options.seeds):
-        done = kept(results, learnt, corpora, seed, options.updates, options.reward)
+        done = kept(results, learnt, corpora, seed, options.updates)
         policies.append(Policy(done["layers"]))
         curves.append(done["curve"])
         say(f"seed {seed} has trained for {done['curve'][-1]['seconds']:.0f} s")
@@ -95,12 +94,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--compilations", type=int, default=50, help="compilations of a module in each search (50)"
     )
-    parser.add_argument(
-        "--reward",
-        choices=["instructions", "mixed"],
-        default="instructions",
-        help="the reward; mixed: bytes of .text and llvm-mca's cycles, weighted 2 to 1",
-    )
     options = parser.parse_args()
     if options.quick:
         options.seeds, options.updates, options.compilations = 1, 1, 20
@@ -126,11 +119,10 @@ def greedily(test: Corpus, compilations: int) -> list[tuple[str, dict[str, float
     return [(name, scores_of(replay(chosen), everything(), test))]
 
 
-def learnt(corpora: dict[str, Corpus], seed: int, updates: int, reward: str) -> dict[str, Any]:
+def learnt(corpora: dict[str, Corpus], seed: int, updates: int) -> dict[str, Any]:
     """A policy's layers, its rows, and the figures of each update of its training."""
-    task, worth = (everything(), mixed) if reward == "mixed" else (instructions(), log_ratio)
     size = {"modules": 1, "samples": 4} if "generated" not in corpora else {}  # --quick
-    done = list(train(corpora["train"], task, worth, seed, updates, **size))
+    done = list(train(corpora["train"], instructions(), log_ratio, seed, updates, **size))
     policy, curve = done[-1][0], [figures for _, figures in done]
     layers = [[array.tolist() for array in layer] for layer in policy.layers]
     return {"layers": layers, "rows": tested(policy, corpora), "curve": curve}
@@ -165,7 +157,7 @@ def text_of(row: Sequence[dict[str, float]]) -> str:
 def write(
     results: Path, options: Any, corpora: Any, table: Table, curves: Any, deployed: Any
 ) -> None:
-    """Writes results.json, and the picture where Matplotlib is installed."""
+    """Writes results.json."""
     said = {
         "options": vars(options),
         "modules": {name: [module.name for module in corpus] for name, corpus in corpora.items()},
@@ -174,31 +166,6 @@ def write(
         "deployed": deployed,
     }
     (results / "results.json").write_text(json.dumps(said, indent=1))
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return
-    figure = Figure(figsize=(8, 4))
-    left, right = figure.subplots(1, 2)
-    for seed, curve in enumerate(curves):
-        rewards = np.array([figures["reward"] for figures in curve])
-        smooth = [rewards[max(0, i - 9) : i + 1].mean() for i in range(len(rewards))]
-        left.plot(
-            [figures["compilations"] for figures in curve], np.exp(smooth), label=f"seed {seed}"
-        )
-    left.set(
-        xlabel="compilations in training", ylabel="-Oz's instructions / ours, ten updates' mean"
-    )
-    left.legend()
-    names = list(table)
-    right.barh(
-        names,
-        [np.exp(np.mean([means["instructions"] for means in row])) - 1 for row in table.values()],
-    )
-    right.set(xlabel="-Oz's instructions / ours - 1")
-    right.invert_yaxis()
-    figure.tight_layout()
-    figure.savefig(results / "results.png", dpi=150)
 
 
 if __name__ == "__main__":

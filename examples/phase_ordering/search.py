@@ -76,12 +76,6 @@ def log_ratio(
     return math.log((baseline[score] + 1) / (outcome.scores[score] + 1))
 
 
-def mixed(outcome: Outcome, baseline: Mapping[str, float]) -> float:
-    """Bytes and cycles, as 2 to 1: POSET-RL's weights are 10 and 5."""
-    text, mca = (log_ratio(outcome, baseline, score) for score in ("text", "mca"))
-    return (2 * text + mca) / 3
-
-
 def scores_of(
     policy: Callable[[Any], Any], task: Task, modules: Iterable[Module]
 ) -> dict[str, float]:

@@ -122,25 +122,6 @@ def spread(savings):
     return f"{np.median(values):+7.1%} ({min(values):+.1%} to {max(values):+.1%})"
 
 
-def picture(rows):
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        return
-    figure, axis = pyplot.subplots(figsize=(6, 3.6))
-    for color, name in zip(("tab:gray", "tab:blue"), SEARCHES, strict=True):
-        for i, row in enumerate(row for row in rows if row["search"] == name):
-            axis.plot(row["curve"], color=color, label=None if i else name)
-    axis.axhline(0, color="black", linewidth=0.8)
-    axis.set(
-        xlabel="candidates tried",
-        ylabel="cost saved by the best so far,\npart of greedy's (training kernels)",
-    )
-    axis.legend()
-    figure.tight_layout()
-    figure.savefig(RESULTS / "learning.png", dpi=120)
-
-
 def run(quick):
     seeds, generations, candidates = (range(1), 1, 4) if quick else (range(3), 4, 8)
     train, test = Corpus.from_sources(*sorted((HERE / "kernels").glob("*.c"))).split(0.55)
@@ -203,7 +184,6 @@ def run(quick):
         )
 
     (RESULTS / "weights.json").write_text(json.dumps(chosen["weights"]))
-    picture(rows)
 
 
 def main():

@@ -20,8 +20,5 @@ def test_one_mlir_opt_tries_many_tile_sizes(run_example, monkeypatch):
     if shutil.which("clang++-22"):  # compiles MLIR's headers in two thirds of g++'s time
         monkeypatch.setenv("CXX", "clang++-22")
     printed = run_example("mlir")
-    assert re.search(r"one process +\d", printed) and re.search(
-        r"mlir-opt and mlir-runner .* \d", printed
-    )
     same, of = re.search(r"the same output for (\d+) of (\d+)", printed).groups()
     assert same == of
