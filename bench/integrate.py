@@ -143,13 +143,10 @@ def shell(command: str, folder: Path) -> None:
 def lines(folder: Path, given: argparse.Namespace) -> Any:
     """lines to add to a compiler and a model, for each runner, and commands to run once"""
     asks = {}
-    for file, compiler in [
-        (HERE / "integrate_ask.c", "cc -std=c11"),
-        (HERE / "integrate_ask.cpp", "c++ -std=c++17"),
-    ]:
-        asks[file.suffix] = folder / f"ask{file.suffix}.exe"
-        command = f"{compiler} -O1 -DASK {file} {_config.cflags()} {_config.libs()} -o {asks[file.suffix]}"
-        subprocess.run(shlex.split(command), check=True)
+    for suffix, compiler in ((".c", "cc -std=c11"), (".cpp", "c++ -std=c++17")):
+        asks[suffix] = folder / f"ask{suffix}.exe"
+        what = f"-O1 -DASK {HERE / 'integrate_ask'}{suffix} {_config.cflags()} {_config.libs()}"
+        subprocess.run(shlex.split(f"{compiler} {what} -o {asks[suffix]}"), check=True)
     (folder / "policy.py").write_text(FUNCTION)
     unique, port = f"integrate-{os.getpid()}", 20_000 + os.getpid() % 20_000
     embed = "shmbridge embed"
@@ -198,13 +195,9 @@ def lines(folder: Path, given: argparse.Namespace) -> Any:
         except Exception as error:
             print(f"{name}: left out: {error}")
             continue
-        row = {
-            "runner": name,
-            "c": added(HERE / "integrate_ask.c"),
-            "cpp": added(HERE / "integrate_ask.cpp"),
-        }
-        row |= {"python": 3, "model": count(code), "commands": commands}
-        rows.append(row)
+        asking = {suffix: added(HERE / f"integrate_ask.{suffix}") for suffix in ("c", "cpp")}
+        model = {"python": 3, "model": count(code), "commands": commands}
+        rows.append({"runner": name, **asking, **model})
     plugin = (INLINER / "inliner.cpp").read_text()
     talks = sum(
         "shmb_" in line and not line.lstrip().startswith("//") for line in plugin.splitlines()
@@ -227,20 +220,11 @@ class Tools:
 
         self.flags = [*config("--cxxflags"), "-fno-rtti", "-O2"]
         left_out = re.compile(r"libclang-cpp|Tidy|libclangd|libclang\.a")
-        clang = [
-            str(file)
-            for file in (LLVM / "lib").glob("libclang*.a")
-            if not left_out.search(file.name)
-        ]
+        found = (LLVM / "lib").glob("libclang*.a")
+        clang = [str(file) for file in found if not left_out.search(file.name)]
         libraries = ["-Wl,--start-group", *clang, *config("--libfiles", "all"), "-Wl,--end-group"]
-        self.link = [
-            "-Wl,--gc-sections",
-            *libraries,
-            *config("--system-libs"),
-            "-lpthread",
-            "-ldl",
-            "-lrt",
-        ]
+        self.link = ["-Wl,--gc-sections", *libraries, *config("--system-libs")]
+        self.link += ["-lpthread", "-ldl", "-lrt"]
 
     def compile(self, source: Path, *flags: str) -> str:
         out = self.folder / f"{source.name}{len(list(self.folder.glob('*.o')))}.o"
@@ -259,12 +243,8 @@ class Tools:
         include = f"-I{_config.prefix()}/include"
         hook = self.compile(INLINER / "inliner.cpp", include)
         archive = str(_config.prefix() / "lib" / "libshmbridge.a")
-        return self.program(
-            "shmbridge",
-            self.compile(HERE / "integrate_compiler.cpp", "-DWITH_SHMBRIDGE"),
-            hook,
-            archive,
-        )
+        compiler = self.compile(HERE / "integrate_compiler.cpp", "-DWITH_SHMBRIDGE")
+        return self.program("shmbridge", compiler, hook, archive)
 
     def grpc(self) -> Path:
         plugin = shutil.which("grpc_cpp_plugin")
@@ -272,29 +252,18 @@ class Tools:
             raise RuntimeError(
                 "grpc_cpp_plugin is missing (Debian: libgrpc++-dev, protobuf-compiler-grpc)"
             )
-        out = [
-            f"--cpp_out={self.folder}",
-            f"--grpc_out={self.folder}",
-            f"--plugin=protoc-gen-grpc={plugin}",
-        ]
+        out = [f"--{kind}_out={self.folder}" for kind in ("cpp", "grpc")]
+        out.append(f"--plugin=protoc-gen-grpc={plugin}")
         protoc = Path(plugin).with_name("protoc")  # of the same Protobuf
         subprocess.run([protoc, "-I", ROOT / "schemas", *out, "bridge.proto"], check=True)
-        sources = [
-            self.folder / "bridge.pb.cc",
-            self.folder / "bridge.grpc.pb.cc",
-            HERE / "integrate_grpc.cpp",
-        ]
-        parts = [
-            self.compile(source, "-frtti", "-ffunction-sections", f"-I{self.folder}")
-            for source in sources
-        ]
-        static = subprocess.check_output(
-            ["pkg-config", "--static", "--libs", "grpc++", "protobuf"], text=True
-        ).split()
+        generated = [self.folder / f"bridge.{part}.cc" for part in ("pb", "grpc.pb")]
+        flags = ["-frtti", "-ffunction-sections", f"-I{self.folder}"]
+        parts = [self.compile(s, *flags) for s in (*generated, HERE / "integrate_grpc.cpp")]
+        libraries = ["pkg-config", "--static", "--libs", "grpc++", "protobuf"]
+        static = subprocess.check_output(libraries, text=True).split()
         static = ["-Wl,-Bstatic", "-Wl,--start-group", *static, "-Wl,--end-group", "-Wl,-Bdynamic"]
-        return self.program(
-            "grpc", self.compile(HERE / "integrate_compiler.cpp", "-DWITH_GRPC"), *parts, *static
-        )
+        compiler = self.compile(HERE / "integrate_compiler.cpp", "-DWITH_GRPC")
+        return self.program("grpc", compiler, *parts, *static)
 
 
 def sizes(file: Path) -> dict[str, int]:

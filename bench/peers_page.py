@@ -109,9 +109,7 @@ def write(name: str, lines: Sequence[str], page: Path = PAGE) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     for name in ("peers", "scale"):
         parser.add_argument(f"--{name}", type=Path, metavar="FILE")
     options = parser.parse_args()

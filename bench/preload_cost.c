@@ -2,23 +2,11 @@
  * closes. Prints nanoseconds per call, the median of blocks of 1000.
  *     preload_cost CALLS */
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "block.h"
+
 enum { BLOCK = 1000 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static void transfer(int in, int out) {
     char byte;
@@ -37,19 +25,19 @@ int main(int argc, char **argv) {
         return 2;
     }
     int in = open("/dev/zero", O_RDONLY), out = open("/dev/null", O_WRONLY);
-    double *times[2] = {malloc((size_t)blocks * sizeof(double)),
-                        malloc((size_t)blocks * sizeof(double))};
+    int64_t *times[2] = {calloc((size_t)blocks, sizeof(int64_t)),
+                         calloc((size_t)blocks, sizeof(int64_t))};
     if (in < 0 || out < 0 || !times[0] || !times[1]) return 1;
     for (int b = 0; b < blocks; b++) {
-        double start = now();
+        int64_t start = now_ns();
         for (int i = 0; i < BLOCK / 2; i++) transfer(in, out);
-        double middle = now();
+        int64_t middle = now_ns();
         for (int i = 0; i < BLOCK / 2; i++) reopen();
-        times[0][b] = (middle - start) / BLOCK;
-        times[1][b] = (now() - middle) / BLOCK;
+        times[0][b] = middle - start;
+        times[1][b] = now_ns() - middle;
     }
     for (int i = 0; i < 2; i++) {
-        qsort(times[i], (size_t)blocks, sizeof(double), compare);
-        printf("%.2f\n", times[i][blocks / 2]);
+        qsort(times[i], (size_t)blocks, sizeof(int64_t), by_value);
+        printf("%.2f\n", (double)times[i][blocks / 2] / BLOCK);
     }
 }

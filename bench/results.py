@@ -29,9 +29,7 @@ FIGURES = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(FIGURES), help="of " + ",".join(FIGURES))
     parser.add_argument("--list", action="store_true", help="only print the commands")
     options = parser.parse_args()
@@ -39,13 +37,7 @@ def main() -> int:
     failed = []
     for name in options.only.split(","):
         script, *words = FIGURES[name]
-        command = [
-            sys.executable,
-            str(HERE / script),
-            *words,
-            "--json",
-            str(RESULTS / f"{name}.json"),
-        ]
+        command = [sys.executable, HERE / script, *words, "--json", RESULTS / f"{name}.json"]
         told = f"python bench/{' '.join([script, *words])} --json docs/results/{name}.json"
         print(told if options.list else f"\n== {told}", flush=True)
         if options.list:

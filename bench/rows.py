@@ -101,23 +101,12 @@ def parked(place: Place, effort: float) -> Any:
     """a parked round trip (wait=block) relative to two bare semaphores"""
 
     def start(stack: ExitStack) -> list[tuple[Pair, int]]:
-        return [
-            (stack.enter_context(place.bare("semaphore")), 4),
-            (
-                stack.enter_context(
-                    Pair("C - C, block", place.c_host("block"), place.c_runner("block"))
-                ),
-                4,
-            ),
-            (
-                stack.enter_context(
-                    Pair(
-                        "C - Python - C, block", place.python_host("block"), place.c_runner("block")
-                    )
-                ),
-                4,
-            ),
-        ]
+        pairs = [stack.enter_context(place.bare("semaphore"))]
+        hosts = {"C - C, block": place.c_host, "C - Python - C, block": place.python_host}
+        for name, host in hosts.items():
+            pair = Pair(name, host("block"), place.c_runner("block"))
+            pairs.append(stack.enter_context(pair))
+        return [(pair, 4) for pair in pairs]
 
     results, _ = alternating(start, starts_of(effort, 15), 0.05)
     show(results, "semaphore")

@@ -12,10 +12,11 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import sysconfig
 from contextlib import suppress
+
+from program import started
 
 ROOM = 1 << 19  # bytes of the longest request: 50 000 floats, which JSON makes doubles
 
@@ -35,22 +36,12 @@ def serve_shmbridge(core: int, url: str) -> None:
 
 def relay(core: int, url: str) -> None:
     program = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
-    host = subprocess.Popen(
-        [sys.executable, __file__, str(core), "grpc://127.0.0.1:0"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert host.stdout
-    target = host.stdout.readline().strip()
-    between = subprocess.Popen([program, "relay", url, target], stdout=subprocess.PIPE, text=True)
-    assert between.stdout
-    if not target or not between.stdout.readline():
-        raise SystemExit("the relay did not start")
-    os.sched_setaffinity(between.pid, {core})
-    signal.signal(signal.SIGTERM, lambda *_: None)  # the others of this group get it too
-    print(url, flush=True)
-    between.communicate()
-    host.communicate()
+    host = sys.executable, __file__, core, "grpc://127.0.0.1:0"
+    with started(*host) as (_, target), started(program, "relay", url, target) as (between, _):
+        os.sched_setaffinity(between.pid, {core})
+        signal.signal(signal.SIGTERM, lambda *_: None)  # the others of this group get it too
+        print(url, flush=True)
+        between.wait()
 
 
 def serve_compilerinterface(core: int, url: str) -> None:
