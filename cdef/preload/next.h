@@ -32,15 +32,9 @@ NEXT(dup3)
 NEXT(fcntl)
 
 #ifdef __GLIBC__
-/* Its headers have these two since 2.34. */
-int close_range(unsigned first, unsigned last, int flags);
-void closefrom(int low);
-
 NEXT(open64)
 NEXT(openat64)
 NEXT(fcntl64)
-NEXT(close_range)
-NEXT(closefrom)
 #endif
 
 #endif

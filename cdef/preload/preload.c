@@ -39,13 +39,7 @@
 #include "segment/ring.h"
 #include "llvm/llvm.h"
 
-enum {
-    FDS = 1 << 20,
-    CONVERSATIONS = 1024,
-    TEXT_BYTES = 64,
-    NOT_OURS = -2,
-    CLOEXEC_ONLY = 4 /* of close_range */
-};
+enum { FDS = 1 << 20, CONVERSATIONS = 1024, TEXT_BYTES = 64, NOT_OURS = -2 };
 enum { IN, OUT };
 
 /* ---- Conversations ---- */
@@ -73,7 +67,6 @@ static struct conversation {
 } conversations[CONVERSATIONS];
 
 static _Atomic uint16_t ends[FDS]; /* by descriptor: 0, or 1 + 2 * conversation + IN or OUT */
-static _Atomic int highest = -1;   /* descriptor that ever was an end */
 static _Atomic int most;           /* conversations ever held at once */
 /* between vfork and exec memory is the parent's, and its conversations not ours */
 static _Atomic pid_t owner;
@@ -198,7 +191,6 @@ static void hold(unsigned end, int fd) {
     atomic_fetch_add(&c->holders, 1);
     if (is_out(end)) atomic_fetch_add(&c->writers, 1);
     store_release(&ends[fd], (uint16_t)end);
-    raise_to(&highest, fd);
 }
 
 static void let_go(unsigned end) {
@@ -302,8 +294,8 @@ OPEN(openat, (int directory, const char *path, int flags, ...), (directory, path
 
 /* ---- Write and read ---- */
 
-/* Someone may have closed the descriptor without our knowledge (fclose, a system call), and it is
- * another file by now. */
+/* Someone may have closed the descriptor without our knowledge (fclose, close_range, a system call),
+ * and it is another file by now. */
 static bool is_pipe_of(const struct conversation *c, int fd) {
     struct stat now;
     return fstat(fd, &now) == 0 && now.st_dev == c->device && now.st_ino == c->inode;
@@ -427,21 +419,6 @@ FCNTL(fcntl)
 OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
 OPEN(openat64, (int directory, const char *path, int flags, ...), (directory, path, flags, mode))
 FCNTL(fcntl64)
-
-static void forget_range(unsigned first, unsigned last) {
-    unsigned end = (unsigned)(load_relaxed(&highest) + 1);
-    for (unsigned fd = first; fd < end && fd <= last; fd++) preload_forget((int)fd);
-}
-
-int close_range(unsigned first, unsigned last, int flags) {
-    if (!(flags & CLOEXEC_ONLY)) forget_range(first, last);
-    return next_close_range()(first, last, flags);
-}
-
-void closefrom(int low) {
-    forget_range(low < 0 ? 0 : (unsigned)low, FDS);
-    next_closefrom()(low);
-}
 #endif
 
 /* A compiler that gives up leaves its conversations open. */
