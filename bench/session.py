@@ -29,6 +29,7 @@ import time
 from argparse import SUPPRESS
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -169,7 +170,7 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
     aot = Way("aot", f"aot://{folder}/phases.so", case, folder)
     subprocess.run([SHMBRIDGE, "compile", case.model, "-o", folder / "phases.so"], check=True)
     plain, gym = Way("plain", "", case, folder), Way("gym", "", case, folder)
-    onnx.compile(log=True)
+    onnx.decide()
     as_chosen(case, onnx)
     commands = [
         [*[word.replace("{print}", "") for word in command], str(out)]
@@ -177,7 +178,7 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
     ]
     (folder / "commands.json").write_text(json.dumps({str(i): c for i, c in enumerate(commands)}))
     with ExitStack() as stack:
-        stack.enter_context(running("serve", name, "--onnx", str(case.model)))
+        stack.enter_context(running(folder, "serve", name, "--onnx", str(case.model)))
         words = [sys.executable, str(HERE / "session.py"), "--serve", str(folder), f"{name}-gym"]
         stack.enter_context(started(*words))
         client = Gym(folder, case.model)
@@ -187,7 +188,8 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
             gym.decisions = [a for i in range(len(commands)) for a in client.session(str(i))]
             gym.seconds.append(time.perf_counter() - start)
 
-        ways = {way.name: way.compile for way in (plain, onnx, aot, shm)} | {"gym": play}
+        ways = {way.name: partial(way.compile, 1) for way in (plain, onnx, aot, shm)}
+        ways |= {"gym": play}
         for i in range(rounds + 1):  # the first warms up
             turns = list(ways.values())
             for each in turns[i % 5 :] + turns[: i % 5]:
