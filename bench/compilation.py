@@ -1,0 +1,288 @@
+"""The cost of a question between the steps of a real compilation, for every way to the model.
+
+    python bench/compilation.py [--only NAMES] [--gaps FILE|US] [--jobs N,...] [--loops N,...]
+        [--alternations N] [--questions N] [--before CHECKOUT] [--json FILE]
+    python bench/compilation.py --record FOLDER
+
+compilation.c replays a real compilation: it computes for as long as the compiler did, then asks
+with LLVM's 38 features. Every way has the policy of examples/llvm/inliner.
+
+aot       compiled by `shmbridge compile`, in the compiler
+onnx      ONNX Runtime in the compiler
+shm       shared memory, a host in C
+shm_py    shared memory, `shmbridge serve --python`
+shm_onnx  shared memory, `shmbridge serve --onnx`
+
+An alternation measures each way once, with the same part of the gaps. --record compiles zstd and
+zopfli as deploy.py does, and writes the gaps between their questions. See bench/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import deploy
+import numpy as np
+from llvm_inliner import INLINER
+from run import build, machine
+from waiting import Row, beside, busy_seconds
+
+HERE = Path(__file__).parent
+GAPS = HERE / "gaps"
+MOST_GAPS = 1500
+PROGRAMS = (["compilation", "compilation_ask"], ["compilation_host"])
+FIGURES = ("mean", "p50", "p99", "host", "system", "wall")
+
+
+class Server:
+    """A process that answers, and the line that it printed when it was ready."""
+
+    def __init__(self, *command: object) -> None:
+        words = [str(word) for word in command]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout
+        self.said = self.process.stdout.readline().strip()
+        if not self.said:
+            raise RuntimeError(f"{' '.join(words)} ended with {self.process.wait()}")
+
+    def cpu(self) -> float:
+        """Seconds of CPU so far, of all its threads."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.communicate()
+
+
+@dataclass
+class Way:
+    """A way to the model. `servers` answer all compilers."""
+
+    name: str
+    program: Path
+    url: str
+    servers: list[Server] = field(default_factory=list)
+
+
+@dataclass
+class Place:
+    """What the ways share."""
+
+    folder: Path
+    model: Path  # ONNX
+    channels: int  # compilers at once
+    stack: ExitStack
+
+    def serve(self, *command: object) -> Server:
+        server = Server(*command)
+        self.stack.callback(server.close)
+        return server
+
+    def build(self, name: str, tree: Path) -> Path:
+        """The C programs with the core of this checkout; their folder."""
+        folder = self.folder / name
+        folder.mkdir()
+        build(folder, PROGRAMS, tree)
+        return folder
+
+
+def aot(place: Place, build: Path) -> Way:
+    library = place.folder / "model.so"
+    subprocess.run([deploy.SHMBRIDGE, "compile", place.model, "-o", library], check=True)
+    return Way("aot", build / "compilation", f"aot://{library}")
+
+
+def onnx(place: Place, build: Path) -> Way:
+    os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the core looks for ONNX Runtime
+    return Way("onnx", build / "compilation", f"onnx://{place.model}")
+
+
+def shm(place: Place, build: Path) -> Way:
+    server = place.serve(build / "compilation_host", "shm", place.channels)
+    return Way("shm", build / "compilation", f"shm://{server.said}", [server])
+
+
+def _serve(name: str, place: Place, build: Path, *model: object, command: str = "") -> Way:
+    bridge = f"compilation-{os.getpid()}-{name}"
+    words = [command or deploy.SHMBRIDGE, "serve", bridge, "--channels", place.channels, *model]
+    return Way(name, build / "compilation", f"shm://{bridge}", [place.serve(*words)])
+
+
+def shm_py(place: Place, build: Path) -> Way:
+    return _serve("shm_py", place, build, "--python", f"{INLINER / 'policy.py'}:advise")
+
+
+def shm_onnx(place: Place, build: Path) -> Way:
+    return _serve("shm_onnx", place, build, "--onnx", place.model)
+
+
+WAYS = {way.__name__: way for way in (aot, onnx, shm, shm_py, shm_onnx)}
+
+
+def before(place: Place, tree: Path, names: Sequence[str]) -> Iterator[Way]:
+    """The ways through shared memory of another checkout; those of Python if its .venv-test has
+    the package."""
+    folder = place.build("before", tree)
+    command = tree / ".venv-test" / "bin" / "shmbridge"
+    models = {"shm_py": ["--python", f"{INLINER / 'policy.py'}:advise"], "shm_onnx": ["--onnx", place.model]}  # fmt: skip
+    for name in names:
+        if name == "shm":
+            way = shm(place, folder)
+            way.name = "before"
+            yield way
+        elif name in models and command.exists():
+            yield _serve(f"before_{name[4:]}", place, folder, *models[name], command=str(command))
+
+
+def start(place: Place, names: Sequence[str], other: Path | None) -> list[Way]:
+    """Every way that can run here; aot is the first."""
+    folder, ways = place.build("build", HERE.parent), []
+    for name in dict.fromkeys(["aot", *names]):
+        try:
+            ways.append(WAYS[name](place, folder))
+        except (ImportError, OSError, RuntimeError, subprocess.CalledProcessError) as error:
+            print(f"left out: {name}: {error}", file=sys.stderr)
+    return ways + (list(before(place, other, names)) if other else [])
+
+
+def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> dict[str, Any]:
+    """Runs this many compilers at once; us."""
+    with ExitStack() as stack:
+        compilers = []
+        for _ in range(jobs):
+            words = [way.program, way.url, gaps, steps, first, count]
+            pipe = subprocess.PIPE
+            compiler = subprocess.Popen(list(map(str, words)), stdin=pipe, stdout=pipe, stderr=pipe)
+            stack.callback(compiler.kill)
+            compilers.append(compiler)
+        for compiler in compilers:
+            assert compiler.stderr
+            if compiler.stderr.readline() != b"ready\n":
+                raise RuntimeError(f"{way.name}: {compiler.communicate()[1].decode()}")
+        used, busy = [server.cpu() for server in way.servers], busy_seconds()
+        for compiler in compilers:
+            assert compiler.stdin
+            compiler.stdin.write(b"\n")
+            compiler.stdin.flush()
+        said = [np.frombuffer(compiler.communicate()[0], np.int64) for compiler in compilers]
+    busy = busy_seconds() - busy
+    host = sum(server.cpu() for server in way.servers) - sum(used)
+    if any(len(each) != 3 + count for each in said):
+        raise RuntimeError(f"{way.name}: a compiler failed")
+    us = np.concatenate([each[3:] for each in said]) / 1000
+    return {
+        "mean": float(us.mean()),
+        "p50": float(np.median(us)),
+        "p99": float(np.quantile(us, 0.99)),
+        "host": host * 1e6 / us.size,
+        "system": busy * 1e6 / us.size,
+        "wall": max(int(each[0]) for each in said) / 1000,
+        "compiler": sum(int(each[1]) for each in said) / 1000 / us.size,
+        "advice": [int(each[2]) for each in said],
+    }
+
+
+def quartiles(values: Sequence[float]) -> list[float]:
+    return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3  # fmt: skip
+
+
+def compare(cells: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Quartiles of the figures, and of the differences and ratios to aot in the same
+    alternation."""
+    pairs = list(zip(cells, base, strict=True))
+    found = {figure: quartiles([cell[figure] for cell in cells]) for figure in FIGURES}
+    found["over aot"] = quartiles([a["mean"] - b["mean"] for a, b in pairs])
+    found["system over aot"] = quartiles([a["system"] - b["system"] for a, b in pairs])
+    found["wall / aot"] = quartiles([a["wall"] / b["wall"] for a, b in pairs])
+    return found
+
+
+def show(name: str, found: dict[str, list[float]], loops: int) -> None:
+    def middle(figure: str, width: int, digits: int = 1) -> str:
+        return f"{found[figure][1]:{width}.{digits}f}"
+
+    def span(figure: str, digits: int) -> str:
+        low, _, high = found[figure]
+        return f"{middle(figure, 9, digits)}{f'({low:.{digits}f} to {high:.{digits}f})':>19}"
+
+    system = f"{'-':>9}" if loops else middle("system over aot", 9)
+    print(
+        f"  {name:12}{span('over aot', 1)}{middle('mean', 9)}{middle('p50', 9)}{middle('p99', 9)}"
+        f"{middle('host', 8)}{system}{span('wall / aot', 3)}",
+        flush=True,
+    )
+
+
+def situation(
+    ways: list[Way], options: argparse.Namespace, steps: str, jobs: int, loops: int
+) -> dict[str, Any]:
+    """Alternates all ways; prints a line for each."""
+    cells: dict[str, list[dict[str, Any]]] = {way.name: [] for way in ways}
+    with beside(Row("", loops=loops)):
+        for i in range(options.alternations):
+            for way in ways[i % len(ways) :] + ways[: i % len(ways)]:
+                first = i * options.questions
+                one = cell(way, options.gaps, steps, jobs, first, options.questions)
+                cells[way.name].append(one)
+    if len({str(one["advice"]) for each in cells.values() for one in each}) != 1:
+        raise RuntimeError("the ways' decisions differ")
+    found = {way.name: compare(cells[way.name], cells[ways[0].name]) for way in ways}
+    print(f"\n== {jobs} compilers, {loops} loops: us per question, medians (quartiles)")
+    print(
+        f"  {'':12}{'over aot':>9}{'':19}{'mean':>9}{'p50':>9}{'p99':>9}{'host':>8}{'system':>9}{'wall / aot':>14}"
+    )
+    for name, figures in found.items():
+        show(name, figures, loops)
+    return {"jobs": jobs, "loops": loops, "figures": found, "cells": cells}
+
+
+def main() -> None:
+    cores = len(os.sched_getaffinity(0))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(WAYS)}")
+    parser.add_argument("--gaps", default="850", help="a file, or us")
+    parser.add_argument("--jobs", default=f"1,{cores},{2 * cores}", help="compilers at once")
+    parser.add_argument("--loops", default=f"0,{cores}", help="endless loops meanwhile")
+    parser.add_argument("--alternations", type=int, default=15)
+    parser.add_argument("--questions", type=int, default=500, help="of each compiler")
+    parser.add_argument("--before", type=Path, help="also another checkout's shared memory")
+    parser.add_argument("--record", type=Path, help="record gaps of compilations in this folder")
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else list(WAYS)
+    if set(names) - WAYS.keys():
+        parser.error(f"--only: expected some of {', '.join(WAYS)}; found {options.only}")
+    jobs, loops = ([int(n) for n in text.split(",")] for text in (options.jobs, options.loops))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
+    results: dict[str, Any] = {"machine": machine(), "gaps": options.gaps, "situations": []}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        model = folder / "policy.onnx"
+        subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
+        place = Place(folder, model, max(jobs), stack)
+        ways = start(place, names, options.before)
+        steps = subprocess.check_output([ways[0].program, "calibrate"], text=True).strip()
+        for load in loops:
+            for at_once in jobs:
+                results["situations"].append(situation(ways, options, steps, at_once, load))
+                if options.json:
+                    options.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
