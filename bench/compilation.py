@@ -43,6 +43,21 @@ HERE = Path(__file__).parent
 GAPS = HERE / "gaps"
 MOST_GAPS = 1500
 PROGRAMS = (["compilation", "compilation_ask"], ["compilation_host"])
+MODELS = """
+import os, struct, time
+
+def advise(request):
+    return float(request["li_size"][0])
+
+def timed(request):  # question_times.c does not see the questions of shmb_drive
+    import phase_policy
+
+    start = time.monotonic_ns()
+    advice = phase_policy.advise(request)
+    with open(os.environ["QUESTION_TIMES"], "ab") as log:
+        log.write(struct.pack("qq", start, time.monotonic_ns()))
+    return advice
+"""
 FIGURES = ("mean", "p50", "p99", "host", "system", "wall")
 
 
@@ -106,7 +121,6 @@ def aot(place: Place, build: Path) -> Way:
 
 
 def onnx(place: Place, build: Path) -> Way:
-    os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the core looks for ONNX Runtime
     return Way("onnx", build / "compilation", f"onnx://{place.model}")
 
 
@@ -195,6 +209,42 @@ def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> 
     }
 
 
+def record(folder: Path, to: Path) -> None:
+    """Writes the gaps of real compilations: at most MOST_GAPS in a row, from the middle."""
+    folders = [folder / "inline", folder / "phases"]
+    for each in folders:
+        each.mkdir()
+    inline, phases = deploy.inline(folders[0], None), deploy.phases(folders[1], None)
+    orders = [[word.replace("{print}", "") for word in words] for words in phases.asking]
+    commands = {"inline": inline.asking, "phases": orders}
+    (folder / "models.py").write_text(MODELS)
+    for decision, file in (("inline", INLINER / "policy.py"), ("priority", folder / "models.py")):
+        policy = ["--llvm", decision, "--pipes", "--host", f"{file}:advise"]
+        commands[f"llvm_{decision}"] = [[deploy.SHMBRIDGE, "run", *policy, "--", *inline.plain[0]]]
+    log, embedded = folder / "times", folder / "libshmbridge-python.so"
+    subprocess.run([deploy.SHMBRIDGE, "embed", "-o", embedded], check=True)
+    env = {
+        **os.environ,
+        "LD_PRELOAD": str(deploy.build_question_times(folder)),
+        "QUESTION_TIMES": str(log),
+        "SHMBRIDGE_PYTHON_LIBRARY": str(embedded),
+        "PYTHONPATH": f"{folder}:{HERE}",
+    }
+    urls = {"inline": f"onnx://{inline.model}", "phases": "python://models:timed"}
+    for name, all_of_them in commands.items():
+        gaps: list[float] = []
+        for command in all_of_them:
+            asking = {**env, "SHMBRIDGE_URL": urls.get(name, "")}
+            subprocess.run([*command, folder / "out.o"], check=True, env=asking)
+            questions = np.fromfile(log, np.int64).reshape(-1, 2)
+            log.unlink()
+            gaps += ((questions[1:, 0] - questions[:-1, 1]) / 1000).tolist()
+        print(f"{name}: {len(gaps)} gaps, mean {statistics.mean(gaps):.0f} us", flush=True)
+        skip = max(0, len(gaps) - MOST_GAPS) // 2
+        lines = "".join(f"{gap:.4g}\n" for gap in gaps[skip : skip + MOST_GAPS])
+        (to / f"{name}.txt").write_text(lines)
+
+
 def quartiles(values: Sequence[float]) -> list[float]:
     return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3  # fmt: skip
 
@@ -255,7 +305,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(WAYS)}")
-    parser.add_argument("--gaps", default="850", help="a file, or us")
+    parser.add_argument("--gaps", default=str(GAPS / "inline.txt"), help="a file, or us")
     parser.add_argument("--jobs", default=f"1,{cores},{2 * cores}", help="compilers at once")
     parser.add_argument("--loops", default=f"0,{cores}", help="endless loops meanwhile")
     parser.add_argument("--alternations", type=int, default=15)
@@ -267,11 +317,15 @@ def main() -> None:
     names = options.only.split(",") if options.only else list(WAYS)
     if set(names) - WAYS.keys():
         parser.error(f"--only: expected some of {', '.join(WAYS)}; found {options.only}")
+    os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the core looks for ONNX Runtime
     jobs, loops = ([int(n) for n in text.split(",")] for text in (options.jobs, options.loops))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     results: dict[str, Any] = {"machine": machine(), "gaps": options.gaps, "situations": []}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if options.record:
+            record(folder, options.record)
+            return
         model = folder / "policy.onnx"
         subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
         place = Place(folder, model, max(jobs), stack)
