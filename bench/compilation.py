@@ -12,6 +12,11 @@ onnx      ONNX Runtime in the compiler
 shm       shared memory, a host in C
 shm_py    shared memory, `shmbridge serve --python`
 shm_onnx  shared memory, `shmbridge serve --onnx`
+llvm      LLVM's interactive channel over pipes, a reader in C
+llvm_py   the same, a reader in Python
+mlcb      ML-Compiler-Bridge's pipes: our runner, PyPI's compilerinterface
+grpc      a gRPC stream over a Unix socket, C++ on both sides
+grpc_py   the same, a server in Python
 
 An alternation measures each way once, with the same part of the gaps. --record compiles zstd and
 zopfli as deploy.py does, and writes the gaps between their questions. See bench/README.md.
@@ -22,6 +27,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -29,7 +36,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +65,7 @@ def timed(request):  # question_times.c does not see the questions of shmb_drive
         log.write(struct.pack("qq", start, time.monotonic_ns()))
     return advice
 """
-FIGURES = ("mean", "p50", "p99", "host", "system", "wall")
+FIGURES = ("mean", "p50", "p99", "host", "both", "system", "wall")
 
 
 class Server:
@@ -84,12 +91,14 @@ class Server:
 
 @dataclass
 class Way:
-    """A way to the model. `servers` answer all compilers."""
+    """A way to the model. `servers` answer all compilers; `each` starts one for each compiler, in
+    the place of "{base}"."""
 
     name: str
     program: Path
     url: str
-    servers: list[Server] = field(default_factory=list)
+    servers: Sequence[Server] = ()
+    each: Sequence[object] = ()
 
 
 @dataclass
@@ -143,7 +152,72 @@ def shm_onnx(place: Place, build: Path) -> Way:
     return _serve("shm_onnx", place, build, "--onnx", place.model)
 
 
-WAYS = {way.__name__: way for way in (aot, onnx, shm, shm_py, shm_onnx)}
+def llvm(place: Place, build: Path) -> Way:
+    reader = [build / "compilation_host", "llvm", "{base}"]
+    return Way("llvm", build / "compilation", "llvm:{base}", each=reader)
+
+
+def llvm_py(place: Place, build: Path) -> Way:
+    reader = [sys.executable, HERE / "compilation_hosts.py", "llvm", "{base}"]
+    return Way("llvm_py", build / "compilation", "llvm:{base}", each=reader)
+
+
+def mlcb(place: Place, build: Path) -> Way:
+    import compilerinterface  # noqa: F401
+
+    host = [sys.executable, HERE / "compilation_hosts.py", "mlcb", "{base}", *feature_names()]
+    return Way("mlcb", build / "compilation", "pipe://{base}", each=host)
+
+
+def grpc(place: Place, build: Path) -> Way:
+    folder = build_grpc(place)
+    address = f"unix:{folder}/socket"
+    server = place.serve(folder / "compilation_grpc_host", address)
+    return Way("grpc", folder / "compilation_grpc", address, [server])
+
+
+def grpc_py(place: Place, build: Path) -> Way:
+    folder = build_grpc(place)
+    address = f"unix:{folder}/socket_py"
+    program = HERE / "compilation_hosts.py"
+    server = place.serve(sys.executable, program, "grpc", address, *feature_names())
+    return Way("grpc_py", folder / "compilation_grpc", address, [server])
+
+
+def feature_names() -> list[str]:
+    """LLVM's features for the inliner, in its order."""
+    text = (HERE / "compilation.h").read_text().partition("feature_names")[2]
+    return re.findall(r'"(\w+)"', text.partition("}")[0])
+
+
+def build_grpc(place: Place) -> Path:
+    """The folder with both C++ programs and the messages' descriptors."""
+    folder, plugin = place.folder / "grpc", shutil.which("grpc_cpp_plugin")
+    if folder.exists():
+        return folder
+    if plugin is None:
+        raise FileNotFoundError("needs Debian's libgrpc++-dev and protobuf-compiler-grpc")
+    folder.mkdir()
+    # the protoc of that package: another one's C++ may not match the system's headers
+    protoc = [Path(plugin).with_name("protoc"), f"-I{HERE}", HERE / "compilation.proto"]
+    to = [f"--cpp_out={folder}", f"--grpc_out={folder}", f"--plugin=protoc-gen-grpc={plugin}"]
+    subprocess.run([*protoc, *to, f"--descriptor_set_out={folder / 'descriptors'}"], check=True)
+    flags = ["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"]
+    libraries = subprocess.check_output(flags, text=True).split()
+    cxx = ["c++", "-std=c++17", "-O2", f"-I{folder}", f"-I{HERE}"]
+    cc = ["cc", "-O3", "-c", HERE / "compilation.c", "-o", folder / "compilation.o"]
+    messages = [folder / f"compilation.{part}.cc" for part in ("pb", "grpc.pb")]
+    subprocess.run(cc, check=True)
+    for program, more in (("compilation_grpc", [cc[-1]]), ("compilation_grpc_host", [])):
+        sources = [HERE / f"{program}.cpp", *messages, *more]
+        subprocess.run([*cxx, *sources, *libraries, "-o", folder / program], check=True)
+    return folder
+
+
+WAYS = {
+    way.__name__: way
+    for way in (aot, onnx, shm, shm_py, shm_onnx, llvm, llvm_py, mlcb, grpc, grpc_py)
+}
 
 
 def before(place: Place, tree: Path, names: Sequence[str]) -> Iterator[Way]:
@@ -175,9 +249,14 @@ def start(place: Place, names: Sequence[str], other: Path | None) -> list[Way]:
 def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> dict[str, Any]:
     """Runs this many compilers at once; us."""
     with ExitStack() as stack:
-        compilers = []
-        for _ in range(jobs):
-            words = [way.program, way.url, gaps, steps, first, count]
+        compilers, servers = [], list(way.servers)
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        for i in range(jobs):
+            base = f"{folder}/{i}"
+            if way.each:
+                servers.append(Server(*(str(word).replace("{base}", base) for word in way.each)))
+                stack.callback(servers[-1].close)
+            words = [way.program, way.url.replace("{base}", base), gaps, steps, first, count]
             pipe = subprocess.PIPE
             compiler = subprocess.Popen(list(map(str, words)), stdin=pipe, stdout=pipe, stderr=pipe)
             stack.callback(compiler.kill)
@@ -186,14 +265,14 @@ def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> 
             assert compiler.stderr
             if compiler.stderr.readline() != b"ready\n":
                 raise RuntimeError(f"{way.name}: {compiler.communicate()[1].decode()}")
-        used, busy = [server.cpu() for server in way.servers], busy_seconds()
+        used, busy = [server.cpu() for server in servers], busy_seconds()
         for compiler in compilers:
             assert compiler.stdin
             compiler.stdin.write(b"\n")
             compiler.stdin.flush()
         said = [np.frombuffer(compiler.communicate()[0], np.int64) for compiler in compilers]
-    busy = busy_seconds() - busy
-    host = sum(server.cpu() for server in way.servers) - sum(used)
+        busy = busy_seconds() - busy
+        host = sum(server.cpu() for server in servers) - sum(used)
     if any(len(each) != 3 + count for each in said):
         raise RuntimeError(f"{way.name}: a compiler failed")
     us = np.concatenate([each[3:] for each in said]) / 1000
@@ -203,8 +282,8 @@ def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> 
         "p99": float(np.quantile(us, 0.99)),
         "host": host * 1e6 / us.size,
         "system": busy * 1e6 / us.size,
+        "both": host * 1e6 / us.size + sum(int(each[1]) for each in said) / 1000 / us.size,
         "wall": max(int(each[0]) for each in said) / 1000,
-        "compiler": sum(int(each[1]) for each in said) / 1000 / us.size,
         "advice": [int(each[2]) for each in said],
     }
 
@@ -255,7 +334,9 @@ def compare(cells: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[str
     pairs = list(zip(cells, base, strict=True))
     found = {figure: quartiles([cell[figure] for cell in cells]) for figure in FIGURES}
     found["over aot"] = quartiles([a["mean"] - b["mean"] for a, b in pairs])
-    found["system over aot"] = quartiles([a["system"] - b["system"] for a, b in pairs])
+    # the mean of these: a tick of /proc/stat is 20 us per question
+    found["system over aot"] = [statistics.mean(a["system"] - b["system"] for a, b in pairs)] * 3
+    found["both over aot"] = quartiles([a["both"] - b["both"] for a, b in pairs])
     found["wall / aot"] = quartiles([a["wall"] / b["wall"] for a, b in pairs])
     return found
 
@@ -271,7 +352,7 @@ def show(name: str, found: dict[str, list[float]], loops: int) -> None:
     system = f"{'-':>9}" if loops else middle("system over aot", 9)
     print(
         f"  {name:12}{span('over aot', 1)}{middle('mean', 9)}{middle('p50', 9)}{middle('p99', 9)}"
-        f"{middle('host', 8)}{system}{span('wall / aot', 3)}",
+        f"{middle('host', 8)}{middle('both over aot', 8)}{system}{span('wall / aot', 3)}",
         flush=True,
     )
 
@@ -292,7 +373,7 @@ def situation(
     found = {way.name: compare(cells[way.name], cells[ways[0].name]) for way in ways}
     print(f"\n== {jobs} compilers, {loops} loops: us per question, medians (quartiles)")
     print(
-        f"  {'':12}{'over aot':>9}{'':19}{'mean':>9}{'p50':>9}{'p99':>9}{'host':>8}{'system':>9}{'wall / aot':>14}"
+        f"  {'':12}{'over aot':>9}{'':19}{'mean':>9}{'p50':>9}{'p99':>9}{'host':>8}{'both':>8}{'system':>9}{'wall / aot':>14}"
     )
     for name, figures in found.items():
         show(name, figures, loops)

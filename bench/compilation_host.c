@@ -1,6 +1,6 @@
 /* The policy in C, for compilation.py. Prints its bridge's name, or a line, when it is ready.
  *     compilation_host shm CHANNELS
- *     compilation_host llvm BASE       LLVM's interactive channel: one compiler after another */
+ *     compilation_host llvm BASE       LLVM's interactive channel, for one compiler */
 #include "bridge.h"
 
 #include "compilation.h"
@@ -39,19 +39,15 @@ static void serve_llvm(const char *base) {
     CHECK(mkfifo(in, 0600) == 0 && mkfifo(out, 0600) == 0);
     puts("ready");
     fflush(stdout);
-    for (;;) {
-        int reply = open(in, O_WRONLY);
-        FILE *questions = fopen(out, "rb");
-        CHECK(reply >= 0 && questions);
-        while (getline(&line, &room, questions) > 0) {
-            if (strncmp(line, "{\"observation\"", 14) != 0) continue;
-            CHECK(fread(features, sizeof *features, FEATURES, questions) == FEATURES);
-            CHECK(fgetc(questions) == '\n');
-            int64_t advice = advise(features);
-            CHECK(write(reply, &advice, sizeof advice) == sizeof advice);
-        }
-        fclose(questions);
-        close(reply);
+    int reply = open(in, O_WRONLY);
+    FILE *questions = fopen(out, "rb");
+    CHECK(reply >= 0 && questions);
+    while (getline(&line, &room, questions) > 0) {
+        if (strncmp(line, "{\"observation\"", 14) != 0) continue;
+        CHECK(fread(features, sizeof *features, FEATURES, questions) == FEATURES);
+        CHECK(fgetc(questions) == '\n');
+        int64_t advice = advise(features);
+        CHECK(write(reply, &advice, sizeof advice) == sizeof advice);
     }
 }
 
