@@ -34,6 +34,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -80,9 +81,8 @@ class Server:
             raise RuntimeError(f"{' '.join(words)} ended with {self.process.wait()}")
 
     def cpu(self) -> float:
-        """Seconds of CPU so far, of all its threads."""
-        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
-        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+        """Seconds of CPU so far, also of threads that have ended: clock_getcpuclockid's clock."""
+        return time.clock_gettime(~self.process.pid << 3 | 2)
 
     def close(self) -> None:
         self.process.terminate()
