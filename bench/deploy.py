@@ -147,7 +147,7 @@ class Way:
         self.cpu.append(_cpu() - before)
         self.host_cpu.append(self._host_cpu() - host_before)
         if file.exists():
-            us = np.fromfile(file, np.int64) / 1000
+            us = np.diff(np.fromfile(file, np.int64).reshape(-1, 2))[:, 0] / 1000
             figures = {"mean": us.mean(), "p50": np.median(us), "p99": np.quantile(us, 0.99)}
             self.questions.append({name: float(value) for name, value in figures.items()})
             file.unlink()
@@ -203,6 +203,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def build_question_times(folder: Path) -> Path:
+    source = str(Path(__file__).with_name("question_times.c"))
+    flags = ["-std=c11", "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC"]
+    include = subprocess.check_output([SHMBRIDGE, "config", "--cflags"], text=True).split()
+    shared = folder / "question_times.so"
+    subprocess.run(["cc", *flags, *include, source, "-o", shared, "-ldl"], check=True)
+    return shared
+
+
 def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
     """Plain, and every way whose model is available."""
     os.environ["SHMBRIDGE_PYTHON_LIBRARY"] = str(folder / "libshmbridge-python.so")
@@ -221,11 +230,7 @@ def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
         "aot": (f"aot://{library}", [["compile", str(case.model), "-o", str(library)]]),
         "python": (f"python://{case.function}", [embed]),
     }  # fmt: skip
-    source = str(Path(__file__).with_name("question_times.c"))
-    flags = ["-std=c11", "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC"]
-    include = subprocess.check_output([SHMBRIDGE, "config", "--cflags"], text=True).split()
-    shared = str(folder / "question_times.so")
-    subprocess.run(["cc", *flags, *include, source, "-o", shared, "-ldl"], check=True)
+    build_question_times(folder)
     ways = [Way("plain", "", case, folder)]
     for way, (url, commands) in beginnings.items():
         hosts = []

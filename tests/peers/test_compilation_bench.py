@@ -1,0 +1,50 @@
+"""bench/compilation.py: one compiler that replays recorded gaps."""
+
+import os
+import runpy
+import subprocess
+import sysconfig
+import threading
+from pathlib import Path
+
+import numpy as np
+
+import shmbridge
+
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "bench"
+COUNT = 40
+
+
+def question(number):
+    """compilation.c's features, by their places."""
+    return [(number * 31 + i * 17) % 64 - 32 for i in range(38)]
+
+
+def test_a_replayed_compilation_receives_the_policys_advice(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    import compilation
+
+    program = tmp_path / "compilation"
+    command = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
+    flags = subprocess.check_output([command, "config", "--cflags", "--libs"], text=True).split()
+    sources = [BENCH / "compilation.c", BENCH / "compilation_ask.c"]
+    subprocess.run(["cc", "-O1", "-D_GNU_SOURCE", *sources, *flags, "-o", program], check=True)
+    policy = runpy.run_path(str(compilation.INLINER / "policy.py"))["advise"]
+    names, name = compilation.feature_names(), f"compilation-{os.getpid()}"
+    with shmbridge.Host(name) as host:
+        serving = threading.Thread(target=host.serve, args=(policy,))
+        serving.start()
+        way = compilation.Way("shm", program, f"shm://{name}")
+        one = compilation.cell(way, str(BENCH / "gaps" / "inline.txt"), "1", 1, 7, COUNT)
+    serving.join()
+    values = [dict(zip(names, map(np.int64, question(i)), strict=True)) for i in range(COUNT)]
+    assert one["advice"] == [sum(policy(each) for each in values)]
+    assert 0 < one["advice"][0] < COUNT
+    assert 0 < one["p50"] <= one["p99"] <= one["wall"]
+
+
+def test_recorded_gaps_are_positive():
+    for file in (BENCH / "gaps").glob("*.txt"):
+        gaps = np.loadtxt(file)
+        assert 100 < gaps.size <= 1500 and gaps.min() >= 0, file
