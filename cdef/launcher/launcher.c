@@ -18,6 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -265,19 +266,19 @@ static int run_compiler(const struct run *r) {
     return status;
 }
 
-/* Did every decision get advice, in a compiler into which the library got? */
-static bool all_is_well(const struct run *r, int status) {
+/* Why a decision got no advice, or why none could; NULL: all is well. */
+static const char *failure_of(const struct run *r, int status) {
     off_t size = lseek(r->report, 0, SEEK_END);
-    char *report = calloc((size_t)size + 1, 1);
-    if (!report || pread(r->report, report, (size_t)size, 0) < 0) return true;
-    bool well = !status || shmb_report_loaded(report, r->program);
+    char *rest, *report = calloc((size_t)size + 1, 1);
+    if (!report || pread(r->report, report, (size_t)size, 0) < 0) return NULL;
+    if (status && !shmb_report_loaded(report, r->program))
+        return text("%s failed and had not loaded %s", r->command[0], r->library);
     unsigned long long defaulted;
-    for (const char *line = report; well && line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        well = sscanf(line, "%*s %*u %llu", &defaulted) != 1 || !defaulted;
-    }
-    free(report);
-    return well;
+    int why = 0;
+    for (char *line = strtok_r(report, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (sscanf(line, "%*s %*u %llu %*d %n", &defaulted, &why) == 1 && defaulted)
+            return line + why;
+    return NULL;
 }
 
 /* ---- The program ---- */
@@ -307,16 +308,30 @@ static int become_compiler(char **command) {
     return NO_COMPILER;
 }
 
-/* After cmake --install alone there is no Python. Then the compiler runs without advice. */
-static int become_python(const struct run *r, const char *folder, char **words) {
+/* After cmake --install alone there is no Python. Then the compiler runs without advice, or with
+ * --strict not at all. why: the reason; NULL: this run needs Python. */
+static int become_python(const struct run *r, const char *folder, char **words, const char *why) {
     char *python = text("%s/" PYTHON, folder);
     execv(python, words);
-    int error = errno;
-    bool plainly = r->command && *r->command && !r->strict;
-    if (!plainly || shmb_build_failed(r->host ? r->host : python, false))
-        fprintf(stderr, "shmbridge: %s: %s: install the Python package: pip install shmbridge\n",
-                python, strerror(error));
-    return plainly ? become_compiler(r->command) : 1;
+    if (!why)
+        why = text("%s: %s: install the Python package: pip install shmbridge", python,
+                   strerror(errno));
+    if (!r->command || !*r->command || r->strict) {
+        fprintf(stderr, "shmbridge: %s\n", why);
+        return 1;
+    }
+    if (shmb_build_failed(r->host ? r->host : python, false))
+        fprintf(stderr, shmb_build_warning, why);
+    return become_compiler(r->command);
+}
+
+/* Removes the file that -o names. Python also finds the names that clang chooses. */
+static void remove_output(char **command) {
+    struct stat file;
+    for (char **word = command; *word; word++)
+        if (strcmp(*word, "-o") == 0 && word[1] && stat(word[1], &file) == 0 &&
+            S_ISREG(file.st_mode))
+            unlink(word[1]);
 }
 
 int main(int argc, char **argv) {
@@ -328,16 +343,19 @@ int main(int argc, char **argv) {
         return 1;
     }
     self[file_name(self) - self - 1] = 0;
-    if (!is_ours(&r, argv, self)) return become_python(&r, self, argv);
+    if (!is_ours(&r, argv, self)) return become_python(&r, self, argv, NULL);
     if (!shmb_build_asks(r.host, r.host, why)) {
-        if (r.strict) return become_python(&r, self, argv);
+        if (r.strict) return become_python(&r, self, argv, why);
         if (shmb_build_failed(r.host, false)) fprintf(stderr, shmb_build_warning, why);
         return become_compiler(r.command);
     }
-    if (!prepare(&r)) return become_python(&r, self, argv);
+    if (!prepare(&r)) return become_python(&r, self, argv, NULL);
     int status = run_compiler(&r);
-    if (signalled || all_is_well(&r, status)) return end_as(status);
+    const char *failure = failure_of(&r, status);
+    if (signalled || !failure) return end_as(status);
     fcntl(r.report, F_SETFD, 0);
     putenv(text("SHMBRIDGE_RUN_ENDED=%d %d", r.report, status));
-    return become_python(&r, self, argv);
+    int ended = become_python(&r, self, argv, failure);
+    if (r.strict) remove_output(r.command);
+    return ended;
 }

@@ -17,30 +17,46 @@ RENEWED = 0.5  # seconds; a host that waits says so again every 0.1 s
 
 
 @click.command()
-@click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for programs; times in "
-                                                      "seconds, sizes in bytes.")  # fmt: skip
-def inspect(name: str, as_json: bool) -> None:
-    """Show what each compiler at shm://NAME sends, gets and waits for, and since when.
+@click.argument("name", required=False)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One line of JSON for each bridge, for programs; times in seconds, sizes in bytes.",
+)
+def inspect(name: str | None, as_json: bool) -> None:
+    """Show what each compiler at shm://NAME, or at any bridge, sends, gets and waits for, and since
+    when.
 
     Use it when a compiler seems to hang. It reads the bridge once and does not disturb either side.
     Process ids and labels are those that the processes report, and are not checked.
     """
+    if name is None:
+        bridges = overview.bridges()
+        for bridge in bridges:
+            _show(bridge, as_json)
+        if not bridges and not as_json:
+            click.echo("no bridges")
+        return
     name = segment.bridge_name(name)
-    bridge = overview.bridge(name)
-    if bridge is None:
+    found = overview.bridge(name)
+    if found is None:
         raise click.ClickException(
             f"there is no bridge of this version named {name}: shmbridge ls lists the bridges"
         )
+    _show(found, as_json)
+
+
+def _show(bridge: BridgeInfo, as_json: bool) -> None:
     channels = [channel for channel in bridge.channels if channel.state != "free"]
     sides = {
-        channel.index: [overview.sent(name, channel.index, reply) for reply in (False, True)]
+        channel.index: [overview.sent(bridge.name, channel.index, reply) for reply in (False, True)]
         for channel in channels
     }
     if as_json:
         click.echo(json.dumps(_as_json(bridge, channels, sides)))
         return
-    click.echo(f"shm://{name}: {_host(bridge)}")
+    click.echo(f"shm://{bridge.name}: {_host(bridge)}")
     for channel in channels:
         label = f", {printable(channel.label)}" if channel.label else ""
         click.echo(f"channel {channel.index}: {_process(channel.pid)}{label}")

@@ -25,7 +25,7 @@ from shmbridge.cli._run.attempt import Attempt, Build, launched, summary
 from shmbridge.cli._run.pipes import Pipes
 from shmbridge.cli._run.policy import REQUEST_BYTES, Policy, Signals, Streams, die_of
 from shmbridge.cli._text import Lines, one_line, printable
-from shmbridge.errors import InvalidError, ShmbridgeError
+from shmbridge.errors import DeadlineError, InvalidError, ShmbridgeError
 
 # Numpy takes longer to import than a small file to compile: only what loads a policy has it.
 if TYPE_CHECKING:
@@ -193,17 +193,17 @@ class Compilation:
     def run(self) -> int:
         """The compiler's status; negative: the signal that ended it."""
         options = self._options
-        attempt = None
+        attempt, late = None, False
         with self._signals.forwarded(), ExitStack() as stack:
             try:
                 attempt = launched(options.words[0]) or self._ask(stack)
                 defaults = () if options.strict else options.defaults
                 failed = attempt.failure(options.words[0], defaults)
-                why = "" if self._signals.passed_on else failed
+                why, late = "" if self._signals.passed_on else failed, attempt.late
             except InvalidError:
                 raise
             except Exception as error:
-                attempt, why = None, one_line(error)
+                attempt, why, late = None, one_line(error), isinstance(error, DeadlineError)
             stack.close()
             if why and options.strict:
                 made = compilers.remove_outputs(options.like, options.words) if attempt else []
@@ -212,7 +212,7 @@ class Compilation:
             if attempt and not why:
                 status = self._keep(attempt)
             else:
-                status = self._compile_plainly(attempt, why)
+                status = self._compile_plainly(attempt, why, late)
             self._streams.deliver(status)
         return status
 
@@ -252,6 +252,7 @@ class Compilation:
             return options.connect, str
         policy = Policy(
             partial(load_policy, options.onnx, options.function, options.record, options.verbose),
+            options.deadline,
             channels=options.channels or compilers.conversations(like, options.words),
             request_bytes=options.request_bytes,
         )
@@ -262,12 +263,12 @@ class Compilation:
         """Keeps the policy's object."""
         options = self._options
         lacking = any(count.defaulted for count in attempt.counts)  # --default made these
-        if (lacking and self._build.is_first_failure(attempt)) or options.verbose:
+        if (lacking and self._build.is_first_failure(attempt.late)) or options.verbose:
             click.echo(f"shmbridge: {summary(attempt.counts, options.decisions)}", err=True)
         return attempt.status
 
-    def _compile_plainly(self, attempt: Attempt | None, why: str) -> int:
-        if self._build.is_first_failure(attempt) or self._options.verbose:
+    def _compile_plainly(self, attempt: Attempt | None, why: str, late: bool) -> int:
+        if self._build.is_first_failure(late) or self._options.verbose:
             click.echo(ffi.string(lib.shmb_build_warning).decode() % why, err=True, nl=False)
         if attempt and not attempt.status:
             self._streams.keep_errors()

@@ -199,3 +199,11 @@ def test_control_characters_of_a_compiler_are_shown_as_escapes(name):
 
 def test_a_bridge_that_is_not_there_is_an_error(name):
     assert "there is no bridge of this version named" in refused(1, "inspect", name)
+
+
+def test_inspect_without_a_name_shows_every_bridge(name):
+    with Host(f"{name}-a"), Host(f"{name}-b"):
+        shown = run("inspect").stdout
+        named = [json.loads(line)["name"] for line in run("inspect", "--json").stdout.splitlines()]
+    assert [f"shm://{name}-{end}: host process" in shown for end in "ab"] == [True, True]
+    assert {f"{name}-a", f"{name}-b"} <= set(named)

@@ -2,6 +2,7 @@
 error."""
 
 import subprocess
+import sys
 
 import pytest
 from support.run import PLAIN, ended, everywhere
@@ -73,6 +74,24 @@ def test_policy_that_ends_while_it_loads_leaves_a_plain_compile_and_one_warning(
         err == f"shmbridge: the policy process ended ({why}) while it loaded: "
         "compiling without the policy (reported once per build)\n"
     )
+
+
+def test_policy_that_never_loads_leaves_a_plain_compile_and_is_not_loaded_again_soon(
+    words, compiler, tmp_path
+):
+    policy = "open('loads', 'a').write('x'); import time; time.sleep(100)"
+    shmbridge = (
+        "from shmbridge.cli import program; from shmbridge.cli._run import policy; "
+        "policy.LOAD_SECONDS = 0.5; program()"
+    )
+    command = [sys.executable, "-c", shmbridge, *words(compiler(PLAIN), policy=policy)[1:]]
+    first, second = (
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20)
+        for _ in range(2)
+    )
+    assert (first.returncode, first.stdout, second.returncode) == (3, "0\n", 3)
+    assert "the policy did not load within 0.5 s" in first.stderr
+    assert (second.stderr, (tmp_path / "loads").read_text()) == ("", "x")
 
 
 @pytest.mark.parametrize(

@@ -155,21 +155,50 @@ def test_command_without_python_finds_the_compiler_behind_every_option(option, c
     assert done.returncode == (1 if refused else 4), done.stderr
 
 
+@pytest.fixture
+def without_python(tmp_path):
+    """The command as `cmake --install` installs it."""
+    for folder, file in ("bin", SHMBRIDGE), ("lib", _config.preload()):
+        (tmp_path / folder).mkdir()
+        shutil.copy(file, tmp_path / folder)
+    return tmp_path / "bin" / "shmbridge"
+
+
 @pytest.mark.parametrize("strict", [[], ["--strict"]])
 @pytest.mark.parametrize(
     "options", [CONNECT, [*CONNECT, "-v"], ["--limit=0", *CONNECT], ["--host", "policy:advise"]]
 )
 def test_command_without_python_compiles_plainly_where_it_needs_python(
-    options, strict, compiler, tmp_path
+    options, strict, compiler, without_python
 ):
-    (tmp_path / "bin").mkdir()
-    shutil.copy(SHMBRIDGE, tmp_path / "bin")
-    (tmp_path / "lib").mkdir()
-    shutil.copy(_config.preload(), tmp_path / "lib")
     script = (
         'test -z "$SHMBRIDGE_LLVM_REPORT" && exit 4; echo "inline 1 1 9 x" >> '
         "$SHMBRIDGE_LLVM_REPORT"
     )
-    words = [tmp_path / "bin" / "shmbridge", "run", "--llvm", "inline", *options, *strict, "--"]
+    words = [without_python, "run", "--llvm", "inline", *options, *strict, "--"]
     done = subprocess.run([*words, compiler(script)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (1 if strict else 4, 1), done.stderr
+
+
+@pytest.mark.parametrize("strict", [[], ["--strict"]])
+def test_command_without_python_reports_why_there_was_no_advice_and_strict_leaves_no_output(
+    strict, compiler, without_python, tmp_path
+):
+    program = compiler(
+        'test -z "$SHMBRIDGE_LLVM_REPORT" && exit 4; touch made; echo "inline 3 0 0 " >> '
+        '"$SHMBRIDGE_LLVM_REPORT"; echo "evict 1 1 9 it hangs" >> "$SHMBRIDGE_LLVM_REPORT"'
+    )
+    words = [without_python, "run", "--llvm", "inline,evict", *CONNECT, *strict, "--", program]
+    done = subprocess.run(
+        [*words, "-o", "made"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    expected = (
+        (1, "shmbridge: it hangs\n", False)
+        if strict
+        else (
+            4,
+            "shmbridge: it hangs: compiling without the policy (reported once per build)\n",
+            True,
+        )
+    )
+    assert (done.returncode, done.stderr, (tmp_path / "made").exists()) == expected

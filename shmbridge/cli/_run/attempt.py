@@ -76,8 +76,7 @@ class Build:
         if not lib.shmb_build_asks(self._policy, self._url, why):
             raise ShmbridgeError(ffi.string(why).decode(errors="replace"))
 
-    def is_first_failure(self, attempt: Attempt | None) -> bool:
+    def is_first_failure(self, late: bool) -> bool:
         """Notes that the policy failed a compilation, and says whether it is the first of this
-        build."""
-        late = attempt is not None and attempt.late
+        build. late: it missed a deadline."""
         return bool(lib.shmb_build_failed(self._policy, late))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import math
 import os
 import re
 import resource
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmbridge._bridge import segment
 from shmbridge.cli._text import one_line
-from shmbridge.errors import ShmbridgeError
+from shmbridge.errors import DeadlineError, ShmbridgeError
 
 if TYPE_CHECKING:
     from shmbridge._host.host import Host
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 # which containers have 64 MB of for all compilers at once.
 REQUEST_BYTES, ADVICE_BYTES, HEADER_BYTES = 3 << 12, 1 << 9, 5 << 10
 GRACE = 0.5  # seconds for a policy to end
+LOAD_SECONDS = 60.0  # for a policy to load, or its deadline if that is longer
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
 # what a policy says when it serves; else why it does not, in one write of TEXT_BYTES at most
@@ -109,10 +112,16 @@ class Policy:
     """A host in a separate process, at `name`, that answers with the model of `load`, and records
     in the log; room: Host's `channels` and `request_bytes`.
 
-    Raises ShmbridgeError with the reason if it does not start to serve.
+    Raises ShmbridgeError with the reason if it does not start to serve; DeadlineError if it loads
+    for too long.
     """
 
-    def __init__(self, load: Callable[[], tuple[Model, LogWriter | None]], **room: Any) -> None:
+    def __init__(
+        self,
+        load: Callable[[], tuple[Model, LogWriter | None]],
+        deadline: float | None,
+        **room: Any,
+    ) -> None:
         self.name = f"run-{os.getpid()}-{secrets.token_hex(4)}"
         ready, its_ready = os.pipe()
         its_life, self._life = os.pipe()
@@ -124,7 +133,13 @@ class Policy:
         self._pid = fork(child)
         os.close(its_ready)
         os.close(its_life)
+        limit = max(LOAD_SECONDS, deadline or 0)
         try:
+            if not select.select([ready], [], [], None if limit == math.inf else limit)[0]:
+                raise DeadlineError(
+                    f"the policy did not load within {limit:g} s: make it load faster, or use a "
+                    "longer --deadline"
+                )
             said = os.read(ready, TEXT_BYTES)
             why = said.decode(errors="replace") or f"{ending(self._ended())} while it loaded"
         except BaseException:
