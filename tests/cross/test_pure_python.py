@@ -110,6 +110,11 @@ def test_any_message_arrives_as_it_was_sent(name, host, connect):
         check()
 
 
+def test_a_live_host_without_hints_is_reported_without_a_process(name):
+    with api.Host(name), pytest.raises(shmbridge.InUseError, match="a live host is named"):
+        shmbridge.Host(name)
+
+
 # ---- Lies ----
 
 LIES = st.one_of(
