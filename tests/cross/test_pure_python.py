@@ -117,14 +117,18 @@ def test_a_live_host_without_hints_is_reported_without_a_process(name):
 
 # ---- Lies ----
 
+# Values around each limit, for the fields of a descriptor.
+LIMITS = {
+    "generation": [0, 2**32 - 1],
+    "returns": [set(), {0}, {1}, {0, 1}, {4}, {31}],
+    "layout": [0, 1, 15, 16, 2**16 - 1],
+    "slot": [0, 1, 3, 4, 32, 255],
+    "flags": [0, 1, 2, 3, 4, 8, 9, 12, 16, 32],
+    "code": [0, 5, 13, 14, 21, 22, 255],
+    "text": [0, 32, 33, 2**16 - 1],
+}
 LIES = st.one_of(
-    st.tuples(st.just("generation"), st.integers(0, 2**32 - 1)),
-    st.tuples(st.just("returns"), st.sets(st.integers(0, 31) | st.integers(0, 3))),
-    st.tuples(st.just("layout"), st.integers(0, 17) | st.integers(0, 2**16 - 1)),
-    st.tuples(st.just("slot"), st.integers(0, 5) | st.integers(0, 255)),
-    st.tuples(st.just("flags"), st.integers(0, 31) | st.integers(0, 255)),
-    st.tuples(st.just("code"), st.integers(0, 22) | st.integers(0, 255)),
-    st.tuples(st.just("text"), st.integers(0, 40) | st.integers(0, 2**16 - 1)),
+    *(st.tuples(st.just(name), st.sampled_from(values)) for name, values in LIMITS.items()),
     st.tuples(st.just("data"), st.binary(min_size=1, max_size=32)),
     st.tuples(st.just("meta"), st.tuples(st.integers(0, 300), st.binary(min_size=1, max_size=9))),
     st.tuples(st.just("body"), st.tuples(st.integers(0, 130), st.binary(min_size=1, max_size=9))),
