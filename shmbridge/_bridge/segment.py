@@ -249,9 +249,9 @@ def _refuse_living(path: Path, name: str) -> None:
                     "start a model with host.start(model), and assign another to the .model of "
                     "what start returned"
                 )
+            process = f" (process {info.pid})" if info and info.pid else ""
             raise InUseError(
-                f'a live host{f" (process {info.pid})" if info else ""} is named "{name}" '
-                "already: close it, or choose another name"
+                f'a live host{process} is named "{name}" already: close it, or choose another name'
             )
     finally:
         os.close(fd)

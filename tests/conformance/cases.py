@@ -331,7 +331,7 @@ def every_kind_advice(w):
 def name_twice(w):
     x = np.array([1], np.int64)
     w.ready()
-    if w.combination.language != "python":  # where features are a mapping
+    if w.combination.language not in ("python", "pure"):  # where features are a mapping
         w.runner.do(wire.filled("x", x, w.spill))
         with w.fails("INVALID", "x"):
             w.ask({"x": x}, np.int64)

@@ -34,8 +34,9 @@ BOTH = {"native": ("c", "python")}
 
 RUNNERS = {
     "shm": Kind(
-        "shm://{name}", {"native": ("c", "cpp", "python", "c+python")}, host={"channels": 2}
+        "shm://{name}", {"native": ("c", "cpp", "python", "c+python", "pure")}, host={"channels": 2}
     ),
+    "pure": Kind("shm://{name}", host={"channels": 2}, stage="PureStage"),
     "recovering": Kind(
         "shm://{name}?retries=2&backoff=0.01", far="shm://{name}", host={"channels": 2}
     ),
@@ -80,6 +81,7 @@ STAGES = {
     "TfliteStage": "tflite_stage",
     "AotStage": "aot_stage",
     "RelayStage": "far_stage",
+    "PureStage": "pure_stage",
 }
 
 # Languages of the runner's side: the program that reads the script.
@@ -88,6 +90,7 @@ LANGUAGES = {
     "cpp": HERE / "cpp_runner.cpp",
     "python": HERE / "python_runner.py",
     "c+python": HERE.parent / "cross" / "scripted_runner.c",  # linked to libshmbridge-python.so
+    "pure": HERE / "pure_runner.py",  # a second implementation
 }
 
 

@@ -15,12 +15,13 @@ DTYPES = {"i64": np.int64, "i32": np.int32, "f64": np.float64, "f32": np.float32
 
 
 class Script:
-    def __init__(self):
+    def __init__(self, connect):
+        self.connect = connect
         self.runner, self.features, self.spill = None, {}, ""
 
     def open(self, url):
         self.close()
-        self.runner = shmbridge.connect(url)
+        self.runner = self.connect(url)
         return "0"
 
     def close(self):
@@ -83,8 +84,8 @@ class Script:
         return getattr(self, verb)(*words) or ""
 
 
-def main():
-    script = Script()
+def main(connect=shmbridge.connect):
+    script = Script(connect)
     for line in sys.stdin:
         try:
             answer = script.obey(*line.split())

@@ -61,6 +61,7 @@ def kept(value):
 class Stage:
     """What cases are written against."""
 
+    make_host = Host
     warm = None  # the next Python program, of whatever combination
 
     def __init__(self, combination, command, folder, new_name):
@@ -119,7 +120,7 @@ class Stage:
             self.open(self.url)
 
     def start_host(self, **room):
-        self.host = Host(
+        self.host = self.make_host(
             self.host_url(),
             **{"request_bytes": ROOM, "advice_bytes": ROOM, **self.kind.host, **room},
         )
@@ -144,7 +145,7 @@ class Stage:
 
     def host_at(self, url):
         """Another host, not begun: for what it refuses."""
-        return Host(self.host_url(url))
+        return self.make_host(self.host_url(url))
 
     def close_host(self):
         """While its loop is under way."""

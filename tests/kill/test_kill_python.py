@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pure_python import api
 
 import shmbridge
 from shmbridge import Host, ShmbridgeError, connect
@@ -154,7 +155,7 @@ QUESTIONS = [
 ]
 
 
-def survive_in_python(name):
+def survive_in_python(name, connect=connect):
     """Asks until the error; when it came, and its class's name."""
     try:
         with connect(name, connect_timeout=0.3) as runner:
@@ -206,7 +207,11 @@ def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, torture, 
             step += 1
             wait = WAITS[(step + seed) % 3]
             victims.start("host", step, name, wait)
-            when, error = survive_in_c(c, name) if (step + seed) % 2 else survive_in_python(name)
+            if (step + seed) % 2:
+                when, error = survive_in_c(c, name)
+            else:
+                second = (step + seed) % 4 == 0
+                when, error = survive_in_python(name, api.connect if second else connect)
             status, death = victims.death()
             assert status in (0, -signal.SIGKILL)
             finished = finished + 1 if status == 0 else 0
@@ -230,7 +235,13 @@ def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, torture, 
     assert steps > 20 and seen["HostGoneError"] > 10
 
 
-def test_a_runner_killed_at_any_step(name, victims, torture, capsys):
+def pure_host(name, wait, **options):
+    """Of the second implementation."""
+    return api.Host(name, **options)
+
+
+@pytest.mark.parametrize("make_host", [Host, pure_host])
+def test_a_runner_killed_at_any_step(name, victims, torture, capsys, make_host):
     """Its channel, the only one, is the next runner's; arrays that the host kept stay as they
     were."""
     steps, delays, kept = 0, [], []
@@ -243,7 +254,7 @@ def test_a_runner_killed_at_any_step(name, victims, torture, capsys):
         return np.arange(request["n"] * 10)
 
     for seed in range(50 if torture else 1):
-        with Host(name, channels=1, slots=4, wait=WAITS[seed % 3]) as host:
+        with make_host(name, channels=1, slots=4, wait=WAITS[seed % 3]) as host:
             thread = threading.Thread(target=host.serve, args=(model,))
             thread.start()
             step = finished = 0
