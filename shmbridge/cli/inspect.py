@@ -18,8 +18,12 @@ RENEWED = 0.5  # seconds; a host that waits says so again every 0.1 s
 
 @click.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for programs; times in "
-                                                      "seconds, sizes in bytes.")  # fmt: skip
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="A line of JSON for each host, for programs; times in seconds, sizes in bytes.",
+)
 def inspect(name: str, as_json: bool) -> None:
     """Show what each compiler at shm://NAME sends, gets and waits for, and since when.
 
@@ -27,20 +31,29 @@ def inspect(name: str, as_json: bool) -> None:
     Process ids and labels are those that the processes report, and are not checked.
     """
     name = segment.bridge_name(name)
-    bridge = overview.bridge(name)
-    if bridge is None:
+    bridges = overview.bridges(name)
+    if not bridges:
         raise click.ClickException(
             f"there is no bridge of this version named {name}: shmbridge ls lists the bridges"
         )
+    others = any(bridge.alive for bridge in bridges)
+    dead = "its host is dead; " + (
+        "another one will take its place" if others else "shmbridge gc removes its files"
+    )
+    for bridge in bridges:
+        _show(bridge, as_json, dead)
+
+
+def _show(bridge: BridgeInfo, as_json: bool, dead: str) -> None:
     channels = [channel for channel in bridge.channels if channel.state != "free"]
     sides = {
-        channel.index: [overview.sent(name, channel.index, reply) for reply in (False, True)]
+        channel.index: [overview.sent(bridge, channel.index, reply) for reply in (False, True)]
         for channel in channels
     }
     if as_json:
         click.echo(json.dumps(_as_json(bridge, channels, sides)))
         return
-    click.echo(f"shm://{name}: {_host(bridge)}")
+    click.echo(f"{bridge.title}: {_host(bridge) if bridge.alive else dead}")
     for channel in channels:
         label = f", {printable(channel.label)}" if channel.label else ""
         click.echo(f"channel {channel.index}: {_process(channel.pid)}{label}")
@@ -52,8 +65,6 @@ def inspect(name: str, as_json: bool) -> None:
 
 
 def _host(bridge: BridgeInfo) -> str:
-    if not bridge.alive:
-        return "its host is dead; shmbridge gc removes its files"
     who = f"host {_process(bridge.pid)}"
     if not bridge.looping:
         return f"{who}; its loop is not running"
