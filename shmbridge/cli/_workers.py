@@ -102,10 +102,13 @@ class _Supervisor:
 
     def _wait_for_answers(self, count: int) -> None:
         while count > 0:
-            for fd, _ in self._poll.poll():
+            # Answers come first: a worker that ends after the last of them is replaced.
+            for fd, _ in sorted(self._poll.poll(), key=lambda event: event[0] != self._ready):
                 if fd == self._ready:
                     count -= len(os.read(fd, lib.MAX_WORKERS))
                     continue
+                if count <= 0:
+                    return
                 number, _, status = self._reap(fd)
                 if status < 0:
                     click.echo(f"Error: {_why(status)} ended worker {number} early", err=True)
