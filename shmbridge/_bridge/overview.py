@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shmbridge._bridge.segment import SEGMENT, SHM, open_segment, segment_name
+from shmbridge._bridge.segment import SEGMENT, SHM, open_segment, segment_name, segments
 from shmbridge._native import ffi, lib
 
 
@@ -32,6 +32,7 @@ class BridgeInfo:
     """A bridge's segment, as `ls` shows it. Sizes in bytes."""
 
     name: str
+    worker: int  # the host's number among those that share the name
     session: str
     alive: bool  # has a live host
     pid: int  # what the host said of itself
@@ -43,12 +44,17 @@ class BridgeInfo:
     channels: tuple[ChannelInfo, ...]
 
     @property
+    def title(self) -> str:
+        """Its URL, and which worker it belongs to."""
+        return f"shm://{self.name}{f' worker {self.worker}' if self.worker else ''}"
+
+    @property
     def served(self) -> int:
         """Replies so far, over all channels."""
         return sum(channel.served for channel in self.channels)
 
 
-def _inspect(fd: int, name: str) -> BridgeInfo | None:
+def _inspect(fd: int, name: str, worker: int) -> BridgeInfo | None:
     info = ffi.new("shmb_segment_info *")
     channels = ffi.new("shmb_channel_info[]", lib.MAX_CHANNELS)
     if not lib.shmb_inspect(fd, info, channels):
@@ -69,6 +75,7 @@ def _inspect(fd: int, name: str) -> BridgeInfo | None:
     session = ffi.string(info.session).decode()
     return BridgeInfo(
         name,
+        worker,
         session,
         info.alive,
         info.pid,
@@ -87,9 +94,9 @@ def _ago(ns: int) -> float:
 
 
 @contextlib.contextmanager
-def _opened(name: str) -> Iterator[int | None]:
+def _opened(name: str, worker: int) -> Iterator[int | None]:
     """The segment of a bridge; None: there is none."""
-    fd = open_segment(SHM / segment_name(name)[1:])
+    fd = open_segment(SHM / segment_name(name, worker=worker)[1:])
     try:
         yield fd
     finally:
@@ -97,21 +104,23 @@ def _opened(name: str) -> Iterator[int | None]:
             os.close(fd)
 
 
-def bridge(name: str) -> BridgeInfo | None:
+def bridge(name: str, worker: int = 0) -> BridgeInfo | None:
     """The bridge of that name, living or dead."""
-    with _opened(name) as fd:
-        return None if fd is None else _inspect(fd, name)
+    with _opened(name, worker) as fd:
+        return None if fd is None else _inspect(fd, name, worker)
 
 
-def bridges() -> list[BridgeInfo]:
-    """Every bridge of this user, living or dead, by name."""
+def bridges(name: str | None = None) -> list[BridgeInfo]:
+    """Every bridge of this user, living or dead, by name and worker; or those of one name."""
     found = []
-    for path in sorted(SHM.glob("shmb.*")):
+    for path in SHM.glob("shmb.*") if name is None else segments(name):
         match = SEGMENT.fullmatch(path.name)
         with contextlib.suppress(OSError):
-            if match and not match["session"] and (info := bridge(match["name"])):
+            if not match or match["session"]:
+                continue
+            if info := bridge(match["name"], int(match["worker"] or 0)):
                 found.append(info)
-    return found
+    return sorted(found, key=lambda info: (info.name, info.worker))
 
 
 @dataclass(frozen=True)
@@ -125,10 +134,10 @@ class Sent:
     rows: int | None  # of a list
 
 
-def sent(name: str, channel: int, reply: bool) -> list[Sent] | None:
+def sent(bridge: BridgeInfo, channel: int, reply: bool) -> list[Sent] | None:
     """The fields of a channel's requests (or replies); None: nothing was sent yet, or it cannot be
     read."""
-    with _opened(name) as fd:
+    with _opened(bridge.name, bridge.worker) as fd:
         count = ffi.new("int64_t *")
         tensors = ffi.NULL if fd is None else lib.shmb_inspect_layout(fd, channel, reply, count)
     if tensors == ffi.NULL:

@@ -29,7 +29,9 @@ from shmbridge.errors import (
 )
 
 SHM = Path("/dev/shm")
-SEGMENT = re.compile(r"shmb\.(?P<name>[A-Za-z0-9_.-]+)(~(?P<session>[0-9a-f]{32}))?")
+SEGMENT = re.compile(
+    r"shmb\.(?P<name>[A-Za-z0-9_.-]+)(~((?P<session>[0-9a-f]{32})|(?P<worker>[1-9]\d?)))?"
+)
 SWEEP_SECONDS = 1.0  # that a new host waits for a sweep of its name
 SEMAPHORE = re.compile(r"sem\.shmb-(?P<session>[0-9a-f]{32})-(h|\d+)(\.musl)?")
 
@@ -40,11 +42,18 @@ def _text(write: Any, *args: Any) -> str:
     return str(ffi.string(out).decode())
 
 
-def segment_name(name: str, session: str | None = None) -> str:
-    """The POSIX name of a bridge's segment; with a session, while it is being made."""
-    return _text(
-        lib.shmb_segment_name, name.encode(), ffi.NULL if session is None else session.encode()
-    )
+def segment_name(name: str, session: str | None = None, worker: int = 0) -> str:
+    """The POSIX name of a bridge's segment, or of a worker's; with a session, while it is being
+    made."""
+    end = session or (str(worker) if worker else "")
+    return _text(lib.shmb_segment_name, name.encode(), end.encode() or ffi.NULL)
+
+
+def segments(name: str) -> list[Path]:
+    """The segment of a name, whether it exists or not, and those of its further workers."""
+    first = SHM / segment_name(name)[1:]
+    ended = {path: SEGMENT.fullmatch(path.name) for path in sorted(SHM.glob(f"{first.name}~*"))}
+    return [first, *(path for path, match in ended.items() if match and match["worker"])]
 
 
 def semaphore_name(session: str, channel: int) -> str:
@@ -90,11 +99,12 @@ def _is_file(path: Path, inode: int) -> bool:
         return False
 
 
-def unlink_bridge(name: str, session: str, inode: int) -> None:
+def unlink_bridge(name: str, session: str, inode: int, worker: int = 0) -> None:
     """Removes the caller's own bridge; the segment last, so that what a kill leaves here can still
     be found."""
     _unlink_bells(session)
-    for path in (SHM / segment_name(name, session)[1:], SHM / segment_name(name)[1:]):
+    for own in (segment_name(name, session), segment_name(name, worker=worker)):
+        path = SHM / own[1:]
         if _is_file(path, inode):  # a name may be anyone's by now
             _unlink(path)
 
@@ -185,9 +195,8 @@ def gc(name: str | None = None) -> list[str]:
     """Removes the files of dead hosts of this user in /dev/shm, of one name or of all. Returns the
     names of the files. InUseError: that name's host is alive."""
     if name is not None:
+        refuse_living(name)
         path = SHM / segment_name(name)[1:]
-        if _owner(path) == os.geteuid():
-            _refuse_living(path, name)
         return _sweep([path, *SHM.glob(f"{path.name}~*")])
     bells = [
         path
@@ -216,9 +225,25 @@ def _sweep(paths: Iterable[Path]) -> list[str]:
     removed = []
     for path in sorted(paths):
         with contextlib.suppress(OSError):  # gone, or no file
-            if SEGMENT.fullmatch(path.name) and _owner(path) == os.geteuid():
+            match = SEGMENT.fullmatch(path.name)
+            if not match or _owner(path) != os.geteuid():
+                continue
+            # Runners find the other workers through a dead first one, until it is replaced.
+            if match["session"] or not any(map(_lives, segments(match["name"]))):
                 removed += _remove_if_dead(path)
     return removed
+
+
+def _lives(path: Path) -> bool:
+    """Has the segment a live host of this user?"""
+    fd = open_segment(path) if _owner(path) == os.geteuid() else None
+    if fd is None:
+        return False
+    try:
+        locked = lib.shmb_peer_alive(fd, lib.HOST_BYTE)
+        return bool(locked and not lib.shmb_peer_alive(fd, lib.SWEEPER_BYTE))
+    finally:
+        os.close(fd)
 
 
 def _host_lives(fd: int) -> bool:
@@ -232,6 +257,14 @@ def _host_lives(fd: int) -> bool:
             return True
         time.sleep(0.001)
     return False
+
+
+def refuse_living(name: str, worker: int | None = None) -> None:
+    """InUseError if the name has a live host of this user: any, or that worker."""
+    one = None if worker is None else SHM / segment_name(name, worker=worker)[1:]
+    for path in [one] if one else segments(name):
+        if _owner(path) == os.geteuid():
+            _refuse_living(path, name)
 
 
 def _refuse_living(path: Path, name: str) -> None:
@@ -257,9 +290,9 @@ def _refuse_living(path: Path, name: str) -> None:
         os.close(fd)
 
 
-def _take_over(name: str) -> None:
-    """Makes the name available to a new host: removes the segment of a dead one, or raises."""
-    path = SHM / segment_name(name)[1:]
+def _take_over(path: Path, name: str, alone: bool) -> None:
+    """Makes the name available to a new host, which is alone or one of several workers: removes the
+    segment of a dead one, or raises."""
     try:
         fd = open_segment(path)
     except OSError as error:
@@ -278,6 +311,8 @@ def _take_over(name: str) -> None:
     finally:
         os.close(fd)
     _refuse_living(path, name)
+    if alone:
+        refuse_living(name)
     if not _remove_if_dead(path):
         time.sleep(0.001)  # someone else is at it
 
@@ -297,9 +332,11 @@ def _reserve(fd: int, size: int) -> None:
         ) from error
 
 
-def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str, int]:
+def create_host(
+    name: str, plan: Any, wait: int, worker: int = 0, workers: int = 1
+) -> tuple[Any, str, int]:
     """Makes a bridge and its host: (shmb_host *, session, the segment's inode). plan: a shmb_plan
-    *.
+    *. worker: the host's number among the `workers` that share the name.
 
     The segment gets its name only when it is complete. Errors: InUseError, InvalidError,
     NotPermittedError, SystemCallError.
@@ -326,9 +363,10 @@ def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str, int]:
             text = ffi.string(lib.shmb_host_error(out[0], -1)).decode()
             lib.shmb_host_free(out[0])
             raise_status(status, text)
+        lib.shmb_host_set_workers(out[0], workers)
     except BaseException as error:
         os.close(fd)
-        unlink_bridge(name, session, inode)
+        unlink_bridge(name, session, inode, worker)
         if isinstance(error, (posix_ipc.Error, OSError)) and not isinstance(
             error, tuple(BY_STATUS.values())
         ):
@@ -337,10 +375,10 @@ def create_host(name: str, plan: Any, wait: int) -> tuple[Any, str, int]:
             ) from error
         raise
     try:
-        _publish(temporary, SHM / segment_name(name)[1:], name)
+        _publish(temporary, SHM / segment_name(name, worker=worker)[1:], name, workers == 1)
     except BaseException:
         lib.shmb_host_free(out[0])
-        unlink_bridge(name, session, inode)
+        unlink_bridge(name, session, inode, worker)
         raise
     return out[0], session, inode
 
@@ -373,17 +411,17 @@ def _new_file(name: str) -> tuple[int, str]:
     raise InUseError(f'the new segment of "{name}" was removed repeatedly: try again')
 
 
-def _publish(temporary: Path, path: Path, name: str) -> None:
+def _publish(temporary: Path, path: Path, name: str, alone: bool) -> None:
     """Gives a complete segment its name, atomically: a link fails where a name exists."""
     for _ in range(10):
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
             temporary.unlink()
             # Of hosts that were killed while they made theirs.
-            for left in SHM.glob(f"{path.name}~*"):
+            for left in SHM.glob(f"{segment_name(name)[1:]}~*"):
                 with contextlib.suppress(OSError):
                     if _owner(left) == os.geteuid():
                         _remove_if_dead(left)
             return
-        _take_over(name)
+        _take_over(path, name, alone)
     raise InUseError(f'other hosts keep taking the name "{name}": choose another')

@@ -68,6 +68,7 @@ class Host(Receiving):
     """
 
     _closed = True  # until __init__ has opened it
+    _worker, _workers = 0, 1  # its number among the hosts that share the name, and their number
 
     def __init__(
         self,
@@ -106,7 +107,8 @@ class Host(Receiving):
         super().__init__()  # close() needs it, which an interrupt may call from here on
         # One reply of several fields at a time; a signal handler may reply too.
         self._building = threading.RLock()
-        created = segment.create_host(self.name, plan, wait_code(chosen.wait))
+        share = self._worker, self._workers
+        created = segment.create_host(self.name, plan, wait_code(chosen.wait), *share)
         self._h, self._session, self._inode = created
         self._closed = False
         open_hosts.opened(self)
@@ -160,7 +162,7 @@ class Host(Receiving):
         if lib.shmb_host_forked(self._h):
             return
         try:
-            segment.unlink_bridge(self.name, self._session, self._inode)
+            segment.unlink_bridge(self.name, self._session, self._inode, self._worker)
         finally:
             lib.shmb_host_close(self._h)
             lib.shmb_host_wake(self._h)

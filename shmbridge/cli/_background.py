@@ -9,7 +9,8 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,8 +19,9 @@ import click
 from shmbridge._bridge import segment
 from shmbridge.cli._signals import handle
 
-ANSWER_MS = 1000  # for the question under way: the compiler's next one finds no host anyway
-GRACE_MS = 3000  # for everything else
+# Milliseconds for the question under way, since the compiler's next one finds no host anyway; for
+# everything else; for the kernel.
+PATIENCE = 1000, 3000, 3000
 SHOWN = 1 << 20  # bytes of what a model prints while it loads
 
 background_option = click.option(
@@ -74,7 +76,7 @@ def end(name: str) -> Path | None:
     if process is None:
         return None
     try:
-        _end(process)
+        end_all([process], PATIENCE)
     finally:
         os.close(process)
     note.unlink(missing_ok=True)
@@ -122,7 +124,7 @@ def _wait(pid: int, ready: int, log_fd: int, log: Path) -> int:
     try:
         answers = ready in dict(poll.poll()) and os.read(ready, 1)
     except BaseException:
-        _end(process)
+        end_all([process], PATIENCE)
         os.waitpid(pid, 0)
         log.unlink(missing_ok=True)
         raise
@@ -177,13 +179,19 @@ def _open(note: Path) -> int | None:
     return None
 
 
-def _end(process: int) -> None:
-    """Ends a process by its descriptor: first by SIGTERM, then by SIGKILL."""
-    poll = select.poll()
-    poll.register(process, select.POLLIN)
-    steps = (signal.SIGTERM, ANSWER_MS), (signal.SIGTERM, GRACE_MS), (signal.SIGKILL, GRACE_MS)
+def end_all(processes: Sequence[int], patience: Sequence[int]) -> None:
+    """Ends processes by their descriptors: by SIGTERM, by another one, then by SIGKILL. patience:
+    milliseconds for each of the three."""
+    left, poll = set(processes), select.poll()
+    for process in processes:
+        poll.register(process, select.POLLIN)
+    steps = zip((signal.SIGTERM, signal.SIGTERM, signal.SIGKILL), patience, strict=True)
     for number, milliseconds in steps:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(process, number)
-        if poll.poll(milliseconds):
-            return
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, number)
+        until = time.monotonic() + milliseconds / 1000
+        while left and (seconds := until - time.monotonic()) > 0:
+            for process, _ in poll.poll(seconds * 1000):
+                left.remove(process)
+                poll.unregister(process)

@@ -7,10 +7,12 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
 
 def handle(handler: Any) -> None:
     """For all signals that may end the program: nothing may be left in /dev/shm."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, handler)
 
 

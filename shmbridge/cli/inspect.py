@@ -22,7 +22,7 @@ RENEWED = 0.5  # seconds; a host that waits says so again every 0.1 s
     "--json",
     "as_json",
     is_flag=True,
-    help="One line of JSON for each bridge, for programs; times in seconds, sizes in bytes.",
+    help="A line of JSON for each host, for programs; times in seconds, sizes in bytes.",
 )
 def inspect(name: str | None, as_json: bool) -> None:
     """Show what each compiler at shm://NAME, or at any bridge, sends, gets and waits for, and since
@@ -31,32 +31,32 @@ def inspect(name: str | None, as_json: bool) -> None:
     Use it when a compiler seems to hang. It reads the bridge once and does not disturb either side.
     Process ids and labels are those that the processes report, and are not checked.
     """
-    if name is None:
-        bridges = overview.bridges()
-        for bridge in bridges:
-            _show(bridge, as_json)
-        if not bridges and not as_json:
-            click.echo("no bridges")
-        return
-    name = segment.bridge_name(name)
-    found = overview.bridge(name)
-    if found is None:
+    chosen = None if name is None else segment.bridge_name(name)
+    bridges = overview.bridges(chosen)
+    if not bridges and chosen is not None:
         raise click.ClickException(
-            f"there is no bridge of this version named {name}: shmbridge ls lists the bridges"
+            f"there is no bridge of this version named {chosen}: shmbridge ls lists the bridges"
         )
-    _show(found, as_json)
+    if not bridges and not as_json:
+        click.echo("no bridges")
+    alive = {bridge.name for bridge in bridges if bridge.alive}
+    for bridge in bridges:
+        _show(bridge, as_json, others=bridge.name in alive)
 
 
-def _show(bridge: BridgeInfo, as_json: bool) -> None:
+def _show(bridge: BridgeInfo, as_json: bool, others: bool) -> None:
+    """others: does another worker of its name live?"""
     channels = [channel for channel in bridge.channels if channel.state != "free"]
     sides = {
-        channel.index: [overview.sent(bridge.name, channel.index, reply) for reply in (False, True)]
+        channel.index: [overview.sent(bridge, channel.index, reply) for reply in (False, True)]
         for channel in channels
     }
     if as_json:
         click.echo(json.dumps(_as_json(bridge, channels, sides)))
         return
-    click.echo(f"shm://{bridge.name}: {_host(bridge)}")
+    end = "another one will take its place" if others else "shmbridge gc removes its files"
+    state = _host(bridge) if bridge.alive else f"its host is dead; {end}"
+    click.echo(f"{bridge.title}: {state}")
     for channel in channels:
         label = f", {printable(channel.label)}" if channel.label else ""
         click.echo(f"channel {channel.index}: {_process(channel.pid)}{label}")
@@ -68,8 +68,6 @@ def _show(bridge: BridgeInfo, as_json: bool) -> None:
 
 
 def _host(bridge: BridgeInfo) -> str:
-    if not bridge.alive:
-        return "its host is dead; shmbridge gc removes its files"
     who = f"host {_process(bridge.pid)}"
     if not bridge.looping:
         return f"{who}; its loop is not running"

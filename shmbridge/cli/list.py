@@ -60,7 +60,7 @@ def _table(seen: Iterable[Seen]) -> Table:
         state = "[green]alive[/]" if bridge.alive else "[red]dead[/]"
         taken = f"{len(one.attached)} of {len(bridge.channels)}"
         row = (str(bridge.served), f"{sum(one.rates):.0f}", f"{bridge.size / 2**20:.1f}")
-        table.add_row(f"shm://{bridge.name}", state, str(bridge.pid), taken, *row)
+        table.add_row(bridge.title, state, str(bridge.pid), taken, *row)
         for channel in one.attached:
             rate = f"{one.rates[channel.index]:.0f}" if channel.index < len(one.rates) else "0"
             index = f"  channel {channel.index}"

@@ -15,10 +15,12 @@ from typing import Any
 
 import click
 
+from shmbridge._bridge.segment import bridge_name
 from shmbridge._host.batch import Batch
 from shmbridge._host.host import MAX_WAIT, Host
 from shmbridge._host.onnx import OnnxModel
 from shmbridge._host.service import Model, Question, Service, logger
+from shmbridge._native import lib
 from shmbridge._runner.runner import connect, handle_of
 from shmbridge._urls.options import WAITS, HostOptions
 from shmbridge.cli._background import background_option, begin, how_to_end
@@ -27,6 +29,7 @@ from shmbridge.cli._model import load_python
 from shmbridge.cli._option_types import EXISTING_FILE, FILE, Bytes, given, in_letters, room_options
 from shmbridge.cli._signals import handle, until_signal
 from shmbridge.cli._text import Lines
+from shmbridge.cli._workers import Worker, WorkerHost, become_worker
 from shmbridge.errors import ShmbridgeError
 from shmbridge.hosts.llvm import LlvmHost
 
@@ -79,7 +82,7 @@ def log_to_stdout(verbose: bool) -> None:
     logger.addHandler(handler)
 
 
-def _introduction(host: Host, model: Model, name: str) -> Iterator[str]:
+def _inputs_and_calls(host: Host, model: Model, name: str) -> Iterator[str]:
     """The model's inputs, and how compilers ask the host at `name`."""
     if isinstance(model, OnnxModel):
         yield f"expects {model.expects}"
@@ -129,6 +132,7 @@ class Options:
     threads: int
     verbose: bool
     background: bool
+    workers: int
     host: dict[str, Any]  # those of `Host` that are given
 
     def check(self) -> None:
@@ -139,6 +143,22 @@ class Options:
             raise click.UsageError(
                 f"--max-batch {self.rows} --pad-to {self.pad_to}: "
                 "expected --max-batch no larger than --pad-to"
+            )
+        if self.workers > 1:
+            self._check_workers()
+
+    def _check_workers(self) -> None:
+        where, _, query = self.name.partition("?")
+        if "://" in where and not where.startswith("shm://"):
+            raise click.UsageError(
+                f"--workers {self.workers} at {where}: expected shm://NAME, as other kinds of host "
+                "have one process"
+            )
+        idle = HostOptions(**self.host).with_query(query).until_idle
+        if idle is not None or self.record_path:
+            raise click.UsageError(
+                f"--workers {self.workers} {'--record' if self.record_path else '--until-idle'}: "
+                "expected only one of them"
             )
 
     @property
@@ -159,6 +179,21 @@ class Options:
         if self.batched:
             model.check_batch(self.pad_to or self.rows, self.pad_to is not None)
         return model
+
+
+def _introduction(host: Host, model: Model, options: Options) -> Iterator[str]:
+    what = escape(options.onnx.name if options.onnx else str(options.function))
+    end = escape(how_to_end(options.name, options.background))
+    workers = f" with {options.workers} workers" if options.workers > 1 else ""
+    yield f"serving [bold]{what}[/] at [bold green]{escape(host.url)}[/]{workers} ({end})"
+    for line in _inputs_and_calls(host, model, options.name):
+        yield f"  {escape(line)}"
+
+
+def _host(options: Options, worker: Worker | None) -> Host:
+    if worker is None:
+        return Host(options.name, **options.host)
+    return WorkerHost(options.name, worker, **options.host)
 
 
 def _answer(options: Options, host: Host, service: Counted) -> None:
@@ -272,6 +307,15 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
     is_flag=True,
     help="Show the traceback of each kind of exception in the model once.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, lib.MAX_WORKERS),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Serve in N processes, for a model that needs more than one core. Each loads the model "
+    "and has its own channels. A compiler connects to the one with the fewest. Only shm://NAME.",
+)
 @background_option
 def serve(**options: Any) -> None:
     """Answer compilers with a model at shm://NAME, or at another host URL, until Ctrl-C.
@@ -282,20 +326,21 @@ def serve(**options: Any) -> None:
     chosen = Options(host=host_options, **options)
     chosen.check()
     answers = begin(chosen.name, chosen.background)
+    worker = None
+    if chosen.workers > 1:
+        worker = become_worker(bridge_name(chosen.name.partition("?")[0]), chosen.workers, answers)
+        answers = worker.answers
     log_to_stdout(chosen.verbose)
     out, model = console(), chosen.load()
     logs = {"log": chosen.log_path, "record": chosen.record_path}
     service = Counted(model, pad_to=chosen.pad_to, **logs)
-    with service, Host(chosen.name, **chosen.host) as host:
+    with service, _host(chosen, worker) as host:
         with until_signal():
-            what = chosen.onnx.name if chosen.onnx else str(chosen.function)
-            end = how_to_end(chosen.name, chosen.background)
-            bold = f"[bold]{escape(what)}[/] at [bold green]{escape(host.url)}[/]"
-            out.print(f"serving {bold} ({escape(end)})", soft_wrap=True)
-            for line in _introduction(host, model, chosen.name):
-                out.print(f"  {escape(line)}", soft_wrap=True)
+            if worker is None or (worker.first and worker.number == 0):
+                for line in _introduction(host, model, chosen):
+                    out.print(line, soft_wrap=True)
             answers()
             handle(service.interrupt)
             _answer(chosen, host, service)
         host.close()
-        out.print(service.summary())
+        out.print(f"{f'worker {worker.number}: ' if worker else ''}{service.summary()}")

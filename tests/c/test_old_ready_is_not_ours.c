@@ -15,7 +15,7 @@ int main(void) {
 
     struct segment s;
     struct error e = {0};
-    CHECK(shmb_segment_attach(server.bridge.name, &s, &e) == SHMB_OK);
+    CHECK(shmb_segment_attach(server.bridge.name, 0, &s, &e) == SHMB_OK);
     uint64_t ready = load_acquire(&shmb_segment_channel_line(&s, 0)->ready);
     /* so that one more is the generation of before */
     store_release(&shmb_segment_runner_line(&s, 0)->claim, ready - 256);

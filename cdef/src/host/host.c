@@ -100,6 +100,10 @@ void shmb_host_set_deadline(shmb_host *h, double seconds) {
     atomic_store(&h->line->deadline, ns == INT64_MAX ? UINT64_MAX : (uint64_t)ns);
 }
 
+void shmb_host_set_workers(shmb_host *h, uint32_t workers) {
+    store_relaxed(&h->line->workers, workers);
+}
+
 void shmb_host_close(shmb_host *h) {
     if (h->closed) return;
     h->closed = true;

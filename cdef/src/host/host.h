@@ -25,6 +25,8 @@ shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *sessi
 /* Seconds that an answer may take, for runners that connect from now on and have no deadline of
  * their own; infinity: as long as the host lives. */
 void shmb_host_set_deadline(shmb_host *h, double seconds);
+/* How many hosts share the name, of which runners choose one. */
+void shmb_host_set_workers(shmb_host *h, uint32_t workers);
 /* Says closed, wakes every runner, drops the lock. The mapping stays until shmb_host_free. */
 void shmb_host_close(shmb_host *h);
 void shmb_host_free(shmb_host *h);

@@ -11,6 +11,7 @@
 #include "segment/peer.h"
 #include "segment/ring.h"
 #include "segment/wait.h"
+#include "shmbridge/environment.h"
 
 struct shm {
     struct segment segment;
@@ -122,12 +123,63 @@ static void read_deadline(shmb_runner *r, const struct shm *s) {
     if (ns) r->host_deadline_ns = ns < INT64_MAX ? (int64_t)ns : INT64_MAX;
 }
 
+/* How many runners a host has, by their locks; UINT32_MAX: it has died or closed. One that is not
+ * yet accepted counts most: otherwise a host that hangs, which all runners leave, would get every
+ * new one. */
+static uint32_t count_runners(const struct segment *segment) {
+    if (load_acquire(&shmb_segment_host_line(segment)->closed) ||
+        shmb_peer_look(segment->fd, HOST_BYTE) == PEER_DEAD)
+        return UINT32_MAX;
+    uint32_t runners = 0;
+    for (uint32_t i = 0; i < segment->block.channels; i++) {
+        if (shmb_peer_look(segment->fd, CHANNEL_BYTE + (int)i) != PEER_ALIVE) continue;
+        uint64_t claim = load_acquire(&shmb_segment_runner_line(segment, i)->claim),
+                 ready = load_acquire(&shmb_segment_channel_line(segment, i)->ready);
+        runners += claim >> 8 == ready >> 8 ? 1 : MAX_CHANNELS;
+    }
+    return runners;
+}
+
+/* Of the hosts that share the name, one with the fewest runners. Those that connect at the same
+ * time see the same numbers, so each begins with another worker. */
+static uint32_t choose_worker(const struct shm *s, uint32_t workers) {
+    uint64_t random = (uint64_t)shmb_clock_ns() ^ (uint64_t)getpid() << 32;
+    uint32_t first = (uint32_t)(shmb_random(&random) * workers), best = 0, fewest = UINT32_MAX;
+    for (uint32_t i = 0; i < workers && fewest; i++) {
+        uint32_t worker = (first + i) % workers, runners;
+        struct segment segment;
+        struct error ignored = {0};
+        if (shmb_segment_attach(s->name, worker, &segment, &ignored)) continue;
+        runners = count_runners(&segment);
+        shmb_segment_detach(&segment);
+        if (runners >= fewest) continue;
+        best = worker;
+        fewest = runners;
+    }
+    return best;
+}
+
+/* Attaches to the host of the name, or to one of those that share it. */
+static shmb_status attach_one(shmb_runner *r, struct shm *s) {
+    struct error *e = &r->broken;
+    if (shmb_segment_attach(s->name, 0, &s->segment, e)) return e->status;
+    s->host_line = shmb_segment_host_line(&s->segment);
+    uint32_t workers = load_relaxed(&s->host_line->workers);
+    if (workers < 2) return SHMB_OK;
+    uint32_t worker = choose_worker(s, workers < MAX_WORKERS ? workers : MAX_WORKERS);
+    if (!worker) return SHMB_OK;
+    r->present = true; /* another one is, should this one have died meanwhile */
+    shmb_segment_detach(&s->segment);
+    if (shmb_segment_attach(s->name, worker, &s->segment, e)) return e->status;
+    s->host_line = shmb_segment_host_line(&s->segment);
+    return SHMB_OK;
+}
+
 /* One attempt to connect. NO_HOST and BUSY may go better a little later. */
 static shmb_status shm_try_connect(shmb_runner *r, void *state, int64_t until) {
     struct shm *s = state;
     struct error *e = &r->broken;
-    if (shmb_segment_attach(s->name, &s->segment, e)) return e->status;
-    s->host_line = shmb_segment_host_line(&s->segment);
+    if (attach_one(r, s)) return e->status;
     enum peer host = shmb_peer_look(s->segment.fd, HOST_BYTE);
     if (host == PEER_UNKNOWN) shmb_peer_fail(e);
     else if (load_acquire(&s->host_line->closed) || host == PEER_DEAD)

@@ -58,9 +58,8 @@ bool shmb_segment_plan(const struct geometry *g, struct superblock *out) {
     return out->size <= SIZE_MAX / 2;
 }
 
-void shmb_segment_name(const char *name, const char *session, char *out) {
-    snprintf(out, NAME_ROOM, "/shmb.%.*s%s%s", NAME_BYTES, name, session ? "~" : "",
-             session ? session : "");
+void shmb_segment_name(const char *name, const char *end, char *out) {
+    snprintf(out, NAME_ROOM, "/shmb.%.*s%s%s", NAME_BYTES, name, end ? "~" : "", end ? end : "");
 }
 
 /* glibc puts "sem." before a semaphore's name, musl does not. Neither understands the other's
@@ -172,9 +171,10 @@ bool shmb_segment_read(int fd, const char *name, struct segment *out, struct err
     return false;
 }
 
-static shmb_status attach(const char *name, struct segment *out, struct error *e) {
-    char path[NAME_ROOM];
-    shmb_segment_name(name, NULL, path);
+static shmb_status attach(const char *name, uint32_t worker, struct segment *out, struct error *e) {
+    char path[NAME_ROOM], number[12];
+    snprintf(number, sizeof number, "%u", worker);
+    shmb_segment_name(name, worker ? number : NULL, path);
     int fd = shm_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
     if (fd < 0 && errno == ENOENT)
         return shmb_fail(e, SHMB_NO_HOST,
@@ -192,9 +192,10 @@ static shmb_status attach(const char *name, struct segment *out, struct error *e
     return e->status;
 }
 
-shmb_status shmb_segment_attach(const char *name, struct segment *out, struct error *e) {
+shmb_status shmb_segment_attach(const char *name, uint32_t worker, struct segment *out,
+                                struct error *e) {
     shmb_fork_hold();
-    attach(name, out, e);
+    attach(name, worker, out, e);
     shmb_fork_let_go();
     return e->status;
 }

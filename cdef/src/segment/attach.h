@@ -28,9 +28,11 @@ bool shmb_segment_plan(const struct geometry *g, struct superblock *out);
  * over on success. */
 shmb_status shmb_segment_format(int fd, const struct superblock *plan, struct segment *out,
                                 struct error *e);
-/* Opens and maps a named segment, and checks all of it: owner, mode, size, magic, version,
- * geometry. Errors: NO_HOST (no such name), PERMISSION, INCOMPATIBLE, CORRUPT, SYSTEM. */
-shmb_status shmb_segment_attach(const char *name, struct segment *out, struct error *e);
+/* Opens and maps the segment of a name's worker (0: the first or only one), and checks all of it:
+ * owner, mode, size, magic, version, geometry. Errors: NO_HOST (no such name), PERMISSION,
+ * INCOMPATIBLE, CORRUPT, SYSTEM. */
+shmb_status shmb_segment_attach(const char *name, uint32_t worker, struct segment *out,
+                                struct error *e);
 /* The same for a file that is open already and stays so; fork does not know of it. False with the
  * error set. */
 bool shmb_segment_read(int fd, const char *name, struct segment *out, struct error *e);

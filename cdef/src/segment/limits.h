@@ -3,7 +3,12 @@
 #ifndef SHMB_LIMITS_H
 #define SHMB_LIMITS_H
 
-enum { MAX_CHANNELS = 256, SESSION_BYTES = 16, SESSION_AT = 24 /* in the superblock */ };
+enum {
+    MAX_CHANNELS = 256,
+    MAX_WORKERS = 64, /* hosts that share a name */
+    SESSION_BYTES = 16,
+    SESSION_AT = 24 /* in the superblock */
+};
 
 /* Lock bytes of the segment file (open-file-description locks): the host's, then one per channel,
  * then the host's while its loop runs, which only messages go by, then the one of who removes the

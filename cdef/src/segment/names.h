@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 
-/* What a bridge's files below /dev/shm are called, into out[160]. session: hexadecimal, or NULL
- * once the bridge is made. */
-void shmb_segment_name(const char *name, const char *session, char *out);
+/* What a bridge's files below /dev/shm are called, into out[160]. end: the session, in hexadecimal,
+ * while the bridge is made; then NULL, or the number of a worker after the first, in decimal. */
+void shmb_segment_name(const char *name, const char *end, char *out);
 void shmb_semaphore_name(const char *session, int channel, char *out); /* channel < 0: the host's */
 /* 1 to 100 letters, digits, '_', '.', '-', not beginning with '.'. */
 bool shmb_name_valid(const char *name);

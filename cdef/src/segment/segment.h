@@ -148,9 +148,10 @@ struct host_line {
     _Atomic uint32_t runners; /* how many are attached: a hint */
     /* that an answer may take, ns; 0: the default; UINT64_MAX: as long as the host lives */
     _Atomic uint64_t deadline;
+    _Atomic uint32_t workers; /* how many hosts share the name: a hint; 0: one */
     /* in a line of its own: it is written at every other wait, and the runners look at the words
      * above */
-    uint8_t between[128 - 24];
+    uint8_t between[128 - 28];
     struct wait_hint wait_hint;
     _Atomic uint32_t received; /* how often it looked for a request, modulo 2^32: a hint */
     uint8_t unused[256 - 128 - 24 - 4];
@@ -161,6 +162,7 @@ _Static_assert(offsetof(struct host_line, closed) == 4, "wire format");
 _Static_assert(offsetof(struct host_line, pid) == 8, "wire format");
 _Static_assert(offsetof(struct host_line, runners) == 12, "wire format");
 _Static_assert(offsetof(struct host_line, deadline) == 16, "wire format");
+_Static_assert(offsetof(struct host_line, workers) == 24, "wire format");
 _Static_assert(offsetof(struct host_line, wait_hint) == 128, "wire format");
 _Static_assert(offsetof(struct host_line, received) == 152, "wire format");
 
@@ -219,8 +221,9 @@ _Static_assert(sizeof(struct last_layout) == 64, "wire format");
 _Static_assert(offsetof(struct last_layout, header_bytes) == 8, "wire format");
 _Static_assert(offsetof(struct last_layout, dims) == 12, "wire format");
 
-/* Names below /dev/shm: shmb.NAME is the segment, shmb.NAME~SESSION while it is being made;
- * sem.shmb-SESSION-h wakes the host, sem.shmb-SESSION-I channel I's runner. NAME is 1..NAME_BYTES
- * of [A-Za-z0-9_.-], SESSION hexadecimal. */
+/* Names below /dev/shm: shmb.NAME is the segment, shmb.NAME~SESSION while it is being made,
+ * shmb.NAME~K that of worker K (1..MAX_WORKERS - 1); sem.shmb-SESSION-h wakes the host,
+ * sem.shmb-SESSION-I channel I's runner. NAME is 1..NAME_BYTES of [A-Za-z0-9_.-], SESSION
+ * hexadecimal. */
 
 #endif

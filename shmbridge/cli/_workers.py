@@ -1,0 +1,229 @@
+"""The supervisor of `shmbridge serve --workers`: hosts that share a name, each in a process.
+
+It forks them before a model is loaded, since a process with threads or a GPU must not be forked,
+and replaces those that die. A guard, forked first, outlives a killed supervisor: it ends the
+workers and removes their files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from shmbridge._bridge import segment
+from shmbridge._host.host import Host
+from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG
+from shmbridge._native import lib
+from shmbridge.cli._background import end_all
+from shmbridge.cli._signals import ENDING, handle
+
+STEADY = 10.0  # seconds after which a worker's end is no sign that the next one ends as well
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that ended early is replaced
+GRACE_MS = 1000, 1500, 3000  # `shmbridge stop` gives the supervisor 4 s
+ENDED = b"e"  # to the guard: the supervisor has ended all workers
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A host that shares its name with others, in its process."""
+
+    number: int
+    count: int
+    first: bool  # rather than a replacement
+    answers: Callable[[], None]  # to be called once it does
+
+
+class WorkerHost(Host):
+    """The host of a worker."""
+
+    def __init__(self, name: str, worker: Worker, **options: Any) -> None:
+        self._worker, self._workers = worker.number, worker.count
+        super().__init__(name, **options)
+
+
+def become_worker(name: str, count: int, answers: Callable[[], None]) -> Worker:
+    """Starts workers, and returns in each of them. The caller's process supervises them, calls
+    `answers` when all of them answer, and ends here, with SystemExit or an error.
+
+    Raises:
+        InUseError: A live host has the name.
+    """
+    segment.refuse_living(name)
+    supervisor = _Supervisor(name, count)
+    try:
+        worker = supervisor.start()
+        if worker is None:
+            answers()
+            worker = supervisor.replace()
+    except BaseException as error:
+        if os.getpid() == supervisor.pid:
+            supervisor.end()
+            if isinstance(error, KeyboardInterrupt) and supervisor.started:
+                sys.exit(0)
+        raise
+    supervisor.leave()
+    return worker
+
+
+class _Supervisor:
+    """The workers' parent."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self.name, self.count, self.pid = name, count, os.getpid()
+        self.started = False  # all workers have answered
+        self._workers: dict[int, tuple[int, int, float]] = {}  # (number, pid, start), by pidfd
+        self._early_ends = [0] * count
+        self._poll = select.poll()
+        self._ready, self._its_ready = os.pipe()
+        self._poll.register(self._ready, select.POLLIN)
+        self._guard = _start_guard(name)
+
+    def start(self) -> Worker | None:
+        """Starts all workers, the first one before the others: if it fails, so would they. Returns
+        None when all answer."""
+        for number in range(self.count):
+            if worker := self._fork(number):
+                return worker
+            if number == 0:
+                self._wait_for_answers(1)
+        self._wait_for_answers(self.count - 1)
+        self.started = True
+        return None
+
+    def _wait_for_answers(self, count: int) -> None:
+        while count > 0:
+            # Answers come first: a worker that ends after the last of them is replaced.
+            for fd, _ in sorted(self._poll.poll(), key=lambda event: event[0] != self._ready):
+                if fd == self._ready:
+                    count -= len(os.read(fd, lib.MAX_WORKERS))
+                    continue
+                if count <= 0:
+                    return
+                number, _, status = self._reap(fd)
+                if status < 0:
+                    click.echo(f"Error: {_why(status)} ended worker {number} early", err=True)
+                raise SystemExit(status if status > 0 else 1)
+
+    def replace(self) -> Worker:
+        """Replaces workers that end, until a signal arrives; returns only in a new one."""
+        due: dict[int, float] = {}  # when to start which worker
+        while True:
+            left = max(0, min(due.values()) - time.monotonic()) if due else None
+            for fd, _ in self._poll.poll(None if left is None else left * 1000 + 1):
+                if fd == self._ready:
+                    os.read(fd, lib.MAX_WORKERS)
+                    continue
+                number, seconds, status = self._reap(fd)
+                pause = self._pause(number, seconds)
+                due[number] = time.monotonic() + pause
+                click.echo(
+                    f"worker {number} has ended ({_why(status)}): starting another"
+                    + (f" in {pause:.1f} s" if pause else ""),
+                    err=True,
+                )
+            for number in [each for each, at in due.items() if at <= time.monotonic()]:
+                del due[number]
+                segment.refuse_living(self.name, number)
+                if worker := self._fork(number):
+                    return worker
+
+    def _pause(self, number: int, seconds: float) -> float:
+        """Before the replacement of a worker that lived for so long."""
+        early = self._early_ends[number] = self._early_ends[number] + 1 if seconds < STEADY else 0
+        return min(FIRST_PAUSE * 2 ** (early - 1), LONGEST_PAUSE) if early else 0.0
+
+    def _fork(self, number: int) -> Worker | None:
+        """Starts a worker, and returns None; in the worker, whose signals are blocked until
+        `leave`, what it is."""
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()  # the terminal's signals are the supervisor's, which passes them on
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != self.pid:
+                os._exit(1)
+            return Worker(number, self.count, not self.started, self._answers)
+        process = os.pidfd_open(pid)
+        self._workers[process] = number, pid, time.monotonic()
+        self._poll.register(process, select.POLLIN)
+        with contextlib.suppress(OSError):  # the guard was killed
+            socket.send_fds(self._guard, [b"w"], [process])
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return None
+
+    def _answers(self) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the supervisor has died: its signal comes
+            os.write(self._its_ready, b"\n")
+
+    def _reap(self, process: int) -> tuple[int, float, int]:
+        """An ended worker's number, the seconds that it lived, and its exit status."""
+        number, pid, began = self._workers.pop(process)
+        self._poll.unregister(process)
+        os.close(process)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return number, time.monotonic() - began, status
+
+    def end(self) -> None:
+        """Ends all workers, and removes what those that were killed left."""
+        handle(signal.SIG_IGN)
+        end_all(list(self._workers), GRACE_MS)
+        segment.remove_dead(self.name)
+        with contextlib.suppress(OSError):
+            self._guard.send(ENDED)
+
+    def leave(self) -> None:
+        """In a worker: closes what is the supervisor's, and lets signals end this process."""
+        for fd in [*self._workers, self._ready]:
+            os.close(fd)
+        self._guard.close()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def _why(status: int) -> str:
+    return f"signal {-status}, {signal.strsignal(-status)}" if status < 0 else f"status {status}"
+
+
+# ---- The guard ----
+
+
+def _start_guard(name: str) -> socket.socket:
+    """Starts it; the socket is for the workers' descriptors."""
+    ours, its = socket.socketpair()
+    if os.fork():
+        its.close()
+        ours.setblocking(False)
+        return ours
+    try:
+        os.setsid()
+        handle(signal.SIG_IGN)
+        ours.close()
+        _guard(its, name)
+    finally:
+        os._exit(0)
+
+
+def _guard(supervisor: socket.socket, name: str) -> None:
+    """Waits for the supervisor's end. If that was not in order, ends the workers."""
+    workers: list[int] = []
+    while True:
+        said, received, _, _ = socket.recv_fds(supervisor, 1, 1)
+        if said == ENDED:
+            return
+        if not said:
+            end_all(workers, GRACE_MS)
+            segment.remove_dead(name)
+            return
+        workers += received
+        for process in [each for each in workers if select.select([each], [], [], 0)[0]]:
+            workers.remove(process)  # it has ended
+            os.close(process)

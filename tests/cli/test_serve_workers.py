@@ -1,0 +1,399 @@
+"""shmbridge serve --workers: several processes under one name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.cli import SHMBRIDGE, Serving, refused, run
+from support.processes import SHM, until
+from support.stock import alive
+
+import shmbridge
+from shmbridge._bridge import overview, segment
+
+MODELS = """
+import os, signal, time
+from pathlib import Path
+
+while Path("slow").exists():
+    time.sleep(0.05)
+if Path("fails").exists():
+    raise ValueError("this model does not load")
+
+def pid(request):
+    return os.getpid()
+
+def computes(request):
+    time.sleep(1000)
+
+def deaf(request):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        time.sleep(1000)
+
+def ends(request):
+    os._exit(3)
+"""
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "models.py").write_text(MODELS)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+@pytest.fixture
+def name(name: str) -> Iterator[str]:
+    """Afterwards nothing of it or its workers may be left."""
+    yield name
+    until(lambda: not list(SHM.glob(f"shmb.{name}*")) and not orphans(), 10)
+
+
+def orphans() -> list[str]:
+    """Semaphores that no segment names."""
+    bells = [path.name for path in SHM.glob("sem.shmb-*")]
+    named = ""
+    for path in SHM.glob("shmb.*"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            named += path.name + os.pread(file.fileno(), 16, 24).hex()
+    return [bell for bell in bells if bell.split("-")[1] not in named]
+
+
+@pytest.fixture
+def workers(serve: Callable[..., Serving], name: str) -> Callable[..., Serving]:
+    """workers("pid", …): serves with two workers, unless --workers follows; all of them answer."""
+
+    def start(model: str, *more: object) -> Serving:
+        count = int(str(more[more.index("--workers") + 1])) if "--workers" in more else 2
+        serving = serve(name, "--python", f"models:{model}", "--workers", count, *more)
+        until(lambda: len(living(name)) == count)
+        return serving
+
+    return start
+
+
+def living(name: str) -> dict[int, int]:
+    """The process of each worker that answers."""
+    return {b.worker: b.pid for b in overview.bridges(name) if b.alive and b.looping}
+
+
+def connected(name: str, stack: contextlib.ExitStack, count: int) -> list[shmbridge.Runner]:
+    return [stack.enter_context(shmbridge.connect(name)) for _ in range(count)]
+
+
+# ---- Which worker ----
+
+
+def test_runners_connect_to_the_worker_with_the_fewest(
+    workers: Callable[..., Serving], name: str
+) -> None:
+    workers("pid", "--workers", 3)
+    with contextlib.ExitStack() as stack:
+        runners = connected(name, stack, 6)
+        found = Counter(runner.evaluate({"x": 1}) for runner in runners)
+        assert dict(found) == dict.fromkeys(living(name).values(), 2)
+        first = runners[0].evaluate({"x": 1})
+        runners[0].close()
+        again = stack.enter_context(shmbridge.connect(name))
+        assert again.evaluate({"x": 1}) == first
+
+
+def test_runners_that_connect_at_once_use_every_worker(
+    workers: Callable[..., Serving], name: str
+) -> None:
+    workers("pid", "--channels", 16)
+    pids, barrier = list[int](), threading.Barrier(8)
+
+    def ask() -> None:
+        barrier.wait()
+        with shmbridge.connect(name) as runner:
+            pids.append(int(runner.evaluate({"x": 1})))
+            barrier.wait()
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(pids) == set(living(name).values())
+
+
+def test_all_channels_of_all_workers_can_be_taken(
+    workers: Callable[..., Serving], name: str
+) -> None:
+    workers("pid", "--channels", 2)
+    with contextlib.ExitStack() as stack:
+        connected(name, stack, 4)
+        with pytest.raises(shmbridge.BusyError, match="--channels"):
+            shmbridge.connect(f"{name}?deadline=0.2")
+
+
+def test_one_worker_is_an_ordinary_host(serve: Callable[..., Serving], name: str) -> None:
+    serving = serve(name, "--python", "models:pid", "--workers", 1)
+    with shmbridge.connect(name) as runner:
+        assert runner.evaluate({"x": 1}) == serving.process.pid
+    assert [path.name for path in SHM.glob(f"shmb.{name}*")] == [f"shmb.{name}"]
+
+
+# ---- Death ----
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_worker_is_replaced(
+    workers: Callable[..., Serving], name: str, killed: int
+) -> None:
+    serving = workers("pid")
+    before = living(name)
+    with contextlib.ExitStack() as stack:
+        runners = {int(r.evaluate({"x": 1})): r for r in connected(name, stack, 2)}
+        os.kill(before[killed], signal.SIGKILL)
+        with pytest.raises(shmbridge.HostGoneError):
+            runners[before[killed]].evaluate({"x": 1})
+        assert runners[before[1 - killed]].evaluate({"x": 1}) == before[1 - killed]
+    until(lambda: len(living(name)) == 2)
+    after = living(name)
+    assert after[1 - killed] == before[1 - killed] and after[killed] != before[killed]
+    said = serving.end()
+    assert said.count("starting another") == 1 and "signal 9, Killed" in said
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_runners_use_the_other_worker_until_a_killed_one_is_replaced(
+    workers: Callable[..., Serving], name: str, where: Path, killed: int
+) -> None:
+    workers("pid")
+    (where / "slow").touch()  # the replacement does not load
+    before = living(name)
+    os.kill(before[killed], signal.SIGKILL)
+    until(lambda: len(living(name)) == 1)
+    with contextlib.ExitStack() as stack:
+        for runner in connected(name, stack, 4):
+            assert runner.evaluate({"x": 1}) == before[1 - killed]
+        # Nothing may take away the name meanwhile, through which the other worker is found.
+        again = ["serve", name, "--python", "models:pid", "--workers", 2]
+        assert "live host" in refused(1, *again, cwd=where)
+        assert "live host" in refused(1, "gc", name)
+        segment.gc()
+        with pytest.raises(shmbridge.InUseError):
+            shmbridge.Host(name)
+        with pytest.raises(shmbridge.BusyError):
+            shmbridge.connect(f"{name}?deadline=0.1")
+    with shmbridge.connect(name) as runner:
+        assert runner.evaluate({"x": 1}) == before[1 - killed]
+    (where / "slow").unlink()
+    until(lambda: len(living(name)) == 2)
+
+
+def test_a_runner_with_retries_gets_advice_while_workers_are_killed(
+    workers: Callable[..., Serving], name: str
+) -> None:
+    workers("pid")
+    with shmbridge.connect(name, retries=20, backoff=0.1, deadline=20) as runner:
+        for _ in range(4):
+            os.kill(int(runner.evaluate({"x": 1})), signal.SIGKILL)
+        until(lambda: len(living(name)) == 2)
+        assert runner.evaluate({"x": 1}) in living(name).values()
+
+
+def test_a_worker_that_keeps_ending_is_replaced_ever_more_slowly(
+    workers: Callable[..., Serving], name: str
+) -> None:
+    serving = workers("ends")
+    until_time = time.monotonic() + 4
+    while time.monotonic() < until_time:
+        with contextlib.suppress(shmbridge.ShmbridgeError), shmbridge.connect(name) as runner:
+            runner.evaluate({"x": 1})
+    said = serving.end()
+    assert "(status 3): starting another in 0.2 s" in said
+    assert "another in 0.4 s" in said and said.count("starting another") < 14
+
+
+def test_a_replacement_that_does_not_load_is_tried_again(
+    workers: Callable[..., Serving], name: str, where: Path
+) -> None:
+    serving = workers("pid")
+    (where / "fails").touch()
+    os.kill(living(name)[0], signal.SIGKILL)
+    time.sleep(1.5)
+    (where / "fails").unlink()
+    until(lambda: len(living(name)) == 2)
+    assert "this model does not load" in serving.end()
+
+
+@pytest.mark.parametrize("model", ["pid", "computes", "deaf"])
+def test_workers_of_a_killed_supervisor_end_and_leave_nothing(
+    workers: Callable[..., Serving], name: str, model: str
+) -> None:
+    serving = workers(model)
+    pids = list(living(name).values())
+    asked = [threading.Thread(target=ask_once, args=(name,)) for _ in range(2)]
+    for thread in asked:
+        thread.start()
+    time.sleep(0.3)
+    os.kill(pids[0], signal.SIGKILL)  # its files are left to the others
+    serving.process.kill()
+    serving.process.wait()
+    until(lambda: not any(map(alive, pids)), 8)
+    for thread in asked:
+        thread.join(20)
+        assert not thread.is_alive()
+    serving.process.communicate()
+
+
+def ask_once(name: str) -> None:
+    with contextlib.suppress(shmbridge.ShmbridgeError), shmbridge.connect(name) as runner:
+        runner.evaluate({"x": 1})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_killed_at_any_moment_leave_nothing(
+    workers: Callable[..., Serving], name: str, seed: int
+) -> None:
+    serving, chance = workers("pid", "--workers", 3), random.Random(seed)
+    until_time = time.monotonic() + 3
+    while time.monotonic() < until_time:
+        children = Path(f"/proc/{serving.process.pid}/task/{serving.process.pid}/children")
+        pids = children.read_text().split()[1:]  # the first is the guard
+        for pid in chance.sample(pids, min(1, len(pids))):
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(int(pid), signal.SIGKILL)
+        ask_once(name)
+        time.sleep(chance.uniform(0, 0.3))
+    serving.end()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_supervisor_killed_at_any_moment_leaves_nothing(
+    name: str, where: Path, seed: int
+) -> None:
+    command = [*SHMBRIDGE, "serve", name, "--python", "models:pid", "--workers", "3"]
+    process = subprocess.Popen(
+        [*command, "--channels", "4"], cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    time.sleep(random.Random(seed).uniform(0.1, 1.2))
+    process.kill()
+    process.communicate(timeout=10)  # to the end of its output: no process is left
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_signal_at_any_moment_ends_it_and_leaves_nothing(
+    name: str, where: Path, seed: int
+) -> None:
+    command = [*SHMBRIDGE, "serve", name, "--python", "models:pid", "--workers", "3"]
+    process = subprocess.Popen(
+        [*command, "--channels", "4"], cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    time.sleep(random.Random(seed).uniform(0.3, 1.2))
+    process.send_signal(random.Random(seed).choice([signal.SIGINT, signal.SIGTERM]))
+    said = process.communicate(timeout=10)[0]
+    assert b"Traceback" not in said or process.returncode != 0
+    assert not list(SHM.glob(f"shmb.{name}*"))
+
+
+# ---- The command ----
+
+
+def test_a_signal_ends_all_workers(workers: Callable[..., Serving], name: str) -> None:
+    serving = workers("pid")
+    pids = living(name).values()
+    with shmbridge.connect(name) as runner:
+        runner.evaluate({"x": 1})
+    said = serving.end(signal.SIGINT)
+    assert "with 2 workers" in said and said.count("serving") == 1
+    assert sorted(line[:9] for line in said.splitlines() if " requests" in line) == [
+        "worker 0:",
+        "worker 1:",
+    ]
+    assert not any(map(alive, pids)) and not list(SHM.glob(f"shmb.{name}*"))
+
+
+def test_signals_do_not_delay_the_end_for_a_model_that_computes(
+    workers: Callable[..., Serving], name: str
+) -> None:
+    serving = workers("deaf")
+    thread = threading.Thread(target=ask_once, args=(name,))
+    thread.start()
+    time.sleep(0.3)
+    began = time.monotonic()
+    serving.end()
+    assert time.monotonic() - began < 5 and not list(SHM.glob(f"shmb.{name}*"))
+    thread.join(20)
+
+
+def test_a_model_that_does_not_load_is_an_error_once(where: Path, name: str) -> None:
+    (where / "fails").touch()
+    said = refused(1, "serve", name, "--python", "models:pid", "--workers", 3, cwd=where)
+    assert said.count("this model does not load") == 1
+
+
+def test_a_second_host_of_the_name_is_refused(
+    workers: Callable[..., Serving], name: str, where: Path
+) -> None:
+    workers("pid")
+    for more in ([], ["--workers", 2], ["--workers", 4]):
+        said = refused(1, "serve", name, "--python", "models:pid", *more, cwd=where)
+        assert "live host" in said
+    assert len(living(name)) == 2
+
+
+def test_ls_and_inspect_show_every_worker(workers: Callable[..., Serving], name: str) -> None:
+    workers("pid")
+    with shmbridge.connect(name) as runner:
+        pid = runner.evaluate({"x": 1})
+        said = run("ls", "--interval", 0.1).stdout
+        assert f"shm://{name} " in said and f"shm://{name} worker 1 " in said
+        shown = json.loads(run("ls", "--json", "--interval", 0.1).stdout)
+        assert [b["worker"] for b in shown if b["name"] == name] == [0, 1]
+        said = run("inspect", name).stdout
+        assert f"shm://{name}: host" in said and f"shm://{name} worker 1: host" in said
+        lines = list(map(json.loads, run("inspect", name, "--json").stdout.splitlines()))
+    assert {one["pid"]: len(one["channels"]) for one in lines}[int(pid)] == 1
+    assert [one["worker"] for one in lines] == [0, 1]
+
+
+def test_it_runs_in_the_background_until_stop(
+    where: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(where)
+    more = ["--workers", "2", "--background", "--channels", "4"]
+    done = run("serve", name, "--python", "models:pid", *more, cwd=where)
+    assert done.returncode == 0 and "with 2 workers" in done.stdout, done.stderr
+    pids = living(name)
+    assert len(pids) == 2  # it returns when all workers answer
+    os.kill(pids[1], signal.SIGKILL)
+    until(lambda: len(living(name)) == 2 and living(name)[1] != pids[1])
+    done = run("stop", name)
+    assert done.returncode == 0 and not list(SHM.glob(f"shmb.{name}*")), done.stderr
+    log = (where / "state" / "shmbridge" / f"{name}.log").read_text()
+    assert "starting another" in log
+
+
+@pytest.mark.parametrize(
+    "where_to, more, expected",
+    [
+        ("pipe:///tmp/p", [], "expected shm://NAME"),
+        ("grpc://127.0.0.1:1", [], "expected shm://NAME"),
+        ("x", ["--record", "log"], "--record"),
+        ("x", ["--until-idle", 1], "--until-idle"),
+        ("x?until_idle=1", [], "--until-idle"),
+    ],
+)
+def test_what_workers_cannot_do_is_said(
+    where: Path, where_to: str, more: list[object], expected: str
+) -> None:
+    command = ["serve", where_to, "--python", "models:pid", "--workers", 2, *more]
+    assert expected in refused(2, *command, cwd=where)

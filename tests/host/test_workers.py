@@ -1,0 +1,156 @@
+"""Hosts that share a name, of which runners choose one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.bridges import shm_path
+
+import shmbridge
+from shmbridge import Host
+from shmbridge._bridge import overview, segment
+from shmbridge._native import lib
+
+WORKERS_AT = 256 + 24  # in the segment: docs/protocol.md
+
+
+@pytest.fixture
+def worker(name: str) -> Iterator[Callable[..., Host]]:
+    """worker(1, count=3): a host that serves; its advice is its number."""
+    with contextlib.ExitStack() as stack:
+
+        def start(number: int, count: int = 2, of: str = name) -> Host:
+            class Worker(Host):
+                _worker, _workers = number, count
+
+            host = stack.enter_context(Worker(of, channels=4, request_bytes=1 << 12))
+            stack.enter_context(host.start(lambda _: number))
+            return host
+
+        yield start
+
+
+def ask(name: str, runners: int = 1) -> list[int]:
+    """The advice that so many runners get, sorted; all are connected at the same time."""
+    with contextlib.ExitStack() as stack:
+        open_runners = [stack.enter_context(shmbridge.connect(name)) for _ in range(runners)]
+        return sorted(int(runner.evaluate({"x": 1})) for runner in open_runners)
+
+
+def other(name: str, number: int) -> Path:
+    return Path(f"{shm_path(name)}~{number}")
+
+
+def test_runners_are_shared_out_equally(worker: Callable[..., Host], name: str) -> None:
+    for number in range(3):
+        worker(number, 3)
+    assert ask(name, 6) == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_full_worker_is_passed_over(worker: Callable[..., Host], name: str) -> None:
+    worker(0)
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(shmbridge.connect(name))
+        worker(1)
+        assert ask(name, 4) == [1] * 4
+        with pytest.raises(shmbridge.BusyError):
+            for _ in range(5):
+                stack.enter_context(shmbridge.connect(f"{name}?deadline=0.1"))
+
+
+def test_a_worker_that_accepts_no_runner_gets_one_at_a_time(
+    worker: Callable[..., Host], name: str
+) -> None:
+    class Hangs(Host):  # without a loop
+        _worker, _workers = 0, 2
+
+    with Hangs(name, channels=4, request_bytes=1 << 12), shm_path(name).open("r+b") as file:
+        worker(1)
+        lib.shmb_peer_lock(file.fileno(), lib.CHANNEL_BYTE)
+        os.pwrite(file.fileno(), struct.pack("<Q", 1 << 8 | 1), 512)  # a runner's claim
+        assert ask(name, 3) == [1, 1, 1]
+
+
+def test_a_name_of_any_length_has_workers(
+    worker: Callable[..., Host], new_name: Callable[[], str]
+) -> None:
+    name = new_name()
+    name += "x" * (100 - len(name))
+    for number in (0, 1):
+        worker(number, 2, name)
+    assert ask(name, 2) == [0, 1]
+
+
+def test_a_runner_that_knows_no_workers_uses_the_first(
+    worker: Callable[..., Host], name: str
+) -> None:
+    for number in (0, 1):
+        worker(number)
+    with shm_path(name).open("r+b") as file:  # it does not read this word
+        os.pwrite(file.fileno(), bytes(4), WORKERS_AT)
+    assert ask(name, 3) == [0, 0, 0]
+
+
+def test_a_wrong_number_of_workers_is_harmless(worker: Callable[..., Host], name: str) -> None:
+    for number in (0, 1):
+        worker(number)
+    with shm_path(name).open("r+b") as file:
+        assert os.pread(file.fileno(), 4, WORKERS_AT) == struct.pack("<I", 2)
+        os.pwrite(file.fileno(), b"\xff" * 4, WORKERS_AT)
+    assert ask(name, 2) == [0, 1]
+
+
+@pytest.mark.parametrize("what", ["garbage", "directory", "mode", "dead"])
+def test_runners_pass_over_what_is_no_live_worker(
+    worker: Callable[..., Host], name: str, what: str
+) -> None:
+    worker(0)
+    if what == "mode":
+        worker(1)
+        other(name, 1).chmod(0o666)
+    elif what == "directory":
+        other(name, 1).mkdir()
+    else:
+        content = shm_path(name).read_bytes() if what == "dead" else b"garbage" * 1000
+        other(name, 1).write_bytes(content)
+        other(name, 1).chmod(0o600)
+    try:
+        assert ask(name, 3) == [0, 0, 0]
+    finally:
+        if what == "directory":
+            other(name, 1).rmdir()
+        elif what != "mode":
+            other(name, 1).unlink()
+
+
+def test_a_host_alone_has_no_workers(worker: Callable[..., Host], name: str) -> None:
+    worker(1)  # of an earlier host of the name, about to end
+    with Host(name) as host, host.start(lambda _: 7):
+        assert ask(name, 3) == [7, 7, 7]
+
+
+def test_workers_end_with_their_files(worker: Callable[..., Host], name: str) -> None:
+    hosts = [worker(number) for number in (0, 1)]
+    assert [(b.worker, b.alive) for b in overview.bridges(name)] == [(0, True), (1, True)]
+    hosts[1].close()
+    assert shm_path(name).exists() and not other(name, 1).exists()
+    hosts[0].close()
+    assert not shm_path(name).exists()
+    assert segment.gc(name) == []
+    with pytest.raises(shmbridge.NoHostError):
+        ask(name)
+
+
+def test_a_number_is_taken_once(worker: Callable[..., Host], name: str) -> None:
+    worker(1)
+    with pytest.raises(shmbridge.InUseError):
+        worker(1)
+    with pytest.raises(shmbridge.InUseError):
+        segment.refuse_living(name)
+    segment.refuse_living(name, 0)
