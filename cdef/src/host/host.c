@@ -87,6 +87,7 @@ shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *sessi
     if (!h) return SHMB_NO_MEMORY;
     h->segment.fd = -1;
     shmb_waiter_init(&h->waiter, wait);
+    h->waiter.follows = true;
     if (create(h, fd, plan, session)) {
         h->segment.fd = -1; /* still the caller's */
         h->closed = true;

@@ -176,6 +176,27 @@ static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(v
     return false;
 }
 
+/* ---- To be woken where the peer runs ---- */
+
+/* Waking a sleeper costs 5 us on the waker's CPU, but 25 to 70 us on another one that idles in a
+ * virtual machine. As the waker then waits, its CPU is free. */
+static bool pin(int cpu, cpu_set_t *before) {
+    cpu_set_t one;
+    if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof *before, before) ||
+        !CPU_ISSET(cpu, before))
+        return false;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    return sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
+/* Unless another program, such as taskset, has chosen CPUs meanwhile. */
+static void unpin(int cpu, const cpu_set_t *before) {
+    cpu_set_t now;
+    if (sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1 && CPU_ISSET(cpu, &now))
+        sched_setaffinity(0, sizeof *before, before);
+}
+
 /* ---- To sleep ---- */
 
 /* musl and glibc before 2.30 lack it. A program that was built with an old glibc still uses it when
@@ -229,8 +250,13 @@ static int sleep_flagged(struct wait_statistics *s, _Atomic uint32_t *asleep, se
 
 static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *context,
                                   _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
+    cpu_set_t before;
+    bool follows = w->follows && w->peer && w->mode == SLEEPS && w->policy == SHMB_WAIT_ADAPTIVE;
+    int cpu = follows ? (int)load_relaxed(&w->peer->cpu) : -1;
+    bool pinned = pin(cpu, &before);
     publish(asleep, 1);
     int error = look(context) ? 0 : sleep_flagged(&w->statistics, asleep, bell, until);
+    if (pinned) unpin(cpu, &before);
     enum waited result = RUNG;
     if (look(context)) result = NEWS;
     else if (error) result = error == EINTR ? SIGNALLED : SLICE_OVER;

@@ -34,6 +34,7 @@ struct waiter {
     const struct wait_hint *peer; /* the other side's, or NULL */
     const struct host_line *host; /* tells how crowded it is, or NULL */
     bool waits;                   /* for the same since its last wait */
+    bool follows;                 /* it sleeps on the CPU where its peer last waited */
     /* As a wait last saw it that came to a clock: */
     enum wait_mode mode;
     bool near; /* was the other side on this CPU? */
