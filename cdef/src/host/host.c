@@ -87,7 +87,7 @@ shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *sessi
     if (!h) return SHMB_NO_MEMORY;
     h->segment.fd = -1;
     shmb_waiter_init(&h->waiter, wait);
-    h->waiter.follows = true;
+    shmb_waiter_follow(&h->waiter);
     if (create(h, fd, plan, session)) {
         h->segment.fd = -1; /* still the caller's */
         h->closed = true;
@@ -120,6 +120,7 @@ void shmb_host_free(shmb_host *h) {
     for (uint32_t i = 0; i < h->count; i++) shmb_channel_free(&h->channels[i]);
     free(h->channels);
     if (h->bell) sem_close(h->bell);
+    shmb_waiter_free(&h->waiter);
     shmb_segment_detach(&h->segment);
     free(h);
 }

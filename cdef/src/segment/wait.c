@@ -1,8 +1,12 @@
 #include "segment/wait.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/order.h"
 
@@ -32,7 +36,8 @@ enum {
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy) {
     *w = (struct waiter){.policy = policy == SHMB_WAIT_DEFAULT ? SHMB_WAIT_ADAPTIVE : policy,
-                         .statistics = {.wake_cost = WAKE_COST_GUESS, .backoff = 1}};
+                         .statistics = {.wake_cost = WAKE_COST_GUESS, .backoff = 1},
+                         .loadavg = -1};
 }
 
 void shmb_waiter_tell(struct waiter *w, struct wait_hint *hint) {
@@ -178,22 +183,45 @@ static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(v
 
 /* ---- To be woken where the peer runs ---- */
 
+void shmb_waiter_follow(struct waiter *w) {
+    w->loadavg = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+}
+
+void shmb_waiter_free(struct waiter *w) {
+    if (w->loadavg >= 0) close(w->loadavg);
+    w->loadavg = -1;
+}
+
+/* No more threads run, this one among them, than there are CPUs for it. The file's fourth word is
+ * RUNNING/ALL. */
+static bool cpus_suffice(const struct waiter *w, const cpu_set_t *own) {
+    char text[64] = "", *at = text;
+    if (pread(w->loadavg, text, sizeof text - 1, 0) <= 0) return false;
+    for (int i = 0; i < 3 && at; i++) at = strchr(at + 1, ' ');
+    return at && strtol(at, NULL, 10) <= CPU_COUNT(own);
+}
+
 /* Waking a sleeper costs 5 us on the waker's CPU, but 25 to 70 us on another one that idles in a
- * virtual machine. As the waker then waits, its CPU is free. */
-static bool pin(int cpu, cpu_set_t *before) {
+ * virtual machine. As the waker then waits, its CPU is free, unless other threads want it. Returns
+ * the CPU, or -1. */
+static int pin(const struct waiter *w, cpu_set_t *before) {
+    if (w->loadavg < 0 || !w->peer || w->mode != SLEEPS || w->policy != SHMB_WAIT_ADAPTIVE)
+        return -1;
     cpu_set_t one;
-    if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof *before, before) ||
-        !CPU_ISSET(cpu, before))
-        return false;
+    uint32_t cpu = load_relaxed(&w->peer->cpu);
+    if (cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof *before, before) ||
+        !CPU_ISSET(cpu, before) || !cpus_suffice(w, before))
+        return -1;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
-    return sched_setaffinity(0, sizeof one, &one) == 0;
+    return sched_setaffinity(0, sizeof one, &one) == 0 ? (int)cpu : -1;
 }
 
 /* Unless another program, such as taskset, has chosen CPUs meanwhile. */
 static void unpin(int cpu, const cpu_set_t *before) {
     cpu_set_t now;
-    if (sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1 && CPU_ISSET(cpu, &now))
+    if (cpu >= 0 && sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1 &&
+        CPU_ISSET(cpu, &now))
         sched_setaffinity(0, sizeof *before, before);
 }
 
@@ -251,12 +279,10 @@ static int sleep_flagged(struct wait_statistics *s, _Atomic uint32_t *asleep, se
 static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *context,
                                   _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     cpu_set_t before;
-    bool follows = w->follows && w->peer && w->mode == SLEEPS && w->policy == SHMB_WAIT_ADAPTIVE;
-    int cpu = follows ? (int)load_relaxed(&w->peer->cpu) : -1;
-    bool pinned = pin(cpu, &before);
+    int cpu = pin(w, &before);
     publish(asleep, 1);
     int error = look(context) ? 0 : sleep_flagged(&w->statistics, asleep, bell, until);
-    if (pinned) unpin(cpu, &before);
+    unpin(cpu, &before);
     enum waited result = RUNG;
     if (look(context)) result = NEWS;
     else if (error) result = error == EINTR ? SIGNALLED : SLICE_OVER;

@@ -34,7 +34,7 @@ struct waiter {
     const struct wait_hint *peer; /* the other side's, or NULL */
     const struct host_line *host; /* tells how crowded it is, or NULL */
     bool waits;                   /* for the same since its last wait */
-    bool follows;                 /* it sleeps on the CPU where its peer last waited */
+    int loadavg;                  /* /proc/loadavg, of one that follows; or -1 */
     /* As a wait last saw it that came to a clock: */
     enum wait_mode mode;
     bool near; /* was the other side on this CPU? */
@@ -47,6 +47,9 @@ struct waiter {
 enum waited { NEWS, WOKEN, SLICE_OVER, RUNG, SIGNALLED };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy);
+/* From now on w sleeps on the CPU where its peer last waited, while there are CPUs for all. */
+void shmb_waiter_follow(struct waiter *w);
+void shmb_waiter_free(struct waiter *w);
 /* Publishes the CPUs that w may use in *hint, and from now on its waits. */
 void shmb_waiter_tell(struct waiter *w, struct wait_hint *hint);
 /* Waits until look(context) is true, but not past `until` (shmb_clock_ns; at most a slice from
