@@ -205,8 +205,8 @@ static bool cpus_suffice(const struct waiter *w, const cpu_set_t *own) {
  * virtual machine. As the waker then waits, its CPU is free, unless other threads want it. Returns
  * the CPU, or -1. */
 static int pin(const struct waiter *w, cpu_set_t *before) {
-    if (w->loadavg < 0 || !w->peer || w->mode != SLEEPS || w->policy != SHMB_WAIT_ADAPTIVE)
-        return -1;
+    bool spins = w->statistics.usual < budget(w, SPINS);
+    if (w->loadavg < 0 || !w->peer || spins || w->policy != SHMB_WAIT_ADAPTIVE) return -1;
     cpu_set_t one;
     uint32_t cpu = load_relaxed(&w->peer->cpu);
     if (cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof *before, before) ||
