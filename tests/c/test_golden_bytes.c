@@ -91,6 +91,16 @@ int main(void) {
            0, 0, NO_SLOT, INLINE);
     EXPECT(1152 + 128 + 64 + 32, 8, 0, 0, 0, 0, 0, 0, 0);
 
+    /* after another layout, the first one is known by its id */
+    shmb_set_i64(r, "y", 7);
+    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    EXPECT(1152 + 24, 1, 0); /* layout */
+    EXPECT(1152 + 27, NEW);
+    shmb_set_i64(r, "x", 7);
+    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    EXPECT(1152 + 64 + 24, 0, 0);
+    EXPECT(1152 + 64 + 27, 0); /* no flag */
+
     shmb_close(r);
     EXPECT(512, FREE, 1, 0, 0, 0, 0, 0, 0);
     bridge_close(&b);

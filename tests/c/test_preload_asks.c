@@ -43,6 +43,16 @@ static void expect_report(const char *path, const char *expected) {
     CHECK(strcmp(text, expected) == 0);
 }
 
+static void exit_with_one_open(void) {
+    struct llvm_channel closed, left;
+    llvm_open(&closed);
+    llvm_open(&left);
+    CHECK(llvm_ask(&left, 0, 5) == 6 && llvm_ask(&left, 1, 6) == 7);
+    CHECK(llvm_ask(&closed, 0, 5) == 6);
+    llvm_close(&closed);
+    exit(0);
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     llvm_environment(argv);
@@ -64,6 +74,11 @@ int main(int argc, char **argv) {
     expect_report(report, "priority 1004 0 0 \npriority 1 0 0 \n");
     CHECK(close(open(PREFIX ".priority.in", O_RDONLY)) == 0); /* no channel without .out */
     expect_report(report, "priority 1004 0 0 \npriority 1 0 0 \n");
+    pid_t compiler = fork();
+    if (compiler == 0) exit_with_one_open();
+    CHECK(compiler > 0 && process_wait(compiler) == 0); /* it reports each channel once */
+    expect_report(report,
+                  "priority 1004 0 0 \npriority 1 0 0 \npriority 1 0 0 \npriority 2 0 0 \n");
     llvm_host_end(host, name);
     unlink(report);
 }
