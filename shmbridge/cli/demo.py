@@ -24,8 +24,14 @@ from rich.table import Table
 from shmbridge import _config
 from shmbridge.cli._console import console, escape
 from shmbridge.demo.model import PATTERNS, advise
+from shmbridge.training.scores import text_size
 
 QUESTIONS, PAIRS = 2000, 5
+CLANGS = ("clang-22", "clang-21", "clang-20", "clang-19", "clang")  # whose inliner can ask
+POLICY = """\
+def advise(request):
+    return int(request["callee_basic_block_count"][0] < 8)  # 1: inline the call
+"""
 MODEL = "shmbridge.demo.model:advise"
 FLAGS = "$(shmbridge config --cflags --libs)"
 SMALL = ("--channels", "4", "--request-bytes", "64K")  # fits where /dev/shm is small
@@ -51,7 +57,7 @@ class Stage:
         self.say(f"[green]$[/] {escape(line)}")
 
     def run(self, *command: object) -> str:
-        """What a command prints. ClickException if it fails."""
+        """What a command prints, stderr included. ClickException if it fails."""
         words = [str(word) for word in command]
         with self.out.status(Path(words[0]).name):
             done = subprocess.run(
@@ -103,6 +109,24 @@ def _alone() -> Percentiles:
     return np.asarray(np.percentile(times, (50, 90, 99)) / 1e3)
 
 
+def _clang(stage: Stage, clang: str, sources: Path) -> None:
+    """An unmodified clang compiles the C library, without and with a policy's advice."""
+    stage.directory.joinpath("policy.py").write_text(POLICY)
+    for line in POLICY.splitlines():
+        stage.say(f"[dim]{escape(line)}[/]")
+    file = sources / "text" / "json_reader.c"
+    compiles = [clang, "-Oz", "-D_GNU_SOURCE", *shlex.split(_config.cflags()), f"-I{sources}", "-c"]
+    advised = [sys.executable, "-m", "shmbridge.cli", "run", "-v", "--llvm", "inline"]
+    advised += ["--host", "policy:advise", "--", *compiles]
+    stage.show(
+        f"shmbridge run -v --llvm inline --host policy:advise -- {clang} -Oz … -c {file.name}"
+    )
+    stage.run(*compiles, file, "-o", "plain.o")
+    stage.say(escape(stage.run(*advised, file, "-o", "advised.o").strip()))
+    plain, changed = (text_size(stage.directory / f"{name}.o") for name in ("plain", "advised"))
+    stage.say(f"Bytes of code: {plain:.0f} with clang's own heuristic, {changed:.0f} with advice.")
+
+
 def _idle_cpus() -> float:
     """How many CPUs are idle, over a quarter of a second."""
     ticks = []
@@ -145,7 +169,8 @@ def demo() -> None:
     """Let a compiler ask a toy model about real C code.
 
     Serves the model, compiles and runs examples/c/ask.c with the installed library, and compares
-    the round trip with named pipes and with the model alone.
+    the round trip with named pipes and with the model alone. If clang is installed, it then
+    compiles a file with a policy's advice.
     """
     compiler = next(filter(shutil.which, (os.environ.get("CC", "cc"), "cc", "gcc", "clang")), None)
     if compiler is None:
@@ -172,6 +197,12 @@ def demo() -> None:
                 stage.say(escape(line))
             stage.title("The time of a question")
             _costs(stage, memory, pipes)
+        stage.title("A real compiler asks: clang, unmodified")
+        clang = next(filter(shutil.which, CLANGS), None)
+        if clang:
+            _clang(stage, clang, _config.prefix() / "src")
+        else:
+            stage.say("No clang was found: apt install clang, 19 or later.")
         stage.title("Next steps")
         for line in (
             f"shmbridge serve mine --python {MODEL} --background",

@@ -65,6 +65,11 @@ def test_demo_runs_to_the_end() -> None:
         )
     )
     assert model_alone(done.stdout) > 0
+    if shutil.which("clang-22"):
+        made = re.search(r"the policy made (\d+) of (\d+) decisions", done.stdout)
+        assert made and made[1] == made[2] and int(made[1]) > 0
+        sizes = re.search(r"Bytes of code: (\d+) .*, (\d+) with advice", done.stdout)
+        assert sizes and sizes[1] != sizes[2]
 
 
 def test_demo_without_a_compiler_says_what_to_install(tmp_path: Path) -> None:
