@@ -144,13 +144,13 @@ def tune(
     command: Sequence[str],
 ) -> None:
     """Search the inlining decisions of one compile command for a smaller score, and write the best
-    ones to a plan.
+    ones to a plan, for `shmbridge run --plan`.
 
     The search starts from LLVM's own decisions and reverses single ones. Each compilation runs
     stock clang of LLVM 22 in a folder of its own; the command's own output is not written.
 
     After Ctrl-C the plan has the best decisions so far. The same command continues, because all
-    results are stored. If nothing helps, the plan is empty.
+    results are stored. If nothing helps, the plan is empty and means the plain compiler.
     """
     _, words = compiler_command.split(command)
     cpus = len(os.sched_getaffinity(0))
