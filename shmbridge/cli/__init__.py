@@ -17,6 +17,7 @@ MODULES = {
     "serve": "serve",
     "stop": "stop",
     "run": "run",
+    "tune": "tune",
     "record": "record",
     "replay": "replay",
     "export": "export",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmbridge._llvm import compilers
+from shmbridge._llvm.plan import find, read
 from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
@@ -24,6 +25,7 @@ from shmbridge.cli._run import compiler_command
 from shmbridge.cli._run.attempt import Attempt, Build, launched, summary
 from shmbridge.cli._run.pipes import Pipes
 from shmbridge.cli._run.policy import REQUEST_BYTES, Policy, Signals, Streams, die_of
+from shmbridge.cli._run.replay import Replay
 from shmbridge.cli._text import Lines, one_line, printable
 from shmbridge.errors import DeadlineError, InvalidError, ShmbridgeError
 
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
     from shmbridge.logs import LogWriter
 
 
-def named_decisions(context: click.Context, option: click.Parameter, text: str) -> list[str]:
+def named_decisions(context: click.Context, option: click.Parameter, text: str | None) -> list[str]:
     """Names of decisions, separated by commas."""
+    if text is None:
+        return []
     names = text.split(",")
     if unknown := [name for name in names if name not in compilers.DECISIONS]:
         expected = ", ".join(compilers.DECISIONS)
@@ -96,15 +100,20 @@ def load_policy(
     def policy(request: Mapping[str, Any]) -> Any:
         return compilers.rounded(model(request))
 
+    return policy, open_log(record)
+
+
+def open_log(record: Path | None) -> LogWriter | None:
+    """The training log `record`, whole when the process ends."""
     if record is None:
-        return policy, None
+        return None
     from shmbridge.logs import LogWriter
 
     log = LogWriter(
         record, warn=lambda text: click.echo(printable(f"shmbridge: {record}: {text}"), err=True)
     )
     atexit.register(log.close)
-    return policy, log
+    return log
 
 
 def split_or_whole(command: Sequence[str], kind: str | None) -> tuple[list[str], list[str]]:
@@ -130,6 +139,7 @@ class Options:
     function: str | None
     onnx: Path | None
     connect: str | None
+    plans: tuple[Path, ...]
     defaults: dict[str, str]
     deadline: float | None
     record: Path | None
@@ -158,12 +168,28 @@ class Options:
         """The kind of compiler."""
         return self.kind or known(self.words[0])
 
+    @cached_property
+    def plan(self) -> Path | None:
+        """The plan of the command's source. None: it has none."""
+        return find(self.plans, self.source)
+
+    @property
+    def source(self) -> Path:
+        """What the command compiles."""
+        return Path(compilers.source_of(self.words))
+
     def check(self) -> None:
         """Raises UsageError, or InvalidError, for options that conflict."""
-        if [self.function, self.onnx, self.connect].count(None) != 2:
+        policies = [self.function, self.onnx, self.connect, self.plans or None]
+        if policies.count(None) != len(policies) - 1:
             raise click.UsageError(
-                "expected one policy: --host MODULE:FUNCTION, --onnx FILE or --connect NAME"
+                "expected one policy: --host MODULE:FUNCTION, --onnx FILE, --connect NAME or "
+                "--plan FILE"
             )
+        if self.plans and self.decisions not in ([], ["inline"]):
+            raise click.UsageError("--plan makes the decisions of --llvm inline, and no others")
+        if not self.plans and not self.decisions:
+            raise click.UsageError("Missing option '--llvm'.")
         if self.connect and self.record:
             raise click.UsageError(
                 f"--record needs --host or --onnx. To record the questions to {self.connect}, also "
@@ -186,7 +212,8 @@ class Compilation:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        policy = options.connect or options.function or str(options.onnx)
+        policy = options.connect or options.function or str(options.onnx or options.plan)
+        self._replay = Replay(options.plan, options.source) if options.plan else None
         self._build = Build(policy, options.connect)
         self._signals, self._streams = Signals(), Streams()
 
@@ -199,6 +226,8 @@ class Compilation:
                 attempt = launched(options.words[0]) or self._ask(stack)
                 defaults = () if options.strict else options.defaults
                 failed = attempt.failure(options.words[0], defaults)
+                if self._replay and options.strict and not attempt.status:
+                    failed = failed or self._replay.misfit()
                 why, late = "" if self._signals.passed_on else failed, attempt.late
             except InvalidError:
                 raise
@@ -221,7 +250,7 @@ class Compilation:
         options = self._options
         launchers, words = options.split
         like = options.like
-        wanted = compilers.asked_of(like, options.decisions)
+        wanted = compilers.asked_of(like, options.decisions or ["inline"])
         if missing := compilers.unasked(like, words[1:], wanted):
             click.echo(f"shmbridge: {missing}", err=True)
         self._build.check()
@@ -237,7 +266,7 @@ class Compilation:
         stack.callback(channel.close)
         bases = {decision: channel.base(decision) for decision in wanted}
         limited = options.limit is not None and compilers.tells_default(words[0])
-        tells = options.include_default or limited
+        tells = options.include_default or limited or self._replay is not None
         asking = [*launchers, *compilers.with_flags(words, like, bases, tells, piped)]
         environment = {**os.environ, **compilers.CACHE_BYPASS, **channel.environment}
         self._streams.keep(*compilers.streams_of(like, words[1:]))
@@ -251,7 +280,11 @@ class Compilation:
         if options.connect is not None:
             return options.connect, str
         policy = Policy(
-            partial(load_policy, options.onnx, options.function, options.record, options.verbose),
+            partial(self._replay.load, partial(open_log, options.record))
+            if self._replay
+            else partial(
+                load_policy, options.onnx, options.function, options.record, options.verbose
+            ),
             options.deadline,
             channels=options.channels or compilers.conversations(like, options.words),
             request_bytes=options.request_bytes,
@@ -262,6 +295,13 @@ class Compilation:
     def _keep(self, attempt: Attempt) -> int:
         """Keeps the policy's object."""
         options = self._options
+        if self._replay:
+            text = "" if attempt.status else self._replay.misfit()
+            if options.verbose and not text:
+                text = self._replay.summary()
+            if text:
+                click.echo(f"shmbridge: {text}", err=True)
+            return attempt.status
         lacking = any(count.defaulted for count in attempt.counts)  # --default made these
         if (lacking and self._build.is_first_failure(attempt.late)) or options.verbose:
             click.echo(f"shmbridge: {summary(attempt.counts, options.decisions)}", err=True)
@@ -280,10 +320,9 @@ class Compilation:
     "--llvm",
     "decisions",
     callback=named_decisions,
-    required=True,
     metavar="DECISIONS",
     help="The decisions that the policy makes, separated by commas: inline, evict (register "
-    "allocation), priority (of live ranges).",
+    "allocation), priority (of live ranges). Required, except with --plan, which is for inline.",
 )
 @click.option(
     "--host",
@@ -304,6 +343,15 @@ class Compilation:
     metavar="NAME",
     help="The policy: the name or URL of a running host, or a model to load into the compiler: "
     "onnx:///MODEL.onnx, tflite:///MODEL.tflite or aot:///MODEL.so.",
+)
+@click.option(
+    "--plan",
+    "plans",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(exists=True, path_type=Path),
+    help="Make the decisions of a plan that shmbridge tune wrote, or of the one for this source in "
+    "a folder of *.plan. Sources without a plan are compiled plainly. May be repeated.",
 )
 @click.option(
     "--default",
@@ -401,6 +449,10 @@ def run(**given: Any) -> None:
         click.echo(f"shmbridge: {options.words[0]}: no such compiler", err=True)
         raise SystemExit(127)
     beware_of_cache(options.words)
+    if options.plans and (options.plan is None or not read(options.plan).decisions):
+        if options.verbose:
+            click.echo("shmbridge: no plan changes this command: compiling plainly", err=True)
+        os.execvp(options.command[0], options.command)
     status = Compilation(options).run()
     if status < 0:
         die_of(-status)

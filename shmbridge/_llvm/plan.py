@@ -1,0 +1,221 @@
+"""Plans: files of inlining decisions for one source, made by `shmbridge tune`.
+
+LLVM sends neither caller nor callee. So a call site is known by a hash of its question's features,
+and by how many questions with this hash came before it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shmbridge.errors import InvalidError
+
+MAGIC = "shmbridge plan 1"
+ENDING = ".plan"
+# They count the whole module, so an edit anywhere would change every hash.
+MODULE_WIDE = {"node_count", "edge_count"}
+DEFAULT = "inlining_default"
+PRIME, BITS = 0x100000001B3, (1 << 64) - 1
+DECISION = re.compile(r"inline ([0-9a-f]{16}) ([1-9][0-9]{0,8}) ([01])(?:  # (.*))?")
+
+
+class Site(NamedTuple):
+    """A call site, as far as its question identifies it: the n-th with this hash, from 1."""
+
+    hash: int
+    n: int
+
+
+class Decision(NamedTuple):
+    """The advice at a site, and a comment for people."""
+
+    advice: int
+    comment: str = ""
+
+
+def question_hash(values: Iterable[int]) -> int:
+    """A hash of 64 bits of a question's features, in LLVM's order, without `MODULE_WIDE`."""
+    found = 0
+    for value in values:
+        found = (found ^ (value & BITS)) * PRIME & BITS
+        found ^= found >> 32
+    return found
+
+
+def hashed_names(names: Iterable[str]) -> list[str]:
+    """The features that identify a call site, among these."""
+    return [name for name in names if name not in MODULE_WIDE | {"context", "decision"}]
+
+
+class Sites:
+    """The call sites of one compilation, in the order of its questions."""
+
+    def __init__(self) -> None:
+        self._seen = Counter[int]()
+
+    def next(self, values: Iterable[int]) -> Site:
+        """The site of the next question."""
+        found = question_hash(values)
+        self._seen[found] += 1
+        return Site(found, self._seen[found])
+
+
+def one_line(text: str) -> str:
+    """The text with its control characters as escapes, and without outer spaces."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text).strip()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Decisions that differ from the compiler's own. The other fields are for people, except
+    `source`, which selects a plan from several.
+
+    Attributes:
+        compiler: Its version.
+        source: The source's path below the folder of the build.
+        sha256: Of the source file.
+        command: The command that was tuned.
+        score: The score's name.
+        before: The score without the plan.
+        after: The score with it.
+        questions: How many questions the compiler asked.
+        decisions: The advice by site.
+    """
+
+    compiler: str
+    source: str
+    sha256: str
+    command: str
+    score: str
+    before: float
+    after: float
+    questions: int
+    decisions: Mapping[Site, Decision]
+
+    def write(self, path: Path) -> None:
+        """Writes the file, whole or not at all."""
+        whole = path.with_name(f"{path.name}.new")
+        whole.write_text(self.text(), encoding="utf-8")
+        whole.replace(path)
+
+    def text(self) -> str:
+        """The file's text."""
+        lines = [MAGIC]
+        for name in HEADER:
+            value = getattr(self, name)
+            lines.append(f"{name}: {one_line(_number(value) if name in NUMBERS else value)}")
+        lines += ["", "# decision, question's hash, occurrence, advice (1: inline)"]
+        for site, decision in self.decisions.items():
+            comment = one_line(decision.comment)
+            lines.append(
+                f"inline {site.hash:016x} {site.n} {decision.advice}"
+                + (f"  # {comment}" if comment else "")
+            )
+        return "\n".join(lines) + "\n"
+
+
+HEADER = [field.name for field in fields(Plan) if field.name != "decisions"]
+NUMBERS = {"before", "after", "questions"}
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def read(path: Path) -> Plan:
+    """Reads a plan. Errors: InvalidError, OSError."""
+    return parse(path.read_bytes(), str(path))
+
+
+def parse(data: bytes, name: str) -> Plan:
+    """The plan in a file's bytes. Errors: InvalidError, with the file's name and the line."""
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidError(f"{name}: expected a plan in UTF-8, found {error}") from None
+
+    def wrong(line: int, expected: str) -> InvalidError:
+        found = lines[line - 1][:80] if line <= len(lines) else "the end"
+        return InvalidError(f"{name}:{line}: expected {expected}, found {found!r}")
+
+    if lines[0] != MAGIC:
+        raise wrong(1, f'"{MAGIC}" (another version? tune again)')
+    header: dict[str, Any] = {}
+    for line, field in enumerate(HEADER, 2):
+        text = lines[line - 1] if line <= len(lines) else ""
+        if not text.startswith(f"{field}: ") and text != f"{field}:":
+            raise wrong(line, f'"{field}: ..."')
+        value = text[len(field) + 1 :].strip()
+        header[field] = value
+        if field in NUMBERS:
+            try:
+                header[field] = float(value)
+            except ValueError:
+                header[field] = math.nan
+            if not math.isfinite(header[field]):
+                raise wrong(line, f'"{field}: " and a number')
+    decisions: dict[Site, Decision] = {}
+    for line, text in enumerate(lines[len(HEADER) + 1 :], len(HEADER) + 2):
+        if not text or text.startswith("#"):
+            continue
+        match = DECISION.fullmatch(text)
+        if not match:
+            raise wrong(line, '"inline HASH OCCURRENCE 0" or 1')
+        site = Site(int(match[1], 16), int(match[2]))
+        if site in decisions:
+            raise wrong(line, "each question once")
+        decisions[site] = Decision(int(match[3]), match[4] or "")
+    header["questions"] = int(header["questions"])
+    return Plan(**header, decisions=decisions)
+
+
+# ---- Which plan ----
+
+
+def below(folder: Path, source: str | os.PathLike[str]) -> str:
+    """A source's path for a plan: relative to the folder of the build, without leading ..s."""
+    relative = os.path.relpath(folder / source, folder)
+    return re.sub(r"^(?:\.\./)+", "", relative)
+
+
+def find(paths: Sequence[Path], source: Path) -> Path | None:
+    """The plan for a source, among files and folders of *.plan: the one whose source is the longest
+    end of this path. None: there is none. Errors: InvalidError (two that fit alike), OSError."""
+    parts = Path(os.path.abspath(source)).parts
+    fits: list[tuple[int, Path]] = []
+    for path in _files(paths):
+        end = Path(_source_of(path)).parts
+        if end and parts[-len(end) :] == end:
+            fits.append((len(end), path))
+    longest = max((length for length, _ in fits), default=0)
+    best = [path for length, path in fits if length == longest]
+    if len(best) > 1:
+        raise InvalidError(
+            f"{source}: expected one plan, found {best[0]} and {best[1]}: remove one"
+        )
+    return best[0] if best else None
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    files: dict[Path, None] = {}
+    for path in paths:
+        found = sorted(path.rglob(f"*{ENDING}")) if path.is_dir() else [path]
+        files.update(dict.fromkeys(found))
+    return list(files)
+
+
+def _source_of(path: Path) -> str:
+    """Only as much is read as this needs: a build looks into all plans for each file."""
+    with path.open("rb") as file:
+        lines = [file.readline() for _ in range(3)]
+    text = b"".join(lines).decode(errors="replace").split("\n")
+    if text[0] != MAGIC or len(text) < 3 or not text[2].startswith("source: "):
+        return read(path).source  # which says what is wrong
+    return text[2].removeprefix("source: ").strip()
