@@ -294,8 +294,8 @@ OPEN(openat, (int directory, const char *path, int flags, ...), (directory, path
 
 /* ---- Write and read ---- */
 
-/* The descriptor may have been closed without our knowledge (fclose, close_range, a system call), and
- * be another file by now. */
+/* The descriptor may have been closed without our knowledge (fclose, close_range, a system call),
+ * and be another file by now. */
 static bool is_pipe_of(const struct conversation *c, int fd) {
     struct stat now;
     return fstat(fd, &now) == 0 && now.st_dev == c->device && now.st_ino == c->inode;
