@@ -351,7 +351,7 @@ class Compilation:
     metavar="FILE",
     type=click.Path(exists=True, path_type=Path),
     help="Make the decisions of a plan that shmbridge tune wrote, or of the one for this source in "
-    "a folder of *.plan. Sources without a plan are compiled plainly. May be repeated.",
+    "a folder of .plan files. Sources without a plan are compiled plainly. May be repeated.",
 )
 @click.option(
     "--default",

@@ -13,11 +13,11 @@ static int small(int x, int y) { return x > y ? x - y : y - x; }
 
 static int table(int kind, int x) {
     switch (kind) {
-        case 0: return small(x, 3);
-        case 1: return twice(x);
-        case 2: return x * 5 + small(x, 9);
-        case 3: return x / 7;
-        default: return x;
+    case 0: return small(x, 3);
+    case 1: return twice(x);
+    case 2: return x * 5 + small(x, 9);
+    case 3: return x / 7;
+    default: return x;
     }
 }
 
