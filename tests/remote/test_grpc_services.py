@@ -263,9 +263,9 @@ def test_importing_shmbridge_imports_no_grpc():
 
 
 def test_serve_tells_compilers_of_a_trainer_that_they_serve():
-    from shmbridge.cli.serve import _introduction
+    from shmbridge.cli.serve import _inputs_and_calls
 
     url = f"grpc://127.0.0.1:{free_port()}?role=client"
     with Host(url) as host:
-        (line,) = _introduction(host, lambda features: 1, url)
+        (line,) = _inputs_and_calls(host, lambda features: 1, url)
     assert "role=server" in line
