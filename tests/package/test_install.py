@@ -28,7 +28,13 @@ int main(void) { puts(shmb_version()); return 0; }
 
 SONAME = f"libshmbridge.so.{VERSION.rpartition('.')[0]}"
 
-A_YEAR_AFTER_THE_EPOCH = {"SOURCE_DATE_EPOCH": "31536000"}
+# What is compared or looked at is the same without optimisation, which takes half of a build.
+QUICKLY = {
+    "CFLAGS": "-DNDEBUG",
+    "SKBUILD_CMAKE_BUILD_TYPE": "None",
+    "SOURCE_DATE_EPOCH": "31536000",
+}
+DEBUG = "-DCMAKE_BUILD_TYPE=Debug"
 
 pytestmark = pytest.mark.slow
 
@@ -49,10 +55,20 @@ def needs(program: str) -> None:
 
 
 @pytest.fixture(scope="session")
+def cached(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of debug builds, which compile the same files: each once, with ccache."""
+    if not shutil.which("ccache"):
+        return {}
+    folder = str(tmp_path_factory.mktemp("ccache"))
+    launcher = {"CC": "cc", "CMAKE_C_COMPILER_LAUNCHER": "ccache"}
+    return {**launcher, "CCACHE_DIR": folder, "CCACHE_NOHASHDIR": "1"}
+
+
+@pytest.fixture(scope="session")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made as a release is: next to it lies the wheel that was made from it alone."""
     where = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "-o", where, ROOT, **A_YEAR_AFTER_THE_EPOCH)
+    run(sys.executable, "-m", "build", "-o", where, ROOT, **QUICKLY)
     (sdist,) = where.glob("*.tar.gz")
     return sdist
 
@@ -72,24 +88,25 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def editable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def editable(cached: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin directory of an environment with an editable install."""
     where = tmp_path_factory.mktemp("editable") / "venv"
-    run(sys.executable, "-m", "venv", where)
+    run(sys.executable, "-m", "venv", "--without-pip", where)
     (site,) = where.glob("lib/python*/site-packages")
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    quickly = ["--config-settings", "cmake.build-type=Debug"]
-    run(where / "bin/pip", "install", "-q", "--no-deps", *quickly, "-e", ROOT)
+    pip = [sys.executable, "-m", "pip", "--python", where / "bin/python"]
+    debug = {**cached, "SKBUILD_CMAKE_BUILD_TYPE": "Debug"}
+    run(*pip, "install", "-q", "--no-deps", "-e", ROOT, **debug)
     return where / "bin"
 
 
 @pytest.fixture(scope="session")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prefix(cached: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where `cmake -S cdef` has installed the C library, without Python."""
     needs("cmake")
     where = tmp_path_factory.mktemp("c library")
-    run("cmake", "-S", CDEF, "-B", where / "build", "-DCMAKE_BUILD_TYPE=Debug")
-    run("cmake", "--build", where / "build", "--parallel", "2")
+    run("cmake", "-S", CDEF, "-B", where / "build", DEBUG, **cached)
+    run("cmake", "--build", where / "build", "--parallel", "2", **cached)
     run("cmake", "--install", where / "build", "--prefix", where / "prefix")
     return where / "prefix"
 
@@ -120,7 +137,7 @@ def with_flags(program: Path, cflags: str, libs: str, **environment: str) -> str
     return run(program.with_suffix(""), **environment).strip()
 
 
-def with_cmake(program: Path, find: str, target: str, *options: str) -> str:
+def with_cmake(program: Path, find: str, target: str, *options: str, **environment: str) -> str:
     """What the program prints, built by a CMake project that finds the library in the way of the
     line `find`."""
     needs("cmake")
@@ -130,8 +147,8 @@ def with_cmake(program: Path, find: str, target: str, *options: str) -> str:
         f"{find}\nadd_executable(client program.c)\ntarget_link_libraries(client PRIVATE "
         f"{target})\n"
     )
-    run("cmake", "-S", project, "-B", project / "build", *options)
-    run("cmake", "--build", project / "build", "--target", "client")
+    run("cmake", "-S", project, "-B", project / "build", *options, **environment)
+    run("cmake", "--build", project / "build", "--target", "client", **environment)
     return run(project / "build/client").strip()
 
 
@@ -169,7 +186,7 @@ def test_the_wheel_holds_the_c_library_and_no_links(wheel: Path) -> None:
 def test_a_second_build_is_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     """From the checkout, in another folder: byte for byte."""
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path]
-    run(*pip, ROOT, **A_YEAR_AFTER_THE_EPOCH)
+    run(*pip, ROOT, **QUICKLY)
     (second,) = tmp_path.glob("*.whl")
     assert second.read_bytes() == wheel.read_bytes()
 
@@ -313,10 +330,10 @@ def test_find_package_refuses_another_version(prefix: Path, program: Path) -> No
 
 
 @pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
-def test_add_subdirectory_takes_the_sources(program: Path, target: str) -> None:
-    found = with_cmake(
-        program, f'add_subdirectory("{CDEF}" shmbridge)', target, "-DCMAKE_BUILD_TYPE=Debug"
-    )
+def test_add_subdirectory_takes_the_sources(
+    cached: dict[str, str], program: Path, target: str
+) -> None:
+    found = with_cmake(program, f'add_subdirectory("{CDEF}" shmbridge)', target, DEBUG, **cached)
     assert found == VERSION
 
 
