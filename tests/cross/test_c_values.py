@@ -20,7 +20,7 @@ many = settings(max_examples=100, deadline=None, suppress_health_check=list(Heal
 @pytest.fixture(scope="module")
 def host(new_name):
     """Answers with the features, and keeps what it saw in host.seen."""
-    with shmbridge.Host(new_name()) as host:
+    with shmbridge.Host(new_name(), request_bytes=1 << 20, advice_bytes=1 << 20) as host:
 
         def model(request):
             host.seen = {
