@@ -50,8 +50,8 @@ def pytest_collection_finish():
 
 # Coverage of Python doubles the time of what it counts. So the programs that tests start count only
 # in these folders and files, and the thousands of messages of conformance tests do not count.
-PROGRAMS_COUNT = {"cli", "compile", "hosts", "remote", "runner", "test_embedding"}
-PROGRAMS_COUNT |= {"test_misbehaving", "test_stock_policies", "test_workers"}
+PROGRAMS_COUNT = {"cli", "compile", "hosts", "remote", "runner", "tune"}
+PROGRAMS_COUNT |= {"test_embedding", "test_misbehaving", "test_stock_policies", "test_workers"}
 
 
 @pytest.hookimpl(wrapper=True)
