@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmbridge._llvm import compilers
-from shmbridge._llvm.plan import find, read
+from shmbridge._llvm.plan import find
 from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
@@ -210,10 +210,9 @@ class Options:
 class Compilation:
     """One command, compiled with the policy, and again without it if that fails."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+    def __init__(self, options: Options, replay: Replay | None) -> None:
+        self._options, self._replay = options, replay
         policy = options.connect or options.function or str(options.onnx or options.plan)
-        self._replay = Replay(options.plan, options.source) if options.plan else None
         self._build = Build(policy, options.connect)
         self._signals, self._streams = Signals(), Streams()
 
@@ -449,11 +448,12 @@ def run(**given: Any) -> None:
         click.echo(f"shmbridge: {options.words[0]}: no such compiler", err=True)
         raise SystemExit(127)
     beware_of_cache(options.words)
-    if options.plans and (options.plan is None or not read(options.plan).decisions):
+    replay = Replay(options.plan, options.source) if options.plan else None
+    if options.plans and not (replay and replay.changes):
         if options.verbose:
             click.echo("shmbridge: no plan changes this command: compiling plainly", err=True)
         os.execvp(options.command[0], options.command)
-    status = Compilation(options).run()
+    status = Compilation(options, replay).run()
     if status < 0:
         die_of(-status)
     raise SystemExit(status)

@@ -26,6 +26,11 @@ class Replay:
         self._plan = read(path)
         self._counts = os.memfd_create("shmbridge-plan")
 
+    @property
+    def changes(self) -> int:
+        """How many decisions the plan changes."""
+        return len(self._plan.decisions)
+
     def load(self, open_log: Callable[[], LogWriter | None]) -> tuple[Model, LogWriter | None]:
         """The model and its log, as `Policy` wants them."""
         sites: defaultdict[int, Sites] = defaultdict(Sites)  # by runner
@@ -54,12 +59,13 @@ class Replay:
 
     def summary(self) -> str:
         """How much of the plan fitted."""
-        (found, asked), changed = self._counted(), len(self._plan.decisions)
-        return f"{self._path}: made {found} of {changed} changes; the compiler asked {asked} times"
+        found, asked = self._counted()
+        made = f"{self._path}: made {found} of {self.changes} changes"
+        return f"{made}; the compiler asked {asked} times"
 
     def misfit(self) -> str:
         """What did not fit, and why. "": all did."""
-        if self._counted()[0] == len(self._plan.decisions):
+        if self._counted()[0] == self.changes:
             return ""
         changed = hashlib.sha256(self._source.read_bytes()).hexdigest() != self._plan.sha256
         why = f"{self._source} has changed" if changed else "the arguments or the compiler differ"
