@@ -24,7 +24,7 @@ def results_folder() -> Path:
     return Path(cache) / "shmbridge" / "tune"
 
 
-class Told:
+class Report:
     """The search on stderr: a bar in a terminal, otherwise a line for each new best result."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Told:
         )
         self._task = self._bar.add_task("starting", total=None)
 
-    def __enter__(self) -> Told:
+    def __enter__(self) -> Report:
         self._bar.start()
         return self
 
@@ -154,7 +154,7 @@ def tune(
     """
     _, words = compiler_command.split(command)
     cpus = len(os.sched_getaffinity(0))
-    told, interrupted = Told(), False
+    report, interrupted = Report(), False
     search = Search(
         Command(words),
         score,
@@ -163,12 +163,12 @@ def tune(
         compilations=compilations or math.inf,
         minutes=minutes or math.inf,
         seed=seed,
-        progress=told,
+        progress=report,
     )
-    told.search = search
+    report.search = search
     with closing(search):
         try:
-            with told:
+            with report:
                 search.run()
         except KeyboardInterrupt:
             interrupted = True

@@ -88,8 +88,8 @@ class Command:
 
     def task(self, score: Score) -> Task:
         """The task that compiles it, asking about inlining."""
-        told = ["-mllvm", compilers.INCLUDE_DEFAULT]
-        command = [self.words[0], *told, *self.arguments, "-o", "{output}"]
+        flags = ["-mllvm", compilers.INCLUDE_DEFAULT]
+        command = [self.words[0], *flags, *self.arguments, "-o", "{output}"]
         return Task(command, llvm="inline", scores={"score": score})
 
     def digest(self, score: str) -> str:
