@@ -21,6 +21,7 @@ from results import RESULTS
 PAGE = RESULTS.parent / "results.md"
 Found = dict[str, Any]
 GREY, BLUE, ORANGE = "#8a8a8a", "#0057b7", "#c75000"
+GREY_TEXT, BRIGHT_BLUE = "#767676", "#3b8eea"  # legible on white and on black
 COLOURS = {"shm": BLUE, "pipe": GREY, "grpc": ORANGE}
 
 
@@ -302,6 +303,36 @@ def draw_session(found: Found, path: Path) -> None:
     pyplot.close(figure)
 
 
+def draw_inline(found: Found, path: Path) -> None:
+    """What each URL adds to a compilation, for light and dark pages."""
+    from matplotlib import pyplot
+
+    names = {
+        "aot": "in the compiler, machine code",
+        "shm_py": "shm://, a Python function",
+        "shm": "shm://, an ONNX model",
+        "onnx": "in the compiler, ONNX Runtime",
+        "pipe": "named pipes",
+        "python": "in the compiler, Python",
+        "grpc": "gRPC",
+    }
+    seconds = {way["way"]: way["seconds"] for way in found["ways"]}
+    with pyplot.rc_context(dict.fromkeys(("text.color", "ytick.color"), GREY_TEXT)):
+        figure, panel = pyplot.subplots(figsize=(8, 2.6), layout="constrained")
+        for y, way in enumerate(reversed(names)):
+            added = [100 * (ratio - 1) for ratio in per(seconds[way], seconds["plain"])]
+            middle = statistics.median(added)
+            panel.barh(y, middle, 0.6, color=BRIGHT_BLUE if way.startswith("shm") else GREY_TEXT)
+            panel.annotate(f"+{middle:.0f} %", (middle, y), (6, 0), textcoords="offset points", va="center", fontsize=9)  # fmt: skip
+        panel.set_yticks(range(len(names)), reversed(names.values()))
+        panel.set_xticks([])
+        panel.tick_params(length=0)
+        panel.margins(x=0.08)
+        panel.spines[:].set_visible(False)
+        figure.savefig(path, transparent=True)
+        pyplot.close(figure)
+
+
 TABLES: dict[str, Callable[[Found], list[str]]] = {
     "inline": deployed,
     "phases": deployed,
@@ -313,6 +344,7 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "session": session,
 }
 PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
+    "inline": (draw_inline, "Time that the questions add to a build of zstd, by URL"),
     "training": (draw_training, "Time of a training, by compiler, workers and way"),
     "sweep": (draw_sweep, "Round trips by length and way"),
     "session": (draw_session, "Time of a session, by way"),

@@ -25,7 +25,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_inline_tabs",
 ]
-root_doc = "docs/index"
+root_doc = "README"
 include_patterns = [
     "*.md",
     "docs/*.md",
@@ -38,7 +38,7 @@ exclude_patterns = ["examples/*/build"]  # other people's programs, which an exa
 html_theme = "furo"
 html_title = f"shmbridge {release}"
 html_static_path, html_css_files = ["_static"], ["wide.css"]
-html_extra_path = ["_root"]  # an index at the root, which leads to docs/index.html
+html_extra_path = ["_root"]  # index.html, which leads to README.html
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence", "deflist"]
 pygments_style = "friendly"
@@ -103,7 +103,14 @@ def c_text(app, lines, *about):
     plain_text(app, None, None, None, None, lines)
 
 
+def navigation(app, docname, source):
+    """The front page is README. Only the site needs the list of all pages."""
+    if docname == root_doc:
+        source[0] += (Path(__file__).parent / "navigation.txt").read_text()
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("source-read", navigation)
     app.connect("hawkmoth-process-docstring", c_text)
     app.connect("autodoc-process-docstring", plain_text)
