@@ -24,6 +24,7 @@ from shmbridge._native import lib
 from shmbridge._runner.runner import connect, handle_of
 from shmbridge._urls.options import WAITS, HostOptions
 from shmbridge.cli._background import background_option, begin, how_to_end
+from shmbridge.cli._cache import CachedModel
 from shmbridge.cli._console import console, escape
 from shmbridge.cli._model import load_python
 from shmbridge.cli._option_types import EXISTING_FILE, FILE, Bytes, given, in_letters, room_options
@@ -127,6 +128,7 @@ class Options:
     max_batch: int | None
     max_wait: float
     pad_to: int | None
+    cache_path: Path | None
     log_path: Path | None
     record_path: Path | None
     threads: int
@@ -144,6 +146,8 @@ class Options:
                 f"--max-batch {self.rows} --pad-to {self.pad_to}: "
                 "expected --max-batch no larger than --pad-to"
             )
+        if self.cache_path and self.batched:
+            raise click.UsageError("--cache: expected no --max-batch and no --pad-to")
         if self.workers > 1:
             self._check_workers()
 
@@ -199,7 +203,8 @@ def _host(options: Options, worker: Worker | None) -> Host:
 def _answer(options: Options, host: Host, service: Counted) -> None:
     """Until the host closes or a signal ends the service."""
     with ExitStack() as stack:
-        if options.onnx and not (options.batched or options.log_path or options.record_path):
+        files = options.cache_path or options.log_path or options.record_path
+        if options.onnx and not (options.batched or files):
             with suppress(ShmbridgeError):  # then Python's answers all
                 url = f"onnx://{options.onnx.resolve()}?threads={options.threads}"
                 runner = stack.enter_context(connect(url))
@@ -246,6 +251,15 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
     metavar="N",
     help="Pad every batch to N rows, so that a request's result does not depend on the batch's "
     "size.",
+)
+@click.option(
+    "--cache",
+    "cache_path",
+    metavar="FILE",
+    type=FILE,
+    help="Store the advice for each question in this file, and never ask the model twice, not even "
+    "after a restart. For slow models whose advice depends on the features only. Remove the file "
+    "when the model changes.",
 )
 @click.option(
     "--log",
@@ -333,7 +347,8 @@ def serve(**options: Any) -> None:
     log_to_stdout(chosen.verbose)
     out, model = console(), chosen.load()
     logs = {"log": chosen.log_path, "record": chosen.record_path}
-    service = Counted(model, pad_to=chosen.pad_to, **logs)
+    answering = CachedModel(model, chosen.cache_path) if chosen.cache_path else model
+    service = Counted(answering, pad_to=chosen.pad_to, **logs)
     with service, _host(chosen, worker) as host:
         with until_signal():
             if worker is None or (worker.first and worker.number == 0):
