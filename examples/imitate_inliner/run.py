@@ -27,7 +27,6 @@ HERE = Path(__file__).parent
 BUILD, RESULTS = HERE / "build", HERE / "results"
 SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 CLANG = "clang-22 -Oz -w -c {module} -o {output}"
-TELLS = "-mllvm -inliner-interactive-include-default"  # LLVM 22 also sends its own decision
 LOG = "SHMBRIDGE_INLINER_LOG"  # the plug-in writes its decisions there
 # name: (sdist, its sources, what they include, held out?)
 CMARK = "third_party/cmark"
@@ -85,7 +84,7 @@ def main() -> None:
 def recorded(modules: Any) -> tuple[dict[str, Any], Any]:
     """LLVM's features and its own decisions in compilations of these modules: {name: int64[rows,
     1]}, int64[rows]."""
-    task = Task(CLANG.replace(" ", f" {TELLS} ", 1), llvm="inline", scores={"size": text_size})
+    task = Task(CLANG, llvm="inline", include_default=True, scores={"size": text_size})
     episodes = list(collect(lambda batch: batch["inlining_default"], task, modules))
     if different := [episode for episode in episodes if episode.reward]:  # or NaN
         raise SystemExit(f"expected clang's own object, found {different[0]!r}")

@@ -38,7 +38,7 @@ def main() -> None:
     run.BUILD.mkdir(exist_ok=True)
     quick = parser.parse_args().quick
     train, _ = programs.ours(run.HERE / "tiny") if quick else programs.real(run.BUILD)
-    task = run.task(run.TEACH, llvm="inline")
+    task = run.task(run.COMPILE, llvm="inline", include_default=True)
     episodes = collect(lambda batch: batch["inlining_default"], task, train)
     episodes = [e for e in episodes if 0 < len(e) <= MOST]
     saved = np.concatenate([flipped(e.module, len(e), task) for e in episodes])

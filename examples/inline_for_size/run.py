@@ -28,8 +28,6 @@ HERE = Path(__file__).parent
 BUILD, RESULTS = HERE / "build", HERE / "results"
 COMPILE = "clang-22 -Oz -fPIC -c {module} -o {output}"
 LINK = "clang-22 -Oz -fPIC -shared {module} {flags} -o {output}"  # all files of a program
-# LLVM 22 also sends its own decision
-TEACH = COMPILE.replace(" ", " -mllvm -inliner-interactive-include-default ", 1)
 THRESHOLDS = [-15.0, 5.0, 15.0]  # of LLVM's cost estimate
 RULES = {"never": -np.inf, "always": np.inf}
 MOST = 20  # candidates for each compilation of the budget: most candidates need none
@@ -144,7 +142,7 @@ def search(policy: Policy, training: Training, seed: int, budget: int) -> tuple[
 def teach(train: Corpus, least: int, most: int) -> tuple[Policy, list[Episode]]:
     """A policy that imitates LLVM, and the compilations that ask `least` to `most` questions."""
     asked = []
-    teacher = task(TEACH, llvm="inline")
+    teacher = task(COMPILE, llvm="inline", include_default=True)
     for episode in collect(lambda batch: batch["inlining_default"], teacher, train):
         if not episode.outcome.ok or episode.reward:
             raise SystemExit(f"expected the same as without advice, found {episode!r}")

@@ -73,6 +73,9 @@ class Task:
         command: A list of words, or a text that is split as in a shell; no shell runs it.
         llvm: The decisions that an unmodified LLVM asks about: "inline", "evict", "priority", or
             several, separated by commas. "": the compiler asks by itself.
+        include_default: Add `inlining_default`, LLVM's own decision, to the inliner's features
+            (LLVM 22).
+        defaults: The advice to use when the policy fails, by decision. Others use LLVM's own.
         scores: Functions of the output's path, by name. They may run in several threads at once.
         seconds: Time limit of a compilation, without waiting for a host of this process.
         memory: Limit of the bytes that all processes of a compiler use together.
@@ -89,6 +92,8 @@ class Task:
         command: str | Sequence[str],
         *,
         llvm: str = "",
+        include_default: bool = False,
+        defaults: Mapping[str, float] | None = None,
         scores: Mapping[str, Score] | None = None,
         seconds: float = SECONDS,
         memory: int = supervised.MEMORY,
@@ -119,6 +124,12 @@ class Task:
             )
         self._kind = compilers.kind_of(self.words[0]) if llvm else ""
         self._decisions = compilers.asked_of(self._kind, llvm.split(",")) if llvm else []
+        self._include_default = include_default
+        self._defaults = {decision: str(advice) for decision, advice in (defaults or {}).items()}
+        for decision, advice in self._defaults.items():
+            compilers.check_default(decision, advice)
+        if not llvm and (include_default or defaults):
+            raise InvalidError("include_default, defaults: expected them with llvm=")
         self._base = preload.new_base()
         self._baselines = Baselines(baselines)
         self._version = ""
@@ -217,17 +228,18 @@ class Task:
         if not self._kind:
             return words, {"SHMBRIDGE_URL": url}
         bases = {decision: f"{self._base}.{decision}" for decision in self._decisions}
-        there = preload.environment(url, self._base, f"{folder}/report")
-        return compilers.with_flags(words, self._kind, bases, pipes=False), {
-            **compilers.CACHE_BYPASS,
-            **there,
-        }
+        there = preload.environment(url, self._base, f"{folder}/report", self._defaults)
+        words = compilers.with_flags(words, self._kind, bases, self._include_default, pipes=False)
+        return words, {**compilers.CACHE_BYPASS, **there}
 
     def _again(self, typed: str, module: Module, url: str | None) -> str:
         """A line for a shell that does the same again, where `typed` compiles."""
         if url and self._kind:
-            decisions = ",".join(self._decisions)
-            typed = f"shmbridge run --llvm {decisions} --connect {shlex.quote(url)} -- {typed}"
+            options = ["--llvm", ",".join(self._decisions), "--connect", url]
+            options += ["--include-default"] if self._include_default else []
+            for decision, advice in self._defaults.items():
+                options += ["--default", f"{decision}={advice}"]
+            typed = f"shmbridge run {shlex.join(options)} -- {typed}"
         elif url:
             typed = f"SHMBRIDGE_URL={shlex.quote(url)} {typed}"
         where = shlex.quote(str(module.folder)) if module.folder else '"$W"'

@@ -331,6 +331,49 @@ def test_decisions_that_took_a_default_are_counted(source, serve, name):
 
 
 @needs_clang
+def test_a_task_can_send_llvms_own_decision(source, serve, name):
+    command = "clang-22 -Os -c {module} -o {output}"
+    task = Task(command, llvm="inline", include_default=True, scores={"text": text_size})
+    with serve(lambda request: request["inlining_default"]) as host:
+        outcome = task.run(source, host.url)
+    assert outcome.scores == task.baseline(source)
+    assert "--include-default -- " in outcome.command
+
+
+@needs_clang
+def test_a_task_has_default_advice_for_a_policy_that_fails(source, serve, name):
+    def model(request):
+        raise ValueError("no advice")
+
+    sizes = []
+    for advice in (0, 1):
+        task = Task(
+            f"{CLANG} -O2 -c {{module}} -o {{output}}",
+            llvm="inline",
+            defaults={"inline": advice},
+            scores={"text": text_size},
+        )
+        with serve(model) as host, pytest.warns(UserWarning, match="default advice"):
+            sizes.append(task.run(source, host.url).scores["text"])
+    assert sizes[0] < sizes[1]
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({"include_default": True}, "with llvm="),
+        ({"defaults": {"inline": 1}}, "with llvm="),
+        ({"llvm": "inline", "defaults": {"inline": 2}}, "0 or 1"),
+        ({"llvm": "inline", "defaults": {"unroll": 1}}, "no decision"),
+    ],
+)
+@needs_clang
+def test_a_task_refuses_options_that_do_not_fit(options, expected):
+    with pytest.raises(InvalidError, match=expected):
+        Task(f"{CLANG} -c {{module}}", **options)
+
+
+@needs_clang
 def test_bitcode_of_ml_compiler_opts_corpus_is_compiled(source, tmp_path):
     """As clang -Xclang -fembed-bitcode=all and mlgo's extract_ir leave it: -cc1 with neither input
     nor output."""
