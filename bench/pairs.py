@@ -192,8 +192,8 @@ class Place:
     def c_host(self, wait: str, channels: int = 1, room: int = ROOM) -> list[str]:
         return [str(self.build / "host"), wait, str(self.far), str(room), str(channels)]
 
-    def c_runner(self, wait: str) -> list[str]:
-        return [str(self.build / "runner"), "{NAME}", wait, str(self.near)]
+    def c_runner(self, wait: str, *more: str) -> list[str]:
+        return [str(self.build / "runner"), "{NAME}", wait, str(self.near), *more]
 
     def python_host(
         self, wait: str, busy: str = "idle", channels: int = 1, room: int = ROOM, *more: str

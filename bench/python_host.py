@@ -1,9 +1,10 @@
 """The model's side in Python. Prints its bridge's name.
 
-python_host.py WAIT CORE busy|idle SLOT_BYTES CHANNELS [MODELS]
+python_host.py WAIT CORE busy|idle SLOT_BYTES CHANNELS [MODELS|ANSWER]
 
-The model takes the array, reads nothing, and answers 1; with MODELS (dense.py's) it runs the one
-for that length. busy: another thread computes.
+The model takes the array, reads nothing, and answers 1. MODELS: a folder of dense.py's, one for each
+length. ANSWER: an expression, with numpy as np, that the model returns. busy: another thread
+computes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import threading
 
 import shmbridge
 
-wait, core, busy, room, channels, *models = sys.argv[1:]
+wait, core, busy, room, channels, *more = sys.argv[1:]
 
 
 def compute() -> None:
@@ -32,11 +33,19 @@ def serve(host: shmbridge.Host) -> None:
 def serve_dense(host: shmbridge.Host) -> None:
     from dense import load
 
-    layers = load(models[0])
+    layers = load(more[0])
     print(host.name, flush=True)
     for request in host:
         features = request["features"]
         request.reply(int(layers[features.size].run(None, {"features": features})[0][0]))
+
+
+def serve_answer(host: shmbridge.Host) -> None:
+    import numpy as np
+
+    answer = eval(more[0], {"np": np})
+    print(host.name, flush=True)
+    host.serve(lambda _: answer)
 
 
 name = f"bench-{os.getpid()}"
@@ -45,8 +54,8 @@ with shmbridge.Host(name, channels=int(channels), request_bytes=int(room), wait=
     os.sched_setaffinity(0, {int(core)})  # only now: a host that may use one CPU only does not spin
     if busy == "busy":
         threading.Thread(target=compute, daemon=True).start()
-    if models:
-        serve_dense(host)
+    if more:
+        (serve_dense if os.path.isdir(more[0]) else serve_answer)(host)
     else:
         print(host.name, flush=True)
         serve(host)

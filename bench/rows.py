@@ -16,9 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from pairs import Pair, Place, Row, alternate
+from pairs import ROOM, Pair, Place, Row, alternate
 
 SIZES = (4, 2_000, 100_000, 10_000_000)  # bytes; 2000 is float32[500]
+ANSWERS = ("1.0", "1", "np.float32(1)", "np.int64(1)", "np.bool_(1)", "{'a': 1.0}")
 ALONE = 5_000  # ns: a bare line's round trip is never that slow while both sides run
 
 
@@ -110,6 +111,21 @@ def parked(place: Place, effort: float) -> Any:
 
     results, _ = alternating(start, starts_of(effort, 15), 0.05)
     show(results, "semaphore")
+    return results
+
+
+def replies(place: Place, effort: float) -> Any:
+    """round trips by the type of a Python host's advice, relative to a Python float"""
+
+    def start(stack: ExitStack) -> list[tuple[Pair, int]]:
+        pairs = []
+        for answer in ANSWERS:
+            host = place.python_host("spin", "idle", 1, ROOM, answer)
+            pairs.append(stack.enter_context(Pair(answer, host, place.c_runner("spin", "any"))))
+        return [(pair, 2_000) for pair in pairs]
+
+    results, _ = alternating(start, starts_of(effort, 10), 0.02)
+    show(results, ANSWERS[0])
     return results
 
 
@@ -245,6 +261,7 @@ ROWS: dict[str, Callable[[Place, float], Any]] = {
     "round_trips": round_trips,
     "instructions": instructions,
     "parked": parked,
+    "replies": replies,
     "dense": dense,
     "system_calls": system_calls,
     "idle": idle,
