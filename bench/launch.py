@@ -3,8 +3,9 @@
     python bench/launch.py [--rounds N] [--json FILE]
 
 Alternates `clang-22 -O2 -c` of 20 lines: plain; with `shmbridge run --llvm inline --connect NAME`;
-the same through Python, as less common options run; and `preload`, only the preloaded library and
-the flags, without a process that starts or waits for it. Time is wall time; CPU is user + system of
+the same through Python, as less common options run; `preload`, only the preloaded library and the
+flags, without a process that starts or waits for it; and `inherits`, a compiler that inherits the
+library and has no channel. Time is wall time; CPU is user + system of
 all processes. Printed are the medians with quartiles, and the medians' ratios to plain.
 """
 
@@ -65,6 +66,7 @@ def ways(source: Path, name: str) -> dict[str, tuple[list[str], dict[str, str]]]
         "run": ([str(scripts / "shmbridge"), *run], plain),
         "python": ([str(scripts / "shmbridge-python"), *run], plain),
         "preload": (asking, plain | preloaded),
+        "inherits": (clang, plain | preloaded),
     }
 
 

@@ -1,4 +1,5 @@
-"""Steps of environments, compared with the vectors of Gymnasium, Stable-Baselines3 and CompilerGym: python bench/steps.py [--only ROWS] [--json FILE].
+"""Steps of environments, compared with the vectors of Gymnasium and Stable-Baselines3: python
+bench/steps.py [--only ROWS] [--json FILE].
 
 See bench/README.md."""
 
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,6 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from program import options, write
 from run import machine
-from steps_grpc import GrpcVector
-from steps_grpc import build as build_grpc
 from waiting import Row, beside
 
 from shmbridge import _config
@@ -34,7 +33,7 @@ from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 HERE = Path(__file__).parent
 LENGTH = 1000  # steps of an episode
 SIZES = (1, 2, 4, 8)
-CONTENDERS = ("single", "vector", "sync", "async", "subproc", "grpc")
+CONTENDERS = ("single", "vector", "sync", "async", "subproc")
 
 
 class Walk(gymnasium.Env[Any, Any]):
@@ -69,20 +68,6 @@ def compilers(program: Path, n: int) -> Iterator[str]:
             each.wait()
 
 
-def missing(kinds: Sequence[str], folder: Path) -> dict[str, str]:
-    """The contenders that cannot run here, with reasons. Builds the others' requirements."""
-    found = {}
-    for kind, package in (("subproc", "stable_baselines3"), ("grpc", "grpc")):
-        if kind in kinds and importlib.util.find_spec(package) is None:
-            found[kind] = f"{package} is not installed"
-    if "grpc" in kinds and "grpc" not in found:
-        try:
-            build_grpc(folder)
-        except (FileNotFoundError, subprocess.CalledProcessError) as error:
-            found["grpc"] = str(error)
-    return found
-
-
 @contextlib.contextmanager
 def contender(kind: str, n: int, program: Path) -> Iterator[Step]:
     """A function that steps all n environments."""
@@ -108,8 +93,6 @@ def contender(kind: str, n: int, program: Path) -> Iterator[Step]:
             from stable_baselines3.common.vec_env import SubprocVecEnv
 
             env = SubprocVecEnv([Walk] * n)
-        elif kind == "grpc":
-            env = GrpcVector(program.with_name("steps_grpc"), n, LENGTH)
         else:
             env = {"sync": SyncVectorEnv, "async": AsyncVectorEnv}[kind]([Walk] * n)
         stack.enter_context(contextlib.closing(env))
@@ -150,10 +133,9 @@ def main() -> None:
         source = str(HERE / "steps_environment.c")
         flags = [*shlex.split(_config.cflags()), *shlex.split(_config.libs())]
         subprocess.run(["cc", "-O2", source, *flags, "-o", str(program)], check=True)
-        left_out = missing(kinds, Path(directory))
-        for kind, why in left_out.items():
-            print(f"{kind}: left out: {why}", flush=True)
-        kinds = [kind for kind in kinds if kind not in left_out]
+        if "subproc" in kinds and importlib.util.find_spec("stable_baselines3") is None:
+            print("subproc: left out: stable_baselines3 is not installed", flush=True)
+            kinds = [kind for kind in kinds if kind != "subproc"]
         for loops in map(int, args.loops.split(",")):
             for n in map(int, args.sizes.split(",")):
                 shown = [kind for kind in kinds if kind != "single" or n == 1]
@@ -173,7 +155,7 @@ def main() -> None:
                         f"loops {loops}  n {n}  {kind:8}  {rate:9.0f}/s ({rates[0]:.0f} to {rates[-1]:.0f})  {cpu:6.2f} us of CPU a step",
                         flush=True,
                     )
-    about = machine(("gymnasium", "stable-baselines3", "grpcio"))
+    about = machine(("gymnasium", "stable-baselines3"))
     write(args.json, {"machine": about, "rows": results})
 
 
