@@ -71,7 +71,8 @@ def _step(found: Any) -> float:
 
 
 def _four(found: Any) -> float:
-    return float(found["shmbridge_over_inside"]["ratio"]["median"])
+    seconds = found["seconds"]
+    return median(a / b for a, b in zip(seconds["shmbridge"], seconds["inside"], strict=True))
 
 
 def _direct(found: Any) -> float:

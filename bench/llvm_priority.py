@@ -14,8 +14,8 @@ round:
 With --at-once 4, four compilers start together, as with `make -j4`, and a time is that of the last
 one. For the two hosts it also measures their CPU for each question, and the policy's own. The
 policy is the live range's size. LLVM's priorities use more information than a request has, and
-other priorities change the register allocator's work. So `shmbridge` - `plain` is what a user of
-this policy sees; `shmbridge` - `inside` is only the way to the host and back. Differences are taken
+other priorities change the register allocator's work. So `shmbridge` / `plain` is what a user of
+this policy sees; `shmbridge` / `inside` is only the way to the host and back. Ratios are taken
 within a round.
 """
 
@@ -31,8 +31,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interval import Interval, interval
 from program import options, started, write
+from results_page import per, span
 from rows import cpu_ns
 from run import build, machine
 from sources import fetch_sqlite
@@ -118,7 +118,7 @@ class Bench:
 
 
 def measure(bench: Bench, rounds: int) -> dict[str, Any]:
-    """Times in seconds; intervals of differences and ratios within a round."""
+    """Seconds of each round, and CPU seconds of a host for a question."""
     by_turns = ["plain", "shmbridge", "inside", "bare"]
     times: dict[str, list[float]] = {way: [] for way in by_turns}
     cpu: dict[str, list[float]] = {way: [] for way in ("shmbridge", "bare")}  # for a question
@@ -144,40 +144,20 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
     ways = by_turns[1:]
     if len({(bench.folder / f"{way}.o").read_bytes() for way in ways}) != 1:
         raise SystemExit(f"expected the same object of {', '.join(ways)}")
-
-    def against(way: str, base: str) -> dict[str, Interval]:
-        both = list(zip(times[way], times[base], strict=True))
-        return {
-            "seconds": interval([a - b for a, b in both]),
-            "ratio": interval([a / b for a, b in both]),
-        }
-
-    return {
-        "requests": asked,
-        **{f"{way}_s": interval(taken) for way, taken in times.items()},
-        **{f"{way}_over_{base}": against(way, base) for way, base in PAIRS},
-        "policy_s": float(policy_s),
-        **{f"{way}_host_cpu_s": interval(taken) for way, taken in cpu.items()},
-    }
+    return {"requests": asked, "seconds": times, "policy_s": float(policy_s), "host_cpu_s": cpu}
 
 
-def report(clang: str, source: Path, r: dict[str, Any]) -> None:
-    print(
-        f"\n{clang} -O2 {source.name}: {r['requests']} requests; medians, 95 % intervals in parentheses"
-    )
-    for way in ("plain", "inside", "shmbridge", "bare"):
-        ratio = r.get(f"{way}_over_plain", {}).get("ratio")
-        print(
-            f"  {way:12}{r[f'{way}_s'].text(2):>26} s"
-            + (f"{ratio.text(4):>28} x plain" if ratio else "")
-        )
+def report(clang: str, source: Path, found: dict[str, Any]) -> None:
+    times, asked = found["seconds"], found["requests"]
+    print(f"\n{clang} -O2 {source.name}: {asked} requests; medians (minimum and maximum)")
+    for way, taken in times.items():
+        print(f"  {way:12}{span(taken):>26} s")
     for way, base in PAIRS:
-        both = r[f"{way}_over_{base}"]
-        print(f"  {way} - {base}: {both['seconds'].text(3)} s, {both['ratio'].text(4)} x")
-    each = r["shmbridge_over_inside"]["seconds"].median / r["requests"]
-    print(f"  a question: {each * 1e6:.2f} us")
-    print(f"  the host's CPU for a question: {r['shmbridge_host_cpu_s'].text(2, 1e6)} us in Python, of which the policy {r['policy_s'] * 1e6:.2f};"
-          f" {r['bare_host_cpu_s'].text(2, 1e6)} us in a bare C loop")  # fmt: skip
+        each = [(a - b) / asked * 1e6 for a, b in zip(times[way], times[base], strict=True)]
+        print(f"  {way} / {base}: {span(per(times[way], times[base]))}; {span(each)} us a question")
+    python, bare = (span([s * 1e6 for s in taken]) for taken in found["host_cpu_s"].values())
+    print(f"  the host's CPU for a question: {python} us in Python, of which the policy")
+    print(f"  {found['policy_s'] * 1e6:.2f}; {bare} us in a bare C loop")
 
 
 def main() -> None:
