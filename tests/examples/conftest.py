@@ -21,12 +21,11 @@ def examples(tmp_path):
 
 @pytest.fixture
 def run_example(examples, tmp_path, request):
-    """run_example("mlir", *arguments): what `python run.py --quick *arguments` prints, in the
-    copy."""
+    """run_example("mlir"): what `python run.py --quick` prints, in the copy."""
     long = request.config.getoption("--long")
 
-    def run(name, *arguments, program="run.py", quick=not long, seconds=3600 if long else 280):
-        command = [sys.executable, program, *["--quick"] * quick, *arguments]
+    def run(name, seconds=3600 if long else 280):
+        command = [sys.executable, "run.py", *["--quick"] * (not long)]
         done = subprocess.run(
             command,
             cwd=examples / name,
