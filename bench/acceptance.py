@@ -33,8 +33,8 @@ from statistics import median
 
 import acceptance_policies
 import figures
-from deploy import SHMBRIDGE
 from llvm_inliner import build_plugin
+from program import SHMBRIDGE
 from sources import fetch_marisa, fetch_zopfli
 
 HERE = Path(__file__).absolute().parent

@@ -34,7 +34,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -44,6 +43,7 @@ from typing import Any
 import deploy
 import numpy as np
 from llvm_inliner import INLINER
+from program import SHMBRIDGE, cpu_of, started, turns
 from run import build, machine
 from waiting import Row, beside, busy_seconds
 
@@ -69,35 +69,15 @@ def timed(request):  # question_times.c does not see the questions of shmb_drive
 FIGURES = ("mean", "p50", "p99", "host", "both", "system", "wall")
 
 
-class Server:
-    """A process that answers, and the line that it printed when it was ready."""
-
-    def __init__(self, *command: object) -> None:
-        words = [str(word) for word in command]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout
-        self.said = self.process.stdout.readline().strip()
-        if not self.said:
-            raise RuntimeError(f"{' '.join(words)} ended with {self.process.wait()}")
-
-    def cpu(self) -> float:
-        """Seconds of CPU so far, also of threads that have ended: clock_getcpuclockid's clock."""
-        return time.clock_gettime(~self.process.pid << 3 | 2)
-
-    def close(self) -> None:
-        self.process.terminate()
-        self.process.communicate()
-
-
 @dataclass
 class Way:
-    """A way to the model. `servers` answer all compilers; `each` starts one for each compiler, in
-    the place of "{base}"."""
+    """A way to the model. `servers` are processes that answer all compilers; `each` starts one for
+    each compiler, in the place of "{base}"."""
 
     name: str
     program: Path
     url: str
-    servers: Sequence[Server] = ()
+    servers: Sequence[int] = ()
     each: Sequence[object] = ()
 
 
@@ -110,10 +90,10 @@ class Place:
     channels: int  # compilers at once
     stack: ExitStack
 
-    def serve(self, *command: object) -> Server:
-        server = Server(*command)
-        self.stack.callback(server.close)
-        return server
+    def serve(self, *command: object) -> tuple[int, str]:
+        """Starts a server: its process, and the line that it printed when it was ready."""
+        process, line = self.stack.enter_context(started(*command))
+        return process.pid, line
 
     def build(self, name: str, tree: Path) -> Path:
         """The C programs with the core of this checkout; their folder."""
@@ -125,7 +105,7 @@ class Place:
 
 def aot(place: Place, build: Path) -> Way:
     library = place.folder / "model.so"
-    subprocess.run([deploy.SHMBRIDGE, "compile", place.model, "-o", library], check=True)
+    subprocess.run([SHMBRIDGE, "compile", place.model, "-o", library], check=True)
     return Way("aot", build / "compilation", f"aot://{library}")
 
 
@@ -134,14 +114,15 @@ def onnx(place: Place, build: Path) -> Way:
 
 
 def shm(place: Place, build: Path) -> Way:
-    server = place.serve(build / "compilation_host", "shm", place.channels)
-    return Way("shm", build / "compilation", f"shm://{server.said}", [server])
+    server, name = place.serve(build / "compilation_host", "shm", place.channels)
+    return Way("shm", build / "compilation", f"shm://{name}", [server])
 
 
 def _serve(name: str, place: Place, build: Path, *model: object, command: str = "") -> Way:
     bridge = f"compilation-{os.getpid()}-{name}"
-    words = [command or deploy.SHMBRIDGE, "serve", bridge, "--channels", place.channels, *model]
-    return Way(name, build / "compilation", f"shm://{bridge}", [place.serve(*words)])
+    words = [command or SHMBRIDGE, "serve", bridge, "--channels", place.channels, *model]
+    server, _ = place.serve(*words)
+    return Way(name, build / "compilation", f"shm://{bridge}", [server])
 
 
 def shm_py(place: Place, build: Path) -> Way:
@@ -172,7 +153,7 @@ def mlcb(place: Place, build: Path) -> Way:
 def grpc(place: Place, build: Path) -> Way:
     folder = build_grpc(place)
     address = f"unix:{folder}/socket"
-    server = place.serve(folder / "compilation_grpc_host", address)
+    server, _ = place.serve(folder / "compilation_grpc_host", address)
     return Way("grpc", folder / "compilation_grpc", address, [server])
 
 
@@ -180,7 +161,7 @@ def grpc_py(place: Place, build: Path) -> Way:
     folder = build_grpc(place)
     address = f"unix:{folder}/socket_py"
     program = HERE / "compilation_hosts.py"
-    server = place.serve(sys.executable, program, "grpc", address, *feature_names())
+    server, _ = place.serve(sys.executable, program, "grpc", address, *feature_names())
     return Way("grpc_py", folder / "compilation_grpc", address, [server])
 
 
@@ -254,8 +235,8 @@ def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> 
         for i in range(jobs):
             base = f"{folder}/{i}"
             if way.each:
-                servers.append(Server(*(str(word).replace("{base}", base) for word in way.each)))
-                stack.callback(servers[-1].close)
+                server = (str(word).replace("{base}", base) for word in way.each)
+                servers.append(stack.enter_context(started(*server))[0].pid)
             words = [way.program, way.url.replace("{base}", base), gaps, steps, first, count]
             pipe = subprocess.PIPE
             compiler = subprocess.Popen(list(map(str, words)), stdin=pipe, stdout=pipe, stderr=pipe)
@@ -265,14 +246,14 @@ def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> 
             assert compiler.stderr
             if compiler.stderr.readline() != b"ready\n":
                 raise RuntimeError(f"{way.name}: {compiler.communicate()[1].decode()}")
-        used, busy = [server.cpu() for server in servers], busy_seconds()
+        used, busy = sum(map(cpu_of, servers)), busy_seconds()
         for compiler in compilers:
             assert compiler.stdin
             compiler.stdin.write(b"\n")
             compiler.stdin.flush()
         said = [np.frombuffer(compiler.communicate()[0], np.int64) for compiler in compilers]
         busy = busy_seconds() - busy
-        host = sum(server.cpu() for server in servers) - sum(used)
+        host = sum(map(cpu_of, servers)) - used
     if any(len(each) != 3 + count for each in said):
         raise RuntimeError(f"{way.name}: a compiler failed")
     us = np.concatenate([each[3:] for each in said]) / 1000
@@ -299,9 +280,9 @@ def record(folder: Path, to: Path) -> None:
     (folder / "models.py").write_text(MODELS)
     for decision, file in (("inline", INLINER / "policy.py"), ("priority", folder / "models.py")):
         policy = ["--llvm", decision, "--pipes", "--host", f"{file}:advise"]
-        commands[f"llvm_{decision}"] = [[deploy.SHMBRIDGE, "run", *policy, "--", *inline.plain[0]]]
+        commands[f"llvm_{decision}"] = [[SHMBRIDGE, "run", *policy, "--", *inline.plain[0]]]
     log, embedded = folder / "times", folder / "libshmbridge-python.so"
-    subprocess.run([deploy.SHMBRIDGE, "embed", "-o", embedded], check=True)
+    subprocess.run([SHMBRIDGE, "embed", "-o", embedded], check=True)
     env = {
         **os.environ,
         "LD_PRELOAD": str(deploy.build_question_times(folder)),
@@ -364,7 +345,7 @@ def situation(
     cells: dict[str, list[dict[str, Any]]] = {way.name: [] for way in ways}
     with beside(Row("", loops=loops)):
         for i in range(options.alternations):
-            for way in ways[i % len(ways) :] + ways[: i % len(ways)]:
+            for way in turns(ways, i):
                 first = i * options.questions
                 one = cell(way, options.gaps, steps, jobs, first, options.questions)
                 cells[way.name].append(one)

@@ -33,7 +33,6 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -46,11 +45,10 @@ from typing import Any
 import numpy as np
 import phase_policy
 from llvm_inliner import INLINER, build_plugin, text_bytes
-from program import options, report, started
+from program import SHMBRIDGE, cpu_of, cpu_used, options, report, started, turns
 from run import machine
 from sources import fetch_zopfli, fetch_zstd
 
-SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 VERSION = 22  # of clang
 PHASES = Path(__file__).parents[1] / "examples" / "phase_ordering"
 
@@ -141,11 +139,12 @@ class Way:
         file = self.folder / f"{self.name}.times"
         timer = self.folder / "question_times.so"
         env = {"LD_PRELOAD": str(timer), "QUESTION_TIMES": str(file)} if timer.exists() else {}
-        before, host_before, start = _cpu(), self._host_cpu(), time.perf_counter()
+        before, host_before = cpu_used(resource.RUSAGE_CHILDREN), sum(map(cpu_of, self.hosts))
+        start = time.perf_counter()
         self._run(jobs, env)
         self.seconds.append(time.perf_counter() - start)
-        self.cpu.append(_cpu() - before)
-        self.host_cpu.append(self._host_cpu() - host_before)
+        self.cpu.append(cpu_used(resource.RUSAGE_CHILDREN) - before)
+        self.host_cpu.append(sum(map(cpu_of, self.hosts)) - host_before)
         if file.exists():
             us = np.diff(np.fromfile(file, np.int64).reshape(-1, 2))[:, 0] / 1000
             figures = {"mean": us.mean(), "p50": np.median(us), "p99": np.quantile(us, 0.99)}
@@ -175,18 +174,6 @@ class Way:
                 if process.returncode or "warning" in said or (said and not self.case.print):
                     raise RuntimeError(f"{self.name}: {said}")
         return said
-
-    def _host_cpu(self) -> float:
-        ticks = 0
-        for pid in self.hosts:
-            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(words[11]) + int(words[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 @contextmanager
@@ -267,7 +254,7 @@ def measure(folder: Path, case: Case, rounds: int, jobs: int) -> list[Way]:
         if not case.plain:
             as_chosen(case, ways[1])
         for i in range(rounds):
-            for way in ways[i % len(ways) :] + ways[: i % len(ways)]:
+            for way in turns(ways, i):
                 way.compile(jobs)
     return ways
 

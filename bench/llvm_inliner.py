@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sysconfig
 from pathlib import Path
+
+from program import SHMBRIDGE
 
 INLINER = Path(__file__).parents[1] / "examples" / "llvm" / "inliner"
 
@@ -16,9 +16,8 @@ def build_plugin(
     def output(*command: str) -> str:
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
-    shmbridge = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
     llvm = output(f"llvm-config-{version}", "--cmakedir")
-    places = [f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={output(shmbridge, 'config', '--cmakedir')}"]
+    places = [f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={output(SHMBRIDGE, 'config', '--cmakedir')}"]
     output("cmake", "-S", str(source), "-B", str(build), *places)
     output("cmake", "--build", str(build))
     return build / name

@@ -31,9 +31,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from program import options, started, write
+from program import cpu_of, options, started, write
 from results_page import per, span
-from rows import cpu_ns
 from run import build, machine
 from sources import fetch_sqlite
 
@@ -101,9 +100,9 @@ class Bench:
         channel = [word for flag in flags for word in ("-mllvm", flag)] if way != "plain" else []
         out = [self.folder / f"{way}{'.' * (i > 0)}{i or ''}.o" for i in range(self.at_once)]
         command = [self.clang, "-O2", "-w", "-c", str(self.source), *channel]
-        before = cpu_ns(self.hosts[way]) if way in self.hosts else 0
+        before = cpu_of(self.hosts[way]) if way in self.hosts else 0
         took = self.run(way, [[*command, "-o", str(each)] for each in out])
-        return took, (cpu_ns(self.hosts[way]) - before) / 1e9 if way in self.hosts else 0
+        return took, cpu_of(self.hosts[way]) - before if way in self.hosts else 0
 
     def counted(self, way: str) -> int:
         """The questions of the last compilation, all of which must have the right answers."""

@@ -1,18 +1,25 @@
 """What these programs share: options, the page's table and the JSON of the figures, other programs
-that run during a block, and the tests' builders of small models."""
+and their CPU time, and the tests' builders of small models."""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
+import shlex
 import subprocess
 import sys
+import sysconfig
+import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).parents[1]
+SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
+Each = TypeVar("Each")
 
 
 def options(about: str | None, rounds: int = 0) -> ArgumentParser:
@@ -35,6 +42,33 @@ def report(name: str, found: dict[str, Any], file: Path | None) -> None:
 
     print("", *TABLES[name](found), sep="\n")
     write(file, found)
+
+
+def turns(all_ways: Sequence[Each], number: int) -> list[Each]:
+    """The order of a round, of which each begins with another way."""
+    first = number % len(all_ways)
+    return [*all_ways[first:], *all_ways[:first]]
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU of a process so far, also of threads that have ended: the clock of
+    clock_getcpuclockid."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+def cpu_used(who: int) -> float:
+    """Seconds of CPU of this process (resource.RUSAGE_SELF), or of its children that have ended."""
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
+
+
+def compiled(source: Path, to: Path, *flags: str) -> Path:
+    """A program in C or C++ with the installed library."""
+    compiler = ["cc", "-std=c11"] if source.suffix == ".c" else ["c++", "-std=c++17"]
+    library = subprocess.check_output([SHMBRIDGE, "config", "--cflags", "--libs"], text=True)
+    words = [*compiler, "-O2", *flags, source, *shlex.split(library), "-o", to]
+    subprocess.run(words, check=True)
+    return to
 
 
 @contextmanager

@@ -13,10 +13,10 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from pairs import ROOM, Pair, Place, Row, alternate
+from program import cpu_of
 
 SIZES = (4, 2_000, 100_000, 10_000_000)  # bytes; 2000 is float32[500]
 ANSWERS = ("1.0", "1", "np.float32(1)", "np.int64(1)", "np.bool_(1)", "{'a': 1.0}")
@@ -242,19 +242,12 @@ def idle(place: Place, effort: float) -> Any:
                 near = [part.replace("{NAME}", first.bridge) for part in place.c_runner("adaptive")]
                 stack.enter_context(Pair("idle runner", None, near))
             time.sleep(1 if effort else 0.1)
-            before = cpu_ns(first.far.pid)
+            before = cpu_of(first.far.pid)
             time.sleep(seconds)
-            percent = (cpu_ns(first.far.pid) - before) / seconds / 1e7
+            percent = (cpu_of(first.far.pid) - before) / seconds * 100
         results[name] = round(percent, 3)
         print(f"{name:28}{percent:.3f} %")
     return results
-
-
-def cpu_ns(pid: int) -> int:
-    """Time on a CPU of all of a process's threads, in ns."""
-    return sum(
-        int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
-    )
 
 
 ROWS: dict[str, Callable[[Place, float], Any]] = {

@@ -36,8 +36,8 @@ from typing import Any
 
 import numpy as np
 import phase_policy
-from deploy import SHMBRIDGE, Way, as_chosen, phases, running
-from program import options, report, started
+from deploy import Way, as_chosen, phases, running
+from program import SHMBRIDGE, options, report, started, turns
 from run import machine
 
 HERE = Path(__file__).parent
@@ -191,8 +191,7 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
         ways = {way.name: partial(way.compile, 1) for way in (plain, onnx, aot, shm)}
         ways |= {"gym": play}
         for i in range(rounds + 1):  # the first warms up
-            turns = list(ways.values())
-            for each in turns[i % 5 :] + turns[: i % 5]:
+            for each in turns([*ways.values()], i):
                 each()
     if gym.decisions != onnx.decisions:
         raise RuntimeError("expected the same actions in all ways, found others by gRPC")

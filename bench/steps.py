@@ -9,7 +9,6 @@ import contextlib
 import importlib.util
 import os
 import resource
-import shlex
 import statistics
 import subprocess
 import sys
@@ -23,11 +22,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
-from program import options, write
+from program import compiled, cpu_used, options, write
 from run import machine
 from waiting import Row, beside
 
-from shmbridge import _config
 from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 
 HERE = Path(__file__).parent
@@ -106,15 +104,14 @@ def measure(kind: str, n: int, program: Path, seconds: float) -> dict[str, float
         for _ in range(200):
             step()
         count = 0
-        used = resource.getrusage(resource.RUSAGE_SELF)
+        used = cpu_used(resource.RUSAGE_SELF)
         start = time.monotonic()
         while time.monotonic() - start < seconds:
             for _ in range(50):
                 step()
             count += 50 * n
         took = time.monotonic() - start
-        after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+        cpu = cpu_used(resource.RUSAGE_SELF) - used
     return {"rate": count / took, "cpu": cpu / count * 1e6}
 
 
@@ -129,10 +126,7 @@ def main() -> None:
     kinds = args.only.split(",") if args.only else CONTENDERS
     results = []
     with tempfile.TemporaryDirectory() as directory:
-        program = Path(directory, "steps_environment")
-        source = str(HERE / "steps_environment.c")
-        flags = [*shlex.split(_config.cflags()), *shlex.split(_config.libs())]
-        subprocess.run(["cc", "-O2", source, *flags, "-o", str(program)], check=True)
+        program = compiled(HERE / "steps_environment.c", Path(directory, "steps_environment"))
         if "subproc" in kinds and importlib.util.find_spec("stable_baselines3") is None:
             print("subproc: left out: stable_baselines3 is not installed", flush=True)
             kinds = [kind for kind in kinds if kind != "subproc"]

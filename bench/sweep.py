@@ -14,7 +14,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -24,10 +23,9 @@ from typing import Any
 
 import sweep_models
 from pairs import HERE, Pair, Place
-from program import options, report
+from program import SHMBRIDGE, options, report
 from run import build, machine
 
-SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 STEP, LONGEST = 500, 50_000  # floats
 ROUNDS, SECONDS = 5, 0.02  # of a block
 PAPER_ONNX = 68.0  # ms of the paper's sweep

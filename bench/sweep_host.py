@@ -13,10 +13,9 @@ import ctypes
 import os
 import signal
 import sys
-import sysconfig
 from contextlib import suppress
 
-from program import started
+from program import SHMBRIDGE, started
 
 ROOM = 1 << 19  # bytes of the longest request: 50 000 floats, which JSON makes doubles
 
@@ -35,9 +34,8 @@ def serve_shmbridge(core: int, url: str) -> None:
 
 
 def relay(core: int, url: str) -> None:
-    program = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
     host = sys.executable, __file__, core, "grpc://127.0.0.1:0"
-    with started(*host) as (_, target), started(program, "relay", url, target) as (between, _):
+    with started(*host) as (_, target), started(SHMBRIDGE, "relay", url, target) as (between, _):
         os.sched_setaffinity(between.pid, {core})
         signal.signal(signal.SIGTERM, lambda *_: None)  # the others of this group get it too
         print(url, flush=True)

@@ -34,14 +34,12 @@ from typing import Any
 
 import numpy as np
 import phase_policy
-from deploy import SHMBRIDGE, free_port, phases
-from program import options, report
+from deploy import free_port, phases
+from program import ROOT, SHMBRIDGE, compiled, cpu_used, options, report, turns
 from run import machine
 
-from shmbridge import _config
 from shmbridge.envs import CompilerEnv
 
-ROOT = Path(__file__).parents[1]
 WAYS = ("shm", "pipe", "grpc")
 Start = Callable[[int, int], list[list[str]]]  # of workers and episodes of each: their commands
 
@@ -107,7 +105,7 @@ def train(envs: list[CompilerEnv], episodes: int, learner: Learner) -> tuple[flo
                 observations[i] = observation
 
         reset(list(range(len(envs))))
-        used, began = _cpu(), time.perf_counter()
+        used, began = cpu_used(resource.RUSAGE_SELF), time.perf_counter()
         while running := [i for i, more in enumerate(left) if more]:
             for i in running:
                 envs[i].send(learner.act(i, observations[i]))
@@ -123,12 +121,7 @@ def train(envs: list[CompilerEnv], episodes: int, learner: Learner) -> tuple[flo
                     left[i] -= 1
                     over += [i] if left[i] else []
             reset(over)
-        return time.perf_counter() - began, _cpu() - used, actions
-
-
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+        return time.perf_counter() - began, cpu_used(resource.RUSAGE_SELF) - used, actions
 
 
 @contextmanager
@@ -182,10 +175,7 @@ def measure(way: str, workers: int, episodes: int, actions: int, start: Start) -
 
 def toy(folder: Path) -> tuple[int, int, Start]:
     """Episodes, actions, and how its compilers start."""
-    program = folder / "environment"
-    flags = [*shlex.split(_config.cflags()), *shlex.split(_config.libs())]
-    source = ROOT / "examples/cpp/environment.cpp"
-    subprocess.run(["c++", "-std=c++17", "-O2", source, *flags, "-o", program], check=True)
+    program = compiled(ROOT / "examples/cpp/environment.cpp", folder / "environment")
     words = ["/bin/sh", "-c", f'exec {program} "$SHMBRIDGE_URL" "$0"']
     return 2000, 4, lambda workers, episodes: [[*words, str(episodes)]] * workers
 
@@ -242,7 +232,7 @@ def main() -> None:
                 total = max(1, int(episodes * given.scale) // workers) * workers
                 found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
                 for i in range(given.rounds):
-                    for way in WAYS[i % 3 :] + WAYS[: i % 3]:
+                    for way in turns(WAYS, i):
                         found[way].append(measure(way, workers, total, actions, start))
                 results.append(figures(name, workers, total, found))
     whole = {"machine": machine(), "rounds": given.rounds, "rows": results}
