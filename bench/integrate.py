@@ -3,13 +3,13 @@ disk and in memory.
 
     python bench/integrate.py [--only lines,size] [--source FILE.c] [--rounds N] [--json FILE]
 
-lines   one small compiler in C, C++ and Python, and a model for each runner. Each is run, its
-        answers are compared with the model's, and the added lines are counted
+lines   one small compiler in C, C++ and Python asks over shm://, its answers are compared with the
+        model's, and the added lines are counted. Other runners need another model, not other lines
 size    clang -cc1 with all of LLVM's targets, linked statically: plain, with shmbridge and the
         inliner plug-in, with gRPC. Then each compiles the program, with the model in each place,
         while its memory is sampled
 
-Needs `pip install 'shmbridge[bench,tflite]' emx-onnx-cgen`; size also clang-22, lld-22,
+lines needs a C++ compiler. size needs `pip install 'shmbridge[bench,compile]'`, clang-22, lld-22,
 llvm-22-dev, libclang-22-dev, libpolly-22-dev, libzstd-dev and, for gRPC, libgrpc++-dev and
 protobuf-compiler-grpc. What cannot run here is skipped with the reason.
 """
@@ -24,7 +24,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,9 +32,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 from llvm_inliner import INLINER
-from program import ROOT, onnx_models, options, report, tflite_graph
+from program import ROOT, SHMBRIDGE, compiled, options, report
 from run import machine
 from sources import fetch_zstd
 
@@ -43,14 +41,12 @@ from shmbridge import _config
 from shmbridge._runner import urls
 
 HERE = Path(__file__).parent
-SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 LLVM = Path("/usr/lib/llvm-22")
 EXPECTED = "11110000"  # of the model below; the compilers' own heuristic says 11111111
 
 
 # ---- Lines -----------------------------------------------------------------------------------------------------------
 
-# A host, in Python. The URL is its only difference.
 HOST = """
 import shmbridge
 with shmbridge.Host("{url}") as host:
@@ -60,6 +56,17 @@ FUNCTION = """
 def advise(request):
     return int(request["features"].sum() < 8)
 """
+EMBED = "shmbridge embed"
+# By runner: the model's code, and commands to run once.
+MODELS: dict[str, tuple[str, list[str]]] = {
+    "shm": (HOST, []),
+    "pipe": (HOST, []),
+    "grpc": (HOST, [EMBED]),
+    "python": (FUNCTION, [EMBED]),
+    "onnx": ("", []),
+    "aot": ("", ["shmbridge compile m.onnx -o m.so"]),
+    "tflite": ("", []),
+}
 PYTHON_ASKS = """
 import numpy, sys
 import shmbridge
@@ -79,31 +86,6 @@ def added(file: Path) -> int:
 
 def count(code: str) -> int:
     return sum(bool(line.strip()) for line in code.splitlines())
-
-
-def onnx_model(path: Path) -> Path:
-    """advice = sum(features) < 8, int64[1]."""
-    models = onnx_models()
-    node, to = models.node, models.T
-    nodes = [
-        node("ReduceSum", "features axes", "sum", keepdims=0),
-        node("Less", "sum eight", "less"),
-        node("Cast", "less", "advice", to=to.INT64),
-    ]
-    ports = [("features", to.FLOAT, [1, 16])], [("advice", to.INT64, [1])]
-    models.save(path, nodes, *ports, {"axes": [1], "eight": np.float32([8])})
-    return path
-
-
-def tflite_model(path: Path) -> Path:
-    """The same."""
-    g = tflite_graph()
-    x, total = g.tensor("x", "float32", [1, 16]), g.tensor("sum", "float32", [1])
-    less, advice = g.tensor("less", "bool", [1]), g.tensor("advice", "int64", [1])
-    g.operator("SUM", [x, g.constant(np.array([1], np.int32))], [total])
-    g.operator("LESS", [total, g.constant(np.array([8], np.float32))], [less])
-    g.operator("CAST", [less], [advice])
-    return Path(g.write(path, {"features": x}, {"advice": advice}))
 
 
 @contextmanager
@@ -142,62 +124,21 @@ def shell(command: str, folder: Path) -> None:
 
 def lines(folder: Path, given: argparse.Namespace) -> Any:
     """lines to add to a compiler and a model, for each runner, and commands to run once"""
-    asks = {}
-    for suffix, compiler in ((".c", "cc -std=c11"), (".cpp", "c++ -std=c++17")):
-        asks[suffix] = folder / f"ask{suffix}.exe"
-        what = f"-O1 -DASK {HERE / 'integrate_ask'}{suffix} {_config.cflags()} {_config.libs()}"
-        subprocess.run(shlex.split(f"{compiler} {what} -o {asks[suffix]}"), check=True)
-    (folder / "policy.py").write_text(FUNCTION)
-    unique, port = f"integrate-{os.getpid()}", 20_000 + os.getpid() % 20_000
-    embed = "shmbridge embed"
-    # name: the URL, the model's code, commands, how the model's file is made
-    ways: dict[str, tuple[str, str, list[str], Any]] = {
-        "shm": (f"shm://{unique}", HOST, [], None),
-        "pipe": (f"pipe://{folder}/pipe?serdes=flatbuffers", HOST, [], None),
-        "grpc": (f"grpc://127.0.0.1:{port}", HOST, [embed], None),
-        "python": ("python://policy:advise", FUNCTION, [embed], None),
-        "onnx": (f"onnx://{folder}/m.onnx", "", [], lambda: onnx_model(folder / "m.onnx")),
-        "aot": (
-            f"aot://{folder}/m.so",
-            "",
-            ["shmbridge compile m.onnx -o m.so"],
-            lambda: onnx_model(folder / "m.onnx"),
-        ),
-        "tflite": (
-            f"tflite://{folder}/m.tflite?kernels=builtin",
-            "",
-            [],
-            lambda: tflite_model(folder / "m.tflite"),
-        ),
+    asks = {
+        end: compiled(HERE / f"integrate_ask.{end}", folder / end, "-DASK") for end in ("c", "cpp")
     }
-    rows = []
-    for name, (url, code, commands, make) in ways.items():
-        try:
-            if make:
-                make()
-            for command in commands:
-                shell(command, folder)
-            host = [sys.executable, "-c", code.format(url=url)] if code is HOST else ["true"]
-            wait = f"{'&' if '?' in url else '?'}connect_timeout=30" if code is HOST else ""
-            env = os.environ | {
-                "SHMBRIDGE_URL": urls.resolve(url) if make else url + wait,
-                "PYTHONPATH": str(folder),
-            }
-            for program in ([asks[".c"]], [asks[".cpp"]], [sys.executable, "-c", PYTHON_ASKS]):
-                with running(*host):
-                    said = subprocess.run(
-                        program, env=env, capture_output=True, text=True, cwd=folder, timeout=60
-                    )
-                if said.returncode or said.stdout != EXPECTED:
-                    raise RuntimeError(
-                        f"{program[0]}: expected {EXPECTED}, found {said.stdout}{said.stderr[-400:]}"
-                    )
-        except Exception as error:
-            print(f"{name}: left out: {error}")
-            continue
-        asking = {suffix: added(HERE / f"integrate_ask.{suffix}") for suffix in ("c", "cpp")}
-        model = {"python": 3, "model": count(code), "commands": commands}
-        rows.append({"runner": name, **asking, **model})
+    url = f"shm://integrate-{os.getpid()}"
+    env = os.environ | {"SHMBRIDGE_URL": f"{url}?connect_timeout=30"}
+    for program in ([asks["c"]], [asks["cpp"]], [sys.executable, "-c", PYTHON_ASKS]):
+        with running(sys.executable, "-c", HOST.format(url=url)):
+            said = subprocess.check_output(program, env=env, text=True, cwd=folder, timeout=60)
+        if said != EXPECTED:
+            raise RuntimeError(f"{program[0]}: expected {EXPECTED}, found {said}")
+    added_lines = {end: added(HERE / f"integrate_ask.{end}") for end in asks}
+    rows = [
+        {"runner": name, **added_lines, "python": 3, "model": count(code), "commands": commands}
+        for name, (code, commands) in MODELS.items()
+    ]
     plugin = (INLINER / "inliner.cpp").read_text()
     talks = sum(
         "shmb_" in line and not line.lstrip().startswith("//") for line in plugin.splitlines()
