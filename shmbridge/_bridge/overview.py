@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from shmbridge._bridge.segment import SEGMENT, SHM, open_segment, segment_name, segments
+from shmbridge._bridge.segment import SEGMENT, SHM, opened, segment_name, segments
 from shmbridge._native import ffi, lib
 
 
@@ -93,20 +93,13 @@ def _ago(ns: int) -> float:
     return max(0, time.monotonic_ns() - ns) / 1e9 if ns else 0
 
 
-@contextlib.contextmanager
-def _opened(name: str, worker: int) -> Iterator[int | None]:
-    """The segment of a bridge; None: there is none."""
-    fd = open_segment(SHM / segment_name(name, worker=worker)[1:])
-    try:
-        yield fd
-    finally:
-        if fd is not None:
-            os.close(fd)
+def _path(name: str, worker: int) -> Path:
+    return SHM / segment_name(name, worker=worker)[1:]
 
 
 def bridge(name: str, worker: int = 0) -> BridgeInfo | None:
     """The bridge of that name, living or dead."""
-    with _opened(name, worker) as fd:
+    with opened(_path(name, worker)) as fd:
         return None if fd is None else _inspect(fd, name, worker)
 
 
@@ -137,7 +130,7 @@ class Sent:
 def sent(bridge: BridgeInfo, channel: int, reply: bool) -> list[Sent] | None:
     """The fields of a channel's requests (or replies); None: nothing was sent yet, or it cannot be
     read."""
-    with _opened(bridge.name, bridge.worker) as fd:
+    with opened(_path(bridge.name, bridge.worker)) as fd:
         count = ffi.new("int64_t *")
         tensors = ffi.NULL if fd is None else lib.shmb_inspect_layout(fd, channel, reply, count)
     if tensors == ffi.NULL:

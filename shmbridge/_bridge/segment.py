@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,17 @@ def segment_name(name: str, session: str | None = None, worker: int = 0) -> str:
     return _text(lib.shmb_segment_name, name.encode(), end.encode() or ffi.NULL)
 
 
-def segments(name: str) -> list[Path]:
-    """The segment of a name, whether it exists or not, and those of its further workers."""
+def _files(name: str) -> list[Path]:
+    """The segment of a name, whether it exists or not, those of its further workers, and those that
+    are being made."""
     first = SHM / segment_name(name)[1:]
-    ended = {path: SEGMENT.fullmatch(path.name) for path in sorted(SHM.glob(f"{first.name}~*"))}
+    return [first, *sorted(SHM.glob(f"{first.name}~*"))]
+
+
+def segments(name: str) -> list[Path]:
+    """The same without those that are being made."""
+    first, *others = _files(name)
+    ended = {path: SEGMENT.fullmatch(path.name) for path in others}
     return [first, *(path for path, match in ended.items() if match and match["worker"])]
 
 
@@ -72,12 +79,18 @@ def bridge_name(url: str) -> str:
     return name
 
 
-def open_segment(path: Path) -> int | None:
-    """A segment's file; None: there is none."""
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int | None]:
+    """A segment's file during the block; None: there is none."""
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return None
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _unlink(path: Path) -> bool:
@@ -125,18 +138,14 @@ def _look_for_the_living(but: int) -> set[str] | None:
     sessions = set()
     for path in SHM.glob("shmb.*"):
         match = SEGMENT.fullmatch(path.name)
-        with contextlib.suppress(OSError):
-            fd = open_segment(path) if match else None
+        with contextlib.suppress(OSError), opened(path) as fd:
             if fd is None or not match:
                 continue
-            try:
-                status = os.fstat(fd)
-                mine = status.st_uid == os.geteuid() and status.st_ino != but
-                if not mine or not lib.shmb_peer_alive(fd, lib.HOST_BYTE):
-                    continue
-                session = match["session"] or os.pread(fd, lib.SESSION_BYTES, lib.SESSION_AT).hex()
-            finally:
-                os.close(fd)
+            status = os.fstat(fd)
+            mine = status.st_uid == os.geteuid() and status.st_ino != but
+            if not mine or not lib.shmb_peer_alive(fd, lib.HOST_BYTE):
+                continue
+            session = match["session"] or os.pread(fd, lib.SESSION_BYTES, lib.SESSION_AT).hex()
             sessions.add(session)
             if not match["session"] and not any(SHM.glob(f"sem.shmb-{session}-h*")):
                 return None
@@ -153,10 +162,9 @@ def _remove_if_dead(path: Path) -> list[str]:
     """Removes a segment whose host is dead, with those of its semaphores that no living one names;
     returns the files' names."""
     match = SEGMENT.fullmatch(path.name)
-    fd = open_segment(path)
-    if fd is None or not match:
-        return []
-    try:
+    with opened(path) as fd:
+        if fd is None or not match:
+            return []
         # The first byte keeps two sweepers apart and tells them from a host, the second keeps a
         # host from being made of it.
         if not (lib.shmb_peer_lock(fd, lib.SWEEPER_BYTE) and lib.shmb_peer_lock(fd, lib.HOST_BYTE)):
@@ -173,15 +181,14 @@ def _remove_if_dead(path: Path) -> list[str]:
             if temporary != path and _is_file(temporary, inode) and _unlink(temporary):
                 removed.append(temporary.name)
         return [*removed, path.name] if _unlink(path) else removed
-    finally:
-        os.close(fd)
 
 
 def remove_dead(name: str) -> None:
     """Removes the files of a killed host of that name, if there is one."""
-    for path in (SHM / segment_name(name)[1:], *SHM.glob(f"{segment_name(name)[1:]}~*")):
+    for path in _files(name):
         with contextlib.suppress(OSError):
-            _remove_if_dead(path)
+            if _owner(path) == os.geteuid():
+                _remove_if_dead(path)
 
 
 def _owner(path: Path) -> int | None:
@@ -196,8 +203,7 @@ def gc(name: str | None = None) -> list[str]:
     names of the files. InUseError: that name's host is alive."""
     if name is not None:
         refuse_living(name)
-        path = SHM / segment_name(name)[1:]
-        return _sweep([path, *SHM.glob(f"{path.name}~*")])
+        return _sweep(_files(name))
     bells = [
         path
         for path in SHM.glob("sem.shmb-*")
@@ -236,17 +242,13 @@ def _sweep(paths: Iterable[Path]) -> list[str]:
 
 def _lives(path: Path) -> bool:
     """Has the segment a live host of this user?"""
-    fd = open_segment(path) if _owner(path) == os.geteuid() else None
-    if fd is None:
+    if _owner(path) != os.geteuid():
         return False
-    try:
-        locked = lib.shmb_peer_alive(fd, lib.HOST_BYTE)
-        return bool(locked and not lib.shmb_peer_alive(fd, lib.SWEEPER_BYTE))
-    finally:
-        os.close(fd)
+    with opened(path) as fd:
+        return fd is not None and _has_host(fd)
 
 
-def _host_lives(fd: int) -> bool:
+def _has_host(fd: int) -> bool:
     """Has the segment a live host, rather than a sweeper who is about to remove it?"""
     until = time.monotonic() + SWEEP_SECONDS
     looks = 0
@@ -263,58 +265,37 @@ def refuse_living(name: str, worker: int | None = None) -> None:
     """InUseError if the name has a live host of this user: any, or that worker."""
     one = None if worker is None else SHM / segment_name(name, worker=worker)[1:]
     for path in [one] if one else segments(name):
-        if _owner(path) == os.geteuid():
-            _refuse_living(path, name)
+        if _owner(path) != os.geteuid():
+            continue
+        with opened(path) as fd:
+            if fd is not None and _has_host(fd):
+                raise InUseError(_in_use(name, _info(fd)))
 
 
-def _refuse_living(path: Path, name: str) -> None:
-    """InUseError if the segment's host is alive."""
-    fd = open_segment(path)
-    if fd is None:
-        return
-    try:
-        if _host_lives(fd):
-            info = _info(fd)
-            if info and info.pid == os.getpid():
-                raise InUseError(
-                    f'an open host of this process is named "{name}" already: close() it first; '
-                    "or keep it, "
-                    "start a model with host.start(model), and assign another to the .model of "
-                    "what start returned"
-                )
-            process = f" (process {info.pid})" if info and info.pid else ""
-            raise InUseError(
-                f'a live host{process} is named "{name}" already: close it, or choose another name'
-            )
-    finally:
-        os.close(fd)
+def _in_use(name: str, info: Any) -> str:
+    """What to do about a live host of that name; info: what its segment says, or None."""
+    if info and info.pid == os.getpid():
+        return (
+            f'an open host of this process is named "{name}" already: close() it first; or keep '
+            "it, start a model with host.start(model), and assign another to the .model of what "
+            "start returned"
+        )
+    process = f" (process {info.pid})" if info and info.pid else ""
+    return f'a live host{process} is named "{name}" already: close it, or choose another name'
 
 
-def _take_over(path: Path, name: str, alone: bool) -> None:
+def _take_over(name: str, worker: int, alone: bool) -> None:
     """Makes the name available to a new host, which is alone or one of several workers: removes the
     segment of a dead one, or raises."""
+    path = SHM / segment_name(name, worker=worker)[1:]
+    if _owner(path) not in (None, os.geteuid()):
+        raise NotPermittedError(f'"{name}" belongs to another user\'s host: choose another name')
     try:
-        fd = open_segment(path)
+        refuse_living(name, None if alone else worker)
+        if not _remove_if_dead(path):
+            time.sleep(0.001)  # someone else is at it
     except OSError as error:
-        if _owner(path) == os.geteuid():
-            raise SystemCallError(f"{path} cannot be opened: remove it ({error})") from error
-        raise NotPermittedError(
-            f'"{name}" belongs to another user\'s host: choose another name'
-        ) from error
-    if fd is None:
-        return
-    try:
-        if os.fstat(fd).st_uid != os.geteuid():  # root may open it
-            raise NotPermittedError(
-                f'"{name}" belongs to another user\'s host: choose another name'
-            )
-    finally:
-        os.close(fd)
-    _refuse_living(path, name)
-    if alone:
-        refuse_living(name)
-    if not _remove_if_dead(path):
-        time.sleep(0.001)  # someone else is at it
+        raise SystemCallError(f"{path} cannot be opened: remove it ({error})") from error
 
 
 def _reserve(fd: int, size: int) -> None:
@@ -375,7 +356,7 @@ def create_host(
             ) from error
         raise
     try:
-        _publish(temporary, SHM / segment_name(name, worker=worker)[1:], name, workers == 1)
+        _publish(temporary, name, worker, workers == 1)
     except BaseException:
         lib.shmb_host_free(out[0])
         unlink_bridge(name, session, inode, worker)
@@ -411,17 +392,13 @@ def _new_file(name: str) -> tuple[int, str]:
     raise InUseError(f'the new segment of "{name}" was removed repeatedly: try again')
 
 
-def _publish(temporary: Path, path: Path, name: str, alone: bool) -> None:
+def _publish(temporary: Path, name: str, worker: int, alone: bool) -> None:
     """Gives a complete segment its name, atomically: a link fails where a name exists."""
     for _ in range(10):
         with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)
+            os.link(temporary, SHM / segment_name(name, worker=worker)[1:])
             temporary.unlink()
-            # Of hosts that were killed while they made theirs.
-            for left in SHM.glob(f"{segment_name(name)[1:]}~*"):
-                with contextlib.suppress(OSError):
-                    if _owner(left) == os.geteuid():
-                        _remove_if_dead(left)
+            remove_dead(name)  # of hosts that were killed while they made theirs
             return
-        _take_over(path, name, alone)
+        _take_over(name, worker, alone)
     raise InUseError(f'other hosts keep taking the name "{name}": choose another')

@@ -33,15 +33,14 @@ static void inspect_channel(const struct segment *s, uint32_t i, shmb_channel_in
     uint64_t ready = load_acquire(&line->ready), claim = load_acquire(&runner->claim);
     struct lane requests = shmb_segment_lane(s, i, REQUEST),
                 replies = shmb_segment_lane(s, i, REPLY);
-    uint64_t asked = newest(&requests, (uint32_t)(ready >> 8));
+    uint32_t generation = (uint32_t)(ready >> 8);
+    uint64_t asked = newest(&requests, generation);
     *out = (shmb_channel_info){.served = load_relaxed(&line->served),
-                               .generation = (uint32_t)(ready >> 8),
                                .pid = runner->pid,
                                .alive = shmb_peer_alive(s->fd, CHANNEL_BYTE + (int)i),
                                .poisoned = (ready & 0xff) == POISONED,
                                .connects = (claim & 0xff) == CLAIMED && claim >> 8 > ready >> 8,
-                               .asked = asked,
-                               .waits = asked > newest(&replies, (uint32_t)(ready >> 8)),
+                               .waits = asked > newest(&replies, generation),
                                .since = load_relaxed(&runner->wait_hint.since)};
     shmb_label_copy(shmb_segment_label(s, i), out->label);
 }
@@ -51,16 +50,12 @@ bool shmb_inspect(int fd, shmb_segment_info *out, shmb_channel_info *channels) {
     struct segment s;
     if (!shmb_segment_read(fd, "", &s, &e)) return false;
     const struct superblock *b = &s.block;
-    *out = (shmb_segment_info){.version = b->version,
-                               .channels = b->channels,
-                               .slots = b->slots,
+    *out = (shmb_segment_info){.channels = b->channels,
                                .size = b->size,
-                               .header_bytes = b->meta_bytes[REQUEST],
                                .request_bytes = b->body_bytes[REQUEST],
                                .advice_bytes = b->body_bytes[REPLY],
                                .pid = shmb_segment_host_line(&s)->pid,
                                .alive = shmb_peer_alive(fd, HOST_BYTE),
-                               .closed = load_acquire(&shmb_segment_host_line(&s)->closed),
                                .looping = shmb_peer_alive(fd, LOOP_BYTE),
                                .since = load_relaxed(&shmb_segment_host_line(&s)->wait_hint.since)};
     shmb_session_text(b->session, out->session);

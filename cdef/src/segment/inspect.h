@@ -15,19 +15,19 @@ bool shmb_peer_alive(int fd, int byte); /* also where the kernel does not say */
 /* What `ls` and `inspect` show of a segment, read through fd without claiming anything. What either
  * side says of itself (pids, labels, times) is a hint: any bytes. Times are CLOCK_MONOTONIC ns. */
 typedef struct shmb_channel_info {
-    uint64_t served, asked; /* replies so far; the last question's number: greater while it waits */
-    uint64_t since;         /* when the runner last began to wait */
-    uint32_t generation, pid;
+    uint64_t served; /* replies so far */
+    uint64_t since;  /* when the runner last began to wait */
+    uint32_t pid;
     bool alive, poisoned, waits; /* waits: a question has no reply yet */
     bool connects;               /* its claim has no answer yet */
     char label[256];
 } shmb_channel_info;
 typedef struct shmb_segment_info {
-    uint32_t version, channels, slots, pid;
-    uint64_t size, header_bytes, request_bytes, advice_bytes;
+    uint32_t channels, pid;
+    uint64_t size, request_bytes, advice_bytes;
     uint64_t since; /* when the host last began to wait */
     char session[33];
-    bool alive, closed, looping; /* looping: somebody receives */
+    bool alive, looping; /* looping: somebody receives */
 } shmb_segment_info;
 /* False when fd holds no segment of this version; channels[256] may be NULL. */
 bool shmb_inspect(int fd, shmb_segment_info *out, shmb_channel_info *channels);
