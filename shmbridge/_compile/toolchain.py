@@ -30,7 +30,6 @@ class BuildDirectory:
     model: Path
     folder: Path
     weights: bool = False
-    native: bool = False
     sizes: dict[str, int] = field(default_factory=dict)
     signature: str | None = None
     say: Callable[[str], None] = print
@@ -62,15 +61,7 @@ class BuildDirectory:
         library = self.folder / "model.so"
         language = "c" if built.source.suffix == ".c" else "c++"
         own = os.environ.get("CFLAGS" if language == "c" else "CXXFLAGS", "")
-        flags = [
-            "-O3",
-            "-fPIC",
-            "-shared",
-            "-fvisibility=hidden",
-            "-fno-math-errno",
-            "-w",
-            *(["-march=native"] if self.native else []),
-        ]
+        flags = ["-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-math-errno", "-w"]
         words = [*compiler(language), *flags, *shlex.split(own), *shlex.split(_config.cflags())]
         self.run(
             *words,

@@ -37,13 +37,8 @@ def build(job: BuildDirectory) -> Built:
         ) from error
     inputs, outputs = _ports(torch, program)
     package = job.folder / "model.pt2"
-    # one thread: the compiler that asks has threads of its own; one instruction set, the plain one,
-    # unless it is for this machine alone
-    options = {
-        "aot_inductor.package_cpp_only": True,
-        "cpp.threads": 1,
-        **({} if job.native else {"cpp.simdlen": 1}),
-    }
+    # one thread: the compiler that asks has threads of its own; the plain instruction set
+    options = {"aot_inductor.package_cpp_only": True, "cpp.threads": 1, "cpp.simdlen": 1}
     if hasattr(torch._inductor.config.aot_inductor, "precompile_headers"):
         options["aot_inductor.precompile_headers"] = False  # which pays for many models
     try:
@@ -143,23 +138,12 @@ def _flags(job: BuildDirectory, package: Path, torch: Path) -> list[str | Path]:
     flags = dict.fromkeys(
         f"-{flag}" for each in described for flag in each["cflags"] if not flag.startswith(own)
     )
-    machine = (
-        dict.fromkeys(
-            word
-            for each in described
-            for words in each["passthrough_args"]
-            for word in words.split()
-        )
-        if job.native
-        else {}
-    )
     defined = dict.fromkeys(
         f"-D{word.strip()}" for each in described for word in each["definitions"]
     )
     libraries = torch / "lib"
     return [
         *flags,
-        *machine,
         *defined,
         f"-I{torch / 'include'}",
         f"-I{torch / 'include/torch/csrc/api/include'}",

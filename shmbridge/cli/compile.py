@@ -88,7 +88,6 @@ class Options:
     source: str | None
     sizes: tuple[tuple[str, int], ...]
     signature: str | None
-    native: bool
     check_inputs: Path | None
     no_check: bool
     keep: Path | None
@@ -167,9 +166,6 @@ def install(made: Path, to: Path) -> None:
 @click.option(
     "--signature", metavar="KEY", help="The signature of a SavedModel.  [default: serving_default]"
 )
-@click.option(
-    "--native", is_flag=True, help="Compile for this machine's processor: faster, but not portable."
-)
 @click.option("--check-inputs", metavar="FILE", type=EXISTING_FILE,
               help="Compare the result with MODEL on these inputs instead of random ones: "
                    "numpy.savez(FILE, NAME=ARRAY, …). Each array has its input's shape, or an "
@@ -220,7 +216,7 @@ def build(options: Options, folder: str) -> None:
     from shmbridge._compile.check import check, load_inputs
     from shmbridge._compile.toolchain import BuildDirectory, CompileError
 
-    where = options.model.absolute(), Path(folder), bool(options.weights), options.native
+    where = options.model.absolute(), Path(folder), bool(options.weights)
     job = BuildDirectory(
         *where, dict(options.sizes), options.signature, click.echo, options.verbose
     )

@@ -301,10 +301,6 @@ def test_a_model_that_fails_says_why_and_goes_on(path):
     [
         "threads=2",
         "threads=0",
-        "level=disable",
-        "level=basic&threads=1",
-        "level=extended",
-        "level=all",
         "providers=CPUExecutionProvider",
         "providers=cpu",
         f"library={LIBRARY}",
@@ -321,12 +317,11 @@ def test_options_leave_the_advice_as_it_is(path, options):
         ("threads=many", "threads=many: expected 1 to 1024"),
         ("threads=-1", "expected 1 to 1024"),
         ("threads=", "expected 1 to 1024"),
-        ("level=best", "level=best: expected disable, basic, extended or all"),
         ("providers=TPU", 'expected some of .*CPUExecutionProvider.*found "TPU"'),
         ("providers=cpu,Nobody", 'found "Nobody"'),
         ("custom_ops=/nowhere.so", "custom_ops: .*/nowhere.so"),
         ("library=/nowhere.so", r"ONNX Runtime does not load.*looked at /nowhere.so \(cannot open"),
-        ("speed=9", "expected threads, level, providers, custom_ops, library"),
+        ("speed=9", "expected threads, providers, custom_ops, library"),
     ],
 )
 def test_options_that_make_no_sense(path, options, says):

@@ -62,7 +62,7 @@ def test_one_session_for_all_runners_of_a_file_as_long_as_one_is_open(
 
     runners = [call.result() for call in [in_thread(open_together) for _ in range(8)]]
     assert loads() == 1
-    with connect(f"{url}&level=basic") as other:
+    with connect(f"{url}&threads=2") as other:
         assert loads() == 2
         assert other.evaluate({"x": X}) == 0
     os.link(file, tmp_path / "same.onnx")

@@ -30,7 +30,7 @@ struct model {
 };
 
 struct backend {
-    const char *known; /* its options, for messages: "threads, level, " */
+    const char *known; /* its options, for messages: "threads, library, " */
     /* Loads m->file; takes its own options with shmb_url_take; sets m->state and, with
      * shmb_model_ports, the ports. On failure e says why, and nothing is left behind but ports. */
     shmb_status (*open)(struct model *m, struct url *url, struct error *e);

@@ -104,8 +104,7 @@ static shmb_status add_provider(const OrtFunction *api, OrtSessionOptions *optio
 static shmb_status onnx_set_options(const OrtFunction *api, OrtSessionOptions *options,
                                     const struct choice *c, struct error *e) {
     void *library; /* of custom operators: stays */
-    OrtStatus *status = ORT(api, SetSessionGraphOptimizationLevel)(options, c->level);
-    if (!status) status = ORT(api, SetIntraOpNumThreads)(options, c->threads);
+    OrtStatus *status = ORT(api, SetIntraOpNumThreads)(options, c->threads);
     /* the session's threads would queue at its lock, and it keeps memory */
     if (!status) status = ORT(api, DisableCpuMemArena)(options);
     if (shmb_onnx_check(api, status, SHMB_INVALID, "ONNX Runtime", e)) return e->status;
@@ -166,7 +165,7 @@ static struct session *session_find(const char *file, const struct choice *c, st
     if (!rt) return NULL;
     const char *providers = c->providers ? c->providers : "",
                *custom_ops = c->custom_ops ? c->custom_ops : "";
-    snprintf(text, sizeof text, "%d %d %s\n%s", c->threads, c->level, providers, custom_ops);
+    snprintf(text, sizeof text, "%d %s\n%s", c->threads, providers, custom_ops);
     for (struct session *s = sessions; s; s = s->next)
         if (s->runtime == rt && same_file(&s->file, &found) && strcmp(s->choice, text) == 0) {
             s->users++;
@@ -214,18 +213,11 @@ void shmb_onnx_session_drop(struct session *s) {
 /* ---- What the URL says ---- */
 
 shmb_status shmb_onnx_choose(struct choice *c, struct url *url, struct error *e) {
-    static const struct {
-        const char *name;
-        int level;
-    } levels[] = {{"disable", ORT_LEVEL_DISABLE},
-                  {"basic", ORT_LEVEL_BASIC},
-                  {"extended", ORT_LEVEL_EXTENDED},
-                  {"all", ORT_LEVEL_ALL}};
-    const char *threads = shmb_url_take(url, "threads"), *level = shmb_url_take(url, "level");
-    *c = (struct choice){.threads = 1, .level = level ? -1 : ORT_LEVEL_ALL};
-    c->providers = shmb_url_take(url, "providers");
-    c->custom_ops = shmb_url_take(url, "custom_ops");
-    c->library = shmb_url_take(url, "library");
+    const char *threads = shmb_url_take(url, "threads");
+    *c = (struct choice){.threads = 1,
+                         .providers = shmb_url_take(url, "providers"),
+                         .custom_ops = shmb_url_take(url, "custom_ops"),
+                         .library = shmb_url_take(url, "library")};
     char *end = NULL;
     if (threads)
         c->threads = *threads >= '0' && *threads <= '9' ? (int)strtol(threads, &end, 10) : -1;
@@ -233,10 +225,5 @@ shmb_status shmb_onnx_choose(struct choice *c, struct url *url, struct error *e)
         return shmb_fail(e, SHMB_INVALID,
                          "threads=%.60s: expected 1 to 1024, or 0 for as many as there are cores",
                          threads);
-    for (size_t i = 0; level && i < sizeof levels / sizeof *levels; i++)
-        if (strcmp(level, levels[i].name) == 0) c->level = levels[i].level;
-    if (c->level < 0)
-        return shmb_fail(e, SHMB_INVALID, "level=%.60s: expected disable, basic, extended or all",
-                         level);
     return SHMB_OK;
 }

@@ -20,7 +20,7 @@ struct runtime {
 
 /* What of the URL makes one session differ from another. */
 struct choice {
-    int threads, level;
+    int threads;
     const char *providers, *custom_ops, *library; /* or NULL */
 };
 

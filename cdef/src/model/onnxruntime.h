@@ -21,7 +21,6 @@ typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 
 enum { ORT_API = 12 };
 enum { ORT_LOG_FATAL = 4 };
-enum { ORT_LEVEL_DISABLE = 0, ORT_LEVEL_BASIC = 1, ORT_LEVEL_EXTENDED = 2, ORT_LEVEL_ALL = 99 };
 enum { ORT_DEVICE_ALLOCATOR = 0, ORT_MEMORY_DEFAULT = 0 };
 /* Kinds of values, and of elements. */
 enum {
@@ -63,7 +62,6 @@ enum {
        size_t output_count, OrtValue **outputs))                                                   \
     X(CreateSessionOptions, 10, OrtStatus *, (OrtSessionOptions **))                               \
     X(DisableCpuMemArena, 19, OrtStatus *, (OrtSessionOptions *))                                  \
-    X(SetSessionGraphOptimizationLevel, 23, OrtStatus *, (OrtSessionOptions *, int level))         \
     X(SetIntraOpNumThreads, 24, OrtStatus *, (OrtSessionOptions *, int threads))                   \
     X(RegisterCustomOpsLibrary, 29, OrtStatus *,                                                   \
       (OrtSessionOptions *, const char *path, void **library))                                     \
