@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import ssl
 from typing import Any, NamedTuple
 
 from shmbridge.errors import InvalidError
@@ -55,52 +53,6 @@ def options_of(given: dict[str, str], role: str) -> Options:
     if made.message_bytes < 1:
         raise InvalidError(f"message_bytes={made.message_bytes}: expected 1 or more")
     return made
-
-
-def split(url: str, role: str) -> tuple[str, Options]:
-    """The address and the options of a host's URL."""
-    where, _, query = url.partition("://")[2].partition("?")
-    return where, options_of(
-        dict(part.partition("=")[::2] for part in query.split("&") if part), role
-    )
-
-
-def client_query(url: str) -> str | None:
-    """The options that a compiler on this machine adds to the URL of such a host; None: they depend
-    on files that only the user knows."""
-    where, options = split(url, "server")
-    if not options.cert:
-        return ""
-    names = None if options.ca else _names(options.cert, options.key)
-    if names is None or "&" in options.cert:
-        return None
-    host = where.rpartition(":")[0].strip("[]")
-    if host in names:
-        return f"?ca={os.path.abspath(options.cert)}"
-    known = [name for name in names if "*" not in name]
-    return f"?ca={os.path.abspath(options.cert)}&name={known[0]}" if known else None
-
-
-def _names(cert: str, key: str) -> list[str] | None:
-    """The names in a certificate, if a client that trusts that file accepts it."""
-    server, client = (
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
-        ssl.create_default_context(cafile=cert),
-    )
-    server.load_cert_chain(cert, key)
-    client.check_hostname = False
-    client.verify_flags &= ~ssl.VERIFY_X509_PARTIAL_CHAIN  # which gRPC does not do
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True)
-    for end in ends * 3:
-        try:
-            end.do_handshake()
-        except ssl.SSLWantReadError:
-            continue
-        except ssl.SSLError:
-            return None
-    found: Any = ends[0].getpeercert()
-    return [name for kind, name in found.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
 
 
 def is_address(text: str) -> bool:

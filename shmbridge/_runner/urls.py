@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from shmbridge._native import lib
+from shmbridge._urls.options import split
 
 # The libraries that the C core loads: the variable that names one, and where a wheel has it.
 WHEELS = {
@@ -17,8 +18,7 @@ WHEELS = {
 
 def with_options(name: str, **options: str) -> str:
     """The URL of a bridge's name or URL, with these options unless it has them."""
-    url, _, query = (name if "://" in name else f"shm://{name}").partition("?")
-    given = dict(option.partition("=")[::2] for option in query.split("&") if option)
+    url, given = split(name if "://" in name else f"shm://{name}")
     words = "&".join(f"{key}={value}" for key, value in {**given, **options, **given}.items())
     return f"{url}?{words}" if words else url
 

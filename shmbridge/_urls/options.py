@@ -56,6 +56,12 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def split(url: str) -> tuple[str, dict[str, str]]:
+    """What is before the "?" of a URL, and its options."""
+    where, _, query = url.partition("?")
+    return where, dict(part.partition("=")[::2] for part in query.split("&") if part)
+
+
 def _option(default: Any, parse: Callable[[str], Any]) -> Any:
     return field(default=default, metadata={"parse": parse})
 

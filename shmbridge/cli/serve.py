@@ -22,7 +22,7 @@ from shmbridge._host.onnx import OnnxModel
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._native import lib
 from shmbridge._runner.runner import connect, handle_of
-from shmbridge._urls.options import WAITS, HostOptions
+from shmbridge._urls.options import WAITS, HostOptions, split
 from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._cache import CachedModel
 from shmbridge.cli._console import console, escape
@@ -106,15 +106,11 @@ def _calls(url: str, before: str = "") -> Iterator[str]:
 
 
 def _calls_through_grpc(url: str, name: str) -> Iterator[str]:
-    from shmbridge._grpc.options import client_query
-
-    query = client_query(name)
-    if query is not None:
-        yield from _calls(url + query, "; before that, once: shmbridge embed")
-        return
-    ca = "the CA certificate that signed this host's"
-    yield f"TLS     compilers add ?ca=FILE to this URL: {ca}"
-    if "ca=" in name:
+    yield from _calls(url, "; before that, once: shmbridge embed")
+    options = split(name)[1]
+    if "cert" in options:
+        yield "TLS     compilers add ?ca=FILE to this URL: its CA's certificate, or the host's own"
+    if "ca" in options:
         yield "        and &cert=FILE&key=FILE: their own certificate, signed by a CA of this host"
 
 

@@ -18,13 +18,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from shmbridge._grpc import wire
-from shmbridge._grpc.options import Options, is_address, split
+from shmbridge._grpc.options import Options, is_address, options_of
 from shmbridge._grpc.wire import Method
 from shmbridge._host.host import Host
 from shmbridge._host.service import logger
 from shmbridge._native import lib
 from shmbridge._runner.runner import TypedRunner
-from shmbridge._urls.options import Wait
+from shmbridge._urls.options import Wait, split
 from shmbridge.errors import (
     BusyError,
     InterruptedCallError,
@@ -136,7 +136,8 @@ class GrpcHost(Host):
         self, url: str, *, channels: int | None = None, wait: Wait = "block", **options: Any
     ) -> None:
         self._far = list[Any]()
-        where, chosen = split(url, "server")
+        where, given = split(url.partition("://")[2])
+        chosen = options_of(given, "server")
         calls = chosen.role == "client"
         targets = [part for part in where.split(",") if part]
         if wait == "spin":

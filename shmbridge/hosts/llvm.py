@@ -9,6 +9,7 @@ from typing import Any
 
 from shmbridge._llvm import compilers
 from shmbridge._native import lib
+from shmbridge._urls.options import split
 from shmbridge.errors import InvalidError
 from shmbridge.hosts import PipeBackedHost, PipeBackedRequest, PipePair
 
@@ -56,8 +57,7 @@ class LlvmHost(PipeBackedHost):
         linger: float = LINGER,
         **options: Any,
     ) -> None:
-        self._path, _, query = url.partition("://")[2].partition("?")
-        chosen = dict(part.partition("=")[::2] for part in query.split("&") if part)
+        self._path, chosen = split(url.partition("://")[2])
         names = chosen.pop("decisions", "")
         self.decisions = compilers.asked_of("clang", names.split(",")) if names else []
         if chosen or not self._path or "\0" in self._path:

@@ -12,6 +12,7 @@ import numpy as np
 from shmbridge import serdes
 from shmbridge._native import lib
 from shmbridge._urls import plugins
+from shmbridge._urls.options import split
 from shmbridge._values import dtypes
 from shmbridge.errors import InvalidError, raise_status, undone_by
 from shmbridge.hosts import PipeBackedHost, PipeBackedRequest, PipePair
@@ -67,8 +68,7 @@ class PipeHost(PipeBackedHost):
     def __init__(
         self, url: str, *, default_advice: float | str | None = None, **options: Any
     ) -> None:
-        where, _, query = serdes.resolve(url).partition("://")[2].partition("?")
-        chosen = dict(part.partition("=")[::2] for part in query.split("&") if part)
+        where, chosen = split(serdes.resolve(url).partition("://")[2])
         self._serdes = chosen.pop("serdes", "bitstream")
         default_advice = chosen.pop("default_advice", default_advice)
         if chosen or not where or "\0" in where:

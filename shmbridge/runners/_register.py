@@ -10,6 +10,7 @@ from typing import Any
 
 from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
+from shmbridge._urls.options import split
 from shmbridge._values import tensor
 from shmbridge._values.fields import Values, as_wanted, dtype_of
 from shmbridge.errors import UnsupportedError
@@ -22,11 +23,10 @@ _open_runners: dict[Any, RunnerKind] = {}  # by the handle that C has; each keep
 def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
     try:
         kind: type[RunnerKind] = ffi.from_handle(context)
-        path, _, query = ffi.string(where).decode().partition("?")
+        path, given = split(ffi.string(where).decode())
         runner = kind.__new__(kind)
         runner.connect_timeout = options.connect_timeout
-        options = dict(part.partition("=")[::2] for part in query.split("&") if part)
-        runner.__init__(path, **options)  # type: ignore[misc]
+        runner.__init__(path, **given)  # type: ignore[misc]
         if runner.deadline is not None:
             lib.shmb_sink_deadline(sink, runner.deadline)
         state[0] = handle = ffi.new_handle(runner)

@@ -13,6 +13,7 @@ from typing import Any
 
 from shmbridge._native import lib
 from shmbridge._urls import plugins
+from shmbridge._urls.options import split
 from shmbridge.errors import InvalidError, ShmbridgeError, UnsupportedError
 from shmbridge.serdes._base import SerDes
 from shmbridge.serdes._core import Core
@@ -99,12 +100,10 @@ def ensure(name: str, **options: str) -> str:
 def resolve(url: str) -> str:
     """The URL for the C core: the SerDes that it names is known there, and the options that are the
     SerDes' own have become part of the name. Errors: as find's."""
-    head, _, query = url.partition("?")
-    parts = [(part, *part.partition("=")[::2]) for part in query.split("&")]
-    chosen = dict(part[1:] for part in parts)
+    where, chosen = split(url)
     name = chosen.get("serdes")
     if name is None or (lib.shmb_serdes_known(name.encode()) and name not in _loaded):
         return url
     own = {key: value for key, value in chosen.items() if key in _parameters(_plugin(name))}
-    rest = [part for part, key, _ in parts if key not in own and key != "serdes"]
-    return f"{head}?{'&'.join([f'serdes={ensure(name, **own)}', *rest])}"
+    rest = [f"{key}={text}" for key, text in chosen.items() if key not in {*own, "serdes"}]
+    return f"{where}?{'&'.join([f'serdes={ensure(name, **own)}', *rest])}"
