@@ -1,17 +1,14 @@
 """The supervisor of `shmbridge serve --workers`: hosts that share a name, each in a process.
 
 It forks them before a model is loaded, since a process with threads or a GPU must not be forked,
-and replaces those that die. A guard, forked first, outlives a killed supervisor: it ends the
-workers and removes their files.
+and replaces those that die. If it is killed, the kernel kills them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -30,7 +27,6 @@ from shmbridge.cli._signals import ENDING, handle
 STEADY = 10.0  # seconds after which a worker's end is no sign that the next one ends as well
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that ended early is replaced
 GRACE_MS = 1000, 1500, 3000  # `shmbridge stop` gives the supervisor 4 s
-ENDED = b"e"  # to the guard: the supervisor has ended all workers
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,6 @@ class _Supervisor:
         self._poll = select.poll()
         self._ready, self._its_ready = os.pipe()
         self._poll.register(self._ready, select.POLLIN)
-        self._guard = _start_guard(name)
 
     def start(self) -> Worker | None:
         """Starts all workers, the first one before the others: if it fails, so would they. Returns
@@ -149,21 +144,18 @@ class _Supervisor:
         pid = os.fork()
         if pid == 0:
             os.setsid()  # the terminal's signals are the supervisor's, which passes them on
-            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self.pid:
                 os._exit(1)
             return Worker(number, self.count, not self.started, self._answers)
         process = os.pidfd_open(pid)
         self._workers[process] = number, pid, time.monotonic()
         self._poll.register(process, select.POLLIN)
-        with contextlib.suppress(OSError):  # the guard was killed
-            socket.send_fds(self._guard, [b"w"], [process])
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return None
 
     def _answers(self) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the supervisor has died: its signal comes
-            os.write(self._its_ready, b"\n")
+        os.write(self._its_ready, b"\n")
 
     def _reap(self, process: int) -> tuple[int, float, int]:
         """An ended worker's number, the seconds that it lived, and its exit status."""
@@ -178,52 +170,13 @@ class _Supervisor:
         handle(signal.SIG_IGN)
         end_all(list(self._workers), GRACE_MS)
         segment.remove_dead(self.name)
-        with contextlib.suppress(OSError):
-            self._guard.send(ENDED)
 
     def leave(self) -> None:
         """In a worker: closes what is the supervisor's, and lets signals end this process."""
         for fd in [*self._workers, self._ready]:
             os.close(fd)
-        self._guard.close()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def _why(status: int) -> str:
     return f"signal {-status}, {signal.strsignal(-status)}" if status < 0 else f"status {status}"
-
-
-# ---- The guard ----
-
-
-def _start_guard(name: str) -> socket.socket:
-    """Starts it; the socket is for the workers' descriptors."""
-    ours, its = socket.socketpair()
-    if os.fork():
-        its.close()
-        ours.setblocking(False)
-        return ours
-    try:
-        os.setsid()
-        handle(signal.SIG_IGN)
-        ours.close()
-        _guard(its, name)
-    finally:
-        os._exit(0)
-
-
-def _guard(supervisor: socket.socket, name: str) -> None:
-    """Waits for the supervisor's end. If that was not in order, ends the workers."""
-    workers: list[int] = []
-    while True:
-        said, received, _, _ = socket.recv_fds(supervisor, 1, 1)
-        if said == ENDED:
-            return
-        if not said:
-            end_all(workers, GRACE_MS)
-            segment.remove_dead(name)
-            return
-        workers += received
-        for process in [each for each in workers if select.select([each], [], [], 0)[0]]:
-            workers.remove(process)  # it has ended
-            os.close(process)
