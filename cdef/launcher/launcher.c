@@ -48,11 +48,6 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *format, ...)
     return made;
 }
 
-static const char *file_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* ---- What is done here ---- */
 
 static bool add_decision(struct run *r, const char *name, size_t size) {
@@ -124,7 +119,7 @@ static bool read_words(struct run *r, char **words) {
  * flags too? */
 static bool is_plain_clang(char **command) {
     char *pattern = text("^%s$", shmb_compiler_name);
-    const char *name = file_name(command[0]);
+    const char *name = shmb_file_name(command[0]);
     regex_t compiled;
     regmatch_t found[3];
     bool is =
@@ -154,7 +149,7 @@ static char *library_at(const char *prefix, const char *pattern) {
 }
 
 static char *find_library(const char *folder) {
-    char *prefix = text("%.*s", (int)(file_name(folder) - folder - 1), folder);
+    char *prefix = text("%.*s", (int)(shmb_file_name(folder) - folder - 1), folder);
     char *found = library_at(prefix, "lib/python3*/*-packages/shmbridge/lib");
     if (!found) found = library_at(prefix, "lib64/python3*/*-packages/shmbridge/lib");
     if (!found) found = library_at(prefix, SHMB_LIBDIR); /* of cmake --install */
@@ -342,7 +337,7 @@ int main(int argc, char **argv) {
         perror("shmbridge: /proc/self/exe");
         return 1;
     }
-    self[file_name(self) - self - 1] = 0;
+    self[shmb_file_name(self) - self - 1] = 0;
     if (!is_ours(&r, argv, self)) return become_python(&r, self, argv, NULL);
     if (!shmb_build_asks(r.host, r.host, why)) {
         if (r.strict) return become_python(&r, self, argv, why);

@@ -20,9 +20,8 @@ const char shmb_build_warning[] =
 /* ---- The processes that started this one ---- */
 
 static const char *known_name(const char *const *names, const char *path) {
-    const char *slash = strrchr(path, '/');
     for (; *names; names++)
-        if (strcmp(slash ? slash + 1 : path, *names) == 0) return *names;
+        if (strcmp(shmb_file_name(path), *names) == 0) return *names;
     return NULL;
 }
 

@@ -55,7 +55,7 @@ const char *const shmb_cache_bypass[] = {"CCACHE_DISABLE=1", "BUILDCACHE_DISABLE
 
 /* ---- The compiler's program ---- */
 
-static const char *file_name(const char *path) {
+const char *shmb_file_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
@@ -103,7 +103,7 @@ static bool links_as_we_do(int fd, const Elf64_Ehdr *h) {
         if (segment.p_filesz >= sizeof linker ||
             pread(fd, linker, segment.p_filesz, (off_t)segment.p_offset) < 0)
             return false;
-        return strncmp(file_name(linker), linkers, strlen(linkers)) == 0;
+        return strncmp(shmb_file_name(linker), linkers, strlen(linkers)) == 0;
     }
     return false;
 }
@@ -122,7 +122,7 @@ bool shmb_program_preloads(const char *path) {
 
 bool shmb_report_loaded(const char *report, const char *path) {
     char *line;
-    if (asprintf(&line, "loaded 0 0 0 %s\n", file_name(path)) < 0) return false;
+    if (asprintf(&line, "loaded 0 0 0 %s\n", shmb_file_name(path)) < 0) return false;
     const char *found = report;
     while ((found = strstr(found, line)) && found > report && found[-1] != '\n') found++;
     free(line);
