@@ -134,18 +134,12 @@ static shmb_status onnx_load(struct session *s, const char *file, const struct c
 }
 
 /* A fork's child begins without sessions: another thread may have been in the middle of one. */
-static void onnx_in_child(struct inherited *handle) {
-    (void)handle;
+static void onnx_in_child(void) {
     mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     sessions = NULL;
 }
 
-static void watch_forks(void) {
-    static struct inherited handle;
-    shmb_fork_hold();
-    shmb_fork_watch(&handle, onnx_in_child);
-    shmb_fork_let_go();
-}
+static void watch_forks(void) { pthread_atfork(NULL, NULL, onnx_in_child); }
 
 static bool same_file(const struct stat *a, const struct stat *b) {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "process/fork.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sooner; /* something ends sooner than the thread will wake */
@@ -15,23 +14,19 @@ static int64_t wakes; /* when the thread wakes by itself */
 static bool running;
 
 /* The thread is not in a fork's child, nor those whose calls it watched. */
-static void watchdog_in_child(struct inherited *handle) {
-    (void)handle;
+static void watchdog_in_child(void) {
     mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     all = NULL;
     running = false;
 }
 
 static void watchdog_prepare(void) {
-    static struct inherited handle;
     static const char own_address;
     Dl_info self;
     /* a thread's code must stay */
     if (dladdr(&own_address, &self))
         dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    shmb_fork_hold();
-    shmb_fork_watch(&handle, watchdog_in_child);
-    shmb_fork_let_go();
+    pthread_atfork(NULL, NULL, watchdog_in_child);
 }
 
 /* Stops what is due; returns when the next one is. */
