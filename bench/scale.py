@@ -1,4 +1,4 @@
-"""How many runners one host can serve: python bench/scale.py [--json FILE]
+"""How many runners one host can serve: python bench/scale.py [--batches] [--json FILE]
 
 Requests a second, the host's CPU for each, and p50 and p99, with 1 to 64 C runners that ask without
 a pause, with single and batched answers; and the CPU of a host with 256 channels, without runners
@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from program import options, write
 from run import build, machine
 
 RUNNERS, CHANNELS, BYTES = (1, 2, 4, 8, 16, 32, 64), 256, 2_000
+BATCHED = (1, 2, 4, 8)
 
 
 class Singles(ShmbridgeC):
@@ -62,6 +64,60 @@ class ManyChannels(Singles):
     channels = CHANNELS  # type: ignore[assignment]
 
 
+def one_by_one(host: Any, read: bool) -> None:
+    import numpy as np
+
+    advice = np.int64(1)
+    for request in host:
+        if read:
+            request["x"].sum()
+        request.reply(advice)
+
+
+def in_batches(host: Any, read: bool) -> None:
+    import numpy as np
+
+    advice = [np.ones(size, np.int64) for size in range(9)]
+    for batch in host.batches(8):
+        if read:
+            batch["x"].sum(axis=1)
+        batch.reply(advice[len(batch)])
+
+
+class Loop(Singles):
+    """Answers the same always."""
+
+    loop, read = staticmethod(one_by_one), False
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        import shmbridge
+
+        with shmbridge.Host(self.id, channels=self.clients, request_bytes=1 << 14) as host:
+            ready()
+            self.loop(host, self.read)
+
+
+def compare(read: bool, count: int, rounds: int, seconds: float, place: Path) -> dict[str, Any]:
+    """The host's CPU for a request, in us, by turns."""
+    cpu: dict[str, list[float]] = {"single": [], "batch": []}
+    for _ in range(rounds):
+        for name, loop in zip(cpu, (one_by_one, in_batches), strict=True):
+            kind = type(name, (Loop,), {"loop": staticmethod(loop), "read": read})
+            cpu[name].append(measure(kind, BYTES, count, seconds, place)["host_cpu_us"])
+    return {"runners": count, "read": read, **cpu}
+
+
+def comparison(row: dict[str, Any]) -> str:
+    from interval import interval  # after peers, which limits numpy's threads
+
+    ratio = interval([b / a for a, b in zip(row["single"], row["batch"], strict=True)])
+    return (
+        f"{row['runners']} runners, {'sums' if row['read'] else 'constant'}: "
+        f"{interval(row['batch']).text(2)} us of CPU a request in batches, "
+        f"{interval(row['single']).text(2)} one by one: {ratio.text(2)} times"
+    )
+
+
 def idle(runners: int, seconds: float, directory: Path) -> float:
     """CPU of a host with 256 channels, as a share of a core."""
     with ExitStack() as stack:
@@ -80,20 +136,25 @@ def idle(runners: int, seconds: float, directory: Path) -> float:
 def main() -> int:
     parser = options(__doc__, rounds=5)
     parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--batches", action="store_true", help="only the loops over batches")
     given = parser.parse_args()
-    found: dict[str, Any] = {"machine": machine(), "rows": [], "idle": {}}
+    found: dict[str, Any] = {"machine": machine(), "batches": [], "rows": [], "idle": {}}
     with tempfile.TemporaryDirectory(prefix="scale") as directory:
         place = Path(directory)
         build(place, [["peers_ask"]])
-        for kind in (Singles, Batches, ManyChannels):
+        for read, count in product((False, True), BATCHED):
+            found["batches"].append(compare(read, count, given.rounds, given.seconds, place))
+            print(comparison(found["batches"][-1]), flush=True)
+        for kind in () if given.batches else (Singles, Batches, ManyChannels):
             for count in RUNNERS:
                 rounds = [
                     measure(kind, BYTES, count, given.seconds, place) for _ in range(given.rounds)
                 ]
                 found["rows"].append({"way": kind.__doc__, "runners": count, "rounds": rounds})
-        for count in (0, CHANNELS):
+        for count in () if given.batches else (0, CHANNELS):
             found["idle"][count] = idle(count, 3, place)
-    print(*scale_table(found), sep="\n")
+    if not given.batches:
+        print(*scale_table(found), sep="\n")
     write(given.json, found)
     return 0
 
