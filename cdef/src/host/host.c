@@ -14,7 +14,7 @@
 enum {
     /* about 100 us: a runner that sleeps needs as long to wake and ask again */
     LOOKS_PER_POLL = 2000,
-    LOOKS_PER_CROWDED_POLL = 32, /* a runner that runs asks again within a microsecond */
+    LOOKS_PER_CROWDED_POLL = 64, /* a runner that runs asks again within a microsecond */
     LOOKS_PER_CLAIMS = 64,       /* spinning looks between looks at the claims */
     RECEIVES_PER_UPKEEP = 1024,  /* a busy host looks after claims and the dead all the same */
 };

@@ -28,7 +28,7 @@ enum {
     TICK_NS = 5000 * 1000,
     MOST_RINGS = 64, /* without news, before a sleep */
     SLEEPS_UNWOKEN = 1000,
-    LOOKS_BEFORE_CLOCK = 512,
+    LOOKS_BEFORE_CLOCK = 1024, /* as long as a yield takes (runners8, bench/scale.py --batches) */
     LOOKS_PER_CLOCK = 32
 };
 
@@ -107,7 +107,7 @@ static enum wait_mode choose(const struct waiter *w, int64_t now) {
 }
 
 uint64_t shmb_waiter_looks(const struct waiter *w, uint64_t most) {
-    return w->peer || w->mode != YIELDS ? most : 2 * most / (1 + (uint64_t)runners(w));
+    return w->peer || !runners_per_cpu(w) ? most : most / (1 + (uint64_t)runners(w));
 }
 
 bool shmb_waiter_spins(const struct waiter *w) { return spin_or_sleep(w) != SLEEPS; }

@@ -61,7 +61,7 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
  * look found something. */
 bool shmb_waiter_spins(const struct waiter *w);
 /* How many looks of `most` are worth it before a wait yields or sleeps. A host looks at a channel
- * for each runner: where it yields, the more there are the sooner it lets them have the CPU. */
+ * for each runner: in a crowd, the more there are the sooner it lets them have the CPU. */
 uint64_t shmb_waiter_looks(const struct waiter *w, uint64_t most);
 void shmb_waiter_news(struct waiter *w);
 /* The news that ended a sleep was posted at `posted`: learns what a wake-up costs. */
