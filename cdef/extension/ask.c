@@ -144,15 +144,6 @@ static int asker_clear(PyObject *self) {
     return 0;
 }
 
-static void asker_dealloc(PyObject *self) {
-    PyTypeObject *own = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    asker_clear(self);
-    freefunc release = (freefunc)PyType_GetSlot(own, Py_tp_free);
-    release(self);
-    Py_DECREF(own);
-}
-
 static PyMemberDef members[] = {{"_address", T_ULONGLONG, offsetof(struct asker, runner), 0, NULL},
                                 {"_advice", T_OBJECT, offsetof(struct asker, advice), 0, NULL},
                                 {"_closing", T_BOOL, offsetof(struct asker, closing), 0, NULL},
@@ -161,7 +152,7 @@ static PyMemberDef members[] = {{"_address", T_ULONGLONG, offsetof(struct asker,
 static PyMethodDef methods[] = {{"_hold", asker_hold, METH_NOARGS, NULL},
                                 {"_let_go", asker_let_go, METH_NOARGS, NULL},
                                 {NULL, NULL, 0, NULL}};
-static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)asker_dealloc},
+static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)fast_dealloc},
                               {Py_tp_traverse, (void *)asker_traverse},
                               {Py_tp_clear, (void *)asker_clear},
                               {Py_tp_members, members},

@@ -28,40 +28,44 @@ static PyObject *setup(PyObject *module, PyObject *const *args, Py_ssize_t count
     Py_RETURN_NONE;
 }
 
-static int64_t now_ns(void) {
+int64_t fast_now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Waits without the GIL. *patient: it took long to get it back, for a message that takes its sender
- * longer to write than a poll looks. */
-static int64_t wait_for_key(shmb_host *host, int64_t timeout, bool *patient) {
+static bool patient; /* the next request is waited for with the GIL held */
+
+/* It took long to get the GIL back, for a message that takes its sender longer to write than a poll
+ * looks: be patient. */
+int64_t fast_wait(shmb_host *host, int64_t timeout) {
     int64_t key, came;
     Py_BEGIN_ALLOW_THREADS key = core.shmb_host_receive(host, timeout);
-    came = now_ns();
+    came = fast_now_ns();
     Py_END_ALLOW_THREADS const shmb_message *m =
-        now_ns() - came > CONTENDED_NS ? core.shmb_host_message(host, key) : NULL;
-    *patient = m && m->body_bytes >= FAST_LONG_COPY;
+        fast_now_ns() - came > CONTENDED_NS ? core.shmb_host_message(host, key) : NULL;
+    patient = m && m->body_bytes >= FAST_LONG_COPY;
     return key;
+}
+
+int64_t fast_receive(shmb_host *host, int64_t timeout) {
+    int64_t key = core.shmb_host_poll(host);
+    if (key < 0 && patient && timeout >= PATIENCE_NS)
+        for (int64_t until = fast_now_ns() + PATIENCE_NS; key < 0 && fast_now_ns() < until;)
+            key = core.shmb_host_poll(host);
+    return key < 0 ? fast_wait(host, timeout) : key;
 }
 
 /* receive(host, timeout_ns) -> key, or -shmb_status: shmb_host_receive. */
 static PyObject *receive(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    static bool patient; /* the next one is waited for with the GIL held */
     if (count != 2)
         return PyErr_Format(PyExc_TypeError, "expected a host and a timeout, found %zd arguments",
                             count);
     shmb_host *host = PyLong_AsVoidPtr(args[0]);
     int64_t timeout = PyLong_AsLongLong(args[1]);
     if (PyErr_Occurred()) return NULL;
-    int64_t key = core.shmb_host_poll(host);
-    if (key < 0 && patient && timeout >= PATIENCE_NS)
-        for (int64_t until = now_ns() + PATIENCE_NS; key < 0 && now_ns() < until;)
-            key = core.shmb_host_poll(host);
-    if (key < 0) key = wait_for_key(host, timeout, &patient);
-    return PyLong_FromLongLong(key);
+    return PyLong_FromLongLong(fast_receive(host, timeout));
 }
 
 /* release(host, key): shmb_host_release. */
@@ -77,6 +81,16 @@ static PyObject *release(PyObject *module, PyObject *const *args, Py_ssize_t cou
     Py_RETURN_NONE;
 }
 
+void fast_dealloc(PyObject *self) {
+    PyTypeObject *own = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    inquiry clear = (inquiry)PyType_GetSlot(own, Py_tp_clear);
+    freefunc release = (freefunc)PyType_GetSlot(own, Py_tp_free);
+    clear(self);
+    release(self);
+    Py_DECREF(own);
+}
+
 #define NAME(name, result, parameters) #name,
 static int add_all(PyObject *module) {
     static const char *const names[] = {FAST_CORE(NAME)};
@@ -87,8 +101,8 @@ static int add_all(PyObject *module) {
         Py_XDECREF(name);
     }
     if (!core_names || PyModule_AddObject(module, "CORE", core_names)) return -1;
-    return fast_add_question(module) || fast_add_asker(module) || fast_add_loop(module) ||
-                   fast_add_steps(module)
+    return fast_add_question(module) || fast_add_questions(module) || fast_add_asker(module) ||
+                   fast_add_loop(module) || fast_add_steps(module)
                ? -1
                : 0;
 }
@@ -101,6 +115,7 @@ static PyMethodDef methods[] = {METHOD("setup", setup),
                                 METHOD("renewed", fast_renewed),
                                 METHOD("text", fast_text),
                                 METHOD("collect", fast_collect),
+                                {"end_turn", fast_end_turn, METH_O, NULL},
                                 METHOD("gather", fast_gather),
                                 METHOD("reply_rows", fast_reply_rows),
                                 METHOD("evaluate", fast_evaluate),

@@ -34,6 +34,7 @@ void PyBuffer_Release(Py_buffer *);
 /* X(name, result, parameters): the core's functions that are called here. */
 #define FAST_CORE(X)                                                                               \
     X(shmb_host_poll, int64_t, (shmb_host *))                                                      \
+    X(shmb_host_take, int64_t, (shmb_host *, bool))                                                \
     X(shmb_host_receive, int64_t, (shmb_host *, int64_t))                                          \
     X(shmb_host_release, void, (shmb_host *, int64_t))                                             \
     X(shmb_host_attached, int, (const shmb_host *))                                                \
@@ -106,6 +107,7 @@ struct question {
     char copy;                 /* its arrays are copies */
     char direct;               /* advice goes out as it is: the host checks nothing */
     char texts;                /* its message holds strings */
+    char lists;                /* its message holds lists, which go with its runner */
 };
 extern PyTypeObject *fast_question_type;
 int fast_add_question(PyObject *module);
@@ -115,6 +117,16 @@ bool fast_question_held(const struct question *q);
 shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, int64_t count,
                                 bool *keep);
 
+/* ---- fastpath.c ---- */
+
+int64_t fast_now_ns(void);
+/* shmb_host_receive, without the GIL. */
+int64_t fast_wait(shmb_host *host, int64_t timeout);
+/* The same, but looks with the GIL held first. */
+int64_t fast_receive(shmb_host *host, int64_t timeout);
+/* Of the classes below Python's own. */
+void fast_dealloc(PyObject *self);
+
 #define FAST_FUNCTION(name)                                                                        \
     PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
 FAST_FUNCTION(fast_reply); /* question.c */
@@ -122,9 +134,11 @@ FAST_FUNCTION(fast_renewed);
 FAST_FUNCTION(fast_text);
 /* requests[key] for its next message; NULL where more than `holders` have it, or on an error. */
 struct question *fast_renew(PyObject *requests, PyObject *key, Py_ssize_t holders);
-FAST_FUNCTION(fast_collect);
-FAST_FUNCTION(fast_gather); /* batch.c */
+FAST_FUNCTION(fast_collect); /* batch.c */
+PyObject *fast_end_turn(PyObject *module, PyObject *held);
+FAST_FUNCTION(fast_gather);
 FAST_FUNCTION(fast_reply_rows);
+int fast_add_questions(PyObject *module);
 FAST_FUNCTION(fast_evaluate); /* ask.c */
 int fast_add_asker(PyObject *module);
 PyObject *fast_loop(PyObject *module, PyObject *generator); /* loop.c */

@@ -165,15 +165,6 @@ static int question_clear(PyObject *self) {
     return 0;
 }
 
-static void question_dealloc(PyObject *self) {
-    PyTypeObject *own = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    question_clear(self);
-    freefunc release = (freefunc)PyType_GetSlot(own, Py_tp_free);
-    release(self);
-    Py_DECREF(own);
-}
-
 static PyMemberDef members[] = {
     {"_address", T_ULONGLONG, offsetof(struct question, host), 0, NULL},
     {"_key", T_LONGLONG, offsetof(struct question, key), 0, NULL},
@@ -183,12 +174,13 @@ static PyMemberDef members[] = {
     {"_layout", T_OBJECT, offsetof(struct question, form), 0, NULL},
     {"_placed", T_ULONGLONG, offsetof(struct question, placed), 0, NULL},
     {"_texts", T_BOOL, offsetof(struct question, texts), 0, NULL},
+    {"_lists", T_BOOL, offsetof(struct question, lists), 0, NULL},
     {"_open", T_BOOL, offsetof(struct question, open), 0, NULL},
     {"_copy", T_BOOL, offsetof(struct question, copy), 0, NULL},
     {"_direct", T_BOOL, offsetof(struct question, direct), 0, NULL},
     {NULL, 0, 0, 0, NULL}};
 static PyMethodDef methods[] = {{"_held", question_held, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
-static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)question_dealloc},
+static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)fast_dealloc},
                               {Py_tp_traverse, (void *)question_traverse},
                               {Py_tp_clear, (void *)question_clear},
                               {Py_tp_members, members},

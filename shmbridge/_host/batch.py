@@ -10,7 +10,7 @@ import numpy as np
 
 from shmbridge import _fastpath
 from shmbridge._host.location import FieldLocation
-from shmbridge._host.request import Request, by_name, drop, is_open, settle, slots_of
+from shmbridge._host.request import Request, by_name, is_open, settle, slots_of
 from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
@@ -38,19 +38,19 @@ class _Rows:
         }
 
 
-class Batch(Mapping[str, Any]):
+class Batch(_fastpath.Questions, Mapping[str, Any]):
     """Requests with the same names, dtypes and shapes. The arrays `batch["x"]` have an additional
-    first dim.
+    first dim, and you may keep them. Large rows that are evenly spaced in the runners' slots are
+    returned as a view; others are copied together. Strings and lists are returned as a list with
+    one value for each request.
 
     A table, like pandas' DataFrame: len(batch) is the number of rows, one for each request.
     Iteration, keys(), items(), `in`, dict(batch) and passing it as keyword arguments work on the
-    features, by name. `batch.requests` are the requests.
+    features, by name. `batch.requests` are the requests. The object is reused for a later batch:
+    keep its arrays, not the object.
     """
 
-    def __init__(self, requests: list[Request]) -> None:
-        self.requests = requests
-        self._arrays: dict[str, Any] = {}
-        self._answered = False  # all of it
+    __slots__ = ("__weakref__",)
 
     @property
     def size(self) -> int:
@@ -61,9 +61,6 @@ class Batch(Mapping[str, Any]):
     def labels(self) -> list[str]:
         """Each request's `label`, a description of its runner."""
         return [request.label for request in self.requests]
-
-    def __len__(self) -> int:
-        return len(self.requests)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.requests[0])
@@ -85,18 +82,13 @@ class Batch(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"<Batch of {len(self)}: {self.requests[0].signature}>"
 
-    def __getitem__(self, name: str) -> Any:
-        """One array, which you may keep. Large rows that are evenly spaced in the runners' slots
-        are returned as a view; others are copied together. Strings and lists are returned as a list
-        with one value for each request."""
-        array = self._arrays.get(name)
-        if array is None:
-            place = self._location(name)
-            if place.kind != lib.SHMB_TENSOR:
-                return [request[name] for request in self.requests]
-            if place.bytes >= IN_PLACE:
-                array = self._strided([request[name] for request in self.requests])
-            self._arrays[name] = array = self._gathered(place) if array is None else array
+    def _make(self, name: str) -> Any:
+        place, array = self._location(name), None
+        if place.kind != lib.SHMB_TENSOR:
+            return [request[name] for request in self.requests]
+        if place.bytes >= IN_PLACE:
+            array = self._strided([request[name] for request in self.requests])
+        self._arrays[name] = array = self._gathered(place) if array is None else array
         return array
 
     def gather(self, name: str) -> Array:
@@ -114,6 +106,8 @@ class Batch(Mapping[str, Any]):
         array = np.empty((len(self.requests), *place.shape), place.dtype)
         numeric = place.kind == lib.SHMB_TENSOR and place.dtype.isbuiltin == 1
         if numeric and _fastpath.gather(self.requests, place.index, array):
+            if place.bytes < IN_PLACE:
+                self._made[place.name, len(self.requests)] = array, place.index
             return array
         return np.stack([request[place.name] for request in self.requests])
 
@@ -142,19 +136,12 @@ class Batch(Mapping[str, Any]):
             ShmbridgeError: A runner cannot receive its row (TooLargeError, ...). The others are
                 answered.
         """
-        if advice is not None:
-            named = {**by_name(advice), **named}
-        if not named:
-            raise InvalidError(
-                "expected advice, as reply(values) or reply(name=values), found none"
-            )
-        columns = self._columns(named)
+        left = _fastpath.reply_rows(self, Request, advice, named)
+        if left is True:
+            return
+        columns = self._columns(named if advice is None else {**by_name(advice), **named})
         failed: list[ShmbridgeError] = []
-        if type(self.requests[0]).reply is Request.reply:
-            left = _fastpath.reply_rows(self.requests, columns)
-        else:  # it does something of its own
-            left = [(i, None) for i in range(len(self.requests))]
-        for i, outcome in left:
+        for i, outcome in left or [(i, None) for i in range(len(self.requests))]:
             try:
                 request = self.requests[i]
                 if outcome is None:
@@ -165,11 +152,13 @@ class Batch(Mapping[str, Any]):
                 failed.append(error)
         if failed:
             raise failed[0]
-        self._answered = True
 
     def _columns(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """The advice by name, to index by request. The batch's own arrays end with it."""
-        self._arrays.clear()  # or they would hold every slot
+        """The advice by name, to index by request."""
+        if not named:
+            raise InvalidError(
+                "expected advice, as reply(values) or reply(name=values), found none"
+            )
         size = len(self.requests)
         return {name: rows_of(name, values, size) for name, values in named.items()}
 
@@ -188,8 +177,10 @@ class PaddedBatch(Batch):
     """A `Batch` for a model that always computes on `rows` rows. len() is that number; copies of
     the last request fill the missing rows."""
 
+    __slots__ = ("_rows_in_all",)
+
     def __init__(self, requests: list[Request], rows: int) -> None:
-        super().__init__(requests)
+        self.requests.extend(requests)
         self._rows_in_all = rows
 
     def __len__(self) -> int:
@@ -207,17 +198,9 @@ class PaddedBatch(Batch):
         return np.asarray(self[name])
 
 
-def end_turn(batch: Batch) -> None:
-    """Its turn is over: the requests may be used again."""
-    if not batch._answered:
-        for request in batch.requests:
-            drop(request)
-    batch.requests = []
-    batch._arrays.clear()
-
-
 def rows_by_request(batch: Batch, named: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The advice of each request."""
+    """The advice of each request. The batch's own arrays, which would hold every slot, end."""
+    batch._arrays.clear()
     columns = batch._columns(named)
     return [{name: rows[i] for name, rows in columns.items()} for i in range(len(batch.requests))]
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from shmbridge._host.decision_log import DecisionLog
     from shmbridge.logs import LogWriter
 
-MAX_WAIT = 50e-6  # seconds that a batch waits for more requests
-
 
 class Host(Receiving):
     """The model's side of a bridge, for up to `channels` runners at once.
@@ -261,7 +259,7 @@ class Host(Receiving):
             elif until is not None and time.monotonic() >= until:
                 return None
 
-    def batches(self, max_size: int = 8, max_wait: float = MAX_WAIT) -> Iterator[Batch]:
+    def batches(self, max_size: int = 8, max_wait: float | None = None) -> Iterator[Batch]:
         """Collects requests of several runners, for one forward pass.
 
         A batch ends early when every attached runner has asked. All its requests have the same
@@ -270,7 +268,8 @@ class Host(Receiving):
 
         Args:
             max_size: The maximum number of requests.
-            max_wait: Seconds to wait for more requests after the first.
+            max_wait: Seconds to wait for more requests after the first. None: as long as the model
+                takes, if that is 20 µs or more, at most 50 µs.
 
         Yields:
             `Batch` objects until the host is closed, `until_idle`, or Ctrl-C.
@@ -289,7 +288,7 @@ class Host(Receiving):
         model: Model,
         *,
         max_batch: int | None = None,
-        max_wait: float = MAX_WAIT,
+        max_wait: float | None = None,
         pad_to: int | None = None,
         log: Path | DecisionLog | None = None,
         record: Path | LogWriter | None = None,
@@ -306,7 +305,7 @@ class Host(Receiving):
                 `Batch`, whose arrays have an additional first dim, and returns a row (or list
                 element) for each request.
             max_batch: The maximum number of requests per call. None: `pad_to`, or 1.
-            max_wait: Seconds to wait for more requests in a batch.
+            max_wait: Seconds to wait for more requests in a batch, as for `batches`.
             pad_to: The model always receives a `Batch` of this many rows, padded with copies, so
                 that a request's result does not depend on the batch's size.
             log: A file to which every decision is appended as a line of JSON: time, features,
@@ -352,7 +351,7 @@ class Host(Receiving):
         self,
         model: Model,
         max_batch: int | None = None,
-        max_wait: float = MAX_WAIT,
+        max_wait: float | None = None,
         pad_to: int | None = None,
         log: Path | DecisionLog | None = None,
         record: Path | LogWriter | None = None,

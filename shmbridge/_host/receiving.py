@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shmbridge import _fastpath
-from shmbridge._host.batch import Batch, answer_error, end_turn
+from shmbridge._host.batch import Batch, answer_error
 from shmbridge._host.request import (
     Receiver,
     Request,
-    alike,
     drop,
     is_open,
     lay_down,
     mismatch,
     pass_on,
     readable,
-    sort_by_place,
 )
 from shmbridge._host.service import logger
 from shmbridge._host.serving import Rest
@@ -29,6 +27,8 @@ from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ForkedError, MismatchError, ShmbridgeError, raise_status
 
 SLICE_NS = 100_000_000  # a wait asks after signals at least this often
+MAX_WAIT = 50e-6  # seconds that a batch waits for more requests, unless told otherwise
+FOREVER = 1e9  # seconds; inf is no int
 CACHED = 1024  # requests of known layout, dims and slot
 
 Question = TypeVar("Question", Request, Batch)
@@ -54,6 +54,7 @@ class Receiving(Receiver):
     _request_type: type[Request] = Request
     _interrupted = False  # Ctrl-C has ended a loop
     _refused_told = False
+    _may_spare = False  # a runner may be attached that no compiler uses
     _url: str
     _features: dict[str, TensorSpec] | None
     _until_idle: float | None
@@ -147,38 +148,67 @@ class Receiving(Receiver):
                         requests.pop(key, None)
                 request = None
 
-    def _batches(self, max_size: int, max_wait: float) -> Generator[Batch, None, None]:
+    def _batches(self, max_size: int, max_wait: float | None) -> Generator[Batch, None, None]:
+        held, asked = [Batch()], False
+        if max_wait is None:
+            held[0]._longest = int(MAX_WAIT * 1e9)
+        else:
+            held[0]._wait = int(min(max_wait, FOREVER) * 1e9)
+        plain = self._receive is _fastpath.receive and not self._may_spare
+        end_turn = _fastpath.end_turn
+        collect: Callable[..., int | None] = _fastpath.collect if plain else self._collect
+        address, requests, kept = self._address, self._requests, self._kept
+        left_over = self._left_over
         with self._looping():
             while not self._closed:
-                first = self._next_left_over()
-                if first is None:
-                    first = self._first()
-                if first is None:
+                if kept:
+                    self._release_dead()
+                if left_over:
+                    self._add_left_over(held[0], max_size)
+                while (key := collect(held, address, requests, max_size)) is not None:
+                    if key >= 0:
+                        self._take_into(held[0], key)
+                        continue
+                    if asked:
+                        self._idle_since = time.monotonic()
+                        asked = False
+                    if self._ends(key):
+                        break
+                if key is None or held[0].requests:
+                    asked = True
+                    try:
+                        yield held[0]
+                    except BaseException as error:
+                        self._break_off(held[0], error)
+                        raise
+                    end_turn(held)
+                else:
                     return
-                requests = self._collect(first, max_size, max_wait)
-                del first
-                if not requests:
-                    continue
-                batch = Batch(requests)
-                del requests
-                try:
-                    yield batch
-                except BaseException as error:
-                    self._break_off(batch, error)
-                    raise
-                end_turn(batch)
 
-    def _first(self) -> Request | None:
-        while True:
-            self._release_dead()
-            key = self._receive(self._source, SLICE_NS)
-            if key >= 0:
-                self._idle_since = time.monotonic()
-                request = self._take(key)
-                if request is not None:
-                    return request
-            elif self._ends(key):
-                return None
+    def _collect(self, held: list[Batch], address: int, requests: Any, most: int) -> int | None:
+        """As _fastpath.collect, from another source, or for runners that may be spare."""
+        batch = held[0]
+        have, now = len(batch.requests), time.monotonic_ns()
+        if not have:
+            return self._receive(self._source, SLICE_NS)
+        batch._until = batch._until or now + batch._wait
+        left = max(0, batch._until - now)
+        if have < most and lib.shmb_host_waiting(self._h) < self.runners:
+            key = self._receive(self._source, min(left, SLICE_NS))
+            if left or key != -lib.SHMB_TIMEOUT:
+                return key
+        return _fastpath.collect(held, address, requests, have)  # hands it out
+
+    def _take_into(self, batch: Batch, key: int) -> None:
+        request = self._take(key)
+        if request is not None and not batch._add(request):
+            self._left_over.append(request)
+
+    def _add_left_over(self, batch: Batch, most: int) -> None:
+        for _ in range(len(self._left_over)):
+            request = self._left_over.pop(0)
+            if len(batch.requests) >= most or not batch._add(request):
+                self._left_over.append(request)
 
     def _take(self, key: int) -> Request | None:
         """The cached request of a key where only the cache holds it, else a new one in its
@@ -201,42 +231,9 @@ class Receiving(Receiver):
     def _next_left_over(self) -> Request | None:
         while self._left_over:
             request = self._left_over.pop(0)
-            if readable([request]):
+            if readable(request):
                 return request
         return None
-
-    def _collect(self, first: Request, max_size: int, max_wait: float) -> list[Request]:
-        same, others = [first], list[Request]()
-        for request in self._left_over:
-            fits = len(same) < max_size and alike(request, first)
-            (same if fits else others).append(request)
-        if len(same) > 1:
-            sort_by_place(same)
-        until = time.monotonic() + max_wait
-        while (key := self._more(same, max_size)) is not None:
-            left = until - time.monotonic()
-            if key < 0 and left > 0:
-                key = self._receive(self._source, int(min(SLICE_NS, left * 1e9)))
-            came = self._take(key) if key >= 0 else None
-            if came is not None:
-                (same if alike(came, first) else others).append(came)
-                sort_by_place(same)
-            elif key < 0 and (
-                key in (-lib.SHMB_CLOSED, -lib.SHMB_FORKED) or left <= 0 or self._rest.asked
-            ):
-                break
-        self._left_over = others
-        return readable(same)  # lists of a runner that has left or died meanwhile went with it
-
-    def _more(self, same: list[Request], most: int) -> int | None:
-        """Adds requests that are there and like the first. None: there are enough, or no more
-        runners; else the key of one that is not, or less than 0: none is there."""
-        key = -1 if len(same) < most else None
-        if self._source is self._address:
-            key = _fastpath.collect(self._address, self._requests, same, most)
-        if key is not None and key < 0 and lib.shmb_host_waiting(self._h) >= self.runners:
-            return None  # those that are spare are not waited for
-        return key
 
     def _meet(self, key: int) -> Request | None:
         """A new Request for a key; None when it is not what this host expects, which its runner is

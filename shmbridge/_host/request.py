@@ -69,7 +69,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         "__weakref__",
         "_h",
         "_host",
-        "_lists",
         "_places",
         "_refused",
         "_runner",
@@ -394,26 +393,14 @@ def channel_of(key: int) -> int:
     return int((key & lib.SHMB_KEY_PLACE) >> lib.SHMB_KEY_SLOT_BITS)
 
 
-def sort_by_place(requests: list[Request]) -> None:
-    """By channel and slot, the order of addresses: rows then lie evenly more often."""
-    requests.sort(key=lambda request: request._key & lib.SHMB_KEY_PLACE)
-
-
 def is_open(request: Request) -> bool:
     """Has it no reply yet?"""
     return request._open
 
 
-def alike(a: Request, b: Request) -> bool:
-    """May both be in one batch?"""
-    return a._layout == b._layout
-
-
-def readable(requests: list[Request]) -> list[Request]:
-    """Those of which all can be read. Lists go with their runner."""
-    if not requests[0]._lists:
-        return requests
-    return [each for each in requests if lib.shmb_host_message(each._h, each._key) != ffi.NULL]
+def readable(request: Request) -> bool:
+    """May all of it be read? Lists go with their runner."""
+    return not request._lists or lib.shmb_host_message(request._h, request._key) != ffi.NULL
 
 
 def slots_of(requests: list[Request]) -> list[Array] | None:

@@ -17,7 +17,7 @@ import click
 
 from shmbridge._bridge.segment import bridge_name
 from shmbridge._host.batch import Batch
-from shmbridge._host.host import MAX_WAIT, Host
+from shmbridge._host.host import Host
 from shmbridge._host.onnx import OnnxModel
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._native import lib
@@ -122,7 +122,7 @@ class Options:
     onnx: Path | None
     function: str | None
     max_batch: int | None
-    max_wait: float
+    max_wait: float | None
     pad_to: int | None
     cache_path: Path | None
     log_path: Path | None
@@ -236,10 +236,9 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
 @click.option(
     "--max-wait",
     type=click.FloatRange(0),
-    default=MAX_WAIT,
-    show_default=True,
     metavar="SECONDS",
-    help="How long to wait for more requests in a batch.",
+    help="How long to wait for more requests in a batch.  [default: as long as the model takes, "
+    "if that is 20 µs or more, at most 50 µs]",
 )
 @click.option(
     "--pad-to",

@@ -132,6 +132,8 @@ class GrpcHost(Host):
         UnsupportedError: The package grpcio is not installed.
     """
 
+    _may_spare = True
+
     def __init__(
         self, url: str, *, channels: int | None = None, wait: Wait = "block", **options: Any
     ) -> None:

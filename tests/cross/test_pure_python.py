@@ -4,6 +4,7 @@ arrives as it was sent, and both find the same lies."""
 import copy
 import itertools
 import threading
+import time
 from collections import Counter
 from contextlib import closing, contextmanager
 
@@ -108,6 +109,25 @@ def test_any_message_arrives_as_it_was_sent(name, host, connect):
             expect_same(runner.advice, message)
 
         check()
+
+
+def test_a_batch_holds_several_requests_of_one_runner(name, in_thread):
+    with shmbridge.Host(name, slots=4, **ROOM) as host:
+        connecting = in_thread(Runner, name)
+        while not host.runners:
+            host.receive(timeout=0.01)
+        batches = host.batches()
+        with connecting.result() as runner:
+            for sequence in range(1, 60, 2):
+                for x in (sequence, sequence + 1):
+                    fields = api.to_fields({"x": np.int64(x)})
+                    runner.link.send(x, fields, set(runner.link.taken))
+                batch = next(batches)
+                assert sorted(batch["x"]) == [sequence, sequence + 1]
+                batch.reply(batch["x"])
+                for _ in range(2):
+                    reply = runner._take(time.monotonic() + 20)
+                    assert to_value(reply.fields[0]) == reply.sequence
 
 
 def test_a_live_host_without_hints_is_reported_without_a_process(name):

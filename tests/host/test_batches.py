@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from shmbridge import ClosedError, DroppedError, Host, InvalidError, ModelError, connect
+from shmbridge._host import receiving
+from shmbridge._native import lib
 
 
 @pytest.fixture
@@ -53,6 +55,69 @@ def test_a_batch_ends_once_every_attached_runner_has_asked(host, runners, in_thr
         assert batch.size == 3 and batch["x"].shape == (3, 4) and batch["x"].dtype == np.int64
         batch.reply(batch["x"].sum(axis=1))
         assert [call.result() for call in asking] == [4 * (10 * k + i) for i in range(3)]
+
+
+def test_by_default_a_batch_waits_for_no_more_than_the_model_takes(
+    host, runners, in_thread, monkeypatch
+):
+    """If each batch waited as long as it may, the test would not live to see it."""
+    monkeypatch.setattr(receiving, "MAX_WAIT", 86400)
+    asker, _ = runners(2)  # the other does not ask
+    asking = in_thread(lambda: [asker.evaluate({"x": i}) for i in range(50)])
+    for _, batch in zip(range(50), host.batches(), strict=False):
+        batch.reply(batch["x"])
+    assert asking.result() == list(range(50))
+
+
+def test_by_default_a_batch_waits_as_long_as_the_model_took(host, runners, in_thread, monkeypatch):
+    monkeypatch.setattr(receiving, "MAX_WAIT", 86400)
+    several = runners(2)
+    batches = host.batches()
+    for _ in range(2):  # the first is measured
+        call = in_thread(several[0].evaluate, {"x": 0})
+        batch = next(batches)
+        batch._wait = 10**15  # ns
+        batch.reply([0])
+        call.result()
+    filling = in_thread(next, batches)
+    asking = [in_thread(several[0].evaluate, {"x": 1})]
+    while lib.shmb_host_waiting(host._h) == 0:
+        pass  # until the host has the first request
+    asking.append(in_thread(several[1].evaluate, {"x": 2}))
+    batch = filling.result()
+    batch.reply(batch["x"])
+    assert [call.result() for call in asking] == [1, 2]
+
+
+def test_a_batch_that_is_kept_is_not_used_again_and_has_no_requests(host, runners, in_thread):
+    (asker,) = runners(1)
+    asking = in_thread(lambda: [asker.evaluate({"x": i}) for i in range(4)])
+    kept, requests = [], []
+    for _, batch in zip(range(4), host.batches(), strict=False):
+        kept.append(batch)
+        requests.append(batch.requests)
+        batch.reply(batch["x"])
+    assert asking.result() == [0, 1, 2, 3] and len({id(batch) for batch in kept}) == 4
+    assert [len(batch) for batch in kept[:3]] == [0] * 3 and [len(each) for each in requests] == [
+        1
+    ] * 4
+
+
+def test_small_arrays_stay_as_they_are_while_they_are_kept(host, runners, in_thread):
+    """Layouts alternate: the same names at other positions, with other dtypes."""
+    (asker,) = runners(1)
+    layouts = [lambda i: {"x": [i, i], "y": i + 0.5}, lambda i: {"y": np.int8(i), "x": [i, i]}]
+    asking = in_thread(lambda: [asker.evaluate(layouts[i // 3 % 2](i)) for i in range(30)])
+    kept = []
+    for i, batch in zip(range(30), host.batches(), strict=False):
+        x, y = batch["x"], batch["y"]
+        assert batch["x"] is x and y.dtype == (np.int8 if i // 3 % 2 else np.float64)
+        if i % 2:
+            kept.append((i, x, y))
+        batch.reply(x)
+    assert [advice.tolist() for advice in asking.result()] == [[i, i] for i in range(30)]
+    for i, x, y in kept:
+        assert x.tolist() == [[i, i]] and y.tolist() == [i if i // 3 % 2 else i + 0.5]
 
 
 def test_batches_again_and_again(host, runners, in_thread):
@@ -265,8 +330,6 @@ def test_a_batch_without_a_reply_is_answered_with_an_error(host, runners, in_thr
 def test_closing_the_host_ends_the_wait_for_more(host, runners, in_thread):
     asking = [in_thread(runner.evaluate, {"x": 1}) for runner in runners(2)[:1]]
     batches = in_thread(next, host.batches(max_wait=86400))
-    from shmbridge._native import lib
-
     while lib.shmb_host_waiting(host._h) == 0:
         pass  # until the host has the first request
     host.close()
