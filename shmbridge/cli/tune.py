@@ -1,21 +1,19 @@
-"""shmbridge tune: a better plan of decisions for one compile command."""
+"""shmbridge tune: better plans of decisions for the sources of a compile command."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from shmbridge._llvm.plan import Plan
-from shmbridge.cli._option_types import FILE
+from shmbridge._llvm.plan import ENDING, Plan
 from shmbridge.cli._run import compiler_command
-from shmbridge.training._tune import Command, Search
+from shmbridge.training._tune import Compiler, Tuning, modules_of
 
 
 def results_folder() -> Path:
@@ -29,7 +27,7 @@ class Report:
 
     def __init__(self) -> None:
         console = Console(stderr=True, highlight=False)
-        self.search: Search | None = None
+        self.tuning: Tuning | None = None
         self._best = math.inf
         self._lines = None if console.is_terminal else console
         self._bar = Progress(
@@ -50,15 +48,15 @@ class Report:
         self._bar.stop()
 
     def __call__(self) -> None:
-        """After each result."""
-        search = self.search
-        if search is None or search.best is None:
+        """After each compilation."""
+        tuning = self.tuning
+        if not tuning or not tuning.distinct:
             return
-        text = change(search.before, search.best.score)
-        if self._lines and search.best.score < self._best:
-            self._lines.print(f"{text} after {search.distinct} compilations", soft_wrap=True)
-        self._best = search.best.score
-        self._bar.update(self._task, description=text, completed=search.distinct)
+        text = change(tuning.before, tuning.after)
+        if self._lines and tuning.after < self._best:
+            self._lines.print(f"{text} after {tuning.distinct} compilations", soft_wrap=True)
+        self._best = tuning.after
+        self._bar.update(self._task, description=text, completed=tuning.compiled)
 
 
 def change(before: float, after: float) -> str:
@@ -67,14 +65,26 @@ def change(before: float, after: float) -> str:
     return f"{before:g} to {after:g}{relative}"
 
 
-def summary(plan: Plan, search: Search, output: Path) -> str:
-    """What the search found."""
-    stored = search.distinct - search.compiled
+def write(plans: Sequence[Plan], output: Path, score: str) -> None:
+    """Writes the plan, or one for each source below the folder `output`, and prints what each
+    changes."""
+    for plan in plans:
+        path = output if output.suffix == ENDING else output / f"{plan.source}{ENDING}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plan.write(path)
+        click.echo(
+            f"{path}: {score}: {change(plan.before, plan.after)} by {len(plan.decisions)} changes "
+            f"of {plan.questions} decisions",
+            err=True,
+        )
+
+
+def summary(tuning: Tuning, again: bool) -> str:
+    """What all searches did together."""
+    stored = tuning.distinct - tuning.compiled
     known = f", {stored} of them stored" if stored > 0 else ""
-    return (
-        f"{output}: {plan.score}: {change(plan.before, plan.after)} by {len(plan.decisions)} "
-        f"changes of {plan.questions} decisions; {search.distinct} compilations{known}"
-    )
+    more = "; the same command continues" if again else ""
+    return f"{change(tuning.before, tuning.after)} with {tuning.distinct} compilations{known}{more}"
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -127,7 +137,18 @@ def summary(plan: Plan, search: Search, output: Path) -> str:
     help="Where results are stored for later searches.  [default: ~/.cache/shmbridge/tune]",
 )
 @click.option(
-    "-o", "--output", type=FILE, required=True, metavar="FILE.plan", help="The plan to write."
+    "--commands",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Tune the sources of a compile_commands.json, with their own flags before ARGUMENTS.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE.plan|FOLDER",
+    help="The plan to write, or a folder for the plans of several sources.",
 )
 @click.argument(
     "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CLANG [ARGUMENTS]..."
@@ -140,43 +161,48 @@ def tune(
     minutes: float | None,
     seed: int,
     results: Path | None,
+    commands: Path | None,
     output: Path,
     command: Sequence[str],
 ) -> None:
-    """Search the inlining decisions of one compile command for a smaller score, and write the best
-    ones to a plan, for `shmbridge run --plan`.
+    """Search the inlining decisions of a compile command for a smaller score, and write the best
+    ones to a plan for each source, for `shmbridge run --plan`.
 
     The search starts from LLVM's own decisions and reverses single ones. Each compilation runs
     stock clang of LLVM 22 in a folder of its own; the command's own output is not written.
 
-    After Ctrl-C the plan has the best decisions so far. The same command continues, because all
-    results are stored. If nothing helps, the plan is empty and means the plain compiler.
+    After Ctrl-C the plans have the best decisions so far. The same command continues, because all
+    results are stored. If nothing helps, a plan is empty and means the plain compiler.
     """
     _, words = compiler_command.split(command)
-    cpus = len(os.sched_getaffinity(0))
+    modules = modules_of(words, commands)
+    if output.suffix == ENDING and len(modules) > 1:
+        raise click.UsageError(f"-o {output}: expected a folder for {len(modules)} sources")
     report, interrupted = Report(), False
-    search = Search(
-        Command(words),
+    tuning = Tuning(
+        Compiler(words[0]),
+        modules,
         score,
         results or results_folder(),
-        jobs=jobs or cpus,
+        jobs=jobs or len(os.sched_getaffinity(0)),
         compilations=compilations or math.inf,
         minutes=minutes or math.inf,
         seed=seed,
         progress=report,
     )
-    report.search = search
-    with closing(search):
+    report.tuning = tuning
+    with tuning:
         try:
             with report:
-                search.run()
+                tuning.run()
         except KeyboardInterrupt:
             interrupted = True
-        plan = search.plan()
-    if plan is None:
+        plans = tuning.plans()
+    for module, why in tuning.failed.items():
+        click.echo(f"shmbridge: {module.name}: not tuned: {why}", err=True)
+    if not plans:
         raise click.ClickException("no compilation ended: give the search more time")
-    plan.write(output)
-    again = "; the same command continues" if interrupted or search.spent else ""
-    click.echo(f"{summary(plan, search, output)}{again}", err=True)
+    write(plans, output, score)
+    click.echo(summary(tuning, interrupted or tuning.spent), err=True)
     if interrupted:
         raise SystemExit(130)
