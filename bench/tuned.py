@@ -25,8 +25,9 @@ from run import machine
 from sources import fetch
 
 from shmbridge._llvm.plan import ENDING
+from shmbridge.training._clang import Compiler, measure_of, modules_of
 from shmbridge.training._search import Search, Steps, flip_rounds
-from shmbridge.training._tune import Compiler, Tuning, modules_of
+from shmbridge.training._tune import Tuning
 from shmbridge.training.scores import text_size
 
 HERE = Path(__file__).absolute().parent
@@ -118,7 +119,7 @@ class Measured:
         tuning = Tuning(
             Compiler(CLANG),
             modules_of(words, None),
-            "text",
+            measure_of("text"),
             self.work / "results",
             jobs=2,
             compilations=budget,
@@ -127,7 +128,7 @@ class Measured:
         try:
             with tuning:
                 tuning.run()
-                for plan in tuning.plans() if steps is flip_rounds else []:
+                for plan in tuning.plans().values() if steps is flip_rounds else []:
                     path = self.work / "plans" / f"{plan.source}{ENDING}"
                     path.parent.mkdir(parents=True, exist_ok=True)
                     plan.write(path)

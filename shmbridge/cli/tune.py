@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from shmbridge._llvm.plan import ENDING, Plan
+from shmbridge._llvm.plan import ENDING, Decision, Plan
 from shmbridge.cli._run import compiler_command
-from shmbridge.training._tune import Compiler, Tuning, modules_of
+from shmbridge.cli._text import one_line
+from shmbridge.errors import InvalidError
+from shmbridge.training import _remarks
+from shmbridge.training._clang import Compiler, Linker, Measure, measure_of, modules_of
+from shmbridge.training._corpus import Module
+from shmbridge.training._tune import Tuning
+
+REPLAY_ENDING = ".replay"
 
 
 def results_folder() -> Path:
@@ -65,26 +76,121 @@ def change(before: float, after: float) -> str:
     return f"{before:g} to {after:g}{relative}"
 
 
-def write(plans: Sequence[Plan], output: Path, score: str) -> None:
-    """Writes the plan, or one for each source below the folder `output`, and prints what each
-    changes."""
-    for plan in plans:
-        path = output if output.suffix == ENDING else output / f"{plan.source}{ENDING}"
+@dataclass
+class Session:
+    """A command's searches, and the plans that they write.
+
+    Args:
+        compiler: The compiler.
+        output: The plan to write, or a folder.
+        export: Also write plans for plain clang?
+        options: Of `Tuning`.
+        until: When no other compilation starts, in seconds of time.monotonic.
+        compilations: How many are left.
+    """
+
+    compiler: Compiler
+    output: Path
+    export: bool
+    options: Mapping[str, Any]
+    until: float
+    compilations: float
+    interrupted: bool = False
+    failed: bool = False
+    tuned: list[Tuning] = field(default_factory=list)
+
+    def tune(self, modules: Sequence[Module], score: Measure, share: int = 1) -> dict[Module, Path]:
+        """Searches with this part of what is left of the budget, and writes the plans."""
+        report = Report()
+        now = time.monotonic()
+        tuning = Tuning(
+            self.compiler,
+            modules,
+            score,
+            **self.options,
+            compilations=self.compilations / share,
+            until=now + (self.until - now) / share,
+            progress=report,
+        )
+        report.tuning = tuning
+        with tuning:
+            try:
+                with report:
+                    tuning.run()
+            except KeyboardInterrupt:
+                self.interrupted = True
+            plans = tuning.plans()
+        self.compilations -= tuning.distinct
+        self.tuned.append(tuning)
+        for module, why in tuning.failed.items():
+            text = f"{module.name}: not tuned: {one_line(why)}"
+            if not tuning.searches:
+                raise click.ClickException(text)
+            click.echo(f"shmbridge: {text}", err=True)
+            self.failed = True
+        return {module: self._write(module, plan) for module, plan in plans.items()}
+
+    def _write(self, module: Module, plan: Plan) -> Path:
+        """Writes a plan, and prints what it changes."""
+        single = self.output.suffix == ENDING
+        path = self.output if single else self.output / f"{plan.source}{ENDING}"
         path.parent.mkdir(parents=True, exist_ok=True)
         plan.write(path)
         click.echo(
-            f"{path}: {score}: {change(plan.before, plan.after)} by {len(plan.decisions)} changes "
-            f"of {plan.questions} decisions",
+            f"{path}: {plan.score}: {change(plan.before, plan.after)} by {len(plan.decisions)} "
+            f"changes of {plan.questions} decisions",
             err=True,
         )
+        try:
+            self._name_places(module, plan, path)
+        except InvalidError as error:
+            click.echo(f"shmbridge: {error}", err=True)
+            self.failed |= self.export
+        return path
+
+    def _name_places(self, module: Module, plan: Plan, path: Path) -> None:
+        """Adds to the file's comments which call each decision is about, and writes the plan for
+        plain clang. Errors: InvalidError (plain clang cannot make these decisions)."""
+        replay = path.with_suffix(REPLAY_ENDING)
+        replay.unlink(missing_ok=True)  # perhaps of another plan
+        found = _remarks.reversals(self.compiler, module, path, plan) if plan.decisions else []
+        decisions = {
+            site: Decision(each.advice, f"{place.question.callee} at {place.text}; {each.comment}")
+            for (site, each), place in zip(plan.decisions.items(), found, strict=True)
+        }
+        replace(plan, decisions=decisions).write(path)
+        if self.export:
+            replay.write_text(_remarks.export(self.compiler, module, path, found))
+
+    def summary(self) -> str:
+        """What all searches did together."""
+        distinct = sum(each.distinct for each in self.tuned)
+        stored = distinct - sum(each.compiled for each in self.tuned)
+        known = f", {stored} of them stored" if stored > 0 else ""
+        unfinished = self.interrupted or any(each.spent for each in self.tuned)
+        more = "; the same command continues" if unfinished else ""
+        scores = change(self.tuned[0].before, self.tuned[-1].after)
+        return f"{scores} with {distinct} compilations{known}{more}"
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return 130 if self.interrupted else int(self.failed)
 
 
-def summary(tuning: Tuning, again: bool) -> str:
-    """What all searches did together."""
-    stored = tuning.distinct - tuning.compiled
-    known = f", {stored} of them stored" if stored > 0 else ""
-    more = "; the same command continues" if again else ""
-    return f"{change(tuning.before, tuning.after)} with {tuning.distinct} compilations{known}{more}"
+def tune_linked(session: Session, modules: Sequence[Module], score: Measure, link: str) -> int:
+    """Tunes the sources one after the other, each for the score of the whole program. The number of
+    plans."""
+    plans: dict[Module, Path] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        linker = Linker(session.compiler, link, modules, Path(folder))
+        for at, module in enumerate(modules):
+            if session.interrupted:
+                break
+            found = session.tune([module], linker.measure(module, score), len(modules) - at)
+            linker.compile(module, found.get(module))
+            plans |= found
+    return len(plans)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -143,12 +249,24 @@ def summary(tuning: Tuning, again: bool) -> str:
     help="Tune the sources of a compile_commands.json, with their own flags before ARGUMENTS.",
 )
 @click.option(
+    "--link",
+    metavar="COMMAND",
+    help="Score the program that COMMAND makes of {objects} as {output}, instead of each object. "
+    "The sources are tuned one after the other.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     required=True,
     metavar="FILE.plan|FOLDER",
     help="The plan to write, or a folder for the plans of several sources.",
+)
+@click.option(
+    "--export",
+    is_flag=True,
+    help="Also write each plan for plain clang, beside it as *.replay: clang -gline-tables-only "
+    "-mllvm -cgscc-inline-replay=FILE makes the same code.",
 )
 @click.argument(
     "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CLANG [ARGUMENTS]..."
@@ -162,7 +280,9 @@ def tune(
     seed: int,
     results: Path | None,
     commands: Path | None,
+    link: str | None,
     output: Path,
+    export: bool,
     command: Sequence[str],
 ) -> None:
     """Search the inlining decisions of a compile command for a smaller score, and write the best
@@ -178,31 +298,16 @@ def tune(
     modules = modules_of(words, commands)
     if output.suffix == ENDING and len(modules) > 1:
         raise click.UsageError(f"-o {output}: expected a folder for {len(modules)} sources")
-    report, interrupted = Report(), False
-    tuning = Tuning(
-        Compiler(words[0]),
-        modules,
-        score,
-        results or results_folder(),
-        jobs=jobs or len(os.sched_getaffinity(0)),
-        compilations=compilations or math.inf,
-        minutes=minutes or math.inf,
-        seed=seed,
-        progress=report,
-    )
-    report.tuning = tuning
-    with tuning:
-        try:
-            with report:
-                tuning.run()
-        except KeyboardInterrupt:
-            interrupted = True
-        plans = tuning.plans()
-    for module, why in tuning.failed.items():
-        click.echo(f"shmbridge: {module.name}: not tuned: {why}", err=True)
+    cpus = len(os.sched_getaffinity(0))
+    options = {"folder": results or results_folder(), "jobs": jobs or cpus, "seed": seed}
+    until = time.monotonic() + 60 * (minutes or math.inf)
+    compiler, measure = Compiler(words[0]), measure_of(score)
+    session = Session(compiler, output, export, options, until, compilations or math.inf)
+    if link:
+        plans = tune_linked(session, modules, measure, link)
+    else:
+        plans = len(session.tune(modules, measure))
     if not plans:
         raise click.ClickException("no compilation ended: give the search more time")
-    write(plans, output, score)
-    click.echo(summary(tuning, interrupted or tuning.spent), err=True)
-    if interrupted:
-        raise SystemExit(130)
+    click.echo(session.summary(), err=True)
+    raise SystemExit(session.status)

@@ -9,31 +9,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from shmbridge._host.batch import Batch
-from shmbridge._jobs import supervised
-from shmbridge._llvm import compilers
 from shmbridge._llvm import plan as plans
 from shmbridge._llvm.plan import Decision, Plan, Site, Sites
 from shmbridge._values.tensor import Array
-from shmbridge.errors import InvalidError, ShmbridgeError
+from shmbridge.errors import ShmbridgeError
+from shmbridge.training._clang import Compiler, Measure
 from shmbridge.training._compilation import Outcome, OutcomeKind
-from shmbridge.training._corpus import Corpus, Module, entry
+from shmbridge.training._corpus import Module
 from shmbridge.training._results import FAILED, Result, Results
 from shmbridge.training._search import Search, Steps, flip_rounds
-from shmbridge.training._task import VERSION, Task
 from shmbridge.training._trajectories import _Collection
-from shmbridge.training.scores import Score, object_size, printed, text_size
 
 # A candidate may take this many times as long as the slowest plain compilation, and at least these
-# seconds. A plain one has the last.
-SLOWER, SHORTEST, LONGEST = 10, 5.0, 600.0
-SCORES: dict[str, Score] = {"text": text_size, "object": object_size}
-NUMBER = r"([-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?)"
+# seconds.
+SLOWER, SHORTEST = 10, 5.0
 COMMENTED = {
     "cost": "cost_estimate",
     "callee blocks": "callee_basic_block_count",
@@ -41,80 +36,6 @@ COMMENTED = {
     "caller blocks": "caller_basic_block_count",
 }
 UNDECIDED = {OutcomeKind.NOT_STARTED, OutcomeKind.ENDED}
-
-
-def score_of(text: str) -> Score:
-    """A score by its name, or a command with {output} that prints a number. Errors:
-    InvalidError."""
-    if text in SCORES:
-        return SCORES[text]
-    if "{output}" not in text:
-        expected = ", ".join(SCORES)
-        raise InvalidError(f"{text!r}: expected {expected}, or a command that contains {{output}}")
-    return printed(text, NUMBER)
-
-
-class Compiler:
-    """A clang that sends its inliner's own decisions. Errors: InvalidError.
-
-    Attributes:
-        path: Its name or path.
-        version: What it says of itself.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        if compilers.kind_of(path) != "clang" or not compilers.tells_default(path):
-            raise InvalidError(
-                f"{path}: expected clang of LLVM 22 or later, whose inliner sends its own decisions"
-            )
-        report, said = supervised.run([path, "--version"], seconds=VERSION)
-        self.version = said.decode(errors="replace").partition("\n")[0]
-        if report.status or not self.version:
-            raise InvalidError(f"{path} --version failed: {report.unstarted or report.stderr}")
-
-    def task(self, score: Score) -> Task:
-        """The task that compiles a source with it, asking about inlining."""
-        flags = ["-mllvm", compilers.INCLUDE_DEFAULT]
-        command = [self.path, *flags, "{flags}", "-c", "{module}", "-o", "{output}"]
-        return Task(command, llvm="inline", scores={"score": score}, seconds=LONGEST)
-
-    def words(self, module: Module) -> list[str]:
-        """The command that compiles a source, without its output."""
-        return [self.path, *module.flags, "-c", str(module.path)]
-
-    def digest(self, module: Module, score: str) -> str:
-        """A hash of all that the results of a search depend on: the source as preprocessed, the
-        arguments, the compiler, and the score. Errors: ShmbridgeError."""
-        words = [*self.words(module), "-E"]
-        report, text = supervised.run(words, cwd=module.folder, seconds=LONGEST)
-        if report.status:
-            why = report.unstarted or report.limit or report.stderr[-500:].strip()
-            raise ShmbridgeError(f"{shlex.join(words)} failed: {why}")
-        key = "\0".join(("2", self.version, score, *words)).encode(errors="surrogateescape")
-        return hashlib.sha256(key + b"\0" + text).hexdigest()
-
-
-def modules_of(words: Sequence[str], commands: Path | None) -> list[Module]:
-    """The sources that a compiler's arguments name, or those of a compile_commands.json, whose
-    flags come before the arguments. Each source once. Errors: InvalidError, OSError."""
-    arguments = words[1:]
-    if commands:
-        found = Corpus.from_compile_commands(commands)
-        modules = [replace(each, flags=(*each.flags, *arguments)) for each in found]
-    else:
-        pairs = zip(words, arguments, strict=False)
-        sources = [w for before, w in pairs if before != "-o" and compilers.source_of([w])]
-        kept = [word for word in words if word not in sources]
-        modules = []
-        for source in sources:
-            command = {"directory": Path.cwd(), "file": source, "arguments": kept}
-            modules.append(Module(source, *entry(command)))
-    if missing := [str(module.path) for module in modules if not module.path.is_file()] or (
-        [] if modules else ["none"]
-    ):
-        raise InvalidError(f"{shlex.join(words)}: expected source files, found {missing[0]}")
-    return list({module.path: module for module in reversed(modules)}.values())[::-1]
 
 
 @dataclass
@@ -144,11 +65,11 @@ class Tuning:
     Args:
         compiler: The compiler.
         modules: The sources.
-        score: See `score_of`.
+        score: What to make smaller.
         folder: The folder of results, which later searches use.
         jobs: How many compilations run at once. It does not change the result.
         compilations: The maximum number of distinct compilations, including stored ones.
-        minutes: No compilation starts after these.
+        until: No compilation starts after this, in seconds of time.monotonic.
         seed: Determines the order of flips.
         progress: Called after each compilation, and each turn of all sources.
         steps: The search of one source.
@@ -165,21 +86,21 @@ class Tuning:
         self,
         compiler: Compiler,
         modules: Sequence[Module],
-        score: str,
+        score: Measure,
         folder: Path,
         *,
         jobs: int,
         compilations: float = math.inf,
-        minutes: float = math.inf,
+        until: float = math.inf,
         seed: int = 0,
         progress: Callable[[], None] = lambda: None,
         steps: Callable[[Search, int], Steps] = flip_rounds,
     ) -> None:
         self._compiler, self._modules, self._score = compiler, modules, score
         self._folder, self._jobs, self._compilations = folder, jobs, compilations
-        self._until = time.monotonic() + 60 * minutes
+        self._until = until
         self._seed, self._progress, self._steps = seed, progress, steps
-        self._task = compiler.task(score_of(score))
+        self._task = compiler.task(score.function)
         self._running: list[_Candidate] = []
         self._stack = ExitStack()
         self.searches: list[Search] = []
@@ -225,7 +146,7 @@ class Tuning:
                         with suppress(StopIteration):
                             wanted[search] = turns[search].send(found[search])
 
-    def plans(self) -> list[Plan]:
+    def plans(self) -> dict[Module, Plan]:
         """A plan for each source whose search has begun. Without decisions where the plain compiler
         is as good; otherwise the best compilation is repeated. Errors: ShmbridgeError."""
         self._until = math.inf
@@ -235,7 +156,8 @@ class Tuning:
         ]
         with self._collection() as collection:
             repeated = self._compile(collection, wanted)
-        return [self._plan(search, each) for (search, _), each in zip(begun, repeated, strict=True)]
+        pairs = zip(begun, repeated, strict=True)
+        return {search.module: self._plan(search, each) for (search, _), each in pairs}
 
     def _plan(self, search: Search, repeated: _Candidate) -> Plan:
         module = search.module
@@ -245,7 +167,7 @@ class Tuning:
             source,
             hashlib.sha256(module.path.read_bytes()).hexdigest(),
             shlex.join([*self._compiler.words(module)[:-1], source]),
-            self._score,
+            self._score.name,
             search.before,
             search.after,
             len(repeated.asked),
@@ -283,7 +205,7 @@ class Tuning:
     def _plain(self, module: Module) -> tuple[str, float, float]:
         """The digest, score and seconds of a plain compilation; or an error, and NaN."""
         try:
-            digest, began = self._compiler.digest(module, self._score), time.monotonic()
+            digest, began = self._compiler.digest(module, self._score.key), time.monotonic()
             before = self._task.baseline(module)["score"]
             return digest, before, time.monotonic() - began
         except ShmbridgeError as error:
