@@ -104,7 +104,7 @@ class Tuning:
         self._running: list[_Candidate] = []
         self._stack = ExitStack()
         self.searches: list[Search] = []
-        self.failed: dict[Module, str] = {}
+        self.failed: dict[Module, ShmbridgeError] = {}
         self.compiled, self.cpu, self.spent = 0, 0.0, False
 
     @property
@@ -178,7 +178,9 @@ class Tuning:
         """Forgets sources that do not compile when they ask."""
         for search in list(self.searches):
             if search.best and search.best.score == FAILED:
-                self.failed[search.module] = "the compiler fails when it asks about inlining"
+                self.failed[search.module] = ShmbridgeError(
+                    "the compiler fails when it asks about inlining"
+                )
                 self.searches.remove(search)
 
     # ---- Start ----
@@ -190,10 +192,11 @@ class Tuning:
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
             started = pool.map(self._plain, self._modules)
-            for module, (digest, before, seconds) in zip(self._modules, started, strict=True):
-                if math.isnan(before):
-                    self.failed[module] = digest
+            for module, start in zip(self._modules, started, strict=True):
+                if isinstance(start, ShmbridgeError):
+                    self.failed[module] = start
                     continue
+                digest, before, seconds = start
                 results = Results(self._folder / f"{digest}.jsonl")
                 self._stack.callback(results.close)
                 self.searches.append(Search(module, before, results))
@@ -202,14 +205,14 @@ class Tuning:
             pool.shutdown(cancel_futures=True)
         self._task.seconds = max(SHORTEST, SLOWER * slowest)
 
-    def _plain(self, module: Module) -> tuple[str, float, float]:
-        """The digest, score and seconds of a plain compilation; or an error, and NaN."""
+    def _plain(self, module: Module) -> tuple[str, float, float] | ShmbridgeError:
+        """The digest, score and seconds of a plain compilation; or why it fails."""
         try:
             digest, began = self._compiler.digest(module, self._score.key), time.monotonic()
             before = self._task.baseline(module)["score"]
             return digest, before, time.monotonic() - began
         except ShmbridgeError as error:
-            return str(error), math.nan, 0.0
+            return error
 
     # ---- Compilations ----
 
