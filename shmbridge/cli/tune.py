@@ -141,26 +141,22 @@ class Session:
             f"changes of {plan.questions} decisions",
             err=True,
         )
-        try:
-            self._name_places(module, plan, path)
-        except InvalidError as error:
-            click.echo(f"shmbridge: {error}", err=True)
-            self.failed |= self.export
-        return path
-
-    def _name_places(self, module: Module, plan: Plan, path: Path) -> None:
-        """Adds to the file's comments which call each decision is about, and writes the plan for
-        plain clang. Errors: InvalidError (plain clang cannot make these decisions)."""
         replay = path.with_suffix(REPLAY_ENDING)
         replay.unlink(missing_ok=True)  # perhaps of another plan
-        found = _remarks.reversals(self.compiler, module, path, plan) if plan.decisions else []
-        decisions = {
-            site: Decision(each.advice, f"{place.question.callee} at {place.text}; {each.comment}")
-            for (site, each), place in zip(plan.decisions.items(), found, strict=True)
-        }
-        replace(plan, decisions=decisions).write(path)
-        if self.export:
-            replay.write_text(_remarks.export(self.compiler, module, path, found))
+        calls = _remarks.calls_of(self.compiler, module, path) if plan.decisions else []
+        if len(calls) == len(plan.decisions):
+            decisions = {
+                site: Decision(each.advice, f"{call}; {each.comment}")
+                for (site, each), call in zip(plan.decisions.items(), calls, strict=True)
+            }
+            replace(plan, decisions=decisions).write(path)
+        try:
+            if self.export:
+                replay.write_text(_remarks.export(self.compiler, module, path))
+        except InvalidError as error:
+            click.echo(f"shmbridge: {path}: not exported: {error}", err=True)
+            self.failed = True
+        return path
 
     def summary(self) -> str:
         """What all searches did together."""

@@ -1,5 +1,6 @@
 """shmbridge tune --export: plain clang makes the same code, or the export says that it cannot."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,8 +9,7 @@ import pytest
 from support.cli import run
 
 from shmbridge._llvm.plan import read
-from shmbridge.errors import InvalidError
-from shmbridge.training._remarks import LINES, REPLAY, Question, places
+from shmbridge.training._remarks import LINES, REPLAY, Call, Functions, Remark, Source, source_of
 from shmbridge.training.scores import text_bytes
 
 pytestmark = [
@@ -63,23 +63,39 @@ def test_what_plain_clang_cannot_tell_apart_is_refused(tmp_path):
     assert not (tmp_path / "s.replay").exists()
 
 
+MIX, TWICE = Call("mix", 5, 9), Call("twice", 12, 3)
+
+
+def asked(caller, call, inlined):
+    return Remark(caller, call, inlined, False, "")
+
+
 def test_inlined_calls_inherit_the_place_of_the_call():
-    asked = [
-        Question("g", "h", 5, 9, False, False),
-        Question("f", "g", 12, 3, False, True),
-        Question("f", "g", 13, 4, False, True),
-        Question("f", "h", 5, 9, False, True),
-        Question("f", "h", 5, 9, False, False),
-    ]
-    texts = [place.text for place in places(asked, {"g": 4, "f": 10})]
-    assert texts == ["g:1:9", "f:2:3", "f:3:4", "g:1:9 @ f:2:3", "g:1:9 @ f:3:4"]
+    again = TWICE._replace(line=13)
+    source = Source({"twice": 4, "f": 10}, {"twice": [MIX], "f": [TWICE, again]})
+    functions = Functions(source)
+    assert functions.places(asked("twice", MIX, False)) == ["twice:1:9"]
+    assert functions.places(asked("f", TWICE, True)) == ["f:2:3"]
+    assert functions.places(asked("f", again, True)) == ["f:3:3"]
+    both = ["twice:1:9 @ f:2:3", "twice:1:9 @ f:3:3"]
+    assert functions.places(asked("f", MIX, True)) == both
+    assert functions.places(asked("f", MIX, False)) == both[::-1]
+    assert functions.places(asked("g", MIX, False)) == []
 
 
 def test_a_line_before_its_function_wraps_as_in_llvm():
-    (place,) = places([Question("f", "g", 3, 1, False, True)], {"f": 4})
-    assert place.text == "f:4294967295:1"
+    source = Source({"f": 14}, {"f": [TWICE]})
+    assert Functions(source).places(asked("f", TWICE, False)) == ["f:4294967294:3"]
 
 
-def test_a_function_without_debug_information_is_an_error():
-    with pytest.raises(InvalidError, match="expected f among"):
-        list(places([Question("f", "g", 3, 1, False, True)], {}))
+def test_functions_and_calls_are_read_from_assembly(tuned):
+    words = ["clang-22", "-c", "small.c", LINES, "-S", "-emit-llvm", "-o", "-"]
+    ir = subprocess.run(words, cwd=tuned, check=True, capture_output=True, text=True).stdout
+    source = source_of(ir)
+    assert source.first_lines["twice"] == 10
+    assert source.calls["twice"] == [Call("mix", 10, 34), Call("mix", 10, 50)]
+
+
+def test_the_plan_names_the_call_of_each_decision(tuned):
+    comments = [each.comment for each in read(tuned / "small.plan").decisions.values()]
+    assert comments and all(re.match(r"\w+ in \w+, line \d+:\d+; question", c) for c in comments)
