@@ -19,7 +19,7 @@ from shmbridge.errors import InvalidError
 
 MAGIC = "shmbridge plan 1"
 ENDING = ".plan"
-URL = "plan://"  # cdef/src/model/plan.c reads the same files
+SCHEME = "plan://"  # cdef/src/model/plan.c reads the same files
 # They count the whole module, so an edit anywhere would change every hash.
 MODULE_WIDE = {"node_count", "edge_count"}
 DEFAULT = "inlining_default"
@@ -177,6 +177,12 @@ def parse(data: bytes, name: str) -> Plan:
         decisions[site] = Decision(int(match[3]), match[4] or "")
     header["questions"] = int(header["questions"])
     return Plan(**header, decisions=decisions)
+
+
+def url_of(file: int) -> str:
+    """The URL of an open plan, while this process lives: paths may have characters that URLs do not
+    allow."""
+    return f"{SCHEME}/proc/{os.getpid()}/fd/{file}"
 
 
 # ---- Which plan ----

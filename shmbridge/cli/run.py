@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmbridge._llvm import compilers
-from shmbridge._llvm.plan import URL as PLAN
-from shmbridge._llvm.plan import find
+from shmbridge._llvm.plan import SCHEME, find
 from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
@@ -266,7 +265,7 @@ class Compilation:
         stack.callback(channel.close)
         bases = {decision: channel.base(decision) for decision in wanted}
         limited = options.limit is not None and compilers.tells_default(words[0])
-        planned = self._replay is not None or name.startswith(PLAN)
+        planned = self._replay is not None or name.startswith(SCHEME)
         tells = options.include_default or limited or planned
         asking = [*launchers, *compilers.with_flags(words, like, bases, tells, piped)]
         environment = {**os.environ, **compilers.CACHE_BYPASS, **channel.environment}

@@ -6,8 +6,8 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,28 +76,18 @@ def change(before: float, after: float) -> str:
     return f"{before:g} to {after:g}{relative}"
 
 
-@dataclass
 class Session:
-    """A command's searches, and the plans that they write.
+    """A command's searches, and the plans that they write; arguments as the command's options."""
 
-    Args:
-        compiler: The compiler.
-        output: The plan to write, or a folder.
-        export: Also write plans for plain clang?
-        options: Of `Tuning`.
-        until: When no other compilation starts, in seconds of time.monotonic.
-        compilations: How many are left.
-    """
-
-    compiler: Compiler
-    output: Path
-    export: bool
-    options: Mapping[str, Any]
-    until: float
-    compilations: float
-    interrupted: bool = False
-    failed: bool = False
-    tuned: list[Tuning] = field(default_factory=list)
+    def __init__(self, compiler: Compiler, output: Path, export: bool, **given: Any) -> None:
+        self.compiler, self._output, self._export = compiler, output, export
+        self._folder = given["results"] or results_folder()
+        self._jobs = given["jobs"] or len(os.sched_getaffinity(0))
+        self._seed = given["seed"]
+        self._until = time.monotonic() + 60 * (given["minutes"] or math.inf)
+        self._compilations = given["compilations"] or math.inf
+        self._tuned: list[Tuning] = []
+        self._failed = self.interrupted = False
 
     def tune(self, modules: Sequence[Module], score: Measure, share: int = 1) -> dict[Module, Path]:
         """Searches with this part of what is left of the budget, and writes the plans."""
@@ -107,9 +97,11 @@ class Session:
             self.compiler,
             modules,
             score,
-            **self.options,
-            compilations=self.compilations / share,
-            until=now + (self.until - now) / share,
+            self._folder,
+            jobs=self._jobs,
+            compilations=self._compilations / share,
+            until=now + (self._until - now) / share,
+            seed=self._seed,
             progress=report,
         )
         report.tuning = tuning
@@ -120,20 +112,20 @@ class Session:
             except KeyboardInterrupt:
                 self.interrupted = True
             plans = tuning.plans()
-        self.compilations -= tuning.distinct
-        self.tuned.append(tuning)
+        self._compilations -= tuning.distinct
+        self._tuned.append(tuning)
         for module, why in tuning.failed.items():
             text = f"{module.name}: not tuned: {one_line(why)}"
             if not tuning.searches:
                 raise click.ClickException(text)
             click.echo(f"shmbridge: {text}", err=True)
-            self.failed = True
+            self._failed = True
         return {module: self._write(module, plan) for module, plan in plans.items()}
 
     def _write(self, module: Module, plan: Plan) -> Path:
         """Writes a plan, and prints what it changes."""
-        single = self.output.suffix == ENDING
-        path = self.output if single else self.output / f"{plan.source}{ENDING}"
+        single = self._output.suffix == ENDING
+        path = self._output if single else self._output / f"{plan.source}{ENDING}"
         path.parent.mkdir(parents=True, exist_ok=True)
         plan.write(path)
         click.echo(
@@ -151,27 +143,27 @@ class Session:
             }
             replace(plan, decisions=decisions).write(path)
         try:
-            if self.export:
+            if self._export:
                 replay.write_text(_remarks.export(self.compiler, module, path))
         except InvalidError as error:
             click.echo(f"shmbridge: {path}: not exported: {error}", err=True)
-            self.failed = True
+            self._failed = True
         return path
 
     def summary(self) -> str:
         """What all searches did together."""
-        distinct = sum(each.distinct for each in self.tuned)
-        stored = distinct - sum(each.compiled for each in self.tuned)
+        distinct = sum(each.distinct for each in self._tuned)
+        stored = distinct - sum(each.compiled for each in self._tuned)
         known = f", {stored} of them stored" if stored > 0 else ""
-        unfinished = self.interrupted or any(each.spent for each in self.tuned)
+        unfinished = self.interrupted or any(each.spent for each in self._tuned)
         more = "; the same command continues" if unfinished else ""
-        scores = change(self.tuned[0].before, self.tuned[-1].after)
+        scores = change(self._tuned[0].before, self._tuned[-1].after)
         return f"{scores} with {distinct} compilations{known}{more}"
 
     @property
     def status(self) -> int:
         """The exit status."""
-        return 130 if self.interrupted else int(self.failed)
+        return 130 if self.interrupted else int(self._failed)
 
 
 def tune_linked(session: Session, modules: Sequence[Module], score: Measure, link: str) -> int:
@@ -268,18 +260,12 @@ def tune_linked(session: Session, modules: Sequence[Module], score: Measure, lin
     "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CLANG [ARGUMENTS]..."
 )
 def tune(
-    llvm: str,
-    score: str,
-    jobs: int | None,
-    compilations: int | None,
-    minutes: float | None,
-    seed: int,
-    results: Path | None,
+    command: Sequence[str],
     commands: Path | None,
+    score: str,
     link: str | None,
     output: Path,
-    export: bool,
-    command: Sequence[str],
+    **given: Any,
 ) -> None:
     """Search the inlining decisions of a compile command for a smaller score, and write the best
     ones to a plan for each source, for `shmbridge run --plan`.
@@ -291,14 +277,10 @@ def tune(
     results are stored. If nothing helps, a plan is empty and means the plain compiler.
     """
     _, words = compiler_command.split(command)
-    modules = modules_of(words, commands)
+    modules, measure = modules_of(words, commands), measure_of(score)
     if output.suffix == ENDING and len(modules) > 1:
         raise click.UsageError(f"-o {output}: expected a folder for {len(modules)} sources")
-    cpus = len(os.sched_getaffinity(0))
-    options = {"folder": results or results_folder(), "jobs": jobs or cpus, "seed": seed}
-    until = time.monotonic() + 60 * (minutes or math.inf)
-    compiler, measure = Compiler(words[0]), measure_of(score)
-    session = Session(compiler, output, export, options, until, compilations or math.inf)
+    session = Session(Compiler(words[0]), output, **given)
     if link:
         plans = tune_linked(session, modules, measure, link)
     else:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shmbridge._jobs import supervised
 from shmbridge._llvm import compilers, preload
-from shmbridge._llvm.plan import URL
+from shmbridge._llvm.plan import url_of
 from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training._corpus import Corpus, Module, entry
 from shmbridge.training._task import VERSION, Task
@@ -91,14 +91,19 @@ class Compiler:
     def run(self, words: Sequence[str], module: Module, plan: Path | None = None) -> None:
         """Compiles a source with further arguments, and with a plan if there is one. Errors:
         ShmbridgeError."""
-        command, environment = [self.path, *module.flags, str(module.path), *words], {}
-        with tempfile.NamedTemporaryFile() as report:
-            if plan:
-                base = preload.new_base()
-                environment = preload.environment(f"{URL}{plan.absolute()}", base, report.name)
-                bases = {"inline": f"{base}.inline"}
-                command = compilers.with_flags(command, "clang", bases, True, pipes=False)
-            run(command, module.folder, environment)
+        command = [self.path, *module.flags, str(module.path), *words]
+        if not plan:
+            run(command, module.folder)
+            return
+        base = preload.new_base()
+        bases = {"inline": f"{base}.inline"}
+        command = compilers.with_flags(command, "clang", bases, True, pipes=False)
+        with plan.open("rb") as file, tempfile.NamedTemporaryFile() as report:
+            run(
+                command,
+                module.folder,
+                preload.environment(url_of(file.fileno()), base, report.name),
+            )
             counts = preload.counts_of(Path(report.name).read_text(errors="replace"))
         if why := next((count.why for count in counts if count.defaulted), ""):
             raise ShmbridgeError(f"{plan}: {why}")

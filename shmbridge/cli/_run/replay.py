@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shmbridge._llvm.plan import read
+from shmbridge._llvm.plan import read, url_of
 
 if TYPE_CHECKING:
     from shmbridge._host.service import Model
@@ -23,9 +23,8 @@ class Replay:
         self._path, self._source = path, source
         self._plan = read(path)
         self._made = os.memfd_create("shmbridge-plan")
-        # No path of the user's: a URL has no place for a question mark.
-        file, folder = os.open(path, os.O_RDONLY), f"/proc/{os.getpid()}/fd"
-        self.url = f"plan://{folder}/{file}?report={folder}/{self._made}"
+        file = os.open(path, os.O_RDONLY)
+        self.url = f"{url_of(file)}?report=/proc/{os.getpid()}/fd/{self._made}"
 
     @property
     def changes(self) -> int:
