@@ -204,10 +204,8 @@ static char **asking(const struct run *r) {
         made[n++] = text("%s", (*d)->advisor);
         made[n++] = "-mllvm";
         made[n++] = text("%s%s.%s", (*d)->channel, r->base, (*d)->name);
-    }
-    if (strncmp(r->host, "plan://", 7) ==
-        0) { /* which answers with it where the plan says nothing */
-        made[n++] = "-mllvm";
+        if (strcmp((*d)->name, "inline") != 0 || strncmp(r->host, "plan://", 7) != 0) continue;
+        made[n++] = "-mllvm"; /* what a plan answers where it says nothing else */
         made[n++] = text("%s", shmb_include_default);
     }
     made[n++] = text("%s", shmb_clang_warned);
