@@ -72,9 +72,14 @@ class Compiler:
 
     def task(self, score: Score) -> Task:
         """The task that compiles a source with it, asking about inlining."""
-        flags = ["-mllvm", compilers.INCLUDE_DEFAULT]
-        command = [self.path, *flags, "{flags}", "-c", "{module}", "-o", "{output}"]
-        return Task(command, llvm="inline", scores={"score": score}, seconds=LONGEST)
+        command = [self.path, "{flags}", "-c", "{module}", "-o", "{output}"]
+        return Task(
+            command,
+            llvm="inline",
+            include_default=True,
+            scores={"score": score},
+            seconds=LONGEST,
+        )
 
     def words(self, module: Module) -> list[str]:
         """The command that compiles a source, without its output."""
