@@ -320,8 +320,9 @@ def tuned(found: Found) -> list[str]:
     verdict = "met" if mean <= found["target"] else "not met"
     head = ["program", "sources", "bytes of `.text`", "`tune`", "random", "compilations"]
     head += ["CPU min", "of random", "tests pass", "same bytes twice"]
+    missing = f" Not finished: {', '.join(found['unfinished'])}." if found["unfinished"] else ""
     return [
-        *caption(f"Mean: {mean:+.2%}; target {found['target']:+.0%}: {verdict}."),
+        *caption(f"Mean: {mean:+.2%}; target {found['target']:+.0%}: {verdict}.{missing}"),
         *table(head, rows),
     ]
 

@@ -185,7 +185,9 @@ def main() -> None:
         print(name, json.dumps(measured.found), flush=True)
     found = {name: Measured(name, given.work.absolute()).found for name in PROGRAMS}
     complete = {name: each for name, each in found.items() if "identical" in each}
-    report("tuned", {"machine": machine(), "target": TARGET, "programs": complete}, given.json)
+    unfinished = [name for name in found if name not in complete]
+    result = {"machine": machine(), "target": TARGET, "programs": complete}
+    report("tuned", {**result, "unfinished": unfinished}, given.json)
 
 
 if __name__ == "__main__":

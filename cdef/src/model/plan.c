@@ -124,14 +124,15 @@ static shmb_status read_decisions(struct text *t, struct plan *p, struct error *
 
 /* The file as a text; NULL with e. */
 static char *read_file(const char *name, struct error *e) {
-    FILE *file = fopen(name, "re");
+    FILE *file = NULL;
     struct stat status;
     char *bytes = NULL, what[400];
     snprintf(what, sizeof what, "%.300s: expected a plan", name);
-    if (!file || fstat(fileno(file), &status)) shmb_fail_errno(e, what);
-    else if (!S_ISREG(status.st_mode) || status.st_size > MAX_BYTES)
+    if (stat(name, &status)) shmb_fail_errno(e, what);
+    else if (!S_ISREG(status.st_mode) || status.st_size > MAX_BYTES) /* opening a pipe would wait */
         shmb_fail(e, SHMB_INVALID, "%s, found no file or one of more than %d bytes", what,
                   MAX_BYTES);
+    else if (!(file = fopen(name, "re"))) shmb_fail_errno(e, what);
     else if (!(bytes = calloc(1, (size_t)status.st_size + 1)))
         shmb_fail(e, SHMB_NO_MEMORY, "no memory for a plan");
     size_t size = bytes ? fread(bytes, 1, (size_t)status.st_size, file) : 0, at = 0, n = 1;
