@@ -1,10 +1,10 @@
 """A plan as a file that plain clang reads: `-cgscc-inline-replay`, with `-gline-tables-only`.
 
 That file knows a call by its callee and its place: "f:2:10 @ g:1:3" is the call in line 2 of f,
-column 10, after f was inlined into g. LLVM's remarks tell the place of each call that was inlined.
+column 10, after f was inlined into g. LLVM's remarks name the place of each call that was inlined.
 So the plan's changes are added one by one, each where the remarks begin to differ from those of the
 compiler with the plan. Only for a call that plain clang does not inline, its place must be tried:
-the source's calls, and what was inlined before, tell where it can be.
+the source's calls, and what was inlined before, show where it can be.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def export(compiler: Compiler, module: Module, plan: Path) -> str:
         found = remarks.compile()
         for remark in wanted:
             places = functions.places(remark)
-            if remark.reversed and not remark.inlined:  # plain clang tells its place
+            if remark.reversed and not remark.inlined:  # plain clang names its place
                 places = [e.place for e in found[inlined : inlined + 1] if e.names(remark)]
             if remark.reversed:
                 lines, found = _add(remarks, remark, places, lines, inlined)
@@ -209,6 +209,6 @@ def _add(
         if any(each.names(remark) for each in here) == remark.inlined:
             return more, found
     raise InvalidError(
-        f"plain clang cannot tell the call of {remark.call.callee} in {remark.caller}, line "
+        f"plain clang cannot distinguish the call of {remark.call.callee} in {remark.caller}, line "
         f"{remark.call.line}:{remark.call.column}, from others: use shmbridge run --plan"
     )

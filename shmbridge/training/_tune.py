@@ -284,7 +284,7 @@ class Tuning:
 
 
 def _interleaved(wanted: Mapping[Search, Sequence[int]]) -> Iterator[tuple[Search, int]]:
-    """The first of each, the second of each, ...: the end of a budget meets all alike."""
+    """The first of each, the second of each, ...: the end of a budget is the same for all."""
     for at in range(max(map(len, wanted.values()))):
         for search, sets in wanted.items():
             if at < len(sets):
