@@ -312,14 +312,21 @@ def tuned(found: Found) -> list[str]:
         gains.append(gain)
         minutes = (its["search"]["cpu"] / 60, its["random"]["cpu"] / 60)
         rows.append(
-            [name, its["sources"], f"{before:.0f}", f"{gain:+.2%}", f"{chance:+.2%}"]
+            [
+                name,
+                its["sources"],
+                its["decisions"],
+                f"{before:.0f}",
+                f"{gain:+.2%}",
+                f"{chance:+.2%}",
+            ]
             + [its["search"]["compilations"], *(f"{each:.1f}" for each in minutes)]
             + ["yes" if its[what] else "**no**" for what in ("tested", "identical")]
         )
     mean = statistics.mean(gains) if gains else 0.0
     verdict = "met" if mean <= found["target"] else "not met"
-    head = ["program", "sources", "bytes of `.text`", "`tune`", "random", "compilations"]
-    head += ["CPU min", "of random", "tests pass", "same bytes twice"]
+    head = ["program", "sources", "decisions", "bytes of `.text`", "`tune`", "random"]
+    head += ["compilations", "CPU min", "of random", "tests pass", "same bytes twice"]
     missing = f" Not finished: {', '.join(found['unfinished'])}." if found["unfinished"] else ""
     return [
         *caption(f"Mean: {mean:+.2%}; target {found['target']:+.0%}: {verdict}.{missing}"),

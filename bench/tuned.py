@@ -24,7 +24,7 @@ from program import options, report
 from run import machine
 from sources import fetch
 
-from shmbridge._llvm.plan import ENDING
+from shmbridge._llvm.plan import ENDING, read
 from shmbridge.training._clang import Compiler, measure_of, modules_of
 from shmbridge.training._search import Search, Steps, flip_rounds
 from shmbridge.training._tune import Tuning
@@ -157,6 +157,9 @@ class Measured:
             "identical": contents[0] == contents[1] and size == self.found["search"]["after"],
             "tested": test.returncode == 0,
             "sources": len(made[0]),
+            "decisions": sum(
+                read(path).questions for path in (self.work / "plans").rglob(f"*{ENDING}")
+            ),
         }
 
     def _objects(self, words: Sequence[str], again: int) -> list[Path]:
@@ -183,9 +186,9 @@ def main() -> None:
         measured = Measured(name, given.work.absolute())
         measured.run()
         print(name, json.dumps(measured.found), flush=True)
-    found = {name: Measured(name, given.work.absolute()).found for name in PROGRAMS}
-    complete = {name: each for name, each in found.items() if "identical" in each}
-    unfinished = [name for name in found if name not in complete]
+    all_of_them = [Measured(name, given.work.absolute()) for name in PROGRAMS]
+    complete = {each.name: each.found for each in all_of_them if "identical" in each.found}
+    unfinished = [each.name for each in all_of_them if each.name not in complete]
     result = {"machine": machine(), "target": TARGET, "programs": complete}
     report("tuned", {**result, "unfinished": unfinished}, given.json)
 
