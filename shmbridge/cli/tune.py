@@ -253,7 +253,7 @@ def tune_linked(session: Session, modules: Sequence[Module], score: Measure, lin
 @click.option(
     "--export",
     is_flag=True,
-    help="Also write each plan for plain clang, as *.replay: clang -gline-tables-only "
+    help="Also write each plan for plain clang, as NAME.replay: clang -gline-tables-only "
     "-mllvm -cgscc-inline-replay=FILE makes the same code.",
 )
 @click.argument(
