@@ -1,9 +1,9 @@
 """Measures everything in docs/results.md again: python bench/results.py [--only NAME,...] [--list]
 
 Each figure is a program of this folder, which writes docs/results/NAME.json; `python
-bench/results_page.py` then writes the page. All of them take about half an hour on an idle machine.
-README.md and the programs describe their requirements; a figure that cannot be measured here keeps
-the file that it has.
+bench/results_page.py` then writes the page. `tuned` takes two hours on an idle machine, all others
+together half an hour. README.md and the programs describe their requirements; a figure that cannot
+be measured here keeps the file that it has.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ FIGURES = {
     "training": ["training.py"],
     "sweep": ["sweep.py", "--step", "1000", "--rounds", "4"],
     "session": ["session.py"],
+    "tuned": ["tuned.py"],
 }
 
 

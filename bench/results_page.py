@@ -303,6 +303,37 @@ def draw_session(found: Found, path: Path) -> None:
     pyplot.close(figure)
 
 
+def tuned(found: Found) -> list[str]:
+    """Programs that shmbridge tune made smaller."""
+    rows, gains = [], []
+    for name, its in found["programs"].items():
+        before = its["search"]["before"]
+        gain, chance = (its[way]["after"] / before - 1 for way in ("search", "random"))
+        gains.append(gain)
+        minutes = (its["search"]["cpu"] / 60, its["random"]["cpu"] / 60)
+        rows.append(
+            [
+                name,
+                its["sources"],
+                its["decisions"],
+                f"{before:.0f}",
+                f"{gain:+.2%}",
+                f"{chance:+.2%}",
+            ]
+            + [its["search"]["compilations"], *(f"{each:.1f}" for each in minutes)]
+            + ["yes" if its[what] else "**no**" for what in ("tested", "identical")]
+        )
+    mean = statistics.mean(gains) if gains else 0.0
+    verdict = "met" if mean <= found["target"] else "not met"
+    head = ["program", "sources", "decisions", "bytes of `.text`", "`tune`", "random"]
+    head += ["compilations", "CPU min", "of random", "tests pass", "same bytes twice"]
+    missing = f" Not finished: {', '.join(found['unfinished'])}." if found["unfinished"] else ""
+    return [
+        *caption(f"Mean: {mean:+.2%}; target {found['target']:+.0%}: {verdict}.{missing}"),
+        *table(head, rows),
+    ]
+
+
 def draw_inline(found: Found, path: Path) -> None:
     """What each URL adds to a compilation, for light and dark pages."""
     from matplotlib import pyplot
@@ -342,6 +373,7 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "training": training,
     "sweep": sweep,
     "session": session,
+    "tuned": tuned,
 }
 PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
     "inline": (draw_inline, "Time that the questions add to a build of zstd, by URL"),

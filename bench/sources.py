@@ -29,11 +29,16 @@ def fetch_marisa(folder: Path) -> Path:
 
 
 def _fetch(folder: Path, package: str, path: str) -> Path:
-    """Downloads an sdist and unpacks the folder that holds `path`, which it returns."""
+    return fetch(folder, package) / path
+
+
+def fetch(folder: Path, package: str) -> Path:
+    """Downloads an sdist, unless it is there, and unpacks it: its folder."""
     to = folder / package.partition("=")[0]
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
-    subprocess.run([*pip, "-d", to, package], check=True)
-    with tarfile.open(next(to.glob("*.tar.gz"))) as sdist:
-        beside = f"/{path.partition('/')[0]}/"
-        sdist.extractall(to, [m for m in sdist if beside in m.name and m.isreg()])
-    return next(to.glob(f"*/{path}"))
+    if not to.exists():
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
+        subprocess.run([*pip, "-d", f"{to}.part", package], check=True)
+        with tarfile.open(next(Path(f"{to}.part").glob("*.tar.gz"))) as sdist:
+            sdist.extractall(f"{to}.part", [member for member in sdist if member.isreg()])
+        Path(f"{to}.part").rename(to)
+    return next(path for path in to.iterdir() if path.is_dir())

@@ -195,7 +195,7 @@ static void set_environment(const struct run *r, pid_t parent) {
 static char **asking(const struct run *r) {
     size_t n = 0, words = 0;
     while (r->command[words]) words++;
-    char **made = calloc(words + 4 * DECISIONS + 3, sizeof *made);
+    char **made = calloc(words + 4 * DECISIONS + 5, sizeof *made);
     if (!made) abort();
     made[n++] = r->command[0];
     made[n++] = text("%s", shmb_clang_unwarned);
@@ -204,6 +204,9 @@ static char **asking(const struct run *r) {
         made[n++] = text("%s", (*d)->advisor);
         made[n++] = "-mllvm";
         made[n++] = text("%s%s.%s", (*d)->channel, r->base, (*d)->name);
+        if (strcmp((*d)->name, "inline") != 0 || strncmp(r->host, "plan://", 7) != 0) continue;
+        made[n++] = "-mllvm"; /* what a plan answers where it says nothing else */
+        made[n++] = text("%s", shmb_include_default);
     }
     made[n++] = text("%s", shmb_clang_warned);
     memcpy(made + n, r->command + 1, words * sizeof *made);

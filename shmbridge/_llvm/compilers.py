@@ -41,7 +41,7 @@ UNWARNED, WARNED = (
     ffi.string(word).decode() for word in (lib.shmb_clang_unwarned, lib.shmb_clang_warned)
 )
 _NAME = re.compile(ffi.string(lib.shmb_compiler_name).decode())  # groups 2 and 5: kind and version
-INCLUDE_DEFAULT = "-inliner-interactive-include-default"
+INCLUDE_DEFAULT = ffi.string(lib.shmb_include_default).decode()
 OPT_PASSES = "-passes=scc-oz-module-inliner"  # opt runs no inliner unless told
 ONE_UNIT = "-Ccodegen-units=1"
 ONE_JOB = ("-plugin-opt=jobs=1", "-plugin-opt=lto-partitions=1")

@@ -19,6 +19,7 @@ from shmbridge.errors import InvalidError
 
 MAGIC = "shmbridge plan 1"
 ENDING = ".plan"
+SCHEME = "plan://"  # cdef/src/model/plan.c reads the same files
 # They count the whole module, so an edit anywhere would change every hash.
 MODULE_WIDE = {"node_count", "edge_count"}
 DEFAULT = "inlining_default"
@@ -140,6 +141,8 @@ def parse(data: bytes, name: str) -> Plan:
         lines = data.decode().split("\n")
     except UnicodeDecodeError as error:
         raise InvalidError(f"{name}: expected a plan in UTF-8, found {error}") from None
+    if b"\0" in data:
+        raise InvalidError(f"{name}: expected a plan in UTF-8, found a zero byte")
 
     def wrong(line: int, expected: str) -> InvalidError:
         found = lines[line - 1][:80] if line <= len(lines) else "the end"
@@ -174,6 +177,12 @@ def parse(data: bytes, name: str) -> Plan:
         decisions[site] = Decision(int(match[3]), match[4] or "")
     header["questions"] = int(header["questions"])
     return Plan(**header, decisions=decisions)
+
+
+def url_of(file: int) -> str:
+    """The URL of an open plan, while this process lives: paths may have characters that URLs do not
+    allow."""
+    return f"{SCHEME}/proc/{os.getpid()}/fd/{file}"
 
 
 # ---- Which plan ----

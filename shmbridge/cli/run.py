@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmbridge._llvm import compilers
-from shmbridge._llvm.plan import find
+from shmbridge._llvm.plan import SCHEME, find
 from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
@@ -226,7 +226,7 @@ class Compilation:
                 defaults = () if options.strict else options.defaults
                 failed = attempt.failure(options.words[0], defaults)
                 if self._replay and options.strict and not attempt.status:
-                    failed = failed or self._replay.misfit()
+                    failed = failed or self._replay.misfit(attempt.counts)
                 why, late = "" if self._signals.passed_on else failed, attempt.late
             except InvalidError:
                 raise
@@ -265,7 +265,8 @@ class Compilation:
         stack.callback(channel.close)
         bases = {decision: channel.base(decision) for decision in wanted}
         limited = options.limit is not None and compilers.tells_default(words[0])
-        tells = options.include_default or limited or self._replay is not None
+        planned = self._replay is not None or name.startswith(SCHEME)
+        tells = options.include_default or limited or planned
         asking = [*launchers, *compilers.with_flags(words, like, bases, tells, piped)]
         environment = {**os.environ, **compilers.CACHE_BYPASS, **channel.environment}
         self._streams.keep(*compilers.streams_of(like, words[1:]))
@@ -278,6 +279,8 @@ class Compilation:
         options = self._options
         if options.connect is not None:
             return options.connect, str
+        if self._replay and not options.record:
+            return self._replay.url, str
         policy = Policy(
             partial(self._replay.load, partial(open_log, options.record))
             if self._replay
@@ -295,9 +298,9 @@ class Compilation:
         """Keeps the policy's object."""
         options = self._options
         if self._replay:
-            text = "" if attempt.status else self._replay.misfit()
+            text = "" if attempt.status else self._replay.misfit(attempt.counts)
             if options.verbose and not text:
-                text = self._replay.summary()
+                text = self._replay.summary(attempt.counts)
             if text:
                 click.echo(f"shmbridge: {text}", err=True)
             return attempt.status
@@ -341,7 +344,7 @@ class Compilation:
     "--connect",
     metavar="NAME",
     help="The policy: the name or URL of a running host, or a model to load into the compiler: "
-    "onnx:///MODEL.onnx, tflite:///MODEL.tflite or aot:///MODEL.so.",
+    "onnx:///MODEL.onnx, tflite:///MODEL.tflite or aot:///MODEL.so; or plan:///FILE.",
 )
 @click.option(
     "--plan",

@@ -29,7 +29,7 @@ def ensure(scheme: str) -> None:
         if scheme not in known:
             raise UnsupportedError(
                 f'there is no runner for "{scheme}://": expected shm://NAME, pipe:///PATH, '
-                "onnx://, aot://, tflite://, or one of "
+                "onnx://, aot://, tflite://, plan://, or one of "
                 f"{', '.join(f'{name}://' for name in known)}"
             )
         register(scheme, plugins.find("runners", scheme))

@@ -113,7 +113,7 @@ class Corpus(Sequence[Module]):
         """
         entries = _read(path)
         try:
-            read = [_entry(entry, flags) for entry in entries]
+            read = [entry(command, flags) for command in entries]
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise InvalidError(
                 f'{path}: expected a list of {{"directory", "file", "command" or "arguments"}}: '
@@ -289,13 +289,13 @@ def _names(paths: list[Path]) -> list[str]:
     return names
 
 
-def _entry(entry: Any, chosen: Sequence[str] | None) -> tuple[Path, tuple[str, ...], Path]:
+def entry(command: Any, chosen: Sequence[str] | None = None) -> tuple[Path, tuple[str, ...], Path]:
     """Source, flags and folder of a compile command; `chosen`: flags in place of its own."""
-    folder = Path(entry["directory"]).absolute()
-    source = Path(os.path.normpath(folder / entry["file"]))
+    folder = Path(command["directory"]).absolute()
+    source = Path(os.path.normpath(folder / command["file"]))
     if chosen is not None:
         return source, tuple(chosen), folder
-    words = [str(word) for word in entry.get("arguments") or shlex.split(entry["command"])]
+    words = [str(word) for word in command.get("arguments") or shlex.split(command["command"])]
     if os.path.basename(words[0]) in compilers.CACHES:
         words = words[1:]
     flags: list[str] = []
@@ -305,7 +305,7 @@ def _entry(entry: Any, chosen: Sequence[str] | None) -> tuple[Path, tuple[str, .
             next(rest, None)
         elif (
             word not in ALONE
-            and word != entry["file"]
+            and word != command["file"]
             and not word.startswith(("-o", "-MF", "-MT", "-MQ"))
         ):
             flags.append(word)

@@ -36,13 +36,13 @@ def text_size(path: Path) -> float:
         InvalidError: It is not an ELF file.
         OSError: It cannot be read.
     """
-    return float(
-        sum(
-            size
-            for name, size in _sections(Path(path).read_bytes(), path)
-            if name == ".text" or name.startswith(".text.")
-        )
-    )
+    return float(sum(size for _, size in _code(Path(path).read_bytes(), path)))
+
+
+def text_bytes(path: Path) -> bytes:
+    """The bytes that `text_size` counts."""
+    data = path.read_bytes()
+    return b"".join(data[begin : begin + size] for begin, size in _code(data, path))
 
 
 def object_size(path: Path) -> float:
@@ -210,8 +210,15 @@ def _ran(words: list[str], seconds: float) -> tuple[supervised.Report, bytes]:
 # ---- ELF ----
 
 
-def _sections(data: bytes, path: Path) -> Iterator[tuple[str, int]]:
-    """Names and sizes of an ELF file's sections."""
+def _code(data: bytes, path: Path) -> Iterator[tuple[int, int]]:
+    """Where the code of an ELF file begins, and its size, by section."""
+    for name, begin, size in _sections(data, path):
+        if name == ".text" or name.startswith(".text."):
+            yield begin, size
+
+
+def _sections(data: bytes, path: Path) -> Iterator[tuple[str, int, int]]:
+    """Names, places and sizes of an ELF file's sections."""
     try:
         if data[:4] != b"\x7fELF":
             raise InvalidError(f"{path}: expected an ELF file, found {data[:4]!r}")
@@ -226,7 +233,8 @@ def _sections(data: bytes, path: Path) -> Iterator[tuple[str, int]]:
         start = found[names if names != EXTENDED else first[LINK]][OFFSET]
         for entry in found:
             begin = start + entry[0]
-            yield data[begin : data.index(b"\0", begin)].decode(errors="replace"), entry[SIZE]
+            name = data[begin : data.index(b"\0", begin)].decode(errors="replace")
+            yield name, entry[OFFSET], entry[SIZE]
     except (struct.error, LookupError, ValueError, OverflowError) as error:
         if isinstance(error, InvalidError):
             raise

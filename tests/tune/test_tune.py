@@ -50,8 +50,8 @@ def test_it_finds_what_the_heuristic_misses_and_writes_only_the_plan(folder):
     plan = read(folder / "small.plan")
     assert plan.before == plain_size(folder) > plan.after
     assert plan.decisions and plan.source == "small.c" and plan.questions > len(plan.decisions)
-    assert plan.command == "clang-22 -Oz -c small.c -o small.o"
-    assert f"text: {plan.before:g} to {plan.after:g}" in done.stderr.splitlines()[-1]
+    assert plan.command == "clang-22 -Oz -c small.c"
+    assert f"text: {plan.before:g} to {plan.after:g}" in done.stderr.splitlines()[-2]
     assert not (folder / "small.o").exists()
 
 
@@ -128,7 +128,7 @@ def test_it_refuses_what_it_cannot_search(folder):
     said = refused(1, *options, "--", "clang-19", "-c", "small.c", cwd=folder)
     assert "expected clang of LLVM 22" in said
     said = refused(1, *options, "--", "clang-22", "--version", cwd=folder)
-    assert "expected a command that compiles one source file" in said
+    assert "clang-22 --version: expected source files, found none" in said
     said = refused(1, *options, "--score", "speed", "--", "clang-22", "-c", "small.c", cwd=folder)
     assert "'speed': expected text, object, or a command" in said
     (folder / "bad.c").write_text("int f(void) {")

@@ -1,0 +1,188 @@
+"""plan:// in the C core: it accepts the files that Python accepts, answers as they say, and works
+without Python."""
+
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.cli import run
+from test_plan import plans, text_of
+
+import shmbridge
+from shmbridge._llvm.plan import DEFAULT, Decision, Site, parse, question_hash, read
+from shmbridge.errors import InvalidError, MismatchError, ShmbridgeError
+from shmbridge.training.scores import text_size
+
+SMALL = Path(__file__).with_name("small.c")
+CLANG = ["clang-22", "-Oz", "-c", "small.c", "-o", "small.o"]
+ANY = st.binary(max_size=40) | st.text(max_size=40).map(str.encode)
+
+
+class PlanFile:
+    """An unnamed file that holds a plan for one test."""
+
+    def __init__(self, data):
+        self.file = os.memfd_create("plan")
+        os.write(self.file, data)
+        self.path = f"/proc/self/fd/{self.file}"
+
+    def __enter__(self):
+        return self.path
+
+    def __exit__(self, *_):
+        os.close(self.file)
+
+
+def accepts(data):
+    """Why plan:// does not open these bytes; "": it does."""
+    with PlanFile(data) as path:
+        try:
+            shmbridge.connect(f"plan://{path}").close()
+        except InvalidError as error:
+            return str(error)
+    return ""
+
+
+def python_accepts(data):
+    """The same for Python, which also reads the header's numbers."""
+    try:
+        parse(data, "x")
+    except InvalidError as error:
+        return "" if "and a number" in str(error) else str(error)
+    return ""
+
+
+@settings(max_examples=100)
+@given(plans, st.data())
+def test_c_and_python_accept_the_same_files(plan, data):
+    lines = plan.text().encode().split(b"\n")
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        good = st.sampled_from(lines)
+        some = st.builds(bytes.replace, good, st.sampled_from([b" ", b"0", b"1"]), ANY)
+        lines[at : at + data.draw(st.integers(0, 2))] = data.draw(
+            st.lists(ANY | good | some, max_size=2)
+        )
+    text = b"\n".join(lines)
+    assert bool(accepts(text)) == bool(python_accepts(text)), (accepts(text), python_accepts(text))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["inline 0123456789abcdef 1 0", "inline 0123456789abcdef 999999999 1  # \u20ac"],
+)
+def test_good_decisions(line):
+    text = f"{text_of()}{line}\n".encode()
+    assert accepts(text) == python_accepts(text) == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "inline 0123456789abcde 1 0",
+        "inline 0123456789ABCDEF 1 0",
+        "inline 0123456789abcdef0 1 0",
+        "inline 0123456789abcdef 0 0",
+        "inline 0123456789abcdef 01 0",
+        "inline 0123456789abcdef 1000000000 0",
+        "inline 0123456789abcdef 1 2",
+        "inline 0123456789abcdef 1 01",
+        "inline 0123456789abcdef 1 0 # one space",
+        "inline 0123456789abcdef 1 0\r",
+        "inline 0123456789abcdef 1 0  # \0",
+        " inline 0123456789abcdef 1 0",
+        "evict 0123456789abcdef 1 0",
+    ],
+)
+def test_bad_decisions_are_refused_with_their_line(line):
+    text = f"{text_of()}{line}\n".encode()
+    assert python_accepts(text)
+    assert 'expected "inline HASH' in accepts(text) or "UTF-8" in accepts(text)
+    assert ":12: " in accepts(text) or "UTF-8" in accepts(text)
+
+
+FEATURES = ["node_count", "cost", DEFAULT, "edge_count", "users"]
+VALUES = st.tuples(
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([-1, 0, 2**63 - 1, -(2**63)]),
+    st.integers(0, 1),
+    st.integers(0, 5),
+    st.integers(0, 1),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(VALUES, max_size=30), st.data())
+def test_each_question_gets_its_decision_otherwise_llvms_own(asked, data):
+    sites, counts = [], Counter()
+    for values in asked:
+        of_site = question_hash([values[1], values[2], values[4]])
+        counts[of_site] += 1
+        sites.append(Site(of_site, counts[of_site]))
+    decided = data.draw(
+        st.dictionaries(st.sampled_from(sites), st.integers(0, 1)) if sites else st.just({})
+    )
+    text = text_of(decisions={site: Decision(advice) for site, advice in decided.items()})
+    with PlanFile(text.encode()) as path, PlanFile(b"") as report:
+        with shmbridge.connect(f"plan://{path}?report={report}") as runner:
+            for site, values in zip(sites, asked, strict=True):
+                request = {
+                    name: np.array([value]) for name, value in zip(FEATURES, values, strict=True)
+                }
+                advice = runner.evaluate({**request, "context": "f", "decision": "inlining"})
+                assert advice == decided.get(site, values[2])
+        assert Path(report).read_bytes() == b"1" * len(decided)
+
+
+def test_questions_about_something_else_are_refused():
+    with PlanFile(text_of().encode()) as path, shmbridge.connect(f"plan://{path}") as runner:
+        with pytest.raises(MismatchError, match="expected inlining_default|--include-default"):
+            runner.evaluate({"cost": np.array([1])})
+        with pytest.raises(MismatchError, match=r'"weight".*int64\[1\]'):
+            runner.evaluate({"weight": np.array([1.0])})
+        with pytest.raises(MismatchError, match=r'"mask".*int64\[1\]'):
+            runner.evaluate({"mask": np.array([1, 2])})
+        assert runner.evaluate({DEFAULT: np.array([1])}) == 1
+
+
+def test_what_is_no_plan_is_refused(tmp_path):
+    for where, said in (
+        (tmp_path / "none.plan", "No such file"),
+        (tmp_path, "found no file"),
+        ("", "expected a plan"),
+    ):
+        with pytest.raises(ShmbridgeError, match=said):
+            shmbridge.connect(f"plan://{where}")
+    with PlanFile(text_of().encode()) as path:
+        with pytest.raises(InvalidError, match="unknown option"):
+            shmbridge.connect(f"plan://{path}?strict=1")
+        with pytest.raises(ShmbridgeError, match="report"):
+            shmbridge.connect(f"plan://{path}?report={tmp_path}")
+
+
+@pytest.mark.skipif(not shutil.which("clang-22"), reason="needs clang-22")
+@pytest.mark.parametrize("options", [(), ("--pipes",)])
+def test_a_compiler_asks_a_plan_without_a_host(tmp_path, options):
+    shutil.copy(SMALL, tmp_path)
+    done = run("tune", "--results", "r", "-o", "small.plan", "--", *CLANG, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    url = f"plan://{tmp_path}/small.plan"
+    done = run(
+        "run",
+        "--strict",
+        "--llvm",
+        "inline",
+        *options,
+        "--connect",
+        url,
+        "--",
+        *CLANG,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert text_size(tmp_path / "small.o") == read(tmp_path / "small.plan").after
