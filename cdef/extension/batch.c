@@ -145,9 +145,9 @@ PyObject *fast_reply_rows(PyObject *module, PyObject *const *args, Py_ssize_t co
         known = column_of(name, values, rows, &columns[n++]);
     for (Py_ssize_t i = 0; left && i < rows; i++) {
         struct question *q = question_at(args[0], i);
-        Py_XINCREF(q); /* a value's own code may change the list */
+        Py_XINCREF((PyObject *)q); /* a value's own code may change the list */
         PyObject *outcome = q ? reply_row(q, columns, known ? n : 0, i) : NULL;
-        Py_XDECREF(q);
+        Py_XDECREF((PyObject *)q);
         PyObject *pair = outcome ? Py_BuildValue("(nN)", i, outcome) : NULL;
         if (PyErr_Occurred() || (pair && PyList_Append(left, pair))) Py_CLEAR(left);
         Py_XDECREF(pair);
