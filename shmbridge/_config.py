@@ -43,6 +43,11 @@ def library() -> Path:
     return file
 
 
+def version_script() -> Path:
+    """What libshmbridge.so exports, and since which version, for the linker."""
+    return prefix() / "shmbridge.map"
+
+
 def preload() -> Path:
     """The library that LD_PRELOAD puts into an unmodified compiler."""
     return prefix() / "lib" / "libshmbridge-preload.so"

@@ -21,6 +21,8 @@ from support.processes import SHM, Process, ScriptedRunner
 
 pytest_plugins = ["conformance.table"]  # here, as only this file is read where pytest-xdist reports
 CROSS = Path(__file__).parent / "cross"
+# What C programs link, with its headers beside it, in place of the installed library.
+OTHER_LIBRARY = os.environ.get("SHMBRIDGE_TEST_LIBRARY")
 numbers = itertools.count()
 
 # Who started us in the background, or by nohup, had us ignore these. What we start must not inherit
@@ -288,7 +290,9 @@ def c_program(tmp_path_factory):
         if compiler is None:
             pytest.skip(f"no compiler for {source.name}")
         program = tmp_path_factory.mktemp("c") / source.stem
+        library = library or (Path(OTHER_LIBRARY) if OTHER_LIBRARY else None)
         flags = [
+            *([f"-I{library.parent}"] if library else []),
             *shlex.split(_config.cflags()),
             "-D_GNU_SOURCE",
             "-O1",

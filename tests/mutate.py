@@ -116,7 +116,7 @@ def mutants(text: str, suffix: str) -> list[str]:
 
 # ---- Running ----
 
-OPTIONS = "SHMB_BUILD_TESTS=ON SHMB_INSTALL=OFF SKBUILD=ON SKBUILD_SABI_VERSION=3.10"
+OPTIONS = "SHMB_BUILD_TESTS=ON SHMB_INSTALL=OFF SKBUILD=ON SKBUILD_SABI_VERSION=3.11"
 OPTIONS += f" CMAKE_BUILD_TYPE=None CMAKE_C_FLAGS=-O0 Python_EXECUTABLE={sys.executable}"
 ISOLATED = ["unshare", "--mount", "--pid", "--mount-proc", "--kill-child", "sh", "-c"]
 OWN_SHM = 'mount -t tmpfs -o mode=1777 tmpfs /dev/shm && "$@"; exit $?'

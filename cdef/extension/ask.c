@@ -164,6 +164,6 @@ static PyType_Spec spec = {"shmbridge._fastpath.Asker", sizeof(struct asker), 0,
 int fast_add_asker(PyObject *module) {
     asker_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!asker_type) return -1;
-    Py_INCREF(asker_type); /* the module's, and ours */
+    Py_INCREF((PyObject *)asker_type); /* the module's, and ours */
     return PyModule_AddObject(module, "Asker", (PyObject *)asker_type);
 }

@@ -274,9 +274,9 @@ static PyObject *reply_each(PyObject *list, const PyObject *type, const struct c
     PyObject *left = NULL;
     for (Py_ssize_t i = 0; !PyErr_Occurred() && i < PyList_Size(list); i++) {
         struct question *q = question_at(list, i);
-        Py_XINCREF(q); /* a value's own code may change the list */
+        Py_XINCREF((PyObject *)q); /* a value's own code may change the list */
         PyObject *outcome = q ? reply_row(q, type, columns, n, i) : NULL;
-        Py_XDECREF(q);
+        Py_XDECREF((PyObject *)q);
         PyObject *pair = outcome ? Py_BuildValue("(nN)", i, outcome) : NULL;
         if (pair && !left) left = PyList_New(0);
         if (pair && left) PyList_Append(left, pair);

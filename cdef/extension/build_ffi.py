@@ -65,7 +65,9 @@ def build(output: str) -> None:
     for header in headers():
         ffi.cdef(declarations(header))
     ffi.cdef(CALLBACKS)
-    ffi.set_source("shmbridge._native", "".join(f'#include "{header}"\n' for header in headers()))
+    # cffi calls alloca; Python.h of the limited API includes no stdlib.h
+    includes = ["#include <stdlib.h>\n", *(f'#include "{header}"\n' for header in headers())]
+    ffi.set_source("shmbridge._native", "".join(includes))
     ffi.emit_c_code(output)
 
 

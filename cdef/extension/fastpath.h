@@ -15,22 +15,6 @@
 #include "runner/nonblocking.h"
 #include "shmbridge.h"
 
-#if defined(Py_LIMITED_API) && Py_LIMITED_API + 0 < 0x030B0000
-/* In the limited API since 3.11; 3.10 has the same. */
-typedef struct {
-    void *buf;
-    PyObject *obj;
-    Py_ssize_t len, itemsize;
-    int readonly, ndim;
-    char *format;
-    Py_ssize_t *shape, *strides, *suboffsets;
-    void *internal;
-} Py_buffer;
-enum { PyBUF_WRITABLE = 1, PyBUF_FORMAT = 4, PyBUF_C_CONTIGUOUS = 0x38 };
-int PyObject_GetBuffer(PyObject *, Py_buffer *, int);
-void PyBuffer_Release(Py_buffer *);
-#endif
-
 /* X(name, result, parameters): the core's functions that are called here. */
 #define FAST_CORE(X)                                                                               \
     X(shmb_host_poll, int64_t, (shmb_host *))                                                      \

@@ -49,7 +49,7 @@ static PyType_Spec loop_spec = {"shmbridge._fastpath.Loop", sizeof(struct loop),
 PyObject *fast_loop(PyObject *module, PyObject *generator) {
     PyTypeObject *type = (PyTypeObject *)PyObject_GetAttrString(module, "Loop");
     struct loop *made = type ? PyObject_GC_New(struct loop, type) : NULL;
-    Py_XDECREF(type);
+    Py_XDECREF((PyObject *)type);
     if (!made) return NULL;
     Py_INCREF(generator);
     made->generator = generator;

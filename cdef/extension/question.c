@@ -1,3 +1,5 @@
+#include <stdlib.h>
+
 #include "fastpath.h"
 
 PyTypeObject *fast_question_type;
@@ -194,6 +196,6 @@ int fast_add_question(PyObject *module) {
     fast_question_type = (PyTypeObject *)PyType_FromSpec(&spec);
     copy_name = PyUnicode_InternFromString("copy");
     if (!fast_question_type || !copy_name) return -1;
-    Py_INCREF(fast_question_type); /* the module's, and ours */
+    Py_INCREF((PyObject *)fast_question_type); /* the module's, and ours */
     return PyModule_AddObject(module, "Question", (PyObject *)fast_question_type);
 }

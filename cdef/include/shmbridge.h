@@ -37,7 +37,7 @@ extern "C" {
 
 /** This header's version, with _MINOR and _PATCH. shmb_version() returns the library's. */
 #define SHMB_VERSION_MAJOR 0
-#define SHMB_VERSION_MINOR 1
+#define SHMB_VERSION_MINOR 2
 #define SHMB_VERSION_PATCH 0
 /** A version as one number, for #if SHMB_VERSION >= SHMB_VERSION_OF(0, 2, 0). */
 #define SHMB_VERSION_OF(major, minor, patch) ((major) * 1000000 + (minor) * 1000 + (patch))

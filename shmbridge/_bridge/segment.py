@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import posix_ipc
-
 from shmbridge._native import ffi, lib
 from shmbridge.errors import (
     BY_STATUS,
@@ -32,6 +30,7 @@ SHM = Path("/dev/shm")
 SEGMENT = re.compile(
     r"shmb\.(?P<name>[A-Za-z0-9_.-]+)(~((?P<session>[0-9a-f]{32})|(?P<worker>[1-9]\d?)))?"
 )
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 SWEEP_SECONDS = 1.0  # that a new host waits for a sweep of its name
 SEMAPHORE = re.compile(r"sem\.shmb-(?P<session>[0-9a-f]{32})-(h|\d+)(\.musl)?")
 
@@ -63,9 +62,11 @@ def segments(name: str) -> list[Path]:
     return [first, *(path for path, match in ended.items() if match and match["worker"])]
 
 
-def semaphore_name(session: str, channel: int) -> str:
-    """The POSIX name of a channel's semaphore; channel -1: the host's."""
-    return _text(lib.shmb_semaphore_name, session.encode(), channel)
+def _create_semaphore(session: str, channel: int) -> None:
+    """Makes a channel's semaphore; channel -1: the host's."""
+    number = lib.shmb_semaphore_create(session.encode(), channel)
+    if number:
+        raise OSError(number, os.strerror(number))
 
 
 def bridge_name(url: str) -> str:
@@ -335,9 +336,7 @@ def create_host(
     try:
         _reserve(fd, size)
         for channel in range(-1, plan.channels):
-            posix_ipc.Semaphore(
-                semaphore_name(session, channel), posix_ipc.O_CREX, mode=0o600
-            ).close()
+            _create_semaphore(session, channel)
         out = ffi.new("shmb_host **")
         status = lib.shmb_host_create(fd, plan, bytes.fromhex(session), wait, out)
         if status:
@@ -348,9 +347,7 @@ def create_host(
     except BaseException as error:
         os.close(fd)
         unlink_bridge(name, session, inode, worker)
-        if isinstance(error, (posix_ipc.Error, OSError)) and not isinstance(
-            error, tuple(BY_STATUS.values())
-        ):
+        if isinstance(error, OSError) and not isinstance(error, tuple(BY_STATUS.values())):
             raise SystemCallError(
                 f"cannot create the bridge's files in /dev/shm: {error}"
             ) from error
@@ -369,10 +366,8 @@ def _new_file(name: str) -> tuple[int, str]:
     for _ in range(10):
         session = secrets.token_hex(16)
         try:
-            fd = posix_ipc.SharedMemory(
-                segment_name(name, session), posix_ipc.O_CREX, mode=0o600
-            ).fd
-        except (posix_ipc.Error, OSError) as error:
+            fd = os.open(SHM / segment_name(name, session)[1:], CREATE, 0o600)
+        except OSError as error:
             raise SystemCallError(
                 f"cannot create the bridge's files in /dev/shm: {error}"
             ) from error

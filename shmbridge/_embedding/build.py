@@ -137,17 +137,10 @@ def build(
             "or set $CC"
         )
     with tempfile.TemporaryDirectory() as folder:
-        source, symbols, made = (
-            Path(folder) / "python.c",
-            Path(folder) / "python.map",
-            Path(folder) / NAME,
-        )
+        source, made = Path(folder) / "python.c", Path(folder) / NAME
         generate(source, version, executable)
-        node = f"SHMBRIDGE_{version.rpartition('.')[0]}"  # as libshmbridge.so's
-        symbols.write_text(
-            f"{node} {{ global: {'; '.join(name for _, name, _ in declared())}; local: *; }};\n"
-        )
-        linker = [f"-Wl,-soname,{NAME}", f"-Wl,--version-script={symbols}", *LINKER]
+        script = f"-Wl,--version-script={_config.version_script()}"
+        linker = [f"-Wl,-soname,{NAME}", script, *LINKER]
         command = [
             *compiler,
             *COMPILER,

@@ -9,7 +9,7 @@ import signal
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 
 from shmbridge._jobs.supervised import Report, SupervisedProcess
@@ -22,7 +22,7 @@ NOT_STARTED, KILLED = 127, int(signal.SIGKILL)
 LABEL = 150  # characters of a module's name in a label
 
 
-class OutcomeKind(str, Enum):
+class OutcomeKind(StrEnum):
     """How a compilation ended. Each is also a text for logs and tables, such as "ok"."""
 
     OK = "ok"
@@ -38,7 +38,6 @@ class OutcomeKind(str, Enum):
     #: the trainer ended it, or its supervisor was killed (`stderr` has the reason)
     ENDED = "ended"
 
-    __str__ = str.__str__
     __repr__ = str.__repr__
 
 

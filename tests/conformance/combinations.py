@@ -1,16 +1,11 @@
 """What is combined: a new runner, SerDes or language is a line here."""
 
 import fnmatch
-import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 HERE = Path(__file__).parent
 

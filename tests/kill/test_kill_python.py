@@ -30,7 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 VICTIMS = """
     import os, pathlib, signal, sys, time
-    import numpy, posix_ipc, shmbridge
+    import numpy, shmbridge
+    from shmbridge._bridge import segment
 
     QUESTIONS = [
         {"x": numpy.full(3, 7), "n": 0}, {"x": numpy.full(3, 7), "n": 1},
@@ -71,10 +72,9 @@ VICTIMS = """
                     os.kill(os.getpid(), signal.SIGKILL)
                 return function(*args, **options)
             return wrapper
-        makes = [(posix_ipc, "SharedMemory"), (posix_ipc, "Semaphore")]
-        changes = [(os, "posix_fallocate"), (os, "link"), (os, "open"), (os, "close"),
-            (pathlib.Path, "unlink")]
-        for module, function in makes + changes:
+        changes = [(segment, "_create_semaphore"), (os, "posix_fallocate"), (os, "link"),
+            (os, "open"), (os, "close"), (pathlib.Path, "unlink")]
+        for module, function in changes:
             setattr(module, function, wrap(getattr(module, function)))
 
     print("warm", flush=True)

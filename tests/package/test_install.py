@@ -4,6 +4,7 @@ should, and links."""
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -160,7 +161,7 @@ def test_the_sdist_holds_no_link_out_of_the_tree(sdist: Path, tmp_path: Path) ->
 def test_one_wheel_serves_every_python(wheel: Path) -> None:
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         pytest.skip("a free-threaded Python has no limited API")
-    assert re.fullmatch(rf"shmbridge-{VERSION}-cp310-abi3-linux_\w+\.whl", wheel.name)
+    assert re.fullmatch(rf"shmbridge-{VERSION}-cp311-abi3-linux_\w+\.whl", wheel.name)
 
 
 def test_the_wheel_holds_the_c_library_and_no_links(wheel: Path) -> None:
@@ -215,6 +216,21 @@ def test_the_shared_library_exports_the_declared_functions_and_nothing_else(
     node = f"SHMBRIDGE_{VERSION.rpartition('.')[0]}"
     versioned = {f"{name}@@{node}" for name in declared()}
     assert exported(installed / "shmbridge/lib" / SONAME) == versioned | {node}
+
+
+def test_the_abi_keeps_what_was_released_and_grows_by_new_version_nodes(prefix: Path) -> None:
+    """An ABI that no release has yet is stored again: bash release/run abi."""
+    needs("abidiff")
+    if platform.machine() != "x86_64":
+        pytest.skip("the stored ABI is that of x86-64")
+    stored, (library,) = ROOT / "release/abi.xml", prefix.glob("lib*/**/libshmbridge.so")
+    run("abidiff", "--no-added-syms", stored, library)
+    symbols = re.findall(r"elf-symbol name='(\w+)' version='(\S+)'", stored.read_text())
+    added = exported(library) - {"@@".join(symbol) for symbol in symbols}
+    nodes = {node for _, node in symbols}
+    assert not [symbol for symbol in added if symbol.partition("@@")[2] in nodes], (
+        "each needs a new node in cdef/shmbridge.map"
+    )
 
 
 def test_the_shared_library_is_named_as_its_soname_and_needs_libc_alone(installed: Path) -> None:

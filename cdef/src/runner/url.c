@@ -79,12 +79,12 @@ shmb_status shmb_url_split(const char *text, struct url *url, shmb_options *opti
     if (strlen(text) >= sizeof url->text)
         return shmb_fail(e, SHMB_INVALID, "the URL is longer than %zu bytes", sizeof url->text - 1);
     strcpy(url->text, text);
-    char *mark = strstr(url->text, "://");
+    char *mark = strstr(url->text, "://"), *where = mark ? mark + 3 : url->text;
     url->scheme = mark ? url->text : "shm";
-    url->where = mark ? mark + 3 : url->text;
+    url->where = where;
     url->count = 0;
     if (mark) *mark = 0;
-    char *query = strchr(url->where, '?');
+    char *query = strchr(where, '?');
     if (!query) return SHMB_OK;
     *query++ = 0;
     char *rest = NULL;

@@ -76,6 +76,13 @@ void shmb_semaphore_name(const char *session, int channel, char *out) {
     snprintf(out, NAME_ROOM, SEMAPHORE, session, owner);
 }
 
+int shmb_semaphore_create(const char *session, int channel) {
+    char name[NAME_ROOM];
+    shmb_semaphore_name(session, channel, name);
+    sem_t *made = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
+    return made == SEM_FAILED ? errno : sem_close(made);
+}
+
 /* Maps by another open file than s->fd: a mapping holds its file open, and with it the locks, also
  * in a forked child. */
 static shmb_status map(struct segment *s, struct error *e) {
