@@ -76,7 +76,7 @@ def transport(request):
 class Outcome:
     status: int
     stderr: str
-    questions: Counter  # (decision, context, features): how often
+    questions: Counter  # (decision, context, label, features): how often
     asked: int
     advised: int
 
@@ -118,10 +118,8 @@ def shmbridge_run(transport, tmp_path):
             done.stderr,
             re.MULTILINE,
         )
-        lines = (
-            [line.rsplit(" ", 2) for line in log.read_text().splitlines()] if log.exists() else []
-        )
-        questions = Counter(tuple(" ".join(line).split(" ")) for line in lines)
+        lines = log.read_text().splitlines() if log.exists() else []
+        questions = Counter(tuple(line.split(" ")) for line in lines)
         rest = done.stderr.replace(found[0], "") if found else done.stderr
         advised, asked = map(int, found.groups()) if found else (0, 0)
         return Outcome(done.returncode, rest, questions, asked, advised)

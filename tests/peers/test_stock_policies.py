@@ -13,6 +13,7 @@ from support.stock import (
     Compiler,
     clang,
     compiler_of,
+    each_once,
     environment,
     expect_plain_object,
     needs,
@@ -23,7 +24,7 @@ from shmbridge.logs import TrainingLog
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 @pytest.mark.parametrize("policy", ["throws", "wild", "silly"])
 def test_policy_without_usable_advice_leaves_the_plain_compilers_object(
     policy, version, shmbridge_run, tmp_path
@@ -36,7 +37,7 @@ def test_policy_without_usable_advice_leaves_the_plain_compilers_object(
     expect_plain_object(version, tmp_path)
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 def test_eviction_that_the_mask_forbids_leaves_the_plain_compilers_object(
     version, shmbridge_run, tmp_path
 ):
@@ -46,7 +47,7 @@ def test_eviction_that_the_mask_forbids_leaves_the_plain_compilers_object(
     expect_plain_object(version, tmp_path)
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 def test_llvm_limits_what_inlining_everything_adds(version, shmbridge_run, tmp_path):
     needs(f"clang-{version}")
     calls = [
@@ -64,7 +65,7 @@ def test_llvm_limits_what_inlining_everything_adds(version, shmbridge_run, tmp_p
     assert 0 < outcome.asked < 29
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 @pytest.mark.parametrize("policy", ["hangs", "killed"])
 def test_policy_that_hangs_or_is_killed_leaves_the_plain_compilers_object(
     policy, version, shmbridge_run, tmp_path
@@ -133,7 +134,11 @@ def test_question_without_room_tells_the_option_that_gives_it(transport, tmp_pat
     expect_plain_object(22, tmp_path)
 
 
-@pytest.mark.parametrize("compiler", ["clang-22", "rustc"])
+@pytest.mark.parametrize(
+    ("compiler", "transport"),
+    [("clang-22", "preload"), ("clang-22", "pipes"), ("rustc", "preload")],
+    indirect=["transport"],
+)
 def test_strict_leaves_no_output_where_a_decision_got_no_advice(compiler, shmbridge_run, tmp_path):
     used, out = compiler_of(compiler, tmp_path), tmp_path / "out.o"
     for policy, status in ("throws", 1), ("advise", 0):
@@ -236,25 +241,29 @@ def test_running_host_is_used(kind, shmbridge_run, serve, name, tmp_path):
 # ---- The first decisions only ----
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 def test_limit_asks_about_the_first_decisions_of_all_files_together(
     version, shmbridge_run, tmp_path
 ):
     needs(f"clang-{version}")
     command = [f"clang-{version}", "-O2", "-c", SOURCES / "more.c", SOURCES / "numbers.c"]
     asked, log = {}, tmp_path / "questions"
-    for limit in (0, 300, 10**6, None):
+
+    def made(limit):
         options = [] if limit is None else ["--limit", str(limit)]
         outcome = shmbridge_run("evict,priority", "advise", *command, options=options)
         assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
         asked[limit] = log.read_text().splitlines() if limit != 0 else []
         assert outcome.asked == len(asked[limit])
-        made = (tmp_path / "numbers.o").read_bytes()
+        return (tmp_path / "numbers.o").read_bytes()
+
+    unlimited, count = made(None), len(asked[None])
+    assert made(count) == unlimited
+    assert asked[count] == asked[None]
+    for limit in (0, 300):
+        made(limit)
+        assert asked[limit] == asked[None][:limit]
     assert {line.split(" ")[1] for line in asked[300]} >= {"more", "pressure"}  # of two processes
-    assert asked[300] == asked[None][:300]
-    assert asked[10**6] == asked[None]
-    shmbridge_run("evict,priority", "advise", *command, options=["--limit", str(len(asked[None]))])
-    assert (tmp_path / "numbers.o").read_bytes() == made
 
 
 def test_beyond_the_limit_inlining_is_llvms_own(shmbridge_run, tmp_path):

@@ -17,6 +17,11 @@ ALL = "inline,evict,priority"
 MAKES = {"clang": ALL, "opt": "inline", "llc": "evict,priority", "rustc": ALL}
 NAMES = ["clang-22", "clang-19", "opt-22", "opt-19", "llc-22", "llc-19", "rustc"]
 SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
+# Every compiler has both transports in test_stock_compilers.py. What is not about a compiler has
+# each version of LLVM and each transport once.
+each_once = pytest.mark.parametrize(
+    ("version", "transport"), [(22, "preload"), (19, "pipes")], indirect=["transport"]
+)
 
 
 def needs(*tools):
