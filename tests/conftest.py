@@ -264,6 +264,22 @@ COMPILERS = {
 
 
 @pytest.fixture(scope="session")
+def plugin_environment(request):
+    """Variables with which CMake builds compilers' plug-ins: their headers take the longest, so a
+    cache keeps what was compiled, and clang reads them in two thirds of g++'s time."""
+    variables = {"CXX": "clang++-22"} if shutil.which("clang++-22") else {}
+    if shutil.which("ccache"):
+        variables |= {
+            "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
+            "CCACHE_DIR": str(request.config.cache.mkdir("ccache")),
+            "CCACHE_BASEDIR": tempfile.gettempdir(),
+            "CCACHE_NOHASHDIR": "1",
+            "CCACHE_DEPEND": "1",
+        }
+    return variables
+
+
+@pytest.fixture(scope="session")
 def embedding(tmp_path_factory):
     """libshmbridge-python.so for this Python, built; C programs are linked to it, or find it by
     $SHMBRIDGE_PYTHON_LIBRARY."""
