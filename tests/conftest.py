@@ -49,16 +49,17 @@ def pytest_collection_finish():
 
 
 # Coverage of Python doubles the time of what it counts. So the programs that tests start count only
-# in these folders and files, and the thousands of messages of conformance tests do not count.
+# in these folders and files, and in marked tests; messages of conformance tests do not count.
 PROGRAMS_COUNT = {"cli", "compile", "hosts", "remote", "runner", "tune"}
-PROGRAMS_COUNT |= {"test_embedding", "test_misbehaving", "test_stock_policies", "test_workers"}
+PROGRAMS_COUNT |= {"test_embedding", "test_misbehaving", "test_workers"}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     folder, tracer = item.path.parent.name, sys.gettrace()
     with pytest.MonkeyPatch.context() as patch:
-        if PROGRAMS_COUNT.isdisjoint({folder, item.path.stem}):
+        marked = item.get_closest_marker("programs_count")
+        if not marked and PROGRAMS_COUNT.isdisjoint({folder, item.path.stem}):
             patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
         if folder == "conformance":
             sys.settrace(None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from support.requests import FIRST
-from support.stock import SHMBRIDGE, environment
+from support.stock import environment, run_words
 
 from shmbridge import Host, connect
 
@@ -92,21 +92,9 @@ def shmbridge_run(transport, tmp_path):
     def go(decisions, policy, *command, options=()):
         log = tmp_path / "questions"
         log.unlink(missing_ok=True)
-        host = ["--host", f"policy:{policy}"] if policy else []
-        started = [
-            SHMBRIDGE,
-            "run",
-            "-v",
-            "--llvm",
-            decisions,
-            *host,
-            *transport,
-            *options,
-            "--",
-            *map(str, command),
-        ]
+        started = run_words(decisions, policy, "-v", *transport, *options)
         done = subprocess.run(
-            started,
+            [*started, *map(str, command)],
             env=environment(tmp_path),
             cwd=tmp_path,
             stderr=subprocess.PIPE,

@@ -8,7 +8,6 @@ import pytest
 from support.stock import (
     ADVICE,
     ALL,
-    SHMBRIDGE,
     SOURCES,
     Compiler,
     clang,
@@ -17,6 +16,7 @@ from support.stock import (
     environment,
     expect_plain_object,
     needs,
+    run_words,
 )
 
 from shmbridge.logs import TrainingLog
@@ -89,21 +89,12 @@ def test_policy_that_was_late_is_not_asked_again_in_this_build(shmbridge_run, tm
     assert "was late less than" in outcome.stderr
 
 
+@pytest.mark.programs_count
 @pytest.mark.parametrize(
     ("policy", "how"), [("exits", "exit 3"), ("killed", "SIGKILL"), ("crashes", "SIGSEGV")]
 )
 def test_policy_process_that_ends_is_said_to_have_ended(policy, how, transport, tmp_path):
-    command = [
-        SHMBRIDGE,
-        "run",
-        "--llvm",
-        "evict,priority",
-        "--host",
-        f"policy:{policy}",
-        *transport,
-        "--",
-    ]
-    run = [*command, *clang(22, tmp_path)]
+    run = [*run_words("evict,priority", policy, *transport), *clang(22, tmp_path)]
     done = subprocess.run(
         run, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, timeout=120
     )
@@ -115,18 +106,8 @@ def test_policy_process_that_ends_is_said_to_have_ended(policy, how, transport, 
 
 
 def test_question_without_room_tells_the_option_that_gives_it(transport, tmp_path):
-    command = [
-        SHMBRIDGE,
-        "run",
-        "--llvm",
-        "priority",
-        "--host",
-        "policy:advise",
-        "--request-bytes",
-        "64",
-        *transport,
-    ]
-    run = [*command, "--", *clang(22, tmp_path)]
+    words = run_words("priority", "advise", "--request-bytes", "64", *transport)
+    run = [*words, *clang(22, tmp_path)]
     done = subprocess.run(
         run, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, timeout=120
     )
@@ -134,6 +115,7 @@ def test_question_without_room_tells_the_option_that_gives_it(transport, tmp_pat
     expect_plain_object(22, tmp_path)
 
 
+@pytest.mark.programs_count
 @pytest.mark.parametrize(
     ("compiler", "transport"),
     [("clang-22", "preload"), ("clang-22", "pipes"), ("rustc", "preload")],
@@ -170,12 +152,13 @@ def test_missing_model_leaves_the_plain_compilers_object(url, shmbridge_run, tmp
     expect_plain_object(22, tmp_path)
 
 
+@pytest.mark.programs_count
 @pytest.mark.parametrize("policy", ["inlines", "throws"])
 def test_input_and_output_by_standard_streams_are_the_same_as_by_files(policy, tmp_path):
     """Also when the compiler has to run a second time."""
     used = compiler_of("opt-22", tmp_path)
     opt, (source, out) = used.command("out")[0], (tmp_path / "raw.bc", tmp_path / "out.bc")
-    run = [SHMBRIDGE, "run", "--llvm", "inline", "--host", f"policy:{policy}", "--", opt]
+    run = [*run_words("inline", policy), opt]
     env = environment(tmp_path)
     subprocess.run([*run, source, "-o", out], env=env, stderr=-1, check=True, timeout=60)
     piped = subprocess.run(
@@ -206,6 +189,7 @@ def test_llvm_22_tells_its_own_choice(shmbridge_run, tmp_path):
     assert opposite != Compiler("clang", "-22", tmp_path).plain(tmp_path / "plain.o").read_bytes()
 
 
+@pytest.mark.programs_count
 def test_what_was_asked_and_advised_is_recorded_and_makes_the_same_object_again(
     shmbridge_run, serve, name, tmp_path
 ):
@@ -241,6 +225,7 @@ def test_running_host_is_used(kind, shmbridge_run, serve, name, tmp_path):
 # ---- The first decisions only ----
 
 
+@pytest.mark.programs_count
 @each_once
 def test_limit_asks_about_the_first_decisions_of_all_files_together(
     version, shmbridge_run, tmp_path

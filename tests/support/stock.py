@@ -39,6 +39,12 @@ def llvm_of_rustc():
     return int(found[1]) if found else 0
 
 
+def run_words(decisions, policy, *options):
+    """A `shmbridge run` with one of the policies; what follows is the compiler's command."""
+    host = ["--host", f"policy:{policy}"] if policy else []
+    return [SHMBRIDGE, "run", "--llvm", decisions, *host, *options, "--"]
+
+
 def environment(folder):
     return os.environ | {
         "QUESTIONS": str(folder / "questions"),
