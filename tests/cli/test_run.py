@@ -7,9 +7,11 @@ import signal
 import subprocess
 
 import pytest
-from support.run import CONNECT, ended, everywhere
+from click.testing import CliRunner
+from support.run import CONNECT, ended, everywhere, preload
 
 from shmbridge._llvm.preload import Count
+from shmbridge.cli import main
 from shmbridge.cli._run.attempt import summary
 from shmbridge.cli.run import runner_url
 
@@ -56,6 +58,7 @@ def test_descriptors_that_were_inherited_stay_open(start, compiler):
         os.close(write)
 
 
+@preload
 def test_what_the_policy_prints_goes_to_stderr(start, compiler):
     policy = """
         import sys
@@ -66,6 +69,7 @@ def test_what_the_policy_prints_goes_to_stderr(start, compiler):
     assert (status, out, err) == (0, "compiled\n", "loaded\n")
 
 
+@preload
 def test_policy_ends_in_peace(start, compiler):
     policy = """
         import atexit
@@ -83,6 +87,7 @@ def test_nothing_is_asked(start, compiler):
     )
 
 
+@preload
 def test_policy_in_a_file_is_found_under_make_c(words, compiler, tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "Makefile").write_text("all:\n\t@$(CC)\n")
@@ -132,6 +137,7 @@ def test_signals_are_the_compilers(number, start, compiler):
     assert ended(process)[:2] == (9, "caught\n")
 
 
+@preload
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_while_the_policy_loads_ends_the_run(number, start, compiler, tmp_path):
     policy = """
@@ -146,6 +152,7 @@ def test_signal_while_the_policy_loads_ends_the_run(number, start, compiler, tmp
     assert not (tmp_path / "started").exists()
 
 
+@preload
 def test_policy_that_loads_for_ever_ends_with_a_killed_run(start, compiler):
     policy = """
         import time
@@ -166,6 +173,18 @@ def test_policy_that_hangs_does_not_keep_the_run(start, compiler):
         atexit.register(time.sleep, 1000)
         """
     assert ended(start(compiler("exit 5"), policy=policy))[0] == 5
+
+
+@everywhere
+def test_missing_compiler_is_what_a_shell_says_it_is(start):
+    status, _, err = ended(start("/no/such/clang"))
+    assert (status, err) == (127, "shmbridge: /no/such/clang: no such compiler\n")
+
+
+@pytest.mark.parametrize("expected", [0, 3])
+def test_strict_keeps_the_compilers_status_where_all_is_well(expected, start, compiler):
+    options = ["--strict", "--host", "my_policy:advise"]
+    assert ended(start(compiler(f"exit {expected}"), options=options)) == (expected, "", "")
 
 
 # ---- Parts ----
@@ -196,3 +215,25 @@ def test_summary_gives_the_reason_for_each_decision():
         "the policy made 10 of 13 decisions (inline 5 of 5; evict 5 of 8: it hangs\\x1b; priority "
         "0 of 0)"
     )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--host", "my_policy:advise", "--connect", "x"],
+        ["--host", "my_policy"],
+        ["--host", "my_policy:advise", "--default", "inline=2"],
+        ["--host", "my_policy:advise", "--default", "unroll=1"],
+        ["--host", "my_policy:advise", "--llvm", "unroll"],
+        ["--host", "my_policy:advise", "--deadline", "-1"],
+        ["--host", "my_policy:advise", "--limit", "-1"],
+        ["--host", "my_policy:advise", "--default", "evict=0"],  # which is not asked about
+        ["--connect", "x", "--record", "log"],
+    ],
+)
+def test_wrong_options_are_refused(options):
+    result = CliRunner().invoke(main, ["run", "--llvm", "inline", *options, "--", "clang"])
+    assert result.exit_code in (1, 2)
+    said = result.output
+    assert "xpected" in said or "not in the range" in said or "needs --host" in said, said

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from support.run import PLAIN, ended, everywhere
+from support.run import PLAIN, ended, preload
 
-pytestmark = pytest.mark.usefixtures("nothing_is_left")
+pytestmark = [preload, pytest.mark.usefixtures("nothing_is_left")]
 
 
 @pytest.fixture
@@ -157,36 +157,3 @@ def test_strict_starts_no_compiler_whose_name_tells_nothing(start, compiler):
         start(compiler(PLAIN, name="mycc"), options=["--strict", "--host", "my_policy:advise"])
     )
     assert (status, out, "--flags-for" in err) == (1, "", True)
-
-
-@pytest.mark.parametrize("expected", [0, 3])
-def test_strict_keeps_the_compilers_status_where_all_is_well(expected, start, compiler):
-    options = ["--strict", "--host", "my_policy:advise"]
-    assert ended(start(compiler(f"exit {expected}"), options=options)) == (expected, "", "")
-
-
-@everywhere
-def test_missing_compiler_is_what_a_shell_says_it_is(start):
-    status, _, err = ended(start("/no/such/clang"))
-    assert (status, err) == (127, "shmbridge: /no/such/clang: no such compiler\n")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        [],
-        ["--host", "my_policy:advise", "--connect", "x"],
-        ["--host", "my_policy"],
-        ["--host", "my_policy:advise", "--default", "inline=2"],
-        ["--host", "my_policy:advise", "--default", "unroll=1"],
-        ["--host", "my_policy:advise", "--llvm", "unroll"],
-        ["--host", "my_policy:advise", "--deadline", "-1"],
-        ["--host", "my_policy:advise", "--limit", "-1"],
-        ["--host", "my_policy:advise", "--default", "evict=0"],  # which is not asked about
-        ["--connect", "x", "--record", "log"],
-    ],
-)
-def test_wrong_options_are_refused(options, start, compiler):
-    status, out, err = ended(start(compiler("exit 3"), options=options))
-    assert status in (1, 2)
-    assert "xpected" in err or "not in the range" in err or "needs --host" in err, err

@@ -97,6 +97,11 @@ class Combination(NamedTuple):
     def __str__(self):
         return "/".join(self)
 
+    @property
+    def has_core(self):
+        """Is it the one whose core speaks for its row's? "pure" has a core of its own."""
+        return self.language in (RUNNERS[self.runner].cells[self.serdes][0], "pure")
+
 
 COMBINATIONS = [
     Combination(runner, serdes, language)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from support.requests import FIRST
-from support.stock import SHMBRIDGE, environment
+from support.stock import environment, run_words
 
 from shmbridge import Host, connect
 
@@ -76,7 +76,7 @@ def transport(request):
 class Outcome:
     status: int
     stderr: str
-    questions: Counter  # (decision, context, features): how often
+    questions: Counter  # (decision, context, label, features): how often
     asked: int
     advised: int
 
@@ -92,21 +92,9 @@ def shmbridge_run(transport, tmp_path):
     def go(decisions, policy, *command, options=()):
         log = tmp_path / "questions"
         log.unlink(missing_ok=True)
-        host = ["--host", f"policy:{policy}"] if policy else []
-        started = [
-            SHMBRIDGE,
-            "run",
-            "-v",
-            "--llvm",
-            decisions,
-            *host,
-            *transport,
-            *options,
-            "--",
-            *map(str, command),
-        ]
+        started = run_words(decisions, policy, "-v", *transport, *options)
         done = subprocess.run(
-            started,
+            [*started, *map(str, command)],
             env=environment(tmp_path),
             cwd=tmp_path,
             stderr=subprocess.PIPE,
@@ -118,10 +106,8 @@ def shmbridge_run(transport, tmp_path):
             done.stderr,
             re.MULTILINE,
         )
-        lines = (
-            [line.rsplit(" ", 2) for line in log.read_text().splitlines()] if log.exists() else []
-        )
-        questions = Counter(tuple(" ".join(line).split(" ")) for line in lines)
+        lines = log.read_text().splitlines() if log.exists() else []
+        questions = Counter(tuple(line.split(" ")) for line in lines)
         rest = done.stderr.replace(found[0], "") if found else done.stderr
         advised, asked = map(int, found.groups()) if found else (0, 0)
         return Outcome(done.returncode, rest, questions, asked, advised)

@@ -4,7 +4,7 @@ it. (Debian: lld-22, lld-19.)"""
 import subprocess
 
 import pytest
-from support.stock import ALL, SOURCES, llvm_of_rustc, needs
+from support.stock import ALL, SOURCES, each_once, llvm_of_rustc, needs
 
 pytestmark = pytest.mark.slow
 FILES = ["numbers.c", "main.c"]
@@ -38,21 +38,23 @@ def link(shmbridge_run, tmp_path):  # noqa: F811
     return go
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 @pytest.mark.parametrize("linker", ["lld", "gold", "bfd"])
 @pytest.mark.parametrize(
     ("lto", "asked"), [("-flto", ["index_to_evict", "priority"]), ("-flto=thin", None)]
 )
 def test_link_asks(version, linker, lto, asked, link):
     outcome = link(version, linker, lto, ALL, "advise")
-    found = {decision for decision, _, _ in outcome.questions}
+    found = {decision for decision, *_ in outcome.questions}
     assert found == set(asked or ["inlining_decision", "index_to_evict", "priority"])
     assert ("does not ask about inlining when" in outcome.stderr) == (lto == "-flto")
     assert outcome.asked == outcome.questions.total()
 
 
 @pytest.mark.parametrize(
-    ("linker", "option"), [("lld", "--thinlto-cache-dir="), ("bfd", "-plugin-opt=cache-dir=")]
+    ("linker", "option", "transport"),
+    [("lld", "--thinlto-cache-dir=", "preload"), ("bfd", "-plugin-opt=cache-dir=", "pipes")],
+    indirect=["transport"],
 )
 def test_edited_policy_makes_another_program_whatever_the_link_keeps(
     linker, option, link, tmp_path

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support.stock import MAKES, NAMES, SHMBRIDGE, compiler_of, environment, needs
+from support.stock import compiler_of, needs
 
 from shmbridge import _config
 
@@ -44,35 +44,6 @@ def preloaded(tmp_path):
 def reported(report):
     """What was asked; not which programs loaded the library."""
     return [line for line in report.read_text().splitlines() if not line.startswith("loaded ")]
-
-
-@pytest.mark.parametrize("compiler", NAMES)
-def test_object_is_the_one_over_pipes(compiler, tmp_path):
-    used = compiler_of(compiler, tmp_path)
-    policy = "inlines" if used.kind == "opt" else "advise"
-    made, said, out = [], [], tmp_path / "out.o"
-    for transport in ([], ["--pipes"]):
-        command = [
-            SHMBRIDGE,
-            "run",
-            "-v",
-            "--llvm",
-            MAKES[used.kind],
-            "--host",
-            f"policy:{policy}",
-            *transport,
-            "--",
-        ]
-        run = [*command, *used.command(out)]
-        done = subprocess.run(
-            run, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        made.append(out.read_bytes())
-        said.append(done.stderr)
-    assert re.match(r"shmbridge: the policy made (\d+) of \1 decisions", said[0]), said[0]
-    assert said[0] == said[1]
-    assert made[0] == made[1]
 
 
 def test_environment_alone_is_enough(preloaded, serve, name, tmp_path):

@@ -7,68 +7,58 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.stock import ADVICE, ALL, MAKES, NAMES, SOURCES, compiler_of, needs
+from support.stock import ADVICE, ALL, MAKES, NAMES, SOURCES, compiler_of, each_once, needs
 
 FEATURES = {"inline": 38, "evict": 21, "priority": 3}
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
 
 
-CASES = [
-    (name, decisions)
-    for name in NAMES
-    for decisions in dict.fromkeys(
-        [*MAKES[name.partition("-")[0]].split(","), MAKES[name.partition("-")[0]]]
-    )
+CASES = [(name, MAKES[name.partition("-")[0]]) for name in NAMES]
+# Of one decision: the others are not asked about.
+CASES += [
+    *(("clang-22", decision) for decision in ADVICE),
+    ("llc-19", "evict"),
+    ("rustc", "inline"),
 ]
 
 
+@pytest.mark.parametrize("transport", ["preload"], indirect=True)
 @pytest.mark.parametrize(("compiler", "decisions"), CASES)
-def test_policy_changes_what_is_made(compiler, decisions, shmbridge_run, tmp_path):
-    used = compiler_of(compiler, tmp_path)
+def test_policy_changes_what_is_made_whatever_carries_it(
+    compiler, decisions, shmbridge_run, tmp_path
+):
+    used, wanted = compiler_of(compiler, tmp_path), decisions.split(",")
     plain, out = used.plain(tmp_path / "plain.o"), tmp_path / "out.o"
     # By itself it would inline nothing of this file.
     policy = "inlines" if used.kind == "opt" else "advise"
     outcome = shmbridge_run(decisions, policy, *used.command(out))
     assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
-    wanted = decisions.split(",")
-    assert {decision for decision, _, _ in outcome.questions} == {
-        ADVICE[decision] for decision in wanted
-    }
     assert outcome.asked == outcome.questions.total() > 0
-    assert {int(count) for _, _, count in outcome.questions} == {
-        FEATURES[decision] + 2 for decision in wanted
+    assert {(asked, int(count)) for asked, _, _, count in outcome.questions} == {
+        (ADVICE[decision], FEATURES[decision] + 2) for decision in wanted
     }
-    assert out.read_bytes() != plain.read_bytes()
-    assert used.says(out) == used.says(plain)
-
-
-@pytest.mark.parametrize("compiler", ["clang-22", "llc-19", "rustc"])
-def test_names_of_functions_reach_the_policy(compiler, shmbridge_run, tmp_path):
-    used = compiler_of(compiler, tmp_path)
-    outcome = shmbridge_run("evict,priority", "advise", *used.command(tmp_path / "out.o"))
-    for decision in ("index_to_evict", "priority"):
-        names = {context for asked, context, _ in outcome.questions if asked == decision}
+    (source,) = (
+        str(word) for word in used.command(out) if Path(word).suffix in (".c", ".bc", ".rs")
+    )
+    assert {label for _, _, label, _ in outcome.questions} == {source}
+    for decision in {"evict", "priority"} & set(wanted):
+        names = {context for asked, context, *_ in outcome.questions if asked == ADVICE[decision]}
         assert any("pressure" in name for name in names), names
+    made = out.read_bytes()
+    assert made != plain.read_bytes()
+    assert used.says(out) == used.says(plain)
+    assert shmbridge_run(decisions, policy, *used.command(out), options=["--pipes"]) == outcome
+    assert out.read_bytes() == made
 
 
-@pytest.mark.parametrize("compiler", NAMES)
-def test_label_is_the_source_file(compiler, shmbridge_run, tmp_path):
-    used = compiler_of(compiler, tmp_path)
-    command = used.command(tmp_path / "out.o")
-    decisions = MAKES[used.kind]
-    outcome = shmbridge_run(decisions, "labels", *command)
-    sources = [str(word) for word in command if Path(word).suffix in (".c", ".bc", ".rs")]
-    assert {label for _, label, _ in outcome.questions} == set(sources)
-
-
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 def test_several_files_in_one_command(version, shmbridge_run, tmp_path):
     needs(f"clang-{version}")
     command = [f"clang-{version}", "-O2", "-c", SOURCES / "numbers.c", SOURCES / "more.c"]
     outcome = shmbridge_run(ALL, "advise", *command)
     assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
     assert outcome.asked == outcome.questions.total()
-    assert {"more", "numbers"} <= {context for _, context, _ in outcome.questions}
+    assert {"more", "numbers"} <= {context for _, context, *_ in outcome.questions}
     program = [
         f"clang-{version}",
         SOURCES / "main.c",
@@ -92,7 +82,7 @@ def test_rustc_with_many_codegen_units_asks(shmbridge_run, tmp_path):
     assert used.says(out) == used.says(plain)
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 def test_file_that_needs_no_advice(version, shmbridge_run, tmp_path):
     needs(f"clang-{version}")
     outs = tmp_path / "plain.o", tmp_path / "out.o"

@@ -8,14 +8,15 @@ import pytest
 from support.stock import (
     ADVICE,
     ALL,
-    SHMBRIDGE,
     SOURCES,
     Compiler,
     clang,
     compiler_of,
+    each_once,
     environment,
     expect_plain_object,
     needs,
+    run_words,
 )
 
 from shmbridge.logs import TrainingLog
@@ -23,7 +24,7 @@ from shmbridge.logs import TrainingLog
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 @pytest.mark.parametrize("policy", ["throws", "wild", "silly"])
 def test_policy_without_usable_advice_leaves_the_plain_compilers_object(
     policy, version, shmbridge_run, tmp_path
@@ -36,7 +37,7 @@ def test_policy_without_usable_advice_leaves_the_plain_compilers_object(
     expect_plain_object(version, tmp_path)
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 def test_eviction_that_the_mask_forbids_leaves_the_plain_compilers_object(
     version, shmbridge_run, tmp_path
 ):
@@ -46,7 +47,7 @@ def test_eviction_that_the_mask_forbids_leaves_the_plain_compilers_object(
     expect_plain_object(version, tmp_path)
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 def test_llvm_limits_what_inlining_everything_adds(version, shmbridge_run, tmp_path):
     needs(f"clang-{version}")
     calls = [
@@ -64,7 +65,7 @@ def test_llvm_limits_what_inlining_everything_adds(version, shmbridge_run, tmp_p
     assert 0 < outcome.asked < 29
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@each_once
 @pytest.mark.parametrize("policy", ["hangs", "killed"])
 def test_policy_that_hangs_or_is_killed_leaves_the_plain_compilers_object(
     policy, version, shmbridge_run, tmp_path
@@ -88,21 +89,12 @@ def test_policy_that_was_late_is_not_asked_again_in_this_build(shmbridge_run, tm
     assert "was late less than" in outcome.stderr
 
 
+@pytest.mark.programs_count
 @pytest.mark.parametrize(
     ("policy", "how"), [("exits", "exit 3"), ("killed", "SIGKILL"), ("crashes", "SIGSEGV")]
 )
 def test_policy_process_that_ends_is_said_to_have_ended(policy, how, transport, tmp_path):
-    command = [
-        SHMBRIDGE,
-        "run",
-        "--llvm",
-        "evict,priority",
-        "--host",
-        f"policy:{policy}",
-        *transport,
-        "--",
-    ]
-    run = [*command, *clang(22, tmp_path)]
+    run = [*run_words("evict,priority", policy, *transport), *clang(22, tmp_path)]
     done = subprocess.run(
         run, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, timeout=120
     )
@@ -114,18 +106,8 @@ def test_policy_process_that_ends_is_said_to_have_ended(policy, how, transport, 
 
 
 def test_question_without_room_tells_the_option_that_gives_it(transport, tmp_path):
-    command = [
-        SHMBRIDGE,
-        "run",
-        "--llvm",
-        "priority",
-        "--host",
-        "policy:advise",
-        "--request-bytes",
-        "64",
-        *transport,
-    ]
-    run = [*command, "--", *clang(22, tmp_path)]
+    words = run_words("priority", "advise", "--request-bytes", "64", *transport)
+    run = [*words, *clang(22, tmp_path)]
     done = subprocess.run(
         run, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, timeout=120
     )
@@ -133,7 +115,12 @@ def test_question_without_room_tells_the_option_that_gives_it(transport, tmp_pat
     expect_plain_object(22, tmp_path)
 
 
-@pytest.mark.parametrize("compiler", ["clang-22", "rustc"])
+@pytest.mark.programs_count
+@pytest.mark.parametrize(
+    ("compiler", "transport"),
+    [("clang-22", "preload"), ("clang-22", "pipes"), ("rustc", "preload")],
+    indirect=["transport"],
+)
 def test_strict_leaves_no_output_where_a_decision_got_no_advice(compiler, shmbridge_run, tmp_path):
     used, out = compiler_of(compiler, tmp_path), tmp_path / "out.o"
     for policy, status in ("throws", 1), ("advise", 0):
@@ -165,12 +152,13 @@ def test_missing_model_leaves_the_plain_compilers_object(url, shmbridge_run, tmp
     expect_plain_object(22, tmp_path)
 
 
+@pytest.mark.programs_count
 @pytest.mark.parametrize("policy", ["inlines", "throws"])
 def test_input_and_output_by_standard_streams_are_the_same_as_by_files(policy, tmp_path):
     """Also when the compiler has to run a second time."""
     used = compiler_of("opt-22", tmp_path)
     opt, (source, out) = used.command("out")[0], (tmp_path / "raw.bc", tmp_path / "out.bc")
-    run = [SHMBRIDGE, "run", "--llvm", "inline", "--host", f"policy:{policy}", "--", opt]
+    run = [*run_words("inline", policy), opt]
     env = environment(tmp_path)
     subprocess.run([*run, source, "-o", out], env=env, stderr=-1, check=True, timeout=60)
     piped = subprocess.run(
@@ -201,6 +189,7 @@ def test_llvm_22_tells_its_own_choice(shmbridge_run, tmp_path):
     assert opposite != Compiler("clang", "-22", tmp_path).plain(tmp_path / "plain.o").read_bytes()
 
 
+@pytest.mark.programs_count
 def test_what_was_asked_and_advised_is_recorded_and_makes_the_same_object_again(
     shmbridge_run, serve, name, tmp_path
 ):
@@ -236,25 +225,30 @@ def test_running_host_is_used(kind, shmbridge_run, serve, name, tmp_path):
 # ---- The first decisions only ----
 
 
-@pytest.mark.parametrize("version", [22, 19])
+@pytest.mark.programs_count
+@each_once
 def test_limit_asks_about_the_first_decisions_of_all_files_together(
     version, shmbridge_run, tmp_path
 ):
     needs(f"clang-{version}")
     command = [f"clang-{version}", "-O2", "-c", SOURCES / "more.c", SOURCES / "numbers.c"]
     asked, log = {}, tmp_path / "questions"
-    for limit in (0, 300, 10**6, None):
+
+    def made(limit):
         options = [] if limit is None else ["--limit", str(limit)]
         outcome = shmbridge_run("evict,priority", "advise", *command, options=options)
         assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
         asked[limit] = log.read_text().splitlines() if limit != 0 else []
         assert outcome.asked == len(asked[limit])
-        made = (tmp_path / "numbers.o").read_bytes()
+        return (tmp_path / "numbers.o").read_bytes()
+
+    unlimited, count = made(None), len(asked[None])
+    assert made(count) == unlimited
+    assert asked[count] == asked[None]
+    for limit in (0, 300):
+        made(limit)
+        assert asked[limit] == asked[None][:limit]
     assert {line.split(" ")[1] for line in asked[300]} >= {"more", "pressure"}  # of two processes
-    assert asked[300] == asked[None][:300]
-    assert asked[10**6] == asked[None]
-    shmbridge_run("evict,priority", "advise", *command, options=["--limit", str(len(asked[None]))])
-    assert (tmp_path / "numbers.o").read_bytes() == made
 
 
 def test_beyond_the_limit_inlining_is_llvms_own(shmbridge_run, tmp_path):

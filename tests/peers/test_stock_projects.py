@@ -17,6 +17,7 @@ from support.stock import (
     alive,
     environment,
     needs,
+    run_words,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
@@ -36,27 +37,9 @@ def children(pid):
 def stuck(transport, tmp_path):
     """A run whose policy hangs for good; the supervisor, and all processes that it has."""
     needs("clang-22")
-    command = [
-        SHMBRIDGE,
-        "run",
-        "--llvm",
-        "priority",
-        "--host",
-        "policy:hangs",
-        "--deadline",
-        "0",
-        *transport,
-        "--",
-    ]
+    command = run_words("priority", "hangs", "--deadline", "0", *transport)
     # In processes of its own.
-    link = [
-        "clang-22",
-        "-O2",
-        SOURCES / "numbers.c",
-        SOURCES / "main.c",
-        "-o",
-        tmp_path / "out",
-    ]
+    link = ["clang-22", "-O2", SOURCES / "numbers.c", SOURCES / "main.c", "-o", tmp_path / "out"]
     running = subprocess.Popen([*command, *link], env=environment(tmp_path), start_new_session=True)
     until(
         lambda: any(
@@ -104,9 +87,7 @@ numbers-%.o: numbers.c
 def test_make_with_several_jobs_makes_a_program_that_works(transport, tmp_path):
     needs("clang-22", "make")
     (tmp_path / "Makefile").write_text(MAKEFILE.format(sources=SOURCES))
-    launcher = " ".join(
-        [SHMBRIDGE, "run", "--llvm", ALL, "--host", "policy:advise", *transport, "--", "clang-22"]
-    )
+    launcher = " ".join([*run_words(ALL, "advise", *transport), "clang-22"])
     make = ["make", "-j4", f"CC={launcher}"]
     done = subprocess.run(
         make, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True

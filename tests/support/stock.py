@@ -17,6 +17,11 @@ ALL = "inline,evict,priority"
 MAKES = {"clang": ALL, "opt": "inline", "llc": "evict,priority", "rustc": ALL}
 NAMES = ["clang-22", "clang-19", "opt-22", "opt-19", "llc-22", "llc-19", "rustc"]
 SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
+# Every compiler has both transports in test_stock_compilers.py. What is not about a compiler has
+# each version of LLVM and each transport once.
+each_once = pytest.mark.parametrize(
+    ("version", "transport"), [(22, "preload"), (19, "pipes")], indirect=["transport"]
+)
 
 
 def needs(*tools):
@@ -32,6 +37,12 @@ def llvm_of_rustc():
     said = subprocess.run(["rustc", "-vV"], stdout=subprocess.PIPE, text=True).stdout
     found = re.search(r"^LLVM version: (\d+)", said, re.MULTILINE)
     return int(found[1]) if found else 0
+
+
+def run_words(decisions, policy, *options):
+    """A `shmbridge run` with one of the policies; what follows is the compiler's command."""
+    host = ["--host", f"policy:{policy}"] if policy else []
+    return [SHMBRIDGE, "run", "--llvm", decisions, *host, *options, "--"]
 
 
 def environment(folder):

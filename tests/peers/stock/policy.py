@@ -18,18 +18,12 @@ def advise(request):
     """Nothing is inlined, the first range that may be is evicted, the smallest one comes first;
     each question is logged."""
     decision = request["decision"]
-    logged(decision, request["context"], len(request))
+    logged(decision, request["context"], request.label, len(request))
     if decision == "inlining_decision":
         return 0
     if decision == "index_to_evict":
         return int(request["mask"][0].nonzero()[0][0])
     return max(0.0, 1e6 - 0.7 * float(request["li_size"][0]))
-
-
-def labels(request):
-    """Logs which file is compiled, and by which runner."""
-    logged(request["decision"], request.label, request.runner)
-    return 0
 
 
 def inlines(request):
