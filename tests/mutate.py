@@ -39,7 +39,7 @@ TESTS = {
     "cdef/src/segment/sender.c": (CORE, "tests/cli/test_inspect.py"),
     "cdef/src/segment/attach.c": (CORE, "tests/host/test_names.py tests/host/test_label.py"),
     "cdef/src/segment/inspect.c": (
-        "lying",
+        "lying|host_tells",
         "tests/cli/test_inspect.py tests/cli/test_ls_and_gc.py",
     ),
     "cdef/src/segment/peer.c": (CORE, "tests/host/test_fork.py"),

@@ -97,7 +97,7 @@ static shmb_tensor *read_last(const struct lane *l, int64_t *count) {
                                       (const int64_t *)(copy + ((header_bytes + 7) & ~(size_t)7)));
         *count = layout->count;
     }
-    if (layout) shmb_header_free(layout);
+    shmb_header_free(layout);
     free(copy);
     return tensors;
 }
