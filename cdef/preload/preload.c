@@ -223,12 +223,12 @@ static void preload_forget(int fd) {
 /* ---- Open ---- */
 
 /* LLVM ends with an error; from this line `shmbridge run` learns to compile without the policy. */
-static int refuse_channel(const char *name, int error) {
-    char line[TEXT_BYTES + 256], why[128] = "";
-    strerror_r(error, why, sizeof why);
-    append_line(line, (size_t)snprintf(line, sizeof line, "%s 1 1 %d no channel: %s\n", name,
-                                       SHMB_SYSTEM, why));
-    errno = error;
+static int refuse_channel(const char *name) {
+    struct error e;
+    char line[TEXT_BYTES + sizeof e.message + 64];
+    int number = errno, status = (int)shmb_fail_errno(&e, "no channel");
+    append_line(line, (size_t)sprintf(line, "%s 1 1 %d %s\n", name, status, e.message));
+    errno = number;
     return -1;
 }
 
@@ -237,13 +237,14 @@ static int open_in(const char *name) {
     int fds[2], i = 0;
     struct stat pipe;
     pthread_once(&once, preload_start);
-    if (pipe2(fds, O_CLOEXEC)) return refuse_channel(name, errno);
+    if (pipe2(fds, O_CLOEXEC)) return refuse_channel(name);
     while (i < CONVERSATIONS && atomic_exchange(&conversations[i].taken, true)) i++;
     if (i == CONVERSATIONS || fds[0] >= FDS || fds[1] >= FDS || fstat(fds[0], &pipe)) {
         if (i < CONVERSATIONS) store_release(&conversations[i].taken, false);
         next_close()(fds[0]);
         next_close()(fds[1]);
-        return refuse_channel(name, EMFILE);
+        errno = EMFILE;
+        return refuse_channel(name);
     }
     raise_to(&most, i + 1);
     struct conversation *c = &conversations[i];

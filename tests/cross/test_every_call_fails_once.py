@@ -127,6 +127,8 @@ def test_a_build_goes_on(program, compiler, faults, serve, name, tmp_path, nothi
                 words, env=os.environ | variables, capture_output=True, text=True, timeout=60
             )
             assert done.returncode == 3, (n, failed.read_text(), done)
+            if failed.read_text() == "pipe2":
+                assert "no channel: Too many open files" in done.stderr
             if not failed.read_text():
                 break
     assert n > 20
