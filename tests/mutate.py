@@ -1,9 +1,10 @@
 """Changes product files, one place at a time, and reports the changes that no test notices.
 
-    python tests/mutate.py                                     # each file of the table: an hour
+    python tests/mutate.py                                     # each file of the table: hours
     python tests/mutate.py -n 5 cdef/src/segment/receiver.c    # five mutants of one file
 
-Needs root, unshare, CMake, Ninja, and the package installed with its test dependencies.
+A mutant that survives may mean the same as the file; those that compile to the same code are not
+tried. Needs root, unshare, CMake, Ninja, and the package installed with its test dependencies.
 The mutants are made and built in copies below build/mutation: the checkout never changes.
 """
 
@@ -23,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CORE = (
-    "attach_refuses|bind|changing|empty|every|flood|fork|golden|host_closes|host_dies"
+    "attach_refuses|bind|changing|empty|every|flood|fork|golden|host_closes|host_dies|host_tells"
     "|host_restarts|kept|late|lying|many|old_ready|round_trip|runner_dies|sandbox|stats|strings"
     "|threads|too_large|wait|wanted"
 )
@@ -38,7 +39,7 @@ TESTS = {
     "cdef/src/segment/sender.c": (CORE, "tests/cli/test_inspect.py"),
     "cdef/src/segment/attach.c": (CORE, "tests/host/test_names.py tests/host/test_label.py"),
     "cdef/src/segment/inspect.c": (
-        "lying",
+        "lying|host_tells",
         "tests/cli/test_inspect.py tests/cli/test_ls_and_gc.py",
     ),
     "cdef/src/segment/peer.c": (CORE, "tests/host/test_fork.py"),
@@ -117,7 +118,8 @@ def mutants(text: str, suffix: str) -> list[str]:
 # ---- Running ----
 
 OPTIONS = "SHMB_BUILD_TESTS=ON SHMB_INSTALL=OFF SKBUILD=ON SKBUILD_SABI_VERSION=3.11"
-OPTIONS += f" CMAKE_BUILD_TYPE=None CMAKE_C_FLAGS=-O0 Python_EXECUTABLE={sys.executable}"
+OPTIONS += f" CMAKE_BUILD_TYPE=None CMAKE_C_FLAGS=-O2 Python_EXECUTABLE={sys.executable}"
+TRIED = ["killed", "timeout", "survived"]
 ISOLATED = ["unshare", "--mount", "--pid", "--mount-proc", "--kill-child", "sh", "-c"]
 OWN_SHM = 'mount -t tmpfs -o mode=1777 tmpfs /dev/shm && "$@"; exit $?'
 
@@ -128,6 +130,7 @@ class Copy:
     def __init__(self) -> None:
         self.at = ROOT / "build/mutation"
         self.site = self.at / "site"
+        self.original: bytes | None = None  # of a C file, as `compiled`
         shutil.rmtree(self.site, ignore_errors=True)
         package = importlib.util.find_spec("shmbridge").submodule_search_locations[0]
         shutil.copytree(package, self.site / "shmbridge")
@@ -178,33 +181,43 @@ class Copy:
         names = [file.stem for file in files if of_c and re.match(rf"test_({of_c})", file.stem)]
         modules = ["_native", "_fastpath"] if of_python and path.suffix == ".c" else []
         build = self.at / "build"
-        if names + modules and not self.run("ninja", "-C", build, *names, *modules):
-            return "not built"
-        for module in (build / "extension").glob("*.so") if modules else []:
-            shutil.copy(module, self.site / "shmbridge")
-        ctest = ["ctest", "--test-dir", build, "--timeout", "30", "--stop-on-failure", "-j2", "-R"]
+        ctest = ["ctest", "--test-dir", build, "--timeout", "30", "--stop-on-failure", "-j4", "-R"]
         pytest = [Path(sys.executable).with_name("pytest"), "-xq", "-p", "no:cacheprovider"]
-        try:
-            if names and not self.run(*ctest, f"^({'|'.join(names)})$", seconds=seconds):
-                return "killed"
-            if of_python and not self.run(*pytest, *of_python.split(), seconds=seconds):
-                return "killed"
-        except subprocess.TimeoutExpired:
-            return "timeout"
+        stages = [(names, [*ctest, f"^({'|'.join(names)})$"])] if names else []
+        if of_python:
+            stages.append((modules, [*pytest, "--timeout", "60", *of_python.split()]))
+        for targets, command in stages:
+            if targets and not self.run("ninja", "-C", build, *targets):
+                return "not built"
+            if self.compiled(path) == self.original:
+                return "the same"
+            for module in (build / "extension").glob("*.so") if targets is modules else []:
+                shutil.copy(module, self.site / "shmbridge")
+            try:
+                if not self.run(*command, seconds=seconds):
+                    return "killed"
+            except subprocess.TimeoutExpired:
+                return "timeout"
         return "survived"
+
+    def compiled(self, path: Path) -> bytes:
+        """The optimised code of a C file: equal for mutants that mean the same."""
+        found = (self.at / "build").rglob(f"{path.name}.o")  # _native's is for its linker
+        return b"".join(each.read_bytes() for each in found if "_native.dir" not in each.parts)
 
 
 def try_file(copy: Copy, name: str, number: int) -> Counter[str]:
-    """Tries so many mutants of a file that can be built, and prints those that survive."""
+    """Tries so many mutants of a file that differ, and prints those that survive."""
     path, text, counts = Path(name), (ROOT / name).read_text(), Counter[str]()
-    began = time.monotonic()
+    began, copy.original = time.monotonic(), None
     if copy.test(path, None) != "survived":
         sys.exit(f"{name}: its tests fail without a change, see {copy.at / 'log'}")
+    copy.original = copy.compiled(path) or None
     seconds = 3 * (time.monotonic() - began) + 10
     found = mutants(text, path.suffix)
     random.Random(name).shuffle(found)  # the same sample in every run
     for mutant in found:
-        if counts.total() - counts["not built"] == number:
+        if sum(counts[result] for result in TRIED) == number:
             break
         copy.write(path, mutant)
         result = copy.test(path, seconds)
@@ -225,13 +238,15 @@ def main() -> None:
     parser.add_argument("files", nargs="*", choices=[[], *TESTS], metavar="FILE")
     parser.add_argument("-n", "--number", type=int, default=20, help="of mutants of each file")
     chosen = parser.parse_args()
-    copy, results = Copy(), ["killed", "timeout", "survived", "not built"]
+    copy, results, total = Copy(), [*TRIED, "the same", "not built"], Counter[str]()
     table = [f"{'':32}" + "".join(f"{result:>10}" for result in results)]
     for name in chosen.files or TESTS:
         counts = try_file(copy, name, chosen.number)
+        total += counts
         table.append(f"{name:32}" + "".join(f"{counts[result]:10}" for result in results))
         print(table[0], table[-1], sep="\n", flush=True)
-    print("", *table, sep="\n")
+    tried = sum(total[result] for result in TRIED)
+    print("", *table, f"{tried - total['survived']} of {tried} did not survive", sep="\n")
 
 
 if __name__ == "__main__":

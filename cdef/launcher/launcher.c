@@ -37,13 +37,16 @@ struct run {
     char program[SHMB_PROGRAM_BYTES], *library, *base;
     int report; /* where the preloaded library writes what was asked */
 };
+static struct run the_run = {.deadline = -1};
 
-/* printf's text, the caller's; a process without memory ends here. */
+static _Noreturn void give_up(void);
+
+/* printf's text, the caller's. */
 __attribute__((format(printf, 1, 2))) static char *text(const char *format, ...) {
     va_list arguments;
     char *made;
     va_start(arguments, format);
-    if (vasprintf(&made, format, arguments) < 0) abort();
+    if (vasprintf(&made, format, arguments) < 0) give_up();
     va_end(arguments);
     return made;
 }
@@ -196,7 +199,7 @@ static char **asking(const struct run *r) {
     size_t n = 0, words = 0;
     while (r->command[words]) words++;
     char **made = calloc(words + 4 * DECISIONS + 5, sizeof *made);
-    if (!made) abort();
+    if (!made) give_up();
     made[n++] = r->command[0];
     made[n++] = text("%s", shmb_clang_unwarned);
     for (const shmb_llvm_decision *const *d = r->decisions; *d; d++) {
@@ -244,18 +247,15 @@ static int run_compiler(const struct run *r) {
     sigprocmask(SIG_BLOCK, &forwarded, &old);
     if ((compiler = fork()) == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
-        set_environment(r, parent);
         sigprocmask(SIG_SETMASK, &old, NULL);
+        set_environment(r, parent);
         if (getppid() == parent) execvp(command[0], command);
         fprintf(stderr, "shmbridge: %s: %s\n", command[0], strerror(errno));
         _exit(NO_COMPILER);
     }
-    if (compiler < 0) {
-        perror("shmbridge: fork");
-        return 1 << 8;
-    }
-    forward_signals();
+    if (compiler > 0) forward_signals();
     sigprocmask(SIG_SETMASK, &old, NULL);
+    if (compiler < 0) give_up();
     while (waitid(P_PID, (id_t)compiler, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) continue;
     sigprocmask(SIG_BLOCK, &forwarded, NULL);
     waitpid(compiler, &status, 0);
@@ -300,27 +300,31 @@ static bool prepare(struct run *r) {
     return (r->report = memfd_create("shmbridge-report", MFD_CLOEXEC)) >= 0;
 }
 
-static int become_compiler(char **command) {
-    execvp(*command, command);
-    fprintf(stderr, "shmbridge: %s: %s\n", *command, strerror(errno));
+/* The compiler without advice, or with --strict not at all. */
+static int do_without(const struct run *r, const char *why) {
+    if (!r->command || !*r->command || r->strict) {
+        fprintf(stderr, "shmbridge: %s\n", why);
+        return 1;
+    }
+    if (shmb_build_failed(r->host ? r->host : PYTHON, false))
+        fprintf(stderr, shmb_build_warning, why);
+    execvp(*r->command, r->command);
+    fprintf(stderr, "shmbridge: %s: %s\n", *r->command, strerror(errno));
     return NO_COMPILER;
 }
 
-/* After cmake --install alone there is no Python. Then the compiler runs without advice, or with
- * --strict not at all. why: the reason; NULL: this run needs Python. */
+/* There is no memory, or no process, for more. */
+static void give_up(void) { exit(do_without(&the_run, strerror(errno))); }
+
+/* After cmake --install alone there is no Python. why: the reason, if there is one that is not
+ * this. */
 static int become_python(const struct run *r, const char *folder, char **words, const char *why) {
     char *python = text("%s/" PYTHON, folder);
     execv(python, words);
     if (!why)
         why = text("%s: %s: install the Python package: pip install shmbridge", python,
                    strerror(errno));
-    if (!r->command || !*r->command || r->strict) {
-        fprintf(stderr, "shmbridge: %s\n", why);
-        return 1;
-    }
-    if (shmb_build_failed(r->host ? r->host : python, false))
-        fprintf(stderr, shmb_build_warning, why);
-    return become_compiler(r->command);
+    return do_without(r, why);
 }
 
 /* Removes the file that -o names. Python also finds the names that clang chooses. */
@@ -334,26 +338,20 @@ static void remove_output(char **command) {
 
 int main(int argc, char **argv) {
     char self[PATH_MAX] = "", why[SHMB_WHY_BYTES];
-    struct run r = {.deadline = -1};
+    struct run *r = &the_run;
     (void)argc;
-    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
-        perror("shmbridge: /proc/self/exe");
-        return 1;
-    }
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) strcpy(self, "/"); /* no Python */
     self[shmb_file_name(self) - self - 1] = 0;
-    if (!is_ours(&r, argv, self)) return become_python(&r, self, argv, NULL);
-    if (!shmb_build_asks(r.host, r.host, why)) {
-        if (r.strict) return become_python(&r, self, argv, why);
-        if (shmb_build_failed(r.host, false)) fprintf(stderr, shmb_build_warning, why);
-        return become_compiler(r.command);
-    }
-    if (!prepare(&r)) return become_python(&r, self, argv, NULL);
-    int status = run_compiler(&r);
-    const char *failure = failure_of(&r, status);
+    if (!is_ours(r, argv, self)) return become_python(r, self, argv, NULL);
+    if (!shmb_build_asks(r->host, r->host, why))
+        return r->strict ? become_python(r, self, argv, why) : do_without(r, why);
+    if (!prepare(r)) return become_python(r, self, argv, NULL);
+    int status = run_compiler(r);
+    const char *failure = failure_of(r, status);
     if (signalled || !failure) return end_as(status);
-    fcntl(r.report, F_SETFD, 0);
-    putenv(text("SHMBRIDGE_RUN_ENDED=%d %d", r.report, status));
-    int ended = become_python(&r, self, argv, failure);
-    if (r.strict) remove_output(r.command);
+    fcntl(r->report, F_SETFD, 0);
+    putenv(text("SHMBRIDGE_RUN_ENDED=%d %d", r->report, status));
+    int ended = become_python(r, self, argv, failure);
+    if (r->strict) remove_output(r->command);
     return ended;
 }

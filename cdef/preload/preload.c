@@ -222,19 +222,29 @@ static void preload_forget(int fd) {
 
 /* ---- Open ---- */
 
+/* LLVM ends with an error; from this line `shmbridge run` learns to compile without the policy. */
+static int refuse_channel(const char *name) {
+    struct error e;
+    char line[TEXT_BYTES + sizeof e.message + 64];
+    int number = errno, status = (int)shmb_fail_errno(&e, "no channel");
+    append_line(line, (size_t)sprintf(line, "%s 1 1 %d %s\n", name, status, e.message));
+    errno = number;
+    return -1;
+}
+
 static int open_in(const char *name) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int fds[2], i = 0;
     struct stat pipe;
     pthread_once(&once, preload_start);
-    if (pipe2(fds, O_CLOEXEC)) return -1;
+    if (pipe2(fds, O_CLOEXEC)) return refuse_channel(name);
     while (i < CONVERSATIONS && atomic_exchange(&conversations[i].taken, true)) i++;
     if (i == CONVERSATIONS || fds[0] >= FDS || fds[1] >= FDS || fstat(fds[0], &pipe)) {
         if (i < CONVERSATIONS) store_release(&conversations[i].taken, false);
         next_close()(fds[0]);
         next_close()(fds[1]);
         errno = EMFILE;
-        return -1;
+        return refuse_channel(name);
     }
     raise_to(&most, i + 1);
     struct conversation *c = &conversations[i];
@@ -298,7 +308,8 @@ OPEN(openat, (int directory, const char *path, int flags, ...), (directory, path
  * and be another file by now. */
 static bool is_pipe_of(const struct conversation *c, int fd) {
     struct stat now;
-    return fstat(fd, &now) == 0 && now.st_dev == c->device && now.st_ino == c->inode;
+    if (fstat(fd, &now)) return errno != EBADF;
+    return now.st_dev == c->device && now.st_ino == c->inode;
 }
 
 /* Gets the answer to what was asked ready; without a runner it is the default. */

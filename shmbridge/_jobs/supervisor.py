@@ -143,7 +143,11 @@ class Supervisor:
         if not self.job:
             return
         try:
-            _send(self.control, self._compile())
+            try:
+                report = self._compile()
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                report = {"unstarted": str(error)}
+            _send(self.control, report)
             _poll(self.control.fileno(), self.life)  # the output is wanted until then
         finally:
             kill_all(GIVE_UP)
@@ -157,8 +161,6 @@ class Supervisor:
         try:
             _make_folder(self.folder)
             compiler = self._start(its_errors)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            return {"unstarted": str(error)}
         finally:
             os.close(its_errors)
         _send(self.control, None)

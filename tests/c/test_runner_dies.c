@@ -21,8 +21,10 @@ int main(void) {
     for (int i = 0; i < 6; i++) {
         pid_t pid = runner_process(b.name, i % 2 == 0);
         int64_t key = -1;
-        if (i % 2 == 0) key = bridge_receive(&b);
-        else
+        if (i % 2 == 0) {
+            key = bridge_receive(&b);
+            CHECK(!(key & SHMB_KEY_COPY)); /* no slot is still the last runner's */
+        } else
             while (shmb_host_attached(b.host) == 0) shmb_host_receive(b.host, 10000000);
         CHECK(shmb_host_attached(b.host) == 1);
         process_kill(pid);

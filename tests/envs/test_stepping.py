@@ -3,6 +3,7 @@ makes no sense."""
 
 import contextlib
 import math
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shmbridge import ShmbridgeError, connect
+from shmbridge import ShmbridgeError, _fastpath, connect
 from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
 from shmbridge.envs._pool import Channels
 from shmbridge.rl import Agent, Environment, drive
@@ -63,17 +64,48 @@ def test_usual_steps_and_episodes_are_stepped_by_c_alone(new_name, monkeypatch):
         def compiler():
             with connect(compilers.host.url, connect_timeout=BOUND) as runner:
                 for _ in range(4):
-                    drive(Recorded(observations, [1.0] * 50), Agent(runner))
+                    drive(Recorded(observations, [1.0] * 50), Agent(runner, "a"))
 
         asking = threads.submit(compiler)
         env = CompilerVectorEnv(compilers, 1, timeout=BOUND)
         env.reset()
         for _ in range(180):
-            env.step(np.zeros(1, np.int64))
+            *_, infos = env.step(np.zeros(1, np.int64))
+            assert infos["agent"].tolist() == ["a"]
         assert len(handed) < 10, "Python looked at more than beginnings and ends"
         compilers.close()
         with contextlib.suppress(ShmbridgeError):
             asking.result()
+
+
+def test_c_refuses_arrays_and_rows_that_do_not_fit():
+    arrays = [np.zeros(3, dtype) for dtype in ("f8", "?", "?", "i8", "i8")]
+    for i, array in enumerate(arrays):
+        for wrong in (array[:2], array.astype("f4")):
+            with pytest.raises(ValueError, match="expected arrays of"):
+                _fastpath.Steps(0, *arrays[:i], wrong, *arrays[i + 1 :], [])
+    steps, x = _fastpath.Steps(0, *arrays, []), np.zeros((3, 2))
+    for row in (-1, 3):
+        for name, more in {
+            **{"begin": (0,), "assign": (0,), "take": (0,), "set_open": (0, 0, 0)},
+            **{"reply": (1,), "move": (1,), "end": (0,), "row": (), "channels": ()},
+        }.items():
+            with pytest.raises(IndexError, match=f"expected a row below 3, found {row}"):
+                getattr(steps, name)(row, *more)
+    for call, match in (
+        (lambda: steps.begin(0, -1), "expected the key of a request"),
+        (lambda: steps.move(0, _fastpath.OPEN), "expected BEGINS or SENT"),
+        (lambda: steps.shape([]), "expected a dict"),
+        (lambda: steps.shape({1: x}), "expected arrays of rows, by name"),
+        (lambda: steps.shape({"x": [1, 2, 3]}), "expected arrays of rows, by name"),
+        (lambda: steps.shape({"x": x, "y": x[:2]}), "expected arrays of 3 rows"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=match):
+            call()
+    steps.shape({"x": x})
+    held = [sys.getrefcount(array) for array in [x, *arrays]]
+    steps = call = None
+    assert [sys.getrefcount(array) for array in [x, *arrays]] == [n - 1 for n in held]
 
 
 @pytest.mark.parametrize("kind", ["single", "vector"])

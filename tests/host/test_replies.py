@@ -157,7 +157,7 @@ def test_advice_comes_in_the_wanted_dtype_or_is_an_error_of_the_runner(host, in_
 
 def test_several_advices_are_not_converted(host, in_thread):
     asking = evaluating(in_thread, host, {"x": 1}, dtype=np.float32)
-    assert host.receive(timeout=30).reply(a=1, b=2)
+    assert host.receive(timeout=30).reply({"advice": 1, "b": 2})
     with pytest.raises(MismatchError, match="expected one advice of dtype float32, found 2 fields"):
         asking.result()
 

@@ -17,7 +17,8 @@ from support.cli import run
 from support.compilations import marked, words_of
 from support.processes import until
 
-from shmbridge._jobs import supervisor
+from shmbridge._jobs import supervised, supervisor
+from shmbridge.errors import ShmbridgeError
 from shmbridge.training import Task
 from shmbridge.training.scores import object_size, text_size
 
@@ -219,24 +220,49 @@ def test_one_whose_work_folder_disappears(sh, corpus, in_thread, tmp_path):
     assert sh('cat "$1" > "$2"').run(corpus[0]).kind == "ok"
 
 
-def test_one_that_no_process_can_be_forked_for(sh, corpus, monkeypatch, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(
-        """
+FAILS = """
 import os, sys
-fork, forks = os.fork, []
-def limited():
-    forks.append(1)
-    if len(forks) == 3:  # the guard itself, a compilation, this one
+
+def fails(name):
+    call = getattr(os, name)
+    def once(*arguments, **more):
+        global left
+        left -= 1
+        if left or os.path.exists(os.environ["FAILED"]):
+            return call(*arguments, **more)
+        print(name, file=open(os.environ["FAILED"], "w"))
         raise BlockingIOError(11, "Resource temporarily unavailable")
-    return fork()
+    setattr(os, name, once)
+
 if "_jobs.supervisor" in " ".join(sys.orig_argv):
-    os.fork = limited
+    left = int(os.environ["FAILS"])
+    for name in ("fork", "mkdir", "open", "pidfd_open", "pipe", "pipe2"):
+        fails(name)
 """
-    )
+
+
+def test_one_whose_guard_or_supervisor_has_a_call_that_fails(sh, corpus, monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(FAILS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    outcomes = [sh('cat "$1" > "$2"').run(corpus[0]) for _ in range(3)]
-    assert [outcome.kind for outcome in outcomes] == ["ok", "not started", "ok"]
-    assert "Resource temporarily unavailable" in outcomes[1].stderr
+    monkeypatch.setenv("FAILED", str(tmp_path / "failed"))
+    task, calls = sh('cat "$1" > "$2"'), []
+    for n in itertools.count(1):
+        monkeypatch.setenv("FAILS", str(n))
+        supervised._stop()
+        supervised._guard = None
+        try:
+            outcome = task.run(corpus[0])
+            assert (outcome.kind, outcome.stderr) == ("ok", "") or (
+                outcome.kind == "not started" and "temporarily unavailable" in outcome.stderr
+            ), (outcome, calls)
+        except ShmbridgeError as error:
+            assert "could not start" in str(error)
+        if not (tmp_path / "failed").exists():
+            break
+        assert task.run(corpus[0]).kind == "ok"
+        calls.append((tmp_path / "failed").read_text())
+        (tmp_path / "failed").unlink()
+    assert len(calls) > 6, calls
 
 
 def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):

@@ -254,7 +254,7 @@ static bool look_wider(void *context) {
 static int64_t accept_found(shmb_host *h) {
     struct channel *c = &h->channels[h->found];
     pthread_mutex_lock(&c->mutex);
-    int64_t key = c->active ? shmb_channel_accept(c, h->found) : -1;
+    int64_t key = c->active ? shmb_channel_accept(c, h->found) : -(int64_t)SHMB_TIMEOUT;
     pthread_mutex_unlock(&c->mutex);
     if (!c->active) list_active(h);
     return key;
@@ -290,8 +290,7 @@ int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns) {
         if (key >= 0) return key;
     }
     if (timeout_ns > SLICE_NS) timeout_ns = SLICE_NS;
-    int64_t key = receive_slowly(h, shmb_clock_ns() + (timeout_ns > 0 ? timeout_ns : 0));
-    return key == -1 ? -(int64_t)SHMB_TIMEOUT : key;
+    return receive_slowly(h, shmb_clock_ns() + (timeout_ns > 0 ? timeout_ns : 0));
 }
 
 int64_t shmb_host_take(shmb_host *h, bool waiting) {
@@ -309,8 +308,7 @@ int64_t shmb_host_poll(shmb_host *h) {
     for (uint64_t i = 0, looks = 1; i < looks; i++) {
         if (look(h)) {
             shmb_waiter_news(&h->waiter);
-            int64_t key = accept_found(h);
-            return key >= 0 ? key : -(int64_t)SHMB_TIMEOUT;
+            return accept_found(h);
         }
         if (i == 0 && h->waiter.policy != SHMB_WAIT_BLOCK)
             looks = shmb_waiter_spins(&h->waiter)

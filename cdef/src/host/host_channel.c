@@ -100,7 +100,7 @@ static int64_t poison(struct channel *c, const char *why) {
     store_release(&c->line->ready, (uint64_t)c->in.generation << 8 | POISONED);
     sem_post(c->bell);
     shmb_channel_retire(c);
-    return -1;
+    return -(int64_t)SHMB_TIMEOUT;
 }
 
 /* ---- Accept ---- */

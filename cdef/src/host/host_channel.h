@@ -66,7 +66,7 @@ void shmb_channel_follow_claim(struct channel *c);
 void shmb_channel_retire(struct channel *c);
 /* As shmb_host_delays. idle: the host has not received since the last look. */
 bool shmb_channel_delays(const struct channel *c, const char *label, bool idle, shmb_delay *last);
-/* Takes the request that is ready. Its key, or -1 when it lied and the channel is now poisoned. */
+/* Takes the request that is ready: its key. -SHMB_TIMEOUT: it lied, and the channel is poisoned. */
 int64_t shmb_channel_accept(struct channel *c, uint32_t index);
 const shmb_message *shmb_channel_message(const struct channel *c, int64_t key);
 /* Bytes of tensors[index], also of an answered request, copied where there is room for them; -1:

@@ -92,7 +92,7 @@ static shmb_tensor *read_last(const struct lane *l, int64_t *count) {
                                       (const int64_t *)(copy + ((header_bytes + 7) & ~(size_t)7)));
         *count = layout->count;
     }
-    if (layout) shmb_header_free(layout);
+    shmb_header_free(layout);
     free(copy);
     return tensors;
 }
@@ -105,7 +105,6 @@ shmb_tensor *shmb_inspect_layout(int fd, uint32_t channel, bool reply, int64_t *
     for (int tries = 0; tries < 100 && !tensors && channel < s.block.channels; tries++) {
         struct lane lane = shmb_segment_lane(&s, channel, reply);
         tensors = read_last(&lane, count);
-        if (!load_relaxed(&lane.last->version)) break;
     }
     munmap(s.base, s.size);
     return tensors;

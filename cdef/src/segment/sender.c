@@ -125,10 +125,8 @@ shmb_status shmb_sender_send(struct sender *s, struct builder *b, int slot,
                            .code = e->code};
     if (!found) {
         if (introduce(s, b, id, slot)) return b->error->status;
-        size_t header = shmb_header_write(b->fields, b->count, NULL, 0);
-        d.text = 0;
-        memcpy(d.data, &(uint32_t){(uint32_t)header}, sizeof(uint32_t));
-        write_dims(s, l, b, slot, (header + 7) & ~(size_t)7);
+        memcpy(d.data, &s->told_bytes, sizeof s->told_bytes);
+        write_dims(s, l, b, slot, (s->told_bytes + 7) & ~(size_t)7);
         d.flags |= NEW;
     } else if (b->dim_count && memcmp(l->dims, b->dims, b->dim_count * sizeof *b->dims) != 0) {
         if (b->dim_count * sizeof *b->dims > s->lane.meta_bytes)

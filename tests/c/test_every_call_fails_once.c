@@ -1,0 +1,124 @@
+/* Each allocation and each system call of a runner and of a host fails once: that is an error with
+ * a text, or none. No descriptor is left, no memory (LeakSanitizer), and what comes next works. */
+#define WRAPPED
+#include "module_faults.c"
+
+#include <dirent.h>
+
+#include "bridge.h"
+#include "runner/default.h"
+
+static int descriptors(void) {
+    DIR *folder = opendir("/proc/self/fd");
+    int n = 0;
+    while (readdir(folder)) n++;
+    closedir(folder);
+    return n;
+}
+
+static void expect_told(shmb_status status, const char *text) {
+    if (status && !*text) fprintf(stderr, "%s failed: status %d has no text\n", failed, status);
+    CHECK(!status || *text);
+}
+
+/* Opens a runner, asks and closes it. Returns whether all went well. */
+static bool asks(const char *url) {
+    shmb_options options = {.size = sizeof options, .log = shmb_say_nothing};
+    shmb_runner *r;
+    shmb_status status = shmb_open(url, &options, &r);
+    bool well = !status;
+    expect_told(status, shmb_error_message(r));
+    for (int i = 0; i < 4; i++) {
+        int64_t advice;
+        float *x = shmb_feature_f32(r, "x", 4 << i);
+        if (x) x[0] = 6;
+        shmb_set_strings(r, "names", 2, (const char *const[]){"a", "bc"}, NULL);
+        status = shmb_evaluate_i64(r, &advice);
+        expect_told(status, shmb_error_message(r));
+        CHECK(status || advice == 7);
+        well &= !status;
+    }
+    shmb_close(r);
+    return well;
+}
+
+/* The number of calls that failed, one in a run. */
+static long each_call_of(bool (*run)(const char *), const char *url) {
+    CHECK(run(url)); /* what is allocated once for the process */
+    int before = descriptors();
+    for (long n = 1;; n++) {
+        faults_from(n);
+        bool well = run(url);
+        const char *call = faults_end();
+        if (descriptors() != before) fprintf(stderr, "%s failed: a descriptor is left\n", call);
+        CHECK(descriptors() == before);
+        if (!well) CHECK(call && run(url));
+        if (!call) return n - 1;
+    }
+}
+
+static void runner(void) {
+    struct server s;
+    char url[128];
+    server_start(&s, "fails", SHMB_WAIT_BLOCK);
+    for (int i = 0; i < 2; i++) {
+        snprintf(url, sizeof url, "shm://%s?wait=block&retries=%d", s.bridge.name, i);
+        CHECK(each_call_of(asks, url) > 20);
+    }
+    server_stop(&s);
+}
+
+/* ---- A host ---- */
+
+static struct bridge *bridge; /* whose semaphores it opens */
+
+static bool creates(const char *ignored) {
+    shmb_host *h;
+    uint8_t session[SESSION_BYTES];
+    (void)ignored;
+    for (int i = 0; i < SESSION_BYTES; i++) sscanf(bridge->session + 2 * i, "%2hhx", &session[i]);
+    long n = left;
+    faults_end();
+    int fd = memfd_create("host", MFD_CLOEXEC);
+    CHECK(fd >= 0 && ftruncate(fd, (off_t)shmb_plan_bytes(&bridge->plan)) == 0);
+    faults_from(n);
+    shmb_status status = shmb_host_create(fd, &bridge->plan, session, SHMB_WAIT_BLOCK, &h);
+    expect_told(status, shmb_host_error(h, -1));
+    shmb_host_free(h);
+    if (status) close(fd); /* still the caller's */
+    return !status;
+}
+
+static void *ask_in_thread(void *url) { return asks(url) ? url : NULL; }
+
+/* Answers a runner until that has ended; well: all answers came. */
+static bool answers(const char *url) {
+    pthread_t thread;
+    void *well;
+    long n = left;
+    faults_end();
+    CHECK(pthread_create(&thread, NULL, ask_in_thread, (void *)(uintptr_t)url) == 0);
+    faults_from(n);
+    while (pthread_tryjoin_np(thread, &well)) {
+        int64_t key = shmb_host_receive(bridge->host, 1000000);
+        if (key >= 0) bridge_answer(bridge, key);
+    }
+    return well;
+}
+
+static void host(void) {
+    struct bridge b;
+    char url[128];
+    bridge = &b;
+    bridge_open(&b, "fails-host", small_plan, SHMB_WAIT_BLOCK);
+    CHECK(each_call_of(creates, "") > 5);
+    snprintf(url, sizeof url, "shm://%s?wait=block", b.name);
+    CHECK(each_call_of(answers, url) > 5);
+    bridge_close(&b);
+}
+
+int main(void) {
+    runner();
+    host();
+    return 0;
+}

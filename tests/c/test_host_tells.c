@@ -1,0 +1,111 @@
+/* A host counts its runners, names their claims and shows that it receives; what it and a runner
+ * say of themselves is what `shmbridge inspect` reads. */
+#include "base/order.h"
+#include "bridge.h"
+
+static struct bridge b;
+static shmb_segment_info info;
+static shmb_channel_info channels[4];
+
+/* Reads the segment as another program does; its descriptor. */
+static int look(void) {
+    char path[NAME_ROOM];
+    shmb_segment_name(b.name, NULL, path);
+    int fd = shm_open(path, O_RDWR | O_CLOEXEC, 0);
+    CHECK(fd >= 0 && shmb_inspect(fd, &info, channels));
+    return fd;
+}
+
+static bool receives(void) { return close(look()) == 0 && info.looping; }
+
+/* The last request had so many numbers, as question `asked`. */
+static void expect_told(int64_t numbers, uint64_t asked, bool waits) {
+    int64_t count = 0;
+    int fd = look();
+    const shmb_channel_info *c = &channels[0];
+    CHECK(c->generation == 1 && c->alive && !c->connects && !c->poisoned &&
+          (pid_t)c->pid == getpid());
+    CHECK(c->asked == asked && c->waits == waits && c->served == asked - waits);
+    shmb_tensor *t = shmb_inspect_layout(fd, 0, false, &count);
+    CHECK(t && count == 2 && strcmp(t->name, "x") == 0 && t->dtype == SHMB_FLOAT32);
+    CHECK(t->rank == 1 && t->dims[0] == numbers);
+    shmb_inspect_free(t);
+    CHECK(!shmb_inspect_layout(fd, 1, false, &count) && !channels[2].alive && close(fd) == 0);
+}
+
+static int mappings(void) {
+    char line[512];
+    int n = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps)) n += strstr(line, b.name) != NULL;
+    fclose(maps);
+    return n;
+}
+
+/* What the host's own program reads of a request. */
+static void expect_read(int64_t key) {
+    uint64_t number;
+    uint32_t pid;
+    int64_t offsets[3];
+    char label[256];
+    CHECK(shmb_host_runner(b.host, key, &number, &pid, label) && number == MAX_CHANNELS);
+    CHECK((pid_t)pid == getpid() && !*label && !shmb_host_offsets(b.host, key, 0, offsets));
+    CHECK(shmb_host_offsets(b.host, key, 1, offsets));
+    CHECK(offsets[0] == 0 && offsets[1] == 1 && offsets[2] == 3);
+}
+
+static void expect_silent_once_closed(shmb_runner *r) {
+    shmb_delay last = {0};
+    shmb_set_i64(r, "x", 1);
+    bridge_ask(&b, r, SHMB_ANY);
+    CHECK(shmb_host_delays(b.host, "", &last));
+    shmb_host_close(b.host);
+    CHECK(!shmb_host_delays(b.host, "", &last));
+    CHECK(shmb_host_poll(b.host) == -SHMB_TIMEOUT);
+    CHECK(shmb_host_receive(b.host, 0) == -SHMB_CLOSED);
+}
+
+int main(void) {
+    bridge_open(&b, "tells", small_plan, SHMB_WAIT_DEFAULT);
+    CHECK(!receives() && shmb_host_attached(b.host) == 0 && shmb_host_claim(b.host, 0) == -1);
+    shmb_runner *r = bridge_connect(&b, ""), *other = bridge_connect(&b, "");
+    CHECK(receives() && shmb_host_attached(b.host) == 2);
+    int mapped = mappings();
+    for (int i = 1; i <= 3; i++) {
+        CHECK(shmb_host_waiting(b.host) == 0);
+        shmb_feature_f32(r, "x", 4 * i)[0] = 1;
+        shmb_set_strings(r, "names", 2, (const char *const[]){"a", "bc"}, NULL);
+        int64_t key = bridge_ask(&b, r, SHMB_ANY);
+        expect_told(4 * i, (uint64_t)i, true);
+        expect_read(key);
+        CHECK(shmb_host_waiting(b.host) == 1);
+        CHECK(shmb_host_reply_begin(b.host, key) == SHMB_OK);
+        CHECK(shmb_host_reply_i64(b.host, key, false, 1) == SHMB_INVALID);
+        CHECK(strstr(shmb_host_error(b.host, key), "another reply is being built"));
+        CHECK(shmb_host_reply_send(b.host, key, false) == SHMB_OK);
+        CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+        expect_told(4 * i, (uint64_t)i, false);
+    }
+    for (int i = -1; i <= (int)small_plan.channels; i++)
+        CHECK(shmb_host_claim(b.host, i) == (i == 0 || i == 1 ? 1 : -1));
+    for (int i = 0; i < 2; i++) {
+        shmb_host_rest(b.host);
+        CHECK(!receives());
+        CHECK(shmb_host_receive(b.host, 0) == -SHMB_TIMEOUT && receives());
+    }
+    shmb_host_wake(b.host);
+    CHECK(shmb_host_receive(b.host, 0) == -SHMB_INTERRUPTED);
+    CHECK(shmb_host_receive(b.host, 0) == -SHMB_TIMEOUT);
+    CHECK(mappings() == mapped);
+    uint64_t size;
+    struct segment segment = {.base = shmb_host_memory(b.host, &size)};
+    shmb_host_set_workers(b.host, 3);
+    CHECK(load_relaxed(&shmb_segment_host_line(&segment)->workers) == 3);
+    shmb_close(other);
+    CHECK(shmb_host_receive(b.host, 0) == -SHMB_TIMEOUT && shmb_host_attached(b.host) == 1);
+    expect_silent_once_closed(r);
+    shmb_close(r);
+    bridge_close(&b);
+    return 0;
+}

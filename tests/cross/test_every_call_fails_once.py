@@ -1,0 +1,140 @@
+"""Each allocation and each system call of our code fails once: a build goes on, Python gets an
+error with a text, and nothing is left. tests/c/test_every_call_fails_once.c is the C core's."""
+
+import itertools
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.run import SHMBRIDGE
+
+MODULE = Path(__file__).parents[1] / "c" / "module_faults.c"
+# It asks four times. As LLVM, it fails without a channel.
+COMPILER = r"""
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char header[] =
+    "{\"features\":[{\"name\":\"x\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"
+    "{\"name\":\"inlining_default\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
+    "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n"
+    "{\"context\":\"main\"}\n";
+
+int main(int argc, char **argv) {
+    char path[256], question[64];
+    const char *base = NULL;
+    for (int i = 1; i < argc; i++)
+        if ((base = strstr(argv[i], "channel-base="))) break;
+    if (!base) return 0;
+    snprintf(path, sizeof path, "%s.in", base + 13);
+    int in = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "%s.out", base + 13);
+    int out = in < 0 ? -1 : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (out < 0 || write(out, header, sizeof header - 1) < 0) return 1;
+    for (long long i = 0, features[2] = {0}, advice; i < 4; i++) {
+        int n = sprintf(question, "{\"observation\":%lld}\n", i);
+        memcpy(question + n, features, sizeof features);
+        question[n + sizeof features] = '\n';
+        if (write(out, question, n + sizeof features + 1) < 0) return 1;
+        if (read(in, &advice, sizeof advice) != sizeof advice) return 1;
+    }
+    return close(in) || close(out);
+}
+"""
+PYTHON = """
+import ctypes, gc, os, sys, threading
+import numpy as np
+from shmbridge import Host, ShmbridgeError, connect
+
+faults = ctypes.CDLL(None)
+faults.faults_end.restype = ctypes.c_char_p
+
+def left():
+    gc.collect()
+    shm = [file for file in os.listdir("/dev/shm") if sys.argv[1] in file]
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), shm
+
+def ask(errors):
+    try:
+        with connect(sys.argv[1]) as runner:
+            for i in range(4):
+                advice = runner.evaluate({"x": np.ones(4 << i), "names": ["a", "bc"]})
+                assert advice["y"].sum() == 4 << i and advice["names"] == ["a", "bc"]
+    except (ShmbridgeError, MemoryError, OSError) as error:
+        errors.append(error)
+
+def talk():
+    errors = []
+    asking = threading.Thread(target=ask, args=(errors,))
+    try:
+        with Host(sys.argv[1], channels=2) as host:
+            asking.start()
+            while asking.is_alive():
+                request = host.receive(0.01)
+                if request is not None:
+                    request.reply({"y": request["x"], "names": request["names"]})
+    except (ShmbridgeError, MemoryError, OSError) as error:
+        errors.append(error)
+    if asking.ident:
+        asking.join()
+    return errors
+
+assert talk() == []
+before = left()
+for n in range(1, 1000):
+    faults.faults_from(ctypes.c_long(n))
+    errors = talk()
+    call = faults.faults_end()
+    assert all(str(error) for error in errors), (call, errors)
+    errors = None
+    assert left() == before, (call, before, left())
+    if not call:
+        break
+print(n)
+"""
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    """The library to preload."""
+    library = tmp_path_factory.mktemp("calls") / "faults.so"
+    words = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", MODULE, "-o", library, "-ldl"]
+    subprocess.run(words, check=True)
+    return library
+
+
+@pytest.fixture
+def compiler(tmp_path):
+    (tmp_path / "compiler.c").write_text(COMPILER)
+    subprocess.run(["cc", tmp_path / "compiler.c", "-o", tmp_path / "clang"], check=True)
+    return tmp_path / "clang"
+
+
+@pytest.mark.parametrize("program", ["shmbridge", "clang"])
+def test_a_build_goes_on(program, compiler, faults, serve, name, tmp_path, nothing_is_left):
+    words = [SHMBRIDGE, "run", "--llvm", "inline", "--connect", name, "--", compiler, "-c", "x.c"]
+    failed = tmp_path / "failed"
+    with serve(lambda request: 1, channels=2):
+        for n in itertools.count(1):
+            variables = {"SHMBRIDGE_FAULT": str(n), "SHMBRIDGE_FAULT_PROGRAM": program}
+            variables |= {"SHMBRIDGE_FAULT_LOG": str(failed), "LD_PRELOAD": str(faults)}
+            variables |= {"XDG_RUNTIME_DIR": str(tmp_path / f"{n}")}  # each is a build
+            failed.write_text("")
+            done = subprocess.run(
+                words, env=os.environ | variables, capture_output=True, text=True, timeout=60
+            )
+            assert done.returncode == 0, (n, failed.read_text(), done)
+            if failed.read_text() == "pipe2":
+                assert "no channel: Too many open files" in done.stderr
+            if not failed.read_text():
+                break
+    assert n > 20
+
+
+def test_python_gets_an_error_with_a_text(faults, name, python):
+    done = python(PYTHON, name, env=os.environ | {"LD_PRELOAD": str(faults)})
+    status, said = done.end()
+    assert (status, int(said or 0) > 20) == (0, True), said
