@@ -101,7 +101,7 @@ PyObject *fast_collect(PyObject *module, PyObject *const *args, Py_ssize_t count
         PyObject *key = PyLong_FromLongLong(came);
         struct question *q = key ? fast_renew(args[2], key, 1) : NULL;
         bool added = q && add(b, q);
-        Py_XDECREF(q);
+        Py_XDECREF((PyObject *)q);
         if (!added && !PyErr_Occurred()) return key;
         Py_XDECREF(key);
         if (!added) return NULL;
@@ -127,9 +127,9 @@ static bool drop_open(PyObject *list) {
         struct question *q = question_at(list, i);
         PyObject *done = Py_None;
         if (q && q->open) {
-            Py_INCREF(q);
+            Py_INCREF((PyObject *)q);
             done = PyObject_CallMethod((PyObject *)q, "_drop", NULL);
-            Py_DECREF(q);
+            Py_DECREF((PyObject *)q);
             Py_XDECREF(done);
         }
         if (!q || !done) return false;
@@ -139,7 +139,8 @@ static bool drop_open(PyObject *list) {
 
 /* Another batch, where somebody besides the list and the caller's loop variable has this one. */
 static bool replace_held(PyObject *held, struct questions *b) {
-    struct questions *next = (struct questions *)PyObject_CallNoArgs((PyObject *)Py_TYPE(b));
+    struct questions *next =
+        (struct questions *)PyObject_CallNoArgs((PyObject *)Py_TYPE((PyObject *)b));
     if (!next) return false;
     next->wait = b->wait;
     next->longest = b->longest;
@@ -164,7 +165,7 @@ PyObject *fast_end_turn(PyObject *module, PyObject *held) {
         b->list = PyList_New(0);
         Py_DECREF(kept);
     }
-    if (!b->list || (Py_REFCNT(b) > 2 && !replace_held(held, b))) return NULL;
+    if (!b->list || (Py_REFCNT((PyObject *)b) > 2 && !replace_held(held, b))) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -254,7 +255,7 @@ static PyObject *reply_row(struct question *q, const PyObject *type, const struc
     struct value values[FAST_FIELDS];
     shmb_tensor fields[FAST_FIELDS];
     shmb_status status = SHMB_INVALID;
-    bool keep = false, known = q->open && q->direct && (PyObject *)Py_TYPE(q) == type;
+    bool keep = false, known = q->open && q->direct && (PyObject *)Py_TYPE((PyObject *)q) == type;
     int64_t made = 0;
     while (known && made < n) {
         known = row_of(&columns[made], i, &values[made], &fields[made]);
@@ -418,6 +419,6 @@ static PyType_Spec spec = {"shmbridge._fastpath.Questions", sizeof(struct questi
 int fast_add_questions(PyObject *module) {
     questions_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!questions_type) return -1;
-    Py_INCREF(questions_type); /* the module's, and ours */
+    Py_INCREF((PyObject *)questions_type); /* the module's, and ours */
     return PyModule_AddObject(module, "Questions", (PyObject *)questions_type);
 }
