@@ -111,6 +111,7 @@ def steps_build(tmp_path_factory):
         "install",
         "-q",
         "--no-deps",
+        "--no-build-isolation",
         "--target",
         target,
         "--config-settings",

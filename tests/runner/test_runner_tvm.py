@@ -2,36 +2,22 @@
 and gives what ONNX Runtime gives."""
 
 import os
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.distributions import installed_example
 
 from shmbridge import InvalidError, MismatchError, connect
 
 pytest.importorskip("tvm", reason="Apache TVM (pip install apache-tvm) is not there")
 helper = pytest.importorskip("onnx.helper", reason="ONNX (pip install onnx) is not there")
-EXAMPLE = Path(__file__).parents[2] / "examples/tvm_runner"
 X = np.random.default_rng(0).normal(size=(1, 20)).astype(np.float32)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory):
-    """The distribution in a directory of its own, with the metadata that pip makes of its
-    pyproject.toml."""
-    where, project = (
-        tmp_path_factory.mktemp("site-packages"),
-        (EXAMPLE / "pyproject.toml").read_text(),
-    )
-    (where / "shmbridge_tvm.py").write_text((EXAMPLE / "shmbridge_tvm.py").read_text())
-    info = where / "shmbridge_tvm-0.1.0.dist-info"
-    info.mkdir()
-    name, entry = re.search(r'\[project\.entry-points\."(.*)"\]\n(.*)\n', project).groups()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shmbridge-tvm\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text(f"[{name}]\n{entry.replace(chr(34), '')}\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(where)
+    """The directory that has the distribution."""
+    with installed_example("tvm_runner", tmp_path_factory.mktemp("site-packages")) as where:
         yield where
 
 

@@ -2,12 +2,12 @@
 keeps what it must keep."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.distributions import EXAMPLES, installed_example
 from support.values import DTYPES
 from test_serdes import check_survives, many, messages
 
@@ -17,25 +17,13 @@ from shmbridge._values import tensor
 from shmbridge.serdes._core import Core
 
 pytest.importorskip("yaml")
-EXAMPLE = Path(__file__).parents[2] / "examples/yaml_serdes"
+EXAMPLE = EXAMPLES / "yaml_serdes"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory):
-    """The distribution in a directory of its own, with the metadata that pip makes of its
-    pyproject.toml."""
-    where, project = (
-        tmp_path_factory.mktemp("site-packages"),
-        (EXAMPLE / "pyproject.toml").read_text(),
-    )
-    (where / "shmbridge_yaml.py").write_text((EXAMPLE / "shmbridge_yaml.py").read_text())
-    info = where / "shmbridge_yaml-0.1.0.dist-info"
-    info.mkdir()
-    name, entry = re.search(r'\[project\.entry-points\."(.*)"\]\n(.*)\n', project).groups()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shmbridge-yaml\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text(f"[{name}]\n{entry.replace(chr(34), '')}\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(where)
+    """The directory that has the distribution."""
+    with installed_example("yaml_serdes", tmp_path_factory.mktemp("site-packages")) as where:
         yield where
 
 
