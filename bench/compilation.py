@@ -28,7 +28,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import signal
 import statistics
 import subprocess
@@ -44,7 +43,7 @@ import deploy
 import numpy as np
 from llvm_inliner import INLINER
 from program import SHMBRIDGE, cpu_of, started, turns
-from run import build, machine
+from run import build, build_grpc, machine
 from waiting import Row, beside, busy_seconds
 
 HERE = Path(__file__).parent
@@ -151,14 +150,14 @@ def mlcb(place: Place, build: Path) -> Way:
 
 
 def grpc(place: Place, build: Path) -> Way:
-    folder = build_grpc(place)
+    folder = with_grpc(place)
     address = f"unix:{folder}/socket"
     server, _ = place.serve(folder / "compilation_grpc_host", address)
     return Way("grpc", folder / "compilation_grpc", address, [server])
 
 
 def grpc_py(place: Place, build: Path) -> Way:
-    folder = build_grpc(place)
+    folder = with_grpc(place)
     address = f"unix:{folder}/socket_py"
     program = HERE / "compilation_hosts.py"
     server, _ = place.serve(sys.executable, program, "grpc", address, *feature_names())
@@ -171,27 +170,12 @@ def feature_names() -> list[str]:
     return re.findall(r'"(\w+)"', text.partition("}")[0])
 
 
-def build_grpc(place: Place) -> Path:
+def with_grpc(place: Place) -> Path:
     """The folder with both C++ programs and the messages' descriptors."""
-    folder, plugin = place.folder / "grpc", shutil.which("grpc_cpp_plugin")
-    if folder.exists():
-        return folder
-    if plugin is None:
-        raise FileNotFoundError("needs Debian's libgrpc++-dev and protobuf-compiler-grpc")
-    folder.mkdir()
-    # the protoc of that package: another one's C++ may not match the system's headers
-    protoc = [Path(plugin).with_name("protoc"), f"-I{HERE}", HERE / "compilation.proto"]
-    to = [f"--cpp_out={folder}", f"--grpc_out={folder}", f"--plugin=protoc-gen-grpc={plugin}"]
-    subprocess.run([*protoc, *to, f"--descriptor_set_out={folder / 'descriptors'}"], check=True)
-    flags = ["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"]
-    libraries = subprocess.check_output(flags, text=True).split()
-    cxx = ["c++", "-std=c++17", "-O2", f"-I{folder}", f"-I{HERE}"]
-    cc = ["cc", "-O3", "-c", HERE / "compilation.c", "-o", folder / "compilation.o"]
-    messages = [folder / f"compilation.{part}.cc" for part in ("pb", "grpc.pb")]
-    subprocess.run(cc, check=True)
-    for program, more in (("compilation_grpc", [cc[-1]]), ("compilation_grpc_host", [])):
-        sources = [HERE / f"{program}.cpp", *messages, *more]
-        subprocess.run([*cxx, *sources, *libraries, "-o", folder / program], check=True)
+    folder = place.folder / "grpc"
+    if not folder.exists():
+        folder.mkdir()
+        build_grpc(folder, "compilation")
     return folder
 
 

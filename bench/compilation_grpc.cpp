@@ -1,12 +1,15 @@
-// compilation.c's way through gRPC: one stream for all questions, which is faster than unary calls.
+// The way of compilation.c and peers_ask.c through gRPC: one stream for all questions, which is
+// faster than unary calls.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include <grpcpp/grpcpp.h>
 
 #include "compilation.grpc.pb.h"
 #include "compilation.h"
+#include "peers_ask.h"
 
 static std::unique_ptr<compilation::Policy::Stub> stub;
 static grpc::ClientContext context;
@@ -20,14 +23,28 @@ void open_model(const char *url) {
     stream = stub->Stream(&context);
 }
 
-int64_t ask(const int64_t *features) {
-    question.mutable_values()->Assign(features, features + FEATURES);
+static int64_t exchange() {
     if (stream->Write(question) && stream->Read(&answer)) return answer.inlining_decision();
     fprintf(stderr, "the service is gone\n");
     exit(1);
 }
 
+int64_t ask(const int64_t *features) {
+    question.mutable_values()->Assign(features, features + FEATURES);
+    return exchange();
+}
+
 void close_model() {
     stream->WritesDone();
     stream->Finish();
+}
+
+void open_peer(const char *address, size_t bytes) {
+    open_model(address);
+    question.mutable_array()->Resize((int)(bytes / sizeof(float)), 0);
+}
+
+void ask_peer(size_t bytes, int filler) {
+    memset(question.mutable_array()->mutable_data(), filler, bytes);
+    exchange();
 }

@@ -1,4 +1,6 @@
-// The policy behind gRPC, for compilation.py: compilation_grpc_host ADDRESS. Prints a line when it is ready.
+// The policy of compilation.py, or the model of peers.py, behind gRPC. Prints a line when it is
+// ready.
+//     compilation_grpc_host ADDRESS
 #include <cstdio>
 
 #include <grpcpp/grpcpp.h>
@@ -14,7 +16,8 @@ class Service final : public compilation::Policy::Service {
         Features question;
         Advice answer;
         while (stream->Read(&question)) {
-            answer.set_inlining_decision(advise(question.values().data()));
+            answer.set_inlining_decision(question.array_size() ? question.array(0) < 1
+                                                               : advise(question.values().data()));
             stream->Write(answer);
         }
         return grpc::Status::OK;

@@ -1,8 +1,9 @@
 """One question and answer through every library: python bench/peers.py [--only NAMES]
 [--json FILE]
 
-2 KB and 100 KB, with and without two endless loops, from one client and from eight; p50, p99, rate,
-and the CPU of both sides. README.md describes the requirements and the method.
+2 KB and 100 KB, with and without two endless loops, from one client and from eight; p50, p99,
+p99.9, a histogram, the rate, and the CPU of both sides. README.md describes the requirements and
+the method.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,13 +30,13 @@ import numpy as np
 from pairs import HERE
 from peers_base import Ask, Peer
 from peers_hosts import PEERS as HOSTS
+from peers_memory import ASKER, FasterFifo
 from peers_memory import PEERS as MEMORY
-from peers_memory import FasterFifo
-from peers_page import peers_table
+from peers_page import histogram, peers_table
 from peers_sockets import PEERS as SOCKETS
 from peers_sockets import Pipe, UnixSocket
 from program import options, write
-from run import build, machine
+from run import build, build_grpc, machine
 
 SIZES, LOOPS, CLIENTS = (2_000, 100_000), (0, 2), (1, 8)
 ROUNDS, SECONDS = 5, 0.4
@@ -42,7 +44,6 @@ PEERS: tuple[type[Peer], ...] = (*MEMORY, Pipe, UnixSocket, FasterFifo, *SOCKETS
 WARM, WARM_SECONDS = 50, 0.1  # questions before, or as many as fit
 PATIENCE = 10.0  # seconds for a process to start, and for a question
 PACKAGES = (
-    "iceoryx2",
     "pyzmq",
     "pynng",
     "faster-fifo",
@@ -119,7 +120,7 @@ class Child:
 
 
 def serve(peer: Peer) -> None:
-    peer.serve(lambda: (os.write(1, b"r"), None)[1])
+    peer.serve(lambda: (os.write(1, b"ready\n"), None)[1])
 
 
 def ask_for(ask: Ask, size: int, seconds: float) -> None:
@@ -159,8 +160,10 @@ def measure(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers")))
         peer = kind(size, clients, folder, build)
-        server = stack.enter_context(child(lambda: serve(peer)))
-        server.read(1)
+        server = stack.enter_context(child(lambda: serve(peer), peer.server()))
+        while not peer.said.endswith("\n"):
+            peer.said += server.read(1).decode()
+        peer.said = peer.said.strip()
         askers = []
         for i in range(clients):
             argv = peer.program(i)
@@ -186,6 +189,8 @@ def measure(
         return {
             "p50_us": float(np.percentile(whole, 50)) / 1e3,
             "p99_us": float(np.percentile(whole, 99)) / 1e3,
+            "p99.9_us": float(np.percentile(whole, 99.9)) / 1e3,
+            "log2_ns": np.bincount(np.log2(whole).astype(int)).tolist(),
             "per_second": len(whole) / seconds,
             "cpu_us": (host + near) / len(whole) * 1e6,
             "host_cpu_us": host / len(whole) * 1e6,
@@ -208,32 +213,43 @@ def loops(count: int) -> Iterator[None]:
 
 
 def prepare(directory: Path) -> list[type[Peer]]:
-    """Builds the C programs. Returns the peers that can run here."""
-    build(directory, [["peers_ask"]])
-    source = os.environ.get("MLCB_SOURCE")
-    built = source and build_mlcb(Path(source), directory)
-    missing = {kind.needs for kind in PEERS if kind.needs and not find_spec(kind.needs)}
+    """Builds the programs. Returns the peers that can run here."""
+    build(directory, [ASKER, ["host"]])
+    for other in (build_mlcb, build_iceoryx2, lambda to: build_grpc(to, "peers_ask")):
+        try:
+            other(directory)
+        except (OSError, KeyError, subprocess.CalledProcessError) as error:
+            print(f"left out: {error!r}", file=sys.stderr)
+    needed = {need for kind in PEERS for need in kind.needs}
+    missing = {each for each in needed if not find_spec(each) and not (directory / each).exists()}
     for name in sorted(missing):
-        print(f"left out: there is no package {name}", file=sys.stderr)
-    if not built:
-        print("left out: ML-Compiler-Bridge's C++ runner needs $MLCB_SOURCE", file=sys.stderr)
-    return [kind for kind in PEERS if kind.needs not in missing and (built or kind.asker != "C++")]
+        print(f"left out: there is no package or program {name}", file=sys.stderr)
+    return [kind for kind in PEERS if not missing.intersection(kind.needs)]
 
 
-def build_mlcb(source: Path, directory: Path) -> bool:
+def build_iceoryx2(directory: Path) -> None:
+    """With the crate of that name."""
+    folder = Path(shutil.copytree(HERE / "peers_iceoryx2", directory / "iceoryx2"))
+    subprocess.run(["cargo", "build", "--release"], cwd=folder, check=True)
+    shutil.copy(folder / "target" / "release" / "peers_iceoryx2", directory)
+
+
+def build_mlcb(directory: Path) -> None:
     """ML-Compiler-Bridge's pipe runner from its source, built like its C library: with LLVM's
     library and Protobuf's headers."""
-    config = os.environ.get("LLVM_CONFIG", "llvm-config")
+    source, config = Path(os.environ["MLCB_SOURCE"]), os.environ.get("LLVM_CONFIG", "llvm-config")
     flags = subprocess.run(
         [config, "--cxxflags", "--ldflags", "--libs"], capture_output=True, text=True, check=True
     ).stdout.split()
     serdes = ("bitstreamSerDes", "jsonSerDes", "JSON", "TensorSpec")
     files = ["MLModelRunner/PipeModelRunner", *(f"SerDes/{name}" for name in serdes)]
+    main = directory / "peers_main.o"
+    subprocess.run(["cc", "-O3", "-c", HERE / "peers_ask.c", "-o", main], check=True)
     command = ["c++", "-O2", "-w", "-DC_LIBRARY", "-include", "optional", "-include", "thread"]
-    command += [f"-I{source / 'include'}", str(HERE / "peers_mlcb.cpp")]
+    command += [f"-I{source / 'include'}", str(HERE / "peers_mlcb.cpp"), str(main)]
     command += [str(source / f"{file}.cpp") for file in files]
     command += [*flags, "-std=c++17", "-o", str(directory / "peers_mlcb")]
-    return subprocess.run(command).returncode == 0
+    subprocess.run(command, check=True)
 
 
 def run(
@@ -280,7 +296,7 @@ def main() -> int:
             finally:
                 write(given.json, results)
     for size in SIZES:
-        print("", *peers_table(results, size), sep="\n")
+        print("", *peers_table(results, size), "", *histogram(results, size), sep="\n")
     return 0
 
 

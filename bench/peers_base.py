@@ -35,7 +35,8 @@ class Peer:
 
     name = ""
     asker = "Python"
-    needs = ""  # a package
+    needs: tuple[str, ...] = ()  # packages, and programs in `build`
+    said = ""  # the line that the server printed when clients may connect
 
     def __init__(self, size: int, clients: int, folder: Path, build: Path) -> None:
         self.size, self.clients, self.folder, self.build = size, clients, folder, build
@@ -49,11 +50,15 @@ class Peer:
         """Answers until it is killed; calls `ready` when clients may connect."""
         raise NotImplementedError
 
+    def server(self) -> list[str]:
+        """A program that answers, instead of `serve`."""
+        return []
+
     def connect(self, client: int) -> Ask:
         """What asks one question."""
         raise NotImplementedError
 
     def program(self, client: int) -> list[str]:
-        """A C program that asks, instead of `connect`: peers_ask.c's arguments before the bytes and
+        """A program that asks, instead of `connect`: peers_ask.c's arguments before the bytes and
         seconds."""
         return []

@@ -11,83 +11,78 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers_base import ANSWER, Ask, Peer, answer, model
+from peers_base import Ask, Peer, model
 
 sys.path.insert(0, str(Path(__file__).parent))  # of peers_pb2, for the host's own import
 
 
-class Grpc(Peer):
-    """Unary calls of bytes over a Unix socket. grpc.io/docs/guides/performance: in Python streams
-    are slower than unary calls."""
+class GrpcCpp(Peer):
+    """A stream of messages over a Unix socket, which is faster than unary calls in C++:
+    grpc.io/docs/guides/performance."""
 
-    name = "gRPC, bytes"
-    needs = "grpc"
-    method = "/peers.Peers/Ask"
-    options = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+    name = "gRPC, C++ on both sides"
+    asker = "C++"
+    needs = ("peers_ask_grpc",)
 
     @property
     def _address(self) -> str:
         return f"unix:{self.folder}/grpc"
 
-    def handler(self) -> Any:
-        import grpc
+    def server(self) -> list[str]:
+        return [str(self.build / "compilation_grpc_host"), self._address]
 
-        return grpc.unary_unary_rpc_method_handler(lambda data, _: answer(data))
+    def program(self, client: int) -> list[str]:
+        return [str(self.build / "peers_ask_grpc"), self._address]
+
+
+class Grpc(Peer):
+    """Unary calls, which are faster than streams in Python, with messages as a servicer has them:
+    repeated float, int64."""
+
+    name = "gRPC"
+    needs = ("grpc",)
+    method = "/peers.Peers/Ask"
+    options = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+    _address = GrpcCpp._address
 
     def serve(self, ready: Callable[[], None]) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
         import grpc
+        from peers_pb2 import Advice, Features
 
+        handler = grpc.unary_unary_rpc_method_handler(
+            lambda question, _: Advice(advice=model(np.array(question.x, np.float32))),
+            request_deserializer=Features.FromString,
+            response_serializer=Advice.SerializeToString,
+        )
         server = grpc.server(ThreadPoolExecutor(self.clients), options=self.options)
         _, service, method = self.method.split("/")
-        handlers = {method: self.handler()}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        handlers = grpc.method_handlers_generic_handler(service, {method: handler})
+        server.add_generic_rpc_handlers((handlers,))
         server.add_insecure_port(self._address)
         server.start()
         ready()
         server.wait_for_termination()
 
-    def _call(self, **codec: Any) -> Any:
+    def connect(self, client: int) -> Ask:
         import grpc
+        from peers_pb2 import Advice, Features
 
         self.channel = grpc.insecure_channel(self._address, self.options)
         grpc.channel_ready_future(self.channel).result(20)
-        return self.channel.unary_unary(self.method, **codec)
-
-    def connect(self, client: int) -> Ask:
-        call = self._call()
-        return lambda array: ANSWER.unpack(call(array.tobytes()))[0]
-
-
-class GrpcServicer(Grpc):
-    """The same with messages, as a servicer has them: repeated float, int64."""
-
-    name = "gRPC, messages"
-
-    def handler(self) -> Any:
-        import grpc
-        from peers_pb2 import Advice, Features
-
-        return grpc.unary_unary_rpc_method_handler(
-            lambda question, _: Advice(advice=model(np.array(question.x, np.float32))),
-            request_deserializer=Features.FromString,
-            response_serializer=Advice.SerializeToString,
-        )
-
-    def connect(self, client: int) -> Ask:
-        from peers_pb2 import Advice, Features
-
-        call = self._call(
-            request_serializer=Features.SerializeToString, response_deserializer=Advice.FromString
+        call = self.channel.unary_unary(
+            self.method,
+            request_serializer=Features.SerializeToString,
+            response_deserializer=Advice.FromString,
         )
         return lambda array: call(Features(x=array)).advice
 
 
-class GrpcHost(GrpcServicer):
+class GrpcHost(Grpc):
     """The same client with shmbridge's host."""
 
-    name = "gRPC, messages, shmbridge's host"
+    name = "gRPC, shmbridge's host"
 
     def serve(self, ready: Callable[[], None]) -> None:
         import shmbridge
@@ -107,7 +102,7 @@ class CompilerInterface(Peer):
 
     name = "compilerinterface, C asks"
     asker = "C"
-    needs = "compilerinterface"
+    needs = ("compilerinterface",)
 
     def _path(self, client: int) -> str:
         return f"{self.folder}/pipe{client}"
@@ -141,7 +136,7 @@ class PipeHost(CompilerInterface):
     """The same client with shmbridge's host."""
 
     name = "the same pipes, C asks, shmbridge's host"
-    needs = ""
+    needs = ()
 
     def end(self, path: str) -> Any:
         import shmbridge
@@ -161,6 +156,7 @@ class Cpp(CompilerInterface):
 
     name = "ML-Compiler-Bridge, C++ asks"
     asker = "C++"
+    needs = ("compilerinterface", "peers_mlcb")
 
     def program(self, client: int) -> list[str]:
         return [str(self.build / "peers_mlcb"), self._path(client)]
@@ -169,7 +165,8 @@ class Cpp(CompilerInterface):
 class CppPipeHost(PipeHost):
     name = "ML-Compiler-Bridge, C++ asks, shmbridge's host"
     asker = "C++"
+    needs = ("peers_mlcb",)
     program = Cpp.program
 
 
-PEERS = (Grpc, GrpcServicer, GrpcHost, CompilerInterface, PipeHost, Cpp, CppPipeHost)
+PEERS = (GrpcCpp, Grpc, GrpcHost, CompilerInterface, PipeHost, Cpp, CppPipeHost)

@@ -3,12 +3,13 @@ faster-fifo."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from peers_base import ANSWER, Ask, Peer, answer, model
+
+ASKER = ["peers_ask", "peers_shmbridge"]  # the program of ShmbridgeC and the pipes
 
 
 class Shmbridge(Peer):
@@ -38,76 +39,38 @@ class ShmbridgeC(Shmbridge):
         return [str(self.build / "peers_ask"), f"shm://{self.id}"]
 
 
+class ShmbridgeBothC(Shmbridge):
+    name = "shmbridge, C on both sides"
+    asker = "C"
+
+    def server(self) -> list[str]:
+        room = str(self.size + 4096)
+        return [str(self.build / "host"), "adaptive", "-1", room, str(self.clients)]
+
+    def program(self, client: int) -> list[str]:
+        return [str(self.build / "peers_ask"), f"shm://{self.said}"]
+
+
 class Iceoryx2(Peer):
-    """Both sides poll, as its own benchmarks do: iceoryx2, benchmarks/request-response."""
+    """In Rust. Both sides poll, as its own benchmarks do: iceoryx2, benchmarks/request-response."""
 
-    name = "iceoryx2, polling"
-    needs = "iceoryx2"
-    events = False
+    name = "iceoryx2, polling, Rust on both sides"
+    asker = "Rust"
+    needs = ("peers_iceoryx2",)
+    waits = "poll"
 
-    def _node(self) -> tuple[Any, Any, Any]:
-        import iceoryx2 as iox2
+    def server(self) -> list[str]:
+        program = str(self.build / "peers_iceoryx2")
+        return [program, "serve", self.id, self.waits, str(self.clients)]
 
-        iox2.set_log_level(iox2.LogLevel.Error)
-        node = iox2.NodeBuilder.new().create(iox2.ServiceType.Ipc)
-        slices = iox2.Slice[ctypes.c_uint8]
-        service = node.service_builder(iox2.ServiceName.new(self.id))
-        return iox2, node, service.request_response(slices, slices).open_or_create()
-
-    def _event(self, iox2: Any, node: Any, name: str) -> Any:
-        return node.service_builder(iox2.ServiceName.new(self.id + name)).event().open_or_create()
-
-    def serve(self, ready: Callable[[], None]) -> None:
-        iox2, node, service = self._node()
-        server = service.server_builder().initial_max_slice_len(8).create()
-        if self.events:  # examples/python/event_based_communication
-            came = self._event(iox2, node, "server").listener_builder().create()
-            told = [
-                self._event(iox2, node, str(i)).notifier_builder().create()
-                for i in range(self.clients)
-            ]
-        ready()
-        while True:
-            if self.events:
-                came.timed_wait(iox2.Duration.from_secs(1))
-            while (request := server.receive()) is not None:
-                data = np.frombuffer(request.payload().as_memory_view(), np.uint8)
-                reply = request.loan_slice_uninit(ANSWER.size)
-                ANSWER.pack_into(
-                    reply.payload().as_memory_view(), 0, model(data[:-1].view(np.float32))
-                )
-                client = data[-1]
-                reply.assume_init().send()
-                request.delete()
-                if self.events:
-                    told[client].notify()
-
-    def connect(self, client: int) -> Ask:
-        iox2, node, service = self._node()
-        asker = service.client_builder().initial_max_slice_len(self.size + 1).create()
-        if self.events:
-            came = self._event(iox2, node, str(client)).listener_builder().create()
-            told = self._event(iox2, node, "server").notifier_builder().create()
-
-        def ask(array: Any) -> int:
-            request = asker.loan_slice_uninit(self.size + 1)
-            to = np.frombuffer(request.payload().as_memory_view(), np.uint8)
-            to[:-1] = array.view(np.uint8)
-            to[-1] = client
-            pending = request.assume_init().send()
-            if self.events:
-                told.notify()
-            while (reply := pending.receive()) is None:
-                if self.events:
-                    came.timed_wait(iox2.Duration.from_secs(1))
-            return ANSWER.unpack(reply.payload().as_memory_view())[0]
-
-        return ask
+    def program(self, client: int) -> list[str]:
+        program = str(self.build / "peers_iceoryx2")
+        return [program, "ask", self.id, self.waits, str(client)]
 
 
 class Iceoryx2Events(Iceoryx2):
-    name = "iceoryx2, events"
-    events = True
+    name = "iceoryx2, events, Rust on both sides"
+    waits = "events"
 
 
 class SharedMemory(Peer):
@@ -158,7 +121,7 @@ class FasterFifo(Peer):
     one."""
 
     name = "faster-fifo"
-    needs = "faster_fifo"
+    needs = ("faster_fifo",)
 
     def make(self) -> None:
         import faster_fifo
@@ -184,4 +147,4 @@ class FasterFifo(Peer):
         return ask
 
 
-PEERS = (ShmbridgeC, Shmbridge, Iceoryx2, Iceoryx2Events, SharedMemory)
+PEERS = (ShmbridgeBothC, ShmbridgeC, Shmbridge, Iceoryx2, Iceoryx2Events, SharedMemory)

@@ -10,6 +10,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ TITLES = {
     (0, 8): "8 clients",
     (2, 8): "8 clients, 2 loops",
 }
+FIRST_POWER = 9  # of the histogram: all below 1.02 us
 Row = dict[str, Any]
 
 
@@ -47,7 +49,7 @@ def cell(row: Row | None) -> str:
         return "-"
     many = row["clients"] > 1
     first = f"{spread(row, 'per_second', 1e3)} k/s" if many else spread(row, "p50_us")
-    return f"{first}; {short(median(row, 'p99_us'))}"
+    return "; ".join([first, *(short(median(row, key)) for key in ("p99_us", "p99.9_us"))])
 
 
 def peers_table(found: dict[str, Any], size: int = 2_000) -> list[str]:
@@ -55,9 +57,9 @@ def peers_table(found: dict[str, Any], size: int = 2_000) -> list[str]:
     names = list(dict.fromkeys(row["peer"] for row in found["rows"]))
     rounds = sorted({len(row["rounds"]) for row in found["rows"]})
     lines = [
-        "One client: p50; p99, in µs. Eight clients: total throughput in thousand questions/s; p99 in",
-        "µs. CPU: µs of both sides for each question of one client without loops. Brackets give the",
-        f"minimum and maximum of {' to '.join(map(str, {rounds[0]: 0, rounds[-1]: 0}))} rounds.",
+        "One client: p50; p99; p99.9, in µs. Eight clients: total throughput in thousand questions/s;",
+        "p99; p99.9 in µs. CPU: µs of both sides for each question of one client without loops.",
+        f"Brackets give the minimum and maximum of {' to '.join(map(str, {rounds[0]: 0, rounds[-1]: 0}))} rounds.",
         f"{about(found)}.",
         "",
         f"| {size // 1000} KB | " + " | ".join(TITLES[each] for each in SITUATIONS) + " | CPU |",
@@ -68,6 +70,33 @@ def peers_table(found: dict[str, Any], size: int = 2_000) -> list[str]:
         first = at.get((name, size, 0, 1))
         cells.append(short(median(first, "cpu_us")) if first else "-")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def histogram(found: dict[str, Any], size: int = 2_000) -> list[str]:
+    """Which share of the questions of one client without loops takes how long, in powers of two."""
+    rows = [
+        row
+        for (_, *situation), row in by_situation(found["rows"]).items()
+        if situation == [size, 0, 1]
+    ]
+    rounds = [
+        zip_longest(*(each["log2_ns"] for each in row["rounds"]), fillvalue=0) for row in rows
+    ]
+    counts = [list(map(sum, each)) for each in rounds]
+    powers = range(FIRST_POWER, max(map(len, counts)))
+    lines = [
+        f"% of the questions of one client without loops ({size // 1000} KB) that take less than this,",
+        "but not less than the column before:",
+        "",
+        "| µs | " + " | ".join(short(2.0 ** (power + 1) / 1000) for power in powers) + " |",
+        "|---|" + "---|" * len(powers),
+    ]
+    for row, each in zip(rows, counts, strict=True):
+        shares = [sum(each[: FIRST_POWER + 1]), *each[FIRST_POWER + 1 :]]
+        cells = [f"{100 * share / sum(each):.2g}" if share else "" for share in shares]
+        cells += [""] * (len(powers) - len(cells))
+        lines.append(f"| {row['peer']} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -114,7 +143,8 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.peers:
-        write("peers", peers_table(json.loads(options.peers.read_text())))
+        peers = json.loads(options.peers.read_text())
+        write("peers", [*peers_table(peers), "", *histogram(peers)])
     if options.scale:
         write("scale", scale_table(json.loads(options.scale.read_text())))
     return 0

@@ -92,7 +92,7 @@ class Zmq(Peer):
     below copy_threshold by itself."""
 
     name = "pyzmq"
-    needs = "zmq"
+    needs = ("zmq",)
 
     @property
     def _url(self) -> str:
@@ -124,7 +124,7 @@ class Nng(Peer):
     """Req0 and Rep0 over ipc: pynng.readthedocs.io/en/latest/core.html."""
 
     name = "pynng"
-    needs = "pynng"
+    needs = ("pynng",)
 
     @property
     def _url(self) -> str:
@@ -156,7 +156,7 @@ class Zenoh(Peer):
     queryable, in express mode."""
 
     name = "eclipse-zenoh"
-    needs = "zenoh"
+    needs = ("zenoh",)
 
     def _session(self, role: str) -> Any:
         import zenoh

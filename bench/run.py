@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,30 @@ def build(
     for names in programs:
         files = [HERE / f"{name}.c" for name in names]
         subprocess.run([*cc, *files, *libraries, directory / names[0]], check=True)
+
+
+def build_grpc(folder: Path, program: str) -> None:
+    """compilation_grpc_host, and PROGRAM_grpc, which PROGRAM.c and compilation_grpc.cpp are. Errors:
+    FileNotFoundError, subprocess.CalledProcessError."""
+    plugin = shutil.which("grpc_cpp_plugin")
+    if plugin is None:
+        raise FileNotFoundError("needs Debian's libgrpc++-dev and protobuf-compiler-grpc")
+    # the protoc of that package: another one's C++ may not match the system's headers
+    protoc = [Path(plugin).with_name("protoc"), f"-I{HERE}", HERE / "compilation.proto"]
+    to = [f"--cpp_out={folder}", f"--grpc_out={folder}", f"--plugin=protoc-gen-grpc={plugin}"]
+    subprocess.run([*protoc, *to, f"--descriptor_set_out={folder / 'descriptors'}"], check=True)
+    flags = ["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"]
+    libraries = subprocess.check_output(flags, text=True).split()
+    cxx = ["c++", "-std=c++17", "-O2", f"-I{folder}", f"-I{HERE}"]
+    part = folder / f"{program}.o"
+    subprocess.run(
+        ["cc", "-O3", "-D_GNU_SOURCE", "-c", HERE / f"{program}.c", "-o", part], check=True
+    )
+    messages = [folder / f"compilation.{kind}.cc" for kind in ("pb", "grpc.pb")]
+    host = [HERE / "compilation_grpc_host.cpp", *messages, *libraries]
+    client = [HERE / "compilation_grpc.cpp", part, *messages, *libraries]
+    subprocess.run([*cxx, *host, "-o", folder / "compilation_grpc_host"], check=True)
+    subprocess.run([*cxx, *client, "-o", folder / f"{program}_grpc"], check=True)
 
 
 def machine(packages: Sequence[str] = ()) -> dict[str, Any]:

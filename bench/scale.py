@@ -18,7 +18,7 @@ from typing import Any
 
 from peers import Child, child, measure, serve
 from peers_base import model
-from peers_memory import ShmbridgeC
+from peers_memory import ASKER, ShmbridgeC
 from peers_page import scale_table
 from program import options, write
 from run import build, machine
@@ -141,7 +141,7 @@ def main() -> int:
     found: dict[str, Any] = {"machine": machine(), "batches": [], "rows": [], "idle": {}}
     with tempfile.TemporaryDirectory(prefix="scale") as directory:
         place = Path(directory)
-        build(place, [["peers_ask"]])
+        build(place, [ASKER])
         for read, count in product((False, True), BATCHED):
             found["batches"].append(compare(read, count, given.rounds, given.seconds, place))
             print(comparison(found["batches"][-1]), flush=True)

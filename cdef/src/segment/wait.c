@@ -3,8 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,24 +14,22 @@ enum {
     WAKE_COST_GUESS = 25 * 1000, /* ns: a virtual machine's (every50) */
     WAKE_COST_MOST = 50 * 1000,  /* more says that others had the CPU (loops) */
     SHORTEST_SPIN_NS = 20 * 1000,
-    YIELD_COST = 1000, /* ns of this side's own CPU */
+    MOST_YIELDS = 100, /* each takes 1 us of this side's own CPU */
     /* Who keeps a CPU for longer does not wait for us (runners8_every50). */
     COMPUTES_NS = 500 * 1000,
-    HOT_NS = 10 * 1000,    /* a question's, while two ask and answer without a wake-up (runners8) */
-    MANY_PER_CPU = 3,      /* runners, that do not spin (bench/steps.py --loops 2) */
+    ANSWER_NS = 10 * 1000, /* while two ask and answer without a wake-up (runners8) */
     LONGEST_BACKOFF = 64,  /* times what yielding in vain cost (runners8_every50_loops2) */
     BUSY_FOR = 64,         /* times what an interruption took (every50_loops2) */
-    HINT_NS = 1000 * 1000, /* what any word that others may write costs a wait, but for the first */
     /* Past the kernel's next tick, 4 ms at 250 Hz. A timer before that has to be programmed, which
      * takes a virtual machine 3 us: half of a round trip of sleepers (together). */
     TICK_NS = 5000 * 1000,
-    MOST_RINGS = 64, /* without news, before a sleep */
-    SLEEPS_UNWOKEN = 1000,
+    MOST_RINGS = 64, /* without news, before a nap that does not listen */
+    NAP_NS = 1000 * 1000,
     LOOKS_BEFORE_CLOCK = 1024, /* as long as a yield takes (runners8, bench/scale.py --batches) */
     LOOKS_PER_CLOCK = 32
 };
 
-/* ---- Where ---- */
+/* ---- Where both sides are ---- */
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy) {
     *w = (struct waiter){.policy = policy == SHMB_WAIT_DEFAULT ? SHMB_WAIT_ADAPTIVE : policy,
@@ -56,8 +53,6 @@ static void tell_since(struct waiter *w, int64_t start) {
     store_relaxed(&w->hint->cpu, (uint32_t)sched_getcpu());
 }
 
-/* ---- To spin, to yield or to sleep ---- */
-
 static bool same_cpu(const struct waiter *w) {
     return w->peer && (int)load_relaxed(&w->peer->cpu) == sched_getcpu();
 }
@@ -74,13 +69,28 @@ static uint32_t runners(const struct waiter *w) {
     return w->host ? load_relaxed(&w->host->runners) : 0;
 }
 
-/* Rounded down: from 1 on there are more sides than CPUs. */
-static uint32_t runners_per_cpu(const struct waiter *w) { return runners(w) / cpus(w); }
+/* A CPU for each side; both on this CPU; more sides than CPUs. */
+enum place { APART, TOGETHER, CROWDED };
 
-/* Who spins there may keep the other side from answering. */
-static bool crowded(const struct waiter *w) { return same_cpu(w) || runners_per_cpu(w) > 0; }
+static enum place place_of(const struct waiter *w) {
+    uint32_t count = cpus(w);
+    if (count == 1 || same_cpu(w)) return TOGETHER;
+    return runners(w) >= count ? CROWDED : APART;
+}
 
-/* What a mode spends before it sleeps. A wake-up costs the CPU of both sides as much as it takes.
+/* ---- How a wait begins ---- */
+
+/* The table of docs/design.md. Who spins where the other side needs the CPU keeps it from
+ * answering. The kernel gives it to a woken thread at once. */
+static const struct {
+    enum wait_mode yields, host, runner; /* while it may yield; else the host, the runner */
+} modes[] = {
+    [APART] = {SPINS, SPINS, SPINS},
+    [TOGETHER] = {YIELDS, SLEEPS, SLEEPS},
+    [CROWDED] = {YIELDS, SLEEPS, SPINS_SHORTLY},
+};
+
+/* What spinning spends before a sleep. A wake-up costs the CPU of both sides as much as it takes.
  * Spinning for so long wastes at most as much again (ski rental). */
 static int64_t budget(const struct waiter *w, enum wait_mode mode) {
     int64_t worth = 4 * w->statistics.wake_cost;
@@ -89,28 +99,29 @@ static int64_t budget(const struct waiter *w, enum wait_mode mode) {
     return mode == SPINS_SHORTLY || worth < SHORTEST_SPIN_NS ? SHORTEST_SPIN_NS : worth;
 }
 
-/* When waits usually outlast its budget, spinning wastes all of it, so do not begin. In a crowd
- * where nobody may yield, the host gets the CPU by a wake-up. Runners spin while they are few, or
- * shortly while the host answers others without a wake-up: it would lose that to wake them. */
-static enum wait_mode spin_or_sleep(const struct waiter *w) {
-    if (w->policy == SHMB_WAIT_SPIN) return SPINS_ONLY;
-    if (w->policy == SHMB_WAIT_BLOCK || cpus(w) == 1 || same_cpu(w)) return SLEEPS;
-    if (runners_per_cpu(w) >= (w->peer ? MANY_PER_CPU : 1))
-        return w->peer && w->hot ? SPINS_SHORTLY : SLEEPS;
-    enum wait_mode spins = w->busy ? SPINS_SHORTLY : SPINS;
-    return w->statistics.usual < budget(w, spins) ? spins : SLEEPS;
-}
-
+/* Where waits usually outlast the spinning, it would waste all of that. In a crowd it pays only
+ * while the host answers without a wake-up: it would lose that to wake the runner. */
 static enum wait_mode choose(const struct waiter *w, int64_t now) {
-    bool may_yield = w->policy == SHMB_WAIT_ADAPTIVE && now >= w->statistics.yields_from;
-    return may_yield && crowded(w) ? YIELDS : spin_or_sleep(w);
+    if (w->policy != SHMB_WAIT_ADAPTIVE) return w->policy == SHMB_WAIT_SPIN ? SPINS_ONLY : SLEEPS;
+    enum place place = place_of(w);
+    enum wait_mode mode = w->peer ? modes[place].runner : modes[place].host;
+    if (now >= w->statistics.yields_from) mode = modes[place].yields;
+    if (mode == SPINS_SHORTLY) return w->hot ? mode : SLEEPS;
+    if (mode != SPINS) return mode;
+    if (now < w->statistics.busy_until) mode = SPINS_SHORTLY;
+    return w->statistics.usual < budget(w, mode) ? mode : SLEEPS;
 }
 
 uint64_t shmb_waiter_looks(const struct waiter *w, uint64_t most) {
-    return w->peer || !runners_per_cpu(w) ? most : most / (1 + (uint64_t)runners(w));
+    return w->peer || runners(w) < cpus(w) ? most : most / (1 + (uint64_t)runners(w));
 }
 
-bool shmb_waiter_spins(const struct waiter *w) { return spin_or_sleep(w) != SLEEPS; }
+bool shmb_waiter_spins(const struct waiter *w) {
+    enum wait_mode mode = choose(w, w->statistics.counted); /* the last wait's time: no clock */
+    return mode != SLEEPS && mode != YIELDS;
+}
+
+/* ---- To spin ---- */
 
 void shmb_waiter_news(struct waiter *w) {
     w->waits = false;
@@ -122,34 +133,29 @@ static void note_wait(struct waiter *w, int64_t waited) {
     w->statistics.usual += ((waited < most ? waited : most) - w->statistics.usual) / 8;
 }
 
-static bool look_for(int64_t start, int64_t length, bool (*look)(void *), void *context) {
-    while (shmb_clock_ns() - start < length)
+/* Who is kept from looking shares the CPU with somebody who computes. Long spins use up a side's
+ * share, and then it is kept from answering. */
+static bool spin(struct waiter *w, int64_t end, bool (*look)(void *), void *context) {
+    int64_t now;
+    while ((now = shmb_clock_ns()) < end)
         for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
             if (look(context)) return true;
             cpu_pause();
         }
+    if (now - end > COMPUTES_NS) w->statistics.busy_until = now + BUSY_FOR * (now - end);
     return look(context);
-}
-
-/* Who is kept from looking shares the CPU with somebody who computes. Long spins use up a side's
- * share, and then it is kept from answering. */
-static bool spin(struct waiter *w, int64_t start, int64_t until, bool (*look)(void *),
-                 void *context) {
-    int64_t most = budget(w, w->mode), length = most < until - start ? most : until - start;
-    bool news = look_for(start, length, look, context);
-    int64_t now = shmb_clock_ns(), kept = now - start - length;
-    if (kept > COMPUTES_NS) w->statistics.busy_until = now + BUSY_FOR * kept;
-    return news;
 }
 
 /* Of what the host has received, as it tells. */
 static void count(struct waiter *w, int64_t now) {
     uint32_t received = w->host ? load_relaxed(&w->host->received) : 0;
     struct wait_statistics *seen = &w->statistics;
-    w->hot = now - seen->counted < (received - seen->received) * (int64_t)HOT_NS;
+    w->hot = now - seen->counted < (received - seen->received) * (int64_t)ANSWER_NS;
     seen->counted = now;
     seen->received = received;
 }
+
+/* ---- To yield ---- */
 
 /* Does without for a while; for eight times as long when that happens again. */
 static void give_up_yields(struct wait_statistics *s, int64_t now, int64_t lost) {
@@ -161,14 +167,14 @@ static void give_up_yields(struct wait_statistics *s, int64_t now, int64_t lost)
  * are lost, unless the host answered somebody all the while. */
 static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(void *),
                   void *context) {
-    int64_t now = start, most = budget(w, YIELDS);
-    for (int64_t spent = 0; spent < most && now < until; spent += YIELD_COST) {
+    int64_t now = start;
+    for (int i = 0; i < MOST_YIELDS && now < until; i++) {
         uint32_t before = w->host ? load_relaxed(&w->host->received) : 0;
         sched_yield();
         int64_t took = shmb_clock_ns() - now;
         now += took;
         uint32_t answered = w->host ? load_relaxed(&w->host->received) - before : 0;
-        if (took > COMPUTES_NS && took > answered * (int64_t)HOT_NS) {
+        if (took > COMPUTES_NS && took > answered * (int64_t)ANSWER_NS) {
             give_up_yields(&w->statistics, now, took);
             return look(context);
         }
@@ -184,7 +190,7 @@ static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(v
 /* ---- To be woken where the peer runs ---- */
 
 void shmb_waiter_follow(struct waiter *w) {
-    w->loadavg = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    if (w->policy == SHMB_WAIT_ADAPTIVE) w->loadavg = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
 }
 
 void shmb_waiter_free(struct waiter *w) {
@@ -195,34 +201,29 @@ void shmb_waiter_free(struct waiter *w) {
 /* No more threads run, this one among them, than there are CPUs for it. The file's fourth word is
  * RUNNING/ALL. */
 static bool cpus_suffice(const struct waiter *w, const cpu_set_t *own) {
-    char text[64] = "", *at = text;
-    if (pread(w->loadavg, text, sizeof text - 1, 0) <= 0) return false;
-    for (int i = 0; i < 3 && at; i++) at = strchr(at + 1, ' ');
-    return at && strtol(at, NULL, 10) <= CPU_COUNT(own);
+    char text[64] = "";
+    int running;
+    return pread(w->loadavg, text, sizeof text - 1, 0) > 0 &&
+           sscanf(text, "%*s %*s %*s %d", &running) == 1 && running <= CPU_COUNT(own);
 }
 
 /* Waking a sleeper costs 5 us on the waker's CPU, but 25 to 70 us on another one that idles in a
- * virtual machine. As the waker then waits, its CPU is free, unless other threads want it. Returns
- * the CPU, or -1. */
-static int pin(const struct waiter *w, cpu_set_t *before) {
-    bool spins = w->statistics.usual < budget(w, SPINS);
-    if (w->loadavg < 0 || !w->peer || spins || w->policy != SHMB_WAIT_ADAPTIVE) return -1;
-    cpu_set_t one;
+ * virtual machine. As the waker then waits, its CPU is free, unless other threads want it. */
+static bool pin(const struct waiter *w, cpu_set_t *own, cpu_set_t *near) {
+    if (w->loadavg < 0 || !w->peer || w->statistics.usual < budget(w, SPINS)) return false;
     uint32_t cpu = load_relaxed(&w->peer->cpu);
-    if (cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof *before, before) ||
-        !CPU_ISSET(cpu, before) || !cpus_suffice(w, before))
-        return -1;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    return sched_setaffinity(0, sizeof one, &one) == 0 ? (int)cpu : -1;
+    CPU_ZERO(near);
+    if (cpu >= CPU_SETSIZE) return false;
+    CPU_SET(cpu, near);
+    return sched_getaffinity(0, sizeof *own, own) == 0 && CPU_ISSET(cpu, own) &&
+           cpus_suffice(w, own) && sched_setaffinity(0, sizeof *near, near) == 0;
 }
 
 /* Unless another program, such as taskset, has chosen CPUs meanwhile. */
-static void unpin(int cpu, const cpu_set_t *before) {
+static void unpin(const cpu_set_t *own, const cpu_set_t *near) {
     cpu_set_t now;
-    if (cpu >= 0 && sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1 &&
-        CPU_ISSET(cpu, &now))
-        sched_setaffinity(0, sizeof *before, before);
+    if (sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, near))
+        sched_setaffinity(0, sizeof *own, own);
 }
 
 /* ---- To sleep ---- */
@@ -245,45 +246,34 @@ static int sleep_until(sem_t *bell, int64_t until) {
     return sem_timedwait(bell, &t) == 0 ? 0 : errno;
 }
 
-static int nap(int64_t until) {
-    int64_t left = until - shmb_clock_ns(), ns = left < HINT_NS ? left : HINT_NS;
-    return ns > 0 && !shmb_sleep(ns) ? errno : 0;
-}
-
 /* Anyone may ring the bell as often as a semaphore counts: one that does not fall silent is not
  * listened to for a while. */
 static int sleep_by_bell(sem_t *bell, int64_t until) {
     int rings = 0;
     while (rings < MOST_RINGS && sem_trywait(bell) == 0) rings++;
-    if (rings == MOST_RINGS) return nap(until);
-    return rings ? 0 : sleep_until(bell, until);
+    if (rings < MOST_RINGS) return rings ? 0 : sleep_until(bell, until);
+    int64_t left = earlier(until - shmb_clock_ns(), NAP_NS);
+    return left > 0 && !shmb_sleep(left) ? errno : 0;
 }
 
 /* Anyone may lower the flag, and then nobody rings: a sleep looks after it at the next tick, and
- * again when it has taken twice as long; where that has happened no sleep is longer than HINT_NS
- * for a while. */
-static int sleep_flagged(struct wait_statistics *s, _Atomic uint32_t *asleep, sem_t *bell,
-                         int64_t until) {
-    int64_t start = shmb_clock_ns(), soon = start, most = s->sleeps_unwoken ? HINT_NS : SLICE_NS;
-    int64_t least = s->sleeps_unwoken ? HINT_NS : TICK_NS;
-    int error;
-    do {
-        int64_t length = soon - start > least ? soon - start : least;
-        soon += length < most ? length : most;
-        error = sleep_by_bell(bell, soon < until ? soon : until);
-    } while (error == ETIMEDOUT && soon < until && most > HINT_NS && load_relaxed(asleep));
-    if (!load_relaxed(asleep)) s->sleeps_unwoken = SLEEPS_UNWOKEN;
-    else if (s->sleeps_unwoken) s->sleeps_unwoken--;
-    return error;
+ * again when it has taken twice as long. */
+static int sleep_flagged(_Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
+    int64_t start = shmb_clock_ns();
+    for (int64_t length = TICK_NS;; length *= 2) {
+        bool last = until - start <= length;
+        int error = sleep_by_bell(bell, last ? until : start + length);
+        if (error != ETIMEDOUT || last || !load_relaxed(asleep)) return error;
+    }
 }
 
 static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *context,
                                   _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
-    cpu_set_t before;
-    int cpu = pin(w, &before);
+    cpu_set_t own, near;
+    bool pinned = pin(w, &own, &near);
     publish(asleep, 1);
-    int error = look(context) ? 0 : sleep_flagged(&w->statistics, asleep, bell, until);
-    unpin(cpu, &before);
+    int error = look(context) ? 0 : sleep_flagged(asleep, bell, until);
+    if (pinned) unpin(&own, &near);
     enum waited result = RUNG;
     if (look(context)) result = NEWS;
     else if (error) result = error == EINTR ? SIGNALLED : SLICE_OVER;
@@ -303,21 +293,21 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     w->near = same_cpu(w);
     int64_t start = shmb_clock_ns();
     tell_since(w, start);
+    until = earlier(until, start + SLICE_NS);
     count(w, start);
-    if (until > start + SLICE_NS) until = start + SLICE_NS;
-    w->busy = start < w->statistics.busy_until;
     w->mode = choose(w, start);
-    bool news = w->mode == YIELDS ? yield(w, start, until, look, context)
-                                  : spin(w, start, until, look, context);
+    int64_t end = start + earlier(until - start, budget(w, w->mode));
+    bool news =
+        w->mode == YIELDS ? yield(w, start, until, look, context) : spin(w, end, look, context);
     bool sleeps = !news && w->mode != SPINS_ONLY && until > start;
     enum waited result = news ? NEWS : SLICE_OVER;
     if (sleeps) result = sleep_for_news(w, look, context, asleep, bell, until);
     int64_t took = shmb_clock_ns() - start;
     w->statistics.waited += took;
     if (result == NEWS) w->waits = false;
-    if (w->policy == SHMB_WAIT_BLOCK) return result;
-    if (sleeps) took -= took < w->statistics.wake_cost ? took : w->statistics.wake_cost;
-    if (w->mode < SPINS_ONLY) note_wait(w, took); /* up to the news, not to waking up */
+    if (w->policy != SHMB_WAIT_ADAPTIVE) return result;
+    if (sleeps) took -= earlier(took, w->statistics.wake_cost);
+    if (w->mode != YIELDS) note_wait(w, took); /* up to the news, not to waking up */
     return sleeps && result == NEWS ? WOKEN : result;
 }
 

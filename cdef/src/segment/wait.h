@@ -22,7 +22,6 @@ struct wait_statistics {
     int64_t waited;      /* of all waits that came to a clock */
     int64_t counted;     /* when `received` was read */
     uint32_t received;   /* the host's count of requests then */
-    int sleeps_unwoken;  /* that stay short, since somebody lowered the flag of one */
     int64_t busy_until;  /* others are taken to compute on this CPU until then */
     int64_t yields_from; /* no yield before */
     int64_t backoff;     /* no yields for so many times what the next ones lose */
@@ -38,8 +37,7 @@ struct waiter {
     /* As a wait last saw it that came to a clock: */
     enum wait_mode mode;
     bool near; /* was the other side on this CPU? */
-    bool busy; /* did others compute on this CPU? */
-    bool hot;  /* had the host received a request each HOT_NS since the time before? */
+    bool hot;  /* had the host received a request each ANSWER_NS since the time before? */
     struct wait_statistics statistics;
 };
 
@@ -47,7 +45,8 @@ struct waiter {
 enum waited { NEWS, WOKEN, SLICE_OVER, RUNG, SIGNALLED };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy);
-/* From now on w sleeps on the CPU where its peer last waited, while there are CPUs for all. */
+/* From now on an adaptive w sleeps on the CPU where its peer last waited, while there are CPUs for
+ * all. */
 void shmb_waiter_follow(struct waiter *w);
 void shmb_waiter_free(struct waiter *w);
 /* Publishes the CPUs that w may use in *hint, and from now on its waits. */
