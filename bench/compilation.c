@@ -1,6 +1,8 @@
 /* A compiler without its work: computes for as long as a real one between two questions, and asks.
- *     compilation URL GAPS STEPS FIRST COUNT
+ *     compilation URL GAPS STEPS FIRST COUNT [TOGETHER]
  *     compilation calibrate
+ * TOGETHER: how many questions it asks at once, after the work of all their gaps; the time of each
+ * is that of all by their number.
  * GAPS: a file with the us between two questions, a number a line, or one number. Asks COUNT times
  * and begins with gap FIRST. A us is STEPS of work, so what the model's side takes from this CPU
  * adds to the time. Connects, asks once, prints a line and waits for one. Then writes int64: the ns
@@ -12,7 +14,7 @@
 
 #include "compilation.h"
 
-enum { WORDS = 1 << 17, MOST = 1 << 16, TRIES = 50, STEPS_OF_A_TRY = 200000 };
+enum { WORDS = 1 << 17, MOST = 1 << 16, TRIES = 50, STEPS_OF_A_TRY = 200000, MOST_TOGETHER = 64 };
 
 static uint64_t set[WORDS]; /* 1 MB, which a question finds in the caches */
 
@@ -59,10 +61,18 @@ static size_t read_gaps(const char *source, double *gaps) {
     return count;
 }
 
-static int64_t question(int64_t number) {
-    int64_t features[FEATURES];
-    for (int i = 0; i < FEATURES; i++) features[i] = (number * 31 + i * 17) % 64 - 32;
-    return ask(features);
+__attribute__((weak)) int64_t ask_together(int64_t (*features)[FEATURES], size_t count) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < count; i++) sum += ask(features[i]);
+    return sum;
+}
+
+static int64_t questions(size_t first, size_t count) {
+    static int64_t features[MOST_TOGETHER][FEATURES];
+    for (size_t k = 0; k < count; k++)
+        for (int i = 0; i < FEATURES; i++)
+            features[k][i] = ((int64_t)(first + k) * 31 + i * 17) % 64 - 32;
+    return count == 1 ? ask(features[0]) : ask_together(features, count);
 }
 
 int main(int argc, char **argv) {
@@ -75,18 +85,22 @@ int main(int argc, char **argv) {
     if (argc < 6) return 2;
     size_t of = read_gaps(argv[2], gaps), first = strtoul(argv[4], NULL, 10);
     size_t count = strtoul(argv[5], NULL, 10);
+    size_t together = argc > 6 ? strtoul(argv[6], NULL, 10) : 1;
     double steps = strtod(argv[3], NULL);
     if (count > MOST) count = MOST;
+    if (together < 1 || together > MOST_TOGETHER) return 2;
     open_model(argv[1]);
-    question(0);
+    questions(0, 1);
     fprintf(stderr, "ready\n");
     getchar();
     int64_t start = now_ns(CLOCK_MONOTONIC), cpu = now_ns(CLOCK_PROCESS_CPUTIME_ID);
-    for (size_t i = 0; i < count; i++) {
-        work((uint64_t)(gaps[(first + i) % of] * steps));
+    for (size_t i = 0; i < count; i += together) {
+        size_t n = count - i < together ? count - i : together;
+        for (size_t k = i; k < i + n; k++) work((uint64_t)(gaps[(first + k) % of] * steps));
         int64_t asked = now_ns(CLOCK_MONOTONIC);
-        head[2] += question((int64_t)i);
-        ns[i] = now_ns(CLOCK_MONOTONIC) - asked;
+        head[2] += questions(i, n);
+        int64_t each = (now_ns(CLOCK_MONOTONIC) - asked) / (int64_t)n;
+        for (size_t k = i; k < i + n; k++) ns[k] = each;
     }
     head[0] = now_ns(CLOCK_MONOTONIC) - start;
     head[1] = now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;

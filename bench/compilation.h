@@ -2,6 +2,7 @@
 #ifndef COMPILATION_H
 #define COMPILATION_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum { FEATURES = 38 };
@@ -66,6 +67,8 @@ extern "C" {
 /* A way to the model: compilation_ask.c or compilation_grpc.cpp. Both exit if something fails. */
 void open_model(const char *url);
 int64_t ask(const int64_t *features);
+/* Asks several questions at once, where the way can; the sum of the advice. */
+int64_t ask_together(int64_t (*features)[FEATURES], size_t count);
 void close_model(void);
 
 #ifdef __cplusplus

@@ -10,7 +10,9 @@ with LLVM's 38 features. Every way has the policy of examples/llvm/inliner.
 aot       compiled by `shmbridge compile`, in the compiler
 onnx      ONNX Runtime in the compiler
 shm       shared memory, a host in C
+shm_8     the same host, 8 questions in flight: after the work of 8 gaps
 shm_py    shared memory, `shmbridge serve --python`
+shm_py_8  the same, 8 questions in flight
 shm_onnx  shared memory, `shmbridge serve --onnx`
 llvm      LLVM's interactive channel over pipes, a reader in C
 llvm_py   the same, a reader in Python
@@ -78,6 +80,7 @@ class Way:
     url: str
     servers: Sequence[int] = ()
     each: Sequence[object] = ()
+    together: int = 1  # questions in flight
 
 
 @dataclass
@@ -117,6 +120,14 @@ def shm(place: Place, build: Path) -> Way:
     return Way("shm", build / "compilation", f"shm://{name}", [server])
 
 
+def _in_flight(way: Way, name: str) -> Way:
+    return Way(name, way.program, f"together:{way.url}", way.servers, together=8)
+
+
+def shm_8(place: Place, build: Path) -> Way:
+    return _in_flight(shm(place, build), "shm_8")
+
+
 def _serve(name: str, place: Place, build: Path, *model: object, command: str = "") -> Way:
     bridge = f"compilation-{os.getpid()}-{name}"
     words = [command or SHMBRIDGE, "serve", bridge, "--channels", place.channels, *model]
@@ -126,6 +137,11 @@ def _serve(name: str, place: Place, build: Path, *model: object, command: str = 
 
 def shm_py(place: Place, build: Path) -> Way:
     return _serve("shm_py", place, build, "--python", f"{INLINER / 'policy.py'}:advise")
+
+
+def shm_py_8(place: Place, build: Path) -> Way:
+    model = ["--python", f"{INLINER / 'policy.py'}:advise"]
+    return _in_flight(_serve("shm_py_8", place, build, *model), "shm_py_8")
 
 
 def shm_onnx(place: Place, build: Path) -> Way:
@@ -181,7 +197,20 @@ def with_grpc(place: Place) -> Path:
 
 WAYS = {
     way.__name__: way
-    for way in (aot, onnx, shm, shm_py, shm_onnx, llvm, llvm_py, mlcb, grpc, grpc_py)
+    for way in (
+        aot,
+        onnx,
+        shm,
+        shm_8,
+        shm_py,
+        shm_py_8,
+        shm_onnx,
+        llvm,
+        llvm_py,
+        mlcb,
+        grpc,
+        grpc_py,
+    )
 }
 
 
@@ -221,7 +250,8 @@ def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> 
             if way.each:
                 server = (str(word).replace("{base}", base) for word in way.each)
                 servers.append(stack.enter_context(started(*server))[0].pid)
-            words = [way.program, way.url.replace("{base}", base), gaps, steps, first, count]
+            url = way.url.replace("{base}", base)
+            words = [way.program, url, gaps, steps, first, count, way.together]
             pipe = subprocess.PIPE
             compiler = subprocess.Popen(list(map(str, words)), stdin=pipe, stdout=pipe, stderr=pipe)
             stack.callback(compiler.kill)

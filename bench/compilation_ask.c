@@ -1,5 +1,7 @@
-/* compilation.c's ways through the C API, and through LLVM's interactive channel: "llvm:BASE". */
+/* compilation.c's ways through the C API, and through LLVM's interactive channel: "llvm:BASE". With
+ * "together:URL" features are not bound, so that several questions can be in flight. */
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,17 +65,34 @@ void open_model(const char *url) {
         open_channel(url + 5);
         return;
     }
-    if (shmb_open(url, NULL, &r)) fail(shmb_error_message(r));
-    for (int i = 0; i < FEATURES; i++)
+    bool together = strncmp(url, "together:", 9) == 0;
+    if (shmb_open(together ? url + 9 : url, NULL, &r)) fail(shmb_error_message(r));
+    for (int i = 0; i < FEATURES && !together; i++)
         bound[i] = shmb_bind(r, feature_names[i], SHMB_INT64, 1, &(int64_t){1});
 }
 
 int64_t ask(const int64_t *features) {
     int64_t advice = 0;
     if (!r) return ask_channel(features);
+    if (!bound[0]) return ask_together((int64_t (*)[FEATURES])features, 1);
     for (int i = 0; i < FEATURES; i++) *bound[i] = features[i];
     if (shmb_evaluate_i64(r, &advice)) fail(shmb_error_message(r));
     return advice;
+}
+
+int64_t ask_together(int64_t (*features)[FEATURES], size_t count) {
+    shmb_ticket tickets[64];
+    int64_t sum = 0, advice;
+    for (size_t k = 0; k < count; k++) {
+        for (int i = 0; i < FEATURES; i++)
+            shmb_feature_i64(r, feature_names[i], 1)[0] = features[k][i];
+        tickets[k] = shmb_send(r, SHMB_INT64);
+    }
+    for (size_t k = 0; k < count; k++) {
+        if (shmb_receive_i64(r, tickets[k], &advice)) fail(shmb_error_message(r));
+        sum += advice;
+    }
+    return sum;
 }
 
 void close_model(void) {

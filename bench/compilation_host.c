@@ -15,6 +15,7 @@ static void stop(int number) {
 static void serve_shm(uint32_t channels) {
     shmb_plan plan = small_plan;
     plan.channels = channels;
+    plan.slots = 8;
     bridge_open(&b, "compilation", plan, SHMB_WAIT_ADAPTIVE);
     signal(SIGTERM, stop);
     printf("%s\n", b.name);

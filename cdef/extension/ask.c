@@ -57,19 +57,38 @@ static bool fill(struct asker *a, PyObject *features) {
     return true;
 }
 
+/* The end of a step, which went on in Python if it came to more than a slice. */
+static bool stepped(struct asker *a, bool done) {
+    /* Ctrl-C; else there is nothing to */
+    if (!done) core.shmb_runner_abandon(a->runner, SHMB_INTERRUPTED);
+    return done;
+}
+
 static bool ask(struct asker *a, PyObject *features, shmb_dtype want) {
-    Py_CLEAR(a->advice);
-    if (!fill(a, features)) {
-        core.shmb_runner_abandon(a->runner, SHMB_INTERRUPTED);
-        return false;
-    }
+    if (!fill(a, features)) return stepped(a, false);
     int status;
     Py_BEGIN_ALLOW_THREADS status = (int)core.shmb_runner_start(a->runner, want);
     if (!status) status = core.shmb_runner_continue(a->runner);
-    Py_END_ALLOW_THREADS if (!status || call(PyObject_CallMethod((PyObject *)a, "_go_on", "i",
-                                                                 status))) return true;
-    core.shmb_runner_abandon(a->runner, SHMB_INTERRUPTED); /* Ctrl-C; else there is nothing to */
-    return false;
+    Py_END_ALLOW_THREADS return stepped(
+        a, !status || call(PyObject_CallMethod((PyObject *)a, "_go_on", "i", status)));
+}
+
+static bool send(struct asker *a, PyObject *features, shmb_dtype want, shmb_ticket *ticket) {
+    if (!fill(a, features)) return stepped(a, false);
+    int status;
+    Py_BEGIN_ALLOW_THREADS *ticket = core.shmb_send_start(a->runner, want);
+    status = core.shmb_send_continue(a->runner, *ticket);
+    Py_END_ALLOW_THREADS return stepped(
+        a, !status || call(PyObject_CallMethod((PyObject *)a, "_go_on_sending", "iL", status,
+                                               (long long)*ticket)));
+}
+
+static bool receive(struct asker *a, shmb_ticket ticket) {
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = core.shmb_receive_start(a->runner, ticket);
+    if (status == PENDING) status = core.shmb_receive_continue(a->runner);
+    Py_END_ALLOW_THREADS return stepped(
+        a, !status || call(PyObject_CallMethod((PyObject *)a, "_go_on_receiving", "i", status)));
 }
 
 static PyObject *value_of(struct asker *a, int64_t index, const shmb_tensor *t) {
@@ -104,22 +123,59 @@ static bool dispose(struct asker *a) {
     return done;
 }
 
-/* evaluate(asker, features, want) -> the advice. Calls asker._refuse() where it is busy or
- * closed. */
+/* True where the runner is ours until `leave`; else asker._refuse() has set the exception. */
+static bool enter(struct asker *a) {
+    if (a->closing || atomic_exchange(&a->busy, 1))
+        return call(PyObject_CallMethod((PyObject *)a, "_refuse", NULL));
+    Py_CLEAR(a->advice);
+    return true;
+}
+
+static PyObject *leave(struct asker *a, PyObject *result) {
+    atomic_store(&a->busy, 0);
+    if (a->closing && !dispose(a)) Py_CLEAR(result);
+    return result;
+}
+
+/* The runner that (asker, features, want) begins with; NULL with the exception set. */
+static struct asker *question_of(PyObject *const *args, Py_ssize_t count, shmb_dtype *want) {
+    if (count != 3 || !PyObject_TypeCheck(args[0], asker_type) || !PyDict_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "expected a runner, a dict and a dtype");
+        return NULL;
+    }
+    *want = (shmb_dtype)PyLong_AsLong(args[2]);
+    struct asker *a = (struct asker *)args[0];
+    return !PyErr_Occurred() && enter(a) ? a : NULL;
+}
+
+/* evaluate(asker, features, want) -> the advice. */
 PyObject *fast_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 3 || !PyObject_TypeCheck(args[0], asker_type) || !PyDict_Check(args[1]))
-        return PyErr_Format(PyExc_TypeError, "expected a runner, a dict and a dtype");
+    shmb_dtype want;
+    struct asker *a = question_of(args, count, &want);
+    if (!a) return NULL;
+    return leave(a, ask(a, args[1], want) ? read_advice(a) : NULL);
+}
+
+/* send(asker, features, want) -> the ticket. */
+PyObject *fast_send(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    shmb_dtype want;
+    shmb_ticket ticket;
+    struct asker *a = question_of(args, count, &want);
+    if (!a) return NULL;
+    return leave(a, send(a, args[1], want, &ticket) ? PyLong_FromLongLong(ticket) : NULL);
+}
+
+/* receive_advice(asker, ticket) -> the advice. */
+PyObject *fast_receive_advice(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 2 || !PyObject_TypeCheck(args[0], asker_type))
+        return PyErr_Format(PyExc_TypeError, "expected a runner and a ticket");
+    shmb_ticket ticket = PyLong_AsLongLong(args[1]);
     struct asker *a = (struct asker *)args[0];
-    long want = PyLong_AsLong(args[2]);
-    if (PyErr_Occurred()) return NULL;
-    if (a->closing || atomic_exchange(&a->busy, 1))
-        return PyObject_CallMethod(args[0], "_refuse", NULL);
-    PyObject *advice = NULL;
-    if (ask(a, args[1], (shmb_dtype)want)) advice = read_advice(a);
-    atomic_store(&a->busy, 0);
-    if (a->closing && !dispose(a)) Py_CLEAR(advice);
-    return advice;
+    if (PyErr_Occurred() || !enter(a)) return NULL;
+    return leave(a, receive(a, ticket) ? read_advice(a) : NULL);
 }
 
 static PyObject *asker_hold(PyObject *self, PyObject *unused) {

@@ -119,6 +119,8 @@ static PyMethodDef methods[] = {METHOD("setup", setup),
                                 METHOD("gather", fast_gather),
                                 METHOD("reply_rows", fast_reply_rows),
                                 METHOD("evaluate", fast_evaluate),
+                                METHOD("send", fast_send),
+                                METHOD("receive_advice", fast_receive_advice),
                                 {"loop", fast_loop, METH_O, NULL},
                                 {NULL, NULL, 0, NULL}};
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_all},

@@ -34,6 +34,10 @@
     X(shmb_runner_start, shmb_status, (shmb_runner *, shmb_dtype))                                 \
     X(shmb_runner_continue, int, (shmb_runner *))                                                  \
     X(shmb_runner_abandon, void, (shmb_runner *, shmb_status))                                     \
+    X(shmb_send_start, shmb_ticket, (shmb_runner *, shmb_dtype))                                   \
+    X(shmb_send_continue, int, (shmb_runner *, shmb_ticket))                                       \
+    X(shmb_receive_start, int, (shmb_runner *, shmb_ticket))                                       \
+    X(shmb_receive_continue, int, (shmb_runner *))                                                 \
     X(shmb_advice_count, int64_t, (const shmb_runner *))                                           \
     X(shmb_advice_at, shmb_status, (shmb_runner *, int64_t, shmb_tensor *))
 
@@ -124,6 +128,8 @@ FAST_FUNCTION(fast_gather);
 FAST_FUNCTION(fast_reply_rows);
 int fast_add_questions(PyObject *module);
 FAST_FUNCTION(fast_evaluate); /* ask.c */
+FAST_FUNCTION(fast_send);
+FAST_FUNCTION(fast_receive_advice);
 int fast_add_asker(PyObject *module);
 PyObject *fast_loop(PyObject *module, PyObject *generator); /* loop.c */
 int fast_add_loop(PyObject *module);

@@ -495,6 +495,65 @@ static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
     return shmb_evaluate_number(r, SHMB_FLOAT64, advice);
 }
 
+/* ---- Ask several questions at once ------------------------------------------------------------ */
+
+/* Send the questions first and receive their answers later:
+ *
+ *     for (int i = 0; i < n; i++) {
+ *         shmb_set_i64(r, "depth", loops[i].depth);
+ *         tickets[i] = shmb_send(r, SHMB_INT64);
+ *     }
+ *     for (int i = 0; i < n; i++)
+ *         if (shmb_receive_i64(r, tickets[i], &factor) == SHMB_OK) unroll(loops[i], factor);
+ *
+ * Over shm:// the model answers while you send and work; its host sees the questions as a batch. If
+ * all slots are in use, send waits until one is free. Every other URL, a runner with retries, and
+ * one with bound features answer each question while it is sent. So a program works the same with
+ * every URL, and with any number of questions. */
+
+/** Names a question that was sent. 0 is none. */
+typedef int64_t shmb_ticket;
+
+/**
+ * Sends the request without waiting for its advice, and returns a ticket for shmb_receive. want:
+ * the dtype to which the host converts the advice, as in shmb_evaluate_as, or SHMB_ANY. The next
+ * request starts empty. Failures, also of filling, are returned by shmb_receive. Each question has
+ * its own deadline, which begins now. Receive every ticket, in any order: the runner keeps the
+ * answers until then. If 32,767 are open, or memory runs out, nothing is sent, and 0 is returned.
+ */
+shmb_ticket shmb_send(shmb_runner *r, shmb_dtype want);
+/**
+ * Waits for the advice of a question that was sent, as shmb_evaluate does; the same functions read
+ * it, until the next send, receive or evaluate. Features that you have filled since the last send
+ * stay. Each ticket can be received once, whatever the result. Errors: as shmb_evaluate, and
+ * INVALID (the ticket is not open).
+ */
+shmb_status shmb_receive(shmb_runner *r, shmb_ticket ticket);
+
+/* The same for advice of exactly one element; on error *advice is unchanged. Send with the same
+ * dtype, so that the host converts. Further errors: MISMATCH, INEXACT. */
+
+/** Advice as one element of dtype, in shmb_dtype_size(dtype) bytes. Further errors: INVALID. */
+shmb_status shmb_receive_number(shmb_runner *r, shmb_ticket ticket, shmb_dtype dtype, void *advice);
+/** Advice as one int64. */
+static inline shmb_status shmb_receive_i64(shmb_runner *r, shmb_ticket ticket, int64_t *advice) {
+    return shmb_receive_number(r, ticket, SHMB_INT64, advice);
+}
+/** Advice as one int32. */
+static inline shmb_status shmb_receive_i32(shmb_runner *r, shmb_ticket ticket, int32_t *advice) {
+    return shmb_receive_number(r, ticket, SHMB_INT32, advice);
+}
+/** Advice as one float32. */
+static inline shmb_status shmb_receive_f32(shmb_runner *r, shmb_ticket ticket, float *advice) {
+    return shmb_receive_number(r, ticket, SHMB_FLOAT32, advice);
+}
+/** Advice as one float64. */
+static inline shmb_status shmb_receive_f64(shmb_runner *r, shmb_ticket ticket, double *advice) {
+    return shmb_receive_number(r, ticket, SHMB_FLOAT64, advice);
+}
+
+/* ---- Control --------------------------------------------------------------------------------- */
+
 /**
  * Changes the deadline of later evaluates, in seconds. 0 means the default, infinity no limit. The
  * next evaluate asks again even after a TIMEOUT. A negative number or NaN changes nothing; the next
@@ -503,9 +562,9 @@ static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
 void shmb_set_deadline(shmb_runner *r, double seconds);
 
 /**
- * Makes a waiting evaluate, or else the next one, return SHMB_INTERRUPTED within 100 ms. This is
- * the only function that a signal handler or another thread may call, but not while the runner is
- * being closed.
+ * Makes a waiting evaluate, send or receive, or else the next one, return SHMB_INTERRUPTED within
+ * 100 ms; the failure of a send is returned by its receive. This is the only function that a signal
+ * handler or another thread may call, but not while the runner is being closed.
  */
 void shmb_interrupt(shmb_runner *r);
 
@@ -553,9 +612,12 @@ shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **te
 typedef struct shmb_stats {
     /** sizeof(shmb_stats), set by the caller. */
     size_t size;
-    /** The number of evaluates. */
+    /** The number of evaluates and sends. */
     int64_t questions;
-    /** Failed evaluates by shmb_status, including those that returned the default advice. */
+    /**
+     * Failed evaluates and receives by shmb_status, including those that returned the default
+     * advice.
+     */
     int64_t failures[SHMB_STATUSES];
     /** Repeated questions and connection attempts. */
     int64_t retries;

@@ -503,6 +503,15 @@ struct options {
 };
 
 /**
+ * Names a question that Runner::send sent; its advice is a T, or any for void. `number` is what
+ * shmb_send returned.
+ */
+template <class T = void>
+struct ticket {
+    shmb_ticket number = 0;
+};
+
+/**
  * Asks for advice. It owns a shmb_runner and all memory that it returns; its destructor closes it.
  * Move-only; use it in one thread at a time. `if (r)` tests whether it is open. A failed, closed or
  * moved-from Runner accepts every call.
@@ -596,6 +605,25 @@ public:
     result<T> evaluate() {
         shmb_status status = ask(detail::reader<T>::dtype);
         return status == SHMB_OK ? advice<T>(nullptr) : result<T>(status, message());
+    }
+
+    /**
+     * Sends the request without waiting: auto t = r.send<int64_t>(). Several questions may be open;
+     * see shmb_send. Every failure is returned by receive.
+     */
+    template <class T = void>
+    ticket<T> send() {
+        *text_ = 0;
+        if constexpr (std::is_void_v<T>) return {shmb_send(r_, SHMB_ANY)};
+        else return {shmb_send(r_, detail::reader<T>::dtype)};
+    }
+    /** Waits for the advice of a question that was sent, once, as evaluate<T>() does. */
+    template <class T>
+    result<T> receive(ticket<T> t) {
+        *text_ = 0;
+        shmb_status status = r_ ? shmb_receive(r_, t.number) : status_;
+        if constexpr (std::is_void_v<T>) return outcome(status);
+        else return status == SHMB_OK ? advice<T>(nullptr) : result<T>(status, message());
     }
 
     /**

@@ -63,7 +63,9 @@ def _forwarders() -> tuple[str, str]:
         call = f"core.{name}({arguments})"
         if name in BY_HAND:
             continue
-        if name.startswith("shmb_evaluate"):
+        if name == "shmb_send":
+            body = f"shmb_ticket t = 0; if (!enter()) {{ t = {call}; leave(); }} return t;"
+        elif name.startswith(("shmb_evaluate", "shmb_receive")):
             body = f"shmb_status s = enter(); if (!s) {{ s = {call}; leave(); }} return s;"
         elif result.strip() == "void":
             body = f"if (ready()) {call};"

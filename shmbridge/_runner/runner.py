@@ -106,6 +106,47 @@ class Runner(_fastpath.Asker):
             self, features if type(features) is dict else dict(features.items()), want
         )
 
+    def send(self, features: Mapping[str, Any], *, dtype: npt.DTypeLike | None = None) -> int:
+        """Sends features without waiting for the advice, so that several questions are open at
+        once: `shmb_send`.
+
+        Over shm:// the host receives them while you go on, and sees them as a batch. If all its
+        slots are in use, send waits until one is free. Every other URL, and a runner with retries,
+        answers the question before send returns.
+
+        Args:
+            features: As for `evaluate`.
+            dtype: As for `evaluate`.
+
+        Returns:
+            The ticket for `receive`. The runner keeps the answer until you receive it. 0: too many
+            tickets are open (32,767).
+
+        Raises:
+            InvalidError: A value is no tensor, or another thread is using this runner. `receive`
+                raises all other errors.
+        """
+        want = 0 if dtype is None else dtypes.code_of(np.dtype(dtype), "dtype")
+        return _fastpath.send(
+            self, features if type(features) is dict else dict(features.items()), want
+        )
+
+    def receive(self, ticket: int) -> Any:
+        """Waits for the advice of a question that `send` sent, until its deadline. Ctrl-C abandons
+        that question only.
+
+        Args:
+            ticket: What `send` returned. Each can be received once, in any order.
+
+        Returns:
+            As `evaluate`.
+
+        Raises:
+            InvalidError: The ticket is not open.
+            ShmbridgeError: As `evaluate`.
+        """
+        return _fastpath.receive_advice(self, ticket)
+
     def _refuse(self) -> NoReturn:
         if self._closing:
             raise ClosedError("this runner is closed: connect another")
@@ -113,15 +154,21 @@ class Runner(_fastpath.Asker):
             "another thread waits for advice through this runner: connect a runner for each thread"
         )
 
-    def _go_on(self, status: int) -> None:
-        """What _fastpath.evaluate leaves to us: a question that was asked and has that status.
-        Whatever this raises gives it up."""
+    def _go_on(self, status: int, go_on: Any = lib.shmb_runner_continue, *ticket: int) -> None:
+        """What _fastpath leaves to us: a question that has that status. Whatever this raises gives
+        it up."""
         while status == lib.PENDING:
             if self._closing:
                 raise ClosedError("another thread has closed this runner: connect another")
-            status = lib.shmb_runner_continue(self._r)
+            status = go_on(self._r, *ticket)
         if status:
             raise_error(status, lib.shmb_error_message(self._r))
+
+    def _go_on_sending(self, status: int, ticket: int) -> None:
+        self._go_on(status, lib.shmb_send_continue, ticket)
+
+    def _go_on_receiving(self, status: int) -> None:
+        self._go_on(status, lib.shmb_receive_continue)
 
     def _fill(self, name: str, value: Any) -> None:
         """Adds a feature that _fastpath.evaluate leaves to us."""

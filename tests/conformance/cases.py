@@ -474,3 +474,39 @@ def evaluate_scalar_of_two(w):
     with w.fails("MISMATCH"):
         w.ask_scalar("i64", {"x": np.array([1], np.int64)})
     w.works()
+
+
+# ---- Several questions in flight: more than there are slots ----
+
+
+@case("in-flight")
+def in_flight(w):
+    w.model = lambda request: request["x"]
+    values = [np.array([i, -i], np.float32) for i in range(20)]
+    for value in values:
+        w.post({"x": value}, np.float32)
+    for i in [*range(0, 20, 2), *range(19, 0, -2)]:
+        w.sent = values[i]
+        w.gave(w.receive(i), values[i])
+    w.works()
+
+
+@case("in-flight-failure")
+def in_flight_failure(w):
+    def model(request):
+        if request["x"][0] % 3 == 1:
+            raise ValueError("no advice for that")
+        return request["x"]
+
+    w.model = model
+    values = [np.array([i, -i], np.float32) for i in range(10)]
+    for value in values:
+        w.post({"x": value}, np.float32)
+    for i in reversed(range(10)):
+        if i % 3 == 1:
+            with w.fails("MODEL", "no advice for that"):
+                w.receive(i)
+        else:
+            w.sent = values[i]
+            w.gave(w.receive(i), values[i])
+    w.works()

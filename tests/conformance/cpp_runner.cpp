@@ -203,6 +203,29 @@ static void evaluate(int64_t dtype) {
     }
 }
 
+static std::vector<std::pair<int64_t, shmb_ticket>> tickets; // and the dtypes that they want
+
+static void send(int64_t dtype) {
+    shmb_ticket ticket = 0;
+    bool typed = with_type(
+        dtype, [&](auto zero) { ticket = runner.send<span<const decltype(zero)>>().number; });
+    if (!typed && dtype == SHMB_ANY) ticket = runner.send().number;
+    else if (!typed) ticket = shmb_send(runner.get(), static_cast<shmb_dtype>(dtype));
+    tickets.push_back({dtype, ticket});
+    printf("0");
+}
+
+static void receive(size_t index) {
+    auto [dtype, number] = tickets[index];
+    bool typed = with_type(dtype, [number = number](auto zero) {
+        auto advice = runner.receive(shmbridge::ticket<span<const decltype(zero)>>{number});
+        if (!failed(advice)) print_advice();
+    });
+    if (typed) return;
+    auto done = runner.receive(shmbridge::ticket<>{number});
+    if (!failed(done)) print_advice();
+}
+
 template <class T>
 static void scalar(const char *format) {
     auto advice = runner.evaluate<T>();
@@ -215,6 +238,7 @@ static void obey(const char *verb) {
         interruptible = nullptr;
         runner.close(); // before another opens: it may have a port
         runner = shmbridge::Runner(word());
+        tickets.clear();
         interruptible = runner.get();
         printf("%d %s", runner.status(), runner.message());
     } else if (v == "close") {
@@ -228,6 +252,8 @@ static void obey(const char *verb) {
     } else if (v == "strings") strings();
     else if (v == "ragged") ragged();
     else if (v == "evaluate") evaluate(number());
+    else if (v == "send") send(number());
+    else if (v == "receive") receive(static_cast<size_t>(number()));
     else if (v == "i64") scalar<int64_t>("0 %" PRId64);
     else if (v == "i32") scalar<int32_t>("0 %" PRId32);
     else if (v == "f64") scalar<double>("0 %.17g");

@@ -21,7 +21,7 @@ class Script:
 
     def open(self, url):
         self.close()
-        self.runner = self.connect(url)
+        self.runner, self.tickets = self.connect(url), []
         return "0"
 
     def close(self):
@@ -55,6 +55,19 @@ class Script:
     def evaluate(self, dtype):
         features, self.features = self.features, {}
         self.runner.evaluate(features, dtype=wire.DTYPES[int(dtype)] if int(dtype) else None)
+        return self.advice()
+
+    def send(self, dtype):
+        features, self.features = self.features, {}
+        want = wire.DTYPES[int(dtype)] if int(dtype) else None
+        self.tickets.append(self.runner.send(features, dtype=want))
+        return "0"
+
+    def receive(self, index):
+        self.runner.receive(self.tickets[int(index)])
+        return self.advice()
+
+    def advice(self):
         return "".join(
             [
                 "0",

@@ -246,6 +246,15 @@ class Stage:
     def answer(self):
         return wire.parsed(self._checked(self.runner.answer()))
 
+    def post(self, features, want=None):
+        """Sends features without waiting."""
+        self._fill(features)
+        self._checked(self.runner.do("send", wire.CODES[np.dtype(want)] if want is not None else 0))
+
+    def receive(self, index):
+        """The advice of a question that was posted, the first being 0, by name. Raises Failed."""
+        return wire.parsed(self._checked(self.runner.do("receive", index)))
+
     def ask_scalar(self, how, features):
         """Through evaluate_i64 and its likes ("i64", "i32", "f32", "f64"): a Python number."""
         self._fill(features)

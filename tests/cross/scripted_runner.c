@@ -4,7 +4,8 @@
  *   close | discard | interrupt | address NAME | write NAME BYTES | string NAME BYTES
  *   feature NAME DTYPE RANK DIMS... BYTES | bind NAME DTYPE RANK DIMS...
  *   strings NAME COUNT BYTES... | ragged NAME DTYPE ROWS LENGTHS... RANK DIMS... BYTES
- *   evaluate DTYPE | i64 | i32 | f32 | f64 | spill PATH
+ *   evaluate DTYPE | send DTYPE | receive N | i64 | i32 | f32 | f64 | spill PATH
+ * receive N: the answer of the Nth send since the runner was opened, from 0 on.
  * Each answer is one line: a status and the message, or 0 and then "| NAME DTYPE KIND RANK DIMS...
  * [OFFSETS...] BYTES" for each advice. */
 #include <inttypes.h>
@@ -12,7 +13,7 @@
 
 #include "script.h"
 
-enum { BOUND = 64 };
+enum { BOUND = 64, TICKETS = 64 };
 
 static shmb_runner *runner;
 static double connect_timeout;
@@ -21,6 +22,8 @@ static struct {
     void *memory;
 } bound[BOUND];
 static int bound_count;
+static shmb_ticket tickets[TICKETS];
+static int ticket_count;
 
 static void feature(void) {
     char *name = word();
@@ -137,6 +140,12 @@ static void ask_i32(void) {
     else printf("0 %" PRId32, value);
 }
 
+static void send(shmb_dtype want) {
+    if (ticket_count == TICKETS) exit(8);
+    tickets[ticket_count++] = shmb_send(runner, want);
+    printf("0");
+}
+
 static void close_runner(void) {
     interruptible = NULL;
     shmb_close(runner);
@@ -147,7 +156,7 @@ static void open_runner(void) {
     shmb_options options = {.size = sizeof options, .connect_timeout = connect_timeout};
     const char *url = word();
     close_runner();
-    bound_count = 0;
+    bound_count = ticket_count = 0;
     shmb_status status = shmb_open(*url == '-' ? NULL : url, &options, &runner);
     interruptible = runner;
     printf("%d %s", (int)status, shmb_error_message(runner));
@@ -167,6 +176,8 @@ static void obey(const char *verb) {
     else if (strcmp(verb, "interrupt") == 0) shmb_interrupt(runner);
     else if (strcmp(verb, "address") == 0) printf("%" PRIuPTR, (uintptr_t)find(word()));
     else if (strcmp(verb, "evaluate") == 0) result(shmb_evaluate_as(runner, (shmb_dtype)number()));
+    else if (strcmp(verb, "send") == 0) send((shmb_dtype)number());
+    else if (strcmp(verb, "receive") == 0) result(shmb_receive(runner, tickets[number()]));
     else if (strcmp(verb, "f64") == 0) ask_f64();
     else if (strcmp(verb, "f32") == 0) ask_f32();
     else if (strcmp(verb, "i64") == 0) ask_i64();

@@ -5,6 +5,7 @@
 #include "message/header.h"
 /* for struct shm: the runner is set back between inputs without being opened again */
 #include "runner/shm.c"
+#include "runner/tickets.h"
 #include "segment/peer.h"
 #include "segment/ring.h"
 
@@ -14,6 +15,7 @@ static struct bridge b;
 static struct segment raw; /* what the fuzzer writes through */
 static shmb_runner *r;
 static uint32_t generation;
+static shmb_ticket tickets[4];
 
 static const uint8_t *at, *end;
 static uint8_t next8(void) { return at < end ? *at++ : 0; }
@@ -195,8 +197,10 @@ static void set_back(struct shm *s, struct channel_line *line) {
     r->advice = NULL;
     r->error = r->stuck = r->broken = (struct error){0};
     s->generation = ++generation;
-    s->sequence = 0;
     s->unsent = false;
+    shmb_tickets_free(r->tickets);
+    r->tickets = NULL;
+    memset(tickets, 0, sizeof tickets);
     shmb_sender_start(&s->out, generation, 3);
     shmb_receiver_start(&s->in, generation);
     atomic_store(&line->ready, (uint64_t)generation << 8 | READY);
@@ -231,6 +235,24 @@ static void read_advice(struct shm *s) {
     shmb_advice(r, "x", &t);
 }
 
+/* The answer of a ticket, if it has come. A copy is read to its ends. */
+static void receive(struct shm *s, shmb_ticket ticket) {
+    shmb_tensor t;
+    int status = shmb_receive_start(r, ticket);
+    bool copied = status != PENDING;
+    r->until = 0;
+    if (!copied) status = shmb_receive_continue(r);
+    CHECK(status >= SHMB_OK && status <= SHMB_NO_MEMORY);
+    if (status == SHMB_OK && !copied) read_advice(s);
+    for (int64_t i = 0; i < shmb_advice_count(r); i++) {
+        CHECK(shmb_advice_at(r, i, &t) == SHMB_OK);
+        size_t bytes = (size_t)t.size * shmb_dtype_size(t.dtype);
+        if (copied && bytes) (void)((const volatile uint8_t *)t.data)[bytes - 1];
+        if (copied && t.offsets) CHECK(t.offsets[t.dims[0]] == t.dims[1]);
+    }
+    r->advice = NULL;
+}
+
 static void fuzz_host_side(void) {
     struct shm *s = r->kind_state;
     struct channel_line *line = shmb_segment_channel_line(&raw, 0);
@@ -241,9 +263,14 @@ static void fuzz_host_side(void) {
         uint8_t op = next8();
         fill(next8());
         read_advice(s);
+        if (op & 0x40 && s->out.free) tickets[op >> 1 & 3] = shmb_send(r, SHMB_ANY);
         if (shmb_runner_start(r, op & 1 ? (shmb_dtype)(op >> 4) % 14 : SHMB_ANY)) continue;
-        for (int i = op >> 1 & 3; i > 0; i--)
-            write_descriptor(&l, position++, s->sequence - (next8() & 1), 1u << (next8() & 1));
+        for (int i = op >> 1 & 3; i > 0; i--) {
+            uint8_t to = next8();
+            write_descriptor(&l, position++,
+                             to & 2 ? (uint64_t)tickets[to >> 2 & 3] : r->number - (to & 1),
+                             1u << (next8() & 1));
+        }
         if (op & 8) {
             atomic_store(&line->ready, (uint64_t)generation << 8 | next8());
             line->reason_bytes = (uint32_t)edge();
@@ -256,6 +283,7 @@ static void fuzz_host_side(void) {
         CHECK(status >= SHMB_OK && status <= SHMB_NO_MEMORY);
         if (status == SHMB_OK) read_advice(s);
         else CHECK(shmb_advice_count(r) == 0);
+        if (op & 0x20 && !r->broken.status) receive(s, tickets[next8() & 3]);
         position = s->in.position;
     }
 }

@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
                      : *argv[2] == 'b' ? SHMB_WAIT_BLOCK
                                        : SHMB_WAIT_ADAPTIVE;
     shmb_plan plan = {.channels = 1,
-                      .slots = 2,
+                      .slots = 4,
                       .header_bytes = 1024,
                       .request_bytes = 65536,
                       .advice_bytes = 4096};

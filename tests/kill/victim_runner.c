@@ -1,4 +1,5 @@
-/* A runner's whole conversation: connect, requests of all kinds, close, connect again, bind, close.
+/* A runner's whole conversation: connect, requests of all kinds, several in flight, close, connect
+ * again, bind, close.
  * Usage: NAME QUERY Prints "result STATUS CLOCK_NS STEPS"; the step build stops it before the store
  * that SHMB_STEP says. */
 #include <inttypes.h>
@@ -54,6 +55,30 @@ static int converse(shmb_runner *r) {
     return status;
 }
 
+/* More than there are slots, received in another order: what is lost is lost for all that are not
+ * answered. */
+static int converse_in_flight(shmb_runner *r) {
+    enum { MANY = 7 };
+    shmb_ticket tickets[MANY];
+    int first = 0;
+    for (int64_t i = 0; i < MANY; i++) {
+        shmb_set_i64(r, "echo", i);
+        shmb_feature_f32(r, "v", 20)[19] = (float)i;
+        tickets[i] = shmb_send(r, SHMB_ANY);
+    }
+    for (int k = 0; k < MANY; k++) {
+        shmb_tensor t;
+        int64_t i = 3 * k % MANY;
+        int status = (int)shmb_receive(r, tickets[i]);
+        if (!status) CHECK(shmb_advice(r, "echo", &t) == SHMB_OK && *(const int64_t *)t.data == i);
+        if (!status)
+            CHECK(shmb_advice(r, "v", &t) == SHMB_OK && ((const float *)t.data)[19] == (float)i);
+        if (status && first) CHECK(status == first);
+        if (status) first = status;
+    }
+    return first;
+}
+
 static int converse_bound(shmb_runner *r) {
     int64_t *x = shmb_bind(r, "echo", SHMB_INT64, 0, NULL), status = 0;
     for (int i = 0; !status && i < 3; i++) {
@@ -72,6 +97,7 @@ int main(int argc, char **argv) {
         shmb_runner *r;
         status = (int)shmb_open(url, NULL, &r);
         if (!status) status = bound ? converse_bound(r) : converse(r);
+        if (!status && !bound) status = converse_in_flight(r);
         if (status)
             printf("result %d %" PRId64 " %ld %s\n", status, shmb_clock_ns(), shmb_steps(),
                    shmb_error_message(r));

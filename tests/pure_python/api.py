@@ -36,9 +36,16 @@ class connect:
         self.seconds = seconds or None
 
     def evaluate(self, features, dtype=None):
+        return self.receive(self.send(features, dtype))
+
+    def send(self, features, dtype=None):
         want = "any" if dtype is None else np.dtype(dtype).name
         with raising():
-            fields = self.runner.evaluate(to_fields(features), want, self.seconds)
+            return self.runner.send(to_fields(features), want, self.seconds)
+
+    def receive(self, ticket):
+        with raising():
+            fields = self.runner.receive(ticket)
         self.advice = {field.name: to_value(field) for field in fields}
         return next(iter(self.advice.values())) if len(fields) == 1 else self.advice
 

@@ -1,5 +1,6 @@
 """The runner."""
 
+import contextlib
 import math
 import time
 
@@ -13,7 +14,7 @@ FINAL = Status.CORRUPT, Status.CLOSED, Status.HOST_GONE
 
 
 class Runner:
-    """Asks one question at a time. `evaluate` sends Fields and returns those of the reply."""
+    """Sends Fields, and receives those of the reply: `evaluate` is both."""
 
     def __init__(self, name, connect_timeout=10.0):
         end = time.monotonic() + connect_timeout
@@ -28,7 +29,8 @@ class Runner:
 
     def _open(self, name, end):
         self.segment, self.semaphores, self.broken = s.attach(name), [], None
-        self.sequence, self.owed = 0, 0  # the last question; the last one without a reply
+        self.sequence, self.owed = 0, 0  # the last question; the last one that was given up
+        self.open, self.replies = {}, {}  # questions: when they are late, and what they want
         try:
             self._claim(end)
         except BaseException:
@@ -101,17 +103,47 @@ class Runner:
         return None
 
     def evaluate(self, fields, want="any", deadline=None):
-        if self.broken:
-            raise self.broken
+        return self.receive(self.send(fields, want, deadline))
+
+    def send(self, fields, want="any", deadline=None):
+        """The number of the question. Step 18."""
         end = time.monotonic() + (self.deadline if deadline is None else deadline)
-        try:
+        with self._breaking():
             while self.owed:
                 self._take(end, "not asked, since an earlier reply is still missing")
+            while not self.link.owned:
+                self._take(end)
             self.link.send(self.sequence + 1, fields, set(self.link.taken), DTYPES.index(want))
-            self.sequence = self.owed = self.sequence + 1
-            reply = self._take(end)
-            while reply.sequence != self.sequence:
-                reply = self._take(end)
+            self.sequence += 1
+            self.open[self.sequence] = end, want
+            return self.sequence
+
+    def receive(self, sequence):
+        end, want = self.open[sequence]
+        try:
+            with contextlib.nullcontext() if sequence in self.replies else self._breaking():
+                while sequence not in self.replies:
+                    self._take(end)
+        except Error as error:
+            if error.status == Status.TIMEOUT:
+                self.owed = sequence
+            raise
+        finally:
+            del self.open[sequence]
+        reply = self.replies.pop(sequence)
+        if reply.failure is not None:
+            raise Error(reply.code or Status.MODEL, reply.failure)
+        if want != "any" and [DTYPES[field.dtype] for field in reply.fields] != [want]:
+            raise Error(Status.MISMATCH, f"the reply is not one field of {want}")
+        return reply.fields
+
+    @contextlib.contextmanager
+    def _breaking(self):
+        """What the host did wrong, or its end, is the result of every later call."""
+        if self.broken:
+            raise self.broken
+        try:
+            yield
         except Violation as violation:
             self.broken = Error(Status.CORRUPT, str(violation))
             raise self.broken from None
@@ -119,18 +151,14 @@ class Runner:
             if error.status in FINAL:
                 self.broken = error
             raise
-        if reply.failure is not None:
-            raise Error(reply.code or Status.MODEL, reply.failure)
-        if want != "any" and [DTYPES[field.dtype] for field in reply.fields] != [want]:
-            raise Error(Status.MISMATCH, f"the reply is not one field of {want}")
-        return reply.fields
 
     def _take(self, end, *late):
         self._wait(self.link.waiting, end, *late)
         reply = self.link.take()
         if reply.sequence == self.owed:
             self.owed = 0
-        return reply
+        if reply.sequence in self.open:
+            self.replies.setdefault(reply.sequence, reply)
 
     def _release(self):
         for semaphore in self.semaphores:

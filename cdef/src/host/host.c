@@ -147,7 +147,10 @@ int shmb_host_attached(const shmb_host *h) { return (int)h->active_count; }
 
 int shmb_host_waiting(const shmb_host *h) {
     int n = 0;
-    for (uint32_t i = 0; i < h->active_count; i++) n += h->channels[h->active[i]].open != 0;
+    for (uint32_t i = 0; i < h->active_count; i++) {
+        const struct channel *c = &h->channels[h->active[i]];
+        n += c->open && !receiver_ready(&c->in);
+    }
     return n;
 }
 

@@ -61,7 +61,8 @@ int64_t shmb_host_poll(shmb_host *h);
  * rarely has one, and to look at where it will write makes its next write slower. */
 int64_t shmb_host_take(shmb_host *h, bool waiting);
 int shmb_host_attached(const shmb_host *h); /* runners with a channel */
-int shmb_host_waiting(const shmb_host *h);  /* runners whose request has no reply yet */
+/* Runners with a request that has no reply yet, and none that is still to be received. */
+int shmb_host_waiting(const shmb_host *h);
 
 /* The number of a channel's claim, which tells its runner from the one before; -1: nobody has it,
  * or whoever did has died (known after a receive that waited). */

@@ -23,6 +23,12 @@ enum { PENDING = -1 };
  * evaluate returns. */
 int shmb_runner_continue(shmb_runner *r);
 void shmb_runner_abandon(shmb_runner *r, shmb_status status);
+/* shmb_send and shmb_receive in the same way. The first call returns what the whole one does, if
+ * the second does not return PENDING; receive_start, too, may return PENDING. */
+shmb_ticket shmb_send_start(shmb_runner *r, shmb_dtype want);
+int shmb_send_continue(shmb_runner *r, shmb_ticket ticket);
+int shmb_receive_start(shmb_runner *r, shmb_ticket ticket);
+int shmb_receive_continue(shmb_runner *r);
 /* Seconds that an evaluate may take: the caller's deadline, else the host's; infinity: no limit. */
 double shmb_runner_deadline(const shmb_runner *r);
 /* A feature of any kind with its own dims; *offsets gets a list's. */

@@ -195,6 +195,7 @@ static int recovery_ask(shmb_runner *r) {
     inner->began = r->began;
     inner->until = r->until;
     inner->want = r->want;
+    inner->number = r->number;
     inner->advice = NULL;
     atomic_store(&inner->interrupted, 0);
     /* what is meant for this question, and nothing older */

@@ -9,6 +9,7 @@
 #include "message/dtype.h"
 #include "runner/default.h"
 #include "runner/nonblocking.h"
+#include "runner/tickets.h"
 
 shmb_status shmb_runner_inherited(struct error *e) {
     return shmb_fail(e, SHMB_FORKED,
@@ -32,6 +33,7 @@ shmb_runner *shmb_runner_new(void) {
 void shmb_close(shmb_runner *r) {
     if (!r) return;
     if (r->kind) r->kind->close(r);
+    shmb_tickets_free(r->tickets);
     shmb_builder_free(&r->builder);
     free(r->default_advice);
     free(r);
@@ -39,13 +41,16 @@ void shmb_close(shmb_runner *r) {
 
 /* ---- Fill ---- */
 
-void shmb_runner_begin(shmb_runner *r) {
-    if (load_relaxed(&r->asking)) { /* for good: who filled what cannot be known */
-        shmb_fail(&r->broken, SHMB_INVALID,
-                  "two threads used this runner at once, or one from within an evaluate: open a "
-                  "runner for each");
-        return;
-    }
+bool shmb_runner_alone(shmb_runner *r) {
+    if (!load_relaxed(&r->asking)) return true;
+    shmb_fail(&r->broken, SHMB_INVALID, /* for good: who filled what cannot be known */
+              "two threads used this runner at once, or one from within an evaluate: open a runner "
+              "for each");
+    return false;
+}
+
+void shmb_runner_begin_message(shmb_runner *r) {
+    if (!shmb_runner_alone(r)) return;
     /* then even a message that was begun before may not be written to */
     bool inherited = *r->forked;
     if (r->filling && (!inherited || r->stuck.status)) return;
@@ -59,15 +64,12 @@ void shmb_runner_begin(shmb_runner *r) {
     else shmb_runner_inherited(&r->stuck);
 }
 
-static void forget_message(shmb_runner *r) {
+void shmb_discard(shmb_runner *r) {
+    if (!r) return;
     r->stuck.status = SHMB_OK;
     if (r->bound) return;
     r->filling = false;
     shmb_builder_clear(&r->builder);
-}
-
-void shmb_discard(shmb_runner *r) {
-    if (r) forget_message(r);
 }
 
 /* ---- Deadlines ---- */
@@ -127,11 +129,7 @@ static bool asks_again(shmb_runner *r) {
 __attribute__((noinline, cold)) shmb_status shmb_runner_failed(shmb_runner *r, shmb_status status) {
     r->advice = NULL;
     r->stats.failures[(unsigned)status % SHMB_STATUSES]++;
-    if (status == SHMB_TIMEOUT && !r->asks_from) {
-        int64_t now = shmb_clock_ns();
-        r->asks_from = now + SHARE * (now - r->began);
-    }
-    if (r->broken.status) r->error = r->broken;
+    if (status == r->broken.status) r->error = r->broken;
     if (r->default_advice) status = shmb_default_take(r, status);
     if (!status || status == SHMB_INTERRUPTED || !r->reports) return status;
     r->reports = false;
@@ -140,9 +138,13 @@ __attribute__((noinline, cold)) shmb_status shmb_runner_failed(shmb_runner *r, s
     return status;
 }
 
-static shmb_status runner_finish(shmb_runner *r, shmb_status status) {
-    if (status) status = shmb_runner_failed(r, status);
-    forget_message(r);
+/* The question under way has failed: after a late one the model is asked again only later. */
+static __attribute__((noinline, cold)) shmb_status stop_asking(shmb_runner *r, shmb_status status) {
+    set_asking(r, false);
+    if (status == SHMB_TIMEOUT && !r->asks_from) {
+        int64_t now = shmb_clock_ns();
+        r->asks_from = now + SHARE * (now - r->began);
+    }
     return status;
 }
 
@@ -156,17 +158,10 @@ shmb_status shmb_runner_check_names(shmb_runner *r) {
                             &r->error);
 }
 
-static void set_asking(shmb_runner *r, bool asking) {
-    atomic_store_explicit(&r->asking, asking, memory_order_relaxed);
-}
-
-shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
-    if (!r) return SHMB_NO_MEMORY;
-    shmb_runner_begin(r);
-    if (load_relaxed(&r->asking)) return r->broken.status;
+shmb_status shmb_runner_ask(shmb_runner *r, shmb_dtype want, uint64_t place) {
     r->advice = NULL;
     r->asked = true;
-    r->stats.questions++;
+    r->number = (uint64_t)++r->stats.questions | place;
     r->want = want;
     if (!want_exists(want) && !r->stuck.status)
         shmb_fail(&r->stuck, SHMB_INVALID,
@@ -174,29 +169,38 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
                   LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
     r->began = 0;
     bool asks = r->broken.status || r->stuck.status || asks_again(r);
-    if (r->broken.status) return runner_finish(r, r->broken.status);
+    if (r->broken.status) return r->broken.status;
     if (r->stuck.status) {
         r->error = r->stuck;
-        return runner_finish(r, r->stuck.status);
+        return r->stuck.status;
     }
-    if (was_interrupted(r) || !asks) return runner_finish(r, r->error.status);
+    if (was_interrupted(r) || !asks) return r->error.status;
     set_asking(r, true);
     shmb_status status = r->kind->start(r);
+    return status ? stop_asking(r, status) : SHMB_OK;
+}
+
+shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
+    if (!r) return SHMB_NO_MEMORY;
+    shmb_runner_begin(r);
+    if (load_relaxed(&r->asking)) return r->broken.status;
+    shmb_status status = shmb_runner_ask(r, want, 0);
     if (!status) return SHMB_OK;
-    set_asking(r, false);
-    return runner_finish(r, status);
+    status = shmb_runner_failed(r, status);
+    shmb_discard(r);
+    return status;
 }
 
 void shmb_runner_abandon(shmb_runner *r, shmb_status status) {
     if (load_relaxed(&r->asking)) {
         set_asking(r, false);
+        shmb_ticket_forget(r, r->number);
         r->kind->abandon(r);
-        runner_finish(r, status);
-        return;
+        shmb_runner_failed(r, status);
     }
     /* in Python, Ctrl-C may come before the question or right behind its answer */
     r->advice = NULL;
-    forget_message(r);
+    shmb_discard(r);
 }
 
 /* The advice is one tensor or list of the wanted dtype, as asked. */
@@ -209,7 +213,7 @@ static shmb_status check_wanted(shmb_runner *r) {
                          "and read them by name",
                          shmb_dtype_name(r->want), r->advice_count);
     if (r->advice_dtype == r->want) return SHMB_OK;
-    r->kind->advice(r, 0, &t);
+    r->advice(r, 0, &t);
     return shmb_fail(
         &r->error, SHMB_MISMATCH, "expected advice of dtype %s, found \"%.100s\" of %s%s",
         shmb_dtype_name(r->want), t.name,
@@ -217,8 +221,7 @@ static shmb_status check_wanted(shmb_runner *r) {
         t.kind == SHMB_STRING || t.kind == SHMB_STRINGS ? "" : shmb_dtype_name(t.dtype));
 }
 
-int shmb_runner_wait(shmb_runner *r, int64_t until) {
-    if (!load_relaxed(&r->asking)) return SHMB_OK; /* the default advice was taken when it began */
+int shmb_runner_look(shmb_runner *r, int64_t until) {
     int status = *r->forked ? (int)shmb_runner_inherited(&r->error) : r->kind->proceed(r, until);
     if (status == PENDING && was_interrupted(r)) {
         r->kind->abandon(r);
@@ -227,13 +230,27 @@ int shmb_runner_wait(shmb_runner *r, int64_t until) {
         r->kind->abandon(r);
         status = shmb_runner_fail_late(r, r->kind->why_late ? r->kind->why_late(r) : NULL);
     }
-    if (status == PENDING) return PENDING;
-    set_asking(r, false);
+    if (status > SHMB_OK) return (int)stop_asking(r, (shmb_status)status);
+    if (status == SHMB_OK) set_asking(r, false);
+    return status;
+}
+
+shmb_status shmb_runner_end(shmb_runner *r, int status,
+                            void (*read)(shmb_runner *, uint32_t, shmb_tensor *)) {
     if (status == SHMB_OK) {
-        r->advice = r->kind->advice;
-        status = check_wanted(r);
+        r->advice = read;
+        status = (int)check_wanted(r);
     }
-    return runner_finish(r, (shmb_status)status);
+    return status ? shmb_runner_failed(r, (shmb_status)status) : SHMB_OK;
+}
+
+int shmb_runner_wait(shmb_runner *r, int64_t until) {
+    if (!load_relaxed(&r->asking)) return SHMB_OK; /* the default advice was taken when it began */
+    int status = shmb_runner_look(r, until);
+    if (status == PENDING) return PENDING;
+    status = (int)shmb_runner_end(r, status, r->kind->advice);
+    shmb_discard(r);
+    return status;
 }
 
 int shmb_runner_continue(shmb_runner *r) { return shmb_runner_wait(r, INT64_MAX); }

@@ -4,8 +4,10 @@
 #define SHMB_RUNNER_H
 
 #include <math.h>
+#include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "message/builder.h"
 #include "runner/nonblocking.h"
 #include "runner/url.h"
@@ -18,8 +20,11 @@ struct runner_ops {
     shmb_status (*open)(shmb_runner *r, struct url *url, const shmb_options *options);
     /* Starts a message: gives r->builder its memory. */
     void (*begin)(shmb_runner *r);
-    /* Sends the message, or gets ready to do so in proceed. */
+    /* Sends the message as question r->number, or gets ready to do so in proceed. */
     shmb_status (*start)(shmb_runner *r);
+    /* Has it been sent, so that another question may start before its answer is there? That answer
+     * goes to shmb_ticket_answer. NULL: this kind has one question at a time. */
+    bool (*sent)(const shmb_runner *r);
     /* Waits until `until` or shmb_runner_until, and at most a slice. SHMB_OK: the advice is there,
      * r->advice_count fields of it, the first of r->advice_dtype; PENDING: not yet; else evaluate's
      * error. */
@@ -62,6 +67,8 @@ struct shmb_runner {
     bool asked;                  /* ever: it is too late to bind */
     _Atomic bool asking;         /* a question is under way; two threads at once may both look */
     const volatile bool *forked; /* has a fork made this a child's copy? */
+    uint64_t number;             /* of the question under way or the last one; 0: given up */
+    struct tickets *tickets;     /* NULL: none was sent (tickets.c) */
     struct default_advice *default_advice;        /* NULL: none (default.c) */
     void (*log)(void *context, const char *line); /* NULL: stderr */
     void *log_context;
@@ -117,6 +124,20 @@ shmb_status shmb_runner_connect(shmb_runner *r, struct url *url, const shmb_opti
 shmb_status shmb_runner_try(shmb_runner *r, double seconds,
                             shmb_status (*try)(shmb_runner *r, void *state, int64_t until),
                             void *state);
+static inline void set_asking(shmb_runner *r, bool asking) {
+    atomic_store_explicit(&r->asking, asking, memory_order_relaxed);
+}
+/* False, for good, where another call is under way. */
+bool shmb_runner_alone(shmb_runner *r);
+/* Starts the question r->number | place; its failure, in r->error, is not counted yet. */
+shmb_status shmb_runner_ask(shmb_runner *r, shmb_dtype want, uint64_t place);
+/* What has come of the question under way after a slice, until `until` at most: PENDING, SHMB_OK
+ * (the kind has the advice) or its failure, not counted yet. */
+int shmb_runner_look(shmb_runner *r, int64_t until);
+/* The end of a question whose advice `read` reads, if status is SHMB_OK: checks its dtype, counts
+ * its failure. */
+shmb_status shmb_runner_end(shmb_runner *r, int status,
+                            void (*read)(shmb_runner *, uint32_t, shmb_tensor *));
 /* What evaluate returns after a failure, which is counted, and reported if it is the first: the
  * failure, or SHMB_OK where r takes its default advice. */
 shmb_status shmb_runner_failed(shmb_runner *r, shmb_status status);
@@ -125,7 +146,10 @@ shmb_status shmb_runner_inherited(struct error *e);
 /* The caller gave NULL for a result. */
 shmb_status shmb_runner_no_result(struct error *e);
 /* Begins a message unless one is being filled: then r->builder has its memory. */
-void shmb_runner_begin(shmb_runner *r);
+void shmb_runner_begin_message(shmb_runner *r);
+static inline void shmb_runner_begin(shmb_runner *r) {
+    if (!r->filling || load_relaxed(&r->asking) || *r->forked) shmb_runner_begin_message(r);
+}
 /* When the evaluate in progress is late, INT64_MAX for never. The first call starts its deadline,
  * so that an answer which is there at once costs no clock. */
 int64_t shmb_runner_until(shmb_runner *r);

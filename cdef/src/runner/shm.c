@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "runner/runner.h"
+#include "runner/tickets.h"
 #include "segment/attach.h"
 #include "segment/channel.h"
 #include "segment/names.h"
@@ -24,11 +25,10 @@ struct shm {
     struct sender out;
     struct receiver in;
     struct incoming advice;
-    uint64_t sequence; /* of the question */
-    uint64_t owed;     /* the last question that was given up without a reply; 0: none */
-    int slot;          /* where the message is being built; -1: in spare, for want of a slot */
-    uint8_t *spare;    /* private memory of a body's size */
-    bool unsent;       /* the message waits for a slot */
+    uint64_t owed;  /* the last question that was given up without a reply; 0: none */
+    int slot;       /* where the message is being built; -1: in spare, for want of a slot */
+    uint8_t *spare; /* private memory of a body's size */
+    bool unsent;    /* the message waits for a slot */
     char name[NAME_BYTES + 1];
     struct label label;
 };
@@ -250,7 +250,33 @@ static shmb_status shm_broken(shmb_runner *r, shmb_status status, const char *wh
     return shmb_fail(&r->broken, status, "\"%s\": %s", s->name, why);
 }
 
-/* Takes one reply: SHMB_OK when it answers the current question, PENDING when it is a late one,
+static __attribute__((noinline)) shmb_status read_failure(const struct shm *s, struct error *e) {
+    const struct descriptor *d = &s->advice.d;
+    char text[sizeof e->message];
+    size_t bytes = d->text < sizeof text ? d->text : sizeof text;
+    take_copy(text, s->advice.text, bytes);
+    return shmb_fail(e, d->code ? (shmb_status)d->code : SHMB_MODEL, "%.*s", (int)bytes, text);
+}
+
+/* What the reply that was taken says: SHMB_OK, or the failure in *e. */
+static inline shmb_status read_reply(shmb_runner *r, struct error *e) {
+    const struct shm *s = r->kind_state;
+    if (s->advice.d.flags & FAILED) return read_failure(s, e);
+    const struct layout *l = s->advice.of->layout;
+    r->advice_count = l->count;
+    r->advice_dtype = l->count ? (shmb_dtype)l->fields->dtype : SHMB_ANY;
+    return SHMB_OK;
+}
+
+/* A reply to another question than the current one: it has a ticket, or is late. */
+static __attribute__((noinline)) int put_by(shmb_runner *r, uint64_t number) {
+    struct error why = {0};
+    shmb_status status = read_reply(r, &why);
+    shmb_ticket_answer(r, number, status, why.message);
+    return PENDING;
+}
+
+/* Takes one reply: SHMB_OK when it answers the current question, PENDING when it answers another,
  * else the failure. */
 static int shm_take_reply(shmb_runner *r) {
     struct shm *s = r->kind_state;
@@ -262,18 +288,8 @@ static int shm_take_reply(shmb_runner *r) {
     if (d->code > SHMB_NO_MEMORY)
         return (int)shm_broken(r, SHMB_CORRUPT, "a reply came with a status that does not exist");
     if (d->sequence == s->owed) s->owed = 0;
-    if (d->sequence != s->sequence || s->unsent) return PENDING;
-    if (!(d->flags & FAILED)) {
-        const struct layout *l = s->advice.of->layout;
-        r->advice_count = l->count;
-        r->advice_dtype = l->count ? (shmb_dtype)l->fields->dtype : SHMB_ANY;
-        return SHMB_OK;
-    }
-    shmb_status status = d->code ? (shmb_status)d->code : SHMB_MODEL;
-    char text[sizeof r->error.message];
-    size_t bytes = d->text < sizeof text ? d->text : sizeof text;
-    take_copy(text, s->advice.text, bytes);
-    return (int)shmb_fail(&r->error, status, "%.*s", (int)bytes, text);
+    if (d->sequence != r->number || s->unsent) return put_by(r, d->sequence);
+    return (int)read_reply(r, &r->error);
 }
 
 static void shm_begin(shmb_runner *r) {
@@ -297,7 +313,7 @@ static void shm_begin(shmb_runner *r) {
 
 static shmb_status send_request(shmb_runner *r) {
     struct shm *s = r->kind_state;
-    struct envelope e = {.sequence = s->sequence,
+    struct envelope e = {.sequence = r->number,
                          .returns = s->in.ours,
                          .code = (uint8_t)r->want,
                          .flags = r->bound ? BOUND : 0};
@@ -308,7 +324,7 @@ static shmb_status send_request(shmb_runner *r) {
     }
     s->in.ours = 0;
     s->unsent = false;
-    if (s->sequence % ASKED_EVERY == 0)
+    if (r->number % ASKED_EVERY == 0)
         store_relaxed(&s->runner_line->wait_hint.since, (uint64_t)shmb_clock_ns());
     shmb_waiter_wake(&s->host_line->asleep, s->host_bell, &s->runner_line->posted);
     return SHMB_OK;
@@ -322,10 +338,11 @@ static bool slot_is_ours(struct shm *s, bool bound) {
 
 static shmb_status shm_start(shmb_runner *r) {
     struct shm *s = r->kind_state;
-    s->sequence++;
     s->unsent = true;
     return slot_is_ours(s, r->bound) ? send_request(r) : SHMB_OK;
 }
+
+static bool shm_sent(const shmb_runner *r) { return !((const struct shm *)r->kind_state)->unsent; }
 
 static bool has_reply(void *context) { return receiver_ready(&((const struct shm *)context)->in); }
 
@@ -389,8 +406,8 @@ static void shm_advice(shmb_runner *r, uint32_t index, shmb_tensor *out) {
 
 static void shm_abandon(shmb_runner *r) {
     struct shm *s = r->kind_state;
-    if (!s->unsent) s->owed = s->sequence;
-    s->sequence++; /* a late reply answers another question */
+    if (!s->unsent) s->owed = r->number;
+    r->number = 0; /* a late reply answers another question */
     s->unsent = false;
 }
 
@@ -411,6 +428,7 @@ const struct runner_ops shmb_shm_runner = {.scheme = "shm",
                                            .open = shm_open_runner,
                                            .begin = shm_begin,
                                            .start = shm_start,
+                                           .sent = shm_sent,
                                            .proceed = shm_proceed,
                                            .advice = shm_advice,
                                            .abandon = shm_abandon,

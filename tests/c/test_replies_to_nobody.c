@@ -1,0 +1,90 @@
+/* Replies to questions that are not open, or that have been answered, are dropped, and change
+ * nothing for those that are. */
+#include "bridge.h"
+#include "host/host_channel.h"
+
+static struct lane lane;
+static uint32_t generation, position;
+
+/* What a host that lies sends: a failure that answers `sequence`. */
+static void lie(uint64_t sequence) {
+    struct descriptor d = {.sequence = sequence,
+                           .generation = generation,
+                           .slot = NO_SLOT,
+                           .flags = FAILED | INLINE,
+                           .code = SHMB_MODEL};
+    struct descriptor *to = &lane.ring[position % lane.count];
+    memcpy(&to->sequence, &d.sequence, sizeof d - offsetof(struct descriptor, sequence));
+    atomic_store(&to->stamp, ++position);
+}
+
+/* An answer of the int64 x, without the slot that a new layout needs: of one that is known. */
+static void answer(uint64_t sequence, int64_t x) {
+    struct descriptor d = {
+        .sequence = sequence, .generation = generation, .slot = NO_SLOT, .flags = INLINE};
+    memcpy(d.data, &x, sizeof x);
+    struct descriptor *to = &lane.ring[position % lane.count];
+    memcpy(&to->sequence, &d.sequence, sizeof d - offsetof(struct descriptor, sequence));
+    atomic_store(&to->stamp, ++position);
+}
+
+static void expect(shmb_runner *r, shmb_ticket ticket, int64_t expected) {
+    int64_t advice;
+    CHECK_STATUS(r, shmb_receive_i64(r, ticket, &advice), SHMB_OK);
+    CHECK(advice == expected);
+}
+
+int main(void) {
+    char path[NAME_ROOM];
+    struct error e = {0};
+    struct segment raw;
+    struct bridge b;
+    shmb_ticket t[2];
+    bridge_open(&b, "nobody", small_plan, SHMB_WAIT_DEFAULT);
+    shmb_segment_name(b.name, NULL, path);
+    CHECK(shmb_segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
+    shmb_runner *r = bridge_connect(&b, "deadline=5");
+    shmb_set_i64(r, "x", 1);
+    int64_t key = bridge_ask(&b, r, SHMB_INT64);
+    bridge_answer(&b, key); /* layout 0 is one int64 */
+    CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+    lane = shmb_segment_lane(&raw, key_channel(key), REPLY);
+    generation = (uint32_t)(shmb_host_claim(b.host, key_channel(key)));
+    position = 1;
+    for (int i = 0; i < 2; i++) {
+        shmb_set_i64(r, "x", i);
+        t[i] = shmb_send(r, SHMB_INT64);
+    }
+    answer((uint64_t)t[1], 20); /* out of order */
+    lie((uint64_t)t[1]);        /* twice: the first counts; it fits the ring until it is taken */
+    shmb_set_deadline(r, 0.02);
+    shmb_set_i64(r, "x", 3);
+    shmb_ticket late = shmb_send(r, SHMB_INT64); /* takes both, and finds no slot */
+    shmb_set_deadline(r, 0);
+    CHECK_STATUS(r, shmb_receive(r, late), SHMB_TIMEOUT);
+    const uint64_t nobody[] = {0,
+                               1,
+                               2,
+                               (uint64_t)t[1],
+                               (uint64_t)late,
+                               UINT64_MAX,
+                               (uint64_t)1 << 48,
+                               (uint64_t)t[0] + 1,
+                               (uint64_t)t[0] ^ (uint64_t)1 << 63};
+    for (size_t i = 0; i < sizeof nobody / sizeof *nobody; i++) {
+        lie(nobody[i]);
+        shmb_set_i64(r, "x", 4);
+        CHECK_STATUS(r, shmb_runner_start(r, SHMB_INT64), SHMB_OK); /* waits for a slot */
+        CHECK(shmb_runner_continue(r) == -1);                       /* takes the lie */
+        shmb_runner_abandon(r, SHMB_INTERRUPTED);
+    }
+    expect(r, t[1], 20);
+    answer((uint64_t)t[0], 10);
+    lie((uint64_t)t[0]);
+    expect(r, t[0], 10);
+    CHECK_STATUS(r, shmb_receive(r, t[0]), SHMB_INVALID);
+    shmb_close(r);
+    shmb_segment_detach(&raw);
+    bridge_close(&b);
+    return 0;
+}

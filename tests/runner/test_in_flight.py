@@ -1,0 +1,99 @@
+"""Several questions of one runner in flight, in Python: `send` and `receive`."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import shmbridge
+from shmbridge import DeadlineError, Host, InvalidError, ModelError, connect
+from shmbridge.errors import InterruptedCallError
+
+
+def test_every_ticket_gets_its_own_answer_in_any_order(name):
+    with Host(name) as host, host.start(lambda request: request["x"] * 2), connect(name) as runner:
+        values = [np.arange(i, dtype=np.float32) for i in range(30)]
+        tickets = [runner.send({"x": value}, dtype=np.float32) for value in values]
+        assert runner.evaluate({"x": 5}) == 10
+        for i in reversed(range(30)):
+            np.testing.assert_array_equal(runner.receive(tickets[i]), values[i] * 2)
+        assert runner.stats.questions == 31
+        with pytest.raises(InvalidError, match="not open"):
+            runner.receive(tickets[3])
+
+
+def test_a_host_sees_one_compilers_questions_as_a_batch(name):
+    with Host(name, slots=8) as host, connect_later(name) as opened:
+        runner = opened(host)
+        tickets = [runner.send({"x": i}) for i in range(8)]
+        batch = next(iter(host.batches(max_size=8)))
+        assert len(batch) == 8
+        batch.reply(batch["x"] + 1)
+        assert [runner.receive(ticket) for ticket in tickets] == list(range(1, 9))
+
+
+class connect_later:
+    """Connects in another thread, since the host has to accept meanwhile."""
+
+    def __init__(self, name):
+        self.name, self.runner = name, None
+
+    def __enter__(self):
+        return self.open
+
+    def open(self, host):
+        thread = threading.Thread(target=self._connect)
+        thread.start()
+        while thread.is_alive():
+            assert host.receive(timeout=0.01) is None
+        return self.runner
+
+    def _connect(self):
+        self.runner = connect(self.name)
+
+    def __exit__(self, *_):
+        self.runner.close()
+
+
+def test_a_failure_is_that_questions_own(name):
+    def model(request):
+        if request["x"] == 1:
+            raise ValueError("not one")
+        return request["x"]
+
+    with Host(name) as host, host.start(model), connect(name) as runner:
+        tickets = [runner.send({"x": i}) for i in range(3)]
+        assert runner.receive(tickets[2]) == 2
+        with pytest.raises(ModelError, match="not one"):
+            runner.receive(tickets[1])
+        assert runner.receive(tickets[0]) == 0
+        with pytest.raises(InvalidError):
+            runner.send({"x": object()})
+
+
+def test_a_question_that_is_late_is_given_up_alone(name):
+    with Host(name, slots=4) as host, connect_later(f"{name}?deadline=0.1") as opened:
+        runner = opened(host)
+        late, soon = runner.send({"x": 1}), runner.send({"x": 2})
+        first, second = host.receive(timeout=1), host.receive(timeout=1)
+        second.reply(2)
+        with pytest.raises(DeadlineError):
+            runner.receive(late)
+        assert runner.receive(soon) == 2
+        first.reply(1)
+
+
+def test_an_interrupt_ends_one_wait(name):
+    with Host(name, slots=4) as host, connect_later(name) as opened:
+        runner = opened(host)
+        tickets = [runner.send({"x": i}) for i in range(2)]
+        runner_interrupt(runner)
+        with pytest.raises(InterruptedCallError):
+            runner.receive(tickets[0])
+        for request in (host.receive(timeout=1), host.receive(timeout=1)):
+            request.reply(7)
+        assert runner.receive(tickets[1]) == 7
+
+
+def runner_interrupt(runner):
+    shmbridge._native.lib.shmb_interrupt(runner._r)
