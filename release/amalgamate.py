@@ -16,9 +16,10 @@ LEFT_OUT = "command host llvm pipe/conversation.c pipe/frames.c pipe/pipe_server
 INCLUDE = re.compile(r'^#include "(.*)"\n', re.MULTILINE)
 # What a file has for itself, as the core's style writes it: structs, functions, data, constants.
 OWN = re.compile(
-    r"^(struct \w+)(?= \{)|^static [^;={(]*?\b(\w+)(?= ?[({=;\[])|^(?: {4}|enum \{ )([A-Z_]+) =",
-    re.MULTILINE,
+    r"^(struct \w+)(?= \{)|^static [^;={(]*?\b(\w+)(?= ?[({=;\[])|^enum \{(.*?)\};",
+    re.MULTILINE | re.DOTALL,
 )
+CONSTANT = re.compile(r"\b([A-Z][A-Z_]+)(?= =)")
 START = """\
 /* shmbridge {version}: how a compiler asks a machine-learning model. Generated from its source. */
 #ifndef _GNU_SOURCE
@@ -47,7 +48,9 @@ def headers(file: Path, seen: dict[Path, str]) -> None:
 
 def own_names(text: str) -> set[str]:
     """The names that a file does not share."""
-    return {name for names in OWN.findall(text) for name in names if name}
+    found = OWN.findall(text)
+    constants = {name for _, _, enum in found for name in CONSTANT.findall(enum)}
+    return {name for struct, other, _ in found for name in (struct, other) if name} | constants
 
 
 def body(file: Path, shared: set[str]) -> str:
