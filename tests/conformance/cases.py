@@ -483,11 +483,10 @@ def evaluate_scalar_of_two(w):
 def in_flight(w):
     w.model = lambda request: request["x"]
     values = [np.array([i, -i], np.float32) for i in range(20)]
-    for value in values:
-        w.post({"x": value}, np.float32)
+    posted = [w.post({"x": value}, np.float32) for value in values]
     for i in [*range(0, 20, 2), *range(19, 0, -2)]:
         w.sent = values[i]
-        w.gave(w.receive(i), values[i])
+        w.gave(w.receive(posted[i]), values[i])
     w.works()
 
 
@@ -500,13 +499,12 @@ def in_flight_failure(w):
 
     w.model = model
     values = [np.array([i, -i], np.float32) for i in range(10)]
-    for value in values:
-        w.post({"x": value}, np.float32)
+    posted = [w.post({"x": value}, np.float32) for value in values]
     for i in reversed(range(10)):
         if i % 3 == 1:
             with w.fails("MODEL", "no advice for that"):
-                w.receive(i)
+                w.receive(posted[i])
         else:
             w.sent = values[i]
-            w.gave(w.receive(i), values[i])
+            w.gave(w.receive(posted[i]), values[i])
     w.works()

@@ -211,8 +211,8 @@ static void send(int64_t dtype) {
         dtype, [&](auto zero) { ticket = runner.send<span<const decltype(zero)>>().number; });
     if (!typed && dtype == SHMB_ANY) ticket = runner.send().number;
     else if (!typed) ticket = shmb_send(runner.get(), static_cast<shmb_dtype>(dtype));
+    printf("0 %zu", tickets.size());
     tickets.push_back({dtype, ticket});
-    printf("0");
 }
 
 static void receive(size_t index) {

@@ -61,7 +61,7 @@ class Script:
         features, self.features = self.features, {}
         want = wire.DTYPES[int(dtype)] if int(dtype) else None
         self.tickets.append(self.runner.send(features, dtype=want))
-        return "0"
+        return f"0 {len(self.tickets) - 1}"
 
     def receive(self, index):
         self.runner.receive(self.tickets[int(index)])

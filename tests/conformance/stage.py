@@ -247,12 +247,13 @@ class Stage:
         return wire.parsed(self._checked(self.runner.answer()))
 
     def post(self, features, want=None):
-        """Sends features without waiting."""
+        """Sends features without waiting: the number to receive their advice by."""
         self._fill(features)
-        self._checked(self.runner.do("send", wire.CODES[np.dtype(want)] if want is not None else 0))
+        line = self.runner.do("send", wire.CODES[np.dtype(want)] if want is not None else 0)
+        return int(self._checked(line).partition(" ")[2])
 
     def receive(self, index):
-        """The advice of a question that was posted, the first being 0, by name. Raises Failed."""
+        """The advice, by name, of a question that was posted. Raises Failed."""
         return wire.parsed(self._checked(self.runner.do("receive", index)))
 
     def ask_scalar(self, how, features):

@@ -5,7 +5,7 @@
  *   feature NAME DTYPE RANK DIMS... BYTES | bind NAME DTYPE RANK DIMS...
  *   strings NAME COUNT BYTES... | ragged NAME DTYPE ROWS LENGTHS... RANK DIMS... BYTES
  *   evaluate DTYPE | send DTYPE | receive N | i64 | i32 | f32 | f64 | spill PATH
- * receive N: the answer of the Nth send since the runner was opened, from 0 on.
+ * send prints the N of its receive.
  * Each answer is one line: a status and the message, or 0 and then "| NAME DTYPE KIND RANK DIMS...
  * [OFFSETS...] BYTES" for each advice. */
 #include <inttypes.h>
@@ -142,8 +142,8 @@ static void ask_i32(void) {
 
 static void send(shmb_dtype want) {
     if (ticket_count == TICKETS) exit(8);
-    tickets[ticket_count++] = shmb_send(runner, want);
-    printf("0");
+    tickets[ticket_count] = shmb_send(runner, want);
+    printf("0 %d", ticket_count++);
 }
 
 static void close_runner(void) {
