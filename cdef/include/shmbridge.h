@@ -495,7 +495,7 @@ static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
     return shmb_evaluate_number(r, SHMB_FLOAT64, advice);
 }
 
-/* ---- Ask several questions at once ------------------------------------------------------------ */
+/* ---- Ask several questions at once ----------------------------------------------------------- */
 
 /* Send the questions first and receive their answers later:
  *

@@ -228,9 +228,9 @@ static void unpin(const cpu_set_t *own, const cpu_set_t *near) {
 
 /* ---- To sleep ---- */
 
-/* musl and glibc before 2.30 lack it. There a clock that is set back prolongs a sleep: with glibc all
- * the while, with musl only as it begins, since the kernel gets the time that is left. A program
- * that was built with an old glibc still uses it when it runs with a newer one. */
+/* musl and glibc before 2.30 lack it. There a clock that is set back prolongs a sleep: with glibc
+ * all the while, with musl only as it begins, since the kernel gets the time that is left. A
+ * program that was built with an old glibc still uses it when it runs with a newer one. */
 #if 1000 * __GLIBC__ + __GLIBC_MINOR__ >= 2030
 #define HAS_CLOCKWAIT true
 #else
