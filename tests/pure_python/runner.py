@@ -159,6 +159,7 @@ class Runner:
             self.owed = 0
         if reply.sequence in self.open:
             self.replies.setdefault(reply.sequence, reply)
+        return reply
 
     def _release(self):
         for semaphore in self.semaphores:

@@ -9,7 +9,6 @@
 #include "message/dtype.h"
 #include "runner/default.h"
 #include "runner/nonblocking.h"
-#include "runner/tickets.h"
 
 shmb_status shmb_runner_inherited(struct error *e) {
     return shmb_fail(e, SHMB_FORKED,
@@ -33,7 +32,7 @@ shmb_runner *shmb_runner_new(void) {
 void shmb_close(shmb_runner *r) {
     if (!r) return;
     if (r->kind) r->kind->close(r);
-    shmb_tickets_free(r->tickets);
+    if (r->drop_ticket) r->drop_ticket(r, 0);
     shmb_builder_free(&r->builder);
     free(r->default_advice);
     free(r);
@@ -194,7 +193,7 @@ shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
 void shmb_runner_abandon(shmb_runner *r, shmb_status status) {
     if (load_relaxed(&r->asking)) {
         set_asking(r, false);
-        shmb_ticket_forget(r, r->number);
+        if (r->drop_ticket) r->drop_ticket(r, r->number);
         r->kind->abandon(r);
         shmb_runner_failed(r, status);
     }

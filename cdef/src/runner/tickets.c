@@ -39,6 +39,25 @@ void shmb_tickets_free(struct tickets *t) {
 
 /* ---- Places ---- */
 
+static struct sent *find(const shmb_runner *r, uint64_t ticket) {
+    const struct tickets *t = r->tickets;
+    uint64_t place = ticket >> PLACE_AT;
+    return t && place && place < t->room && t->places[place].ticket == ticket ? &t->places[place]
+                                                                              : NULL;
+}
+
+static void give_back(struct tickets *t, struct sent *q) {
+    q->ticket = 0;
+    q->next = t->free;
+    t->free = (uint32_t)(q - t->places);
+}
+
+static void drop(shmb_runner *r, uint64_t number) {
+    struct sent *q = find(r, number);
+    if (q) give_back(r->tickets, q);
+    if (!number) shmb_tickets_free(r->tickets);
+}
+
 static bool grow(struct tickets *t) {
     uint32_t room = t->room ? 2 * t->room : FIRST_ROOM, first = t->room ? t->room : 1;
     struct sent *places = room <= MAX_OPEN ? realloc(t->places, room * sizeof *places) : NULL;
@@ -55,28 +74,11 @@ static bool grow(struct tickets *t) {
 static uint32_t take_place(shmb_runner *r) {
     if (!r->tickets) r->tickets = calloc(1, sizeof *r->tickets);
     struct tickets *t = r->tickets;
+    r->drop_ticket = drop;
     if (!t || (!t->free && !grow(t))) return 0;
     uint32_t place = t->free;
     t->free = t->places[place].next;
     return place;
-}
-
-static struct sent *find(const shmb_runner *r, uint64_t ticket) {
-    const struct tickets *t = r->tickets;
-    uint64_t place = ticket >> PLACE_AT;
-    return t && place && place < t->room && t->places[place].ticket == ticket ? &t->places[place]
-                                                                              : NULL;
-}
-
-static void give_back(struct tickets *t, struct sent *q) {
-    q->ticket = 0;
-    q->next = t->free;
-    t->free = (uint32_t)(q - t->places);
-}
-
-void shmb_ticket_forget(shmb_runner *r, uint64_t number) {
-    struct sent *q = find(r, number);
-    if (q) give_back(r->tickets, q);
 }
 
 /* ---- Answers ---- */

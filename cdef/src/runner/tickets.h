@@ -8,8 +8,6 @@
 /* An answer came, or status and why. number: its question's, also of one that was received or given
  * up meanwhile. The kind's advice is copied. */
 void shmb_ticket_answer(shmb_runner *r, uint64_t number, shmb_status status, const char *why);
-/* The question of that number, if it has a ticket, is given up while it is sent. */
-void shmb_ticket_forget(shmb_runner *r, uint64_t number);
 void shmb_tickets_free(struct tickets *t);
 
 #endif
