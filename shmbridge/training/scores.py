@@ -40,7 +40,18 @@ def text_size(path: Path) -> float:
 
 
 def text_bytes(path: Path) -> bytes:
-    """The bytes that `text_size` counts."""
+    """The bytes that `text_size` counts.
+
+    Args:
+        path: As for `text_size`.
+
+    Returns:
+        The bytes.
+
+    Raises:
+        InvalidError: As `text_size`.
+        OSError: As `text_size`.
+    """
     data = path.read_bytes()
     return b"".join(data[begin : begin + size] for begin, size in _code(data, path))
 
