@@ -32,7 +32,7 @@ static void expect_told(int64_t numbers, uint64_t asked, bool waits) {
     CHECK(!shmb_inspect_layout(fd, 1, false, &count) && !channels[2].alive && close(fd) == 0);
 }
 
-static int mappings(void) {
+static int times_mapped(void) {
     char line[512];
     int n = 0;
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -70,7 +70,7 @@ int main(void) {
     CHECK(!receives() && shmb_host_attached(b.host) == 0 && shmb_host_claim(b.host, 0) == -1);
     shmb_runner *r = bridge_connect(&b, ""), *other = bridge_connect(&b, "");
     CHECK(receives() && shmb_host_attached(b.host) == 2);
-    int mapped = mappings();
+    int mapped = times_mapped();
     for (int i = 1; i <= 3; i++) {
         CHECK(shmb_host_waiting(b.host) == 0);
         shmb_feature_f32(r, "x", 4 * i)[0] = 1;
@@ -96,7 +96,7 @@ int main(void) {
     shmb_host_wake(b.host);
     CHECK(shmb_host_receive(b.host, 0) == -SHMB_INTERRUPTED);
     CHECK(shmb_host_receive(b.host, 0) == -SHMB_TIMEOUT);
-    CHECK(mappings() == mapped);
+    CHECK(times_mapped() == mapped);
     uint64_t size;
     struct segment segment = {.base = shmb_host_memory(b.host, &size)};
     shmb_host_set_workers(b.host, 3);

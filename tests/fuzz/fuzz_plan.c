@@ -1,5 +1,4 @@
 /* libFuzzer: plan:// of any bytes; what it opens answers questions with 0 or 1. */
-#define _GNU_SOURCE
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
