@@ -506,7 +506,7 @@ struct options {
  * Names a question that Runner::send sent; its advice is a T, or any for void. `number` is what
  * shmb_send returned.
  */
-template <class T = void>
+template <class T>
 struct ticket {
     shmb_ticket number = 0;
 };
@@ -608,10 +608,10 @@ public:
     }
 
     /**
-     * Sends the request without waiting: auto t = r.send<int64_t>(). Several questions may be open;
-     * see shmb_send. Every failure is returned by receive.
+     * Sends the request without waiting: auto t = r.send<int64_t>(), or <void> for any advice.
+     * Several questions may be open; see shmb_send. Every failure is returned by receive.
      */
-    template <class T = void>
+    template <class T>
     ticket<T> send() {
         *text_ = 0;
         if constexpr (std::is_void_v<T>) return {shmb_send(r_, SHMB_ANY)};

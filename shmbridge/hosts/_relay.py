@@ -43,8 +43,7 @@ class Relay:
     `log`, if there is one. A model in a file answers in a C loop.
 
     Each runner has a thread and a runner of the target of its own, so that none waits for another.
-    A question that its runner has given up (its deadline, its death) is given up at the target when
-    that channel asks again. When the target dies, the questions under way fail, and later ones find
+    A dead runner's question is given up at the target when the channel's next runner asks. When the target dies, the questions under way fail, and later ones find
     the next host of that name. options: as Host's.
 
     Errors: those of `connect` and `Host`: the target must be there within 10 s, or what its URL's
@@ -130,6 +129,7 @@ class _Channel(threading.Thread):
         self._runner = runner
         self._lock = threading.Lock()  # held to close the runner, or to interrupt it
         self._asking = self._ending = False
+        self._asker = 0  # the number of the runner that asked last
         self.asked = self.errors = 0
         self._questions: SimpleQueue[Request | None] = SimpleQueue()
         self._not_before = 0.0  # time.monotonic() of the next try to reach the target
@@ -137,10 +137,13 @@ class _Channel(threading.Thread):
         self.start()
 
     def ask(self, request: Request | None) -> None:
-        """The next question, which says that the one before is of no interest any more; None: there
-        is none for a while."""
+        """The next question; None: there is none for a while. One of another runner says that the
+        one before is of no interest any more; the same runner may have several in flight."""
+        asker = request.runner if request else 0
         self._questions.put(request)
-        self._interrupt()
+        if not asker or asker != self._asker:
+            self._interrupt()
+        self._asker = asker
 
     def end(self) -> None:
         """Answers what is under way with ClosedError."""

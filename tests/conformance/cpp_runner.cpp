@@ -209,7 +209,7 @@ static void send(int64_t dtype) {
     shmb_ticket ticket = 0;
     bool typed = with_type(
         dtype, [&](auto zero) { ticket = runner.send<span<const decltype(zero)>>().number; });
-    if (!typed && dtype == SHMB_ANY) ticket = runner.send().number;
+    if (!typed && dtype == SHMB_ANY) ticket = runner.send<void>().number;
     else if (!typed) ticket = shmb_send(runner.get(), static_cast<shmb_dtype>(dtype));
     printf("0 %zu", tickets.size());
     tickets.push_back({dtype, ticket});
@@ -222,7 +222,7 @@ static void receive(size_t index) {
         if (!failed(advice)) print_advice();
     });
     if (typed) return;
-    auto done = runner.receive(shmbridge::ticket<>{number});
+    auto done = runner.receive(shmbridge::ticket<void>{number});
     if (!failed(done)) print_advice();
 }
 
