@@ -80,7 +80,7 @@ class Plan:
 
     Attributes:
         compiler: Its version.
-        source: The source's path below the folder of the build.
+        source: The source's path below the folder in which the search ran.
         sha256: Of the source file.
         command: The command that was tuned.
         score: The score's name.
@@ -189,7 +189,7 @@ def url_of(file: int) -> str:
 
 
 def below(folder: Path, source: str | os.PathLike[str]) -> str:
-    """A source's path for a plan: relative to the folder of the build, without leading ..s."""
+    """A source's path for a plan: relative to a folder, without leading ..s."""
     relative = os.path.relpath(folder / source, folder)
     return re.sub(r"^(?:\.\./)+", "", relative)
 

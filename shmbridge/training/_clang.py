@@ -150,7 +150,7 @@ class Linker:
             for word in self._words:
                 made = {**objects, module: output}.values()
                 words += map(str, made) if word == "{objects}" else [word]
-            run([word.replace("{output}", str(program)) for word in words], module.folder)
+            run([word.replace("{output}", str(program)) for word in words], Path.cwd())
             return score.function(program)
 
         return Measure(score.name, f"{score.key}\0{self._command}\0{digests}", function)

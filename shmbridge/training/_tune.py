@@ -161,7 +161,7 @@ class Tuning:
 
     def _plan(self, search: Search, repeated: _Candidate) -> Plan:
         module = search.module
-        source = plans.below(module.folder or Path.cwd(), module.path)
+        source = plans.below(Path.cwd(), module.path)
         return Plan(
             self._compiler.version,
             source,

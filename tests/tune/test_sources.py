@@ -94,6 +94,21 @@ def test_a_compile_commands_json_gives_sources_flags_and_folders(folder):
     }
 
 
+def test_sources_of_one_name_in_two_folders_have_a_plan_each(folder):
+    (folder / "app").mkdir()
+    (folder / "other.c").rename(folder / "app" / "small.c")
+    entries = [
+        {"directory": str(folder / name), "file": "small.c", "command": "cc -c small.c"}
+        for name in ("lib", "app")
+    ]
+    (folder / "compile_commands.json").write_text(json.dumps(entries))
+    commands = "--commands", "compile_commands.json"
+    done = tune(folder, "--compilations", 2, *commands, compiler=("clang-22", "-Oz"))
+    assert done.returncode == 0, done.stderr
+    found = {read(path).source for path in (folder / "plans").rglob("*.plan")}
+    assert found == {"lib/small.c", "app/small.c"}
+
+
 def test_sources_that_do_not_compile_are_reported_and_the_others_tuned(folder):
     (folder / "other.c").write_text("int f(void) {")
     done = tune(folder)
