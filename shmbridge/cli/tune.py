@@ -113,7 +113,8 @@ class Session:
                 self.interrupted = True
             plans = tuning.plans()
         self._compilations -= tuning.distinct
-        self._tuned.append(tuning)
+        if tuning.searches:
+            self._tuned.append(tuning)
         for module, why in tuning.failed.items():
             text = f"{module.name}: not tuned: {one_line(why)}"
             if not tuning.searches:
