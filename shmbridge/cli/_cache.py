@@ -23,14 +23,14 @@ class CachedModel:
             advice as FlatBuffers.
 
     Raises:
-        CorruptError: The file is something else.
+        CorruptError: The file is something else, or cannot be opened.
     """
 
     def __init__(self, model: Model, path: Path) -> None:
         self._model: Any = model
         self._format = Core("flatbuffers")
-        self._file = sqlite3.connect(path, isolation_level=None)
         try:
+            self._file = sqlite3.connect(path, isolation_level=None)
             self._file.execute("PRAGMA journal_mode = WAL")  # does not wait for the disk each time
             self._file.execute(
                 "CREATE TABLE IF NOT EXISTS advice (question BLOB PRIMARY KEY, advice BLOB)"

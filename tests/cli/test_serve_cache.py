@@ -96,4 +96,6 @@ def test_serve_refuses_a_cache_that_is_another_file_or_for_batches(where: Path, 
     (where / "file").write_text("a text, not a database" * 100)
     model = name, "--python", "models:total", "--cache", "file"
     assert "file: expected a cache" in refused(1, "serve", *model, cwd=where)
+    missing = refused(1, "serve", *model[:-1], "none/file", cwd=where)
+    assert "none/file: expected a cache" in missing and "unable to open" in missing
     assert "--max-batch" in refused(2, "serve", *model, "--max-batch", "2", cwd=where)
