@@ -39,8 +39,11 @@ def by_situation(rows: Sequence[Row]) -> dict[tuple[str, int, int, int], Row]:
 
 
 def spread(row: Row, key: str, scale: float = 1) -> str:
-    """The median, then the minimum and maximum of the rounds."""
-    values = [each[key] / scale for each in row["rounds"]]
+    return ranged([each[key] / scale for each in row["rounds"]])
+
+
+def ranged(values: Sequence[float]) -> str:
+    """The median, then the minimum and maximum."""
     return f"{short(statistics.median(values))} ({short(min(values))}–{short(max(values))})"
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from peers import Child, child, measure, serve
 from peers_base import model
 from peers_memory import ASKER, ShmbridgeC
-from peers_page import scale_table
+from peers_page import ranged, scale_table
 from program import options, write
 from run import build, machine
 
@@ -98,7 +98,7 @@ class Loop(Singles):
 
 
 def compare(read: bool, count: int, rounds: int, seconds: float, place: Path) -> dict[str, Any]:
-    """The host's CPU for a request, in us, by turns."""
+    """The host's CPU for a request, in us, of the two loops alternately."""
     cpu: dict[str, list[float]] = {"single": [], "batch": []}
     for _ in range(rounds):
         for name, loop in zip(cpu, (one_by_one, in_batches), strict=True):
@@ -108,13 +108,11 @@ def compare(read: bool, count: int, rounds: int, seconds: float, place: Path) ->
 
 
 def comparison(row: dict[str, Any]) -> str:
-    from interval import interval  # after peers, which limits numpy's threads
-
-    ratio = interval([b / a for a, b in zip(row["single"], row["batch"], strict=True)])
+    ratios = [b / a for a, b in zip(row["single"], row["batch"], strict=True)]
     return (
         f"{row['runners']} runners, {'sums' if row['read'] else 'constant'}: "
-        f"{interval(row['batch']).text(2)} us of CPU a request in batches, "
-        f"{interval(row['single']).text(2)} one by one: {ratio.text(2)} times"
+        f"{ranged(row['batch'])} us of CPU a request in batches, "
+        f"{ranged(row['single'])} one by one: {ranged(ratios)} times"
     )
 
 
