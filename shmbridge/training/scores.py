@@ -52,7 +52,7 @@ def text_bytes(path: Path) -> bytes:
         InvalidError: As `text_size`.
         OSError: As `text_size`.
     """
-    data = path.read_bytes()
+    data = Path(path).read_bytes()
     return b"".join(data[begin : begin + size] for begin, size in _code(data, path))
 
 
