@@ -43,8 +43,9 @@ class Relay:
     `log`, if there is one. A model in a file answers in a C loop.
 
     Each runner has a thread and a runner of the target of its own, so that none waits for another.
-    A dead runner's question is given up at the target when the channel's next runner asks. When the target dies, the questions under way fail, and later ones find
-    the next host of that name. options: as Host's.
+    A dead runner's question is given up at the target when the channel's next runner asks. When the
+    target dies, the questions under way fail, and later ones find the next host of that name.
+    options: as Host's.
 
     Errors: those of `connect` and `Host`: the target must be there within 10 s, or what its URL's
         connect_timeout says.
