@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,5 +51,6 @@ class CachedModel:
             return dict(self._format.decode_advice(row[0], None))
         advice = by_name(self._model(request))
         kept = self._format.encode_advice(advice)
-        self._file.execute("INSERT OR IGNORE INTO advice VALUES (?, ?)", (question, kept))
+        with suppress(sqlite3.OperationalError):  # a full disk, or another's lock: ask again later
+            self._file.execute("INSERT OR IGNORE INTO advice VALUES (?, ?)", (question, kept))
         return advice
