@@ -33,7 +33,7 @@ CONNECT = 0.25  # seconds that one question may wait for a target that has gone
 LEAVE = (
     2.0  # seconds that questions under way have to end, where their runner cannot be interrupted
 )
-FILES = ("onnx", "aot", "tflite")  # schemes of models that are in this process
+FILES = ("onnx", "aot", "tflite", "plan")  # schemes of models that are in this process
 FOR_GOOD = (HostGoneError, ClosedError, CorruptError, ForkedError)
 
 
