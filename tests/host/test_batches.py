@@ -211,6 +211,17 @@ def test_small_rows_are_gathered(host, runners, in_thread):
         batch.gather("x")
 
 
+def test_an_array_is_not_made_like_one_of_another_layout(host, runners, in_thread):
+    (runner,), batches = runners(1), host.batches()
+    for i, dtype in enumerate(["f8", "i8", "f8"]):
+        call = in_thread(runner.evaluate, {"x": np.array([i], dtype)})
+        batch = next(batches)
+        x = batch.gather("x") if dtype == "i8" else batch["x"]
+        assert x.dtype == dtype and x.tolist() == [[i]]
+        batch.reply([0])
+        call.result()
+
+
 def test_one_request_makes_a_batch_of_one(host, runners, in_thread):
     batch, asking = take(host, runners, in_thread, [{"x": [1, 2], "n": 3}])
     assert batch.size == 1 and batch["x"].tolist() == [[1, 2]] and batch["n"].tolist() == [3]
