@@ -285,6 +285,24 @@ def test_a_batch_has_at_most_max_size_requests(host, runners, in_thread):
         next(host.batches(max_size=0))
 
 
+def test_a_values_own_code_may_change_the_dict_that_it_is_in(host, runners, in_thread):
+    junk = []
+
+    class Value:
+        def __dlpack__(self):
+            raise BufferError
+
+        def numpy(self):
+            advice.clear()
+            junk.extend(str(i).rjust(40) for i in range(100))  # where the name was
+            return np.zeros((), np.int64)
+
+    batch, asking = take(host, runners, in_thread, [{"x": 1}])
+    advice = {"b".ljust(40, "b"): [1], "value": [Value()]}
+    batch.reply(advice)
+    assert asking[0].result() == {"b" * 40: 1, "value": 0}
+
+
 def test_a_reply_needs_a_row_for_each_request_and_else_none_is_answered(host, runners, in_thread):
     batch, asking = take(host, runners, in_thread, [{"x": i} for i in range(2)])
     for bad in ([1], [1, 2, 3], np.zeros((3, 2)), np.float32(1), 5, {"a": [1, 2], "b": [1]}):
