@@ -16,7 +16,9 @@ LEFT_OUT = "command host llvm pipe/conversation.c pipe/frames.c pipe/pipe_server
 INCLUDE = re.compile(r'^#include "(.*)"\n', re.MULTILINE)
 # What a file has for itself, as the core's style writes it: structs, functions, data, constants.
 OWN = re.compile(
-    r"^(struct \w+)(?= \{)|^static [^;={(]*?\b(\w+)(?= ?[({=;\[])|^enum \{(.*?)\};",
+    r"^(struct \w+)(?= \{)"
+    r"|^static (?:__attribute__\(\(.*?\)\) )?[^;={(]*?\b(?!struct \{)(\w+)(?= ?[({=;\[])"
+    r"|^enum \{(.*?)\};",
     re.MULTILINE | re.DOTALL,
 )
 CONSTANT = re.compile(r"\b([A-Z][A-Z_]+)(?= =)")

@@ -210,9 +210,8 @@ static bool row_of(const struct column *c, Py_ssize_t i, struct value *own, shmb
     if (c->list) {
         PyObject *item = PySequence_GetItem(c->list, i);
         bool known = item && fast_value(item, own);
-        Py_XDECREF(item); /* the list has it */
+        Py_XDECREF(item); /* own holds what it points to */
         if (!item) PyErr_Clear();
-        if (!known) own->buffer.obj = NULL;
         *out = own->tensor;
         out->name = c->name;
         return known;
@@ -270,10 +269,10 @@ static PyObject *reply_row(struct question *q, const PyObject *type, const struc
 }
 
 /* True: all were sent; else what reply gave for the others, a list of (index, outcome). */
-static PyObject *reply_each(PyObject *list, const PyObject *type, const struct column *columns,
-                            int64_t n) {
+static PyObject *reply_each(PyObject *list, Py_ssize_t rows, const PyObject *type,
+                            const struct column *columns, int64_t n) {
     PyObject *left = NULL;
-    for (Py_ssize_t i = 0; !PyErr_Occurred() && i < PyList_Size(list); i++) {
+    for (Py_ssize_t i = 0; !PyErr_Occurred() && i < rows; i++) {
         struct question *q = question_at(list, i);
         Py_XINCREF((PyObject *)q); /* a value's own code may change the list */
         PyObject *outcome = q ? reply_row(q, type, columns, n, i) : NULL;
@@ -300,12 +299,17 @@ PyObject *fast_reply_rows(PyObject *module, PyObject *const *args, Py_ssize_t co
     PyDict_Clear(b->arrays); /* or they would hold every slot */
     struct column columns[FAST_FIELDS];
     int64_t n = 0;
-    PyObject *left = Py_None, *advice = args[2], *named = args[3];
-    if (PyDict_CheckExact(advice) && !PyDict_Size(named)) named = advice, advice = Py_None;
-    if (columns_of(advice, named, PyList_Size(b->list), columns, &n))
-        left = reply_each(b->list, args[1], columns, n);
+    Py_ssize_t rows = PyList_Size(b->list);
+    PyObject *left = Py_None, *advice = args[2];
+    bool by_name = PyDict_CheckExact(advice) && !PyDict_Size(args[3]);
+    /* a value's own code may change the caller's dict */
+    PyObject *named = by_name ? PyDict_Copy(advice) : Py_NewRef(args[3]);
+    if (!named) return NULL;
+    if (columns_of(by_name ? Py_None : advice, named, rows, columns, &n))
+        left = reply_each(b->list, rows, args[1], columns, n);
     else Py_INCREF(left);
     for (int64_t i = 0; i < n; i++) fast_release_values(&columns[i].rows, 1);
+    Py_DECREF(named);
     return left;
 }
 

@@ -88,7 +88,11 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
             return [request[name] for request in self.requests]
         if place.bytes >= IN_PLACE:
             array = self._strided([request[name] for request in self.requests])
-        self._arrays[name] = array = self._gathered(place) if array is None else array
+        if array is None:
+            array = self._gathered(place)
+        if place.bytes < IN_PLACE and place.dtype.isbuiltin == 1:
+            self._made[name, len(self.requests)] = array, place.index  # for _fastpath
+        self._arrays[name] = array
         return array
 
     def gather(self, name: str) -> Array:
@@ -106,8 +110,6 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
         array = np.empty((len(self.requests), *place.shape), place.dtype)
         numeric = place.kind == lib.SHMB_TENSOR and place.dtype.isbuiltin == 1
         if numeric and _fastpath.gather(self.requests, place.index, array):
-            if place.bytes < IN_PLACE:
-                self._made[place.name, len(self.requests)] = array, place.index
             return array
         return np.stack([request[place.name] for request in self.requests])
 

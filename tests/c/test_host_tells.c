@@ -54,6 +54,23 @@ static void expect_read(int64_t key) {
     CHECK(offsets[0] == 0 && offsets[1] == 1 && offsets[2] == 3);
 }
 
+/* It waits until all are answered, also out of order. */
+static void expect_told_of_two(shmb_runner *r) {
+    shmb_ticket t[2];
+    int64_t keys[2];
+    for (int i = 0; i < 2; i++) {
+        shmb_set_i64(r, "x", i);
+        t[i] = shmb_send(r, SHMB_INT64);
+        keys[i] = bridge_receive(&b);
+    }
+    for (int i = 1; i >= 0; i--) {
+        CHECK(close(look()) == 0 && channels[0].waits);
+        bridge_answer(&b, keys[i]);
+    }
+    CHECK(close(look()) == 0 && !channels[0].waits);
+    for (int i = 0; i < 2; i++) CHECK_STATUS(r, shmb_receive(r, t[i]), SHMB_OK);
+}
+
 static void expect_silent_once_closed(shmb_runner *r) {
     shmb_delay last = {0};
     shmb_set_i64(r, "x", 1);
@@ -86,6 +103,7 @@ int main(void) {
         CHECK_STATUS(r, bridge_result(r), SHMB_OK);
         expect_told(4 * i, (uint64_t)i, false);
     }
+    expect_told_of_two(r);
     for (int i = -1; i <= (int)small_plan.channels; i++)
         CHECK(shmb_host_claim(b.host, i) == (i == 0 || i == 1 ? 1 : -1));
     for (int i = 0; i < 2; i++) {

@@ -104,6 +104,8 @@ static void a_failure_is_its_own_questions(struct bridge *b) {
     shmb_ticket unsent = shmb_send(r, SHMB_INT64);
     shmb_set_i64(r, "x", 1);
     shmb_ticket no_dtype = shmb_send(r, (shmb_dtype)99), next = send_number(r, 2);
+    for (int i = 0; i < 2; i++) shmb_set_i64(r, "twice", 1);
+    shmb_ticket refused = shmb_send(r, SHMB_INT64); /* only as it is sent */
     for (int i = 0; i < 3; i++) bridge_answer(b, bridge_receive(b));
     expect(r, next, 3);
     CHECK(stats(r).failures[SHMB_MODEL] == 0); /* not yet received */
@@ -112,9 +114,11 @@ static void a_failure_is_its_own_questions(struct bridge *b) {
     fails(r, unsent, SHMB_INVALID);
     CHECK(strstr(shmb_error_message(r), "needs a name"));
     fails(r, no_dtype, SHMB_INVALID);
+    fails(r, refused, SHMB_INVALID);
+    CHECK(strstr(shmb_error_message(r), "same name"));
     expect(r, good, 2);
-    CHECK(stats(r).questions == 5 && stats(r).failures[SHMB_MODEL] == 1 &&
-          stats(r).failures[SHMB_INVALID] == 2);
+    CHECK(stats(r).questions == 6 && stats(r).failures[SHMB_MODEL] == 1 &&
+          stats(r).failures[SHMB_INVALID] == 3);
     shmb_close(r);
 }
 

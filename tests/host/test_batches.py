@@ -211,6 +211,17 @@ def test_small_rows_are_gathered(host, runners, in_thread):
         batch.gather("x")
 
 
+def test_an_array_is_not_made_like_one_of_another_layout(host, runners, in_thread):
+    (runner,), batches = runners(1), host.batches()
+    for i, dtype in enumerate(["f8", "i8", "f8"]):
+        call = in_thread(runner.evaluate, {"x": np.array([i], dtype)})
+        batch = next(batches)
+        x = batch.gather("x") if dtype == "i8" else batch["x"]
+        assert x.dtype == dtype and x.tolist() == [[i]]
+        batch.reply([0])
+        call.result()
+
+
 def test_one_request_makes_a_batch_of_one(host, runners, in_thread):
     batch, asking = take(host, runners, in_thread, [{"x": [1, 2], "n": 3}])
     assert batch.size == 1 and batch["x"].tolist() == [[1, 2]] and batch["n"].tolist() == [3]
@@ -272,6 +283,24 @@ def test_a_batch_has_at_most_max_size_requests(host, runners, in_thread):
     assert [call.result() for call in asking] == list(range(5))
     with pytest.raises(InvalidError, match="max_size=0"):
         next(host.batches(max_size=0))
+
+
+def test_a_values_own_code_may_change_the_dict_that_it_is_in(host, runners, in_thread):
+    junk = []
+
+    class Value:
+        def __dlpack__(self):
+            raise BufferError
+
+        def numpy(self):
+            advice.clear()
+            junk.extend(str(i).rjust(40) for i in range(100))  # where the name was
+            return np.zeros((), np.int64)
+
+    batch, asking = take(host, runners, in_thread, [{"x": 1}])
+    advice = {"b".ljust(40, "b"): [1], "value": [Value()]}
+    batch.reply(advice)
+    assert asking[0].result() == {"b" * 40: 1, "value": 0}
 
 
 def test_a_reply_needs_a_row_for_each_request_and_else_none_is_answered(host, runners, in_thread):

@@ -353,6 +353,12 @@ def test_add_subdirectory_takes_the_sources(
     assert found == VERSION
 
 
+def test_the_amalgamation_compiles(tmp_path: Path) -> None:
+    run(sys.executable, ROOT / "release/amalgamate.py", tmp_path)
+    warnings = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    run("cc", "-std=c11", *warnings, "-fsyntax-only", tmp_path / "shmbridge.c")
+
+
 def test_with_musl_it_builds_asks_and_can_be_preloaded(tmp_path: Path) -> None:
     needs("cmake")
     needs("musl-gcc")

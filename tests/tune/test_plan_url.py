@@ -161,8 +161,10 @@ def test_what_is_no_plan_is_refused(tmp_path):
     with PlanFile(text_of().encode()) as path:
         with pytest.raises(InvalidError, match="unknown option"):
             shmbridge.connect(f"plan://{path}?strict=1")
-        with pytest.raises(ShmbridgeError, match="report"):
-            shmbridge.connect(f"plan://{path}?report={tmp_path}")
+        os.mkfifo(tmp_path / "pipe")  # nobody reads it
+        for report in (tmp_path, tmp_path / "pipe"):
+            with pytest.raises(ShmbridgeError, match="report"):
+                shmbridge.connect(f"plan://{path}?report={report}")
 
 
 @pytest.mark.skipif(not shutil.which("clang-22"), reason="needs clang-22")

@@ -301,8 +301,7 @@ int64_t shmb_host_take(shmb_host *h, bool waiting) {
         return -(int64_t)SHMB_TIMEOUT;
     upkeep_if_due(h);
     shmb_waiter_news(&h->waiter);
-    int64_t key = accept_found(h);
-    return key >= 0 ? key : -(int64_t)SHMB_TIMEOUT;
+    return accept_found(h);
 }
 
 int64_t shmb_host_poll(shmb_host *h) {

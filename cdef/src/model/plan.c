@@ -175,8 +175,8 @@ static shmb_status plan_open(shmb_runner *r, struct url *url, const shmb_options
     const char *report = shmb_url_take(url, "report");
     p->report = -1;
     if (shmb_url_done(url, "report, ", &r->broken) == SHMB_OK) read_plan(url->where, p, &r->broken);
-    if (!r->broken.status && report &&
-        (p->report = open(report, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) < 0)
+    if (!r->broken.status && report && /* to open a pipe would wait for its reader */
+        (p->report = open(report, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)) < 0)
         shmb_fail_errno(&r->broken, "report");
     if (!r->broken.status && !shmb_local_open(&p->local, r))
         shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");

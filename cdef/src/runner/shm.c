@@ -317,13 +317,13 @@ static shmb_status send_request(shmb_runner *r) {
                          .returns = s->in.ours,
                          .code = (uint8_t)r->want,
                          .flags = r->bound ? BOUND : 0};
+    s->unsent = false; /* nor is it sent later, where that fails */
     if (r->bound) r->builder.guess = sender_guess(&s->out); /* the same fields every time */
     if (shmb_sender_send(&s->out, &r->builder, s->slot, &e)) {
         r->error = r->stuck;
         return r->error.status;
     }
     s->in.ours = 0;
-    s->unsent = false;
     if (r->number % ASKED_EVERY == 0)
         store_relaxed(&s->runner_line->wait_hint.since, (uint64_t)shmb_clock_ns());
     shmb_waiter_wake(&s->host_line->asleep, s->host_bell, &s->runner_line->posted);

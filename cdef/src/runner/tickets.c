@@ -134,7 +134,10 @@ shmb_ticket shmb_send_start(shmb_runner *r, shmb_dtype want) {
     if (!place && !r->stuck.status)
         shmb_fail(&r->stuck, SHMB_NO_MEMORY, "no room for a ticket: receive those that are open");
     shmb_status status = shmb_runner_ask(r, want, (uint64_t)place << PLACE_AT);
-    if (!place) return 0;
+    if (!place) {
+        shmb_discard(r);
+        return 0;
+    }
     r->tickets->places[place] = (struct sent){.ticket = r->number, .status = PENDING, .want = want};
     if (status) shmb_ticket_answer(r, r->number, status, r->error.message);
     return (shmb_ticket)r->tickets->places[place].ticket;
@@ -142,7 +145,8 @@ shmb_ticket shmb_send_start(shmb_runner *r, shmb_dtype want) {
 
 int shmb_send_continue(shmb_runner *r, shmb_ticket ticket) {
     struct sent *q = r ? find(r, (uint64_t)ticket) : NULL;
-    if (q && load_relaxed(&r->asking)) {
+    if (!q) return SHMB_OK; /* perhaps since another thread asks: the message is its */
+    if (load_relaxed(&r->asking)) {
         if (r->kind->sent && !r->bound && r->kind->sent(r)) {
             q->until = shmb_runner_until(r);
             set_asking(r, false);

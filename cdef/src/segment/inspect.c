@@ -13,18 +13,16 @@
 bool shmb_peer_lock(int fd, int byte) { return shmb_peer_take(fd, byte); }
 bool shmb_peer_alive(int fd, int byte) { return shmb_peer_look(fd, byte) != PEER_DEAD; }
 
-/* The number of the question that a ring's newest message belongs to; 0: none of this claim. */
-static uint64_t newest(const struct lane *l, uint32_t generation) {
-    uint64_t stamp = 0, sequence = 0;
+/* How many messages of this claim a ring has had: their stamps count them. */
+static uint64_t sent_messages(const struct lane *l, uint32_t generation) {
+    uint64_t newest = 0;
     for (uint32_t i = 0; i < l->count; i++) {
         struct descriptor d;
-        uint64_t its = load_acquire(&l->ring[i].stamp);
+        uint64_t stamp = load_acquire(&l->ring[i].stamp);
         ring_take(l->ring, l->count, i, &d);
-        if (its <= stamp || d.generation != generation) continue;
-        stamp = its;
-        sequence = d.sequence;
+        if (stamp > newest && d.generation == generation) newest = stamp;
     }
-    return sequence;
+    return newest;
 }
 
 static void inspect_channel(const struct segment *s, uint32_t i, shmb_channel_info *out) {
@@ -34,13 +32,13 @@ static void inspect_channel(const struct segment *s, uint32_t i, shmb_channel_in
     struct lane requests = shmb_segment_lane(s, i, REQUEST),
                 replies = shmb_segment_lane(s, i, REPLY);
     uint32_t generation = (uint32_t)(ready >> 8);
-    uint64_t asked = newest(&requests, generation);
     *out = (shmb_channel_info){.served = load_relaxed(&line->served),
                                .pid = runner->pid,
                                .alive = shmb_peer_alive(s->fd, CHANNEL_BYTE + (int)i),
                                .poisoned = (ready & 0xff) == POISONED,
                                .connects = (claim & 0xff) == CLAIMED && claim >> 8 > ready >> 8,
-                               .waits = asked > newest(&replies, generation),
+                               .waits = sent_messages(&requests, generation) >
+                                        sent_messages(&replies, generation),
                                .since = load_relaxed(&runner->wait_hint.since)};
     shmb_label_copy(shmb_segment_label(s, i), out->label);
 }
