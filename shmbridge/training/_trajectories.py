@@ -109,7 +109,7 @@ def collect(
     def answer(batch: Batch, _rows: Array) -> Any:
         return policy(batch)
 
-    with _Collection(answer, task, num_workers, reward, options, progress) as collection:
+    with Collection(answer, task, num_workers, reward, options, progress) as collection:
         for _, recorded in collection.run((module, 0) for module in modules):
             yield from recorded.episodes()
 
@@ -155,9 +155,7 @@ def candidate_rewards(
     """
     rewards = np.full((candidates, len(modules)), np.nan)
     jobs = list(itertools.product(range(len(modules)), range(candidates)))  # a module's in a row
-    with _Collection(
-        policy, task, num_workers, reward, options, progress, keep=False
-    ) as collection:
+    with Collection(policy, task, num_workers, reward, options, progress, keep=False) as collection:
         ended = collection.run((modules[column], row) for column, row in jobs)
         for number, recorded in ended:
             column, row = jobs[number]
@@ -187,7 +185,7 @@ class _Compiled:
             )
 
 
-class _Collection:
+class Collection:
     """A host, its policy in a thread, and the threads that wait for compilers."""
 
     def __init__(
@@ -221,7 +219,7 @@ class _Collection:
             stack.callback(self._compilations.end)
             self._stack = stack.pop_all()
 
-    def __enter__(self) -> _Collection:
+    def __enter__(self) -> Collection:
         return self
 
     def __exit__(self, *_: object) -> None:

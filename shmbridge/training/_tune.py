@@ -24,7 +24,7 @@ from shmbridge.training._compilation import Outcome, OutcomeKind
 from shmbridge.training._corpus import Module
 from shmbridge.training._results import FAILED, Result, Results
 from shmbridge.training._search import Search, Steps, flip_rounds
-from shmbridge.training._trajectories import _Collection
+from shmbridge.training._trajectories import Collection
 
 # A candidate may take this many times as long as the slowest plain compilation, and at least these
 # seconds.
@@ -217,7 +217,7 @@ class Tuning:
     # ---- Compilations ----
 
     def _evaluate(
-        self, collection: _Collection, wanted: Mapping[Search, Sequence[int]]
+        self, collection: Collection, wanted: Mapping[Search, Sequence[int]]
     ) -> dict[Search, dict[int, Result]]:
         """The results of these sets of flips, as far as the budget allows."""
         room = self._compilations - self.distinct
@@ -240,7 +240,7 @@ class Tuning:
         return found
 
     def _compile(
-        self, collection: _Collection, wanted: Sequence[tuple[Search, int]]
+        self, collection: Collection, wanted: Sequence[tuple[Search, int]]
     ) -> list[_Candidate]:
         """Compiles with these flips, and stores the results; fewer after the time limit."""
         self._running = [
@@ -270,8 +270,8 @@ class Tuning:
             self._progress()
         return self._running
 
-    def _collection(self) -> _Collection:
-        return _Collection(self._advise, self._task, self._jobs, _reward, {}, None, keep=False)
+    def _collection(self) -> Collection:
+        return Collection(self._advise, self._task, self._jobs, _reward, {}, None, keep=False)
 
     def _advise(self, batch: Batch, rows: Array) -> Array:
         names = plans.hashed_names(batch)
