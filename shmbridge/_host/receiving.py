@@ -167,7 +167,7 @@ class Receiving(Receiver):
                     self._add_left_over(held[0], max_size)
                 while (key := collect(held, address, requests, max_size)) is not None:
                     if key >= 0:
-                        self._take_into(held[0], key)
+                        self._take_into(held[0], key, max_size)
                         continue
                     if asked:
                         self._idle_since = time.monotonic()
@@ -199,16 +199,18 @@ class Receiving(Receiver):
                 return key
         return _fastpath.collect(held, address, requests, have)  # hands it out
 
-    def _take_into(self, batch: Batch, key: int) -> None:
+    def _take_into(self, batch: Batch, key: int, most: int) -> None:
         request = self._take(key)
-        if request is not None and not batch._add(request):
-            self._left_over.append(request)
+        if request is not None:
+            self._put(request, batch, most)
 
     def _add_left_over(self, batch: Batch, most: int) -> None:
         for _ in range(len(self._left_over)):
-            request = self._left_over.pop(0)
-            if len(batch.requests) >= most or not batch._add(request):
-                self._left_over.append(request)
+            self._put(self._left_over.pop(0), batch, most)
+
+    def _put(self, request: Request, batch: Batch, most: int) -> None:
+        if len(batch.requests) >= most or not batch._add(request):
+            self._left_over.append(request)
 
     def _take(self, key: int) -> Request | None:
         """The cached request of a key where only the cache holds it, else a new one in its
