@@ -105,7 +105,7 @@ bool fast_question_held(const struct question *q);
 shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, int64_t count,
                                 bool *keep);
 
-/* ---- fastpath.c ---- */
+/* ---- receive.c ---- */
 
 int64_t fast_now_ns(void);
 /* shmb_host_receive, without the GIL. */
@@ -117,6 +117,8 @@ void fast_dealloc(PyObject *self);
 
 #define FAST_FUNCTION(name)                                                                        \
     PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
+FAST_FUNCTION(fast_receive_request); /* receive.c */
+FAST_FUNCTION(fast_release);
 FAST_FUNCTION(fast_reply); /* question.c */
 FAST_FUNCTION(fast_renewed);
 FAST_FUNCTION(fast_text);
