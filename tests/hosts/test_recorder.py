@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -203,9 +204,10 @@ def test_a_runner_that_is_killed_disturbs_no_other(
         orphan.reply(11)
 
 
-def test_a_question_that_was_given_up_is_given_up_at_the_target(
+def test_a_question_after_one_that_was_given_up_gets_its_own_answer(
     name: str, tap: Any, in_thread: Any
 ) -> None:
+    late = threading.Event()
     with shmbridge.Host(name) as host:
         claims = in_thread(host.receive, 20)
         url = tap().host.url
@@ -214,14 +216,16 @@ def test_a_question_that_was_given_up_is_given_up_at_the_target(
             with shmbridge.connect(url, deadline=0.2) as runner:
                 with pytest.raises(shmbridge.DeadlineError):
                     runner.evaluate({"x": 1})
+                late.set()
                 runner.set_deadline(20)
                 return runner.evaluate({"x": 2})
 
-        asked = in_thread(ask)
-        first, second = claims.result(), host.receive(20)
+        asked, first = in_thread(ask), claims.result()
+        assert late.wait(20)
+        first.reply(11)
+        second = host.receive(20)
         assert int(second["x"]) == 2
         second.reply(22)
-        first.reply(11)
         assert asked.result() == 22
 
 
