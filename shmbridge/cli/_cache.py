@@ -32,7 +32,6 @@ class CachedModel:
         self._format = Core("flatbuffers")
         try:
             self._file = sqlite3.connect(path, isolation_level=None)
-            self._file.execute("PRAGMA journal_mode = WAL")  # does not wait for the disk each time
             self._file.execute(
                 "CREATE TABLE IF NOT EXISTS advice (question BLOB PRIMARY KEY, advice BLOB)"
             )
