@@ -272,7 +272,7 @@ def tune(
     ones to a plan for each source, for `shmbridge run --plan`.
 
     The search starts from LLVM's own decisions and reverses single ones. Each compilation runs
-    stock clang of LLVM 22 in a folder of its own; the command's own output is not written.
+    stock clang of LLVM 22 in a separate folder; the command's own output is not written.
 
     After Ctrl-C the plans have the best decisions so far. The same command continues, because all
     results are stored. If nothing helps, a plan is empty and means the plain compiler.
