@@ -393,6 +393,8 @@ def main() -> None:
     names = options.only.split(",") if options.only else list(WAYS)
     if set(names) - WAYS.keys():
         parser.error(f"--only: expected some of {', '.join(WAYS)}; found {options.only}")
+    if not Path(options.gaps).is_file() and not options.gaps.replace(".", "", 1).isdigit():
+        parser.error(f"--gaps: expected a file, or us; found {options.gaps}")
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the core looks for ONNX Runtime
     jobs, loops = ([int(n) for n in text.split(",")] for text in (options.jobs, options.loops))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
