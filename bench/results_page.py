@@ -282,6 +282,12 @@ def draw_sweep(found: Found, path: Path) -> None:
     plot(ways, found["lengths"], path)
 
 
+def bar(panel: Any, y: int, value: float, colour: str, text: str, end: float) -> None:
+    """A horizontal bar, with a text behind `end`."""
+    panel.barh(y, value, 0.6, color=colour)
+    panel.annotate(text, (end, y), (6, 0), textcoords="offset points", va="center", fontsize=9)
+
+
 def draw_session(found: Found, path: Path) -> None:
     """Dots are rounds."""
     from matplotlib import pyplot
@@ -291,9 +297,8 @@ def draw_session(found: Found, path: Path) -> None:
     for y, way in enumerate(reversed(found["ways"])):
         middle = statistics.median(way["ms"])
         colour = {"gym": ORANGE, "plain": GREY}.get(way["way"], BLUE)
-        panel.barh(y, middle, 0.6, color=colour)
+        bar(panel, y, middle, colour, short(middle), max(way["ms"]))
         panel.plot(way["ms"], [y] * len(way["ms"]), "k.", markersize=4)
-        panel.annotate(short(middle), (max(way["ms"]), y), (6, 0), textcoords="offset points", va="center", fontsize=9)  # fmt: skip
     labels = [names.get(way["way"], way["way"]) for way in reversed(found["ways"])]
     panel.set_yticks(range(len(labels)), labels)
     panel.set_xlabel("ms a session")
@@ -353,8 +358,8 @@ def draw_inline(found: Found, path: Path) -> None:
         for y, way in enumerate(reversed(names)):
             added = [100 * (ratio - 1) for ratio in per(seconds[way], seconds["plain"])]
             middle = statistics.median(added)
-            panel.barh(y, middle, 0.6, color=BRIGHT_BLUE if way.startswith("shm") else GREY_TEXT)
-            panel.annotate(f"+{middle:.0f} %", (middle, y), (6, 0), textcoords="offset points", va="center", fontsize=9)  # fmt: skip
+            colour = BRIGHT_BLUE if way.startswith("shm") else GREY_TEXT
+            bar(panel, y, middle, colour, f"+{middle:.0f} %", middle)
         panel.set_yticks(range(len(names)), reversed(names.values()))
         panel.set_xticks([])
         panel.tick_params(length=0)
