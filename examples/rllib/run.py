@@ -145,9 +145,9 @@ def left_of(runner: int) -> str:
     """The running compilers that an environment runner's process started, and its bridges in
     /dev/shm."""
     name, asking = f"four-passes-{runner}-", 0
-    for environ in Path("/proc").glob("[0-9]*/environ"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
-            asking += f"SHMBRIDGE_URL=shm://{name}".encode() in environ.read_bytes()
+            asking += f"SHMBRIDGE_URL=shm://{name}".encode() in (process / "environ").read_bytes()
     bridges = len(list(Path("/dev/shm").glob(f"shmb.{name}*")))
     return f"{asking} compilers, {bridges} bridges"
 

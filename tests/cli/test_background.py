@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.processes import until
-from support.stock import alive
+from support.processes import alive, until
 
 import shmbridge
 

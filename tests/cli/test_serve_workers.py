@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.cli import SHMBRIDGE, Serving, refused, run
-from support.processes import SHM, until
-from support.stock import alive
+from support.processes import SHM, alive, until
 
 import shmbridge
 from shmbridge._bridge import overview, segment

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from stage import Stage, kept
+from support.processes import ticks_of
 
 from shmbridge import TensorSpec
 
@@ -133,16 +134,12 @@ class Busy:
         self.stage, self.before = stage, 0
 
     def clear(self):
-        self.before = self._ticks()
-
-    def _ticks(self):
-        words = Path(f"/proc/{self.stage.runner.pid}/stat").read_text().rpartition(")")[2].split()
-        return int(words[11]) + int(words[12])
+        self.before = ticks_of(self.stage.runner.pid)
 
     def wait(self, seconds):
         until = time.monotonic() + seconds
         while (
-            self._ticks() - self.before < 0.05 * os.sysconf("SC_CLK_TCK")
+            ticks_of(self.stage.runner.pid) - self.before < 0.05 * os.sysconf("SC_CLK_TCK")
             and time.monotonic() < until
         ):
             time.sleep(0.01)

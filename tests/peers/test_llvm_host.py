@@ -9,12 +9,11 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from support.processes import until
+from support.processes import alive, until
 from support.stock import (
     ADVICE,
     ALL,
     SOURCES,
-    alive,
     expect_right_object,
     needs,
 )

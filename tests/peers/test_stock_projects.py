@@ -5,16 +5,14 @@ import signal
 import subprocess
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-from support.processes import until
+from support.processes import alive, stat_of, until, words_of
 from support.stock import (
     ADVICE,
     ALL,
     SHMBRIDGE,
     SOURCES,
-    alive,
     environment,
     needs,
     run_words,
@@ -24,12 +22,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
 
 
 def children(pid):
+    """A process's children, and theirs."""
     found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == pid and fields[0] != "Z":
-                found += [int(stat.parent.name), *children(int(stat.parent.name))]
+    for each in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if alive(each) and stat_of(each)[1:2] == [str(pid)]:
+            found += [each, *children(each)]
     return found
 
 
@@ -41,11 +38,7 @@ def stuck(transport, tmp_path):
     # In processes of its own.
     link = ["clang-22", "-O2", SOURCES / "numbers.c", SOURCES / "main.c", "-o", tmp_path / "out"]
     running = subprocess.Popen([*command, *link], env=environment(tmp_path), start_new_session=True)
-    until(
-        lambda: any(
-            "-cc1" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children(running.pid)
-        )
-    )
+    until(lambda: any("-cc1" in words_of(pid) for pid in children(running.pid)))
     processes = children(running.pid)
     yield running, processes
     running.kill()

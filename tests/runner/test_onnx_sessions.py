@@ -15,6 +15,7 @@ pytest.importorskip("onnx", reason="the models are made with it")
 pytest.importorskip("onnxruntime", reason="it is what runs them")
 
 from support import onnx_models as models  # noqa: E402
+from support.processes import ticks_of  # noqa: E402
 
 from shmbridge import DeadlineError, InvalidError, _config, connect  # noqa: E402
 
@@ -141,14 +142,8 @@ def test_an_interrupt_from_a_signal_handler_ends_a_run_and_the_next_one_is_whole
 
 def busy(pid):
     """Returns when that process has computed for a while."""
-
-    def ticks():
-        return sum(
-            map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
-        )
-
-    before, until = ticks(), time.monotonic() + 60
-    while ticks() < before + 5:
+    before, until = ticks_of(pid), time.monotonic() + 60
+    while ticks_of(pid) < before + 5:
         assert time.monotonic() < until, "it does not compute"
         time.sleep(0.01)
 

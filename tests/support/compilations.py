@@ -16,11 +16,3 @@ def marked(text):
         except OSError:
             pass
     return sorted({*found} - {os.getpid()})
-
-
-def words_of(pid):
-    """A process's command; "" where it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""

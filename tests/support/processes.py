@@ -25,6 +25,32 @@ def until(condition, seconds=30):
         time.sleep(0.01)
 
 
+def stat_of(pid):
+    """The fields of /proc/PID/stat from its state on; [] if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def alive(pid):
+    """Whether a process runs; a zombie does not."""
+    return stat_of(pid)[:1] not in ([], ["Z"])
+
+
+def ticks_of(pid):
+    """The CPU time that a process has used, in ticks of the clock."""
+    return sum(map(int, stat_of(pid)[11:13]))
+
+
+def words_of(pid):
+    """A process's command; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
 class Process(subprocess.Popen):
     """A Python program beside the test, spoken to by lines."""
 

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,12 +50,6 @@ def environment(folder):
         "PYTHONPATH": str(SOURCES),
         "XDG_RUNTIME_DIR": str(folder),  # each test is a build
     }
-
-
-def alive(pid):
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 @dataclass

@@ -10,12 +10,13 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.cli import run
-from support.compilations import marked, words_of
-from support.processes import until
+from support.compilations import marked
+from support.processes import stat_of, until, words_of
 
 from shmbridge._jobs import supervised, supervisor
 from shmbridge.errors import ShmbridgeError
@@ -269,7 +270,7 @@ def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
     call = in_thread(sh("sleep 1000 & sleep 1000").run, corpus[0])
     until(lambda: sum("sleep" in words_of(pid) for pid in marked(no_leftovers)) == 2)
     sleeper = next(pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid))
-    os.kill(int(Path(f"/proc/{sleeper}/stat").read_text().split()[3]), signal.SIGKILL)
+    os.kill(int(stat_of(sleeper)[1]), signal.SIGKILL)
     outcome = call.result()
     assert outcome.kind == "ended" and "supervises the compiler was killed" in outcome.stderr
     until(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
@@ -360,9 +361,10 @@ def test_compilers_and_the_bridge_end_with_the_trainer(name_of, name, corpus, py
     before = time.monotonic()
     trainer.say("close" if name_of == "close" else "go")
     if name_of == "ray":  # which kills the children of an actor, then the actor
-        for child in Path(f"/proc/{trainer.pid}/task").glob("*/children"):
-            for pid in child.read_text().split():
-                os.kill(int(pid), signal.SIGKILL)
+        for task in Path(f"/proc/{trainer.pid}/task").iterdir():
+            with suppress(OSError):  # a thread, or a child, has ended
+                for pid in (task / "children").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
     if name_of != "close":
         os.kill(trainer.pid, signal.SIGKILL if name_of == "ray" else signal.Signals[name_of])
     trainer.wait(20)

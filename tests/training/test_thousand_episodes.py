@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.compilations import marked, words_of
-from support.processes import until
+from support.compilations import marked
+from support.processes import until, words_of
 
 from shmbridge.training import Corpus, Workers
 from shmbridge.training.scores import object_size

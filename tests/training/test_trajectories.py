@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from support.compilations import marked, words_of
-from support.processes import until
+from support.compilations import marked
+from support.processes import until, words_of
 
 from shmbridge import Host, InvalidError, connect
 from shmbridge.training import Corpus, Outcome, Task, candidate_rewards, collect, relative_reduction

@@ -7,8 +7,8 @@ import time
 import types
 
 import pytest
-from support.compilations import marked, words_of
-from support.processes import until
+from support.compilations import marked
+from support.processes import until, words_of
 
 from shmbridge import Host
 from shmbridge._bridge import overview
