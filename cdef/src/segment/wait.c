@@ -183,7 +183,7 @@ static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(v
             return true;
         }
     }
-    give_up_yields(&w->statistics, now, now - start);
+    if (now < until) give_up_yields(&w->statistics, now, now - start);
     return false;
 }
 
