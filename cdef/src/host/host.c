@@ -149,7 +149,7 @@ int shmb_host_waiting(const shmb_host *h) {
     int n = 0;
     for (uint32_t i = 0; i < h->active_count; i++) {
         const struct channel *c = &h->channels[h->active[i]];
-        n += c->open && !receiver_ready(&c->in);
+        n += load_relaxed(&c->open) && !receiver_ready(&c->in);
     }
     return n;
 }
@@ -236,7 +236,7 @@ static inline bool look_at(shmb_host *h, bool waiting) {
     for (uint32_t k = 0, i = h->next; k < h->active_count; k++, i++) {
         if (i >= h->active_count) i = 0;
         const struct channel *c = &h->channels[h->active[i]];
-        if ((!waiting && c->open) || !receiver_ready(&c->in)) continue;
+        if ((!waiting && load_relaxed(&c->open)) || !receiver_ready(&c->in)) continue;
         h->found = h->active[i];
         h->next = i + 1;
         return true;

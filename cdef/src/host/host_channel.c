@@ -40,7 +40,7 @@ void shmb_channel_free(struct channel *c) {
 
 void shmb_channel_retire(struct channel *c) {
     c->active = false;
-    c->open = 0; /* `held` stays until the views' owner says that they are gone */
+    store_relaxed(&c->open, 0); /* `held` stays until the views' owner says that they are gone */
 }
 
 /* The old runner is dead (its lock was free to take), so nobody else writes here until READY. */
@@ -85,7 +85,8 @@ bool shmb_channel_delays(const struct channel *c, const char *label, bool idle, 
         return !strcmp(said, label) && untaken(c, UINT64_MAX, idle, last);
     }
     if (!c->active || strcmp(c->label, label)) return false;
-    return c->open || (receiver_ready(&c->in) && untaken(c, c->in.position, idle, last));
+    return load_relaxed(&c->open) ||
+           (receiver_ready(&c->in) && untaken(c, c->in.position, idle, last));
 }
 
 /* The runner lied: it is told why, and heard no more until the channel is claimed anew. */
@@ -143,14 +144,18 @@ int64_t shmb_channel_accept(struct channel *c, uint32_t index) {
     /* The last slot never stays with the host: what is read from it is copied. */
     uint32_t unheld = lane_all(&c->in.lane) & ~c->held;
     bool copy = d->flags & BOUND || !(unheld & (unheld - 1));
-    c->open |= 1u << d->slot;
+    store_relaxed(&c->open, load_relaxed(&c->open) | 1u << d->slot);
     if (!copy) c->held |= 1u << d->slot;
     return q->key = key_of(in.of->form, copy, index, d->slot);
 }
 
+static bool is_open(const struct channel *c, int64_t key) {
+    return load_relaxed(&c->open) >> key_slot(key) & 1;
+}
+
 const shmb_message *shmb_channel_message(const struct channel *c, int64_t key) {
     const struct request *q = &c->requests[key_slot(key)];
-    return q->key == key && c->open >> key_slot(key) & 1 ? &q->message : NULL;
+    return q->key == key && is_open(c, key) ? &q->message : NULL;
 }
 
 bool shmb_channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out) {
@@ -178,11 +183,11 @@ shmb_dtype shmb_channel_want(const struct channel *c, int64_t key) {
 
 void shmb_channel_release(struct channel *c, int64_t key) {
     uint32_t bit = 1u << key_slot(key);
-    if (c->requests[key_slot(key)].key == key && !(c->open & bit)) c->held &= ~bit;
+    if (c->requests[key_slot(key)].key == key && !is_open(c, key)) c->held &= ~bit;
 }
 
 static shmb_status check_open(struct channel *c, int64_t key, bool keep) {
-    if (c->requests[key_slot(key)].key == key && c->open >> key_slot(key) & 1) return SHMB_OK;
+    if (c->requests[key_slot(key)].key == key && is_open(c, key)) return SHMB_OK;
     if (!keep) shmb_channel_release(c, key);
     return shmb_fail(&c->error, SHMB_RUNNER_GONE,
                      "the runner died, disconnected or was refused before this reply");
@@ -192,9 +197,10 @@ static shmb_status check_open(struct channel *c, int64_t key, bool keep) {
  * with it. */
 static struct envelope close_request(struct channel *c, int64_t key, bool keep) {
     uint32_t bit = 1u << key_slot(key);
-    c->open &= ~bit;
+    uint32_t open = load_relaxed(&c->open) & ~bit;
+    store_relaxed(&c->open, open);
     if (!keep) c->held &= ~bit;
-    uint32_t returns = c->in.ours & ~c->held & ~c->open;
+    uint32_t returns = c->in.ours & ~c->held & ~open;
     c->in.ours &= ~returns;
     return (struct envelope){
         .sequence = c->requests[key_slot(key)].sequence, .returns = returns, .may_inline = true};

@@ -44,7 +44,8 @@ struct channel {
     bool active;   /* claimed, made ready, not poisoned, not known dead */
     /* the key whose reply is being built in reply_slot, or -1; claims wait meanwhile */
     int64_t building;
-    uint32_t open; /* slots with a request that has no reply yet */
+    /* slots with a request that has no reply yet; read without the mutex as a hint */
+    _Atomic uint32_t open;
     uint32_t held; /* slots whose bytes must not change: open and not copied, or kept by views */
     uint64_t versions, served;
     struct receiver in;
