@@ -32,7 +32,7 @@ shmb_runner *shmb_runner_new(void) {
 void shmb_close(shmb_runner *r) {
     if (!r) return;
     if (r->kind) r->kind->close(r);
-    if (r->drop_ticket) r->drop_ticket(r, 0);
+    if (r->tickets) r->free_tickets(r->tickets);
     shmb_builder_free(&r->builder);
     free(r->default_advice);
     free(r);

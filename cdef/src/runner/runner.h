@@ -69,8 +69,9 @@ struct shmb_runner {
     const volatile bool *forked; /* has a fork made this a child's copy? */
     uint64_t number;             /* of the question under way or the last one; 0: given up */
     struct tickets *tickets;     /* NULL: none was sent (tickets.c) */
-    /* Gives up the question of that number if it has a ticket; 0: all. NULL: none was sent. */
+    /* Gives up the question of that number if it has a ticket. NULL: none was sent. */
     void (*drop_ticket)(shmb_runner *r, uint64_t number);
+    void (*free_tickets)(struct tickets *t);
     struct default_advice *default_advice;        /* NULL: none (default.c) */
     void (*log)(void *context, const char *line); /* NULL: stderr */
     void *log_context;

@@ -28,8 +28,7 @@ struct tickets {
     uint8_t *received;   /* the advice of the last receive, if it was copied */
 };
 
-void shmb_tickets_free(struct tickets *t) {
-    if (!t) return;
+static void free_tickets(struct tickets *t) {
     for (uint32_t i = 1; i < t->room; i++)
         if (t->places[i].ticket) free(t->places[i].advice);
     free(t->places);
@@ -55,7 +54,6 @@ static void give_back(struct tickets *t, struct sent *q) {
 static void drop(shmb_runner *r, uint64_t number) {
     struct sent *q = find(r, number);
     if (q) give_back(r->tickets, q);
-    if (!number) shmb_tickets_free(r->tickets);
 }
 
 static bool grow(struct tickets *t) {
@@ -75,6 +73,7 @@ static uint32_t take_place(shmb_runner *r) {
     if (!r->tickets) r->tickets = calloc(1, sizeof *r->tickets);
     struct tickets *t = r->tickets;
     r->drop_ticket = drop;
+    r->free_tickets = free_tickets;
     if (!t || (!t->free && !grow(t))) return 0;
     uint32_t place = t->free;
     t->free = t->places[place].next;

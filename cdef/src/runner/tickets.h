@@ -8,6 +8,5 @@
 /* An answer came, or status and why. number: its question's, also of one that was received or given
  * up meanwhile. The kind's advice is copied. */
 void shmb_ticket_answer(shmb_runner *r, uint64_t number, shmb_status status, const char *why);
-void shmb_tickets_free(struct tickets *t);
 
 #endif
