@@ -56,7 +56,12 @@ static void a_ticket_is_received_once(struct bridge *b) {
     const shmb_ticket none[] = {0, -1, first, second, INT64_MAX, INT64_MIN, (shmb_ticket)1 << 48};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) fails(r, none[i], SHMB_INVALID);
     CHECK(shmb_send(NULL, SHMB_ANY) == 0 && shmb_receive(NULL, 1) == SHMB_NO_MEMORY);
-    CHECK_STATUS(r, shmb_receive_number(r, send_number(r, 1), SHMB_INT64, NULL), SHMB_INVALID);
+    shmb_ticket third = send_number(r, 1);
+    bridge_answer(b, bridge_receive(b));
+    CHECK_STATUS(r, shmb_receive_number(r, third, SHMB_INT64, NULL), SHMB_INVALID);
+    CHECK(strstr(shmb_error_message(r), "expected a pointer"));
+    fails(r, third, SHMB_INVALID);
+    CHECK(strstr(shmb_error_message(r), "is not open"));
     shmb_close(r);
 }
 

@@ -59,7 +59,6 @@ shmb_status shmb_evaluate_number(shmb_runner *r, shmb_dtype dtype, void *advice)
 
 shmb_status shmb_receive_number(shmb_runner *r, shmb_ticket ticket, shmb_dtype dtype,
                                 void *advice) {
-    if (r && !advice) return shmb_runner_failed(r, shmb_runner_no_result(&r->error));
     shmb_status status = shmb_receive(r, ticket);
     if (status) return status;
     status = shmb_advice_number(r, NULL, dtype, advice);
