@@ -25,9 +25,9 @@ from run import machine
 from sources import fetch
 
 from shmbridge._llvm.plan import ENDING, read
-from shmbridge.training._clang import Compiler, measure_of, modules_of
-from shmbridge.training._search import Search, Steps, flip_rounds
-from shmbridge.training._tune import Tuning
+from shmbridge._tune.clang import Compiler, measure_of, modules_of
+from shmbridge._tune.search import Search, Steps, flip_rounds
+from shmbridge._tune.tuning import Tuning
 from shmbridge.training.scores import text_size
 
 HERE = Path(__file__).absolute().parent

@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from shmbridge._llvm.plan import ENDING, Decision, Plan
+from shmbridge._tune import remarks
+from shmbridge._tune.clang import Compiler, Linker, Measure, measure_of, modules_of
+from shmbridge._tune.tuning import Tuning
 from shmbridge.cli._run import compiler_command
 from shmbridge.cli._text import one_line
 from shmbridge.errors import InvalidError
-from shmbridge.training import _remarks
-from shmbridge.training._clang import Compiler, Linker, Measure, measure_of, modules_of
-from shmbridge.training._corpus import Module
-from shmbridge.training._tune import Tuning
+from shmbridge.training import Module
 
 REPLAY_ENDING = ".replay"
 
@@ -136,7 +136,7 @@ class Session:
         )
         replay = path.with_suffix(REPLAY_ENDING)
         replay.unlink(missing_ok=True)  # perhaps of another plan
-        calls = _remarks.calls_of(self.compiler, module, path) if plan.decisions else []
+        calls = remarks.calls_of(self.compiler, module, path) if plan.decisions else []
         if len(calls) == len(plan.decisions):
             decisions = {
                 site: Decision(each.advice, f"{call}; {each.comment}")
@@ -145,7 +145,7 @@ class Session:
             replace(plan, decisions=decisions).write(path)
         try:
             if self._export:
-                replay.write_text(_remarks.export(self.compiler, module, path))
+                replay.write_text(remarks.export(self.compiler, module, path))
         except InvalidError as error:
             click.echo(f"shmbridge: {path}: not exported: {error}", err=True)
             self._failed = True

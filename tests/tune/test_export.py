@@ -9,7 +9,7 @@ import pytest
 from support.cli import run
 
 from shmbridge._llvm.plan import read
-from shmbridge.training._remarks import LINES, REPLAY, Call, Functions, Remark, Source, source_of
+from shmbridge._tune.remarks import LINES, REPLAY, Call, Functions, Remark, Source, source_of
 from shmbridge.training.scores import text_bytes
 
 pytestmark = [

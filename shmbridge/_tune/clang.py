@@ -14,8 +14,9 @@ from shmbridge._jobs import supervised
 from shmbridge._llvm import compilers, preload
 from shmbridge._llvm.plan import url_of
 from shmbridge.errors import InvalidError, ShmbridgeError
-from shmbridge.training._corpus import Corpus, Module, entry
-from shmbridge.training._task import VERSION, Task
+from shmbridge.training import Corpus, Module, Task
+from shmbridge.training._corpus import entry
+from shmbridge.training._task import VERSION
 from shmbridge.training.scores import Score, object_size, printed, text_size
 
 LONGEST = 600.0  # seconds for a plain compilation, and for a link

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shmbridge._llvm.plan import DEFAULT
+from shmbridge._tune.clang import Compiler
 from shmbridge.errors import InvalidError
-from shmbridge.training._clang import Compiler
-from shmbridge.training._corpus import Module
+from shmbridge.training import Module
 from shmbridge.training.scores import text_bytes
 
 LINES = "-gline-tables-only"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from shmbridge._llvm.plan import Site
-from shmbridge.training._corpus import Module
-from shmbridge.training._results import Result, Results
+from shmbridge._tune.results import Result, Results
+from shmbridge.training import Module
 
 # Flips that are tested against the same best: fewer use a gain sooner, more keep compilers busy.
 TOGETHER = 8

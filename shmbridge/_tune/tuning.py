@@ -17,13 +17,12 @@ import numpy as np
 from shmbridge._host.batch import Batch
 from shmbridge._llvm import plan as plans
 from shmbridge._llvm.plan import Decision, Plan, Site, Sites
+from shmbridge._tune.clang import Compiler, Measure
+from shmbridge._tune.results import FAILED, Result, Results
+from shmbridge._tune.search import Search, Steps, flip_rounds
 from shmbridge._values.tensor import Array
 from shmbridge.errors import ShmbridgeError
-from shmbridge.training._clang import Compiler, Measure
-from shmbridge.training._compilation import Outcome, OutcomeKind
-from shmbridge.training._corpus import Module
-from shmbridge.training._results import FAILED, Result, Results
-from shmbridge.training._search import Search, Steps, flip_rounds
+from shmbridge.training import Module, Outcome, OutcomeKind
 from shmbridge.training._trajectories import Collection
 
 # A candidate may take this many times as long as the slowest plain compilation, and at least these
