@@ -99,18 +99,27 @@ struct compiler {
     struct bytes answer;
 };
 
+/* One runner for every compiler, as in a host, until a failure ends it. (A new one reserves
+ * gigabytes, which takes qemu a tenth of a second.) */
+static shmb_runner *policy_runner;
+
+static inline void policy_close(void) {
+    shmb_close(policy_runner);
+    policy_runner = NULL;
+}
+
 static inline struct compiler compiler_start(const char *fallback) {
     static const shmb_runner_kind kind = {
         .size = sizeof kind, .scheme = "policy", .open = policy_open, .evaluate = policy_evaluate};
     struct compiler c = {0};
     CHECK(shmb_register_runner(&kind) == SHMB_OK);
-    CHECK(shmb_open("policy://", NULL, &c.runner) == SHMB_OK);
+    if (!policy_runner) CHECK(shmb_open("policy://", NULL, &policy_runner) == SHMB_OK);
+    c.runner = policy_runner;
     CHECK((c.state = shmb_llvm_new(fallback, &c.error)));
     return c;
 }
 
 static inline void compiler_stop(struct compiler *c) {
-    shmb_close(c->runner);
     shmb_llvm_protocol.free(c->state);
     shmb_bytes_free(&c->answer);
 }

@@ -132,6 +132,7 @@ static void some_failures_end_the_asking(void) {
         CHECK(compiler_inlines(&c, 1, 0) == asks && policy.questions == asks);
         CHECK(compiler_info(&c).asked == 4 && compiler_info(&c).defaulted == (asks ? 3 : 4));
         compiler_stop(&c);
+        policy_close();
     }
 }
 
