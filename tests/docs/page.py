@@ -6,16 +6,20 @@ follows says how:
 
     file=NAME       the block is a file of that name, for blocks that follow
     background      python, c or cpp: a program that runs beside the rest; what follows waits until
-    it serves part            C or C++: the body of main, behind tests/docs/part.h or part.hpp
-    needs=COMMAND   skipped where there is no such command skip=REASON     never run:
-    another-machine, installs, slow, ... output          what the block before has printed; ...
-    stands for anything
+                    it serves
+    part            C or C++: the body of main, behind tests/docs/part.h or part.hpp
+    needs=NAMES     skipped without these commands or Python modules (cmake,torch)
+    skip=REASON     never run: another-machine, installs, slow, ...
+    output          what the block before has printed; ... stands for anything
+
+The shell's $CLONE is the checkout.
 """
 
 import re
 import shlex
 import shutil
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -55,8 +59,8 @@ class Block:
     @property
     def runs(self) -> bool:
         """Is it more than text, and not skipped on this machine?"""
-        needs = self.word("needs")
-        missing = needs is not None and shutil.which(needs) is None
+        needs = filter(None, (self.word("needs") or "").split(","))
+        missing = any(shutil.which(name) is None and find_spec(name) is None for name in needs)
         program = self.language in (*COMPILE, "sh", "python") or self.word("file")
         return bool(program) and self.word("skip") is None and not missing
 

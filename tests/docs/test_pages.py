@@ -29,6 +29,7 @@ def run(page, folder):
     text = pages.script(found, folder)
     env = {name: value for name, value in os.environ.items() if not name.startswith("SHMBRIDGE_")}
     env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env["CLONE"] = str(ROOT)
     if page in EXAMPLES:
         shutil.copytree(page.parent, folder, dirs_exist_ok=True)
     typed = ["timeout", "-k10", str(SECONDS), "bash", "-c", text]
@@ -76,7 +77,7 @@ def test_blocks_share_a_folder_and_the_shells_jobs(tmp_path):
 def test_what_is_marked_is_left_alone(tmp_path):
     text = (
         "```sh skip=another-machine\nfalse\n```\n```sh needs=no-such-command\nfalse\n```\n"
-        "```console\nfalse\n```\n"
+        "```sh needs=os,no_such_module\nfalse\n```\n```console\nfalse\n```\n"
     )
     (tmp_path / "page.md").write_text(text)
     assert run(tmp_path / "page.md", tmp_path)[0] == 0
