@@ -299,19 +299,18 @@ def _take_over(name: str, worker: int, alone: bool) -> None:
         raise SystemCallError(f"{path} cannot be opened: remove it ({error})") from error
 
 
-def _reserve(fd: int, size: int) -> None:
-    try:
-        os.posix_fallocate(fd, 0, size)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        space = os.statvfs(SHM)
+def _reserve(fd: int, plan: Any) -> None:
+    number = lib.shmb_plan_reserve(plan, fd)
+    if number == errno.ENOSPC:
+        space, needed = os.statvfs(SHM), os.fstat(fd).st_size
         raise SystemCallError(
-            f"the segment needs {size} bytes, but /dev/shm has {space.f_bavail * space.f_frsize} "
-            "left: use fewer channels or smaller "
+            f"the segment needs up to {needed} bytes, but /dev/shm has "
+            f"{space.f_bavail * space.f_frsize} left: use fewer channels or smaller "
             "slots (Host(channels=…, request_bytes=…)), run shmbridge gc, or enlarge /dev/shm "
             "(containers: --shm-size)"
-        ) from error
+        )
+    if number:
+        raise OSError(number, os.strerror(number))
 
 
 def create_host(
@@ -334,7 +333,7 @@ def create_host(
     inode = os.fstat(fd).st_ino
     temporary = SHM / segment_name(name, session)[1:]
     try:
-        _reserve(fd, size)
+        _reserve(fd, plan)
         for channel in range(-1, plan.channels):
             _create_semaphore(session, channel)
         out = ffi.new("shmb_host **")

@@ -44,10 +44,10 @@ class Host(Receiving):
             "shm://NAME?channels=3&request_bytes=64K". Another scheme, as in
             "pipe:///PATH?serdes=json", creates a host of that kind, which has its own options.
         channels: How many runners can connect at once, 1 to 256.
-        slots: Message slots per runner: 2, 4, 8, 16 or 32. With more than 2, a loop can keep arrays
-            of earlier requests without copies.
-        request_bytes: The maximum size of a request. All memory, channels x slots, is reserved in
-            /dev/shm at the start.
+        slots: Message slots per runner: 2, 4, 8, 16 or 32. So many questions can be in flight, and
+            a loop can keep arrays of all but one without copies.
+        request_bytes: The maximum size of a request. The memory of two slots per runner is reserved
+            in /dev/shm at the start, that of the others at first use.
         advice_bytes: The maximum size of an advice.
         header_bytes: Space for the names and dtypes of a message.
         wait: "adaptive": spin while that is efficient, then sleep. "spin": never sleep. "block":

@@ -71,7 +71,7 @@ class HostOptions:
     """The options of `Host`, of host URLs and of `shmbridge serve`, with their defaults."""
 
     channels: int = _option(16, whole)
-    slots: int = _option(2, whole)
+    slots: int = _option(8, whole)
     request_bytes: int = _option(1 << 20, byte_count)
     advice_bytes: int = _option(1 << 16, byte_count)
     header_bytes: int = _option(1 << 15, byte_count)

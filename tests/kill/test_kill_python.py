@@ -72,7 +72,7 @@ VICTIMS = """
                     os.kill(os.getpid(), signal.SIGKILL)
                 return function(*args, **options)
             return wrapper
-        changes = [(segment, "_create_semaphore"), (os, "posix_fallocate"), (os, "link"),
+        changes = [(segment, "_create_semaphore"), (segment, "_reserve"), (os, "link"),
             (os, "open"), (os, "close"), (pathlib.Path, "unlink")]
         for module, function in changes:
             setattr(module, function, wrap(getattr(module, function)))

@@ -1,5 +1,6 @@
 """One end of a claimed channel: sends and receives messages."""
 
+import os
 import struct
 from typing import NamedTuple
 
@@ -40,8 +41,11 @@ class Link:
         return self.rings[lane] + self.position[lane] % self.segment.slots * 64
 
     def _slot(self, lane, slot):
-        """Where its meta and its body are."""
-        at = self.lanes[lane] + slot * (self.segment.meta[lane] + self.segment.body[lane])
+        """Where its meta and its body are. Step 1: slots from the third on may lack memory."""
+        size = self.segment.meta[lane] + self.segment.body[lane]
+        at = self.lanes[lane] + slot * size
+        if slot >= 2:
+            os.posix_fallocate(self.segment.file, at, size)
         return at, at + self.segment.meta[lane]
 
     # ---- Send ----

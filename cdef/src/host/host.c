@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "host/host_channel.h"
 #include "segment/attach.h"
@@ -40,6 +41,14 @@ struct shmb_host {
 
 /* ---- Life ---- */
 
+static bool planned(const shmb_plan *plan, struct superblock *out) {
+    struct geometry g = {plan->channels,
+                         plan->slots,
+                         {plan->header_bytes, plan->header_bytes},
+                         {plan->request_bytes, plan->advice_bytes}};
+    return shmb_segment_plan(&g, out);
+}
+
 uint64_t shmb_plan_bytes(shmb_plan *plan) {
     struct superblock b;
     uint64_t mask = ALIGNMENT - 1;
@@ -49,20 +58,18 @@ uint64_t shmb_plan_bytes(shmb_plan *plan) {
     plan->header_bytes = (plan->header_bytes + mask) & ~mask;
     plan->request_bytes = (plan->request_bytes + mask) & ~mask;
     plan->advice_bytes = (plan->advice_bytes + mask) & ~mask;
-    struct geometry g = {plan->channels,
-                         plan->slots,
-                         {plan->header_bytes, plan->header_bytes},
-                         {plan->request_bytes, plan->advice_bytes}};
-    return shmb_segment_plan(&g, &b) ? b.size : 0;
+    return planned(plan, &b) ? b.size : 0;
+}
+
+int shmb_plan_reserve(const shmb_plan *plan, int fd) {
+    struct superblock b;
+    if (!planned(plan, &b)) return EINVAL;
+    return ftruncate(fd, (off_t)b.size) == 0 ? shmb_segment_reserve(fd, &b) : errno;
 }
 
 static shmb_status create(shmb_host *h, int fd, const shmb_plan *plan, const uint8_t *session) {
-    struct geometry g = {plan->channels,
-                         plan->slots,
-                         {plan->header_bytes, plan->header_bytes},
-                         {plan->request_bytes, plan->advice_bytes}};
     struct superblock block;
-    if (!shmb_segment_plan(&g, &block))
+    if (!planned(plan, &block))
         return shmb_fail(&h->error, SHMB_INVALID, "no segment has %u channels of %u slots",
                          plan->channels, plan->slots);
     memcpy(block.session, session, SESSION_BYTES);

@@ -142,8 +142,8 @@ int64_t shmb_channel_accept(struct channel *c, uint32_t index) {
     q->message.want = (shmb_dtype)d->code;
     q->sequence = d->sequence;
     /* The last slot never stays with the host: what is read from it is copied. */
-    uint32_t unheld = lane_all(&c->in.lane) & ~c->held;
-    bool copy = d->flags & BOUND || !(unheld & (unheld - 1));
+    uint32_t unheld = c->in.lane.backed & ~c->held;
+    bool copy = d->flags & BOUND || (!(unheld & (unheld - 1)) && shmb_lane_grow(&c->in.lane) < 0);
     store_relaxed(&c->open, load_relaxed(&c->open) | 1u << d->slot);
     if (!copy) c->held |= 1u << d->slot;
     return q->key = key_of(in.of->form, copy, index, d->slot);
@@ -247,9 +247,15 @@ static shmb_status send_reply(struct channel *c, struct envelope *e, int slot) {
 
 /* The slot for a reply. None free is a runner that keeps them all: it is refused, never waited for.
  */
-static int reply_slot(struct channel *c, int64_t key) {
+static int reply_slot(struct channel *c, int64_t key, bool keep) {
     int slot = sender_slot(&c->out);
     if (slot >= 0) return slot;
+    if (lane_all(&c->out.lane) & ~c->out.lane.backed) {
+        static const char full[] = "/dev/shm is full"; /* as a reply without a slot can hold it */
+        shmb_channel_reply_error(c, key, keep, SHMB_NO_MEMORY, full, strlen(full));
+        shmb_fail(&c->error, SHMB_NO_MEMORY, "no reply slot: %s", full);
+        return -1;
+    }
     poison(c, "it returned no reply slot");
     check_open(c, key, false);
     return -1;
@@ -260,7 +266,7 @@ static inline __attribute__((always_inline)) int start_reply(struct channel *c, 
                                                              bool keep) {
     c->error.status = SHMB_OK;
     if (check_open(c, key, keep)) return -1;
-    if (c->building < 0) return reply_slot(c, key);
+    if (c->building < 0) return reply_slot(c, key, keep);
     shmb_fail(&c->error, SHMB_INVALID,
               "another reply is being built on this channel: send it first");
     return -1;

@@ -113,7 +113,7 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
     shmb_sender_start(&s->out, s->generation, s->channel_line->free_slots);
     shmb_receiver_start(&s->in, s->generation);
     s->waiter.statistics.waited = 0; /* from here on for evaluates */
-    return s->out.free
+    return sender_slot(&s->out) >= 0
                ? SHMB_OK
                : shmb_fail(e, SHMB_CORRUPT, "the host of \"%s\" gave this runner no slot", s->name);
 }

@@ -17,6 +17,7 @@ enum {
     HOST_LINE_AT = 256,
     CHANNELS_AT = 512,
     PAGE = 4096,
+    FIRST_SLOTS = 2, /* of each lane: reserved with the segment */
     RINGS_AT = sizeof(struct runner_line) + sizeof(struct label) + sizeof(struct channel_line)
 };
 
@@ -242,14 +243,48 @@ struct lane shmb_segment_lane(const struct segment *s, uint32_t channel, int dir
     uint8_t *slots = (uint8_t *)s->base + b->slot_offset + channel * b->slot_stride +
                      (direction ? lane_bytes(b, REQUEST) : 0);
     size_t slot_bytes = b->meta_bytes[direction] + b->body_bytes[direction];
-    return (struct lane){.ring =
+    return (struct lane){.segment = s,
+                         .ring =
                              (struct descriptor *)(rings + (direction ? ring_bytes(b->slots) : 0)),
                          .slots = slots,
                          .last = (struct last_layout *)(slots + b->slots * slot_bytes),
                          .count = b->slots,
+                         .backed = (1u << FIRST_SLOTS) - 1,
                          .meta_bytes = b->meta_bytes[direction],
                          .body_bytes = b->body_bytes[direction],
                          .slot_bytes = slot_bytes};
+}
+
+static int reserve(int fd, uint64_t at, uint64_t bytes) {
+    int error;
+    do error = posix_fallocate(fd, (off_t)at, (off_t)bytes);
+    while (error == EINTR);
+    return error;
+}
+
+int shmb_segment_reserve(int fd, const struct superblock *b) {
+    int error = reserve(fd, 0, b->slot_offset);
+    for (uint32_t lane = 0; lane < 2 * b->channels && !error; lane++) {
+        int d = lane % 2;
+        uint64_t at = b->slot_offset + lane / 2 * b->slot_stride + (d ? lane_bytes(b, REQUEST) : 0);
+        uint64_t slot = b->meta_bytes[d] + b->body_bytes[d], slots = b->slots * slot;
+        error = reserve(fd, at, FIRST_SLOTS * slot);
+        if (!error) error = reserve(fd, at + slots, lane_bytes(b, d) - slots); /* last layout */
+    }
+    return error;
+}
+
+bool shmb_lane_back(struct lane *l, uint32_t slot) {
+    uint64_t at = (uint64_t)(lane_meta(l, slot) - (uint8_t *)l->segment->base);
+    if (reserve(l->segment->fd, at, l->slot_bytes)) return false;
+    l->backed |= 1u << slot;
+    return true;
+}
+
+int shmb_lane_grow(struct lane *l) {
+    uint32_t without = lane_all(l) & ~l->backed;
+    int slot = without ? __builtin_ctz(without) : -1;
+    return without && shmb_lane_back(l, (uint32_t)slot) ? slot : -1;
 }
 
 void shmb_label_copy(const struct label *said, char *out) {

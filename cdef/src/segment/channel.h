@@ -8,11 +8,15 @@
 #include "segment/ring.h"
 
 /* Where a direction's ring and slots lie: private copies of the geometry, checked at attach. */
+struct segment;
+
 struct lane {
+    const struct segment *segment;
     struct descriptor *ring;
     uint8_t *slots;
     struct last_layout *last;
-    uint32_t count; /* slots and descriptors */
+    uint32_t count;  /* slots and descriptors */
+    uint32_t backed; /* slots that have memory; the others get theirs at first use */
     size_t meta_bytes, body_bytes, slot_bytes;
 };
 
@@ -37,7 +41,7 @@ struct sender {
     struct lane lane;
     uint64_t position;
     uint32_t generation;
-    uint32_t free; /* slots that are ours: the credit to send */
+    uint32_t free; /* slots that are ours and have memory: the credit to send */
     uint8_t last;  /* the slot that came back last: still in this core's cache */
     uint8_t guess; /* the layout id used last */
     /* the one that was introduced last, and its header's size */
@@ -57,16 +61,18 @@ struct envelope {
 
 void shmb_sender_start(struct sender *s, uint32_t generation, uint32_t free);
 void shmb_sender_free(struct sender *s);
+/* One more slot gets memory and is the sender's; -1: all have some, or /dev/shm is full. */
+__attribute__((cold)) int shmb_sender_grow(struct sender *s);
 /* The slot that the next message should use, or -1 when none is ours. */
-static inline int sender_slot(const struct sender *s) {
-    if (!s->free) return -1;
+static inline int sender_slot(struct sender *s) {
+    if (!s->free) return shmb_sender_grow(s);
     return s->free >> s->last & 1 ? s->last : __builtin_ctz(s->free);
 }
 
 /* Slots come back; false when one of them was ours already: a lie. */
 static inline bool sender_returns(struct sender *s, uint32_t slots) {
     if (!slots) return true;
-    if (slots & s->free || slots & ~lane_all(&s->lane)) return false;
+    if (slots & s->free || slots & ~s->lane.backed) return false;
     s->free |= slots;
     s->last = (uint8_t)__builtin_ctz(slots);
     return true;

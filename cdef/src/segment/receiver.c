@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "message/header.h"
-#include "segment/channel.h"
+#include "segment/attach.h"
 #include "segment/ring.h"
 
 static void receiver_forget(struct known *k) {
@@ -141,7 +141,10 @@ static const char *take(struct receiver *r, struct incoming *in) {
     if (d->flags & ~ALL_FLAGS) return "it has unknown flags";
     if (d->slot != NO_SLOT) {
         if (d->slot >= r->lane.count) return "it names a slot that does not exist";
-        if (r->ours >> d->slot & 1) return "it names a slot that was not the sender's";
+        if (!((r->lane.backed & ~r->ours) >> d->slot & 1)) {
+            if (r->ours >> d->slot & 1) return "it names a slot that was not the sender's";
+            if (!shmb_lane_back(&r->lane, d->slot)) return "/dev/shm has no room for its slot";
+        }
     }
     if ((d->slot == NO_SLOT) != !!(d->flags & INLINE))
         return "its bytes must be either in a slot or inline";

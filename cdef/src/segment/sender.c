@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "message/header.h"
-#include "segment/channel.h"
+#include "segment/attach.h"
 #include "segment/ring.h"
 
 static void sender_forget(struct sent *l) {
@@ -19,11 +19,18 @@ void shmb_sender_start(struct sender *s, uint32_t generation, uint32_t free_slot
     shmb_sender_free(s);
     s->position = 0;
     s->generation = generation;
-    s->free = free_slots & lane_all(&s->lane);
+    s->lane.backed |= lane_all(&s->lane) & ~free_slots; /* they were used before */
+    s->free = free_slots & s->lane.backed;
     s->last = 0;
     s->guess = 0;
     s->tellings = 0;
     store_relaxed(&s->lane.last->version, 0);
+}
+
+int shmb_sender_grow(struct sender *s) {
+    int slot = shmb_lane_grow(&s->lane);
+    if (slot >= 0) s->free |= 1u << slot;
+    return slot;
 }
 
 static bool matches(const struct layout *layout, const struct builder *b) {
