@@ -276,10 +276,47 @@ def draw_training(found: Found, path: Path) -> None:
 
 
 def draw_sweep(found: Found, path: Path) -> None:
-    from sweep import Sweep, Way, plot
+    """Round trip over length, both logarithmic; each line has its own dashes and marks, and its
+    name at the end."""
+    from matplotlib import pyplot
 
-    ways = [Sweep(Way(way["way"], ""), [way["ns"]]) for way in found["ways"]]
-    plot(ways, found["lengths"], path)
+    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
+    styles = ["-", (0, (6, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))]
+    ends: list[tuple[float, str, Any]] = []
+    for i, way in enumerate(found["ways"]):
+        us = [value / 1e3 for value in way["ns"]]
+        (line,) = axes.plot(
+            found["lengths"],
+            us,
+            linestyle=styles[i % len(styles)],
+            marker="osD^vX*P"[i % 8],
+            markevery=max(1, len(us) // 8),
+            markersize=5,
+        )
+        ends.append((us[-1], way["way"], line.get_color()))
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="floats in the question",
+        ylabel="a round trip, microseconds",
+    )
+    axes.set_xlim(found["lengths"][0], found["lengths"][-1])
+    axes.grid(True, which="major", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    low, high = axes.get_ylim()
+    place = 0.0
+    for us, name, colour in sorted(ends):  # moves overlapping names up
+        place = max(us, place * (high / low) ** 0.035)
+        axes.annotate(
+            name,
+            (found["lengths"][-1], us),
+            (found["lengths"][-1] * 1.08, place),
+            color=colour,
+            va="center",
+            annotation_clip=False,
+        )
+    figure.savefig(path)
+    pyplot.close(figure)
 
 
 def bar(panel: Any, y: int, value: float, colour: str, text: str, end: float) -> None:

@@ -194,52 +194,6 @@ def figures(sweeps: Sequence[Sweep]) -> list[dict[str, Any]]:
     return results
 
 
-def plot(sweeps: Sequence[Sweep], lengths: Sequence[int], path: Path) -> None:
-    """Round trip over length, both logarithmic; each line has its own dashes and marks, and its
-    name at the end."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
-    styles = ["-", (0, (6, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))]
-    ends: list[tuple[float, str, Any]] = []
-    for i, sweep in enumerate(sweeps):
-        us = [value / 1e3 for value in sweep.medians]
-        (line,) = axes.plot(
-            lengths,
-            us,
-            linestyle=styles[i % len(styles)],
-            marker="osD^vX*P"[i % 8],
-            markevery=max(1, len(us) // 8),
-            markersize=5,
-        )
-        ends.append((us[-1], sweep.way.name, line.get_color()))
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="floats in the question",
-        ylabel="a round trip, microseconds",
-    )
-    axes.set_xlim(lengths[0], lengths[-1])
-    axes.grid(True, which="major", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    low, high = axes.get_ylim()
-    place = 0.0
-    for us, name, colour in sorted(ends):  # moves overlapping names up
-        place = max(us, place * (high / low) ** 0.035)
-        axes.annotate(
-            name,
-            (lengths[-1], us),
-            (lengths[-1] * 1.08, place),
-            color=colour,
-            va="center",
-            annotation_clip=False,
-        )
-    figure.savefig(path)
-
-
 def main() -> int:
     parser = options(__doc__, ROUNDS)
     parser.add_argument("--quick", action="store_true", help="a smoke test of a few lengths")

@@ -58,6 +58,20 @@ def called(paths, symbols):
     return graph
 
 
+def extension(folder=CORE.parent / "extension"):
+    """The files of the extension whose functions each one names."""
+    texts = {
+        file.name: re.sub(r"/\*.*?\*/", "", file.read_text(), flags=re.DOTALL)
+        for file in folder.glob("*.c")
+    }
+    definition = re.compile(r"^(?!static)\w[\w *]*\b(\w+)\([^;{]*\) \{", re.MULTILINE)
+    owner = {name: file for file, text in texts.items() for name in definition.findall(text)}
+    return {
+        file: {owner[name] for name in re.findall(r"\w+", text) if name in owner} - {file}
+        for file, text in texts.items()
+    }
+
+
 def upward(layers, graph):
     """The includes or calls that point to a layer above their own."""
     floor = {name: number for number, name in enumerate(layers)}
@@ -79,6 +93,15 @@ def test_every_file_is_in_a_layer_and_no_two_share_a_name():
 def test_none_points_up_or_forms_a_circle(graph):
     assert upward(LAYERS, graph()) == []
     list(TopologicalSorter(graph()).static_order())
+
+
+def test_the_extensions_files_form_no_circle(tmp_path):
+    assert "ask.c" in extension()["fastpath.c"]
+    list(TopologicalSorter(extension()).static_order())
+    (tmp_path / "a.c").write_text("int f(void) {\n    return g();\n}\n")
+    (tmp_path / "b.c").write_text("int g(void) {\n    return f();\n}\n")
+    with pytest.raises(CycleError):
+        list(TopologicalSorter(extension(tmp_path)).static_order())
 
 
 def test_an_include_that_points_up_is_found():
