@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from shmbridge._native import lib
+from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
 from shmbridge.errors import UnsupportedError
 from shmbridge.runners._base import RunnerKind
@@ -27,9 +27,10 @@ def ensure(scheme: str) -> None:
             return
         known = plugins.names("runners")
         if scheme not in known:
+            text = ffi.new("char[200]")
+            lib.shmb_kind_names(text, len(text))
             raise UnsupportedError(
-                f'there is no runner for "{scheme}://": expected shm://NAME, pipe:///PATH, '
-                "onnx://, aot://, tflite://, plan://, or one of "
-                f"{', '.join(f'{name}://' for name in known)}"
+                f'there is no runner for "{scheme}://": expected one of '
+                f"{ffi.string(text).decode()}, {', '.join(known)}"
             )
         register(scheme, plugins.find("runners", scheme))

@@ -36,5 +36,9 @@ void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_k
                       int32_t rank, const int64_t *dims, int64_t **offsets);
 /* Is there a runner kind of that scheme, built in or registered? */
 bool shmb_scheme_known(const char *scheme);
+/* Is it a built-in kind whose model is in this process? */
+bool shmb_scheme_local(const char *scheme);
+/* Appends the schemes of the built-in kinds to a message's list. */
+void shmb_kind_names(char *list, size_t room);
 
 #endif

@@ -109,8 +109,6 @@ static inline double patience(const shmb_runner *r, double connect_timeout, shmb
 extern const struct runner_ops shmb_embedded_runner;
 /* The library's own kind of that scheme; NULL when there is none. */
 const struct runner_ops *shmb_kind_find(const char *scheme);
-/* Appends the schemes of all of them to a message's list. */
-void shmb_kind_names(char *list, size_t room);
 /* The kind that serves what was registered for a scheme; NULL when nothing was. It lives as long as
  * the process. */
 const struct runner_ops *shmb_plugin_find(const char *scheme);
