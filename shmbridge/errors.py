@@ -110,13 +110,18 @@ class NoMemoryError(ShmbridgeError, MemoryError, status=lib.SHMB_NO_MEMORY):
     """Out of memory."""
 
 
-def raise_status(status: int, text: Any) -> NoReturn:
-    """Raises the exception of a non-zero `status`; text: a C string, str, or empty for the status's
-    own line."""
+def error_of(status: int, text: Any) -> ShmbridgeError:
+    """The exception of a non-zero `status`; text: a C string, str, or empty for the status's own
+    line."""
     message = text if isinstance(text, str) else ffi.string(text).decode(errors="replace")
-    raise BY_STATUS.get(status, ShmbridgeError)(
+    return BY_STATUS.get(status, ShmbridgeError)(
         message or ffi.string(lib.shmb_strerror(status)).decode()
     )
+
+
+def raise_status(status: int, text: Any) -> NoReturn:
+    """Raises the exception of a non-zero `status`, as error_of."""
+    raise error_of(status, text)
 
 
 @contextmanager

@@ -5,25 +5,19 @@ shmbridge.envs.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from shmbridge import _fastpath
 from shmbridge._native import ffi, lib
-from shmbridge._runner.runner import Runner
+from shmbridge._runner.runner import Runner, handle_of, in_use
+from shmbridge._urls import plugins
 from shmbridge._values import tensor
-from shmbridge.errors import (
-    InterruptedCallError,
-    InvalidError,
-    MismatchError,
-    ShmbridgeError,
-    TooLargeError,
-    raise_status,
-)
+from shmbridge.errors import InvalidError, ShmbridgeError, error_of, raise_status
 
 CHOICES = {
     "argmax": lib.SHMB_ARGMAX,
@@ -41,7 +35,9 @@ class Random:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        self._state = ffi.new("uint64_t *", seed % (1 << 64))
+        # C's driver chooses with the generator of an agent.
+        self._agent = ffi.new("shmb_agent *", {"random": seed % (1 << 64)})
+        self._state = ffi.addressof(self._agent, "random")
 
     def __call__(self) -> float:
         """The next number of [0, 1), a multiple of 2**-53."""
@@ -132,7 +128,14 @@ class Agent:
         _code(choice)
         self.runner, self.name, self.choice, self.advice = runner, name, choice, advice
         self.random = Random(seed)
-        self.steps, self.reward = 0, 0.0
+
+    @property
+    def steps(self) -> int:
+        return int(self.random._agent.steps)
+
+    @property
+    def reward(self) -> float:
+        return float(self.random._agent.reward)
 
     def act(self, action: Action) -> int | None:
         """Called before the choice. Override it to choose yourself.
@@ -144,31 +147,21 @@ class Agent:
             The action's index, or None to use the choice.
         """
 
-    def _decide(self, fields: Mapping[str, Any]) -> Action:
-        advice: Any = dict(fields)
-        if len(fields) == 1:
-            (advice,) = fields.values()
-        elif self.advice is not None and self.advice in fields:
-            advice = fields[self.advice]
-        elif self.advice is not None or self.choice != "raw":
-            raise MismatchError(
-                f"agent {self.name!r}: expected advice {self.advice or 'of one field'}, found "
-                f"{', '.join(fields)}"
-            )
-        action = Action(self.name, 0, advice, self.runner)
-        index = self.act(action)
-        if index is None and self.choice != "raw":
-            index = choose(advice, self.choice, self.random)
-        action.index = index or 0
-        return action
+    def _begin(self, context: Any) -> Any:
+        """Its handle for shmb_drive."""
+        self._texts = plugins.c_text(self.name), plugins.c_text(self.advice or "")
+        c = self.random._agent
+        c.name, c.advice = self._texts[0], self._texts[1] if self.advice else ffi.NULL
+        c.size, c.runner, c.choice = ffi.sizeof(c[0]), handle_of(self.runner), _code(self.choice)
+        c.act, c.context = lib.shmb_python_act, context
+        return c
 
 
 class Environment:
     """A pass. Observations are features by name, as `Runner.evaluate` accepts them. The names
     "agent", "reward", "reward.NAME", "done", "truncated" and "step" are reserved."""
 
-    _done = False
-    _drive: _Episode | None = None
+    _episode: _Episode | None = None
 
     def reset(self) -> Mapping[str, Any] | None:
         """Begins an episode.
@@ -201,7 +194,7 @@ class Environment:
 
     def set_done(self) -> None:
         """Marks the episode as done."""
-        self._done = True
+        lib.shmb_set_done(self._running().c)
 
     def next_agent(self, name: str) -> None:
         """Selects the agent that acts next. Without it the same agent continues.
@@ -213,7 +206,7 @@ class Environment:
             InvalidError: There is no such agent, or no episode is running.
         """
         episode = self._running()
-        episode.next = episode.find(name)
+        lib.shmb_next_agent(episode.c, episode.name(name))
 
     def add_reward(self, reward: float, agent: str | None = None) -> None:
         """Rewards an agent. Several rewards add up.
@@ -226,106 +219,128 @@ class Environment:
             InvalidError: There is no such agent, or no episode is running.
         """
         episode = self._running()
-        rewarded = episode.actor if agent is None else episode.find(agent)
-        rewarded.reward += reward
-        episode.unsaid[rewarded.name] = episode.unsaid.get(rewarded.name, 0.0) + reward
+        rewarded = ffi.NULL if agent is None else episode.name(agent)
+        lib.shmb_add_reward(episode.c, rewarded, reward)
 
     def _running(self) -> _Episode:
-        if self._drive is None:
+        if self._episode is None:
             raise InvalidError(
                 "no episode is running: expected a call from reset, step or on_error"
             )
-        return self._drive
+        return self._episode
 
 
 class _Episode:
-    """The state of one drive: the next agent, runners with a learner, and unreported rewards."""
+    """What shmb_drive calls back. The exception that ends it waits here until C has returned."""
 
     def __init__(self, environment: Environment, agents: Sequence[Agent]) -> None:
         self.environment = environment
         self.agents = {agent.name: agent for agent in agents}
-        if not agents or len(self.agents) < len(agents):
-            raise InvalidError(
-                f"expected agents of different names, found {[agent.name for agent in agents]}"
-            )
-        self.actor = self.next = agents[0]
-        self.learners: set[Runner] = set()
-        self.unsaid: dict[str, float] = {}  # by agent
-        self.steps = 0
+        self.runners = {handle_of(agent.runner): agent.runner for agent in agents}
+        self.c: Any = ffi.NULL
+        self.error: BaseException | None = None
+        self.missing: ShmbridgeError | None = None  # why there is no advice
 
-    def find(self, name: str) -> Agent:
-        try:
-            return self.agents[name]
-        except KeyError:
-            raise InvalidError(
-                f"the environment names an agent {name!r}: expected one of {', '.join(self.agents)}"
-            ) from None
-
-    def request(
-        self, observation: Mapping[str, Any] | None, agent: Agent, done: bool, truncated: bool
-    ) -> dict[str, Any]:
-        features = dict(observation or {})
-        own: dict[str, Any] = {"agent": agent.name} if agent.name else {}
-        if agent.runner in self.learners:
-            sharing = [each for each in self.agents.values() if each.runner is agent.runner]
-            rewards = {each.name: float(self.unsaid.get(each.name, 0.0)) for each in sharing}
-            # As in C; Python's sum rounds otherwise.
-            own["reward"] = reduce(operator.add, rewards.values())
-            if len(sharing) > 1:
-                own |= {f"reward.{name}": reward for name, reward in rewards.items()}
-            own.update(done=done, truncated=truncated, step=self.steps)
-        taken = features.keys() & own.keys()
-        if taken:
-            raise InvalidError(
-                f"reserved names of an observation's features: {', '.join(sorted(taken))}"
-            )
-        return features | own
-
-    def ask(self, observation: Mapping[str, Any] | None) -> Action:
-        self.actor = agent = self.next
-        agent.runner.evaluate(self.request(observation, agent, False, False))
-        for each in self.agents.values():
-            if each.runner is agent.runner:
-                self.unsaid.pop(each.name, None)
-        if "learner" in agent.runner.advice:
-            self.learners.add(agent.runner)
-        return agent._decide(agent.runner.advice)
-
-    def run(self, max_steps: int | None) -> Mapping[str, Any] | None:
-        environment = self.environment
-        observation = environment.reset()
-        while not environment._done and (max_steps is None or self.steps < max_steps):
+    def run(self, agents: Sequence[Agent], max_steps: int) -> None:
+        context, why = ffi.new_handle(self), ffi.new("const char **")
+        callbacks = lib.shmb_python_reset, lib.shmb_python_step, lib.shmb_python_on_error
+        c = ffi.new("shmb_environment *", (ffi.sizeof("shmb_environment"), context, *callbacks))
+        with ExitStack() as stack:
+            for runner in self.runners.values():
+                stack.enter_context(in_use(runner))
+            handles = [agent._begin(context) for agent in agents]
+            ask = lib.shmb_python_ask
+            status = lib.shmb_drive_by(c, handles, len(handles), max_steps, ask, why)
+            if status and self.error is None:
+                raise_status(status, why[0])
+        if self.error is not None:
             try:
-                action = self.ask(observation)
-            except ShmbridgeError as error:
-                index = environment.on_error(error)
-                if environment._done:
-                    return None
-                if index is None:
-                    raise
-                action = Action(self.actor.name, index, None, self.actor.runner)
-            self.steps += 1
-            self.actor.steps += 1
-            observation = environment.step(action)
-        return observation
+                raise self.error
+            finally:
+                self.error = self.missing = None  # their frames would keep this episode
 
-    def report(self, observation: Mapping[str, Any] | None, done: bool) -> None:
-        """Reports the end to the trainers, without the observation if that cannot be sent. Errors
-        are ignored."""
-        for runner in self.learners:
-            agent = (
-                self.actor
-                if self.actor.runner is runner
-                else next(a for a in self.agents.values() if a.runner is runner)
+    def name(self, agent: str) -> Any:
+        """An agent's name for C."""
+        if agent not in self.agents:
+            raise InvalidError(
+                f"the environment names an agent {agent!r}: expected one of "
+                f"{', '.join(self.agents)}"
             )
-            for seen in (observation if self.next.runner is runner else None, None):
-                try:
-                    runner.evaluate(self.request(seen, agent, done, not done))
-                    break
-                except (InvalidError, MismatchError, TooLargeError):
-                    continue
-                except ShmbridgeError:
-                    break
+        return plugins.c_text(agent)
+
+    def fill(self, observation: Mapping[str, Any] | None) -> int:
+        """Gives the observation to the next agent."""
+        runner = self.runners[lib.shmb_next_agent(self.c, ffi.NULL)]
+        _fastpath.fill(runner, dict(observation or {}))
+        return int(lib.SHMB_OK)
+
+    def action(self, c: Any) -> Action:
+        """The Python form of an action."""
+        runner = self.runners[c.runner]
+        advice: Any = None if self.missing else runner.advice
+        if c.advice.name:
+            advice = runner.advice[ffi.string(c.advice.name).decode()]
+        return Action(ffi.string(c.agent).decode(), c.index, advice, runner)
+
+
+def _reset(context: Any, c: Any) -> int:
+    episode: _Episode = ffi.from_handle(context)
+    episode.c = c
+    return episode.fill(episode.environment.reset())
+
+
+def _ask(context: Any, r: Any) -> int:
+    episode: _Episode = ffi.from_handle(context)
+    episode.missing = None
+    try:
+        if isinstance(episode.error, Exception | None):
+            _fastpath.ask(episode.runners[r])
+            return int(lib.SHMB_OK)
+    except ShmbridgeError as error:
+        episode.missing = error
+        return error.status
+    lib.shmb_discard(r)  # after Ctrl-C nobody hears of the end
+    return int(lib.SHMB_INTERRUPTED)
+
+
+def _act(context: Any, _agent: Any, c: Any) -> int:
+    episode: _Episode = ffi.from_handle(context)
+    action = episode.action(c)
+    index = episode.agents[action.agent].act(action)
+    c.index = index or 0
+    return index is not None
+
+
+def _step(context: Any, _c: Any, action: Any) -> int:
+    episode: _Episode = ffi.from_handle(context)
+    if episode.error is not None:  # act's
+        return int(lib.SHMB_MODEL)
+    return episode.fill(episode.environment.step(episode.action(action)))
+
+
+def _on_error(context: Any, _c: Any, status: int, why: Any, action: Any) -> int:
+    episode: _Episode = ffi.from_handle(context)
+    if episode.error is not None:
+        return status
+    episode.missing = episode.missing or error_of(status, why)
+    index = episode.environment.on_error(episode.missing)
+    if index is None:
+        episode.error = episode.missing
+        return status
+    action.index = index
+    return int(lib.SHMB_OK)
+
+
+def _keep(_kind: Any, error: BaseException, trace: Any) -> int:
+    """One of these raised, or Ctrl-C came meanwhile."""
+    episode: _Episode = ffi.from_handle(trace.tb_frame.f_locals["context"])
+    if episode.error is None or not isinstance(error, Exception):
+        episode.error = error
+    return int(lib.SHMB_MODEL if isinstance(error, Exception) else lib.SHMB_INTERRUPTED)
+
+
+for _callback in (_reset, _ask, _act, _step, _on_error):
+    ffi.def_extern(f"shmb_python{_callback.__name__}", lib.SHMB_INTERRUPTED, _keep)(_callback)
 
 
 def drive(
@@ -333,7 +348,7 @@ def drive(
 ) -> None:
     """Runs an episode until it is done.
 
-    The end is always reported to a trainer.
+    The end is reported to a trainer, but after Ctrl-C. Until then its runners ask nothing else.
 
     Args:
         environment: The pass.
@@ -341,23 +356,15 @@ def drive(
         max_steps: The episode ends after this number of actions. None: no limit.
 
     Raises:
-        InvalidError: `max_steps` is below 1.
+        InvalidError: `max_steps` is below 1, two agents have one name, or a runner is in use.
         Exception: The exceptions of reset, step, act and on_error. Those of evaluate and `choose`,
             unless on_error returns an action.
     """
     if max_steps is not None and max_steps < 1:
         raise InvalidError(f"max_steps={max_steps}: expected 1 or more, or None for any number")
-    episode = _Episode(environment, [agents] if isinstance(agents, Agent) else agents)
-    for agent in episode.agents.values():
-        agent.steps, agent.reward = 0, 0.0
-    environment._done, environment._drive = False, episode
+    agents = [agents] if isinstance(agents, Agent) else agents
+    environment._episode = episode = _Episode(environment, agents)
     try:
-        observation = episode.run(max_steps)
-        episode.report(observation, environment._done)
-    except InterruptedCallError:
-        raise
-    except Exception:
-        episode.report(None, False)
-        raise
+        episode.run(agents, max_steps or 0)
     finally:
-        environment._drive = None
+        environment._episode = None

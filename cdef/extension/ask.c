@@ -65,7 +65,7 @@ static bool stepped(struct asker *a, bool done) {
 }
 
 static bool ask(struct asker *a, PyObject *features, shmb_dtype want) {
-    if (!fill(a, features)) return stepped(a, false);
+    if (features && !fill(a, features)) return stepped(a, false);
     int status;
     Py_BEGIN_ALLOW_THREADS status = (int)core.shmb_runner_start(a->runner, want);
     if (!status) status = core.shmb_runner_continue(a->runner);
@@ -155,6 +155,27 @@ PyObject *fast_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t coun
     struct asker *a = question_of(args, count, &want);
     if (!a) return NULL;
     return leave(a, ask(a, args[1], want) ? read_advice(a) : NULL);
+}
+
+/* fill(asker, features) and ask(asker) -> the advice: an evaluate in two steps, for whoever holds the
+ * asker. */
+PyObject *fast_fill(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 2 || !PyObject_TypeCheck(args[0], asker_type) || !PyDict_Check(args[1]))
+        return PyErr_Format(PyExc_TypeError, "expected a runner and a dict");
+    struct asker *a = (struct asker *)args[0];
+    if (!stepped(a, fill(a, args[1]))) return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *fast_ask(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 1 || !PyObject_TypeCheck(args[0], asker_type))
+        return PyErr_Format(PyExc_TypeError, "expected a runner");
+    struct asker *a = (struct asker *)args[0];
+    Py_CLEAR(a->advice);
+    if (a->closing) return PyObject_CallMethod((PyObject *)a, "_refuse", NULL);
+    return ask(a, NULL, SHMB_ANY) ? read_advice(a) : NULL;
 }
 
 /* send(asker, features, want) -> the ticket. */

@@ -24,8 +24,10 @@ HEADERS = [
     "pipe/pipe_server.h",
     "command/compilers.h",
     "command/build.h",
+    "environment/drive.h",
 ]
-# Python plug-ins: shmbridge/serdes/_register.py and shmbridge/runners/_register.py; a runner's log.
+# Python plug-ins: shmbridge/serdes/_register.py and shmbridge/runners/_register.py; a runner's log;
+# environments: shmbridge/rl.py.
 CALLBACKS = """
 extern "Python" {
     shmb_status shmb_python_encode(void *, shmb_side, const shmb_tensor *, int64_t, shmb_dtype,
@@ -37,6 +39,12 @@ extern "Python" {
                                      shmb_sink *);
     void shmb_python_close(void *);
     void shmb_python_log(void *, const char *);
+    shmb_status shmb_python_reset(void *, shmb_episode *);
+    shmb_status shmb_python_step(void *, shmb_episode *, const shmb_action *);
+    shmb_status shmb_python_on_error(void *, shmb_episode *, shmb_status, const char *,
+                                     shmb_action *);
+    shmb_status shmb_python_ask(void *, shmb_runner *);
+    int32_t shmb_python_act(void *, struct shmb_agent *, shmb_action *);
 }
 """
 

@@ -130,6 +130,8 @@ FAST_FUNCTION(fast_gather);
 FAST_FUNCTION(fast_reply_rows);
 int fast_add_questions(PyObject *module);
 FAST_FUNCTION(fast_evaluate); /* ask.c */
+FAST_FUNCTION(fast_fill);
+FAST_FUNCTION(fast_ask);
 FAST_FUNCTION(fast_send);
 FAST_FUNCTION(fast_receive_advice);
 int fast_add_asker(PyObject *module);

@@ -151,7 +151,7 @@ class Runner(_fastpath.Asker):
         if self._closing:
             raise ClosedError("this runner is closed: connect another")
         raise InvalidError(
-            "another thread waits for advice through this runner: connect a runner for each thread"
+            "this runner is in use, by another thread or an episode: connect another"
         )
 
     def _go_on(self, status: int, go_on: Any = lib.shmb_runner_continue, *ticket: int) -> None:
@@ -267,6 +267,19 @@ def handle_of(runner: Runner) -> Any:
     return runner._r
 
 
+@contextmanager
+def in_use(runner: Runner) -> Iterator[None]:
+    """While C asks through it. A close meanwhile takes effect at the end."""
+    if runner._closing or not runner._hold():
+        runner._refuse()
+    try:
+        yield
+    finally:
+        runner._let_go()
+        if runner._closing:
+            runner._dispose()
+
+
 def _write_log(context: Any, line: Any) -> None:
     ffi.from_handle(context)(ffi.string(line).decode(errors="replace"))
 
@@ -280,17 +293,6 @@ class TypedRunner(Runner):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._exact = True
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """While C asks through it. A close meanwhile takes effect at the end."""
-        self._hold()
-        try:
-            yield
-        finally:
-            self._let_go()
-            if self._closing:
-                self._dispose()
 
     def interrupt(self) -> None:
         """Ends the evaluate that another thread waits in, with InterruptedCallError. Not beside

@@ -13,7 +13,7 @@ from shmbridge._bridge import overview
 from shmbridge._host.host import Host
 from shmbridge._host.request import Request, channel_of, pass_on
 from shmbridge._native import lib
-from shmbridge._runner.runner import TypedRunner, handle_of
+from shmbridge._runner.runner import TypedRunner, handle_of, in_use
 from shmbridge.errors import (
     ClosedError,
     CorruptError,
@@ -33,7 +33,6 @@ CONNECT = 0.25  # seconds that one question may wait for a target that has gone
 LEAVE = (
     2.0  # seconds that questions under way have to end, where their runner cannot be interrupted
 )
-FILES = ("onnx", "aot", "tflite", "plan")  # schemes of models that are in this process
 FOR_GOOD = (HostGoneError, ClosedError, CorruptError, ForkedError)
 
 
@@ -61,7 +60,7 @@ class Relay:
             room.pop("channels", None)  # there are as many as it names
         if listen.partition("://")[0] in ("pipe", "llvm"):
             del room["deadline"]  # which they do not carry
-        inside = target.partition("://")[0] in FILES and not log
+        inside = not log and lib.shmb_scheme_local(target.partition("://")[0].encode())
         with undone_by(first.close):
             # who spins keeps the GIL from the others
             self.host = Host(listen, wait="adaptive" if inside else "block", **room)
@@ -75,7 +74,7 @@ class Relay:
 
     def serve(self) -> None:
         """Until the host is closed; KeyboardInterrupt goes through."""
-        with suppress(ClosedError), self._model.in_use() if self._model else nullcontext():
+        with suppress(ClosedError), in_use(self._model) if self._model else nullcontext():
             while True:
                 request = self.host.receive(SLICE)
                 if request is None:

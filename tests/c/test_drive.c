@@ -213,10 +213,10 @@ int main(void) {
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK && c.last == 2);
     a.advice = NULL;
     CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MISMATCH &&
-          strstr(why, "expected advice of one field, found 2 fields"));
+          strstr(why, "expected advice of one field, found "));
     a.advice = "q";
     CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MISMATCH &&
-          strstr(why, "expected advice called q"));
+          strstr(why, "expected advice q, found "));
     a.advice = "value";
     CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_MISMATCH &&
           strstr(why, "a single float"));

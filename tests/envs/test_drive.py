@@ -2,6 +2,10 @@
 them."""
 
 import contextlib
+import os
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -127,9 +131,10 @@ def test_several_agents_with_runners_of_their_own(serve, name):
 
 def test_wrong_agents_are_errors(serve, name):
     with serve(right), connect(name) as runner:
-        for agents in ([], [Agent(runner), Agent(runner)]):
-            with pytest.raises(InvalidError, match="agents of different names"):
-                drive(Corridor(), agents)
+        with pytest.raises(InvalidError, match="expected one agent or more, found none"):
+            drive(Corridor(), [])
+        with pytest.raises(InvalidError, match="two agents have the same name, or none"):
+            drive(Corridor(), [Agent(runner), Agent(runner)])
         with pytest.raises(InvalidError, match="max_steps=0: expected 1 or more"):
             drive(Corridor(), Agent(runner), max_steps=0)
         with pytest.raises(InvalidError, match="names an agent 'red': expected one of blue"):
@@ -177,6 +182,64 @@ def test_exceptions_come_through_and_the_trainer_hears_of_the_end(serve, name, w
             drive(Corridor(), Agent(runner), 2)  # all is as before
 
 
+@pytest.mark.parametrize("where", ["question", "step"])
+def test_ctrl_c_ends_an_episode_and_the_runner_goes_on(serve, name, where, in_thread):
+    asked, cells = threading.Event(), []
+
+    class Slow(Corridor):
+        def step(self, action):
+            if where == "step":
+                asked.set()
+                time.sleep(30)
+            return super().step(action)
+
+    def trainer(request):
+        cells.append(request["cell"])
+        if where == "question" and len(cells) == 2:
+            asked.set()
+            time.sleep(1)
+        return {"learner": 1}
+
+    with serve(trainer), connect(name) as runner:
+        agent = Agent(runner)
+        threading.Thread(
+            target=lambda: asked.wait() and os.kill(os.getpid(), signal.SIGINT)
+        ).start()
+        with pytest.raises(KeyboardInterrupt):
+            drive(Slow(), agent)
+        drive(Corridor(), agent)
+        assert agent.steps == 4
+    assert len(cells) == (7 if where == "question" else 6)  # and no report
+
+
+def test_what_no_request_can_carry_ends_the_episode(serve, name):
+    class Odd(Corridor):
+        def observe(self):
+            return {"cell": object()}
+
+    with serve(right), connect(name) as runner, pytest.raises(InvalidError, match="cell"):
+        drive(Odd(), Agent(runner))
+
+
+def test_a_runner_in_an_episode_asks_nothing_else(serve, name):
+    class Curious(Corridor):
+        def step(self, action):
+            action.runner.evaluate({})
+
+    class Closing(Corridor):
+        def step(self, action):
+            action.runner.close()
+            return super().step(action)
+
+    with serve(right), connect(name) as runner:
+        with pytest.raises(InvalidError, match="this runner is in use"):
+            drive(Curious(), Agent(runner))
+        with pytest.raises(ClosedError, match="this runner is closed"):
+            drive(Closing(), Agent(runner))
+        with pytest.raises(ClosedError, match="this runner is closed"):
+            drive(Corridor(), Agent(runner))
+
+
 def test_an_error_ends_the_episode_or_the_environment_knows_what_to_do(serve, name):
     def flaky(request):
         if request["cell"][2]:
@@ -208,6 +271,6 @@ def test_reserved_names_are_told(serve, name):
         def observe(self):
             return {"reward": 1.0}
 
-    told = pytest.raises(InvalidError, match="reserved names of an observation's features: reward")
+    told = pytest.raises(InvalidError, match="two fields have the same name: reward")
     with serve(lambda request: {"learner": 0}), connect(name) as runner, told:
         drive(Greedy(), Agent(runner))

@@ -367,7 +367,7 @@ def test_a_runner_is_for_one_thread_at_a_time(host, in_thread):
     with connecting.result() as runner:
         asking = in_thread(runner.evaluate, {"x": 1})
         request = host.receive(timeout=30)
-        with pytest.raises(InvalidError, match="connect a runner for each thread"):
+        with pytest.raises(InvalidError, match="this runner is in use, by another thread"):
             runner.evaluate({"x": 2})
         request.reply(3)
         assert asking.result() == 3

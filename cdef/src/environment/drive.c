@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "environment/drive.h"
 #include "runner/runner.h"
-#include "shmbridge/environment.h"
 
 struct trainer {
     double pending_reward; /* the agent's, which no request has reported yet */
@@ -16,6 +16,7 @@ struct trainer {
 
 struct shmb_episode {
     const shmb_environment *environment;
+    shmb_status (*ask)(void *context, shmb_runner *r);
     shmb_agent *const *agents;
     struct trainer *trainers; /* [count] */
     int64_t count, actor, next, steps;
@@ -104,16 +105,17 @@ static shmb_status drive_read_advice(shmb_episode *e, const shmb_agent *agent,
     shmb_runner *r = agent->runner;
     int64_t count = shmb_advice_count(r);
     shmb_tensor t;
+    char found[160] = "";
     for (int64_t i = 0; i < count && shmb_advice_at(r, i, &t) == SHMB_OK; i++) {
+        shmb_list_name(found, sizeof found, t.name);
         if (strcmp(t.name, "learner") == 0) trainer->announced = true;
         if (count == 1 || (agent->advice && strcmp(t.name, agent->advice) == 0)) action->advice = t;
     }
     if (action->advice.name || (!agent->advice && agent->choice == SHMB_RAW)) return SHMB_OK;
     return shmb_fail(
         &e->why, SHMB_MISMATCH,
-        "agent \"%.60s\": expected advice %s%.60s, found %lld fields: shmb_agent.advice names one",
-        name_of(agent), agent->advice ? "called " : "of one field",
-        agent->advice ? agent->advice : "", (long long)count);
+        "agent \"%.60s\": expected advice %.60s, found %s: set the agent's advice to one of them",
+        name_of(agent), agent->advice ? agent->advice : "of one field", found);
 }
 
 static shmb_status drive_ask(shmb_episode *e, shmb_action *action) {
@@ -124,7 +126,7 @@ static shmb_status drive_ask(shmb_episode *e, shmb_action *action) {
     e->actor = e->next;
     *action = (shmb_action){.agent = agent->name, .runner = r};
     add_report(e, agent, false, false);
-    shmb_status status = shmb_evaluate(r);
+    shmb_status status = e->ask(e->environment->context, r);
     if (status) return shmb_fail(&e->why, status, "%s", shmb_error_message(r));
     for (int64_t i = 0; i < e->count; i++)
         if (e->agents[i]->runner == r) e->trainers[i].pending_reward = 0;
@@ -146,7 +148,7 @@ static void drive_report(const shmb_episode *e, const shmb_agent *agent, bool do
     for (int attempt = failed; attempt < 2; attempt++) {
         if (attempt) shmb_discard(agent->runner);
         add_report(e, actor->runner == agent->runner ? actor : agent, done, !done);
-        shmb_status status = shmb_evaluate(agent->runner);
+        shmb_status status = e->ask(e->environment->context, agent->runner);
         if (status != SHMB_INVALID && status != SHMB_TOO_LARGE && status != SHMB_MISMATCH) return;
     }
 }
@@ -221,9 +223,10 @@ static void drive_begin(shmb_agent *a) {
     shmb_discard(a->runner);
 }
 
-shmb_status shmb_drive(const shmb_environment *environment, shmb_agent *const *agents,
-                       int64_t count, int64_t max_steps, const char **why) {
-    shmb_episode e = {.environment = environment, .agents = agents, .count = count};
+shmb_status shmb_drive_by(const shmb_environment *environment, shmb_agent *const *agents,
+                          int64_t count, int64_t max_steps,
+                          shmb_status (*ask)(void *context, shmb_runner *r), const char **why) {
+    shmb_episode e = {.environment = environment, .ask = ask, .agents = agents, .count = count};
     bool interrupted = false;
     const char *wrong = check(environment, agents, count);
     if (why) *why = wrong ? wrong : "no memory for an episode";
@@ -236,4 +239,14 @@ shmb_status shmb_drive(const shmb_environment *environment, shmb_agent *const *a
     if (status) shmb_fail(&agents[0]->runner->error, status, "%s", e.why.message);
     if (why) *why = status ? shmb_error_message(agents[0]->runner) : "";
     return status;
+}
+
+static shmb_status ask_plainly(void *context, shmb_runner *r) {
+    (void)context;
+    return shmb_evaluate(r);
+}
+
+shmb_status shmb_drive(const shmb_environment *environment, shmb_agent *const *agents,
+                       int64_t count, int64_t max_steps, const char **why) {
+    return shmb_drive_by(environment, agents, count, max_steps, ask_plainly, why);
 }
