@@ -71,7 +71,7 @@ class Episode:
         if self.workers is not None:
             self.chosen = bool(options)
             self.label = self.workers.begin(self.number, seed=seed, options=options)
-            self.channels.labels[self.label] = self
+            self.channels.expect(self.label, self)
         self.rows.core.move(self.row, BEGINS)
 
     def give_up(self) -> None:
@@ -79,7 +79,7 @@ class Episode:
         new one, and waits to begin again."""
         now = self.now
         if now.state == OPEN and now.reports == UNKNOWN and self.workers is None:
-            self.channels.held[channel_of(now.key)] = now.key
+            self.channels.hold(now.key)
         elif now.state == OPEN:
             self.channels.refuse(now.key)
         self._free(False)
@@ -90,7 +90,7 @@ class Episode:
         for channel, _ in owned:
             self.channels.let_go(channel)
         if self.label and self.workers is not None:
-            self.channels.labels.pop(self.label, None)
+            self.channels.forget(self.label)
             self.workers.end(self.label)
         self.label, self.carried, self.parts, self.rewarded = "", 0.0, {}, False
         self.rows.later = [each for each in self.rows.later if each[0] is not self]
@@ -199,7 +199,7 @@ class Episode:
                 return False
             if not self._read(key, request):
                 return True
-        self.channels.owners[channel_of(key)] = self
+        self.channels.give(key, self)
         return True
 
     def join(self, key: int) -> None:
@@ -225,7 +225,7 @@ class Episode:
         elif "step" not in request and now.reports == REPORTS_REWARDS and self.workers is None:
             lay_down(request)
             self._over(False, {"error": ANOTHER})
-            self.channels.held[channel_of(key)] = key
+            self.channels.hold(key)
         else:
             self._read(key, request)
 
