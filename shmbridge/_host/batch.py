@@ -17,6 +17,8 @@ from shmbridge.errors import InvalidError, ShmbridgeError
 
 # Bytes: rows as large as this are not copied into an array where they lie evenly.
 IN_PLACE = 1 << 12
+MAX_WAIT = 50e-6  # seconds that a batch waits for more requests, unless told otherwise
+FOREVER = 1e9  # seconds; inf is no int
 
 
 class _Rows:
@@ -198,6 +200,22 @@ class PaddedBatch(Batch):
     def gather(self, name: str) -> Array:
         """As `batch[name]`, which is C-contiguous."""
         return np.asarray(self[name])
+
+
+def empty_batch(max_wait: float | None) -> Batch:
+    """One to collect requests in; max_wait as `Host.serve`'s."""
+    batch = Batch()
+    if max_wait is None:
+        batch._longest = int(MAX_WAIT * 1e9)
+    else:
+        batch._wait = int(min(max_wait, FOREVER) * 1e9)
+    return batch
+
+
+def time_left(batch: Batch, now: int) -> int:
+    """Nanoseconds until a batch with a request is handed out."""
+    batch._until = batch._until or now + batch._wait
+    return max(0, batch._until - now)
 
 
 def rows_by_request(batch: Batch, named: Mapping[str, Any]) -> list[dict[str, Any]]:

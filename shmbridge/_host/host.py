@@ -160,7 +160,7 @@ class Host(Receiving):
         if lib.shmb_host_forked(self._h):
             return
         try:
-            segment.unlink_bridge(self.name, self._session, self._inode, self._worker)
+            unlink(self)
         finally:
             lib.shmb_host_close(self._h)
             lib.shmb_host_wake(self._h)
@@ -364,3 +364,8 @@ class Host(Receiving):
         size = max_batch or pad_to or 1
         questions = self.batches(size, max_wait) if size > 1 or pad_to else iter(self)
         return Service(model, pad_to=pad_to, log=log, record=record), questions
+
+
+def unlink(host: Host) -> None:
+    """Removes a host's files, whatever it does."""
+    segment.unlink_bridge(host.name, host._session, host._inode, host._worker)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shmbridge import _fastpath
-from shmbridge._host.batch import Batch, answer_error
+from shmbridge._host.batch import Batch, answer_error, empty_batch, time_left
 from shmbridge._host.request import (
     Receiver,
     Request,
@@ -27,8 +27,6 @@ from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ForkedError, MismatchError, ShmbridgeError, raise_status
 
 SLICE_NS = 100_000_000  # a wait asks after signals at least this often
-MAX_WAIT = 50e-6  # seconds that a batch waits for more requests, unless told otherwise
-FOREVER = 1e9  # seconds; inf is no int
 CACHED = 1024  # requests of known layout, dims and slot
 
 Question = TypeVar("Question", Request, Batch)
@@ -149,11 +147,7 @@ class Receiving(Receiver):
                 request = None
 
     def _batches(self, max_size: int, max_wait: float | None) -> Generator[Batch, None, None]:
-        held, asked = [Batch()], False
-        if max_wait is None:
-            held[0]._longest = int(MAX_WAIT * 1e9)
-        else:
-            held[0]._wait = int(min(max_wait, FOREVER) * 1e9)
+        held, asked = [empty_batch(max_wait)], False
         plain = self._receive is _fastpath.receive and not self._may_spare
         end_turn = _fastpath.end_turn
         collect: Callable[..., int | None] = _fastpath.collect if plain else self._collect
@@ -191,8 +185,7 @@ class Receiving(Receiver):
         have, now = len(batch.requests), time.monotonic_ns()
         if not have:
             return self._receive(self._source, SLICE_NS)
-        batch._until = batch._until or now + batch._wait
-        left = max(0, batch._until - now)
+        left = time_left(batch, now)
         if have < most and lib.shmb_host_waiting(self._h) < self.runners:
             key = self._receive(self._source, min(left, SLICE_NS))
             if left or key != -lib.SHMB_TIMEOUT:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from shmbridge import ClosedError, DroppedError, Host, InvalidError, ModelError, connect
-from shmbridge._host import receiving
 from shmbridge._native import lib
 
 
@@ -61,7 +60,7 @@ def test_by_default_a_batch_waits_for_no_more_than_the_model_takes(
     host, runners, in_thread, monkeypatch
 ):
     """If each batch waited as long as it may, the test would not live to see it."""
-    monkeypatch.setattr(receiving, "MAX_WAIT", 86400)
+    monkeypatch.setattr("shmbridge._host.batch.MAX_WAIT", 86400)
     asker, _ = runners(2)  # the other does not ask
     asking = in_thread(lambda: [asker.evaluate({"x": i}) for i in range(50)])
     for _, batch in zip(range(50), host.batches(), strict=False):
@@ -70,7 +69,7 @@ def test_by_default_a_batch_waits_for_no_more_than_the_model_takes(
 
 
 def test_by_default_a_batch_waits_as_long_as_the_model_took(host, runners, in_thread, monkeypatch):
-    monkeypatch.setattr(receiving, "MAX_WAIT", 86400)
+    monkeypatch.setattr("shmbridge._host.batch.MAX_WAIT", 86400)
     several = runners(2)
     batches = host.batches()
     for _ in range(2):  # the first is measured

@@ -171,7 +171,7 @@ class Policy:
 
         def give_up() -> None:  # perhaps nobody is left to kill a model that hangs or loads
             for host in hosts:  # nor to remove what it would leave
-                segment.unlink_bridge(host.name, host._session, host._inode)
+                unlink(host)
             os._exit(1)
 
         os.dup2(2, 1)
@@ -180,7 +180,7 @@ class Policy:
             signal.signal(number, signal.SIG_DFL)
         threading.Thread(target=end, daemon=True).start()
         try:
-            from shmbridge._host.host import Host
+            from shmbridge._host.host import Host, unlink
 
             model, log = load()
             host = Host(self.name, advice_bytes=ADVICE_BYTES, header_bytes=HEADER_BYTES, **room)
