@@ -16,7 +16,6 @@ from shmbridge._llvm.plan import url_of
 from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training import Corpus, Module, Task
 from shmbridge.training._corpus import entry
-from shmbridge.training._task import VERSION
 from shmbridge.training.scores import Score, object_size, printed, text_size
 
 LONGEST = 600.0  # seconds for a plain compilation, and for a link
@@ -66,7 +65,7 @@ class Compiler:
             raise InvalidError(
                 f"{path}: expected clang of LLVM 22 or later, whose inliner sends its own decisions"
             )
-        report, said = supervised.run([path, "--version"], seconds=VERSION)
+        report, said = supervised.version_of(path)
         self.version = said.decode(errors="replace").partition("\n")[0]
         if report.status or not self.version:
             raise InvalidError(f"{path} --version failed: {report.unstarted or report.stderr}")

@@ -270,7 +270,7 @@ class Tuning:
         return self._running
 
     def _collection(self) -> Collection:
-        return Collection(self._advise, self._task, self._jobs, _reward, {}, None, keep=False)
+        return Collection(self._advise, self._task, self._jobs)
 
     def _advise(self, batch: Batch, rows: Array) -> Array:
         names = plans.hashed_names(batch)
@@ -288,10 +288,6 @@ def _interleaved(wanted: Mapping[Search, Sequence[int]]) -> Iterator[tuple[Searc
         for search, sets in wanted.items():
             if at < len(sets):
                 yield search, sets[at]
-
-
-def _reward(outcome: Outcome, baseline: Mapping[str, float]) -> float:
-    return outcome.scores["score"]
 
 
 def _score(outcome: Outcome) -> float:

@@ -27,7 +27,6 @@ from shmbridge.training.scores import Score
 # seconds: a compiler waits for the trainer, or for a channel that another leaves, until its own
 # time is over
 CONNECT = 1e6
-VERSION = 10.0  # seconds for a compiler to say its version
 SECONDS = 60.0
 PLACEHOLDER = re.compile(r"\{(?:module|output|url|folder)\}")
 
@@ -178,7 +177,7 @@ class Task:
         with self._lock:
             if not self._version:
                 program = str(shutil.which(self.words[0]))
-                report, printed = supervised.run([program, "--version"], seconds=VERSION)
+                report, printed = supervised.version_of(program)
                 changed = os.stat(program).st_mtime_ns
                 self._version = f"{program} {changed} {report.status} {printed!r}"
         said = [self._version, *self.words, *module.flags, str(module.folder), *sorted(self.scores)]

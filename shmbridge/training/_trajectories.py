@@ -109,7 +109,7 @@ def collect(
     def answer(batch: Batch, _rows: Array) -> Any:
         return policy(batch)
 
-    with Collection(answer, task, num_workers, reward, options, progress) as collection:
+    with Collection(answer, task, num_workers, reward, options, progress, keep=True) as collection:
         for _, recorded in collection.run((module, 0) for module in modules):
             yield from recorded.episodes()
 
@@ -155,7 +155,7 @@ def candidate_rewards(
     """
     rewards = np.full((candidates, len(modules)), np.nan)
     jobs = list(itertools.product(range(len(modules)), range(candidates)))  # a module's in a row
-    with Collection(policy, task, num_workers, reward, options, progress, keep=False) as collection:
+    with Collection(policy, task, num_workers, reward, options, progress) as collection:
         ended = collection.run((modules[column], row) for column, row in jobs)
         for number, recorded in ended:
             column, row = jobs[number]
@@ -186,23 +186,25 @@ class _Compiled:
 
 
 class Collection:
-    """A host, its policy in a thread, and the threads that wait for compilers."""
+    """A host, its policy in a thread, and the threads that wait for compilers. keep: the steps of
+    each compilation. Without a reward, nothing is compared with baselines."""
 
     def __init__(
         self,
         policy: Callable[[Batch, Array], Any],
         task: Task,
         num_workers: int | None,
-        reward: Reward,
-        options: Mapping[str, Any],
-        progress: Progress | None,
-        keep: bool = True,
+        reward: Reward | None = None,
+        options: Mapping[str, Any] = {},
+        progress: Progress | None = None,
+        keep: bool = False,
     ) -> None:
         self._workers = len(os.sched_getaffinity(0)) if num_workers is None else num_workers
         if self._workers < 1:
             raise InvalidError(f"num_workers={num_workers}: expected 1 or more")
         warn_of_threads(self._workers)
-        self._policy, self._task, self._reward, self._keep = policy, task, reward, keep
+        self._policy, self._reward, self._keep = policy, reward, keep
+        self._scored = bool(task.scores)
         self._progress = progress
         self._error: BaseException | None = None  # the policy's
         self._by_label: dict[str, _Compiled] = {}
@@ -251,21 +253,21 @@ class Collection:
             self._by_label[label] = compiled
         try:
             compiled.outcome = self._compilations.run(module, self._host.url, label)
-            if compiled.outcome.ok and not compiled.outcome.defaulted:
-                self._score(compiled)
+            if self._reward and compiled.outcome.ok and not compiled.outcome.defaulted:
+                self._score(compiled, self._reward)
         finally:
             with self._lock:
                 del self._by_label[label]
         return compiled
 
-    def _score(self, compiled: _Compiled) -> None:
+    def _score(self, compiled: _Compiled, reward: Reward) -> None:
         try:
-            baseline = self._compilations.baseline(compiled.module) if self._task.scores else {}
+            baseline = self._compilations.baseline(compiled.module) if self._scored else {}
         except (ShmbridgeError, OSError) as error:
             why = f"{compiled.outcome.stderr}\n{error}".lstrip()
             compiled.outcome = replace(compiled.outcome, kind=OutcomeKind.NO_SCORE, stderr=why)
             return
-        compiled.reward = float(self._reward(compiled.outcome, baseline))
+        compiled.reward = float(reward(compiled.outcome, baseline))
 
     # ---- In the host's thread ----
 

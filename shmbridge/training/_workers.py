@@ -266,7 +266,7 @@ class _Worker:
             if outcome.ok and outcome.scores:
                 try:
                     self.reward = reward(outcome, self._compilations.baseline(self.module))
-                except Exception as error:  # told to whoever asks for the reward
+                except Exception as error:  # for `reward`; a compiler that reports one needs none
                     self.error = error
         except BaseException as error:  # a score that exits, or the end of this process
             self._outcome = Outcome(OutcomeKind.NO_SCORE, self.module.name, stderr=repr(error))
