@@ -2,8 +2,10 @@
 is told."""
 
 import contextlib
+import datetime
 import gc
 import itertools
+import json
 import os
 import re
 import shlex
@@ -20,6 +22,7 @@ import pytest
 from support.processes import SHM, Process, ScriptedRunner
 
 pytest_plugins = ["conformance.table"]  # here, as only this file is read where pytest-xdist reports
+RELIABILITY = Path(__file__).parents[1] / "docs" / "results" / "reliability.json"
 CROSS = Path(__file__).parent / "cross"
 # What C programs link, with its headers beside it, in place of the installed library.
 OTHER_LIBRARY = os.environ.get("SHMBRIDGE_TEST_LIBRARY")
@@ -33,8 +36,8 @@ for number in (signal.SIGINT, signal.SIGHUP):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--torture", action="store_true", help="kill tests: many seeds, many minutes")
-    parser.addoption("--long", action="store_true", help="examples: in full, up to an hour each")
+    parser.addoption("--long", action="store_true", help="long runs: hours; stores what they count")
+    parser.addoption("--minutes", type=float, default=60, help="of tests/kill/test_soak.py --long")
 
 
 def pytest_collection_modifyitems(items):
@@ -72,8 +75,24 @@ def pytest_runtest_protocol(item):
 
 
 @pytest.fixture(scope="session")
-def torture(request):
-    return request.config.getoption("--torture")
+def long(request):
+    return request.config.getoption("--long")
+
+
+@pytest.fixture
+def record(long, capsys):
+    """record(name, **figures) prints what a test counted; --long adds it to what
+    docs/reliability.md is made from."""
+
+    def keep(name, **figures):
+        with capsys.disabled():
+            print(f"\n{name}: {json.dumps(figures)}")
+        if long:
+            found = json.loads(RELIABILITY.read_text()) if RELIABILITY.exists() else {}
+            found[name] = {"date": f"{datetime.date.today()}", "cpus": os.cpu_count()} | figures
+            RELIABILITY.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+
+    return keep
 
 
 # ---- /dev/shm is left as it was found ----

@@ -131,7 +131,7 @@ static inline int64_t bridge_receive(struct bridge *b) {
 }
 
 /* Sends every feature of a request back as advice, under its own name. */
-static inline void bridge_echo(struct bridge *b, int64_t key) {
+static inline void bridge_echo(struct bridge *b, int64_t key, bool keep) {
     const shmb_message *m = shmb_host_message(b->host, key);
     CHECK(m && shmb_host_reply_begin(b->host, key) == SHMB_OK);
     for (int64_t i = 0; i < m->count; i++) {
@@ -142,7 +142,7 @@ static inline void bridge_echo(struct bridge *b, int64_t key) {
         if (t->offsets) memcpy(offsets, t->offsets, (size_t)(t->dims[0] + 1) * sizeof *offsets);
         if (t->size) memcpy(to, t->data, (size_t)t->size * shmb_dtype_size(t->dtype));
     }
-    shmb_host_reply_send(b->host, key, false);
+    shmb_host_reply_send(b->host, key, keep);
 }
 
 /* Serves until closed: advice = the first feature's first element plus one, whatever its dtype; all
@@ -150,7 +150,7 @@ static inline void bridge_echo(struct bridge *b, int64_t key) {
 static inline void bridge_answer(struct bridge *b, int64_t key) {
     const shmb_message *m = shmb_host_message(b->host, key);
     const shmb_tensor *t = m && m->count ? &m->tensors[0] : NULL;
-    if (t && strcmp(t->name, "echo") == 0) bridge_echo(b, key);
+    if (t && strcmp(t->name, "echo") == 0) bridge_echo(b, key, false);
     else if (!t || t->size < 1) shmb_host_reply_i64(b->host, key, false, 0);
     else if (t->dtype == SHMB_FLOAT32)
         shmb_host_reply_f64(b->host, key, false, (double)*(const float *)t->data + 1);
@@ -261,6 +261,21 @@ static inline bool bridge_clean(const char *name) {
     close(fd);
     bridge_unlink(&b);
     return true;
+}
+
+/* Gives a new bridge a name, in place of a dead host's bridge if it has that name. */
+static inline void bridge_take_over(struct bridge *b, const char *name) {
+    char path[NAME_ROOM], from[NAME_ROOM + 16], to[NAME_ROOM + 16];
+    shmb_segment_name(name, NULL, path);
+    int fd = shm_open(path, O_RDWR | O_CLOEXEC, 0);
+    CHECK(fd < 0 || !shmb_peer_alive(fd, HOST_BYTE));
+    if (fd >= 0) close(fd);
+    bridge_clean(name);
+    snprintf(to, sizeof to, "/dev/shm%s", path);
+    shmb_segment_name(b->name, NULL, path);
+    snprintf(from, sizeof from, "/dev/shm%s", path);
+    CHECK(rename(from, to) == 0);
+    snprintf(b->name, sizeof b->name, "%s", name);
 }
 
 /* Forks a host that serves until it is killed, and waits until it stands; its bridge's name goes to

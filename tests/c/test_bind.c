@@ -33,7 +33,7 @@ int main(void) {
         int64_t key = bridge_ask(&b, r, SHMB_ANY);
         /* what is read must be copied */
         CHECK(key & SHMB_KEY_COPY);
-        bridge_echo(&b, key);
+        bridge_echo(&b, key, false);
         CHECK_STATUS(r, bridge_result(r), SHMB_OK);
         CHECK_STATUS(r, shmb_advice(r, "echo", &t), SHMB_OK);
         CHECK(*(const int64_t *)t.data == i + 1);

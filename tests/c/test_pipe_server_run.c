@@ -13,7 +13,7 @@ static void *run(void *server) {
 static void serve(struct bridge *b) {
     for (;;) {
         int64_t key = shmb_host_receive(b->host, 100000000);
-        if (key >= 0) bridge_echo(b, key);
+        if (key >= 0) bridge_echo(b, key, false);
     }
 }
 

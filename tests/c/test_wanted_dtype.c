@@ -55,7 +55,7 @@ int main(void) {
         f = -3;
         shmb_set_i64(r, "echo", 1);
         int64_t key = bridge_ask(&b, r, SHMB_FLOAT32);
-        bridge_echo(&b, key);
+        bridge_echo(&b, key, false);
         CHECK_STATUS(r, bridge_result(r), SHMB_MISMATCH);
     }
     bridge_close(&b);

@@ -256,8 +256,8 @@ def machine(name, start_c):
 
 
 @pytest.mark.timeout(3600)
-def test_any_sequence_of_operations(name, c_runner, torture):
-    examples = 1000 if torture else 40
+def test_any_sequence_of_operations(name, c_runner, long):
+    examples = 1000 if long else 40
     run_state_machine_as_test(
         machine(name, c_runner),
         settings=settings(

@@ -200,9 +200,9 @@ def ask_the_next_host(name):
         thread.join()
 
 
-def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, torture, capsys):
+def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, long, capsys):
     c, steps, delays, seen = c_runner(), 0, [], {}
-    for seed in range(50 if torture else 1):
+    for seed in range(50 if long else 1):
         step = finished = 0
         while finished < 3:
             step += 1
@@ -242,7 +242,7 @@ def pure_host(name, wait, **options):
 
 
 @pytest.mark.parametrize("make_host", [Host, pure_host])
-def test_a_runner_killed_at_any_step(name, victims, torture, capsys, make_host):
+def test_a_runner_killed_at_any_step(name, victims, long, capsys, make_host):
     """Its channel, the only one, is the next runner's; arrays that the host kept stay as they
     were."""
     steps, delays, kept = 0, [], []
@@ -254,7 +254,7 @@ def test_a_runner_killed_at_any_step(name, victims, torture, capsys, make_host):
             del kept[0]
         return np.arange(request["n"] * 10)
 
-    for seed in range(50 if torture else 1):
+    for seed in range(50 if long else 1):
         with make_host(name, channels=1, slots=4, wait=WAITS[seed % 3]) as host:
             thread = threading.Thread(target=host.serve, args=(model,))
             thread.start()
@@ -282,7 +282,7 @@ def test_a_runner_killed_at_any_step(name, victims, torture, capsys, make_host):
 
 
 @pytest.mark.parametrize("after", ["nothing", "a dead host"])
-def test_a_host_killed_before_any_change_of_files(name, victims, shm_files, after, torture, capsys):
+def test_a_host_killed_before_any_change_of_files(name, victims, shm_files, after, long, capsys):
     step = finished = 0
     while not finished:
         step += 1

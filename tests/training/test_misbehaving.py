@@ -394,10 +394,10 @@ for seed in range(3):
 
 
 def test_nothing_is_left_of_a_trainer_that_is_killed_at_any_moment(
-    corpus, python, no_leftovers, torture
+    corpus, python, no_leftovers, long
 ):
     chance = random.Random(1)
-    for _ in range(200 if torture else 8):
+    for _ in range(200 if long else 8):
         trainer = python(BUSY, *(module.path for module in corpus))
         assert trainer.line() == "ready"
         time.sleep(chance.random() * 0.3)

@@ -107,8 +107,8 @@ def ended(infos, row, terminated):
     return module, kind
 
 
-def test_every_compilation_is_accounted_for(name, py, kinds, torture, shm_files, no_leftovers):
-    episodes, warm, seconds = (1000, 100, 2) if torture else (40, 16, 1.2)
+def test_every_compilation_is_accounted_for(name, py, kinds, long, shm_files, no_leftovers):
+    episodes, warm, seconds = (1000, 100, 2) if long else (40, 16, 1.2)
     task = py(COMPILER, scores={"size": size}, seconds=seconds, memory=120 << 20)
     task.baseline(kinds[0])
     workers = Counted(task, kinds.sampler(1))
