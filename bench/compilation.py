@@ -45,13 +45,14 @@ import deploy
 import numpy as np
 from llvm_inliner import INLINER
 from program import SHMBRIDGE, cpu_of, started, turns
-from run import build, build_grpc, machine
+from run import build, build_grpc, first_line, machine
 from waiting import Row, beside, busy_seconds
 
 HERE = Path(__file__).parent
 GAPS = HERE / "gaps"
 MOST_GAPS = 1500
 PROGRAMS = (["compilation", "compilation_ask"], ["compilation_host"])
+IN_FLIGHT = (["compilation", "compilation_ask", "compilation_together"], PROGRAMS[1])
 MODELS = """
 import os, struct, time
 
@@ -97,11 +98,11 @@ class Place:
         process, line = self.stack.enter_context(started(*command))
         return process.pid, line
 
-    def build(self, name: str, tree: Path) -> Path:
+    def build(self, name: str, programs: Sequence[Sequence[str]], tree: Path) -> Path:
         """The C programs with the core of this checkout; their folder."""
         folder = self.folder / name
         folder.mkdir()
-        build(folder, PROGRAMS, tree)
+        build(folder, programs, tree)
         return folder
 
 
@@ -195,29 +196,14 @@ def with_grpc(place: Place) -> Path:
     return folder
 
 
-WAYS = {
-    way.__name__: way
-    for way in (
-        aot,
-        onnx,
-        shm,
-        shm_8,
-        shm_py,
-        shm_py_8,
-        shm_onnx,
-        llvm,
-        llvm_py,
-        mlcb,
-        grpc,
-        grpc_py,
-    )
-}
+ALL = (aot, onnx, shm, shm_8, shm_py, shm_py_8, shm_onnx, llvm, llvm_py, mlcb, grpc, grpc_py)
+WAYS = {way.__name__: way for way in ALL}
 
 
 def before(place: Place, tree: Path, names: Sequence[str]) -> Iterator[Way]:
     """The ways through shared memory of another checkout; those of Python if its .venv-test has
     the package."""
-    folder = place.build("before", tree)
+    folder = place.build("before", PROGRAMS, tree)
     command = tree / ".venv-test" / "bin" / "shmbridge"
     models = {"shm_py": ["--python", f"{INLINER / 'policy.py'}:advise"], "shm_onnx": ["--onnx", place.model]}  # fmt: skip
     for name in names:
@@ -231,7 +217,7 @@ def before(place: Place, tree: Path, names: Sequence[str]) -> Iterator[Way]:
 
 def start(place: Place, names: Sequence[str], other: Path | None) -> list[Way]:
     """Every way that can run here; aot is the first."""
-    folder, ways = place.build("build", HERE.parent), []
+    folder, ways = place.build("build", IN_FLIGHT, HERE.parent), []
     for name in dict.fromkeys(["aot", *names]):
         try:
             ways.append(WAYS[name](place, folder))
@@ -372,7 +358,7 @@ def situation(
     )
     for name, figures in found.items():
         show(name, figures, loops)
-    return {"jobs": jobs, "loops": loops, "figures": found, "cells": cells}
+    return {"jobs": jobs, "loops": loops, "alternations": options.alternations, "figures": found}
 
 
 def main() -> None:
@@ -388,7 +374,9 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=500, help="of each compiler")
     parser.add_argument("--before", type=Path, help="also another checkout's shared memory")
     parser.add_argument("--record", type=Path, help="record gaps of compilations in this folder")
-    parser.add_argument("--json", type=Path, help="write everything to this file")
+    parser.add_argument(
+        "--json", type=Path, help="write the figures to this file; replaces its rows"
+    )
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(WAYS)
     if set(names) - WAYS.keys():
@@ -398,7 +386,18 @@ def main() -> None:
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the core looks for ONNX Runtime
     jobs, loops = ([int(n) for n in text.split(",")] for text in (options.jobs, options.loops))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
-    results: dict[str, Any] = {"machine": machine(), "gaps": options.gaps, "situations": []}
+    results: dict[str, Any] = {
+        "machine": machine(),
+        "gaps": Path(options.gaps).name,
+        "situations": [],
+    }
+    if options.before:
+        results["before"] = first_line(
+            ["git", "-C", options.before, "rev-parse", "--short", "HEAD"]
+        )
+    if options.json and options.json.exists():
+        old = json.loads(options.json.read_text())["situations"]
+        results["situations"] = [each for each in old if each["jobs"] not in jobs]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if options.record:

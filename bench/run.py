@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -66,6 +67,13 @@ def build_grpc(folder: Path, program: str) -> None:
     subprocess.run([*cxx, *client, "-o", folder / f"{program}_grpc"], check=True)
 
 
+def first_line(command: Sequence[str | Path]) -> str:
+    """Of what the command prints; "" without the command."""
+    if not shutil.which(command[0]):
+        return ""
+    return subprocess.run(command, capture_output=True, text=True).stdout.partition("\n")[0]
+
+
 def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the figures depend on."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
@@ -76,16 +84,17 @@ def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "none"
-    compiler = subprocess.run(
-        ["cc", "--version"], capture_output=True, text=True
-    ).stdout.splitlines()[0]
+    commit = ["git", "-C", HERE, "rev-parse", "--short", "HEAD"]
     return {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": first_line(commit),
         "cpu": names[0].strip() if names else platform.machine(),
         "cpus": os.cpu_count(),
         "virtual": "hypervisor" in cpuinfo,
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "compiler": compiler,
+        "compiler": first_line(["cc", "--version"]),
+        "clang": first_line(["clang-22", "--version"]),
         "load": os.getloadavg()[0],
         **versions,
     }
