@@ -32,13 +32,12 @@ from peers_base import Ask, Peer
 from peers_hosts import PEERS as HOSTS
 from peers_memory import ASKER, FasterFifo
 from peers_memory import PEERS as MEMORY
-from peers_page import histogram, peers_table
 from peers_sockets import PEERS as SOCKETS
 from peers_sockets import Pipe, UnixSocket
-from program import options, write
+from program import options, report, write
 from run import build, build_grpc, machine
 
-SIZES, LOOPS, CLIENTS = (2_000, 100_000), (0, 2), (1, 8)
+LOOPS, CLIENTS = (0, 2), (1, 8)
 ROUNDS, SECONDS = 5, 0.4
 PEERS: tuple[type[Peer], ...] = (*MEMORY, Pipe, UnixSocket, FasterFifo, *SOCKETS, *HOSTS)
 WARM, WARM_SECONDS = 50, 0.1  # questions before, or as many as fit
@@ -89,6 +88,8 @@ class Child:
         while len(data) < size:
             ends = [self.out, *([server.out] if server else [])]
             came = select(ends, [], [], max(0, until - time.monotonic()))[0]
+            if server and came == [server.out] and os.read(server.out, 4096):
+                continue  # it printed something
             if self.out not in came:
                 raise RuntimeError(
                     "the server has ended" if came else f"no answer within {PATIENCE:g} s"
@@ -221,7 +222,8 @@ def prepare(directory: Path) -> list[type[Peer]]:
         except (OSError, KeyError, subprocess.CalledProcessError) as error:
             print(f"left out: {error!r}", file=sys.stderr)
     needed = {need for kind in PEERS for need in kind.needs}
-    missing = {each for each in needed if not find_spec(each) and not (directory / each).exists()}
+    there = {each for each in needed if getattr(find_spec(each), "origin", None)}  # no mere folder
+    missing = {each for each in needed - there if not (directory / each).exists()}
     for name in sorted(missing):
         print(f"left out: there is no package or program {name}", file=sys.stderr)
     return [kind for kind in PEERS if not missing.intersection(kind.needs)]
@@ -253,12 +255,16 @@ def build_mlcb(directory: Path) -> None:
 
 
 def run(
-    kinds: Sequence[type[Peer]], seconds: float, directory: Path, found: list[dict[str, Any]]
+    kinds: Sequence[type[Peer]],
+    sizes: Sequence[int],
+    seconds: float,
+    directory: Path,
+    found: list[dict[str, Any]],
 ) -> None:
     """Adds a round to each row, a row being a peer in a situation."""
     for count in LOOPS:
         with loops(count):
-            for size, clients, kind in itertools.product(SIZES, CLIENTS, kinds):
+            for size, clients, kind in itertools.product(sizes, CLIENTS, kinds):
                 about = {"peer": kind.name, "bytes": size, "loops": count, "clients": clients}
                 row = next((row for row in found if about.items() <= row.items()), None)
                 if row is None:
@@ -277,6 +283,9 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help=f"of one measurement (default {SECONDS})"
     )
+    parser.add_argument(
+        "--bytes", default="2000,100000", help="of a question (default 2000,100000)"
+    )
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     old = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
@@ -285,18 +294,17 @@ def main() -> int:
         "askers": {kind.name: kind.asker for kind in PEERS},
         "rows": old.get("rows", []),
     }
-    wanted = given.only.split(",")
+    wanted, sizes = given.only.split(","), [int(size) for size in given.bytes.split(",")]
     with tempfile.TemporaryDirectory() as directory:
         kinds = [
             kind for kind in prepare(Path(directory)) if any(part in kind.name for part in wanted)
         ]
         for _ in range(given.rounds):
             try:
-                run(kinds, given.seconds, Path(directory), results["rows"])
+                run(kinds, sizes, given.seconds, Path(directory), results["rows"])
             finally:
                 write(given.json, results)
-    for size in SIZES:
-        print("", *peers_table(results, size), "", *histogram(results, size), sep="\n")
+    report("peers", results, given.json)
     return 0
 
 

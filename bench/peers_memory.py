@@ -4,6 +4,7 @@ faster-fifo."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import c_uint8
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,74 @@ class Iceoryx2(Peer):
 class Iceoryx2Events(Iceoryx2):
     name = "iceoryx2, events, Rust on both sides"
     waits = "events"
+
+
+class Iceoryx2Python(Peer):
+    """The same through its wheel."""
+
+    name = "iceoryx2, polling, Python on both sides"
+    needs = ("iceoryx2",)
+    events = False
+
+    def _open(self) -> tuple[Any, Any, Callable[[str], Any]]:
+        import iceoryx2 as iox2
+
+        iox2.set_log_level(iox2.LogLevel.Error)
+        node, slices = iox2.NodeBuilder.new().create(iox2.ServiceType.Ipc), iox2.Slice[c_uint8]
+
+        def named(name: str) -> Any:
+            return node.service_builder(iox2.ServiceName.new(self.id + name))
+
+        service = named("").request_response(slices, slices).open_or_create()
+        return (
+            iox2.Duration.from_secs(1),
+            service,
+            lambda name: named(name).event().open_or_create(),
+        )
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        second, service, event = self._open()
+        server = service.server_builder().initial_max_slice_len(ANSWER.size).create()
+        came = event("server").listener_builder().create()
+        told = [event(str(i)).notifier_builder().create() for i in range(self.clients)]
+        ready()
+        while True:
+            if self.events:
+                came.timed_wait(second)
+            while (request := server.receive()) is not None:
+                data = np.frombuffer(request.payload().as_memory_view(), np.uint8)
+                reply, client = request.loan_slice_uninit(ANSWER.size), data[-1]
+                advice = model(data[:-1].view(np.float32))
+                ANSWER.pack_into(reply.payload().as_memory_view(), 0, advice)
+                reply.assume_init().send()
+                request.delete()
+                if self.events:
+                    told[client].notify()
+
+    def connect(self, client: int) -> Ask:
+        second, service, event = self._open()
+        asker = service.client_builder().initial_max_slice_len(self.size + 1).create()
+        came = event(str(client)).listener_builder().create()
+        told = event("server").notifier_builder().create()
+
+        def ask(array: Any) -> int:
+            request = asker.loan_slice_uninit(self.size + 1)
+            to = np.frombuffer(request.payload().as_memory_view(), np.uint8)
+            to[:-1], to[-1] = array.view(np.uint8), client
+            pending = request.assume_init().send()
+            if self.events:
+                told.notify()
+            while (reply := pending.receive()) is None:
+                if self.events:
+                    came.timed_wait(second)
+            return int(ANSWER.unpack(reply.payload().as_memory_view())[0])
+
+        return ask
+
+
+class Iceoryx2PythonEvents(Iceoryx2Python):
+    name = "iceoryx2, events, Python on both sides"
+    events = True
 
 
 class SharedMemory(Peer):
@@ -147,4 +216,5 @@ class FasterFifo(Peer):
         return ask
 
 
-PEERS = (ShmbridgeBothC, ShmbridgeC, Shmbridge, Iceoryx2, Iceoryx2Events, SharedMemory)
+ICEORYX2 = (Iceoryx2, Iceoryx2Events, Iceoryx2Python, Iceoryx2PythonEvents)
+PEERS = (ShmbridgeBothC, ShmbridgeC, Shmbridge, *ICEORYX2, SharedMemory)

@@ -1,30 +1,30 @@
-"""How many runners one host can serve: python bench/scale.py [--batches] [--json FILE]
+"""How many runners one host can serve: python bench/scale.py [--batches | --workers] [--json FILE]
 
 Requests a second, the host's CPU for each, and p50 and p99, with 1 to 64 C runners that ask without
-a pause, with single and batched answers; and the CPU of a host with 256 channels, without runners
-and with 256 that are idle.
+a pause, with single and batched answers. --workers: 16 such runners and a model that takes a
+millisecond, in PyTorch and in ONNX Runtime, with one and with two workers of `shmbridge serve`.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from peers import Child, child, measure, serve
+from peers import measure
 from peers_base import model
 from peers_memory import ASKER, ShmbridgeC
-from peers_page import ranged, scale_table
-from program import options, write
+from peers_page import ranged
+from program import SHMBRIDGE, options, report, write
 from run import build, machine
 
-RUNNERS, CHANNELS, BYTES = (1, 2, 4, 8, 16, 32, 64), 256, 2_000
-BATCHED = (1, 2, 4, 8)
+RUNNERS, BATCHED, ASKERS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8), 16
+BYTES = 2_000
+MODEL = Path(__file__).with_name("workers_model.py").absolute()
 
 
 class Singles(ShmbridgeC):
@@ -33,13 +33,9 @@ class Singles(ShmbridgeC):
     def serve(self, ready: Callable[[], None]) -> None:
         import shmbridge
 
-        with shmbridge.Host(self.id, channels=self.channels, request_bytes=1 << 14) as host:
+        with shmbridge.Host(self.id, channels=self.clients, request_bytes=1 << 14) as host:
             ready()
             host.serve(self.answer, max_batch=self.batch)
-
-    @property
-    def channels(self) -> int:
-        return self.clients
 
     batch = 1
 
@@ -56,12 +52,6 @@ class Batches(Singles):
     @staticmethod
     def answer(batch: Any) -> Any:
         return (batch["x"][:, 0] < 1).astype("int64")
-
-
-class ManyChannels(Singles):
-    """host.serve(model), channels=256"""
-
-    channels = CHANNELS  # type: ignore[assignment]
 
 
 def one_by_one(host: Any, read: bool) -> None:
@@ -116,44 +106,60 @@ def comparison(row: dict[str, Any]) -> str:
     )
 
 
-def idle(runners: int, seconds: float, directory: Path) -> float:
-    """CPU of a host with 256 channels, as a share of a core."""
-    with ExitStack() as stack:
-        peer = ManyChannels(BYTES, runners, directory, directory)
-        host: Child = stack.enter_context(child(lambda: serve(peer)))
-        host.read(1)
-        for i in range(runners):
-            asker = stack.enter_context(child(lambda: None, [*peer.program(i), str(BYTES), "1"]))
-            asker.read(1, host)
-        time.sleep(0.2)
-        before = host.cpu()
-        time.sleep(seconds)
-        return (host.cpu() - before) / seconds
+class Serve(ShmbridgeC):
+    """`shmbridge serve --workers`, with a model of workers_model.py."""
+
+    def server(self) -> list[str]:
+        channels = ["--workers", str(self.workers), "--channels", str(self.clients)]
+        return [SHMBRIDGE, "serve", self.id, *channels, *self.model]
+
+    workers, model = 1, ("",)
+
+
+def workers(count: int, rounds: int, seconds: float, place: Path) -> list[dict[str, Any]]:
+    """The rows of both models, with one and two workers alternately."""
+    subprocess.run([sys.executable, MODEL, place / "model.onnx"], check=True)
+    torch, onnx = (
+        ("--python", f"{MODEL}:advise"),
+        ("--onnx", f"{place}/model.onnx"),
+    )
+    rows = []
+    for name, words in (("PyTorch", torch), ("ONNX Runtime", onnx)):
+        kinds = {n: type("", (Serve,), {"workers": n, "model": words}) for n in (1, 2)}
+        found: dict[int, list[Any]] = {n: [] for n in kinds}
+        for _ in range(rounds):
+            for n, kind in kinds.items():
+                found[n].append(measure(kind, BYTES, count, seconds, place))
+        rows += [{"model": name, "workers": n, "rounds": each} for n, each in found.items()]
+    return rows
 
 
 def main() -> int:
     parser = options(__doc__, rounds=5)
     parser.add_argument("--seconds", type=float, default=0.4)
     parser.add_argument("--batches", action="store_true", help="only the loops over batches")
+    parser.add_argument("--workers", action="store_true", help="only the workers")
     given = parser.parse_args()
-    found: dict[str, Any] = {"machine": machine(), "batches": [], "rows": [], "idle": {}}
+    found: dict[str, Any] = {"machine": machine(["torch"]), "rows": []}
     with tempfile.TemporaryDirectory(prefix="scale") as directory:
         place = Path(directory)
         build(place, [ASKER])
-        for read, count in product((False, True), BATCHED):
-            found["batches"].append(compare(read, count, given.rounds, given.seconds, place))
-            print(comparison(found["batches"][-1]), flush=True)
-        for kind in () if given.batches else (Singles, Batches, ManyChannels):
-            for count in RUNNERS:
-                rounds = [
+        if given.workers:
+            found["rows"] = workers(ASKERS, given.rounds, given.seconds, place)
+        elif given.batches:
+            for read, count in product((False, True), BATCHED):
+                found["rows"].append(compare(read, count, given.rounds, given.seconds, place))
+                print(comparison(found["rows"][-1]), flush=True)
+        else:
+            for kind, count in product((Singles, Batches), RUNNERS):
+                each = [
                     measure(kind, BYTES, count, given.seconds, place) for _ in range(given.rounds)
                 ]
-                found["rows"].append({"way": kind.__doc__, "runners": count, "rounds": rounds})
-        for count in () if given.batches else (0, CHANNELS):
-            found["idle"][count] = idle(count, 3, place)
+                found["rows"].append({"way": kind.__doc__, "runners": count, "rounds": each})
     if not given.batches:
-        print(*scale_table(found), sep="\n")
-    write(given.json, found)
+        report("workers" if given.workers else "scale", found, given.json)
+    else:
+        write(given.json, found)
     return 0
 
 
