@@ -178,7 +178,7 @@ def main() -> None:
         source = given.source or fetch_sqlite(folder)
         result = measure(Bench(given.clang, source, folder, given.at_once), given.rounds)
     report(given.clang, source, result)
-    about = {"machine": machine(), "clang": given.clang, "source": source.name}
+    about = {"machine": machine(), "source": source.name}
     about |= {"rounds": given.rounds, "at_once": given.at_once}
     write(given.json, about | result)
 

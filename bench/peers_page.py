@@ -1,20 +1,12 @@
-"""Writes the tables of docs/performance.md from the output of peers.py and scale.py:
-
-python bench/peers_page.py --peers peers.json [--scale scale.json]
-"""
+"""The tables of peers.py and scale.py."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 from collections.abc import Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 SITUATIONS = [(loops, clients) for clients in (1, 8) for loops in (0, 2)]
 TITLES = {
     (0, 1): "1 client",
@@ -63,7 +55,6 @@ def peers_table(found: dict[str, Any], size: int = 2_000) -> list[str]:
         "One client: p50; p99; p99.9, in µs. Eight clients: total throughput in thousand questions/s;",
         "p99; p99.9 in µs. CPU: µs of both sides for each question of one client without loops.",
         f"Brackets give the minimum and maximum of {' to '.join(map(str, {rounds[0]: 0, rounds[-1]: 0}))} rounds.",
-        f"{about(found)}.",
         "",
         f"| {size // 1000} KB | " + " | ".join(TITLES[each] for each in SITUATIONS) + " | CPU |",
         "|---|" + "---|" * (len(SITUATIONS) + 1),
@@ -73,6 +64,30 @@ def peers_table(found: dict[str, Any], size: int = 2_000) -> list[str]:
         first = at.get((name, size, 0, 1))
         cells.append(short(median(first, "cpu_us")) if first else "-")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+ASKED = (
+    "shmbridge, C on both sides",
+    "shmbridge, C asks",
+    "shmbridge",
+    "iceoryx2, polling, Rust on both sides",
+    "iceoryx2, polling, Python on both sides",
+    "shared_memory, semaphores",
+    "compilerinterface, C asks",
+    "gRPC, C++ on both sides",
+    "gRPC",
+)
+
+
+def asked(found: dict[str, Any]) -> list[str]:
+    """One client without loops, 2 KB, for the libraries that a compiler would use."""
+    at = by_situation(found["rows"])
+    lines = ["| µs | p50 | p99 | p99.9 | CPU of both sides |", "|---|---|---|---|---|"]
+    for name in ASKED:
+        if row := at.get((name, 2_000, 0, 1)):
+            cells = [spread(row, key) for key in ("p50_us", "p99_us", "p99.9_us", "cpu_us")]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -97,19 +112,22 @@ def histogram(found: dict[str, Any], size: int = 2_000) -> list[str]:
     ]
     for row, each in zip(rows, counts, strict=True):
         shares = [sum(each[: FIRST_POWER + 1]), *each[FIRST_POWER + 1 :]]
-        cells = [f"{100 * share / sum(each):.2g}" if share else "" for share in shares]
+        percent = [100 * share / sum(each) for share in shares]
+        cells = [
+            (f"{part:.0f}" if part >= 10 else f"{part:.2g}") if part else "" for part in percent
+        ]
         cells += [""] * (len(powers) - len(cells))
         lines.append(f"| {row['peer']} | " + " | ".join(cells) + " |")
     return lines
 
 
-def about(found: dict[str, Any]) -> str:
-    machine = found["machine"]
-    kind = "virtual " if machine["virtual"] else ""
-    return f"{machine['cpus']} {kind}CPUs, {machine['cpu']}, Linux {machine['kernel'].split('-')[0]}, Python {machine['python']}"
+def peers(found: dict[str, Any]) -> list[str]:
+    sizes = sorted({row["bytes"] for row in found["rows"]})
+    tables = [[*peers_table(found, size), "", *histogram(found, size)] for size in sizes]
+    return [line for each in tables for line in (*each, "")][:-1]
 
 
-def scale_table(found: dict[str, Any]) -> list[str]:
+def scale(found: dict[str, Any]) -> list[str]:
     ways = list(dict.fromkeys(row["way"] for row in found["rows"]))
     runners = sorted({row["runners"] for row in found["rows"]})
     at = {(row["way"], row["runners"]): row for row in found["rows"]}
@@ -126,32 +144,19 @@ def scale_table(found: dict[str, Any]) -> list[str]:
             for way in ways
         ]
         lines.append(f"| {count} | " + " | ".join(cells) + " |")
-    shares = ", ".join(
-        f"{share:.2%} with {count or 'no'} idle runners" for count, share in found["idle"].items()
-    ).replace("with 0 idle", "with no idle")
-    return [*lines, "", f"The CPU of a host with 256 channels: {shares}. {about(found)}.", ""]
+    return lines
 
 
-def write(name: str, lines: Sequence[str], page: Path = PAGE) -> None:
-    """Replaces the lines between the page's comments of that name."""
-    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-    text = page.read_text()
-    before, rest = text.split(begin)
-    page.write_text(before + begin + "\n" + "\n".join(lines) + end + rest.split(end)[1])
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("peers", "scale"):
-        parser.add_argument(f"--{name}", type=Path, metavar="FILE")
-    options = parser.parse_args()
-    if options.peers:
-        peers = json.loads(options.peers.read_text())
-        write("peers", [*peers_table(peers), "", *histogram(peers)])
-    if options.scale:
-        write("scale", scale_table(json.loads(options.scale.read_text())))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def workers(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "| model | workers | requests/s | / one worker | p50, ms | p99, ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    alone: dict[str, list[float]] = {}
+    for row in found["rows"]:
+        rates = [each["per_second"] for each in row["rounds"]]
+        one = alone.setdefault(row["model"], rates)
+        cells = [ranged(rates), ranged([a / b for a, b in zip(rates, one, strict=True)])]
+        cells += [spread(row, key, 1e3) for key in ("p50_us", "p99_us")]
+        lines.append(f"| {row['model']} | {row['workers']} | " + " | ".join(cells) + " |")
+    return lines

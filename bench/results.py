@@ -1,8 +1,9 @@
-"""Measures everything in docs/results.md again: python bench/results.py [--only NAME,...] [--list]
+"""Measures everything in docs/results.md and docs/performance.md again: python bench/results.py
+[--only NAME,...] [--list]
 
 Each figure is a program of this folder, which writes docs/results/NAME.json; `python
-bench/results_page.py` then writes the page. `tuned` takes two hours on an idle machine, all others
-together half an hour. README.md and the programs describe their requirements; a figure that cannot
+bench/results_page.py` then writes the pages. `tuned` takes two hours on an idle machine, all others
+together one hour. README.md and the programs describe their requirements; a figure that cannot
 be measured here keeps the file that it has.
 """
 
@@ -25,6 +26,11 @@ FIGURES = {
     "training": ["training.py"],
     "sweep": ["sweep.py", "--step", "1000", "--rounds", "4"],
     "session": ["session.py"],
+    "compilation": ["compilation.py", "--jobs", "1,2,4", "--loops", "0"],
+    "priority": ["llvm_priority.py", "--at-once", "4", "--rounds", "3"],
+    "workers": ["scale.py", "--workers", "--seconds", "2"],
+    "scale": ["scale.py"],
+    "peers": ["peers.py"],
     "tuned": ["tuned.py"],
 }
 

@@ -1,4 +1,5 @@
-"""Writes the tables and pictures of docs/results.md from the output of results.py:
+"""Writes the tables and pictures of docs/results.md, docs/performance.md and bench/README.md from the
+output of results.py:
 
 python bench/results_page.py
 
@@ -15,10 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from peers_page import about, short, write
+from peers_page import asked, peers, scale, short, workers
 from results import RESULTS
 
-PAGE = RESULTS.parent / "results.md"
+PAGES = [RESULTS.parent / f"{name}.md" for name in ("results", "performance")]
+PAGES += [Path(__file__).with_name("README.md")]
 Found = dict[str, Any]
 GREY, BLUE, ORANGE = "#8a8a8a", "#0057b7", "#c75000"
 GREY_TEXT, BRIGHT_BLUE = "#767676", "#3b8eea"  # legible on white and on black
@@ -37,19 +39,39 @@ def number(value: float) -> str:
     return f"-{short(-value)}" if value < 0 else "0" if value == 0 else short(value)
 
 
+SYSTEM = [
+    "date",
+    "commit",
+    "cpu",
+    "cpus",
+    "virtual",
+    "kernel",
+    "python",
+    "compiler",
+    "clang",
+    "load",
+]
+
+
 def conditions(found: Found) -> str:
-    """How busy the machine was."""
-    return f"Load average: {found['machine']['load']:.1f}."
+    """When, where and with what it was measured."""
+    its = found["machine"]
+    clang = its.get("clang", "").partition(" version ")[2].partition(" ")[0]
+    words = [f"{its['cpus']} {'virtual ' * its['virtual']}CPUs ({its['cpu']})"]
+    words += [f"Linux {its['kernel'].split('-')[0]}", f"Python {its['python']}"]
+    words += [f"clang {clang}"] * bool(clang) + [f"gcc {its['compiler'].split()[-1]}"]
+    words += [
+        f"{name} {version}"
+        for name, version in its.items()
+        if name not in SYSTEM and version != "none"
+    ]
+    when = f"{its['date']}, commit {its['commit']}"
+    return f"{when}: {', '.join(words)}; load average {its['load']:.1f}."
 
 
-def machines(found: dict[str, Found]) -> list[str]:
-    """The machine, or machines with their figures."""
-    by_machine: dict[str, list[str]] = {}
-    for name, figure in found.items():
-        by_machine.setdefault(about(figure), []).append(name)
-    if len(by_machine) == 1:
-        return [f"Machine: {next(iter(by_machine))}."]
-    return [f"- {machine}: {', '.join(names)}" for machine, names in by_machine.items()]
+def dated(table: Callable[[Found], list[str]]) -> Callable[[Found], list[str]]:
+    """That table after a line with its conditions."""
+    return lambda found: [*caption(conditions(found)), *table(found)]
 
 
 def caption(text: str) -> list[str]:
@@ -245,6 +267,60 @@ def session(found: Found) -> list[str]:
     ]
 
 
+WAYS = {
+    "onnx": "`onnx://`, ONNX Runtime in the compiler",
+    "shm": "`shm://`, a host in C",
+    "before": "- before",
+    "shm_8": "- 8 in flight",
+    "shm_py": "`shm://`, a Python function",
+    "before_py": "- before",
+    "shm_py_8": "- 8 in flight",
+    "shm_onnx": "`shm://`, an ONNX model",
+    "before_onnx": "- before",
+    "llvm": "LLVM's pipes, a reader in C for each compiler",
+    "llvm_py": "LLVM's pipes, a reader in Python for each",
+    "mlcb": "ML-Compiler-Bridge's pipes, Python for each",
+    "grpc": "gRPC, C++ on both sides",
+    "grpc_py": "gRPC, C++ to Python",
+}
+
+
+def compilation(found: Found) -> list[str]:
+    """A question between the steps of a compilation."""
+
+    def middle(figures: Found, name: str) -> str:
+        low, median, high = map(number, figures[name])
+        return f"{median} ({low}{' to ' if low[0] == '-' else '–'}{high})"
+
+    situations = [each for each in found["situations"] if not each["loops"]]
+    head, rows = ["µs a question over `aot://`"], [[name] for name in WAYS.values()]
+    for each in situations:
+        jobs, figures = each["jobs"], each["figures"]
+        one = jobs == 1
+        head += [f"{jobs} compiler{'s' * (not one)}", "p99", "host's CPU", "time / `aot`"]
+        for way, row in zip(WAYS, rows, strict=True):
+            its = figures.get(way)
+            row += [middle(its, "over aot"), number(its["p99"][1]), number(its["host"][1]), f"{its['wall / aot'][1]:.2f}"] if its else ["-"] * 4  # fmt: skip
+    counts = ", ".join(str(each["alternations"]) for each in situations)
+    before = f" Before: commit {found['before']}." if found.get("before") else ""
+    text = f"Medians of {counts} alternations; brackets: quartiles.{before} {conditions(found)}"
+    return [*caption(text), *table(head, [row for row in rows if set(row[1:]) != {"-"}])]
+
+
+def priority(found: Found) -> list[str]:
+    """Unmodified clangs that ask about every live range."""
+    seconds, names = found["seconds"], {"inside": "in each clang", "shmbridge": "a Python function in one host", "bare": "a bare loop in C in one host"}  # fmt: skip
+    rows = [["LLVM's own priorities", f"{span(seconds['plain'])} s", span(per(seconds["plain"], seconds["inside"])), "-"]]  # fmt: skip
+    for way, name in names.items():
+        cpu = found["host_cpu_s"].get(way)
+        rows.append([name, f"{span(seconds[way])} s", span(per(seconds[way], seconds["inside"])), span([1e6 * each for each in cpu]) if cpu else "-"])  # fmt: skip
+    text = f"{found['requests']} questions, {found['rounds']} rounds. {conditions(found)}"
+    return [
+        *caption(text),
+        *table(["the policy", "time", "/ in each clang", "host's CPU, µs a question"], rows),
+    ]
+
+
 # ---- Pictures ----
 
 
@@ -410,12 +486,18 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "inline": deployed,
     "phases": deployed,
     "threads": threads,
-    "lines": lines,
+    "lines": dated(lines),
     "size": size,
     "training": training,
     "sweep": sweep,
     "session": session,
-    "tuned": tuned,
+    "tuned": dated(tuned),
+    "compilation": compilation,
+    "priority": priority,
+    "workers": dated(workers),
+    "scale": dated(scale),
+    "peers": dated(peers),
+    "asked": dated(asked),
 }
 PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
     "inline": (draw_inline, "Time that the questions add to a build of zstd, by URL"),
@@ -440,21 +522,36 @@ def draw(found: dict[str, Found]) -> None:
 
 def section(name: str, found: dict[str, Found]) -> list[str]:
     """The lines between a figure's comments."""
-    if name not in found:
-        return [f"Not measured yet: `python bench/results.py --only {name}`.", ""]
-    lines = [*TABLES[name](found[name]), ""]
+    file = "peers" if name == "asked" else name
+    if file not in found:
+        return [f"Not measured yet: `python bench/results.py --only {file}`.", ""]
+    lines = [*TABLES[name](found[file]), ""]
     if name in PICTURES and (RESULTS / f"{name}.svg").exists():
         lines = [f"![{PICTURES[name][1]}](results/{name}.svg)", "", *lines]
     return lines
 
 
-def main() -> int:
-    files = [RESULTS / f"{name}.json" for name in TABLES]
-    found = {file.stem: json.loads(file.read_text()) for file in files if file.exists()}
-    draw(found)
-    write("machine", [*machines(found), ""], PAGE)
+def filled(page: Path, found: dict[str, Found]) -> str:
+    """The page with the lines between its comments replaced."""
+    text = page.read_text()
     for name in TABLES:
-        write(name, section(name, found), PAGE)
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+        if begin in text:
+            before, rest = text.split(begin)
+            lines = "\n".join(section(name, found))
+            text = f"{before}{begin}\n{lines}{end}{rest.split(end)[1]}"
+    return text
+
+
+def measured() -> dict[str, Found]:
+    return {file.stem: json.loads(file.read_text()) for file in RESULTS.glob("*.json")}
+
+
+def main() -> int:
+    found = measured()
+    draw(found)
+    for page in PAGES:
+        page.write_text(filled(page, found))
     return 0
 
 
