@@ -29,12 +29,10 @@ def values_of(tensors: Any, count: int) -> dict[str, Any]:
 
 class Values(Mapping[str, Any]):
     """The values of shmb_tensor[count] by name, each copied when it is first read. Before C's
-    memory changes, `detach` copies the others, for a caller that keeps them or still reads."""
+    memory changes, `detach` copies all of them, for a caller that keeps them or still reads."""
 
     def __init__(self, tensors: Any, count: int) -> None:
-        found = (tensors[i] for i in range(count))
-        self._tensors = {ffi.string(t.name).decode(): t for t in found}
-        self._names = list(self._tensors)
+        self._tensors, self._count = tensors, count
         self._values: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -42,22 +40,35 @@ class Values(Mapping[str, Any]):
         if name not in self._values:
             with self._lock:
                 if name not in self._values:
-                    self._values[name] = value_of(self._tensors[name])
+                    self._values[name] = value_of(self._tensors[self._index(name)])
         return self._values[name]
 
+    def _index(self, name: str) -> int:
+        found = -1
+        if self._tensors is not None and isinstance(name, str) and "\0" not in name:
+            text = name.encode(errors="surrogatepass")
+            found = lib.shmb_tensor_named(self._tensors, self._count, text)
+        if found < 0:
+            raise KeyError(name)
+        return int(found)
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        with self._lock:
+            if self._tensors is None:
+                return iter(list(self._values))
+            found = self._tensors[0 : self._count] if self._count else ()
+            return iter([ffi.string(t.name).decode() for t in found])
 
     def __len__(self) -> int:
-        return len(self._names)
+        return self._count
 
     def __repr__(self) -> str:
         return repr(dict(self))
 
     def detach(self) -> None:
-        for name in self:
-            self[name]
-        self._tensors.clear()
+        values = {name: self[name] for name in self}
+        with self._lock:
+            self._values, self._tensors = values, None
 
 
 def bytes_of(data: Any, size: int) -> bytes:

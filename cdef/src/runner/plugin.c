@@ -1,6 +1,7 @@
 /* Runner kinds that others register: the request lies in this process's memory, and one call
  * answers it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/registry.h"
 #include "message/sink.h"
@@ -80,6 +81,12 @@ static const struct runner_ops plugin_ops = {.open = plugin_open,
                                              .abandon = shmb_local_abandon,
                                              .asks_again = shmb_local_asks_again,
                                              .close = plugin_close};
+
+int64_t shmb_tensor_named(const shmb_tensor *tensors, int64_t count, const char *name) {
+    for (int64_t i = 0; i < count; i++)
+        if (strcmp(tensors[i].name, name) == 0) return i;
+    return -1;
+}
 
 const struct runner_ops *shmb_plugin_find(const char *scheme) {
     return shmb_registry_find(&known, scheme) ? &plugin_ops : NULL;
