@@ -148,11 +148,11 @@ def machine(name):
 
 
 @pytest.mark.timeout(3600)
-def test_any_sequence_of_questions_in_flight(name, torture):
+def test_any_sequence_of_questions_in_flight(name, long):
     run_state_machine_as_test(
         machine(name),
         settings=settings(
-            max_examples=600 if torture else 30,
+            max_examples=600 if long else 30,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
