@@ -6,7 +6,6 @@ and by how many questions with this hash came before it.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections import Counter
@@ -15,7 +14,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shmbridge.errors import InvalidError
+from shmbridge._native import ffi, lib
+from shmbridge.errors import InvalidError, raise_status
 
 MAGIC = "shmbridge plan 1"
 ENDING = ".plan"
@@ -24,7 +24,6 @@ SCHEME = "plan://"  # cdef/src/model/plan.c reads the same files
 MODULE_WIDE = {"node_count", "edge_count"}
 DEFAULT = "inlining_default"
 PRIME, BITS = 0x100000001B3, (1 << 64) - 1
-DECISION = re.compile(r"inline ([0-9a-f]{16}) ([1-9][0-9]{0,8}) ([01])(?:  # (.*))?")
 
 
 class Site(NamedTuple):
@@ -131,52 +130,36 @@ def _number(value: float) -> str:
 
 
 def read(path: Path) -> Plan:
-    """Reads a plan. Errors: InvalidError, OSError."""
-    return parse(path.read_bytes(), str(path))
-
-
-def parse(data: bytes, name: str) -> Plan:
-    """The plan in a file's bytes. Errors: InvalidError, with the file's name and the line."""
-    try:
-        lines = data.decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise InvalidError(f"{name}: expected a plan in UTF-8, found {error}") from None
-    if b"\0" in data:
-        raise InvalidError(f"{name}: expected a plan in UTF-8, found a zero byte")
-
-    def wrong(line: int, expected: str) -> InvalidError:
-        found = lines[line - 1][:80] if line <= len(lines) else "the end"
-        return InvalidError(f"{name}:{line}: expected {expected}, found {found!r}")
-
-    if lines[0] != MAGIC:
-        raise wrong(1, f'"{MAGIC}" (another version? tune again)')
-    header: dict[str, Any] = {}
-    for line, field in enumerate(HEADER, 2):
-        text = lines[line - 1] if line <= len(lines) else ""
-        if not text.startswith(f"{field}: ") and text != f"{field}:":
-            raise wrong(line, f'"{field}: ..."')
-        value = text[len(field) + 1 :].strip()
-        header[field] = value
-        if field in NUMBERS:
-            try:
-                header[field] = float(value)
-            except ValueError:
-                header[field] = math.nan
-            if not math.isfinite(header[field]):
-                raise wrong(line, f'"{field}: " and a number')
+    """Reads a plan. Errors: InvalidError, with the line; OSError."""
+    with path.open("rb") as file:
+        _check(path, url_of(file.fileno()))
+        lines = file.read().decode().split("\n")
+    head, rest = lines[1 : len(HEADER) + 1], lines[len(HEADER) + 1 :]
+    header: dict[str, Any] = {
+        line.partition(":")[0]: line.partition(":")[2].strip() for line in head
+    }
     decisions: dict[Site, Decision] = {}
-    for line, text in enumerate(lines[len(HEADER) + 1 :], len(HEADER) + 2):
-        if not text or text.startswith("#"):
-            continue
-        match = DECISION.fullmatch(text)
-        if not match:
-            raise wrong(line, '"inline HASH OCCURRENCE 0" or 1')
-        site = Site(int(match[1], 16), int(match[2]))
-        if site in decisions:
-            raise wrong(line, "each question once")
-        decisions[site] = Decision(int(match[3]), match[4] or "")
-    header["questions"] = int(header["questions"])
+    for line in rest:
+        if line.startswith("inline "):
+            words, _, comment = line.partition("  # ")
+            _, hashed, n, advice = words.split(" ")
+            decisions[Site(int(hashed, 16), int(n))] = Decision(int(advice), comment)
+    try:
+        header |= {name: float(header[name]) for name in NUMBERS}
+        header["questions"] = int(header["questions"])
+    except (ValueError, OverflowError) as error:
+        raise InvalidError(f"{path}: expected numbers in lines 7 to 9, found {error}") from None
     return Plan(**header, decisions=decisions)
+
+
+def _check(path: Path, url: str) -> None:
+    """Opens a plan as plan:// does, whose grammar it is."""
+    out = ffi.new("shmb_runner **")
+    status = lib.shmb_open(url.encode(), ffi.NULL, out)
+    why = ffi.string(lib.shmb_error_message(out[0])).decode(errors="replace")
+    lib.shmb_close(out[0])
+    if status:
+        raise_status(status, why.replace(url.removeprefix(SCHEME), str(path)))
 
 
 def url_of(file: int) -> str:

@@ -1,10 +1,14 @@
 """Plans: any plan is read as it was written, and any other bytes are an error with a line."""
 
+import os
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shmbridge._llvm.plan import Decision, Plan, Site, Sites, below, find, parse, read
+from shmbridge._llvm.plan import Decision, Plan, Site, Sites, below, find, read
 from shmbridge.errors import InvalidError
 
 texts = st.text().filter(str.isprintable).map(str.strip)
@@ -24,10 +28,22 @@ plans = st.builds(
 )
 
 
+def parse(data):
+    """The plan in these bytes; errors call it x.plan."""
+    file = os.memfd_create("plan")
+    try:
+        os.write(file, data)
+        return read(Path(f"/proc/self/fd/{file}"))
+    except InvalidError as error:
+        raise InvalidError(str(error).replace(f"/proc/self/fd/{file}", "x.plan")) from None
+    finally:
+        os.close(file)
+
+
 @settings(max_examples=40)
 @given(plans)
 def test_a_plan_is_read_as_it_was_written(plan):
-    again = parse(plan.text().encode(), "x.plan")
+    again = parse(plan.text().encode())
     assert again == plan and list(again.decisions) == list(plan.decisions)
 
 
@@ -36,13 +52,13 @@ def test_a_plan_is_read_as_it_was_written(plan):
 def test_control_characters_and_lone_surrogates_stay_in_their_line(command, comment):
     decisions = {Site(1, 1): Decision(0, comment)}
     plan = Plan("c", "s.c", "0", command, "text", 1, 1, 1, decisions)
-    assert len(parse(plan.text().encode(), "x.plan").decisions) == 1
+    assert len(parse(plan.text().encode()).decisions) == 1
 
 
 @given(st.binary() | st.text().map(str.encode))
 def test_other_bytes_are_an_error_that_names_the_file(data):
     with pytest.raises(InvalidError, match=r"^x[.]plan.*expected "):
-        parse(data, "x.plan")
+        parse(data)
 
 
 @settings(max_examples=60)
@@ -52,9 +68,11 @@ def test_a_changed_plan_is_a_plan_or_an_error_with_its_line(plan, data):
     at = data.draw(st.integers(0, len(lines) - 1))
     lines[at : at + data.draw(st.integers(0, 2))] = data.draw(st.lists(st.binary(), max_size=2))
     try:
-        parse(b"\n".join(lines), "x.plan")
+        parse(b"\n".join(lines))
     except InvalidError as error:
-        assert str(error).startswith(("x.plan:", "x.plan: expected a plan in UTF-8"))
+        assert str(error).startswith("x.plan: expected a plan in UTF-8") or re.match(
+            r"x.plan:(\d+| expected each question once| expected numbers)", str(error)
+        )
 
 
 def text_of(**changes):
@@ -68,17 +86,17 @@ def text_of(**changes):
     [
         ("plan 1", "plan 2", 'x.plan:1: expected "shmbridge plan 1"'),
         ("score: x\n", "", 'x.plan:6: expected "score: ..."'),
-        ("before: 2", "before: nan", 'x.plan:7: expected "before: " and a number'),
-        ("questions: 3", "questions: three", 'x.plan:9: expected "questions: " and a number'),
+        ("before: 2", "before: two", "x.plan: expected numbers in lines 7 to 9"),
+        ("questions: 3", "questions: inf", "x.plan: expected numbers in lines 7 to 9"),
         ("1 0", "1 2", 'x.plan:12: expected "inline HASH OCCURRENCE 0" or 1'),
-        ("1 0", f"1 0\ninline {7:016x} 1 1", "x.plan:13: expected each question once"),
+        ("1 0", f"1 0\ninline {7:016x} 1 1", "x.plan: expected each question once"),
     ],
 )
 def test_an_error_names_the_line_and_what_was_expected(old, new, said):
     text = text_of(decisions={Site(7, 1): Decision(0)})
     assert old in text
     with pytest.raises(InvalidError) as error:
-        parse(text.replace(old, new).encode(), "x.plan")
+        parse(text.replace(old, new).encode())
     assert str(error.value).startswith(said)
 
 

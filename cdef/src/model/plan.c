@@ -1,5 +1,5 @@
 /* plan:///FILE: the inlining decisions of a plan (docs/tune.md), and LLVM's own where it has none.
- * The file's grammar is also in shmbridge/_llvm/plan.py; tests compare the two. */
+ * shmbridge/_llvm/plan.py writes them. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
