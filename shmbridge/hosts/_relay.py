@@ -56,10 +56,8 @@ class Relay:
         self.target, self.log = target, log
         first = TypedRunner(target, connect_timeout=START)
         room = {"deadline": lib.shmb_runner_deadline(handle_of(first)), **_room(target), **options}
-        if listen.partition("://")[0] in ("pipe", "llvm") or "role=client" in listen:
-            room.pop("channels", None)  # there are as many as it names
-        if listen.partition("://")[0] in ("pipe", "llvm"):
-            del room["deadline"]  # which they do not carry
+        for name in _fixed(listen):
+            room.pop(name, None)
         inside = not log and lib.shmb_scheme_local(target.partition("://")[0].encode())
         with undone_by(first.close):
             # who spins keeps the GIL from the others
@@ -216,6 +214,14 @@ class _Channel(threading.Thread):
             if self._runner:
                 self._runner.close()
             self._runner = None
+
+
+def _fixed(listen: str) -> list[str]:
+    """The options that such a host does not take: it has as many channels as it names compilers,
+    and pipes carry no deadline."""
+    if listen.partition("://")[0] in ("pipe", "llvm"):
+        return ["channels", "deadline"]
+    return ["channels"] if "role=client" in listen else []
 
 
 def _room(target: str) -> dict[str, int]:

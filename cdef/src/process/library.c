@@ -12,15 +12,12 @@
 /* What was tried, for the message: "PLACE (why), PLACE (why)". */
 struct looked {
     char text[400];
-    size_t used;
 };
 
 static void note(struct looked *at, const char *place, const char *why) {
-    int wrote = snprintf(at->text + at->used, sizeof at->text - at->used, "%s%s (%.150s)",
-                         at->used ? ", " : "", place, why);
-    if (wrote > 0)
-        at->used += (size_t)wrote < sizeof at->text - at->used ? (size_t)wrote
-                                                               : sizeof at->text - 1 - at->used;
+    size_t used = strlen(at->text);
+    snprintf(at->text + used, sizeof at->text - used, "%s%s (%.150s)", used ? ", " : "", place,
+             why);
 }
 
 static void *try(const char *file, struct looked *at) {

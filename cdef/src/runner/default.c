@@ -56,16 +56,20 @@ shmb_status shmb_default_open(struct default_advice **out, const char *text, str
 }
 
 /* Float32 gets the number that is nearest to the text, as from JSON; all others exactly it. */
+static bool default_convert(const struct default_advice *d, shmb_dtype want, void *out) {
+    if (want != SHMB_FLOAT32 || d->number.dtype != SHMB_FLOAT64)
+        return shmb_convert_tensor(&d->number, want, out) < 0;
+    float nearest = shmb_json_float((const uint8_t *)d->text, strlen(d->text));
+    memcpy(out, &nearest, sizeof nearest);
+    return isfinite(nearest);
+}
+
 const shmb_tensor *shmb_default_as(struct default_advice *d, shmb_dtype want) {
     d->advice = d->number;
     if (want == SHMB_ANY) return &d->advice;
     d->advice.dtype = want;
     d->advice.data = &d->wanted;
-    if (want != SHMB_FLOAT32 || d->number.dtype != SHMB_FLOAT64)
-        return shmb_convert_tensor(&d->number, want, &d->wanted) < 0 ? &d->advice : NULL;
-    float nearest = shmb_json_float((const uint8_t *)d->text, strlen(d->text));
-    memcpy(&d->wanted, &nearest, sizeof nearest);
-    return isfinite(nearest) ? &d->advice : NULL;
+    return default_convert(d, want, &d->wanted) ? &d->advice : NULL;
 }
 
 void shmb_say(const char *where, const char *why, const char *then,
@@ -92,11 +96,7 @@ static void default_read(shmb_runner *r, uint32_t index, shmb_tensor *out) {
 }
 
 bool shmb_default_read_as(shmb_runner *r, shmb_dtype dtype, void *out) {
-    if (r->advice != default_read) return false;
-    const shmb_tensor *t = shmb_default_as(r->default_advice, dtype);
-    if (t) memcpy(out, t->data, shmb_dtype_size(dtype));
-    shmb_default_as(r->default_advice, r->want); /* what else reads it, finds it as it was */
-    return t;
+    return r->advice == default_read && default_convert(r->default_advice, dtype, out);
 }
 
 shmb_status shmb_default_take(shmb_runner *r, shmb_status failure) {
