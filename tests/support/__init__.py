@@ -1,1 +1,1 @@
-"""What several folders of tests use: message_generated.py is made by schemas/generate."""
+"""What several folders of tests use."""
