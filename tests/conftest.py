@@ -34,6 +34,13 @@ for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
+with contextlib.suppress(ModuleNotFoundError):  # beside Ray, there is no hypothesis
+    from hypothesis import HealthCheck, settings
+
+    # A busy machine is no failure.
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
+
 
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="long runs: hours; stores what they count")

@@ -263,7 +263,6 @@ def test_any_sequence_of_operations(name, c_runner, long):
         settings=settings(
             max_examples=examples,
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -14,7 +14,7 @@ from shmbridge._native import lib
 from shmbridge._values import tensor
 
 TENSOR, STRING, STRINGS, RAGGED = range(4)
-many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 
 import flatbuffers
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import message_generated as message
 from support.header import Field, decode, encode
@@ -22,8 +22,6 @@ from support.message_generated import FLATC, DType, Kind
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = ["-O1", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC", "-shared"]
-# A busy machine is no failure.
-property_test = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class CField(ctypes.Structure):
@@ -205,7 +203,6 @@ def check_agreement(codec: Codec, data: bytes) -> None:
         assert codec.verify(data, len(data)), "C accepts what the Verifier rejects"
 
 
-@property_test
 @given(fields=LAYOUTS)
 def test_what_c_writes_is_read_by_python_and_c_and_verified(
     codec: Codec, fields: list[Field]
@@ -216,7 +213,6 @@ def test_what_c_writes_is_read_by_python_and_c_and_verified(
     assert codec.read(data) == fields
 
 
-@property_test
 @given(fields=LAYOUTS)
 def test_what_python_writes_is_read_by_c_and_python_and_verified(
     codec: Codec, fields: list[Field]
@@ -227,7 +223,7 @@ def test_what_python_writes_is_read_by_c_and_python_and_verified(
     assert decode(data) == fields
 
 
-@settings(property_test, max_examples=1000)
+@settings(max_examples=1000)
 @given(data=st.data())
 def test_damaged_headers_are_accepted_by_c_and_python_alike_and_only_if_verified(
     codec: Codec, data: st.DataObject
@@ -235,7 +231,6 @@ def test_damaged_headers_are_accepted_by_c_and_python_alike_and_only_if_verified
     check_agreement(codec, data.draw(damaged_headers(codec)))
 
 
-@property_test
 @given(
     start=st.sampled_from([b"", b"\x08\0\0\0SHMB", b"\x0c\0\0\0SHMB\0\0\x06\0"]),
     rest=st.binary(max_size=200),
@@ -304,7 +299,6 @@ def test_a_misaligned_table_whose_slots_are_aligned_is_rejected(
     check_agreement(codec, data)
 
 
-@property_test
 @given(
     places=st.dictionaries(st.sampled_from(list(PLACES)), st.integers(0, 112)),
     size=st.integers(12, 256),

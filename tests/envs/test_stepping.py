@@ -109,7 +109,7 @@ def test_c_refuses_arrays_and_rows_that_do_not_fit():
 
 
 @pytest.mark.parametrize("kind", ["single", "vector"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(episode=episodes())
 def test_observations_and_rewards_arrive_as_they_were_sent(new_name, kind, episode):
     observations, rewards = episode

@@ -523,7 +523,7 @@ def test_gymnasium_is_not_imported_unasked(python):
     assert process.end() == (0, "False")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, MASK), how=st.sampled_from(["logits", "probabilities"]))
 def test_equal_seeds_give_equal_actions(seed, how):
     shares = np.linspace(0, 1, 7, dtype=np.float32)

@@ -153,7 +153,7 @@ def check(host: shmbridge.Host, batch: int, tmp_path: Any, examples: int) -> Non
             stack.enter_context(shmbridge.connect(host.url, deadline=20)) for _ in range(batch)
         ]
 
-        @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
         @given(
             st.lists(MESSAGE, min_size=batch, max_size=batch)
             | MESSAGE.map(lambda message: [message] * batch)

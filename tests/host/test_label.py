@@ -98,7 +98,7 @@ def test_other_schemes_take_a_label_and_nobody_hears_it():
         assert runner.evaluate({"x": 1, "y": 2}) == 2
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(text=st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=400))
 def test_of_a_long_label_the_end_is_heard(new_name, text):
     with Host(new_name()) as host, ThreadPoolExecutor(1) as pool:

@@ -192,7 +192,7 @@ VALUES = st.sampled_from(
 
 
 @given(lists=st.dictionaries(st.text(max_size=200), VALUES, max_size=3), context=st.text())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_what_is_encoded_protobuf_reads(lists: dict[str, Any], context: str) -> None:
     read = READER.FromString(sequence_example({"context": context}, lists))
     assert read.context.feature["context"].bytes_list.value == [context.encode()]
@@ -390,7 +390,7 @@ SHAPES = npst.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=3)
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_any_rows_of_any_log_are_what_iteration_gives(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

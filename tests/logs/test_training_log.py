@@ -569,9 +569,7 @@ RECORDS = st.tuples(
     st.one_of(st.none(), ARRAYS),
     st.sampled_from(["", "a.c"]),
 )
-quickly = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+quickly = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 fresh = itertools.count()
 
 

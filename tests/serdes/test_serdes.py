@@ -28,7 +28,7 @@ from shmbridge._values import dtypes, tensor
 from shmbridge.serdes import SerDes, _register
 from shmbridge.serdes._core import Core
 
-many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 
 # ---- Messages ----

@@ -21,7 +21,7 @@ NAMED_DTYPES = [
 ]
 DTYPES = [*map(np.dtype, NAMED_DTYPES), np.dtype(ml_dtypes.bfloat16)]
 
-many = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

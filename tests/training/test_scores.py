@@ -105,7 +105,7 @@ def test_text_of_more_sections_than_the_header_can_count(tmp_path):
     assert text_size(path) == 3 * (count - 2)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_a_broken_elf_file_is_an_invalid_error(compiled, tmp_path_factory, data):
     whole = compiled("-c").read_bytes()
@@ -124,7 +124,7 @@ def test_a_broken_elf_file_is_an_invalid_error(compiled, tmp_path_factory, data)
         assert "expected a" in str(error)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(rest=st.binary(max_size=200), kind=st.sampled_from([b"\1\1", b"\1\2", b"\2\1", b"\2\2"]))
 def test_random_bytes_behind_an_elf_header_are_an_invalid_error(tmp_path_factory, rest, kind):
     path = tmp_path_factory.getbasetemp() / "random.o"
