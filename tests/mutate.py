@@ -37,7 +37,7 @@ JOBS = "tests/training/test_misbehaving.py tests/training/test_workers.py"
 TESTS = {
     "cdef/src/segment/receiver.c": (CORE, ""),
     "cdef/src/segment/sender.c": (CORE, "tests/cli/test_inspect.py"),
-    "cdef/src/segment/attach.c": (CORE, "tests/host/test_names.py tests/host/test_label.py"),
+    "cdef/src/segment/attach.c": (CORE, "tests/bridge/test_names.py tests/host/test_label.py"),
     "cdef/src/segment/inspect.c": (
         "lying|host_tells",
         "tests/cli/test_inspect.py tests/cli/test_ls_and_gc.py",
