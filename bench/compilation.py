@@ -44,9 +44,9 @@ from typing import Any
 import deploy
 import numpy as np
 from llvm_inliner import INLINER
-from program import SHMBRIDGE, cpu_of, started, turns
+from program import SHMBRIDGE, busy_seconds, cpu_of, started, turns
 from run import build, build_grpc, first_line, machine
-from waiting import Row, beside, busy_seconds
+from waiting import Row, beside
 
 HERE = Path(__file__).parent
 GAPS = HERE / "gaps"

@@ -30,7 +30,7 @@ import numpy as np
 from pairs import HERE
 from peers_base import Ask, Peer
 from peers_hosts import PEERS as HOSTS
-from peers_memory import ASKER, FasterFifo
+from peers_memory import ASKER
 from peers_memory import PEERS as MEMORY
 from peers_sockets import PEERS as SOCKETS
 from peers_sockets import Pipe, UnixSocket
@@ -39,17 +39,10 @@ from run import build, build_grpc, machine
 
 LOOPS, CLIENTS = (0, 2), (1, 8)
 ROUNDS, SECONDS = 5, 0.4
-PEERS: tuple[type[Peer], ...] = (*MEMORY, Pipe, UnixSocket, FasterFifo, *SOCKETS, *HOSTS)
+PEERS: tuple[type[Peer], ...] = (*MEMORY, Pipe, UnixSocket, *SOCKETS, *HOSTS)
 WARM, WARM_SECONDS = 50, 0.1  # questions before, or as many as fit
-PATIENCE = 10.0  # seconds for a process to start, and for a question
-PACKAGES = (
-    "pyzmq",
-    "pynng",
-    "faster-fifo",
-    "eclipse-zenoh",
-    "grpcio",
-    "compilerinterface",
-)
+PATIENCE = 30.0  # seconds for a process to start, and for a question
+PACKAGES = ("iceoryx2", "pyzmq", "grpcio", "compilerinterface")
 
 
 class Child:
@@ -88,8 +81,6 @@ class Child:
         while len(data) < size:
             ends = [self.out, *([server.out] if server else [])]
             came = select(ends, [], [], max(0, until - time.monotonic()))[0]
-            if server and came == [server.out] and os.read(server.out, 4096):
-                continue  # it printed something
             if self.out not in came:
                 raise RuntimeError(
                     "the server has ended" if came else f"no answer within {PATIENCE:g} s"
@@ -216,10 +207,10 @@ def loops(count: int) -> Iterator[None]:
 def prepare(directory: Path) -> list[type[Peer]]:
     """Builds the programs. Returns the peers that can run here."""
     build(directory, [ASKER, ["host"]])
-    for other in (build_mlcb, build_iceoryx2, lambda to: build_grpc(to, "peers_ask")):
+    for other in (build_iceoryx2, lambda to: build_grpc(to, "peers_ask")):
         try:
             other(directory)
-        except (OSError, KeyError, subprocess.CalledProcessError) as error:
+        except (OSError, subprocess.CalledProcessError) as error:
             print(f"left out: {error!r}", file=sys.stderr)
     needed = {need for kind in PEERS for need in kind.needs}
     there = {each for each in needed if getattr(find_spec(each), "origin", None)}  # no mere folder
@@ -234,24 +225,6 @@ def build_iceoryx2(directory: Path) -> None:
     folder = Path(shutil.copytree(HERE / "peers_iceoryx2", directory / "iceoryx2"))
     subprocess.run(["cargo", "build", "--release"], cwd=folder, check=True)
     shutil.copy(folder / "target" / "release" / "peers_iceoryx2", directory)
-
-
-def build_mlcb(directory: Path) -> None:
-    """ML-Compiler-Bridge's pipe runner from its source, built like its C library: with LLVM's
-    library and Protobuf's headers."""
-    source, config = Path(os.environ["MLCB_SOURCE"]), os.environ.get("LLVM_CONFIG", "llvm-config")
-    flags = subprocess.run(
-        [config, "--cxxflags", "--ldflags", "--libs"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    serdes = ("bitstreamSerDes", "jsonSerDes", "JSON", "TensorSpec")
-    files = ["MLModelRunner/PipeModelRunner", *(f"SerDes/{name}" for name in serdes)]
-    main = directory / "peers_main.o"
-    subprocess.run(["cc", "-O3", "-c", HERE / "peers_ask.c", "-o", main], check=True)
-    command = ["c++", "-O2", "-w", "-DC_LIBRARY", "-include", "optional", "-include", "thread"]
-    command += [f"-I{source / 'include'}", str(HERE / "peers_mlcb.cpp"), str(main)]
-    command += [str(source / f"{file}.cpp") for file in files]
-    command += [*flags, "-std=c++17", "-o", str(directory / "peers_mlcb")]
-    subprocess.run(command, check=True)
 
 
 def run(

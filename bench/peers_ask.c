@@ -1,4 +1,4 @@
-/* A compiler for peers.py, with one of peers_shmbridge.c, peers_mlcb.cpp, compilation_grpc.cpp.
+/* A compiler for peers.py, with peers_shmbridge.c or compilation_grpc.cpp.
  *     PROGRAM ADDRESS BYTES SECONDS
  * Writes "r" after a few questions; for each byte that it then reads, it asks for SECONDS and
  * writes the number of questions and the ns that each took, as int64. */

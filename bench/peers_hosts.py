@@ -98,7 +98,8 @@ class GrpcHost(Grpc):
 
 
 class CompilerInterface(Peer):
-    """ML-Compiler-Bridge's Python side from PyPI, with a C compiler that writes its bitstream."""
+    """ML-Compiler-Bridge's Python side from PyPI, with a C compiler that writes its bitstream, which
+    was faster than its own C++ runner."""
 
     name = "compilerinterface, C asks"
     asker = "C"
@@ -151,22 +152,4 @@ class PipeHost(CompilerInterface):
         self._threads(ready, each)
 
 
-class Cpp(CompilerInterface):
-    """ML-Compiler-Bridge's own C++ runner, from $MLCB_SOURCE."""
-
-    name = "ML-Compiler-Bridge, C++ asks"
-    asker = "C++"
-    needs = ("compilerinterface", "peers_mlcb")
-
-    def program(self, client: int) -> list[str]:
-        return [str(self.build / "peers_mlcb"), self._path(client)]
-
-
-class CppPipeHost(PipeHost):
-    name = "ML-Compiler-Bridge, C++ asks, shmbridge's host"
-    asker = "C++"
-    needs = ("peers_mlcb",)
-    program = Cpp.program
-
-
-PEERS = (GrpcCpp, Grpc, GrpcHost, CompilerInterface, PipeHost, Cpp, CppPipeHost)
+PEERS = (GrpcCpp, Grpc, GrpcHost, CompilerInterface, PipeHost)

@@ -1,5 +1,4 @@
-"""Peers in shared memory: shmbridge, iceoryx2, the standard library's blocks with semaphores,
-faster-fifo."""
+"""Peers in shared memory: shmbridge, iceoryx2, the standard library's blocks."""
 
 from __future__ import annotations
 
@@ -181,37 +180,6 @@ class SharedMemory(Peer):
             self.asked.release()
             told.acquire()
             return ANSWER.unpack_from(buffer, 8)[0]
-
-        return ask
-
-
-class FasterFifo(Peer):
-    """pypi.org/project/faster-fifo: custom serializers instead of pickle, get_many for many to
-    one."""
-
-    name = "faster-fifo"
-    needs = ("faster_fifo",)
-
-    def make(self) -> None:
-        import faster_fifo
-
-        plain = {"loads": bytes, "dumps": bytes}
-        room = (self.size + 64) * (self.clients + 1) * 2
-        self.asked = faster_fifo.Queue(room, **plain)
-        self.told = [faster_fifo.Queue(4096, **plain) for _ in range(self.clients)]
-
-    def serve(self, ready: Callable[[], None]) -> None:
-        ready()
-        while True:
-            for data in self.asked.get_many(timeout=1e6):
-                self.told[data[-1]].put(answer(data[:-1]))
-
-    def connect(self, client: int) -> Ask:
-        mine = bytes([client])
-
-        def ask(array: Any) -> int:
-            self.asked.put(array.tobytes() + mine)
-            return ANSWER.unpack(self.told[client].get(timeout=1e6))[0]
 
         return ask
 

@@ -1,10 +1,9 @@
-"""Peers over pipes and sockets: the standard library's, pyzmq, pynng, eclipse-zenoh."""
+"""Peers over pipes and sockets: the standard library's, and pyzmq."""
 
 from __future__ import annotations
 
 import selectors
 import socket
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -120,88 +119,4 @@ class Zmq(Peer):
         return ask
 
 
-class Nng(Peer):
-    """Req0 and Rep0 over ipc: pynng.readthedocs.io/en/latest/core.html."""
-
-    name = "pynng"
-    needs = ("pynng",)
-
-    @property
-    def _url(self) -> str:
-        return f"ipc://{self.folder}/nng"
-
-    def serve(self, ready: Callable[[], None]) -> None:
-        import pynng
-
-        with pynng.Rep0(listen=self._url) as end:
-            ready()
-            while True:
-                end.send(answer(end.recv()))
-
-    def connect(self, client: int) -> Ask:
-        import pynng
-
-        end = pynng.Req0(dial=self._url)
-
-        def ask(array: Any) -> int:
-            end.send(array.tobytes())
-            return ANSWER.unpack(end.recv())[0]
-
-        return ask
-
-
-class Zenoh(Peer):
-    """Over a Unix socket, without discovery. DEFAULT_CONFIG.json5: lowlatency, which goes without
-    qos and cannot fragment what exceeds 64 KB; shared memory for what is large. A querier asks a
-    queryable, in express mode."""
-
-    name = "eclipse-zenoh"
-    needs = ("zenoh",)
-
-    def _session(self, role: str) -> Any:
-        import zenoh
-
-        config = zenoh.Config()
-        for key, value in {
-            "mode": '"peer"' if role == "listen" else '"client"',
-            f"{role}/endpoints": f'["unixsock-stream/{self.folder}/zenoh"]',
-            **({"listen/endpoints": "[]"} if role == "connect" else {}),
-            "scouting/multicast/enabled": "false",
-            **(
-                {"transport/unicast/lowlatency": "true", "transport/unicast/qos/enabled": "false"}
-                if self.size < 60_000
-                else {}
-            ),
-            "transport/shared_memory/enabled": "true",
-        }.items():
-            config.insert_json5(key, value)
-        return zenoh, zenoh.open(config)
-
-    def serve(self, ready: Callable[[], None]) -> None:
-        _, session = self._session("listen")
-
-        def reply(query: Any) -> None:
-            query.reply(self.id, answer(query.payload.to_bytes()), express=True)
-
-        session.declare_queryable(self.id, reply, complete=True)
-        ready()
-        threading.Event().wait()
-
-    def connect(self, client: int) -> Ask:
-        zenoh, self.session = self._session("connect")  # closes when it is collected
-        querier = self.session.declare_querier(
-            self.id,
-            target=zenoh.QueryTarget.BEST_MATCHING,
-            consolidation=zenoh.ConsolidationMode.NONE,
-            express=True,
-        )
-
-        def ask(array: Any) -> int:
-            for reply in querier.get(payload=array.tobytes()):
-                return ANSWER.unpack(reply.ok.payload.to_bytes())[0]
-            raise RuntimeError("zenoh gave no reply")
-
-        return ask
-
-
-PEERS = (Zmq, Nng, Zenoh)
+PEERS = (Zmq,)

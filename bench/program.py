@@ -62,6 +62,14 @@ def cpu_used(who: int) -> float:
     return used.ru_utime + used.ru_stime
 
 
+def busy_seconds() -> float:
+    """Of all CPUs since boot."""
+    user, nice, system, _, _, irq, soft = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
+    )
+    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+
+
 def compiled(source: Path, to: Path, *flags: str) -> Path:
     """A program in C or C++ with the installed library."""
     compiler = ["cc", "-std=c11"] if source.suffix == ".c" else ["c++", "-std=c++17"]

@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).absolute().parent
 RESULTS = HERE.parent / "docs" / "results"
 FIGURES = {
-    "inline": ["deploy.py", "--policy", "inline", "--rounds", "4"],
+    "inline": ["deploy.py", "--policy", "inline", "--rounds", "3"],
     "phases": ["deploy.py", "--policy", "phases", "--rounds", "9"],
     "threads": ["in_process.py"],
     "lines": ["integrate.py", "--only", "lines"],
@@ -28,7 +28,7 @@ FIGURES = {
     "session": ["session.py"],
     "compilation": ["compilation.py", "--jobs", "1,2,4", "--loops", "0"],
     "priority": ["llvm_priority.py", "--at-once", "4", "--rounds", "3"],
-    "workers": ["scale.py", "--workers", "--seconds", "2"],
+    "workers": ["scale.py", "--workers", "--rounds", "3", "--seconds", "1"],
     "scale": ["scale.py"],
     "peers": ["peers.py"],
     "tuned": ["tuned.py"],

@@ -66,7 +66,7 @@ def conditions(found: Found) -> str:
         if name not in SYSTEM and version != "none"
     ]
     when = f"{its['date']}, commit {its['commit']}"
-    return f"{when}: {', '.join(words)}; load average {its['load']:.1f}."
+    return f"{when}: {', '.join(words)}; load {its['load']:.1f}."
 
 
 def dated(table: Callable[[Found], list[str]]) -> Callable[[Found], list[str]]:

@@ -84,6 +84,9 @@ def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "none"
+    busy, since = program.busy_seconds(), time.monotonic()
+    time.sleep(1)
+    load = (program.busy_seconds() - busy) / (time.monotonic() - since)
     commit = ["git", "-C", HERE, "rev-parse", "--short", "HEAD"]
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -95,7 +98,7 @@ def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
         "python": platform.python_version(),
         "compiler": first_line(["cc", "--version"]),
         "clang": first_line(["clang-22", "--version"]),
-        "load": os.getloadavg()[0],
+        "load": load,
         **versions,
     }
 

@@ -1,4 +1,4 @@
-"""How many runners one host can serve: python bench/scale.py [--batches | --workers] [--json FILE]
+"""How many runners one host can serve: python bench/scale.py [--workers] [--json FILE]
 
 Requests a second, the host's CPU for each, and p50 and p99, with 1 to 64 C runners that ask without
 a pause, with single and batched answers. --workers: 16 such runners and a model that takes a
@@ -7,6 +7,7 @@ millisecond, in PyTorch and in ONNX Runtime, with one and with two workers of `s
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,11 +19,10 @@ from typing import Any
 from peers import measure
 from peers_base import model
 from peers_memory import ASKER, ShmbridgeC
-from peers_page import ranged
-from program import SHMBRIDGE, options, report, write
+from program import SHMBRIDGE, options, report
 from run import build, machine
 
-RUNNERS, BATCHED, ASKERS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8), 16
+RUNNERS, ASKERS = (1, 2, 4, 8, 16, 32, 64), 16
 BYTES = 2_000
 MODEL = Path(__file__).with_name("workers_model.py").absolute()
 
@@ -54,64 +54,19 @@ class Batches(Singles):
         return (batch["x"][:, 0] < 1).astype("int64")
 
 
-def one_by_one(host: Any, read: bool) -> None:
-    import numpy as np
-
-    advice = np.int64(1)
-    for request in host:
-        if read:
-            request["x"].sum()
-        request.reply(advice)
-
-
-def in_batches(host: Any, read: bool) -> None:
-    import numpy as np
-
-    advice = [np.ones(size, np.int64) for size in range(9)]
-    for batch in host.batches(8):
-        if read:
-            batch["x"].sum(axis=1)
-        batch.reply(advice[len(batch)])
-
-
-class Loop(Singles):
-    """Answers the same always."""
-
-    loop, read = staticmethod(one_by_one), False
-
-    def serve(self, ready: Callable[[], None]) -> None:
-        import shmbridge
-
-        with shmbridge.Host(self.id, channels=self.clients, request_bytes=1 << 14) as host:
-            ready()
-            self.loop(host, self.read)
-
-
-def compare(read: bool, count: int, rounds: int, seconds: float, place: Path) -> dict[str, Any]:
-    """The host's CPU for a request, in us, of the two loops alternately."""
-    cpu: dict[str, list[float]] = {"single": [], "batch": []}
-    for _ in range(rounds):
-        for name, loop in zip(cpu, (one_by_one, in_batches), strict=True):
-            kind = type(name, (Loop,), {"loop": staticmethod(loop), "read": read})
-            cpu[name].append(measure(kind, BYTES, count, seconds, place)["host_cpu_us"])
-    return {"runners": count, "read": read, **cpu}
-
-
-def comparison(row: dict[str, Any]) -> str:
-    ratios = [b / a for a, b in zip(row["single"], row["batch"], strict=True)]
-    return (
-        f"{row['runners']} runners, {'sums' if row['read'] else 'constant'}: "
-        f"{ranged(row['batch'])} us of CPU a request in batches, "
-        f"{ranged(row['single'])} one by one: {ranged(ratios)} times"
-    )
-
-
 class Serve(ShmbridgeC):
     """`shmbridge serve --workers`, with a model of workers_model.py."""
 
-    def server(self) -> list[str]:
-        channels = ["--workers", str(self.workers), "--channels", str(self.clients)]
-        return [SHMBRIDGE, "serve", self.id, *channels, *self.model]
+    def serve(self, ready: Callable[[], None]) -> None:
+        words = ["--workers", str(self.workers), "--channels", str(self.clients), *self.model]
+        begin = [SHMBRIDGE, "serve", self.id, "--background", *words]  # returns when all answer
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        try:
+            subprocess.run(begin, check=True, stdout=subprocess.DEVNULL)
+            ready()
+            signal.pause()
+        finally:
+            subprocess.run([SHMBRIDGE, "stop", self.id], stdout=subprocess.DEVNULL)
 
     workers, model = 1, ("",)
 
@@ -137,7 +92,6 @@ def workers(count: int, rounds: int, seconds: float, place: Path) -> list[dict[s
 def main() -> int:
     parser = options(__doc__, rounds=5)
     parser.add_argument("--seconds", type=float, default=0.4)
-    parser.add_argument("--batches", action="store_true", help="only the loops over batches")
     parser.add_argument("--workers", action="store_true", help="only the workers")
     given = parser.parse_args()
     found: dict[str, Any] = {"machine": machine(["torch"]), "rows": []}
@@ -146,20 +100,13 @@ def main() -> int:
         build(place, [ASKER])
         if given.workers:
             found["rows"] = workers(ASKERS, given.rounds, given.seconds, place)
-        elif given.batches:
-            for read, count in product((False, True), BATCHED):
-                found["rows"].append(compare(read, count, given.rounds, given.seconds, place))
-                print(comparison(found["rows"][-1]), flush=True)
         else:
             for kind, count in product((Singles, Batches), RUNNERS):
                 each = [
                     measure(kind, BYTES, count, given.seconds, place) for _ in range(given.rounds)
                 ]
                 found["rows"].append({"way": kind.__doc__, "runners": count, "rounds": each})
-    if not given.batches:
-        report("workers" if given.workers else "scale", found, given.json)
-    else:
-        write(given.json, found)
+    report("workers" if given.workers else "scale", found, given.json)
     return 0
 
 

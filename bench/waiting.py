@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pairs import HERE
+from program import busy_seconds
 from run import build, machine
 
 COLUMNS = ("pipe", "semaphore", "block", "spin", "adaptive")
@@ -155,14 +156,6 @@ def makefile(directory: Path) -> None:
     names = " ".join(f"t{i}" for i in range(TARGETS))
     rules = "".join(f"t{i}:\n\tcc -O2 -c part.c -o $@.o && $(ASK) {i}\n" for i in range(TARGETS))
     (directory / "Makefile").write_text(f"all: {names}\n{rules}")
-
-
-def busy_seconds() -> float:
-    """Of all CPUs since boot."""
-    user, nice, system, _, _, irq, soft = map(
-        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
-    )
-    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
 
 
 def cell(program: Path, kind: str, row: Row, seconds: float, procs: list[Path]) -> dict[str, float]:
