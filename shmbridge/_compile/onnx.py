@@ -38,16 +38,23 @@ def build(job: BuildDirectory) -> Built:
     """Errors: UnsupportedError, CompileError."""
     need("emx_onnx_cgen", "compiling ONNX models", "'shmbridge[compile]'")
     onnx = need("onnx", "compiling ONNX models", "'shmbridge[compile]'")
+    from shmbridge._compile.trees import rewrite
+
     try:
-        graph = onnx.load(job.model, load_external_data=False).graph
+        loaded = onnx.load(job.model, load_external_data=False)
     except Exception as error:  # of protobuf's
         raise CompileError(f"{job.model}: expected an ONNX model: {error}") from error
+    model, graph = job.model.absolute(), loaded.graph
+    if rewritten := rewrite(loaded, job.sizes):
+        onnx.load_external_data_for_model(rewritten, str(model.parent))
+        model = job.folder / "rewritten.onnx"
+        onnx.save(rewritten, model)
     stored = {tensor.name for tensor in graph.initializer}
     names = (
         [port.name for port in graph.input if port.name not in stored],
         [port.name for port in graph.output],
     )
-    text, weights = _adapt(_generate(job))
+    text, weights = _adapt(_generate(job, model))
     sizes, parameters = _signature(text)
     inputs, outputs = _match(job, names, parameters)
     block = _block(weights, job.folder / "model.bin")
@@ -81,8 +88,9 @@ def build(job: BuildDirectory) -> Built:
     )
 
 
-def _generate(job: BuildDirectory) -> str:
-    sizes = [f"--input-dim={name}={size}" for name, size in job.sizes.items()]
+def _generate(job: BuildDirectory, model: Path) -> str:
+    open_sizes = job.sizes if model == job.model.absolute() else {}
+    sizes = [f"--input-dim={name}={size}" for name, size in open_sizes.items()]
     threshold = f"--large-weight-threshold={1 if job.weights else TEXT}"
     try:
         job.run(
@@ -95,7 +103,7 @@ def _generate(job: BuildDirectory) -> str:
             "--shape-inference-json=shapes.json",
             "--model-name=model",
             *sizes,
-            job.model.absolute(),
+            model,
             "model.c",
         )
     except CompileError as error:

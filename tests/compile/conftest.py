@@ -16,7 +16,14 @@ def quick():
     from emx_onnx_cgen import cli
     from emx_onnx_cgen.codegen.c_emitter import CEmitter
 
-    run, templates = BuildDirectory.run, functools.cache(CEmitter(None)._load_templates)
+    run, first = BuildDirectory.run, CEmitter(None)
+    templates = functools.cache(first._load_templates)
+
+    def load(emitter, testbench):
+        # Templates see the variables of the environment that loaded them.
+        first._env.globals.update(emitter._env.globals)
+        emitter._env = first._env
+        return templates(testbench)
 
     def here(job, *command, env=None):
         if "emx_onnx_cgen" not in command:
@@ -34,7 +41,7 @@ def quick():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BuildDirectory, "run", here)
-        patch.setattr(CEmitter, "_load_templates", lambda _, testbench: templates(testbench))
+        patch.setattr(CEmitter, "_load_templates", load)
         yield
 
 

@@ -6,9 +6,14 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 
-def save(path, nodes, inputs, outputs, initializers=None):
-    """Writes a model; inputs and outputs: (name, element type, dims) or a ValueInfoProto. Returns
-    its path as text."""
+def save(path, *parts):
+    """Writes a model of these parts. Returns its path as text."""
+    onnx.save(model(*parts), path)
+    return str(path)
+
+
+def model(nodes, inputs, outputs, initializers=None):
+    """A model; inputs and outputs: (name, element type, dims) or a ValueInfoProto."""
 
     def declared(ports):
         return [
@@ -25,8 +30,7 @@ def save(path, nodes, inputs, outputs, initializers=None):
         helper.make_opsetid("ai.onnx.ml", 3),
         helper.make_opsetid("test.ops", 1),
     ]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
-    return str(path)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 def node(op, inputs, outputs, **attributes):
