@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count, takewhile
+from itertools import count, pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +150,8 @@ def remove_outputs(kind: str, command: Sequence[str]) -> list[str]:
     compiler, *words = command
     made = [after for word, after in zip(words, words[1:], strict=False) if word == "-o"]
     if kind == "clang":  # which prints its steps, each with its output
-        steps = _printed([compiler, "-###", *words])
-        made = re.findall(r'"-o" "((?:[^"\\]|\\.)*)"', steps)
+        named = [pairwise(step) for step in steps(command)]
+        made = [after for pairs in named for word, after in pairs if word == "-o"]
     elif kind == "rustc" and not made:
         folders = [
             after for word, after in zip(words, words[1:], strict=False) if word == "--out-dir"
@@ -166,9 +166,19 @@ def remove_outputs(kind: str, command: Sequence[str]) -> list[str]:
     return removed
 
 
-def _printed(command: Sequence[str]) -> str:
+def steps(command: Sequence[str], folder: Path | None = None) -> list[list[str]]:
+    """The commands that this command of clang would run in a folder."""
+    compiler, *words = command
+    lines = _printed([compiler, "-###", *words], folder).splitlines()
+    quoted = [re.findall(r'"((?:[^"\\]|\\.)*)"', line) for line in lines if line[:2] == ' "']
+    return [[re.sub(r"\\(.)", r"\1", word) for word in step] for step in quoted]
+
+
+def _printed(command: Sequence[str], folder: Path | None = None) -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, stdout=-1, stderr=subprocess.STDOUT, text=True, timeout=60)
+        done = subprocess.run(
+            command, stdout=-1, stderr=subprocess.STDOUT, text=True, timeout=60, cwd=folder
+        )
         return done.stdout
     return ""
 

@@ -7,14 +7,17 @@ import hashlib
 import json
 import os
 import shlex
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shmbridge._llvm import compilers
-from shmbridge.errors import InvalidError
+from shmbridge.errors import InvalidError, ShmbridgeError
+from shmbridge.training._bitcode import compile_source
 
 # What a compile command says of its own input and output: which task runs it says that anew. Those
 # of the first kind have an argument.
@@ -175,9 +178,7 @@ class Corpus(Sequence[Module]):
             )
 
         def module(name: str) -> Module:
-            path = Path(os.path.normpath(root / name))
-            if root not in path.parents or "\0" in name:
-                raise InvalidError(f"{file}: expected a name in this folder, found {name!r}")
+            path = _inside(root, name)
             own = flags is not None or override
             words = override if own else os.fsdecode(Path(f"{path}.cmd").read_bytes()).split("\0")
             index = (f"-fthinlto-index={path}.thinlto.bc", "-mllvm", "-thinlto-assume-merged")
@@ -228,6 +229,60 @@ class Corpus(Sequence[Module]):
             sides[module.name in out].append(module)
         return Corpus(sides[0]), Corpus(sides[1])
 
+    def to_bitcode(
+        self,
+        folder: str | os.PathLike[str],
+        compiler: str | Sequence[str],
+        *,
+        num_workers: int | None = None,
+    ) -> Corpus:
+        """Compiles each module once to bitcode, which compiles several times faster than its
+        source, and to the same object.
+
+        The folder is in ml-compiler-opt's format, for `from_description`. It also contains
+        NAME.d, the files that each module was made from: if you call this again, only new and
+        changed modules are compiled.
+
+        Args:
+            folder: The folder, which is created if there is none.
+            compiler: A clang and flags for all modules, such as "clang-22 -Oz": those that the
+                passes need, such as the level, are recorded in the bitcode. A module's own flags
+                precede them.
+            num_workers: How many compilers run at once. None: one for each CPU of this process.
+
+        Returns:
+            The corpus of bitcode. Modules that do not compile are left out, with a warning.
+
+        Raises:
+            InvalidError: A name leaves the folder, or no module compiles; this may be no clang.
+            OSError: A file cannot be written.
+        """
+        root = Path(folder).absolute()
+        root.mkdir(parents=True, exist_ok=True)
+        program, *flags = shlex.split(compiler) if isinstance(compiler, str) else compiler
+
+        paths = [_inside(root, module.name) for module in self]
+
+        def failure(module: Module, to: Path) -> str:
+            try:
+                words = [program, *module.flags, *flags]
+                compile_source(words, module.path, to, module.folder or root)
+            except ShmbridgeError as error:
+                return f"{module.name}: {error}"
+            return ""
+
+        with ThreadPoolExecutor(num_workers or len(os.sched_getaffinity(0))) as pool:
+            failures = list(pool.map(failure, self, paths))
+        names = [module.name for module, why in zip(self, failures, strict=True) if not why]
+        if failed := list(filter(None, failures)):
+            said = f"{len(failed)} of {len(self)} modules do not compile: {'; '.join(failed[:3])}"
+            if not names:
+                raise InvalidError(said)
+            warnings.warn(said, stacklevel=2)
+        description = {"modules": names, "has_thinlto": False}
+        (root / "corpus_description.json").write_text(json.dumps(description, indent=1))
+        return Corpus.from_description(root)
+
     def sampler(self, seed: int) -> Sampler:
         """Endless modules, in an order determined by the seed.
 
@@ -266,6 +321,14 @@ class Sampler(Iterator[Module]):
 def _shuffled(modules: Iterable[Module], seed: str) -> list[Module]:
     """The same order with every Python: by hashes of the names."""
     return sorted(modules, key=lambda m: hashlib.sha256(f"{seed} {m.name}".encode()).digest())
+
+
+def _inside(root: Path, name: str) -> Path:
+    """The path of a module's files, without their endings."""
+    path = Path(os.path.normpath(root / name))
+    if root not in path.parents or "\0" in name:
+        raise InvalidError(f"{root}: expected a name in this folder, found {name!r}")
+    return path
 
 
 def _read(path: str | os.PathLike[str]) -> Any:
