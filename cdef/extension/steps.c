@@ -213,12 +213,18 @@ static shmb_status reply(struct steps *s, struct row *r, shmb_tensor *t) {
     t->name = r->trainer_announced ? "advice" : "learner";
     int64_t key = r->key;
     set_state(s, r, SENT);
-    shmb_status status = core.shmb_host_reply(s->host, key, false, t, 1);
+    shmb_status status = core.shmb_host_reply_unwoken(s->host, key, t, 1);
+    r->unwoken = key;
     if (status == SHMB_INVALID) {
         set_state(s, r, OPEN);
         r->key = key;
     }
     return status;
+}
+
+static void wake(struct steps *s, struct row *r) {
+    if (r->unwoken != NONE) core.shmb_host_wake_runner(s->host, r->unwoken);
+    r->unwoken = NONE;
 }
 
 /* send(actions) -> None: each row that waits for an action has its own now; else a row whose is
@@ -242,6 +248,8 @@ static PyObject *steps_send(PyObject *self, PyObject *actions) {
         t.data = data + (size_t)i * bytes;
         if (s->rows[i].state == OPEN) reply(s, &s->rows[i], &t);
     }
+    /* After all replies: a runner that is woken may take this CPU (bench/steps.py, loops). */
+    for (Py_ssize_t i = 0; i < s->count; i++) wake(s, &s->rows[i]);
     fast_release_values(&all, 1);
     if (wrong == s->count) Py_RETURN_NONE;
     return PyLong_FromSsize_t(wrong);
@@ -259,6 +267,7 @@ static PyObject *steps_reply(PyObject *self, PyObject *args) {
     shmb_tensor t = value.tensor;
     bool fits = !s->actions || (!t.rank && is_action(s, t.data, t.dtype));
     shmb_status status = fits ? reply(s, r, &t) : SHMB_INVALID;
+    wake(s, r);
     fast_release_values(&value, 1);
     if (status == SHMB_INVALID) Py_RETURN_NONE;
     return PyLong_FromLong((long)status);
@@ -350,7 +359,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *named) 
     Py_INCREF(names);
     s->agents = names;
     s->rows = calloc((size_t)s->count, sizeof *s->rows);
-    for (Py_ssize_t i = 0; s->rows && i < s->count; i++) s->rows[i].key = NONE;
+    for (Py_ssize_t i = 0; s->rows && i < s->count; i++) s->rows[i].key = s->rows[i].unwoken = NONE;
     if (s->rows) return (PyObject *)s;
     PyErr_NoMemory();
 fail:

@@ -35,6 +35,7 @@ struct row {
     enum state state;
     enum reports reports_rewards;
     int64_t key;            /* OPEN: of its request */
+    int64_t unwoken;        /* the request whose reply is sent, but its runner not woken; NONE */
     bool trainer_announced; /* the compiler knows that there is a learner */
     struct plan *plans[SLOTS];
 };

@@ -392,6 +392,21 @@ shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_ten
     return c ? leave(c, shmb_channel_reply(c, key, keep, fields, count)) : refused(h);
 }
 
+shmb_status shmb_host_reply_unwoken(shmb_host *h, int64_t key, const shmb_tensor *fields,
+                                    int64_t count) {
+    struct channel *c = host_enter(h, key);
+    if (!c) return refused(h);
+    c->unwoken = true;
+    shmb_status status = shmb_channel_reply(c, key, false, fields, count);
+    c->unwoken = false;
+    return leave(c, status);
+}
+
+void shmb_host_wake_runner(shmb_host *h, int64_t key) {
+    if (key >= 0 && key_channel(key) < h->count && !h->segment.inherited.forked)
+        shmb_channel_wake(&h->channels[key_channel(key)]);
+}
+
 /* A number of 8 bytes. */
 static shmb_status reply_number(shmb_host *h, int64_t key, bool keep, shmb_dtype dtype,
                                 const void *value) {

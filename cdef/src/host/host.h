@@ -114,6 +114,11 @@ shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double val
  * it). */
 shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_tensor *fields,
                             int64_t count);
+/* The same without waking the runner, for who answers several: wake each after the last reply, or it
+ * notices after 100 ms. */
+shmb_status shmb_host_reply_unwoken(shmb_host *h, int64_t key, const shmb_tensor *fields,
+                                    int64_t count);
+void shmb_host_wake_runner(shmb_host *h, int64_t key);
 /* A reply in steps, for lists too: begin, add each (as shmb_feature: returns where to write;
  * offsets of lists via *offsets), send. */
 shmb_status shmb_host_reply_begin(shmb_host *h, int64_t key);

@@ -206,9 +206,13 @@ static struct envelope close_request(struct channel *c, int64_t key, bool keep) 
         .sequence = c->requests[key_slot(key)].sequence, .returns = returns, .may_inline = true};
 }
 
+void shmb_channel_wake(const struct channel *c) {
+    shmb_waiter_wake(&c->runner->asleep, c->bell, &c->line->posted);
+}
+
 static void sent(struct channel *c) {
     store_relaxed(&c->line->served, ++c->served);
-    shmb_waiter_wake(&c->runner->asleep, c->bell, &c->line->posted);
+    if (!c->unwoken) shmb_channel_wake(c);
 }
 
 /* The slot in which this key's reply was being built is free again; other replies could not take it

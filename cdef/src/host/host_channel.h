@@ -53,6 +53,7 @@ struct channel {
     struct builder reply;
     struct error reply_error; /* what stuck while building */
     int reply_slot;
+    bool unwoken; /* replies leave it to their caller to wake the runner */
     struct error error;
     uint32_t pid; /* what the runner says of itself */
     char label[LABEL_BYTES + 1];
@@ -81,6 +82,8 @@ shmb_status shmb_channel_reply_scalar(struct channel *c, int64_t key, bool keep,
 /* A whole reply of tensors; one alone is converted to what the runner wants. */
 shmb_status shmb_channel_reply(struct channel *c, int64_t key, bool keep, const shmb_tensor *fields,
                                int64_t count);
+/* Wakes the runner, if it sleeps; needs no mutex. */
+void shmb_channel_wake(const struct channel *c);
 shmb_status shmb_channel_reply_begin(struct channel *c, int64_t key);
 shmb_status shmb_channel_reply_send(struct channel *c, int64_t key, bool keep);
 shmb_status shmb_channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_status status,
