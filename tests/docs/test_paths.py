@@ -24,14 +24,34 @@ def paths(page):
     )
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/design.md"])
+def exists(path):
+    """Also a test in a file: tests/host/test_names.py::test_a_name."""
+    path, _, test = path.partition("::")
+    if test:
+        return bool(re.search(rf"^def {test}\(", (ROOT / path).read_text(), re.M))
+    return (ROOT / path).exists() or (CORE / path).exists()
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "docs/design.md"])
 def test_the_paths_that_a_page_names_exist(page):
     found = paths(ROOT / page)
-    assert (
-        found
-        and {path for path in found if not (ROOT / path).exists() and not (CORE / path).exists()}
-        == set()
-    )
+    assert found and {path for path in found if not exists(path)} == set()
+
+
+@pytest.mark.parametrize(
+    "page, title, begins, number",
+    [
+        ("SECURITY.md", "## Threat model", r"\| (?!attacker|---)", 5),
+        ("docs/design.md", "## Invariants", r"\d\. ", 7),
+    ],
+)
+def test_every_promise_names_tests_that_exist(page, title, begins, number):
+    section = (ROOT / page).read_text().partition(title)[2].partition("\n## ")[0]
+    promises = re.split(rf"^(?={begins})", section, flags=re.M)[1:]
+    assert len(promises) == number
+    for promise in promises:
+        named = re.findall(r"`(tests/[^\s`]+)`", promise)
+        assert named and all(map(exists, named)), promise
 
 
 def test_the_drawings_of_the_layers_have_them_all_from_the_top_down():

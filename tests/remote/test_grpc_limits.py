@@ -1,7 +1,10 @@
 """grpc://: what is too many, too large, or makes no sense."""
 
+import resource
+import socket
 import threading
 import time
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -86,6 +89,29 @@ def test_a_port_is_one_servers(serving):
         Host("grpc://127.0.0.1:1,127.0.0.1?role=client")
     with pytest.raises(InvalidError, match="spin"):
         Host(ANY, wait="spin")
+
+
+def test_a_thousand_silent_clients_keep_nobody_out(serving):
+    """Half of them have begun to speak HTTP/2. They are in this process, as is the server."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip("needs 4096 descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    host, silent = serving(lambda request: request["x"] + 1), []
+    address = urllib.parse.urlsplit(host.url)
+    try:
+        for i in range(1000):
+            silent.append(socket.create_connection((address.hostname, address.port), 10))
+            if i % 2:
+                silent[-1].sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+        threads = threading.active_count()
+        with connect(host.url) as runner:
+            assert [runner.evaluate({"x": i}) for i in range(3)] == [1, 2, 3]
+        assert host.runners <= 1 and threads < 50
+    finally:
+        for each in silent:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_calls_one_after_another_share_threads_which_end_with_the_server():

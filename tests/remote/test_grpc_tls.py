@@ -17,8 +17,8 @@ from shmbridge import NoHostError, connect
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """A folder with ca.pem; server.pem, client.pem and their .key; and other.pem, whom nobody has
-    signed."""
+    """A folder with ca.pem and what it signed: server.pem, client.pem, expired.pem, and of another
+    host elsewhere.pem; with other.pem, which nobody signed, and foreign.pem, which other did."""
     folder = tmp_path_factory.mktemp("tls")
 
     def openssl(*words):
@@ -40,22 +40,19 @@ def certificates(tmp_path_factory):
             "-out",
             f"{name}.pem",
         )
-    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
-    for name in ("server", "client"):
-        openssl(
-            "req", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr"
-        )
-        signed = [
-            "-CA",
-            "ca.pem",
-            "-CAkey",
-            "ca.key",
-            "-CAcreateserial",
-            "-days",
-            "2",
-            "-extfile",
-            "names",
-        ]
+    (folder / "here").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+    (folder / "elsewhere").write_text("subjectAltName=DNS:elsewhere.example")
+    for name, by, days, names in [
+        ("server", "ca", 2, "here"),
+        ("client", "ca", 2, "here"),
+        ("expired", "ca", -1, "here"),
+        ("elsewhere", "ca", 2, "elsewhere"),
+        ("foreign", "other", 2, "here"),
+    ]:
+        asks = ["-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr"]
+        openssl("req", *key, *asks)
+        signed = ["-CA", f"{by}.pem", "-CAkey", f"{by}.key", "-CAcreateserial"]
+        signed += ["-days", f"{days}", "-extfile", names]
         openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
     return folder
 
@@ -85,6 +82,22 @@ def test_mutual_tls_lets_in_whom_the_server_trusts(serving, certificates):
     for own in ("", f"&{pair(certificates, 'other')}"):
         with pytest.raises(NoHostError):
             connect(trusting + own, connect_timeout=0.5)
+
+
+@pytest.mark.parametrize("wrong", ["expired", "elsewhere", "foreign"])
+def test_a_certificate_that_is_wrong_lets_nobody_in(serving, certificates, wrong):
+    host = serving(lambda request: 1, f"{ANY}?{pair(certificates, wrong)}")
+    with pytest.raises(NoHostError, match="(?i)certificate|handshake|hostname"):
+        connect(f"{host.url}?ca={certificates}/ca.pem", connect_timeout=0.5)
+    if wrong == "elsewhere":  # a client's name is not checked
+        return
+    host = serving(
+        lambda request: 1, f"{ANY}?{pair(certificates, 'server')}&ca={certificates}/ca.pem"
+    )
+    with pytest.raises(NoHostError):
+        connect(
+            f"{host.url}?ca={certificates}/ca.pem&{pair(certificates, wrong)}", connect_timeout=0.5
+        )
 
 
 def test_training_takes_tls_as_well(serving, certificates):
