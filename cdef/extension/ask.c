@@ -157,8 +157,8 @@ PyObject *fast_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t coun
     return leave(a, ask(a, args[1], want) ? read_advice(a) : NULL);
 }
 
-/* fill(asker, features) and ask(asker) -> the advice: an evaluate in two steps, for whoever holds the
- * asker. */
+/* fill(asker, features) and ask(asker) -> the advice: an evaluate in two steps, for whoever holds
+ * the asker. */
 PyObject *fast_fill(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 2 || !PyObject_TypeCheck(args[0], asker_type) || !PyDict_Check(args[1]))

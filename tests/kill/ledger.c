@@ -1,12 +1,14 @@
 /* Kills hosts and runners, and keeps a ledger of every question: whether it was asked, how often a
  * host received it, and what came of it. Built with SHMB_STEPS.
  * Usage: NAME VICTIM HOW KILLS SECONDS LANES SEED
- *   VICTIM  host       a host; its runner must have an answer, a default or an error for each question
+ *   VICTIM  host       a host; its runner must have an answer, a default or an error for each
+ *                      question
  *           runner     a runner; the host serves the others
  *           retrying   a host, under a runner with retries, which must have every answer
  *   HOW     step       before each store to the segment, one after another
  *           random     at any moment
- *           stop       stopped before each store for 0.3 s, which must change nothing; not under retries
+ *           stop       stopped before each store for 0.3 s, which must change nothing; not under
+ *                      retries
  * Lanes are processes with a bridge each, since most of the time goes by in waiting. It ends
  * after so many kills or seconds with one line of JSON; a broken promise is described on stderr. */
 #include <errno.h>
@@ -78,8 +80,8 @@ static pid_t start(long step) {
     return 0;
 }
 
-/* Waits for a child's end, or with WNOHANG looks, and continues it past its stop. Returns whether it
- * was killed or stopped; otherwise it must have ended well. */
+/* Waits for a child's end, or with WNOHANG looks, and continues it past its stop. Returns whether
+ * it was killed or stopped; otherwise it must have ended well. */
 static bool look(pid_t pid, int options) {
     int status;
     bool hit = false;

@@ -48,8 +48,8 @@ struct channel_line *shmb_segment_channel_line(const struct segment *s, uint32_t
  * but the slots from the third on of each lane. Returns an errno. */
 int shmb_segment_reserve(int fd, const struct superblock *b);
 struct lane shmb_segment_lane(const struct segment *s, uint32_t channel, int direction);
-/* Reserves the memory of a slot, or of the first one that has none yet: false, -1: there is none, or
- * /dev/shm is full. */
+/* Reserves the memory of a slot, or of the first one that has none yet: false, -1: there is none,
+ * or /dev/shm is full. */
 __attribute__((cold)) bool shmb_lane_back(struct lane *l, uint32_t slot);
 __attribute__((cold)) int shmb_lane_grow(struct lane *l);
 /* A private copy of a runner's label, into out[LABEL_BYTES + 1]. */
