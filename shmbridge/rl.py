@@ -197,30 +197,30 @@ class Environment:
         lib.shmb_set_done(self._running().c)
 
     def next_agent(self, name: str) -> None:
-        """Selects the agent that acts next. Without it the same agent continues.
+        """Selects the agent that acts next. Without it the same agent continues. An unknown name
+        ends the episode with InvalidError.
 
         Args:
             name: The agent's name.
 
         Raises:
-            InvalidError: There is no such agent, or no episode is running.
+            InvalidError: No episode is running.
         """
-        episode = self._running()
-        lib.shmb_next_agent(episode.c, episode.name(name))
+        lib.shmb_next_agent(self._running().c, plugins.c_text(name))
 
     def add_reward(self, reward: float, agent: str | None = None) -> None:
-        """Rewards an agent. Several rewards add up.
+        """Rewards an agent. Several rewards add up. An unknown name ends the episode with
+        InvalidError.
 
         Args:
             reward: The reward.
             agent: The agent's name. None: the agent that acted.
 
         Raises:
-            InvalidError: There is no such agent, or no episode is running.
+            InvalidError: No episode is running.
         """
-        episode = self._running()
-        rewarded = ffi.NULL if agent is None else episode.name(agent)
-        lib.shmb_add_reward(episode.c, rewarded, reward)
+        rewarded = ffi.NULL if agent is None else plugins.c_text(agent)
+        lib.shmb_add_reward(self._running().c, rewarded, reward)
 
     def _running(self) -> _Episode:
         if self._episode is None:
@@ -258,15 +258,6 @@ class _Episode:
                 raise self.error
             finally:
                 self.error = self.missing = None  # their frames would keep this episode
-
-    def name(self, agent: str) -> Any:
-        """An agent's name for C."""
-        if agent not in self.agents:
-            raise InvalidError(
-                f"the environment names an agent {agent!r}: expected one of "
-                f"{', '.join(self.agents)}"
-            )
-        return plugins.c_text(agent)
 
     def fill(self, observation: Mapping[str, Any] | None) -> int:
         """Gives the observation to the next agent."""

@@ -137,7 +137,7 @@ def test_wrong_agents_are_errors(serve, name):
             drive(Corridor(), [Agent(runner), Agent(runner)])
         with pytest.raises(InvalidError, match="max_steps=0: expected 1 or more"):
             drive(Corridor(), Agent(runner), max_steps=0)
-        with pytest.raises(InvalidError, match="names an agent 'red': expected one of blue"):
+        with pytest.raises(InvalidError, match='names an agent "red", which the driver'):
             drive(Tag(), Agent(runner, "blue"))
         with pytest.raises(InvalidError, match="no episode is running"):
             Corridor().add_reward(1)
