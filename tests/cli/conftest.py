@@ -59,7 +59,7 @@ def serve(where: Path, name: str) -> Iterator[Callable[..., Serving]]:
 
     yield start
     for serving in started:
-        if serving.process.poll() is None:
+        if serving.poll() is None:
             serving.end()
 
 

@@ -29,7 +29,7 @@ def test_ls_shows_bridges_channels_and_rates(serve: Callable[..., Serving], name
         ]
     assert (shown["alive"], shown["pid"], shown["served"], shown["rate"]) == (
         True,
-        serving.process.pid,
+        serving.pid,
         1,
         0,
     )
@@ -79,8 +79,8 @@ def test_gc_removes_what_a_killed_host_left_and_says_what(
 ) -> None:
     serving = serve(name, "--python", "models:total")
     living = serve(f"{name}-living", "--python", "models:total")
-    serving.process.kill()
-    serving.process.wait()
+    serving.kill()
+    serving.wait()
     (shown,) = [b for b in json.loads(run("ls", "--json").stdout) if b["name"] == name]
     assert not shown["alive"]
     assert "live host" in refused(1, "gc", f"{name}-living")

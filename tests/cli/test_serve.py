@@ -132,7 +132,7 @@ def test_serve_ends_after_the_question_under_way_has_its_answer(
     serve: Callable[..., Serving], name: str
 ) -> None:
     serving = serve(name, "--python", "models:slow")
-    threading.Timer(0.5, serving.process.terminate).start()
+    threading.Timer(0.5, serving.terminate).start()
     assert evaluate(name, x=X) == 7
     assert "1 requests, 0 errors" in serving.end()
 
@@ -143,7 +143,7 @@ def test_a_second_signal_ends_serve_at_once(
     (where / "stuck.py").write_text("import time\ndef model(request):\n    time.sleep(1000)\n")
     serving = serve(name, "--python", "stuck:model")
     for seconds in (0.5, 1):
-        threading.Timer(seconds, serving.process.terminate).start()
+        threading.Timer(seconds, serving.terminate).start()
     with pytest.raises(shmbridge.ShmbridgeError):
         evaluate(name, x=X)
     serving.end()
@@ -151,7 +151,7 @@ def test_a_second_signal_ends_serve_at_once(
 
 def test_serve_ends_when_idle(serve: Callable[..., Serving], name: str) -> None:
     serving = serve(name, "--python", "models:total", "--until-idle", 0.3)
-    assert serving.process.wait(20) == 0
+    assert serving.wait(20) == 0
     assert "0 requests, 0 errors" in serving.end()
 
 
@@ -216,7 +216,7 @@ def test_serve_refuses_the_name_of_a_live_host(
     serve: Callable[..., Serving], name: str, where: Path
 ) -> None:
     serving = serve(name, "--python", "models:total")
-    assert f"process {serving.process.pid}" in refused(
+    assert f"process {serving.pid}" in refused(
         1, "serve", name, "--python", "models:total", cwd=where
     )
     assert evaluate(name, x=X) == 6.0

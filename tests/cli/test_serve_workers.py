@@ -144,7 +144,7 @@ def test_all_channels_of_all_workers_can_be_taken(
 def test_one_worker_is_an_ordinary_host(serve: Callable[..., Serving], name: str) -> None:
     serving = serve(name, "--python", "models:pid", "--workers", 1)
     with shmbridge.connect(name) as runner:
-        assert runner.evaluate({"x": 1}) == serving.process.pid
+        assert runner.evaluate({"x": 1}) == serving.pid
     assert [path.name for path in SHM.glob(f"shmb.{name}*")] == [f"shmb.{name}"]
 
 
@@ -243,13 +243,13 @@ def test_workers_of_a_killed_supervisor_end(
     for thread in asked:
         thread.start()
     time.sleep(0.3)
-    serving.process.kill()
-    serving.process.wait()
+    serving.kill()
+    serving.wait()
     until(lambda: not any(map(alive, pids)), 8)
     for thread in asked:
         thread.join(20)
         assert not thread.is_alive()
-    serving.process.communicate()
+    serving.communicate()
     segment.gc()
 
 
@@ -265,7 +265,7 @@ def test_workers_killed_at_any_moment_leave_nothing(
     serving, chance = workers("pid", "--workers", 3), random.Random(seed)
     until_time = time.monotonic() + 3
     while time.monotonic() < until_time:
-        children = Path(f"/proc/{serving.process.pid}/task/{serving.process.pid}/children")
+        children = Path(f"/proc/{serving.pid}/task/{serving.pid}/children")
         pids = children.read_text().split()
         for pid in chance.sample(pids, min(1, len(pids))):
             with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
@@ -275,14 +275,18 @@ def test_workers_killed_at_any_moment_leave_nothing(
     serving.end()
 
 
+def starting(name: str, where: Path) -> subprocess.Popen[bytes]:
+    command = [*SHMBRIDGE, "serve", name, "--python", "models:pid", "--workers", "3"]
+    return subprocess.Popen(
+        [*command, "--channels", "4"], cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_supervisor_killed_at_any_moment_leaves_no_process(
     name: str, where: Path, seed: int
 ) -> None:
-    command = [*SHMBRIDGE, "serve", name, "--python", "models:pid", "--workers", "3"]
-    process = subprocess.Popen(
-        [*command, "--channels", "4"], cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    process = starting(name, where)
     time.sleep(random.Random(seed).uniform(0.1, 1.2))
     process.kill()
     process.communicate(timeout=10)  # to the end of its output: no process is left
@@ -293,10 +297,7 @@ def test_a_supervisor_killed_at_any_moment_leaves_no_process(
 def test_a_signal_at_any_moment_ends_it_and_leaves_nothing(
     name: str, where: Path, seed: int
 ) -> None:
-    command = [*SHMBRIDGE, "serve", name, "--python", "models:pid", "--workers", "3"]
-    process = subprocess.Popen(
-        [*command, "--channels", "4"], cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    process = starting(name, where)
     time.sleep(random.Random(seed).uniform(0.3, 1.2))
     process.send_signal(random.Random(seed).choice([signal.SIGINT, signal.SIGTERM]))
     said = process.communicate(timeout=10)[0]

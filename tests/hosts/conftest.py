@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.recording import MODELS, Command
+from support.cli import Command
+from support.recording import MODELS
 
 from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter

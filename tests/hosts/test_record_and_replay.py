@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.recording import X, records, run
+from support.cli import run
+from support.recording import X, records
 
 import shmbridge
 from shmbridge.logs import LogWriter, TrainingLog

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cli import run
 from support.processes import until
-from support.recording import X, records, run
+from support.recording import X, records
 
 import shmbridge
 from shmbridge._native import lib

@@ -74,29 +74,40 @@ def refused(status: int, *arguments: object, cwd: Path | None = None) -> str:
     return said
 
 
-class Serving:
-    """`shmbridge serve`, while it runs."""
+class Command(subprocess.Popen[str]):
+    """A command, while it runs; it has said `ready`."""
 
-    def __init__(self, *arguments: object, cwd: Path) -> None:
-        small = ("--channels", "4", "--request-bytes", "64K")
-        command = [*SHMBRIDGE, "serve", *small, *map(str, arguments)]
-        self.process = subprocess.Popen(
-            command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    def __init__(self, ready: str, *arguments: object, cwd: Path) -> None:
+        super().__init__(
+            [*SHMBRIDGE, *map(str, arguments)],
+            cwd=cwd,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
-        assert self.process.stdout
         self.said = ""
-        while "Python" not in self.said:  # the last line of the introduction
-            line = self.process.stdout.readline()
+        assert self.stdout
+        while ready not in self.said:
+            line = self.stdout.readline()
             assert line, self.said
             self.said += line
 
     def end(self, number: int = signal.SIGTERM) -> str:
         """Ends it; returns all that it has said. Fails unless it ends with status 0."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        self.said += self.process.communicate(timeout=20)[0]
-        assert self.process.returncode == 0, self.said
+        if self.poll() is None:
+            self.send_signal(number)
+        self.said += self.communicate(timeout=20)[0]
+        assert self.returncode == 0, self.said
         return self.said
+
+
+class Serving(Command):
+    """`shmbridge serve`, while it runs."""
+
+    def __init__(self, *arguments: object, cwd: Path) -> None:
+        small = ("--channels", "4", "--request-bytes", "64K")
+        # "Python" is in the last line of the introduction.
+        super().__init__("Python", "serve", *small, *arguments, cwd=cwd)
 
 
 def evaluate(name: str, **features: Any) -> Any:
