@@ -25,7 +25,7 @@ def paths(page):
 
 
 def exists(path):
-    """Also a test in a file: tests/host/test_names.py::test_a_name."""
+    """Also a test in a file: tests/bridge/test_names.py::test_a_name."""
     path, _, test = path.partition("::")
     if test:
         return bool(re.search(rf"^def {test}\(", (ROOT / path).read_text(), re.M))
