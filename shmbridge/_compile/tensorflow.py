@@ -43,15 +43,13 @@ def build(job: BuildDirectory) -> Built:
     function = loaded.signatures[key]
     given = function.structured_input_signature[1]
     shapes = {name: _fix(name, spec, job.sizes) for name, spec in given.items()}
-    if job.sizes:
-        specs = {
-            name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in given.items()
-        }
-        function = tf.function(
-            lambda **features: loaded.signatures[key](**features)
-        ).get_concrete_function(**specs)
-        folder = job.folder / "fixed"
-        tf.saved_model.save(loaded, str(folder), signatures={key: function})
+    specs = {
+        name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in given.items()
+    }
+    function = tf.function(
+        lambda **features: loaded.signatures[key](**features)
+    ).get_concrete_function(**specs)
+    folder = _frozen(tf, job, function, key)
     inputs = [Port(name, spec.dtype.name, shapes[name]) for name, spec in sorted(given.items())]
     outputs = [_output(name, spec) for name, spec in sorted(function.structured_outputs.items())]
     _compile(job, folder, key)
@@ -108,6 +106,23 @@ def build(job: BuildDirectory) -> Built:
         return [advice[port.name].numpy() for port in outputs]
 
     return Built(source, None, inputs, outputs, reference, "TensorFlow", [*link, *constants])
+
+
+def _frozen(tf: Any, job: BuildDirectory, function: Any, key: str) -> Path:
+    """A SavedModel of the function with its variables as constants, since XLA's command does not
+    find the variables of Keras 3."""
+    module = need(
+        "tensorflow.python.framework.convert_to_constants", "TensorFlow", "tensorflow-cpu"
+    )
+    constant = module.convert_variables_to_constants_v2(function, lower_control_flow=False)
+    names = sorted(function.structured_outputs)
+    signature = tf.function(
+        lambda **features: dict(zip(names, tf.nest.flatten(constant(**features)), strict=True))
+    ).get_concrete_function(**function.structured_input_signature[1])
+    folder = job.folder / "frozen"
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(tf.Module(), str(folder), {key: signature}, options)
+    return folder
 
 
 def _fix(name: str, spec: Any, sizes: dict[str, int]) -> tuple[int, ...]:

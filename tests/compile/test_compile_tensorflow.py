@@ -52,7 +52,7 @@ def saved(tmp_path_factory):
 
 def test_a_saved_model(saved, tmp_path):
     library = tmp_path / "m.so"
-    assert "XLA needs every size: say --dim x:0=SIZE" in compile(saved, "-o", library, code=1)
+    assert "XLA needs every size: pass --dim x:0=SIZE" in compile(saved, "-o", library, code=1)
     said = compile(saved, "-o", library, "--dim", "x:0=40")
     assert "checked: within tolerance: differs from TensorFlow by" in said
     shown = compile("--show", library)
@@ -75,6 +75,17 @@ def test_a_saved_model(saved, tmp_path):
         ["readelf", "-d", library], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
     assert "tensorflow" not in needed and "absl" not in needed
+
+
+def test_a_model_of_keras(tmp_path):
+    """Whose variables and gradients XLA's command does not find: constants stand for them."""
+    layers = tf.keras.layers
+    net = tf.keras.Sequential(
+        [layers.Input((6,), name="x"), layers.Dense(8, "swish"), layers.Dense(3)]
+    )
+    net.export(str(tmp_path / "net"), verbose=False)
+    library = tmp_path / "m.so"
+    assert "checked" in compile(tmp_path / "net", "-o", library, "--dim", "x:0=2")
 
 
 def test_what_cannot_be_compiled(saved, tmp_path):
