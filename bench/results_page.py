@@ -544,7 +544,9 @@ def filled(page: Path, found: dict[str, Found]) -> str:
 
 
 def measured() -> dict[str, Found]:
-    return {file.stem: json.loads(file.read_text()) for file in RESULTS.glob("*.json")}
+    """The figures of results.py; other files are counts, for docs/reliability.md."""
+    found = {file.stem: json.loads(file.read_text()) for file in RESULTS.glob("*.json")}
+    return {name: figure for name, figure in found.items() if "machine" in figure}
 
 
 def main() -> int:

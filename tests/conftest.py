@@ -2,7 +2,6 @@
 is told."""
 
 import contextlib
-import datetime
 import gc
 import itertools
 import json
@@ -19,10 +18,10 @@ import time
 from pathlib import Path
 
 import pytest
+from support import reliability
 from support.processes import SHM, Process, ScriptedRunner
 
 pytest_plugins = ["conformance.table"]  # here, as only this file is read where pytest-xdist reports
-RELIABILITY = Path(__file__).parents[1] / "docs" / "results" / "reliability.json"
 CROSS = Path(__file__).parent / "cross"
 # What C programs link, with its headers beside it, in place of the installed library.
 OTHER_LIBRARY = os.environ.get("SHMBRIDGE_TEST_LIBRARY")
@@ -95,9 +94,7 @@ def record(long, capsys):
         with capsys.disabled():
             print(f"\n{name}: {json.dumps(figures)}")
         if long:
-            found = json.loads(RELIABILITY.read_text()) if RELIABILITY.exists() else {}
-            found[name] = {"date": f"{datetime.date.today()}", "cpus": os.cpu_count()} | figures
-            RELIABILITY.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+            reliability.record(name, **figures)
 
     return keep
 

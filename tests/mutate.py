@@ -22,6 +22,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from support.reliability import record
+
 ROOT = Path(__file__).parents[1]
 CORE = (
     "attach_refuses|bind|changing|empty|every|flood|fork|golden|host_closes|host_dies|host_tells"
@@ -237,12 +239,15 @@ def main() -> None:
     )
     parser.add_argument("files", nargs="*", choices=[[], *TESTS], metavar="FILE")
     parser.add_argument("-n", "--number", type=int, default=20, help="of mutants of each file")
+    parser.add_argument("--record", action="store_true", help="for docs/reliability.md")
     chosen = parser.parse_args()
     copy, results, total = Copy(), [*TRIED, "the same", "not built"], Counter[str]()
     table = [f"{'':32}" + "".join(f"{result:>10}" for result in results)]
     for name in chosen.files or TESTS:
         counts = try_file(copy, name, chosen.number)
         total += counts
+        if chosen.record:
+            record(f"mutants {name}", **{result: counts[result] for result in results})
         table.append(f"{name:32}" + "".join(f"{counts[result]:10}" for result in results))
         print(table[0], table[-1], sep="\n", flush=True)
     tried = sum(total[result] for result in TRIED)

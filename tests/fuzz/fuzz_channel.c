@@ -198,7 +198,7 @@ static void set_back(struct shm *s, struct channel_line *line) {
     r->error = r->stuck = r->broken = (struct error){0};
     s->generation = ++generation;
     s->unsent = false;
-    shmb_tickets_free(r->tickets);
+    if (r->tickets) r->free_tickets(r->tickets);
     r->tickets = NULL;
     memset(tickets, 0, sizeof tickets);
     shmb_sender_start(&s->out, generation, 3);

@@ -48,7 +48,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_question_is_lost_or_answered_twice(ledger, victim, how, kills, lanes, long, record):
     seconds, seed = 120, 1
     if long:  # what takes longer is counted as far as it came
-        kills, seconds, lanes, seed = 2000 if how == "stop" else 17000, 480, 64, int(time.time())
+        kills, seconds, lanes, seed = 2000 if how == "stop" else 17000, 240, 64, int(time.time())
     words = [str(word) for word in (ledger, victim, how, kills, seconds, lanes, seed)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,135 @@
+"""Writes the tables and the picture of docs/reliability.md from docs/results/reliability.json, in
+which tests with --long, tests/fuzz/coverage.py and tests/mutate.py --record keep what they counted,
+and from explore.json:
+
+python tests/reliability_page.py
+
+The picture needs matplotlib.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from support.reliability import FILE, RESULTS
+
+PAGE = RESULTS.parent / "reliability.md"
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(map(str, line)) + " |" for line in [head, *rows]]
+    return [lines[0], "|" + "---|" * len(head), *lines[1:]]
+
+
+def of(found, kind):
+    """The rows whose names begin with a kind, without it."""
+    return {
+        name[len(kind) + 1 :]: row for name, row in found.items() if name.startswith(kind + " ")
+    }
+
+
+def kills(found):
+    rows = []
+    for name, row in found.items():
+        if "kills" not in row:
+            continue
+        noticed = row.get("noticed_ms")
+        times = f"{noticed['median']}; {noticed['p99']}; {noticed['most']}" if noticed else "-"
+        outcomes = [f"{row.get(key, 0):,}" for key in ("answered", "default", "error", "open")]
+        counts = [f"{row['kills']:,}", f"{row['asked']:,}", *outcomes]
+        rows.append([name, *counts, times, f"{row['seconds']:.0f} s", row["date"]])
+    total = sum(row["kills"] for row in found.values() if "kills" in row)
+    head = ["killed", "kills", "questions", "answered", "default", "error", "open"]
+    return [
+        f"{total:,} kills and stops. No question was lost or answered twice.",
+        "",
+        *table([*head, "ms until noticed: median; p99; most", "time", "date"], rows),
+    ]
+
+
+def explored():
+    file = RESULTS / "explore.json"
+    if not file.exists():
+        return ["Not recorded yet: the explorer writes `docs/results/explore.json`."]
+    found = json.loads(file.read_text())
+    controls = found.pop("controls", [])
+    rows = [
+        [name, row["bounds"], f"{row['executions']:,}", f"{row['seconds']:.0f} s"]
+        for name, row in found.items()
+    ]
+    said = f"{len(controls)} weakened copies (negative controls) were tried as well."
+    return [said, "", *table(["scenario", "bounds", "executions", "time"], rows)]
+
+
+def fuzzed(found):
+    rows = [
+        [f"`{name}`", f"{row['inputs']:,}", f"{row['seconds']} s", file, f"{reached} of {branches}"]
+        for name, row in of(found, "fuzz").items()
+        for file, (reached, branches) in row["branches"].items()
+    ]
+    return table(["fuzzer", "inputs", "time", "parser", "branches reached"], rows)
+
+
+def mutated(found):
+    rows, killed, tried = [], 0, 0
+    for name, row in of(found, "mutants").items():
+        failed = row["killed"] + row["timeout"]
+        killed, tried = killed + failed, tried + failed + row["survived"]
+        rows.append([f"`{name}`", failed, row["survived"], row["date"]])
+    said = f"{killed} of {tried} were noticed." if tried else "Not recorded yet."
+    return [said, "", *table(["file", "noticed", "survived", "date"], rows)]
+
+
+def soaked(found):
+    if "soak" not in found:
+        return ["Not recorded yet."]
+    row = found["soak"]
+    draw(row, RESULTS / "soak.svg")
+    first, last = row["samples"][0], row["samples"][-1]
+    return [
+        "![Memory, descriptors and latency in the soak](results/soak.svg)",
+        "",
+        f"{row['minutes']:g} minutes, {row['runners']} runners, {last['questions']:,} questions,"
+        f" {row['date']}. The host's memory was {first['rss_kb']:,} KB at first and"
+        f" {last['rss_kb']:,} KB at last, its descriptors {first['descriptors']} and"
+        f" {last['descriptors']}.",
+    ]
+
+
+def draw(row, path):
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        return
+    minutes = [sample["seconds"] / 60 for sample in row["samples"]]
+    figure, panels = pyplot.subplots(3, 1, figsize=(7, 6), sharex=True, layout="constrained")
+    for panel, keys, label in [
+        (panels[0], ["rss_kb"], "host's memory, KB"),
+        (panels[1], ["descriptors"], "host's descriptors"),
+        (panels[2], ["p50_us", "p99_us", "p99.9_us"], "a question, us"),
+    ]:
+        for key in keys:
+            panel.plot(minutes, [sample[key] for sample in row["samples"]], label=key)
+        panel.set_ylabel(label)
+        panel.set_ylim(bottom=0)
+    panels[2].set_yscale("log")
+    panels[2].legend()
+    panels[2].set_xlabel("minutes")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def main(page: Path = PAGE):
+    found = json.loads(FILE.read_text()) if FILE.exists() else {}
+    parts = {"kills": kills(found), "explored": explored(), "fuzzed": fuzzed(found)}
+    parts |= {"mutated": mutated(found), "soaked": soaked(found)}
+    text = page.read_text()
+    for name, lines in parts.items():
+        body = "\n".join(["", *lines, ""])
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
+        text = re.sub(pattern, lambda m: f"{m[1]}{body}{m[2]}", text, flags=re.S)  # noqa: B023
+    page.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""Counts of long runs, from which reliability_page.py writes docs/reliability.md."""
+
+import datetime
+import json
+import os
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+FILE = RESULTS / "reliability.json"
+
+
+def record(name, **figures):
+    """Replaces what an earlier run of this name counted."""
+    found = json.loads(FILE.read_text()) if FILE.exists() else {}
+    found[name] = {"date": f"{datetime.date.today()}", "cpus": os.cpu_count()} | figures
+    FILE.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
