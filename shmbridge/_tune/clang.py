@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,14 @@ from shmbridge._llvm.plan import url_of
 from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training import Corpus, Module, Task
 from shmbridge.training._corpus import entry
-from shmbridge.training.scores import Score, object_size, printed, text_size
+from shmbridge.training.scores import Score, function_sizes, object_size, printed, text_size
 
 LONGEST = 600.0  # seconds for a plain compilation, and for a link
 SCORES: dict[str, Score] = {"text": text_size, "object": object_size}
+REMARKS = "remarks"  # LLVM's remarks on its questions, beside an object
+ABOUT_QUESTIONS = ["-foptimization-record-passes=inline-ml"]
+QUESTION = re.compile(r"^Function: +(\S+)\nArgs:\n  - Callee: +(\S+)", re.MULTILINE)
+QUOTES = "'\""
 NUMBER = r"([-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?)"
 
 
@@ -29,6 +34,33 @@ class Measure(NamedTuple):
     name: str
     key: str
     function: Score
+
+
+class Parts(float):
+    """A score of an object, and what is known of it.
+
+    Attributes:
+        functions: The bytes of its functions, by name.
+        calls: Callers and callees of LLVM's questions, in their order.
+    """
+
+    functions: Mapping[str, float] = {}
+    calls: Sequence[tuple[str, str]] = ()
+
+
+def with_parts(score: Score) -> Score:
+    """The same score, of an object with remarks beside it."""
+
+    def function(output: Path) -> Parts:
+        found = Parts(score(output))
+        remarks = output.with_name(REMARKS)
+        if remarks.exists():
+            found.functions = function_sizes(output)
+            text = remarks.read_text(errors="replace")
+            found.calls = [(a.strip(QUOTES), b.strip(QUOTES)) for a, b in QUESTION.findall(text)]
+        return found
+
+    return function
 
 
 def measure_of(text: str) -> Measure:
@@ -70,14 +102,19 @@ class Compiler:
         if report.status or not self.version:
             raise InvalidError(f"{path} --version failed: {report.unstarted or report.stderr}")
 
-    def task(self, score: Score) -> Task:
-        """The task that compiles a source with it, asking about inlining."""
+    def task(self, score: Measure) -> Task:
+        """The task that compiles a source with it, asking about inlining. A score of code has
+        `Parts`."""
         command = [self.path, "{flags}", "-c", "{module}", "-o", "{output}"]
+        function = score.function
+        if score.name in SCORES:
+            command += [f"-foptimization-record-file={{folder}}/{REMARKS}", *ABOUT_QUESTIONS]
+            function = with_parts(function)
         return Task(
             command,
             llvm="inline",
             include_default=True,
-            scores={"score": score},
+            scores={"score": function},
             seconds=LONGEST,
         )
 
@@ -90,7 +127,7 @@ class Compiler:
         arguments, the compiler, and the score. Errors: ShmbridgeError."""
         words = [*self.words(module), "-E"]
         text = run(words, module.folder)
-        key = "\0".join(("2", self.version, score, *words)).encode(errors="surrogateescape")
+        key = "\0".join(("3", self.version, score, *words)).encode(errors="surrogateescape")
         return hashlib.sha256(key + b"\0" + text).hexdigest()
 
     def run(self, words: Sequence[str], module: Module, plan: Path | None = None) -> None:

@@ -6,7 +6,8 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,12 +17,23 @@ from shmbridge.errors import InvalidError
 FAILED = math.inf  # the score of a compilation that fails
 
 
-class Result(NamedTuple):
+class Call(NamedTuple):
+    """What a question was about."""
+
+    default: int  # LLVM's own decision
+    caller: str = ""  # not known: everything is one function
+    callee: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
     """A compilation. Sets of call sites are bits of a number: see `Results.bits`."""
 
     asked: int  # at these sites
     flipped: int  # of these, where LLVM's own decision was reversed
     score: float  # or FAILED
+    parts: Mapping[str, float]  # of the score, by function
+    calls: Mapping[int, Call]  # by the site's bit, where they differ from the file's first
 
 
 class Results:
@@ -33,6 +45,7 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self.sites: list[Site] = []
+        self._calls: list[Call] = []  # of the sites, when they were first met
         self._bits: dict[Site, int] = {}
         self._known: list[Result] = []
         self._file = open(path, "a+b")  # noqa: SIM115
@@ -55,10 +68,16 @@ class Results:
         os.truncate(self._file.fileno(), whole)
         for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
-                sites, asked, flipped, score = json.loads(line)
-                for value, n in sites:
-                    self._bit(Site(int(value, 16), int(n)))
-                known = Result(int(asked, 16), int(flipped, 16), float(score))
+                sites, asked, flipped, score, parts = json.loads(line)
+                calls = {Site(int(value, 16), n): Call(*call) for value, n, *call in sites}
+                first = self._known[0].parts if self._known else {}
+                known = Result(
+                    int(asked, 16),
+                    int(flipped, 16),
+                    float(score),
+                    {**first, **parts},
+                    self._met(calls),
+                )
                 if (known.asked | known.flipped) >> len(self.sites):
                     raise ValueError("a site that no line names")
             except (ValueError, TypeError) as error:
@@ -68,17 +87,28 @@ class Results:
                 ) from None
             self._known.append(known)
 
-    def _bit(self, site: Site) -> int:
-        if site not in self._bits:
-            self._bits[site] = 1 << len(self.sites)
-            self.sites.append(site)
-        return self._bits[site]
+    def _met(self, calls: Mapping[Site, Call]) -> dict[int, Call]:
+        """Knows these sites from now on. The calls that are not as at first."""
+        others: dict[int, Call] = {}
+        for site, call in calls.items():
+            if site not in self._bits:
+                self._bits[site] = 1 << len(self.sites)
+                self.sites.append(site)
+                self._calls.append(call)
+            elif call != self._calls[at := self._bits[site].bit_length() - 1]:
+                others[at] = call
+        return others
+
+    def calls(self, result: Result) -> dict[Site, Call]:
+        """What a compilation asked about."""
+        known = enumerate(zip(self.sites, self._calls, strict=True))
+        return {s: result.calls.get(i, call) for i, (s, call) in known if result.asked >> i & 1}
 
     def bits(self, sites: Iterable[Site]) -> int:
-        """A set of sites as a number."""
+        """A set of known sites as a number."""
         found = 0
         for site in sites:
-            found |= self._bit(site)
+            found |= self._bits[site]
         return found
 
     def sites_of(self, bits: int) -> list[Site]:
@@ -95,12 +125,25 @@ class Results:
             (known for known in self._known if flipped & known.asked == known.flipped), None
         )
 
-    def add(self, asked: Iterable[Site], flipped: Iterable[Site], score: float) -> Result:
+    def add(
+        self,
+        asked: Mapping[Site, Call],
+        flipped: Iterable[Site],
+        score: float,
+        parts: Mapping[str, float],
+    ) -> Result:
         """Stores a result."""
         before = len(self.sites)
-        found = Result(self.bits(asked), self.bits(flipped), score)
-        named = [(f"{site.hash:x}", site.n) for site in self.sites[before:]]
-        line = json.dumps([named, f"{found.asked:x}", f"{found.flipped:x}", score])
+        others = self._met(asked)
+        found = Result(self.bits(asked), self.bits(flipped), score, parts, others)
+        named = [
+            (f"{self.sites[i].hash:x}", self.sites[i].n, *others.get(i, self._calls[i]))
+            for i in (*others, *range(before, len(self.sites)))
+        ]
+        first = self._known[0].parts if self._known else {}
+        names = sorted(first.keys() | parts.keys())
+        changed = {n: parts.get(n, 0) for n in names if parts.get(n, 0) != first.get(n, 0)}
+        line = json.dumps([named, f"{found.asked:x}", f"{found.flipped:x}", score, changed])
         self._file.write(line.encode() + b"\n")
         self._file.flush()
         self._known.append(found)

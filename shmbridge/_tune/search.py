@@ -1,8 +1,10 @@
 """The search of one source's inlining decisions, as a generator: it yields what to compile, and is
 sent the results.
 
-The method is that of Theodoridis, Grosser and Su, "Understanding and exploiting optimal function
-inlining", ASPLOS 2022.
+To reverse single decisions and keep together what helps is the method of Theodoridis, Grosser and
+Su, "Understanding and exploiting optimal function inlining", ASPLOS 2022. Here one compilation
+tries many at once: a decision changes its caller, its callee and functions near them, so the
+functions' sizes tell what each one saved.
 """
 
 from __future__ import annotations
@@ -11,14 +13,16 @@ import hashlib
 import itertools
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from shmbridge._llvm.plan import Site
-from shmbridge._tune.results import Result, Results
+from shmbridge._tune.results import FAILED, Call, Result, Results
 from shmbridge.training import Module
 
-# Flips that are tested against the same best: fewer use a gain sooner, more keep compilers busy.
-TOGETHER = 8
+# Trials from the same best: fewer use a gain sooner, more keep compilers busy.
+TRIALS = 8
+
+T = TypeVar("T")
 
 # Yields sets of flips to compile, and is sent those results that the budget allowed.
 Steps: TypeAlias = Generator[Sequence[int], Mapping[int, Result], None]
@@ -57,47 +61,146 @@ class Search:
         return result
 
 
+class Move(NamedTuple):
+    """Decisions to reverse together, and the functions whose code they are in."""
+
+    flips: int
+    functions: frozenset[str]
+
+
 def flip_rounds(search: Search, seed: int) -> Steps:
-    """Each round reverses single decisions of the best compilation so far. Those that help are kept
-    together, or, if they conflict, in halves. A round without a gain ends the search."""
-    results = search.results
+    """Each round tries every move on the best compilation so far, unless the code of its functions
+    is as when it was tried. A round without a gain ends the search."""
     best = (yield [0])[0]
     for number in itertools.count():
-        began = best
-        sites = _shuffled(results.sites_of(best.asked), f"{seed} {number}")
-        for at in range(0, len(sites), TOGETHER):
-            bits = [results.bits([site]) for site in sites[at : at + TOGETHER]]
-            flips = {best.flipped ^ bit: bit for bit in bits if bit & best.asked}
-            found = yield [*flips]
-            saved = {flips[key]: best.score - result.score for key, result in found.items()}
-            helpful = [bit for bit in saved if saved[bit] > 0]
-            helpful.sort(key=saved.__getitem__, reverse=True)
-            best = yield from _kept(best, helpful, saved)
+        began, tried = best, set[tuple[Move, float]]()
+        while True:
+            graph = Graph(search.results, best)
+            moves = [(move, graph.size(move)) for move in graph.moves(f"{seed} {number}")]
+            trials = graph.trials(move for move, size in moves if (move, size) not in tried)
+            if not trials:
+                break
+            tried.update((move, graph.size(move)) for trial in trials for move in trial)
+            flips = {graph.flips(trial): trial for trial in trials}
+            saved: dict[Move, float] = {}
+            for key, result in (yield [*flips]).items():
+                saved |= graph.saved(flips[key], result)
+            best = yield from _kept(graph, saved)
         if best.score >= began.score:
             return
 
 
 def _kept(
-    best: Result, flips: Sequence[int], saved: Mapping[int, float]
+    graph: Graph, saved: Mapping[Move, float]
 ) -> Generator[Sequence[int], Mapping[int, Result], Result]:
-    """The best compilation with these flips, if together they save at least half of what each saved
-    alone; otherwise with the two halves one after the other."""
-    if not flips:
-        return best
-    together = best.flipped
-    for flip in flips:
-        together ^= flip
-    found = (yield [together]).get(together)
-    gain = best.score - found.score if found else 0
-    if found and gain > 0 and (len(flips) == 1 or gain >= sum(saved[f] for f in flips) / 2):
-        return found
-    if len(flips) > 1:
-        half = (len(flips) + 1) // 2
-        best = yield from _kept(best, flips[:half], saved)
-        best = yield from _kept(best, flips[half:], saved)
+    """The best compilation with the moves that helped: with all of them, then with those that also
+    help together, or, if that does not tell, with the half that saved more."""
+    best = graph.start
+    helpful = sorted((m for m in saved if saved[m] > 0), key=saved.__getitem__, reverse=True)
+    while helpful:
+        flips = graph.flips(helpful)
+        found = (yield [flips]).get(flips)
+        if not found or (best is not graph.start and found.score >= best.score):
+            break
+        together = graph.saved(helpful, found)
+        still = [move for move in helpful if together.get(move, 0) > 0]
+        if found.score < best.score:
+            best = found
+            if len(still) == len(helpful):
+                break
+        elif not still or len(still) == len(helpful):
+            still = helpful[: len(helpful) // 2]
+        helpful = still
     return best
 
 
-def _shuffled(sites: Iterable[Site], seed: str) -> list[Site]:
-    """The same order with every Python, and for every order of `sites`."""
-    return sorted(sites, key=lambda site: hashlib.sha256(f"{seed} {site}".encode()).digest())
+class Graph:
+    """The functions of a compilation, and the calls between them.
+
+    Attributes:
+        start: The compilation.
+    """
+
+    def __init__(self, results: Results, start: Result) -> None:
+        self.start = start
+        self._results, self._calls = results, results.calls(start)
+        self._near = _near(self._calls.values())
+        flipped = set(results.sites_of(start.flipped))
+        self._inlined = {s: call.default ^ (s in flipped) for s, call in self._calls.items()}
+        self._into: dict[str, set[str]] = {}
+        for site, call in self._calls.items():
+            if self._inlined[site]:
+                self._into.setdefault(call.callee, set()).add(call.caller)
+
+    def moves(self, seed: str) -> list[Move]:
+        """All decisions alike about one callee, and each decision alone; the same order with every
+        Python, and for every order of results."""
+        order = {site: hashlib.sha256(f"{seed} {site}".encode()).digest() for site in self._calls}
+        alike: dict[tuple[str, int], list[Site]] = {}
+        for site in sorted(order, key=order.__getitem__):
+            alike.setdefault((self._calls[site].callee, self._inlined[site]), []).append(site)
+        groups = [sites for sites in alike.values() if len(sites) > 1]
+        singles = [[site] for sites in alike.values() for site in sites]
+        return [self._move(sites) for sites in (*groups, *singles)]
+
+    def _move(self, sites: Sequence[Site]) -> Move:
+        """Its code is also in the functions that caller and callee are inlined into."""
+        calls = [self._calls[site] for site in sites]
+        names = {name: None for call in calls for name in (call.caller, call.callee)}
+        return Move(self._results.bits(sites), frozenset(_reached(names, self._into)))
+
+    def trials(self, moves: Iterable[Move]) -> list[list[Move]]:
+        """Some of these moves, for a few compilations: in each, moves of functions that are not
+        near each other."""
+        trials = [(set[str](), list[Move]()) for _ in range(TRIALS)]
+        for move in moves:
+            for taken, trial in trials:
+                if not taken & move.functions:
+                    taken |= move.functions.union(*(self._near[name] for name in move.functions))
+                    trial.append(move)
+                    break
+        return [trial for _, trial in trials if trial]
+
+    def flips(self, moves: Iterable[Move]) -> int:
+        """The compilation with these moves."""
+        flips = 0
+        for move in moves:
+            flips |= move.flips
+        return self.start.flipped ^ flips
+
+    def size(self, move: Move) -> float:
+        """The code of its functions."""
+        return sum(self.start.parts.get(name, 0) for name in move.functions)
+
+    def saved(self, moves: Sequence[Move], result: Result) -> dict[Move, float]:
+        """What each move saved in a compilation with all of them. Each function counts for the move
+        that it is nearest to. Empty if that failed."""
+        if result.score == FAILED:
+            return {}
+        saved, before, after = dict.fromkeys(moves, 0.0), self.start.parts, result.parts
+        near = _near([*self._calls.values(), *self._results.calls(result).values()])
+        owners = {name: move for move in moves for name in sorted(move.functions)}
+        for name, owner in _reached(owners, near).items():
+            saved[owner] += before.get(name, 0) - after.get(name, 0)
+        return saved
+
+
+def _near(calls: Iterable[Call]) -> dict[str, set[str]]:
+    """The callers and callees of each function."""
+    found: dict[str, set[str]] = {}
+    for call in calls:
+        found.setdefault(call.caller, set()).add(call.callee)
+        found.setdefault(call.callee, set()).add(call.caller)
+    return found
+
+
+def _reached(start: Mapping[str, T], edges: Mapping[str, set[str]]) -> dict[str, T]:
+    """These functions and all that they lead to, each with the value of a nearest one."""
+    found = dict(start)
+    reached = [*found]
+    for name in reached:
+        for to in sorted(edges.get(name, ())):
+            if to not in found:
+                found[to] = found[name]
+                reached.append(to)
+    return found

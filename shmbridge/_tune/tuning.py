@@ -17,8 +17,8 @@ import numpy as np
 from shmbridge._host.batch import Batch
 from shmbridge._llvm import plan as plans
 from shmbridge._llvm.plan import Decision, Plan, Site, Sites
-from shmbridge._tune.clang import Compiler, Measure
-from shmbridge._tune.results import FAILED, Result, Results
+from shmbridge._tune.clang import Compiler, Measure, Parts
+from shmbridge._tune.results import FAILED, Call, Result, Results
 from shmbridge._tune.search import Search, Steps, flip_rounds
 from shmbridge._values.tensor import Array
 from shmbridge.errors import ShmbridgeError
@@ -43,18 +43,24 @@ class _Candidate:
 
     flips: frozenset[Site]
     sites: Sites = field(default_factory=Sites)
-    asked: list[Site] = field(default_factory=list)
+    asked: dict[Site, int] = field(default_factory=dict)  # and LLVM's own decision
     flipped: dict[Site, Decision] = field(default_factory=dict)
 
     def advise(self, values: Sequence[int], features: Mapping[str, int]) -> int:
         site = self.sites.next(values)
-        self.asked.append(site)
-        default = features[plans.DEFAULT]
+        default = self.asked[site] = features[plans.DEFAULT]
         if site not in self.flips:
             return default
         about = ", ".join(f"{name} {features[key]}" for name, key in COMMENTED.items())
         self.flipped[site] = Decision(1 - default, f"question {len(self.asked)}: {about}")
         return 1 - default
+
+    def known(self, score: float) -> tuple[dict[Site, Call], Mapping[str, float]]:
+        """What each question was about, and the parts of the score."""
+        if not isinstance(score, Parts) or len(score.calls) != len(self.asked):
+            return {site: Call(default) for site, default in self.asked.items()}, {"": score}
+        pairs = zip(self.asked.items(), score.calls, strict=True)
+        return {site: Call(default, *name) for (site, default), name in pairs}, score.functions
 
 
 class Tuning:
@@ -99,7 +105,7 @@ class Tuning:
         self._folder, self._jobs, self._compilations = folder, jobs, compilations
         self._until = until
         self._seed, self._progress, self._steps = seed, progress, steps
-        self._task = compiler.task(score.function)
+        self._task = compiler.task(score)
         self._running: list[_Candidate] = []
         self._stack = ExitStack()
         self.searches: list[Search] = []
@@ -258,7 +264,8 @@ class Tuning:
             score = _score(compiled.outcome)
             known = search.results.find(flips)
             if known is None:
-                search.results.add(candidate.asked, candidate.flipped, score)
+                calls, parts = candidate.known(score)
+                search.results.add(calls, candidate.flipped, score, parts)
                 self.compiled += 1
                 self.cpu += compiled.outcome.cpu
             elif known.score != score:

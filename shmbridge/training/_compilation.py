@@ -169,10 +169,10 @@ def _scored(score: Score, output: Path) -> float:
         raise InvalidError(
             "expected an output, found none: the compiler wrote nothing to the task's {output}"
         )
-    value = float(score(output))
+    value = score(output)
     if not math.isfinite(value):
         raise InvalidError(f"expected a finite score, found {value}")
-    return value
+    return value if isinstance(value, float) else float(value)
 
 
 def _name(number: int) -> str:

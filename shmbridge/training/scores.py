@@ -21,6 +21,9 @@ EXTENDED = 0xFFFF  # the names' section has a number that is too large for its f
 # section's.
 ELF = {1: (32, "II6H", "8I"), 2: (40, "QI6H", "II4QII")}
 OFFSET, SIZE, LINK = 4, 5, 6  # of a section's fields
+# By the class: a symbol's fields, and which of them are its name, size, kind and section.
+SYMBOL = {1: ("3I2BH", (0, 2, 3, 5)), 2: ("I2BH2Q", (0, 5, 1, 3))}
+FUNCTION = 2  # a symbol's kind
 
 
 def text_size(path: Path) -> float:
@@ -54,6 +57,34 @@ def text_bytes(path: Path) -> bytes:
     """
     data = Path(path).read_bytes()
     return b"".join(data[begin : begin + size] for begin, size in _code(data, path))
+
+
+def function_sizes(path: Path) -> dict[str, float]:
+    """The bytes of code of each function in an object.
+
+    Args:
+        path: As for `text_size`.
+
+    Returns:
+        Sizes by name, as its symbols tell.
+
+    Raises:
+        InvalidError: As `text_size`.
+        OSError: As `text_size`.
+    """
+    data = Path(path).read_bytes()
+    places = {name: (begin, size) for name, begin, size in _sections(data, path)}
+    begin, length = places.get(".symtab", (0, 0))
+    names = places.get(".strtab", (0, 0))[0]
+    fields, which = SYMBOL[data[4]]
+    symbol = struct.Struct({1: "<", 2: ">"}[data[5]] + fields)
+    found: dict[str, float] = {}
+    for values in symbol.iter_unpack(data[begin : begin + length]):
+        name, size, kind, section = (values[i] for i in which)
+        if kind & 15 == FUNCTION and section:
+            at = names + name
+            found[data[at : data.index(b"\0", at)].decode(errors="replace")] = float(size)
+    return found
 
 
 def object_size(path: Path) -> float:
