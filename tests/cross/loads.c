@@ -1,10 +1,12 @@
 /* A host takes a request, answers it, and a runner takes the reply, all in this thread, with a read
- * of `mark` between. Prints where the segment is mapped, and where mark is. For valgrind's lackey. */
+ * of `mark` between. Prints where the segment is mapped, and where mark is. For valgrind's
+ * lackey. */
 #include "../c/bridge.h"
 
 static volatile char mark;
 
-/* The C library's loads the middle of some copies twice, which does no harm: one copy is checked. */
+/* The C library's loads the middle of some copies twice, which does no harm: one copy is
+ * checked. */
 void *memcpy(void *restrict to, const void *restrict from, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) ((char *)to)[i] = ((const volatile char *)from)[i];
     return to;

@@ -114,8 +114,8 @@ shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double val
  * it). */
 shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_tensor *fields,
                             int64_t count);
-/* The same without waking the runner, for who answers several: wake each after the last reply, or it
- * notices after 100 ms. */
+/* The same without waking the runner, for who answers several: wake each after the last reply, or
+ * it notices after 100 ms. */
 shmb_status shmb_host_reply_unwoken(shmb_host *h, int64_t key, const shmb_tensor *fields,
                                     int64_t count);
 void shmb_host_wake_runner(shmb_host *h, int64_t key);
