@@ -1,6 +1,5 @@
 """Writes the tables and the picture of docs/reliability.md from docs/results/reliability.json, in
-which tests with --long, tests/fuzz/coverage.py and tests/mutate.py --record keep what they counted,
-and from explore.json:
+which tests with --long and tests/mutate.py --record keep what they counted, and from explore.json:
 
 python tests/reliability_page.py
 
@@ -61,15 +60,6 @@ def explored():
     return [said, "", *table(["scenario", "bounds", "executions", "time"], rows)]
 
 
-def fuzzed(found):
-    rows = [
-        [f"`{name}`", f"{row['inputs']:,}", f"{row['seconds']} s", file, f"{reached} of {branches}"]
-        for name, row in of(found, "fuzz").items()
-        for file, (reached, branches) in row["branches"].items()
-    ]
-    return table(["fuzzer", "inputs", "time", "parser", "branches reached"], rows)
-
-
 def mutated(found):
     rows, killed, tried = [], 0, 0
     for name, row in of(found, "mutants").items():
@@ -121,7 +111,7 @@ def draw(row, path):
 
 def main(page: Path = PAGE):
     found = json.loads(FILE.read_text()) if FILE.exists() else {}
-    parts = {"kills": kills(found), "explored": explored(), "fuzzed": fuzzed(found)}
+    parts = {"kills": kills(found), "explored": explored()}
     parts |= {"mutated": mutated(found), "soaked": soaked(found)}
     text = page.read_text()
     for name, lines in parts.items():
