@@ -271,8 +271,8 @@ def tune(
     """Search the inlining decisions of a compile command for a smaller score, and write the best
     ones to a plan for each source, for `shmbridge run --plan`.
 
-    The search starts from LLVM's own decisions and reverses single ones. Each compilation runs
-    stock clang of LLVM 22 in a separate folder; the command's own output is not written.
+    The search starts from LLVM's own decisions and reverses some. Each compilation runs stock clang
+    of LLVM 22 in a separate folder; the command's own output is not written.
 
     After Ctrl-C the plans have the best decisions so far. The same command continues, because all
     results are stored. If nothing helps, a plan is empty and means the plain compiler.

@@ -45,3 +45,39 @@ def test_every_changed_text_is_a_policy(source):
         advice = source.load(source.file_of(text, ""))(features)
         assert advice.shape == (3, 1) and set(advice.ravel()) <= {0, 1}, text
         assert len(text) < source.LENGTH + 80, text
+
+
+@pytest.fixture
+def evaluator(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import evaluator
+
+    monkeypatch.setattr(evaluator, "SECONDS", 2.0)
+    monkeypatch.setattr(evaluator, "MEMORY", 300 << 20)
+    yield evaluator
+    del sys.modules["evaluator"]
+
+
+ALWAYS = "def advise(request):\n    return (request['cost_estimate'] > -10000).astype(int)\n"
+CANDIDATES = {
+    "": ALWAYS,
+    "time limit": ALWAYS.replace("return", "while True: pass\n    return"),
+    "memory limit": ALWAYS.replace("return", "held = bytearray(1 << 30)\n    return"),
+    "no such feature": ALWAYS.replace("return", "raise KeyError('no such feature')\n    return"),
+    "was never closed": "def advise(request:\n",
+}
+
+
+@pytest.mark.skipif(not shutil.which("clang-22"), reason="needs clang-22")
+@pytest.mark.parametrize("why", CANDIDATES)
+def test_an_untrusted_candidate_has_a_score_or_a_reason_and_limits(evaluator, tmp_path, why):
+    program = tmp_path / "candidate.py"
+    program.write_text(CANDIDATES[why])
+    found = evaluator.evaluate_stage1(str(program))
+    assert found.metrics["compiled"] == (not why)
+    if why:
+        assert found.metrics["combined_score"] == evaluator.FAILED
+        assert why in found.artifacts["failures"]
+    else:
+        assert -1 < found.metrics["combined_score"] < 1
+        assert "tiny" in found.artifacts["worst_modules"]
