@@ -4,7 +4,7 @@ sent the results.
 To reverse single decisions and keep together what helps is the method of Theodoridis, Grosser and
 Su, "Understanding and exploiting optimal function inlining", ASPLOS 2022. Here one compilation
 tries many at once: a decision changes its caller, its callee and functions near them, so the
-functions' sizes tell what each one saved.
+functions' sizes show what each one saved.
 """
 
 from __future__ import annotations

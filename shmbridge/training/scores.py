@@ -79,11 +79,15 @@ def function_sizes(path: Path) -> dict[str, float]:
     fields, which = SYMBOL[data[4]]
     symbol = struct.Struct({1: "<", 2: ">"}[data[5]] + fields)
     found: dict[str, float] = {}
-    for values in symbol.iter_unpack(data[begin : begin + length]):
-        name, size, kind, section = (values[i] for i in which)
-        if kind & 15 == FUNCTION and section:
-            at = names + name
-            found[data[at : data.index(b"\0", at)].decode(errors="replace")] = float(size)
+    try:
+        for values in symbol.iter_unpack(data[begin : begin + length]):
+            name, size, kind, section = (values[i] for i in which)
+            if kind & 15 == FUNCTION and section:
+                at = names + name
+                text = data[at : data.index(b"\0", at)]
+                found[text.decode(errors="replace")] = float(size)
+    except (struct.error, ValueError) as error:
+        raise InvalidError(f"{path}: expected a whole ELF file: {error}") from None
     return found
 
 
