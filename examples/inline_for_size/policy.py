@@ -1,9 +1,8 @@
-"""A small inlining policy: LLVM's features, 16 hidden units, and a last layer that evolution
-changes."""
+"""A linear inlining policy over the logarithms of LLVM's features."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,79 +10,85 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-HIDDEN = 16
-# Features of the whole module are left out: the policy should judge the call site.
-MODULE = {
+# Features of the whole module, and flags of ThinLTO, are left out: the policy judges the call.
+LEFT_OUT = {
     "node_count",
     "edge_count",
+    "is_callee_avail_external",
+    "is_caller_avail_external",
+    "inlining_default",
 }
+THRESHOLD = 4.5  # LLVM's -Oz inlines what costs less than 5; costs are integers
 Array = NDArray[Any]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Policy:
-    """Inlines if basis(features) @ last > 0.
+    """Inlines a call if inputs(features) @ weights > 0.
 
     Attributes:
         names: The features that it uses, int64[1] each.
-        mean: Of the logarithms of the features, float64[len(names)].
+        mean: Of the features' logarithms, float64[len(names)].
         inverse: One over their standard deviations, float64[len(names)]. 0 for a constant feature.
-        first: float64[len(names) + 1, HIDDEN]: from the scaled features, and a one, to the hidden
-            units.
-        last: float64[HIDDEN + len(names) + 1]: from the hidden units, the scaled features, and a
-            one, to the decision.
+        weights: float64[len(names) + 1]: of a one, and of the scaled logarithms.
     """
 
     names: list[str]
     mean: Array
     inverse: Array
-    first: Array
-    last: Array
+    weights: Array
 
-    def basis(self, features: Mapping[str, Array]) -> Array:
-        """The inputs of the last layer: float64[rows, HIDDEN + len(names) + 1]."""
-        x = (_logarithms(self.names, features) - self.mean) * self.inverse
-        x = np.append(x, np.ones((len(x), 1)), axis=1)
-        return np.concatenate([np.tanh(x @ self.first), x], axis=1)
+    def inputs(self, features: Mapping[str, Array]) -> Array:
+        """float64[rows, len(names) + 1]: a one, and the scaled logarithms."""
+        scaled = (_logarithms(self.names, features) - self.mean) * self.inverse
+        return np.insert(scaled, 0, 1, axis=1)
 
-    def decide(self, features: Mapping[str, Array], last: Array | None = None) -> Array:
-        """1: inline, 0: leave; int64[rows]. last: other weights, the same for all rows or a row for
-        each."""
-        return ((self.basis(features) * (self.last if last is None else last)).sum(1) > 0) * 1
+    def decide(self, features: Mapping[str, Array], weights: Array | None = None) -> Array:
+        """1: inline, 0: leave; int64[rows]. weights: others, for all rows or for each."""
+        weights = self.weights if weights is None else weights
+        return ((self.inputs(features) * weights).sum(1) > 0) * 1
 
 
-def _logarithms(names: list[str], features: Mapping[str, Array]) -> Array:
+def llvm_rule(features: Mapping[str, Array]) -> Policy:
+    """LLVM's own rule at -Oz, as a policy whose inputs are scaled to these features."""
+    names = sorted(
+        name
+        for name, values in features.items()
+        if values.dtype == np.int64 and name not in LEFT_OUT
+    )
+    x = _logarithms(names, features)
+    inverse = np.divide(1, x.std(0), out=np.zeros(len(names)), where=x.std(0) > 0)
+    cost = names.index("cost_estimate")
+    weights = np.zeros(len(names) + 1)
+    weights[0] = np.log1p(THRESHOLD) - x.mean(0)[cost]
+    weights[1 + cost] = -x[:, cost].std()
+    return Policy(names, x.mean(0), inverse, weights)
+
+
+def _logarithms(names: Sequence[str], features: Mapping[str, Array]) -> Array:
     x = np.concatenate([features[name] for name in names], axis=1).astype(np.float64)
     return np.sign(x) * np.log1p(np.abs(x))
 
 
-def imitate(features: Mapping[str, Array], decisions: Array, seed: int, steps: int = 600) -> Policy:
-    """A policy that imitates decisions: logistic regression through one hidden layer, with Adam.
+def imitate(inputs: Array, decisions: Array, importance: Array, steps: int = 400) -> Array:
+    """The weights that imitate decisions: logistic regression, with Adam.
 
     Args:
-        features: By name, int64[rows, 1].
+        inputs: As Policy.inputs returns them, float64[rows, inputs].
         decisions: 0 or 1, [rows].
-        seed: Seed for the initial weights.
+        importance: Of each row, float64[rows].
         steps: Steps of gradient descent, each on all rows.
     """
-    names, random = sorted(features.keys() - MODULE), np.random.default_rng(seed)
-    x = _logarithms(names, features)
-    inverse = np.divide(1, x.std(0), out=np.zeros(len(names)), where=x.std(0) > 0)
-    first = random.standard_normal((len(names) + 1, HIDDEN)) / np.sqrt(len(names))
-    policy = Policy(names, x.mean(0), inverse, first, np.zeros(HIDDEN + len(names) + 1))
-    weights = [policy.first, policy.last]
-    moments = [(np.zeros_like(w), np.zeros_like(w)) for w in weights]
+    weights = np.zeros(inputs.shape[1])
+    mean, square = np.zeros_like(weights), np.zeros_like(weights)
+    importance = importance / importance.sum()
     for step in range(1, steps + 1):
-        basis = policy.basis(features)
-        hidden, z = basis[:, :HIDDEN], basis[:, HIDDEN:]
-        wrong = (1 / (1 + np.exp(-np.clip(basis @ policy.last, -30, 30))) - decisions) / len(x)
-        back = wrong[:, None] * policy.last[:HIDDEN] * (1 - hidden**2)
-        gradients = [z.T @ back, wrong @ basis]
-        for w, gradient, (m, v) in zip(weights, gradients, moments, strict=True):
-            m += 0.1 * (gradient - m)
-            v += 0.01 * (gradient**2 - v)
-            w -= 0.01 * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.99**step)) + 1e-8)
-    return policy
+        wrong = 1 / (1 + np.exp(-np.clip(inputs @ weights, -30, 30))) - decisions
+        gradient = (importance * wrong) @ inputs
+        mean += 0.1 * (gradient - mean)
+        square += 0.01 * (gradient**2 - square)
+        weights -= 0.05 * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.99**step)) + 1e-8)
+    return weights
 
 
 def save(policy: Policy, path: Path) -> None:
@@ -99,9 +104,8 @@ def save(policy: Policy, path: Path) -> None:
         constant("one", np.ones(1)),
         constant("mean", policy.mean),
         constant("inverse", policy.inverse),
-        constant("first", policy.first),
-        constant("last", policy.last[:, None]),
-        constant("zero", np.zeros(1)),
+        constant("weights", policy.weights[1:, None]),
+        constant("least", -policy.weights[:1]),
     ]
     nodes = [
         helper.make_node("Concat", policy.names, ["features"], axis=0),
@@ -113,12 +117,8 @@ def save(policy: Policy, path: Path) -> None:
         helper.make_node("Mul", ["sign", "log"], ["signed"]),
         helper.make_node("Sub", ["signed", "mean"], ["centred"]),
         helper.make_node("Mul", ["centred", "inverse"], ["scaled"]),
-        helper.make_node("Concat", ["scaled", "one"], ["inputs"], axis=0),
-        helper.make_node("MatMul", ["inputs", "first"], ["before"]),
-        helper.make_node("Tanh", ["before"], ["hidden"]),
-        helper.make_node("Concat", ["hidden", "inputs"], ["basis"], axis=0),
-        helper.make_node("MatMul", ["basis", "last"], ["score"]),
-        helper.make_node("Greater", ["score", "zero"], ["inline"]),
+        helper.make_node("MatMul", ["scaled", "weights"], ["score"]),
+        helper.make_node("Greater", ["score", "least"], ["inline"]),
         helper.make_node("Cast", ["inline"], ["inlining_decision"], to=TensorProto.INT64),
     ]
     inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, [1]) for n in policy.names]

@@ -1,7 +1,9 @@
-"""The programs to compile: small ones from this folder, or real ones that pip fetches from PyPI."""
+"""The programs to compile: z3's C++ files as bitcode, split by directory, and other C++ programs.
+pip fetches them from PyPI."""
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import tarfile
@@ -9,70 +11,92 @@ from pathlib import Path
 
 from shmbridge.training import Corpus, Module
 
-# name: (sdist, its sources, flags, held out?). Each program is linked as a shared library.
+# As libz3 is built, and so that a linker can remove each function that nobody uses.
+CLANG = (
+    "clang-22 -Oz -fPIC -fvisibility-inlines-hidden -ffunction-sections -fdata-sections "
+    "-DNDEBUG -std=c++20 -w"
+)
+Z3 = "z3-solver==5.4.1.0"
+SMALL = 12_000  # bytes of a source: larger ones take long to compile and ask too much
+# Which eighths of the directories, by their hashes.
+PARTS = {"test": (0, 1), "validation": (2,), "train": (3, 4, 5, 6, 7)}
+MOST = 220  # files of a part
+# name: (sdist, its sources, flags). Each is linked as a shared library.
 DCONV = "src/ujson/deps/double-conversion/double-conversion"
-CMARK = "third_party/cmark"
-REAL = {
-    "zopfli": ("zopfli==0.4.3", "zopfli/src/zopfli/*.c", [], False),
-    "double-conversion": ("ujson==6.1.0", f"{DCONV}/*.cc", ["-lstdc++"], False),
-    "cmark": (
-        "cmarkgfm==2025.10.22",
-        f"{CMARK}/src/*.c",
-        [f"-I{CMARK}/src", f"-I{CMARK}/extensions", "-Igenerated/unix"],
-        False,
+HELD_OUT = {
+    "double-conversion": ("ujson==6.1.0", f"{DCONV}/*.cc", []),
+    "lodepng": ("zopfli==0.4.3", "zopfli/src/zopflipng/lodepng/*.cpp", []),
+    "marisa": (
+        "marisa-trie==1.4.1",
+        "marisa-trie/lib/marisa/**/*.cc",
+        ["-Imarisa-trie/include", "-Imarisa-trie/lib"],
     ),
-    "lz4": ("lz4==4.4.5", "lz4libs/*.c", [], False),
-    "picosat": ("pycosat==0.6.6", "picosat.c", [], True),
-    "lodepng": ("zopfli==0.4.3", "zopfli/src/zopflipng/lodepng/*.cpp", ["-lstdc++"], True),
-    "brotli": ("brotli==1.2.1", "c/[cde]*/*.c", ["-Ic/include"], True),
-    "quickjs": (
-        "quickjs==1.19.4",
-        "upstream-quickjs/*.c",
-        ["-D_GNU_SOURCE", "-DCONFIG_BIGNUM", '-DCONFIG_VERSION="1"', "-lm"],
-        True,
+    "jsonnet": (
+        "jsonnet==0.22.0",
+        "core/[!du]*[!t].cpp",  # desugarer needs a generated file
+        [
+            "-Iinclude",
+            "-Icpp",
+            "-Ithird_party/md5",
+            "-Ithird_party/json",
+            "-Ithird_party/rapidyaml",
+        ],
     ),
-}
-OURS = {
-    "text": ("text*.c", False),
-    "matrix": ("matrix*.c", False),
-    "table": ("table*.c", True),
 }
 
 
-def real(folder: Path) -> tuple[Corpus, Corpus]:
-    """The training files and the held-out programs, fetched into `folder` if missing."""
-    programs = {}
-    for name, (sdist, sources, flags, held_out) in REAL.items():
-        root = _fetched(folder, sdist)
-        # -I starts in the sdist's folder, since compilers run in their own work folders.
-        flags = [f"-I{root}/{flag[2:]}" if flag.startswith("-I") else flag for flag in flags]
-        programs[name] = (sorted(root.glob(sources)), ["-w", *flags], held_out)
-    return _corpora(programs)
-
-
-def ours(folder: Path) -> tuple[Corpus, Corpus]:
-    """The same of this folder's tiny programs."""
-    programs = {
-        name: (sorted(folder.glob(sources)), list[str](), held_out)
-        for name, (sources, held_out) in OURS.items()
+def z3(folder: Path) -> dict[str, Corpus]:
+    """z3's modules by their part, as bitcode."""
+    root = _fetched(folder, Z3) / "core" / "src"
+    sources = [path for path in root.rglob("*.cpp") if path.stat().st_size < SMALL]
+    # api needs generated files; test has unit tests, and shell the program's main function.
+    skipped = [root / name for name in ("api", "test", "shell")]
+    sources = sorted(path for path in sources if not any(map(path.is_relative_to, skipped)))
+    files = Corpus.from_sources(*sources)
+    files = sorted(files, key=lambda module: _hash(module.name))
+    chosen = {
+        part: [m for m in files if _hash(str(Path(m.name).parent)) % 8 in eighths][:MOST]
+        for part, eighths in PARTS.items()
     }
-    return _corpora(programs)
+    bitcode = Corpus(sum(chosen.values(), [])).to_bitcode(
+        folder / "z3", f"{CLANG} -D_MP_INTERNAL -I{root}"
+    )
+    names = {module.name for module in bitcode}
+    return {
+        part: Corpus(bitcode[module.name] for module in modules if module.name in names)
+        for part, modules in chosen.items()
+    }
 
 
-def _corpora(programs: dict[str, tuple[list[Path], list[str], bool]]) -> tuple[Corpus, Corpus]:
-    train, held_out = [], []
-    for name, (sources, flags, out) in programs.items():
-        if out:  # one module, as one command compiles and links it
-            rest = [str(path) for path in sources[1:]]
-            held_out.append(Module(name, sources[0], (*rest, *flags)))
-        else:
-            compiling = tuple(flag for flag in flags if not flag.startswith("-l"))
-            train += [Module(f"{name}/{path.name}", path, compiling) for path in sources]
-    return Corpus(train), Corpus(held_out)
+def tiny(sources: Path, folder: Path) -> dict[str, Corpus]:
+    """The same of small programs, to try the example."""
+    files = Corpus.from_sources(*sorted(sources.glob("*.c")))
+    bitcode = files.to_bitcode(folder / "tiny", CLANG.replace("-std=c++20", ""))
+    parts = {
+        part: [m for m in bitcode if (m.name[:5] == "table") == out]
+        for part, out in (("train", False), ("test", True))
+    }
+    return {part: Corpus(modules) for part, modules in parts.items()}
+
+
+def held_out(folder: Path) -> Corpus:
+    """The other programs. One command compiles and links each."""
+    modules = []
+    for name, (sdist, sources, flags) in HELD_OUT.items():
+        root = _fetched(folder, sdist)
+        first, *rest = sorted(map(str, root.glob(sources)))
+        # -I starts in the sdist's folder, since compilers run in their own work folders.
+        words = [f"-I{root}/{flag[2:]}" for flag in flags]
+        modules.append(Module(name, Path(first), (*rest, *words)))
+    return Corpus(modules)
+
+
+def _hash(name: str) -> int:
+    return int(hashlib.sha256(name.encode()).hexdigest(), 16)
 
 
 def _fetched(folder: Path, sdist: str) -> Path:
-    to = folder / sdist.replace("==", "-")
+    to = folder / sdist.replace("==", "-").replace("-", "_", sdist.count("-"))
     if not to.exists():
         print(f"fetching {sdist} from PyPI", flush=True)
         pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]

@@ -1,4 +1,4 @@
-"""Teaches an unmodified clang -Oz where to inline, for smaller programs: python run.py [--quick]
+"""Teaches an unmodified clang -Oz where to inline, for smaller C++ objects: python run.py [--quick]
 [--seeds N]"""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import sysconfig
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,20 +19,21 @@ from typing import Any
 
 import numpy as np
 import programs
-from policy import Array, Policy, imitate, save
+from policy import Array, Policy, imitate, llvm_rule, save
 
-from shmbridge.training import Corpus, Episode, Module, Task, candidate_rewards, collect
+from shmbridge.training import Corpus, Episode, Module, Task, candidate_rewards, checkpoint, collect
 from shmbridge.training.scores import text_size
 
 HERE = Path(__file__).parent
 BUILD, RESULTS = HERE / "build", HERE / "results"
-COMPILE = "clang-22 -Oz -fPIC -c {module} -o {output}"
-LINK = "clang-22 -Oz -fPIC -shared {module} {flags} -o {output}"  # all files of a program
-THRESHOLDS = [-15.0, 5.0, 15.0]  # of LLVM's cost estimate
-RULES = {"never": -np.inf, "always": np.inf}
-MOST = 20  # candidates for each compilation of the budget: most candidates need none
-SIGMA = 0.3  # of the first perturbations; the inputs of the last layer are about as large as 1
-
+COMPILE = "clang-22 {flags} {module} -o {output}"  # bitcode, with its own flags
+LINK = f"{programs.CLANG} -shared -fuse-ld=lld -Wl,--gc-sections {{module}} {{flags}} -o {{output}} -lstdc++"
+LINKS = {"linked": LINK, "ThinLTO": f"{LINK} -flto=thin"}
+QUESTIONS = (10, 400)  # that the compilation of a training or test file asks
+VARIANTS = 6  # compilations of each training file
+SHIFT, NOISE = (-1, 3), 0.15  # of a variant's threshold, as a logarithm, and of its weights
+LEAST = 5  # bytes: how much the imitation of a file counts if nothing was better than LLVM
+SAMPLES = 10_000  # of the bootstrap
 
 START = time.perf_counter()
 
@@ -41,262 +42,216 @@ def log(text: str) -> None:
     print(f"[{time.perf_counter() - START:5.0f} s] {text}", flush=True)
 
 
+def kept(name: str, make: Callable[[], Any]) -> Any:
+    """A result, from results/NAME if an earlier run has stored it."""
+    path = RESULTS / name
+    found = checkpoint.load(path)
+    if found is None:
+        began = time.perf_counter()
+        found = make()
+        checkpoint.save(path, found)
+        log(f"{name}: {time.perf_counter() - began:.0f} s")
+    return found
+
+
 def task(command: str, **options: Any) -> Task:
-    """The limits are generous, for a busy machine."""
-    return Task(command, scores={"size": text_size}, seconds=1800, **options)
-
-
-Decide = Callable[[Any], Array]  # from features by name, or a batch, to a decision for each row
-
-
-# ---- Input of evolution and random search ----
-
-
-class Training:
-    """Measures how many bytes policies save on the training files.
-
-    A compiler's next question depends only on the answers before it. If a policy makes the
-    decisions of a known compilation, that compilation is not repeated.
-
-    Attributes:
-        compilations: How many there were.
-    """
-
-    def __init__(self, taught: list[Episode]) -> None:
-        self.compilations = 0
-        self._known = {episode.module: [episode] for episode in taught}
-        self._task = task(COMPILE, llvm="inline")
-
-    def saved(self, decide: Decide) -> float:
-        """The bytes; -inf where a compilation failed."""
-        total, unknown = 0.0, []
-        for module, episodes in self._known.items():
-            same = [e for e in episodes if (decide(e.features) == advice_of(e)).all()]
-            total += same[0].reward if same else 0
-            unknown += [] if same else [module]
-        self.compilations += len(unknown)
-        compiled = collect(decide, self._task, unknown, reward=bytes_saved) if unknown else ()
-        for episode in compiled:
-            if episode.outcome.ok:
-                self._known[episode.module].append(episode)
-            total += episode.reward
-        return -np.inf if np.isnan(total) else total
-
-
-def advice_of(episode: Episode) -> Array:
-    return next(iter(episode.advice.values())).reshape(-1)
+    """The limit of time is generous, for a busy machine."""
+    baselines = RESULTS / "baselines.json"
+    scores = {"size": text_size}
+    return Task(command, llvm="inline", scores=scores, seconds=1800, baselines=baselines, **options)
 
 
 def bytes_saved(outcome: Any, baseline: Any) -> float:
     return float(baseline["size"] - outcome.scores["size"])
 
 
-def below(threshold: float | Array, features: Any) -> Array:
-    return (features["cost_estimate"][:, 0] < threshold) * 1
+def advice_of(episode: Episode) -> Array:
+    return next(iter(episode.advice.values())).reshape(-1)
 
 
-def evolve(policy: Policy, training: Training, seed: int, budget: int) -> tuple[Array, float]:
-    """A (1+2) evolution strategy from the policy that imitates LLVM: the best last layer, and the
-    bytes it saves.
-
-    The two children are on opposite sides of their parent. The step shrinks if both are worse, and
-    grows otherwise.
-    """
-    random, best = np.random.default_rng(seed), policy.last
-    most, sigma = 0.0, SIGMA
-    for generation in range(MOST * budget // 2):  # of two candidates
-        if training.compilations >= budget:
-            break
-        noise = sigma * random.standard_normal(len(best))
-        children = [best + noise, best - noise]
-        saved = [training.saved(partial(policy.decide, last=child)) for child in children]
-        sigma *= 1.5 if max(saved) >= most else 0.7
-        if max(saved) > most:
-            best, most = children[int(np.argmax(saved))], max(saved)
-        log(
-            f"seed {seed}, generation {generation}, {training.compilations} compilations: {saved} "
-            f"bytes; the best saves {most:.0f}"
-        )
-    return best, most
+# ---- Learning ----
 
 
-def search(policy: Policy, training: Training, seed: int, budget: int) -> tuple[Array, float]:
-    """Random search around the same policy, at distances from 1/8 to 2 SIGMA, with as many
-    compilations."""
-    random, best, most = np.random.default_rng(1000 + seed), policy.last, 0.0
-    for _ in range(MOST * budget):
-        if training.compilations >= budget:
-            break
-        scale = SIGMA * 2 ** random.uniform(-3, 1)
-        found = policy.last + scale * random.standard_normal(len(best))
-        saved = training.saved(partial(policy.decide, last=found))
-        if saved > most:
-            best, most = found, saved
-    log(f"seed {seed}, random search: the best saves {most:.0f} bytes")
-    return best, most
-
-
-# ---- The steps ----
-
-
-def teach(train: Corpus, least: int, most: int) -> tuple[Policy, list[Episode]]:
-    """A policy that imitates LLVM, and the compilations that ask `least` to `most` questions."""
+def ask_llvm(modules: Sequence[Module]) -> list[Episode]:
+    """LLVM's own decisions, in the modules that ask a suitable number of questions."""
+    teacher = task(COMPILE, include_default=True)
     asked = []
-    teacher = task(COMPILE, llvm="inline", include_default=True)
-    for episode in collect(lambda batch: batch["inlining_default"], teacher, train):
+    for episode in collect(lambda batch: batch["inlining_default"], teacher, modules):
         if not episode.outcome.ok or episode.reward:
             raise SystemExit(f"expected the same as without advice, found {episode!r}")
-        if len(episode):
+        if QUESTIONS[0] <= len(episode) <= QUESTIONS[1]:
             asked.append(episode)
-    asked.sort(key=lambda episode: episode.module.name)  # they ended in any order
-    columns = joined(asked)
-    decisions = columns.pop("inlining_default")[:, 0]
-    policy = imitate(columns, decisions, seed=0)
-    right = (policy.decide(columns) == decisions).mean()
-    log(
-        f"LLVM has decided {len(decisions)} times; the policy decides {right:.2%} the same, "
-        f"a majority guess {max(decisions.mean(), 1 - decisions.mean()):.2%}"
-    )
-    return policy, [episode for episode in asked if least <= len(episode) <= most]
+    return sorted(asked, key=lambda episode: episode.module.name)
 
 
-def joined(episodes: list[Episode]) -> dict[str, Array]:
-    """The features of all questions, by name: int64[questions, 1]."""
-    names = [name for name, values in episodes[0].features.items() if values.dtype == np.int64]
-    return {name: np.concatenate([e.features[name] for e in episodes]) for name in names}
+def variants(rule: Policy, count: int, seed: int) -> Array:
+    """Weights around LLVM's rule, with other thresholds: float64[count, inputs]."""
+    random = np.random.default_rng(seed)
+    weights = rule.weights + NOISE * random.standard_normal((count, len(rule.weights)))
+    weights[:, 0] += random.uniform(*SHIFT, count)
+    return weights
 
 
-def measure(
-    policy: Policy, layers: dict[str, Array], thresholds: dict[str, float], module: Module
-) -> dict[str, float]:
-    """The bytes of a held-out program, compiled and linked with each policy and rule, and
-    without."""
-    linking, cuts = task(LINK, llvm="inline"), np.array([*thresholds.values()])
-    weights = np.array([*layers.values()])
+def explore(rule: Policy, modules: Sequence[Module], seed: int) -> list[Episode]:
+    """Compiles each module with as many variants of LLVM's rule, all different."""
+    jobs = [module for module in modules for _ in range(VARIANTS)]
+    weights = variants(rule, len(jobs), seed)
+
+    def decide(batch: Any) -> Array:
+        rows = [int(label.rpartition("@")[2]) for label in batch.labels]  # which compilation
+        return rule.decide(batch, weights[rows])
+
+    found = collect(decide, task(COMPILE), jobs, reward=bytes_saved)
+    return [episode for episode in found if episode.outcome.ok and len(episode)]
+
+
+def learn(rule: Policy, taught: Sequence[Episode], explored: Sequence[Episode]) -> Policy:
+    """BC-Max: imitates the best compilation of each module, by the bytes that it saves."""
+    best = {episode.module: episode for episode in taught}
+    for episode in explored:
+        if episode.reward > best[episode.module].reward:
+            best[episode.module] = episode
+    inputs = np.concatenate([rule.inputs(each.features) for each in best.values()])
+    decisions = np.concatenate([advice_of(each) for each in best.values()])
+    importance = [np.full(len(e), (e.reward + LEAST) / len(e)) for e in best.values()]
+    return replace(rule, weights=imitate(inputs, decisions, np.concatenate(importance)))
+
+
+def search(rule: Policy, modules: Sequence[Module], seed: int) -> Policy:
+    """Random search with as many compilations: the best of the variants for all modules."""
+    weights = variants(rule, VARIANTS, 1000 + seed)
 
     def decide(batch: Any, rows: Array) -> Array:
-        rule = rows < len(cuts)
-        advice = below(cuts[np.where(rule, rows, 0)], batch)
-        layer = weights[np.where(rule, 0, rows - len(cuts))]
-        return np.where(rule, advice, policy.decide(batch, layer))
+        return rule.decide(batch, weights[rows])
 
-    names = [*thresholds, *layers]
-    saved = candidate_rewards(decide, len(names), linking, [module], reward=bytes_saved)[:, 0]
-    plain = linking.baseline(module)["size"]
-    log(f"{module.name}: {plain:.0f} bytes with -Oz")
-    return {"-Oz": plain, **dict(zip(names, (plain - saved).tolist(), strict=True))}
+    saved = candidate_rewards(decide, VARIANTS, task(COMPILE), modules, reward=bytes_saved)
+    best = int(np.argmax(np.nan_to_num(saved).sum(1)))
+    better = np.nan_to_num(saved[best]).sum() > 0
+    return replace(rule, weights=weights[best]) if better else rule
 
 
-def deploy(policy: Policy, held_out: Corpus) -> dict[str, Any]:
-    """Deploys the policy at three URLs. The linked programs must be identical."""
+# ---- Measurements ----
+
+
+def measure(command: str, policy: Policy, modules: Sequence[Module]) -> dict[str, Any]:
+    """The bytes of `.text` without the policy and with it, by module."""
+    measuring = task(command)
+
+    def decide(batch: Any, _rows: Array) -> Array:
+        return policy.decide(batch)
+
+    saved = candidate_rewards(decide, 1, measuring, modules, reward=bytes_saved)[0]
+    if failed := [m.name for m, each in zip(modules, saved, strict=True) if np.isnan(each)]:
+        raise SystemExit(f"expected objects, found none of {', '.join(failed)}")
+    plain = [measuring.baseline(module)["size"] for module in modules]
+    names = [module.name for module in modules]
+    pairs = zip(plain, (np.array(plain) - saved).tolist(), strict=True)
+    return dict(zip(names, pairs, strict=True))
+
+
+def change(found: Mapping[str, Any]) -> float:
+    """The relative change of the sum."""
+    plain, policy = np.array([*found.values()]).sum(0)
+    return float(policy / plain - 1)
+
+
+def interval(found: Sequence[Mapping[str, Any]]) -> list[float]:
+    """95 % of the mean change over the policies, by a bootstrap over the modules."""
+    sizes = np.array([[*each.values()] for each in found])  # [policies, modules, 2]
+    picks = np.random.default_rng(0).integers(sizes.shape[1], size=(SAMPLES, sizes.shape[1]))
+    sums = sizes[:, picks].sum(2)
+    changes = (sums[..., 1] / sums[..., 0] - 1).mean(0)
+    return [float(bound) for bound in np.percentile(changes, (2.5, 97.5))]
+
+
+def deploy(policy: Policy, modules: Sequence[Module]) -> bool:
+    """Does clang with the policy as machine code write the same objects as with its Python?"""
     from shmbridge import Host
 
-    model, library = RESULTS / "evolution-0.onnx", BUILD / "policy.so"
+    model, library = RESULTS / "policy.onnx", RESULTS / "policy.so"
+    save(policy, model)
     shmbridge = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
     subprocess.run([shmbridge, "compile", model, "-o", library], check=True, stdout=subprocess.PIPE)
-    plugin = f"-fpass-plugin={build_plugin(shmbridge)}"
-    bytes_of: dict[str, Any] = {"crc": lambda path: zlib.crc32(path.read_bytes())}
-    asking = Task(f"clang-22 {plugin} {LINK.partition(' ')[2]}", scores=bytes_of, seconds=1800)
-    same = {}
+    contents: dict[str, Any] = {"crc": lambda path: zlib.crc32(path.read_bytes())}
+    asking = Task(COMPILE, llvm="inline", scores=contents, seconds=1800)
     with Host(f"inline-for-size-{os.getpid()}") as host, host.start(policy.decide, max_batch=2):
-        for module in held_out:
-            urls = [host.url, f"onnx://{model}", f"aot://{library}"]
-            outcomes = [asking.run(module, url) for url in urls]
-            if failed := [outcome for outcome in outcomes if not outcome.ok]:
+        for module in modules:
+            outcomes = [asking.run(module, url) for url in (host.url, f"aot://{library}")]
+            if failed := [each for each in outcomes if not each.ok or each.defaulted]:
                 raise SystemExit(f"{failed[0].command}: {failed[0].kind}\n{failed[0].stderr}")
-            same[module.name] = len({outcome.scores["crc"] for outcome in outcomes}) == 1
-            said = "the same bytes" if same[module.name] else "DIFFERENT bytes"
-            log(f"{module.name} by shm://, onnx:// and aot://: {said}")
-    return same
-
-
-def build_plugin(shmbridge: str) -> Path:
-    """The pass plug-in of examples/llvm/inliner, which asks $SHMBRIDGE_URL."""
-
-    def output(*command: str) -> str:
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-
-    source = Path(output(shmbridge, "config", "--examples"), "llvm", "inliner")
-    llvm = output("llvm-config-22", "--cmakedir")
-    packages = [
-        f"-DLLVM_DIR={llvm}",
-        f"-Dshmbridge_DIR={output(shmbridge, 'config', '--cmakedir')}",
-    ]
-    output("cmake", "-S", str(source), "-B", str(BUILD / "plugin"), *packages)
-    output("cmake", "--build", str(BUILD / "plugin"))
-    return BUILD / "plugin" / "shmbridge-inliner.so"
-
-
-# ---- Results ----
+            if outcomes[0].scores != outcomes[1].scores:
+                return False
+    return True
 
 
 def report(results: dict[str, Any]) -> None:
-    sizes, names = results["sizes"], results["columns"]
-    print(f"\n{'':18}{'-Oz, bytes':>11}" + "".join(f"{name:>12}" for name in names))
-    total = {n: sum(s[n] for s in sizes.values()) for n in next(iter(sizes.values()))}
-    for program, found in {**sizes, "all": total}.items():
-        cells = "".join(cell(found, group) for group in names.values())
-        print(f"{program:18}{found['-Oz']:11.0f}{cells}")
-    print(
-        f"\n% compared with -Oz, negative: smaller; several seeds: mean ± half the range. "
-        f"{results['seconds']:.0f} s."
-    )
-    print(f"Bytes saved on the training files: {results['bytes saved in training']}")
-    print(f"Compilations: {results['compilations']}")
-
-
-def cell(found: dict[str, float], group: list[str]) -> str:
-    change = [100 * (found[name] / found["-Oz"] - 1) for name in group]
-    spread = f" ±{(max(change) - min(change)) / 2:.2f}" if len(group) > 1 else ""
-    return f"{np.mean(change):+.2f}{spread}".rjust(12)
+    for measured, of in results["changes"].items():
+        for way, values in of.items():
+            low, high = results["intervals"][measured][way]
+            each = ", ".join(f"{value:+.2%}" for value in values)
+            print(f"{measured:12}{way:8}{np.mean(values):+.2%} ({low:+.2%} to {high:+.2%}): {each}")
+    print(f"Compilations to learn, each seed: {results['compilations']}")
+    print(f"The same objects by aot://: {results['identical']}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny programs, in about ten seconds")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--budget", type=int, default=80, help="compilations of a training")
     options = parser.parse_args()
     if not shutil.which("clang-22"):
         raise SystemExit("expected clang-22, found none: apt-get install clang-22")
-    seeds, budget = (1, 6) if options.quick else (options.seeds, options.budget)
+    global QUESTIONS, RESULTS
+    seeds = 1 if options.quick else options.seeds
+    if options.quick:
+        QUESTIONS, RESULTS = (1, 10**6), RESULTS / "quick"
     BUILD.mkdir(exist_ok=True)
-    RESULTS.mkdir(exist_ok=True)
-    train, held_out = programs.ours(HERE / "tiny") if options.quick else programs.real(BUILD)
-    log(f"{len(train)} files to train on, {len(held_out)} programs held out")
+    RESULTS.mkdir(exist_ok=True, parents=True)
+    get = partial(programs.tiny, HERE / "tiny") if options.quick else programs.z3
+    parts: dict[str, Corpus] = get(BUILD)
 
-    policy, taught = teach(train, *((1, 10**6) if options.quick else (20, 250)))
-    log(f"{len(taught)} files ask enough")
-    training, cuts = Training(taught), THRESHOLDS[1:2] if options.quick else THRESHOLDS
-    saved = [training.saved(partial(below, cut)) for cut in cuts]
-    rules = {**RULES, "threshold": cuts[int(np.argmax(saved))]}
-    log(f"the best threshold is {rules['threshold']:.0f}, which saves {max(saved):.0f} bytes")
+    taught = kept("taught", lambda: ask_llvm(parts["train"]))
+    names = [name for name, values in taught[0].features.items() if values.dtype == np.int64]
+    rule = llvm_rule({n: np.concatenate([e.features[n] for e in taught]) for n in names})
+    different = sum((rule.decide(e.features) != advice_of(e)).sum() for e in taught)
+    train = [episode.module for episode in taught]
+    log(f"{len(train)} training files; the rule differs from LLVM in {different} decisions")
 
-    layers, trained, compilations = {"imitation": policy.last}, {}, {}
+    learned, minutes = [], []
     for seed in range(seeds):
-        for group, learn in {"evolution": evolve, "random": search}.items():
-            name, training = f"{group} {seed}", Training(taught)
-            layers[name], trained[name] = learn(policy, training, seed, budget)
-            compilations[name] = training.compilations
-            save(replace(policy, last=layers[name]), RESULTS / f"{group}-{seed}.onnx")
-    results: dict[str, Any] = {
-        "columns": {
-            **{name: [name] for name in (*rules, "imitation")},
-            **{g: [f"{g} {seed}" for seed in range(seeds)] for g in ("random", "evolution")},
-        },
-        "bytes saved in training": trained,
-        "compilations": compilations,
-        "threshold": rules["threshold"],
-        "cpus": len(os.sched_getaffinity(0)),
-        "sizes": {},
-    }
+        explored = kept(f"explored-{seed}", partial(explore, rule, train, seed))
+        policies = {"learned": learn(rule, taught, explored)}
+        if seed == 0:
+            policies["random"] = kept(f"random-{seed}", partial(search, rule, train, seed))
+        learned.append(policies)
+        minutes.append(sum(e.outcome.cpu for e in [*taught, *explored]) / 60)
+
+    asked = kept("asked", lambda: [e.module.name for e in ask_llvm(parts["test"])])
+    tests = {"objects": Corpus(parts["test"][name] for name in asked)}
+    commands = {"objects": COMPILE}
     if not options.quick:
-        best = replace(policy, last=layers["evolution 0"])
-        results["same bytes by every URL"] = deploy(best, held_out[:2])  # one in C, one in C++
-    for module in held_out:
-        results["sizes"][module.name] = measure(policy, layers, rules, module)
-        results["seconds"] = time.perf_counter() - START
-        (RESULTS / "results.json").write_text(json.dumps(results, indent=1))
+        tests |= dict.fromkeys(LINKS, programs.held_out(BUILD))
+        commands |= LINKS
+    measured: dict[str, dict[str, list[Any]]] = {}
+    for how, modules in tests.items():
+        for seed, policies in enumerate(learned):
+            for way, policy in policies.items():
+                making = partial(measure, commands[how], policy, modules)
+                found = kept(f"{how}-{way}-{seed}", making)
+                measured.setdefault(how, {}).setdefault(way, []).append(found)
+    identical = deploy(learned[0]["learned"], tests["objects"][:10])
+    results = {
+        "train": len(train),
+        "test": len(asked),
+        "compilations": VARIANTS * len(train),
+        "minutes": minutes,  # of CPU, to learn
+        "different": int(different),
+        "identical": identical,
+        "changes": {h: {w: [*map(change, f)] for w, f in of.items()} for h, of in measured.items()},
+        "intervals": {h: {w: interval(f) for w, f in of.items()} for h, of in measured.items()},
+        "programs": {h: measured[h] for h in LINKS if h in measured},
+    }
+    (RESULTS / "results.json").write_text(json.dumps(results, indent=1))
     report(results)
 
 
