@@ -121,6 +121,22 @@ def test_a_feature_without_the_leading_dim_gives_advice_without_it(path):
         same(runner.evaluate({"x": x[None]}), reference(file, {"x": x[None]}))
 
 
+def test_a_policy_of_mlgo_gets_the_compilers_features_and_zeros_for_its_trainers_inputs(path):
+    trainer = [("step_type", T.INT32, [1]), ("reward", T.FLOAT, [1]), ("discount", T.FLOAT, [-1])]
+    nodes = [
+        node("Cast", "step_type", "step", to=T.FLOAT),
+        node("Sum", "action_x action_y step reward discount", "advice"),
+    ]
+    inputs = [("action_x", T.FLOAT, [1]), ("action_y", T.FLOAT, [1]), *trainer]
+    file = save(path, nodes, inputs, [("advice", T.FLOAT, [1])])
+    one, two = np.ones(1, np.float32), np.full(1, 2, np.float32)
+    with connect(f"onnx://{file}") as runner:
+        same(runner.evaluate({"x": one, "action_y": two}), {"advice": np.full(1, 3, np.float32)})
+        same(runner.evaluate({"x": two, "y": two, "reward": one}), {"advice": np.full(1, 5, "f")})
+        with pytest.raises(MismatchError, match='expects "action_y", float32'):
+            runner.evaluate({"x": one})
+
+
 def test_advice_whose_size_depends_on_the_features(path):
     file = save(
         path,

@@ -11,6 +11,10 @@
 
 enum { AGENTS = URL_OPTIONS + 1, SHAPE_TEXT = 160 };
 
+#define ZERO UINT32_MAX /* of feature_of: the input gets a 0 */
+static _Alignas(64) const char zero[64];
+static const shmb_tensor zero_feature = {.size = 1, .data = zero};
+
 struct state {
     struct local local;
     const struct backend *backend;
@@ -185,14 +189,27 @@ static struct model *model_choose(struct state *s, shmb_runner *r, const shmb_te
     return NULL;
 }
 
+/* MLGO's policies call the feature X "action_X", and have inputs that only their training reads. */
+static uint32_t find_feature(const struct port *p, const shmb_tensor *features, uint32_t count) {
+    const char *unprefixed = strncmp(p->name, "action_", 7) == 0 ? p->name + 7 : NULL;
+    for (uint32_t at = 0; at < count; at++)
+        if (strcmp(features[at].name, p->name) == 0) return at;
+    for (uint32_t at = 0; unprefixed && at < count; at++)
+        if (strcmp(features[at].name, unprefixed) == 0) return at;
+    bool training = strcmp(p->name, "step_type") == 0 || strcmp(p->name, "reward") == 0 ||
+                    strcmp(p->name, "discount") == 0;
+    bool one = p->rank == 0 || (p->rank == 1 && (*p->dims == 1 || *p->dims == -1));
+    return training && one ? ZERO : count;
+}
+
 /* Finds each input among the features, and compares dtypes. */
 static shmb_status find_inputs(struct model *m, const shmb_tensor *features, uint32_t count,
                                struct error *e) {
     for (uint32_t i = 0; i < m->input_count; i++) {
         const struct port *p = &m->inputs[i];
         char expected[SHAPE_TEXT], found[SHAPE_TEXT], names[200] = "";
-        uint32_t at = 0;
-        while (at < count && strcmp(features[at].name, p->name) != 0) at++;
+        uint32_t at = m->feature_of[i] = find_feature(p, features, count);
+        if (at == ZERO) continue;
         shape_text(p->dtype, p->rank, p->dims, expected);
         if (at == count) {
             for (uint32_t k = 0; k < count; k++)
@@ -209,7 +226,6 @@ static shmb_status find_inputs(struct model *m, const shmb_tensor *features, uin
             return shmb_fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s",
                              p->name, m->file, expected,
                              shape_text(f->dtype, f->rank, f->dims, found));
-        m->feature_of[i] = at;
     }
     m->placed = true;
     return SHMB_OK;
@@ -227,7 +243,8 @@ static shmb_status fit(struct model *m, const shmb_tensor *features, struct erro
     m->expanded = false;
     for (uint32_t i = 0; i < m->input_count; i++) {
         const struct port *p = &m->inputs[i];
-        const shmb_tensor *f = &features[m->feature_of[i]];
+        const shmb_tensor *f =
+            m->feature_of[i] == ZERO ? &zero_feature : &features[m->feature_of[i]];
         shmb_tensor *t = &m->given[i];
         int64_t dims[SHMB_MAX_RANK] = {1};
         bool lacks = f->rank + 1 == p->rank;
@@ -245,7 +262,7 @@ static shmb_status fit(struct model *m, const shmb_tensor *features, struct erro
             t->size = f->size;
             m->changed = true;
         }
-        m->expanded |= lacks;
+        m->expanded |= lacks && f != &zero_feature;
     }
     m->fitted = true;
     return SHMB_OK;
