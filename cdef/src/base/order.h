@@ -42,11 +42,10 @@ static inline void cpu_pause(void) {
 #define store_relaxed(p, v) (shmb_step(), atomic_store_explicit((p), (v), memory_order_relaxed))
 #define store_release(p, v) (shmb_step(), atomic_store_explicit((p), (v), memory_order_release))
 
-/* A stamp and a sleeper's flag: publish(stamp) then raised(flag) on the one side, publish(flag)
- * then raised(stamp) on the other. Then at least one of the two sees the other, and no wake-up is
- * lost (Dekker). The fence comes behind the store: a sequentially consistent one would wait for the
- * stores before it, while the other side, which looks at their line, takes it away. */
-#define publish(p, v) (store_release(p, v), atomic_thread_fence(memory_order_seq_cst))
-#define raised(p) atomic_load_explicit((p), memory_order_seq_cst)
+/* A stamp and a sleeper's flag: one side stores the stamp, the other the flag; each executes this
+ * fence and loads the other's word. Then at least one of the two sees the other's store, and no
+ * wake-up is lost (Dekker). The fence comes behind the store: a sequentially consistent one would
+ * wait for the stores before it, while the other side, which looks at their line, takes it away. */
+#define full_fence() atomic_thread_fence(memory_order_seq_cst)
 
 #endif

@@ -105,7 +105,7 @@ shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *sessi
 void shmb_host_set_deadline(shmb_host *h, double seconds) {
     int64_t ns = shmb_clock_span(seconds);
     if (h->segment.inherited.forked) return;
-    atomic_store(&h->line->deadline, ns == INT64_MAX ? UINT64_MAX : (uint64_t)ns);
+    store_relaxed(&h->line->deadline, ns == INT64_MAX ? UINT64_MAX : (uint64_t)ns);
 }
 
 void shmb_host_set_workers(shmb_host *h, uint32_t workers) {

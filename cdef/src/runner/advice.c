@@ -34,7 +34,7 @@ static shmb_status read_number(shmb_runner *r, shmb_tensor *t, shmb_dtype dtype,
                 t->name, shmb_dtype_name(t->dtype), shmb_dtype_name(dtype),
                 shmb_dtype_name(t->dtype));
     }
-    memcpy(out, from, shmb_dtype_size(dtype));
+    take_copy(out, from, shmb_dtype_size(dtype));
     return SHMB_OK;
 }
 

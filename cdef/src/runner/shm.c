@@ -110,7 +110,9 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
     if (ready >> 8 != s->generation || (ready & 0xff) != READY)
         return shmb_fail(e, SHMB_NO_HOST, "the host of \"%s\" closed while this runner connected",
                          s->name);
-    shmb_sender_start(&s->out, s->generation, s->channel_line->free_slots);
+    uint32_t free_slots;
+    take_copy(&free_slots, &s->channel_line->free_slots, sizeof free_slots);
+    shmb_sender_start(&s->out, s->generation, free_slots);
     shmb_receiver_start(&s->in, s->generation);
     s->waiter.statistics.waited = 0; /* from here on for evaluates */
     return sender_slot(&s->out) >= 0
@@ -352,7 +354,8 @@ static int look_around(shmb_runner *r) {
     uint64_t ready = load_acquire(&s->channel_line->ready);
     if (ready == ((uint64_t)s->generation << 8 | POISONED)) {
         char reason[REASON_BYTES + 1];
-        uint32_t bytes = s->channel_line->reason_bytes;
+        uint32_t bytes;
+        take_copy(&bytes, &s->channel_line->reason_bytes, sizeof bytes);
         if (bytes > REASON_BYTES) bytes = REASON_BYTES;
         take_copy(reason, s->channel_line->reason, bytes);
         reason[bytes] = 0;

@@ -33,13 +33,13 @@ static void inspect_channel(const struct segment *s, uint32_t i, shmb_channel_in
                 replies = shmb_segment_lane(s, i, REPLY);
     uint32_t generation = (uint32_t)(ready >> 8);
     *out = (shmb_channel_info){.served = load_relaxed(&line->served),
-                               .pid = runner->pid,
                                .alive = shmb_peer_alive(s->fd, CHANNEL_BYTE + (int)i),
                                .poisoned = (ready & 0xff) == POISONED,
                                .connects = (claim & 0xff) == CLAIMED && claim >> 8 > ready >> 8,
                                .waits = sent_messages(&requests, generation) >
                                         sent_messages(&replies, generation),
                                .since = load_relaxed(&runner->wait_hint.since)};
+    take_copy(&out->pid, &runner->pid, sizeof out->pid);
     shmb_label_copy(shmb_segment_label(s, i), out->label);
 }
 
@@ -52,10 +52,10 @@ bool shmb_inspect(int fd, shmb_segment_info *out, shmb_channel_info *channels) {
                                .size = b->size,
                                .request_bytes = b->body_bytes[REQUEST],
                                .advice_bytes = b->body_bytes[REPLY],
-                               .pid = shmb_segment_host_line(&s)->pid,
                                .alive = shmb_peer_alive(fd, HOST_BYTE),
                                .looping = shmb_peer_alive(fd, LOOP_BYTE),
                                .since = load_relaxed(&shmb_segment_host_line(&s)->wait_hint.since)};
+    take_copy(&out->pid, &shmb_segment_host_line(&s)->pid, sizeof out->pid);
     shmb_session_text(b->session, out->session);
     for (uint32_t i = 0; channels && i < b->channels; i++) inspect_channel(&s, i, &channels[i]);
     munmap(s.base, s.size);

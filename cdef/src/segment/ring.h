@@ -15,7 +15,8 @@ static inline void ring_push(struct descriptor *ring, uint32_t slots, uint64_t p
     put(&to->sequence, &d->sequence,
         offsetof(struct descriptor, data) - offsetof(struct descriptor, sequence));
     if (d->flags & (NEW | INLINE)) put(to->data, d->data, sizeof d->data);
-    publish(&to->stamp, position + 1);
+    store_release(&to->stamp, position + 1);
+    full_fence(); /* then shmb_waiter_wake looks at the flag */
 }
 
 /* Copies all but the stamp. */
@@ -26,7 +27,7 @@ static inline void ring_take(const struct descriptor *ring, uint32_t slots, uint
 }
 
 static inline bool ring_has(const struct descriptor *ring, uint32_t slots, uint64_t position) {
-    return raised(&ring[position & (slots - 1)].stamp) == position + 1;
+    return load_acquire(&ring[position & (slots - 1)].stamp) == position + 1;
 }
 
 #endif

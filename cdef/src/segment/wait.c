@@ -271,7 +271,8 @@ static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *
                                   _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     cpu_set_t own, near;
     bool pinned = pin(w, &own, &near);
-    publish(asleep, 1);
+    store_relaxed(asleep, 1);
+    full_fence();
     int error = look(context) ? 0 : sleep_flagged(asleep, bell, until);
     if (pinned) unpin(&own, &near);
     enum waited result = RUNG;
@@ -319,7 +320,7 @@ void shmb_waiter_learn(struct waiter *w, uint64_t posted, int64_t woke) {
 }
 
 void shmb_waiter_wake(_Atomic uint32_t *asleep, sem_t *bell, _Atomic uint64_t *posted) {
-    if (!raised(asleep)) return;
+    if (!load_relaxed(asleep)) return;
     store_relaxed(posted, (uint64_t)shmb_clock_ns());
     sem_post(bell);
 }
