@@ -179,7 +179,7 @@ static void the_first_flag_that_someone_lowers_costs_no_slice(void) {
         shmb_waiter_init(&w, SHMB_WAIT_BLOCK);
         atomic_store(&news, false);
         pthread_create(&liar, NULL, lower_once, NULL);
-        CHECK(shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) == NEWS);
+        CHECK(shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) == WOKEN);
         pthread_join(liar, NULL);
     }
     CHECK(shmb_clock_ns() - began < WAITS * SLICE_NS / 2);

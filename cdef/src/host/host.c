@@ -281,6 +281,8 @@ static int64_t receive_slowly(shmb_host *h, int64_t until) {
             if (waited == WOKEN)
                 shmb_waiter_learn(&h->waiter, load_relaxed(&h->channels[h->found].runner->posted),
                                   shmb_clock_ns());
+            /* The post may have been a claim's: the next receive looks after it. */
+            if (waited == WOKEN && claims_changed(h)) sem_post(h->bell);
             int64_t key = accept_found(h);
             if (key >= 0) return key;
         }

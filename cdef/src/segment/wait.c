@@ -306,9 +306,9 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     int64_t took = shmb_clock_ns() - start;
     w->statistics.waited += took;
     if (result == NEWS) w->waits = false;
-    if (w->policy != SHMB_WAIT_ADAPTIVE) return result;
     if (sleeps) took -= earlier(took, w->statistics.wake_cost);
-    if (w->mode != YIELDS) note_wait(w, took); /* up to the news, not to waking up */
+    if (w->policy == SHMB_WAIT_ADAPTIVE && w->mode != YIELDS)
+        note_wait(w, took); /* up to the news, not to waking up */
     return sleeps && result == NEWS ? WOKEN : result;
 }
 

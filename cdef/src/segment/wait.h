@@ -41,7 +41,7 @@ struct waiter {
     struct wait_statistics statistics;
 };
 
-/* WOKEN: by the news, from a sleep of one who could spin. */
+/* WOKEN: by the news, from a sleep. */
 enum waited { NEWS, WOKEN, SLICE_OVER, RUNG, SIGNALLED };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy);
