@@ -116,7 +116,7 @@ void shmb_host_close(shmb_host *h) {
     if (h->closed) return;
     h->closed = true;
     if (h->segment.inherited.forked) return;
-    store_release(&h->line->closed, 1);
+    store_relaxed(&h->line->closed, 1); /* after the replies, and the full fence behind each */
     for (uint32_t i = 0; i < h->count; i++) sem_post(h->channels[i].bell);
     shmb_segment_unlock(&h->segment);
 }
