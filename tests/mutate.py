@@ -136,7 +136,7 @@ class Copy:
         shutil.rmtree(self.site, ignore_errors=True)
         package = importlib.util.find_spec("shmbridge").submodule_search_locations[0]
         shutil.copytree(package, self.site / "shmbridge")
-        folders = ("cdef", "tests/c")
+        folders = ("cdef", "tests/c", "tests/explore")
         for path in [path for folder in folders for path in (self.at / folder).rglob("*")]:
             if path.is_file() and not (ROOT / path.relative_to(self.at)).exists():
                 path.unlink()  # it was moved
@@ -181,6 +181,7 @@ class Copy:
             return "not built"
         files = (ROOT / "tests/c").glob("*.c")
         names = [file.stem for file in files if of_c and re.match(rf"test_({of_c})", file.stem)]
+        names += ["explore"] * bool(re.match("cdef/src/(segment|host)/", str(path)))
         modules = ["_native", "_fastpath"] if of_python and path.suffix == ".c" else []
         build = self.at / "build"
         ctest = ["ctest", "--test-dir", build, "--timeout", "30", "--stop-on-failure", "-j4", "-R"]
