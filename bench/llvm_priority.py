@@ -4,7 +4,7 @@ through the preloaded library.
     python bench/llvm_priority.py [--at-once N] [--clang clang-22] [--rounds N] [--source FILE.c]
                                   [--json FILE]
 
-A round compiles the program (zstd.c) with -O2 in these ways, reversing their order in each
+A round compiles the program (sqlite3.c) with -O2 in these ways, reversing their order in each
 round:
     plain       LLVM's own priorities, no channel
     inside      the policy in the compiler's own process: the preloaded library without a host; it
@@ -34,7 +34,7 @@ from typing import Any
 from program import cpu_of, options, started, write
 from results_page import per, span
 from run import build, machine
-from sources import fetch_zstd
+from sources import fetch_sqlite
 
 from shmbridge import _config
 
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument(
         "--source",
         type=Path,
-        help="the C file to compile (default: zstd.c, fetched from PyPI)",
+        help="the C file to compile (default: sqlite3.c 3.50.4, fetched from PyPI)",
     )
     given = parser.parse_args()
     if not shutil.which(given.clang):
@@ -175,7 +175,7 @@ def main() -> None:
         )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        source = given.source or fetch_zstd(folder)
+        source = given.source or fetch_sqlite(folder)
         result = measure(Bench(given.clang, source, folder, given.at_once), given.rounds)
     report(given.clang, source, result)
     about = {"machine": machine(), "source": source.name}

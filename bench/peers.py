@@ -70,7 +70,7 @@ class Child:
             if argv:
                 os.execv(argv[0], list(argv))
             work()
-        except BaseException:
+        except Exception:
             traceback.print_exc()
         finally:
             os._exit(1)

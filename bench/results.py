@@ -27,7 +27,6 @@ FIGURES = {
     "sweep": ["sweep.py", "--step", "1000", "--rounds", "4"],
     "session": ["session.py"],
     "compilation": ["compilation.py", "--jobs", "1,2,4", "--loops", "0"],
-    "priority": ["llvm_priority.py", "--at-once", "4", "--rounds", "3"],
     "workers": ["scale.py", "--workers", "--rounds", "3", "--seconds", "1"],
     "scale": ["scale.py"],
     "peers": ["peers.py"],

@@ -295,30 +295,18 @@ def compilation(found: Found) -> list[str]:
     situations = [each for each in found["situations"] if not each["loops"]]
     head, rows = ["µs a question over `aot://`"], [[name] for name in WAYS.values()]
     for each in situations:
-        jobs, figures = each["jobs"], each["figures"]
-        one = jobs == 1
-        head += [f"{jobs} compiler{'s' * (not one)}", "p99", "host's CPU", "time / `aot`"]
+        figures, more = each["figures"], ["p99", "host's CPU"] if each["jobs"] == 1 else []
+        head += [f"{each['jobs']} compiler{'s' * (each['jobs'] > 1)}", *more, "time / `aot`"]
         for way, row in zip(WAYS, rows, strict=True):
-            its = figures.get(way)
-            row += [middle(its, "over aot"), number(its["p99"][1]), number(its["host"][1]), f"{its['wall / aot'][1]:.2f}"] if its else ["-"] * 4  # fmt: skip
+            if its := figures.get(way):
+                details = [number(its[name][1]) for name in ("p99", "host") if more]
+                row += [middle(its, "over aot"), *details, f"{its['wall / aot'][1]:.2f}"]
+            else:
+                row += ["-"] * (2 + len(more))
     counts = ", ".join(str(each["alternations"]) for each in situations)
     before = f" Before: commit {found['before']}." if found.get("before") else ""
     text = f"Medians of {counts} alternations; brackets: quartiles.{before} {conditions(found)}"
     return [*caption(text), *table(head, [row for row in rows if set(row[1:]) != {"-"}])]
-
-
-def priority(found: Found) -> list[str]:
-    """Unmodified clangs that ask about every live range."""
-    seconds, names = found["seconds"], {"inside": "in each clang", "shmbridge": "a Python function in one host", "bare": "a bare loop in C in one host"}  # fmt: skip
-    rows = [["LLVM's own priorities", f"{span(seconds['plain'])} s", span(per(seconds["plain"], seconds["inside"])), "-"]]  # fmt: skip
-    for way, name in names.items():
-        cpu = found["host_cpu_s"].get(way)
-        rows.append([name, f"{span(seconds[way])} s", span(per(seconds[way], seconds["inside"])), span([1e6 * each for each in cpu]) if cpu else "-"])  # fmt: skip
-    text = f"{found['requests']} questions, {found['rounds']} rounds. {conditions(found)}"
-    return [
-        *caption(text),
-        *table(["the policy", "time", "/ in each clang", "host's CPU, µs a question"], rows),
-    ]
 
 
 # ---- Pictures ----
@@ -493,7 +481,6 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "session": session,
     "tuned": dated(tuned),
     "compilation": compilation,
-    "priority": priority,
     "workers": dated(workers),
     "scale": dated(scale),
     "peers": dated(peers),

@@ -13,6 +13,11 @@ def fetch_zstd(folder: Path) -> Path:
     return _fetch(folder, "zstandard==0.25.0", "zstd/zstd.c")
 
 
+def fetch_sqlite(folder: Path) -> Path:
+    """sqlite3.c 3.50.4, SQLite's amalgamation: 260,000 lines."""
+    return _fetch(folder, "sqlean.py==3.50.4.5", "sqlite/sqlite3.c")
+
+
 def fetch_zopfli(folder: Path) -> Path:
     """One of zopfli's 12 C files, in one folder: 3,400 lines in all."""
     return _fetch(folder, "zopfli==0.4.3", "zopfli/src/zopfli/zopfli_lib.c")
