@@ -18,7 +18,7 @@ static struct site *weakened;
 static char notes[MOST_NOTES][NOTE];
 static int note_count;
 static bool quiet;
-static int preemptions = 1;
+static int preemptions = 1; /* and the scenario's more; -1: any number */
 static uint64_t steps, ends;
 
 int explore_thread(void) { return running; }
@@ -122,7 +122,7 @@ static void begin(int thread) {
 static void prepare(void) {
     memset(&world, 0, sizeof world);
     world.clock = 1000LL * 1000 * 1000 * 1000;
-    world.preemptions = preemptions + scenario->more;
+    world.preemptions = preemptions < 0 ? -1 : preemptions + scenario->more;
     world.deaths = scenario->deaths;
     world.timeouts = scenario->timeouts;
     for (int i = 0; i < THREADS; i++) begin(i);
@@ -211,7 +211,8 @@ static int64_t effect(int thread, int which) {
 
 static void perform(struct choice c) {
     steps++;
-    if (c.which >= 0 && c.thread != world.last && choices_of(world.last)) world.preemptions--;
+    bool preempts = c.which >= 0 && c.thread != world.last && choices_of(world.last);
+    if (preempts && world.preemptions > 0) world.preemptions--;
     if (c.which >= 0) world.last = c.thread;
     running = c.thread;
     if (c.which == DEATH) {
@@ -264,8 +265,10 @@ static void explore(const struct scenario *s) {
     prepare();
     visit();
     if (quiet) return;
-    printf("%-12s %d preemptions %9llu situations %9llu steps %5llu ends %6.1f s  %s\n", s->name,
-           preemptions + s->more, (unsigned long long)situations, (unsigned long long)steps,
+    char limit[12] = "any";
+    if (preemptions >= 0) snprintf(limit, sizeof limit, "%d", preemptions + s->more);
+    printf("%-12s %3s preemptions %9llu situations %9llu steps %5llu ends %6.1f s  %s\n", s->name,
+           limit, (unsigned long long)situations, (unsigned long long)steps,
            (unsigned long long)ends, (double)(clock() - began) / CLOCKS_PER_SEC, s->what);
     fflush(stdout);
 }
