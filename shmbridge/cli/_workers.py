@@ -35,7 +35,7 @@ class Worker:
 
     number: int
     count: int
-    first: bool  # rather than a replacement
+    introduces: bool  # it prints that all workers answer
     answers: Callable[[], None]  # to be called once it does
 
 
@@ -84,14 +84,13 @@ class _Supervisor:
         self._poll.register(self._ready, select.POLLIN)
 
     def start(self) -> Worker | None:
-        """Starts all workers, the first one before the others: if it fails, so would they. Returns
-        None when all answer."""
-        for number in range(self.count):
-            if worker := self._fork(number):
-                return worker
-            if number == 0:
-                self._wait_for_answers(1)
-        self._wait_for_answers(self.count - 1)
+        """Starts all workers: the first one before the others, since if it fails, so would they,
+        and the last one after them, since it prints that all answer. Returns None then."""
+        for first, end in (0, 1), (1, self.count - 1), (self.count - 1, self.count):
+            for number in range(first, end):
+                if worker := self._fork(number):
+                    return worker
+            self._wait_for_answers(end - first)
         self.started = True
         return None
 
@@ -147,7 +146,8 @@ class _Supervisor:
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self.pid:
                 os._exit(1)
-            return Worker(number, self.count, not self.started, self._answers)
+            last = number == self.count - 1
+            return Worker(number, self.count, last and not self.started, self._answers)
         process = os.pidfd_open(pid)
         self._workers[process] = number, pid, time.monotonic()
         self._poll.register(process, select.POLLIN)

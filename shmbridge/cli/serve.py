@@ -346,7 +346,7 @@ def serve(**options: Any) -> None:
     service = Counted(answering, pad_to=chosen.pad_to, **logs)
     with service, _host(chosen, worker) as host:
         with until_signal():
-            if worker is None or (worker.first and worker.number == 0):
+            if worker is None or worker.introduces:
                 for line in _introduction(host, model, chosen):
                     out.print(line, soft_wrap=True)
             answers()

@@ -111,6 +111,16 @@ def test_runners_connect_to_the_worker_with_the_fewest(
         assert again.evaluate({"x": 1}) == first
 
 
+def test_serving_is_printed_once_every_worker_takes_runners(
+    serve: Callable[..., Serving], where: Path, name: str
+) -> None:
+    (where / "models.py").write_text(f"{MODELS}\ntime.sleep(0.5)  # to load\n")
+    serve(name, "--python", "models:pid", "--workers", 3)
+    with contextlib.ExitStack() as stack:
+        runners = connected(name, stack, 3)
+        assert len({runner.evaluate({"x": 1}) for runner in runners}) == 3
+
+
 def test_runners_that_connect_at_once_use_every_worker(
     workers: Callable[..., Serving], name: str
 ) -> None:
