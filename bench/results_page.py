@@ -440,6 +440,29 @@ def tuned(found: Found) -> list[str]:
     ]
 
 
+def learned(found: Found) -> list[str]:
+    """The inliner of examples/inline_for_size, on objects and programs that it has not seen."""
+    names = {"objects": "objects", "linked": "linked programs", "ThinLTO": "with ThinLTO"}
+    rows = []
+    for how, changes in found["changes"].items():
+        for way, values in changes.items():
+            low, high = found["intervals"][how][way]
+            mean = f"{statistics.mean(values):+.2%} ({low:+.2%} to {high:+.2%})"
+            rows.append([names[how], way, mean, ", ".join(f"{each:+.2%}" for each in values)])
+    for how, ways in found["programs"].items():
+        for program in ways["learned"][0]:
+            pairs = [sizes[program] for sizes in ways["learned"]]
+            each = [policy / plain - 1 for plain, policy in pairs]
+            changes = ", ".join(f"{one:+.2%}" for one in each)
+            name = f"{program}, {names[how]}"
+            rows.append([name, "learned", f"{statistics.mean(each):+.2%}", changes])
+    minutes = statistics.mean(found["minutes"])
+    text = f"{found['test']} objects. To learn: {found['compilations']} compilations for each seed"
+    text += f" ({found['train']} files), {minutes:.1f} minutes of CPU."
+    head = ["what", "policy", "`.text` compared with -Oz (95 % interval)", "by seed"]
+    return [*caption(text), *table(head, rows)]
+
+
 def draw_inline(found: Found, path: Path) -> None:
     """What each URL adds to a compilation, for light and dark pages."""
     from matplotlib import pyplot
@@ -480,6 +503,7 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "sweep": sweep,
     "session": session,
     "tuned": dated(tuned),
+    "learned": dated(learned),
     "compilation": compilation,
     "workers": dated(workers),
     "scale": dated(scale),
