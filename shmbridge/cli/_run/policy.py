@@ -183,7 +183,10 @@ class Policy:
             from shmbridge._host.host import Host, unlink
 
             model, log = load()
-            host = Host(self.name, advice_bytes=ADVICE_BYTES, header_bytes=HEADER_BYTES, **room)
+            # LLVM asks one question at a time
+            host = Host(
+                self.name, slots=2, advice_bytes=ADVICE_BYTES, header_bytes=HEADER_BYTES, **room
+            )
         except Exception as error:
             os.write(ready, one_line(error).encode()[:TEXT_BYTES])
             return
