@@ -205,28 +205,31 @@ class Corpus(Sequence[Module]):
         """Splits into a corpus to train on and a corpus to test on.
 
         The name of a module and the seed determine whether it is held out, so most modules stay in
-        their part when you add others.
+        their part when you add others. All commands of one source ("a.c", "a.c#2") are in the same
+        part.
 
         Args:
-            held_out: The part to test on, between 0 and 1. Each corpus gets at least one module.
+            held_out: The part of the sources to test on, between 0 and 1. Each corpus gets at least
+                one.
             seed: Another seed gives another split.
 
         Returns:
             The modules to train on, and those held out, in this corpus's order.
 
         Raises:
-            InvalidError: `held_out` is not between 0 and 1, or there is only one module.
+            InvalidError: `held_out` is not between 0 and 1, or there is only one source.
         """
-        if not 0 < held_out < 1 or len(self) < 2:
+        sources = {_source(module): module for module in reversed(self)}
+        if not 0 < held_out < 1 or len(sources) < 2:
             raise InvalidError(
-                f"expected a part between 0 and 1 of two modules at least, found {held_out} of "
-                f"{len(self)}"
+                f"expected a part between 0 and 1 of two sources at least, found {held_out} of "
+                f"{len(sources)}"
             )
-        count = min(max(round(len(self) * held_out), 1), len(self) - 1)
-        out = {module.name for module in _shuffled(self, f"split {seed}")[:count]}
+        count = min(max(round(len(sources) * held_out), 1), len(sources) - 1)
+        out = {_source(module) for module in _shuffled(sources.values(), f"split {seed}")[:count]}
         sides: tuple[list[Module], list[Module]] = [], []
         for module in self:
-            sides[module.name in out].append(module)
+            sides[_source(module) in out].append(module)
         return Corpus(sides[0]), Corpus(sides[1])
 
     def to_bitcode(
@@ -316,6 +319,11 @@ class Sampler(Iterator[Module]):
             self._left = _shuffled(self.corpus, f"epoch {self._epoch} {self._seed}")
             self._epoch += 1
         return self._left.pop()
+
+
+def _source(module: Module) -> str:
+    """The name of its source, which may have several commands."""
+    return module.name.partition("#")[0]
 
 
 def _shuffled(modules: Iterable[Module], seed: str) -> list[Module]:

@@ -17,7 +17,9 @@ from shmbridge.training._corpus import DELETED
 
 WORDS = st.text(st.characters(blacklist_characters="\0", codec="utf-8"), min_size=1)
 NAMES = st.lists(WORDS, min_size=1, unique=True)
-corpora = NAMES.map(lambda names: Corpus(Module(name, Path("x")) for name in names))
+corpora = NAMES.filter(lambda names: "#" not in "".join(names)).map(
+    lambda names: Corpus(Module(name, Path("x")) for name in names)
+)
 
 
 # ---- Modules ----
@@ -69,6 +71,17 @@ def test_a_split_has_every_module_once_in_its_order(corpus, part, seed):
     assert len(held_out) == min(max(round(len(corpus) * part), 1), len(corpus) - 1)
     assert [*train] == [module for module in corpus if module in {*train}]
     assert [*corpus.split(part, seed)[1]] == [*held_out]
+
+
+@given(corpora, st.floats(0.01, 0.99), st.integers())
+def test_a_split_keeps_all_commands_of_a_source_together(corpus, part, seed):
+    if len(corpus) < 2:
+        return
+    modules = [Module(f"{m.name}{end}", Path("x")) for m in corpus for end in ("", "#2", "#3")]
+    train, held_out = Corpus(modules).split(part, seed)
+    names = [{module.name.partition("#")[0] for module in side} for side in (train, held_out)]
+    assert not names[0] & names[1]
+    assert names[1] == {module.name for module in corpus.split(part, seed)[1]}
 
 
 @pytest.mark.parametrize("part", [0, 1, -0.5, 1.5, float("nan")])
