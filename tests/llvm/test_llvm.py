@@ -274,7 +274,7 @@ def test_outputs_of_a_command_are_removed(kind, words, made, tmp_path, monkeypat
     files = [Path(name) for name in ("x.o", "a b.o", "x", "d/x", "y", "a.out", "x.s", "x.c")]
     for file in files:
         file.touch()
-    printed = {"clang": '"cc1" "-o" "x.o"\n "cc1" "-o" "a b.o" "x.c"', "rustc": "x"}.get(kind, "")
+    printed = {"clang": ' "cc1" "-o" "x.o"\n "cc1" "-o" "a b.o" "x.c"', "rustc": "x"}.get(kind, "")
     Path(kind).write_text(f"#!/bin/sh\necho '{printed}'\n")
     Path(kind).chmod(0o755)
     assert compilers.remove_outputs(kind, [f"./{kind}", *words.split()]) == made
