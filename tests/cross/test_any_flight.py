@@ -150,7 +150,7 @@ def machine(name):
 @pytest.mark.timeout(3600)
 def test_any_sequence_of_questions_in_flight(name, long):
     if not long:
-        pytest.skip("--long: on a busy machine it waited without end once; the cause is not known")
+        pytest.skip("--long: on a busy machine Hypothesis calls it flaky; the cause is not known")
     run_state_machine_as_test(
         machine(name),
         settings=settings(

@@ -48,7 +48,7 @@ class EchoHost:
             [],
             [],
         )
-        self.thread = threading.Thread(target=self.loop)
+        self.thread = threading.Thread(target=self.loop, daemon=True)
         self.thread.start()
 
     def loop(self):
