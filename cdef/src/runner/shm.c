@@ -67,8 +67,8 @@ static shmb_status claim(struct shm *s, struct error *e) {
         s->channel_line = shmb_segment_channel_line(&s->segment, i);
         /* After both words: a dead runner's claim may say anything, and an old READY must not be
          * taken for ours. */
-        uint32_t claimed = (uint32_t)(load_acquire(&s->runner_line->claim) >> 8),
-                 ready = (uint32_t)(load_acquire(&s->channel_line->ready) >> 8);
+        uint32_t claimed = (uint32_t)(load_relaxed(&s->runner_line->claim) >> 8),
+                 ready = (uint32_t)(load_relaxed(&s->channel_line->ready) >> 8);
         s->generation = (claimed > ready ? claimed : ready) + 1;
         s->out.lane = shmb_segment_lane(&s->segment, i, REQUEST);
         s->in.lane = shmb_segment_lane(&s->segment, i, REPLY);
@@ -236,7 +236,7 @@ static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_o
 static void shm_close(shmb_runner *r) {
     struct shm *s = r->kind_state;
     if (!s->segment.inherited.forked) {
-        store_release(&s->runner_line->claim, (uint64_t)s->generation << 8 | FREE);
+        store_relaxed(&s->runner_line->claim, (uint64_t)s->generation << 8 | FREE);
         shmb_peer_unlock(s->segment.fd, CHANNEL_BYTE + (int)s->channel);
         sem_post(s->host_bell);
     }
