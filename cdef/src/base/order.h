@@ -35,6 +35,9 @@ static inline void cpu_pause(void) {
 
 #define load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define load_acquire(p) atomic_load_explicit((p), memory_order_acquire)
+/* For a load that decides about a later plain store: no processor swaps the two, but C11 and the
+ * thread sanitizer call it a race without acquire. */
+#define load_acquire_formal(p) load_acquire(p)
 /* Stores before this come before stores after it, in the eyes of who reads them the other way round
  * with load_fence between: for a version that is odd while what it guards is written. */
 #define store_fence() atomic_thread_fence(memory_order_release)

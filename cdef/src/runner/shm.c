@@ -67,8 +67,8 @@ static shmb_status claim(struct shm *s, struct error *e) {
         s->channel_line = shmb_segment_channel_line(&s->segment, i);
         /* After both words: a dead runner's claim may say anything, and an old READY must not be
          * taken for ours. */
-        uint32_t claimed = (uint32_t)(load_relaxed(&s->runner_line->claim) >> 8),
-                 ready = (uint32_t)(load_relaxed(&s->channel_line->ready) >> 8);
+        uint32_t claimed = (uint32_t)(load_acquire_formal(&s->runner_line->claim) >> 8),
+                 ready = (uint32_t)(load_acquire_formal(&s->channel_line->ready) >> 8);
         s->generation = (claimed > ready ? claimed : ready) + 1;
         s->out.lane = shmb_segment_lane(&s->segment, i, REQUEST);
         s->in.lane = shmb_segment_lane(&s->segment, i, REPLY);
