@@ -8,6 +8,7 @@
 #include "base/order.h"
 #include "message/convert.h"
 #include "process/watchdog.h"
+#include "runner/nonblocking.h"
 
 enum { AGENTS = URL_OPTIONS + 1, SHAPE_TEXT = 160 };
 
@@ -191,11 +192,10 @@ static struct model *model_choose(struct state *s, shmb_runner *r, const shmb_te
 
 /* MLGO's policies call the feature X "action_X", and have inputs that only their training reads. */
 static uint32_t find_feature(const struct port *p, const shmb_tensor *features, uint32_t count) {
-    const char *unprefixed = strncmp(p->name, "action_", 7) == 0 ? p->name + 7 : NULL;
-    for (uint32_t at = 0; at < count; at++)
-        if (strcmp(features[at].name, p->name) == 0) return at;
-    for (uint32_t at = 0; unprefixed && at < count; at++)
-        if (strcmp(features[at].name, unprefixed) == 0) return at;
+    int64_t at = shmb_tensor_named(features, count, p->name);
+    if (at < 0 && strncmp(p->name, "action_", 7) == 0)
+        at = shmb_tensor_named(features, count, p->name + 7);
+    if (at >= 0) return (uint32_t)at;
     bool training = strcmp(p->name, "step_type") == 0 || strcmp(p->name, "reward") == 0 ||
                     strcmp(p->name, "discount") == 0;
     bool one = p->rank == 0 || (p->rank == 1 && (*p->dims == 1 || *p->dims == -1));
