@@ -99,14 +99,15 @@ static int64_t budget(const struct waiter *w, enum wait_mode mode) {
     return mode == SPINS_SHORTLY || worth < SHORTEST_SPIN_NS ? SHORTEST_SPIN_NS : worth;
 }
 
-/* Where waits usually outlast the spinning, it would waste all of that. In a crowd it pays only
- * while the host answers without a wake-up: it would lose that to wake the runner. */
+/* Where waits usually outlast the spinning, it would waste all of that. In a crowd, spinning and
+ * yielding pay only while the host answers without a wake-up. Otherwise the runners compute, and a
+ * yield gives one of them the CPU for milliseconds (compilation.py, two compilers). */
 static enum wait_mode choose(const struct waiter *w, int64_t now) {
     if (w->policy != SHMB_WAIT_ADAPTIVE) return w->policy == SHMB_WAIT_SPIN ? SPINS_ONLY : SLEEPS;
     enum place place = place_of(w);
     enum wait_mode mode = w->peer ? modes[place].runner : modes[place].host;
     if (now >= w->statistics.yields_from) mode = modes[place].yields;
-    if (mode == SPINS_SHORTLY) return w->hot ? mode : SLEEPS;
+    if (place == CROWDED) return w->hot ? mode : SLEEPS;
     if (mode != SPINS) return mode;
     if (now < w->statistics.busy_until) mode = SPINS_SHORTLY;
     return w->statistics.usual < budget(w, mode) ? mode : SLEEPS;
@@ -207,23 +208,29 @@ static bool cpus_suffice(const struct waiter *w, const cpu_set_t *own) {
            sscanf(text, "%*s %*s %*s %d", &running) == 1 && running <= CPU_COUNT(own);
 }
 
-/* Waking a sleeper costs 5 us on the waker's CPU, but 25 to 70 us on another one that idles in a
- * virtual machine. As the waker then waits, its CPU is free, unless other threads want it. */
-static bool pin(const struct waiter *w, cpu_set_t *own, cpu_set_t *near) {
-    if (w->loadavg < 0 || !w->peer || w->statistics.usual < budget(w, SPINS)) return false;
-    uint32_t cpu = load_relaxed(&w->peer->cpu);
-    CPU_ZERO(near);
-    if (cpu >= CPU_SETSIZE) return false;
-    CPU_SET(cpu, near);
-    return sched_getaffinity(0, sizeof *own, own) == 0 && CPU_ISSET(cpu, own) &&
-           cpus_suffice(w, own) && sched_setaffinity(0, sizeof *near, near) == 0;
-}
-
 /* Unless another program, such as taskset, has chosen CPUs meanwhile. */
 static void unpin(const cpu_set_t *own, const cpu_set_t *near) {
     cpu_set_t now;
     if (sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, near))
         sched_setaffinity(0, sizeof *own, own);
+}
+
+/* Waking a sleeper costs 5 us on the waker's CPU, but 25 to 70 us on another one in a virtual
+ * machine. So a host goes to where its last request came from. True: it stays there until unpin,
+ * since its only runner waits meanwhile and the CPUs suffice for all threads. With a runner for each
+ * CPU it only moves: the next request may come from another one. With more, it would wait there
+ * behind other runners (compilation.py, four compilers). */
+static bool pin(const struct waiter *w, cpu_set_t *own, cpu_set_t *near) {
+    if (w->loadavg < 0 || !w->asker || w->statistics.usual < budget(w, SPINS)) return false;
+    uint32_t cpu = load_relaxed(&w->asker->cpu);
+    if (cpu >= CPU_SETSIZE || (!w->peer && (int)cpu == sched_getcpu())) return false;
+    CPU_ZERO(near);
+    CPU_SET(cpu, near);
+    if (sched_getaffinity(0, sizeof *own, own) != 0 || !CPU_ISSET(cpu, own)) return false;
+    bool goes = w->peer ? cpus_suffice(w, own) : (int)runners(w) == CPU_COUNT(own);
+    if (!goes || sched_setaffinity(0, sizeof *near, near) != 0) return false;
+    if (!w->peer) unpin(own, near);
+    return w->peer;
 }
 
 /* ---- To sleep ---- */
@@ -285,7 +292,7 @@ static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *
 enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *context,
                              _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     /* Without pauses at first: one takes up to 50 ns, as long as the news. */
-    uint64_t looks = w->near ? 1 : shmb_waiter_looks(w, LOOKS_BEFORE_CLOCK);
+    uint64_t looks = w->near || w->mode == SLEEPS ? 1 : shmb_waiter_looks(w, LOOKS_BEFORE_CLOCK);
     for (uint64_t i = 0; w->policy != SHMB_WAIT_BLOCK && i < looks; i++)
         if (look(context)) {
             shmb_waiter_news(w);

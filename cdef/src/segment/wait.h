@@ -28,12 +28,13 @@ struct wait_statistics {
 };
 
 struct waiter {
-    shmb_wait policy;             /* never SHMB_WAIT_DEFAULT */
-    struct wait_hint *hint;       /* since when and where it waits, for the peer; or NULL */
-    const struct wait_hint *peer; /* the other side's, or NULL */
-    const struct host_line *host; /* tells how crowded it is, or NULL */
-    bool waits;                   /* for the same since its last wait */
-    int loadavg;                  /* /proc/loadavg, of one that follows; or -1 */
+    shmb_wait policy;              /* never SHMB_WAIT_DEFAULT */
+    struct wait_hint *hint;        /* since when and where it waits, for the peer; or NULL */
+    const struct wait_hint *peer;  /* the other side's, or NULL */
+    const struct wait_hint *asker; /* of the runner whose request a host took last, or NULL */
+    const struct host_line *host;  /* tells how crowded it is, or NULL */
+    bool waits;                    /* for the same since its last wait */
+    int loadavg;                   /* /proc/loadavg, of one that follows; or -1 */
     /* As a wait last saw it that came to a clock: */
     enum wait_mode mode;
     bool near; /* was the other side on this CPU? */
@@ -45,8 +46,7 @@ struct waiter {
 enum waited { NEWS, WOKEN, SLICE_OVER, RUNG, SIGNALLED };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy);
-/* From now on an adaptive w sleeps on the CPU where its peer last waited, while there are CPUs for
- * all. */
+/* From now on an adaptive w sleeps where `asker` last waited, if there are CPUs for all. */
 void shmb_waiter_follow(struct waiter *w);
 void shmb_waiter_free(struct waiter *w);
 /* Publishes the CPUs that w may use in *hint, and from now on its waits. */
