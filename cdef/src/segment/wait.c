@@ -69,13 +69,14 @@ static uint32_t runners(const struct waiter *w) {
     return w->host ? load_relaxed(&w->host->runners) : 0;
 }
 
-/* A CPU for each side; both on this CPU; more sides than CPUs. */
-enum place { APART, TOGETHER, CROWDED };
+/* A CPU for each side; both on this CPU; a runner for each CPU; more runners than CPUs. */
+enum place { APART, TOGETHER, FULL, CROWDED };
 
 static enum place place_of(const struct waiter *w) {
     uint32_t count = cpus(w);
     if (count == 1 || same_cpu(w)) return TOGETHER;
-    return runners(w) >= count ? CROWDED : APART;
+    if (runners(w) < count) return APART;
+    return runners(w) == count ? FULL : CROWDED;
 }
 
 /* ---- How a wait begins ---- */
@@ -87,6 +88,7 @@ static const struct {
 } modes[] = {
     [APART] = {SPINS, SPINS, SPINS},
     [TOGETHER] = {YIELDS, SLEEPS, SLEEPS},
+    [FULL] = {YIELDS, SLEEPS, SPINS_SHORTLY},
     [CROWDED] = {YIELDS, SLEEPS, SPINS_SHORTLY},
 };
 
@@ -99,15 +101,16 @@ static int64_t budget(const struct waiter *w, enum wait_mode mode) {
     return mode == SPINS_SHORTLY || worth < SHORTEST_SPIN_NS ? SHORTEST_SPIN_NS : worth;
 }
 
-/* Where waits usually outlast the spinning, it would waste all of that. In a crowd, spinning and
- * yielding pay only while the host answers without a wake-up. Otherwise the runners compute, and a
- * yield gives one of them the CPU for milliseconds (compilation.py, two compilers). */
+/* Where waits usually outlast the spinning, it would waste all of that. In a crowd, spinning pays
+ * only while the host answers without a wake-up: it would lose that to wake the runner. If it does
+ * not, a runner for each CPU computes, and a yield gives one of them the CPU for milliseconds
+ * (compilation.py, two compilers). */
 static enum wait_mode choose(const struct waiter *w, int64_t now) {
     if (w->policy != SHMB_WAIT_ADAPTIVE) return w->policy == SHMB_WAIT_SPIN ? SPINS_ONLY : SLEEPS;
     enum place place = place_of(w);
     enum wait_mode mode = w->peer ? modes[place].runner : modes[place].host;
     if (now >= w->statistics.yields_from) mode = modes[place].yields;
-    if (place == CROWDED) return w->hot ? mode : SLEEPS;
+    if (mode == SPINS_SHORTLY || place == FULL) return w->hot ? mode : SLEEPS;
     if (mode != SPINS) return mode;
     if (now < w->statistics.busy_until) mode = SPINS_SHORTLY;
     return w->statistics.usual < budget(w, mode) ? mode : SLEEPS;
@@ -227,7 +230,7 @@ static bool pin(const struct waiter *w, cpu_set_t *own, cpu_set_t *near) {
     CPU_ZERO(near);
     CPU_SET(cpu, near);
     if (sched_getaffinity(0, sizeof *own, own) != 0 || !CPU_ISSET(cpu, own)) return false;
-    bool goes = w->peer ? cpus_suffice(w, own) : (int)runners(w) == CPU_COUNT(own);
+    bool goes = w->peer ? cpus_suffice(w, own) : place_of(w) == FULL;
     if (!goes || sched_setaffinity(0, sizeof *near, near) != 0) return false;
     if (!w->peer) unpin(own, near);
     return w->peer;
@@ -292,7 +295,7 @@ static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *
 enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *context,
                              _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     /* Without pauses at first: one takes up to 50 ns, as long as the news. */
-    uint64_t looks = w->near || w->mode == SLEEPS ? 1 : shmb_waiter_looks(w, LOOKS_BEFORE_CLOCK);
+    uint64_t looks = w->near ? 1 : shmb_waiter_looks(w, LOOKS_BEFORE_CLOCK);
     for (uint64_t i = 0; w->policy != SHMB_WAIT_BLOCK && i < looks; i++)
         if (look(context)) {
             shmb_waiter_news(w);
