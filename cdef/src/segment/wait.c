@@ -9,13 +9,13 @@
 
 #include "base/order.h"
 
-/* bench/waiting.py has the rows that each of these is for. */
+/* In parentheses: the row of bench/waiting.py that shows what the value is good for. */
 enum {
     WAKE_COST_GUESS = 25 * 1000, /* ns: a virtual machine's (every50) */
-    WAKE_COST_MOST = 50 * 1000,  /* more says that others had the CPU (loops) */
+    WAKE_COST_MOST = 50 * 1000,  /* a longer one waited for a CPU (loops) */
     SHORTEST_SPIN_NS = 20 * 1000,
     MOST_YIELDS = 100, /* each takes 1 us of this side's own CPU */
-    /* Who keeps a CPU for longer does not wait for us (runners8_every50). */
+    /* A thread that keeps a CPU for longer is not waiting for us (runners8_every50). */
     COMPUTES_NS = 500 * 1000,
     ANSWER_NS = 10 * 1000, /* while two ask and answer without a wake-up (runners8) */
     LONGEST_BACKOFF = 64,  /* times what yielding in vain cost (runners8_every50_loops2) */
@@ -57,8 +57,8 @@ static bool same_cpu(const struct waiter *w) {
     return w->peer && (int)load_relaxed(&w->peer->cpu) == sched_getcpu();
 }
 
-/* That both sides together may run on. Of several peers none is asked: they are taken to be where
- * this side is. */
+/* How many CPUs both sides together may use. Several peers are assumed to use the same as this
+ * side. */
 static uint32_t cpus(const struct waiter *w) {
     uint64_t mask = w->hint ? load_relaxed(&w->hint->cpus) : UINT64_MAX;
     if (w->peer) mask |= load_relaxed(&w->peer->cpus);
@@ -70,30 +70,30 @@ static uint32_t runners(const struct waiter *w) {
 }
 
 /* A CPU for each side; both on this CPU; a runner for each CPU; more runners than CPUs. */
-enum place { APART, TOGETHER, FULL, CROWDED };
+enum place { APART, TOGETHER, ONE_EACH, CROWDED };
 
 static enum place place_of(const struct waiter *w) {
     uint32_t count = cpus(w);
     if (count == 1 || same_cpu(w)) return TOGETHER;
     if (runners(w) < count) return APART;
-    return runners(w) == count ? FULL : CROWDED;
+    return runners(w) == count ? ONE_EACH : CROWDED;
 }
 
 /* ---- How a wait begins ---- */
 
-/* The table of docs/design.md. Who spins where the other side needs the CPU keeps it from
- * answering. The kernel gives it to a woken thread at once. */
+/* The table of docs/design.md. A side that spins where the other one needs the CPU keeps it from
+ * answering. A woken thread gets the CPU at once. */
 static const struct {
     enum wait_mode yields, host, runner; /* while it may yield; else the host, the runner */
 } modes[] = {
     [APART] = {SPINS, SPINS, SPINS},
     [TOGETHER] = {YIELDS, SLEEPS, SLEEPS},
-    [FULL] = {YIELDS, SLEEPS, SPINS_SHORTLY},
+    [ONE_EACH] = {YIELDS, SLEEPS, SPINS_SHORTLY},
     [CROWDED] = {YIELDS, SLEEPS, SPINS_SHORTLY},
 };
 
-/* What spinning spends before a sleep. A wake-up costs the CPU of both sides as much as it takes.
- * Spinning for so long wastes at most as much again (ski rental). */
+/* How long to spin before a sleep. Both sides spend the time of a wake-up on it. Spinning for as
+ * long wastes at most the same again (ski rental). */
 static int64_t budget(const struct waiter *w, enum wait_mode mode) {
     int64_t worth = 4 * w->statistics.wake_cost;
     if (mode == SLEEPS) return 0;
@@ -110,7 +110,7 @@ static enum wait_mode choose(const struct waiter *w, int64_t now) {
     enum place place = place_of(w);
     enum wait_mode mode = w->peer ? modes[place].runner : modes[place].host;
     if (now >= w->statistics.yields_from) mode = modes[place].yields;
-    if (mode == SPINS_SHORTLY || place == FULL) return w->hot ? mode : SLEEPS;
+    if (mode == SPINS_SHORTLY || place == ONE_EACH) return w->hot ? mode : SLEEPS;
     if (mode != SPINS) return mode;
     if (now < w->statistics.busy_until) mode = SPINS_SHORTLY;
     return w->statistics.usual < budget(w, mode) ? mode : SLEEPS;
@@ -137,8 +137,8 @@ static void note_wait(struct waiter *w, int64_t waited) {
     w->statistics.usual += ((waited < most ? waited : most) - w->statistics.usual) / 8;
 }
 
-/* Who is kept from looking shares the CPU with somebody who computes. Long spins use up a side's
- * share, and then it is kept from answering. */
+/* A spin that overruns shared its CPU with a thread that computes. Long spins would use up this
+ * side's share of the CPU, and the next answer would be late. */
 static bool spin(struct waiter *w, int64_t end, bool (*look)(void *), void *context) {
     int64_t now;
     while ((now = shmb_clock_ns()) < end)
@@ -150,7 +150,7 @@ static bool spin(struct waiter *w, int64_t end, bool (*look)(void *), void *cont
     return look(context);
 }
 
-/* Of what the host has received, as it tells. */
+/* Notes how often the host received something since the last wait. */
 static void count(struct waiter *w, int64_t now) {
     uint32_t received = w->host ? load_relaxed(&w->host->received) : 0;
     struct wait_statistics *seen = &w->statistics;
@@ -161,14 +161,14 @@ static void count(struct waiter *w, int64_t now) {
 
 /* ---- To yield ---- */
 
-/* Does without for a while; for eight times as long when that happens again. */
+/* No yields for a while; for eight times as long if they fail again. */
 static void give_up_yields(struct wait_statistics *s, int64_t now, int64_t lost) {
     s->yields_from = now + s->backoff * lost;
     s->backoff = 8 * s->backoff < LONGEST_BACKOFF ? 8 * s->backoff : LONGEST_BACKOFF;
 }
 
-/* Others who wait give the CPU back after microseconds, one who computes after milliseconds. These
- * are lost, unless the host answered somebody all the while. */
+/* A waiting thread gives the CPU back within microseconds, a computing one after milliseconds. These
+ * are lost, unless the host was answering meanwhile. */
 static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(void *),
                   void *context) {
     int64_t now = start;
@@ -202,8 +202,7 @@ void shmb_waiter_free(struct waiter *w) {
     w->loadavg = -1;
 }
 
-/* No more threads run, this one among them, than there are CPUs for it. The file's fourth word is
- * RUNNING/ALL. */
+/* All running threads, including this one, have a CPU. The file's fourth word is RUNNING/ALL. */
 static bool cpus_suffice(const struct waiter *w, const cpu_set_t *own) {
     char text[64] = "";
     int running;
@@ -224,13 +223,14 @@ static void unpin(const cpu_set_t *own, const cpu_set_t *near) {
  * CPU it only moves: the next request may come from another one. With more, it would wait there
  * behind other runners (compilation.py, four compilers). */
 static bool pin(const struct waiter *w, cpu_set_t *own, cpu_set_t *near) {
-    if (w->loadavg < 0 || !w->asker || w->statistics.usual < budget(w, SPINS)) return false;
+    if (w->loadavg < 0 || !w->asker || (w->peer && w->statistics.usual < budget(w, SPINS)))
+        return false;
     uint32_t cpu = load_relaxed(&w->asker->cpu);
     if (cpu >= CPU_SETSIZE || (!w->peer && (int)cpu == sched_getcpu())) return false;
     CPU_ZERO(near);
     CPU_SET(cpu, near);
     if (sched_getaffinity(0, sizeof *own, own) != 0 || !CPU_ISSET(cpu, own)) return false;
-    bool goes = w->peer ? cpus_suffice(w, own) : place_of(w) == FULL;
+    bool goes = w->peer ? cpus_suffice(w, own) : place_of(w) == ONE_EACH;
     if (!goes || sched_setaffinity(0, sizeof *near, near) != 0) return false;
     if (!w->peer) unpin(own, near);
     return w->peer;
@@ -238,9 +238,9 @@ static bool pin(const struct waiter *w, cpu_set_t *own, cpu_set_t *near) {
 
 /* ---- To sleep ---- */
 
-/* musl and glibc before 2.30 lack it. There a clock that is set back prolongs a sleep: with glibc
- * all the while, with musl only as it begins, since the kernel gets the time that is left. A
- * program that was built with an old glibc still uses it when it runs with a newer one. */
+/* musl and glibc before 2.30 do not have it. There, setting the clock back prolongs a sleep: with
+ * glibc at any time, with musl only as the sleep begins, since the kernel gets a relative time. A
+ * program that was built with an old glibc uses it if the glibc that it runs with has it. */
 #if 1000 * __GLIBC__ + __GLIBC_MINOR__ >= 2030
 #define HAS_CLOCKWAIT true
 #else
@@ -256,8 +256,7 @@ static int sleep_until(sem_t *bell, int64_t until) {
     return sem_timedwait(bell, &t) == 0 ? 0 : errno;
 }
 
-/* Anyone may ring the bell as often as a semaphore counts: one that does not fall silent is not
- * listened to for a while. */
+/* Any process may post the semaphore without end. One that does not stop is ignored for a while. */
 static int sleep_by_bell(sem_t *bell, int64_t until) {
     int rings = 0;
     while (rings < MOST_RINGS && sem_trywait(bell) == 0) rings++;
@@ -266,8 +265,8 @@ static int sleep_by_bell(sem_t *bell, int64_t until) {
     return left > 0 && !shmb_sleep(left) ? errno : 0;
 }
 
-/* Anyone may lower the flag, and then nobody rings: a sleep looks after it at the next tick, and
- * again when it has taken twice as long. */
+/* Any process may clear the flag, and then nobody posts. A sleep checks it at the next tick, and
+ * again each time after twice as long. */
 static int sleep_flagged(_Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     int64_t start = shmb_clock_ns();
     for (int64_t length = TICK_NS;; length *= 2) {
@@ -318,13 +317,13 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     if (result == NEWS) w->waits = false;
     if (sleeps) took -= earlier(took, w->statistics.wake_cost);
     if (w->policy == SHMB_WAIT_ADAPTIVE && w->mode != YIELDS)
-        note_wait(w, took); /* up to the news, not to waking up */
+        note_wait(w, took); /* without the wake-up */
     return sleeps && result == NEWS ? WOKEN : result;
 }
 
 void shmb_waiter_learn(struct waiter *w, uint64_t posted, int64_t woke) {
     uint64_t cost = (uint64_t)woke - posted;
-    /* a lie, another clock, or a machine too busy to tell */
+    /* a lie, another clock, or a busy machine */
     if (cost < 1000 || cost > WAKE_COST_MOST || same_cpu(w)) return;
     w->statistics.wake_cost += ((int64_t)cost - w->statistics.wake_cost) / 8;
 }

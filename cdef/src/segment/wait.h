@@ -1,5 +1,4 @@
-/* Waiting: how long to spin, when to sleep. The ring is the truth and the semaphore a hint. Knows
- * nothing of rings. */
+/* Waiting: how long to spin, and when to sleep. What `look` sees counts; the semaphore is a hint. */
 #ifndef SHMB_WAIT_H
 #define SHMB_WAIT_H
 
@@ -56,8 +55,8 @@ void shmb_waiter_tell(struct waiter *w, struct wait_hint *hint);
  * handler that ran while asleep. asleep is this side's flag, bell its semaphore. */
 enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *context,
                              _Atomic uint32_t *asleep, sem_t *bell, int64_t until);
-/* Would a wait begin with spinning now? For who looks on its own; shmb_waiter_news tells that its
- * look found something. */
+/* Would a wait begin with spinning now? For callers with a loop of looks, which call
+ * shmb_waiter_news when a look finds something. */
 bool shmb_waiter_spins(const struct waiter *w);
 /* How many looks of `most` are worth it before a wait yields or sleeps. A host looks at a channel
  * for each runner: in a crowd, the more there are the sooner it lets them have the CPU. */
