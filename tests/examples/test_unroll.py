@@ -59,7 +59,7 @@ def test_a_function_asks_about_all_its_loops_at_once_and_clang_does_what_the_mod
 
         def serve():
             with contextlib.suppress(shmbridge.ClosedError):
-                for batch in host.batches(max_size=8, max_wait=0.5):
+                for batch in host.batches(max_size=6, max_wait=60):
                     batches.append(batch["loop"].copy())
                     batch.reply(np.full(len(batch), 4))
 
