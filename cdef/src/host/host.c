@@ -117,7 +117,12 @@ void shmb_host_close(shmb_host *h) {
     h->closed = true;
     if (h->segment.inherited.forked) return;
     store_relaxed(&h->line->closed, 1); /* after the replies, and the full fence behind each */
-    for (uint32_t i = 0; i < h->count; i++) sem_post(h->channels[i].bell);
+    for (uint32_t i = 0; i < h->count; i++) {
+        /* Threads that have the mutex need the file; later ones see that the host is closed. */
+        pthread_mutex_lock(&h->channels[i].mutex);
+        pthread_mutex_unlock(&h->channels[i].mutex);
+        sem_post(h->channels[i].bell);
+    }
     shmb_segment_unlock(&h->segment);
 }
 
@@ -264,7 +269,8 @@ static bool look_wider(void *context) {
 static int64_t accept_found(shmb_host *h) {
     struct channel *c = &h->channels[h->found];
     pthread_mutex_lock(&c->mutex);
-    int64_t key = c->active ? shmb_channel_accept(c, h->found) : -(int64_t)SHMB_TIMEOUT;
+    bool open = c->active && !h->closed;
+    int64_t key = open ? shmb_channel_accept(c, h->found) : -(int64_t)SHMB_TIMEOUT;
     pthread_mutex_unlock(&c->mutex);
     if (!c->active) list_active(h);
     h->waiter.asker = &c->runner->wait_hint;
@@ -287,6 +293,7 @@ static int64_t receive_slowly(shmb_host *h, int64_t until) {
             int64_t key = accept_found(h);
             if (key >= 0) return key;
         }
+        if (h->closed) return -(int64_t)SHMB_CLOSED;
         upkeep(h);
         if (atomic_exchange(&h->woken, 0) || waited == SIGNALLED) return -(int64_t)SHMB_INTERRUPTED;
         if (waited == SLICE_OVER || shmb_clock_ns() >= until)
@@ -335,11 +342,12 @@ int64_t shmb_host_poll(shmb_host *h) {
 
 /* The channel of a key, locked; NULL when the key cannot be. */
 static struct channel *host_enter(shmb_host *h, int64_t key) {
-    if (key < 0 || key_channel(key) >= h->count || h->closed || h->segment.inherited.forked)
-        return NULL;
+    if (key < 0 || key_channel(key) >= h->count || h->segment.inherited.forked) return NULL;
     struct channel *c = &h->channels[key_channel(key)];
     pthread_mutex_lock(&c->mutex);
-    return c;
+    if (!h->closed) return c;
+    pthread_mutex_unlock(&c->mutex);
+    return NULL;
 }
 
 static shmb_status leave(struct channel *c, shmb_status status) {
