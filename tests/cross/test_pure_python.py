@@ -130,6 +130,22 @@ def test_a_batch_holds_several_requests_of_one_runner(name, in_thread):
                     assert to_value(reply.fields[0]) == reply.sequence
 
 
+def test_a_runner_gets_the_slot_back_that_a_view_of_an_earlier_request_held(name, in_thread):
+    views = []
+    with shmbridge.Host(name, **ROOM) as host:
+        for _ in range(2):
+            connecting = in_thread(api.connect, name, 20)
+            while connecting.is_alive():
+                host.receive(timeout=0.01)
+            with closing(connecting.result()) as runner:
+                ticket = runner.send({"x": np.zeros(99)})
+                views.clear()
+                request = host.receive(timeout=20)
+                views.append(request["x"])  # outlives the runner
+                request.reply(1)
+                assert runner.receive(ticket) == 1
+
+
 def test_a_live_host_without_hints_is_reported_without_a_process(name):
     with api.Host(name), pytest.raises(shmbridge.InUseError, match="a live host is named"):
         shmbridge.Host(name)

@@ -27,7 +27,8 @@ class Link:
     def __init__(self, segment, index, side, generation, owned, theirs, wake):
         self.segment, self.side, self.generation = segment, side, generation
         self.owned, self.theirs = set(owned), set(theirs)  # the slots that each side may send
-        self.sent, self.taken = set(), set()
+        # Step 28: the host may return slots that an earlier runner sent.
+        self.sent, self.taken = set(range(segment.slots)) - self.owned, set()
         self.wake = wake  # the peer's semaphore, and its word `asleep`
         self.position, self.layouts = [0, 0], [{}, {}]  # of both lanes
         ring = segment.channel(index) + 640
