@@ -112,7 +112,10 @@ def machine(name):
 
         @rule(asker=askers)
         def one_is_late(self, asker):
-            ticket = asker.send(LATE, deadline=0.03)
+            try:
+                ticket = asker.send(LATE, deadline=0.03)
+            except shmbridge.DeadlineError:  # the reply to one that was given up is still missing
+                return
             late = asker.tickets[ticket][1]
             asker.receive(ticket)
             self.echo.given_up = late
@@ -139,22 +142,23 @@ def machine(name):
 
         def teardown(self):
             if hasattr(self, "echo"):
-                for asker in self.open:
-                    asker.receive_all()
-                    asker.runner.close()
-                self.echo.close()
+                try:
+                    for asker in self.open:
+                        asker.receive_all()
+                finally:  # otherwise the next example fails, too
+                    for asker in self.open:
+                        asker.runner.close()
+                    self.echo.close()
 
     return Flight
 
 
 @pytest.mark.timeout(3600)
 def test_any_sequence_of_questions_in_flight(name, long):
-    if not long:
-        pytest.skip("--long: on a busy machine Hypothesis calls it flaky; the cause is not known")
     run_state_machine_as_test(
         machine(name),
         settings=settings(
-            max_examples=600,
+            max_examples=600 if long else 30,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
