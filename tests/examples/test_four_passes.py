@@ -6,16 +6,16 @@ import shutil
 
 import pytest
 
-pytest.importorskip("gymnasium", reason="the trainer's environments are Gymnasium's")
-pytest.importorskip("onnx", reason="writes what was learnt")
-pytest.importorskip("onnxruntime", reason="runs it in opt")
-pytest.importorskip("emx_onnx_cgen", reason="compiles it")
 for program in ("opt-22", "clang-22", "llvm-config-22", "cmake"):
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not on this machine", allow_module_level=True)
 
 
 def test_what_was_learnt_runs_in_opt_and_stands_beside_the_optimum(run_example, examples, request):
+    pytest.importorskip("gymnasium", reason="the trainer's environments are Gymnasium's")
+    pytest.importorskip("onnx", reason="writes what was learnt")
+    pytest.importorskip("onnxruntime", reason="runs it in opt")
+    pytest.importorskip("emx_onnx_cgen", reason="compiles it")
     long = request.config.getoption("--long")
     if long:
         pytest.importorskip("stable_baselines3", reason="PPO and A2C are its")
