@@ -160,11 +160,13 @@ def test_a_stopped_host_is_named_as_the_cause(name, python):
 def test_a_model_that_computes_for_a_compiler_that_has_left_is_shown(asking, name):
     host, runner = asking
     runner.close()
-    with host.start(lambda request: time.sleep(2) or 0):
+    go = threading.Event()
+    with host.start(lambda request: go.wait(60) and 0):
         with pytest.raises(shmbridge.DeadlineError):
             connect(f"{name}?deadline=0.1").evaluate({"x": 1})
         time.sleep(1)
         said = run("inspect", name).stdout
+        go.set()
     assert "it is computing an answer" in said and "no compiler is connected" in said
 
 
@@ -177,13 +179,14 @@ def test_a_host_that_is_idle_for_a_while_is_shown_to_wait_for_questions(asking, 
 
 
 def test_a_compiler_that_the_host_has_not_accepted_is_shown(name, in_thread):
-    with Host(name):
-        call = in_thread(connect, f"{name}?connect_timeout=2")
-        time.sleep(0.5)
-        said = run("inspect", name).stdout
-        with pytest.raises(shmbridge.ShmbridgeError):
-            call.result()
-    assert "it is waiting for the host to accept it" in said
+    with Host(name) as host:
+        call = in_thread(connect, f"{name}?connect_timeout=60")
+        until = time.monotonic() + 30
+        while "it is waiting for the host to accept it" not in run("inspect", name).stdout:
+            assert time.monotonic() < until
+        while call.is_alive():
+            host.receive(timeout=0.01)
+        call.result().close()
 
 
 def test_control_characters_of_a_compiler_are_shown_as_escapes(name):

@@ -96,7 +96,7 @@ class Command(subprocess.Popen[str]):
         """Ends it; returns all that it has said. Fails unless it ends with status 0."""
         if self.poll() is None:
             self.send_signal(number)
-        self.said += self.communicate(timeout=20)[0]
+        self.said += self.communicate(timeout=60)[0]
         assert self.returncode == 0, self.said
         return self.said
 
