@@ -51,6 +51,20 @@
         }                                                                                          \
     } while (0)
 
+#define CHECK_TEXT(found, text) check_text(__FILE__, __LINE__, found, text)
+/* A call of the runner fails so, and its message has this in it. */
+#define CHECK_FAILS(r, call, expected, text)                                                       \
+    do {                                                                                           \
+        CHECK_STATUS(r, call, expected);                                                           \
+        CHECK_TEXT(shmb_error_message(r), text);                                                   \
+    } while (0)
+
+static inline void check_text(const char *file, int line, const char *found, const char *text) {
+    if (strstr(found, text)) return;
+    fprintf(stderr, "%s:%d: expected \"…%s…\", found \"%s\"\n", file, line, text, found);
+    exit(1);
+}
+
 struct bridge {
     char name[64], session[33];
     shmb_plan plan;
@@ -64,6 +78,40 @@ static inline shmb_stats stats(const shmb_runner *r) {
     shmb_stats s = {.size = sizeof s};
     shmb_runner_stats(r, &s);
     return s;
+}
+
+static inline void expect_equal(const shmb_tensor *a, const shmb_tensor *b) {
+    if (a->dtype != b->dtype || a->kind != b->kind || a->rank != b->rank || a->size != b->size)
+        fprintf(stderr, "expected %s of kind %d, rank %d, %lld elements; found %s, %d, %d, %lld\n",
+                shmb_dtype_name(a->dtype), (int)a->kind, a->rank, (long long)a->size,
+                shmb_dtype_name(b->dtype), (int)b->kind, b->rank, (long long)b->size);
+    CHECK(a->dtype == b->dtype && a->kind == b->kind && a->rank == b->rank && a->size == b->size &&
+          (!a->offsets) == (!b->offsets));
+    size_t dims = (size_t)a->rank + (a->offsets != NULL);
+    CHECK(!dims || memcmp(a->dims, b->dims, dims * sizeof *a->dims) == 0);
+    CHECK(!a->offsets ||
+          memcmp(a->offsets, b->offsets, ((size_t)a->dims[0] + 1) * sizeof *a->offsets) == 0);
+    CHECK(!a->size || memcmp(a->data, b->data, (size_t)a->size * shmb_dtype_size(a->dtype)) == 0);
+}
+
+static inline shmb_runner *runner_open(const char *url) {
+    shmb_runner *r;
+    CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_OK);
+    return r;
+}
+
+/* The advice for what was filled; INT64_MIN, and the reason on stderr, where there is none. */
+static inline int64_t evaluated(shmb_runner *r) {
+    int64_t advice;
+    shmb_status status = shmb_evaluate_i64(r, &advice);
+    if (status) fprintf(stderr, "status %d: %s\n", status, shmb_error_message(r));
+    return status ? INT64_MIN : advice;
+}
+
+/* The advice for a number, which is one more where bridge_answer gives it. */
+static inline int64_t asked(shmb_runner *r, int64_t x) {
+    shmb_set_i64(r, "x", x);
+    return evaluated(r);
 }
 
 static inline void bridge_unlink(struct bridge *b) {
@@ -106,6 +154,20 @@ static inline void bridge_open_session(struct bridge *b, const char *name, shmb_
     pthread_mutex_unlock(&mappings_mutex);
 #endif
     CHECK(rename(from, to) == 0);
+}
+
+/* Its segment as another program has it, until shmb_segment_detach. */
+static inline struct segment bridge_segment(const struct bridge *b) {
+    char path[NAME_ROOM];
+    struct segment s;
+    struct error e = {0};
+    shmb_segment_name(b->name, NULL, path);
+    CHECK(shmb_segment_read(shm_open(path, O_RDWR | O_CLOEXEC, 0), b->name, &s, &e));
+    return s;
+}
+
+static inline uint32_t segment_generation(const struct segment *s, uint32_t channel) {
+    return (uint32_t)(atomic_load(&shmb_segment_runner_line(s, channel)->claim) >> 8);
 }
 
 static inline void bridge_open(struct bridge *b, const char *name, shmb_plan plan, shmb_wait wait) {
@@ -241,6 +303,33 @@ static inline shmb_status bridge_result(shmb_runner *r) {
 static inline shmb_status bridge_turn(struct bridge *b, shmb_runner *r, shmb_dtype want) {
     bridge_answer(b, bridge_ask(b, r, want));
     return bridge_result(r);
+}
+
+/* ---- Interrupts ---- */
+
+static shmb_runner *interrupted;
+
+static inline void interrupt_from_handler(int number) {
+    (void)number;
+    shmb_interrupt(interrupted);
+}
+
+static inline void *interrupt_from_thread(void *unused) {
+    usleep(30000);
+    shmb_interrupt(interrupted);
+    return unused;
+}
+
+/* What evaluate returns that a signal handler, or else another thread, interrupts soon. */
+static inline shmb_status evaluate_interrupted(shmb_runner *r, bool by_signal) {
+    pthread_t thread;
+    interrupted = r;
+    signal(SIGALRM, interrupt_from_handler);
+    if (by_signal) ualarm(30000, 0);
+    else CHECK(pthread_create(&thread, NULL, interrupt_from_thread, NULL) == 0);
+    shmb_status status = shmb_evaluate(r);
+    if (!by_signal) pthread_join(thread, NULL);
+    return status;
 }
 
 /* ---- A host in a process of its own ---- */

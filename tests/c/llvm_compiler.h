@@ -4,19 +4,9 @@
 #define LLVM_COMPILER_H
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "kinds.h"
 #include "llvm/llvm.h"
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__, #condition);               \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 #define INLINING_HEADER                                                                            \
     "{\"features\":[{\"name\":\"callee_users\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]},"    \
@@ -45,13 +35,6 @@ static struct policy {
     char seen[1024]; /* the last question: "name=first value, ..." */
 } policy;
 
-static shmb_status policy_open(void *context, const char *where, const shmb_options *options,
-                               void **state, shmb_sink *failure) {
-    (void)context, (void)where, (void)options, (void)failure;
-    *state = NULL;
-    return SHMB_OK;
-}
-
 static void policy_see(const shmb_tensor *t) {
     size_t used = strlen(policy.seen);
     char *to = policy.seen + used;
@@ -63,9 +46,7 @@ static void policy_see(const shmb_tensor *t) {
     else snprintf(to, room, "%s[%d]=%lld ", t->name, (int)t->size, *(const long long *)t->data);
 }
 
-static shmb_status policy_evaluate(void *state, const shmb_tensor *features, int64_t count,
-                                   shmb_dtype want, double deadline, shmb_sink *advice) {
-    (void)state, (void)deadline, (void)want;
+static ANSWERS(policy_evaluate) {
     policy.questions++;
     policy.seen[0] = 0;
     for (int64_t i = 0; i < count; i++) policy_see(&features[i]);
@@ -109,11 +90,11 @@ static inline void policy_close(void) {
 }
 
 static inline struct compiler compiler_start(const char *fallback) {
-    static const shmb_runner_kind kind = {
-        .size = sizeof kind, .scheme = "policy", .open = policy_open, .evaluate = policy_evaluate};
+    static bool known;
     struct compiler c = {0};
-    CHECK(shmb_register_runner(&kind) == SHMB_OK);
-    if (!policy_runner) CHECK(shmb_open("policy://", NULL, &policy_runner) == SHMB_OK);
+    if (!known) kind_register("policy", policy_evaluate);
+    known = true;
+    if (!policy_runner) policy_runner = runner_open("policy://");
     c.runner = policy_runner;
     CHECK((c.state = shmb_llvm_new(fallback, &c.error)));
     return c;

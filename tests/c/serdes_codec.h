@@ -81,18 +81,4 @@ static inline const shmb_tensor *codec_field(const shmb_codec *c, int64_t index)
     return &fields[index];
 }
 
-static inline void expect_equal(const shmb_tensor *a, const shmb_tensor *b) {
-    if (a->dtype != b->dtype || a->kind != b->kind || a->rank != b->rank || a->size != b->size)
-        fprintf(stderr, "expected %s of kind %d, rank %d, %lld elements; found %s, %d, %d, %lld\n",
-                shmb_dtype_name(a->dtype), (int)a->kind, a->rank, (long long)a->size,
-                shmb_dtype_name(b->dtype), (int)b->kind, b->rank, (long long)b->size);
-    CHECK(a->dtype == b->dtype && a->kind == b->kind && a->rank == b->rank && a->size == b->size &&
-          (!a->offsets) == (!b->offsets));
-    size_t dims = (size_t)a->rank + (a->offsets != NULL);
-    CHECK(!dims || memcmp(a->dims, b->dims, dims * sizeof *a->dims) == 0);
-    CHECK(!a->offsets ||
-          memcmp(a->offsets, b->offsets, ((size_t)a->dims[0] + 1) * sizeof *a->offsets) == 0);
-    CHECK(!a->size || memcmp(a->data, b->data, (size_t)a->size * shmb_dtype_size(a->dtype)) == 0);
-}
-
 #endif

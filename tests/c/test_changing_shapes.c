@@ -5,12 +5,7 @@ int main(void) {
     struct bridge b;
     bridge_open(&b, "shapes", small_plan, SHMB_WAIT_DEFAULT);
     shmb_runner *r = bridge_connect(&b, "");
-    char path[NAME_ROOM];
-    shmb_segment_name(b.name, NULL, path);
-    struct segment s;
-    struct error e = {0};
-    int fd = shm_open(path, O_RDWR, 0);
-    CHECK(shmb_segment_read(fd, b.name, &s, &e));
+    struct segment s = bridge_segment(&b);
     const struct descriptor *ring = shmb_segment_lane(&s, 0, REQUEST).ring;
     const int64_t shapes[][2] = {{3, 4}, {3, 4}, {4, 3}, {0, 7}, {1, 1}, {1, 1}, {40, 50}, {3, 4}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {

@@ -1,8 +1,7 @@
 /* A runner with a default advice goes on where nobody advises: it opens without a host, gives the
  * number in the wanted dtype, counts, says so once; the caller's own faults stay. Without one, the
  * first failure is reported once. */
-#include "bridge.h"
-#include "shmbridge/plugin.h"
+#include "kinds.h"
 
 static int said, errors; /* a pipe's end: what the library writes to stderr; that stderr was */
 
@@ -67,9 +66,7 @@ static void texts(void) {
         shmb_close(with_default("nobody", good[i], SHMB_OK));
     snprintf(url, sizeof url, "nobody?default_advice=2"); /* what the URL says wins */
     shmb_runner *r = with_default(url, "abc", SHMB_OK);
-    int64_t advice;
-    CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
-    CHECK(advice == 2);
+    CHECK(evaluated(r) == 2);
     shmb_close(r);
     hear();
 }
@@ -146,20 +143,15 @@ static void fractions(void) {
 /* Each status of a model behind a registered scheme: its own advice, the default, or the error. */
 static shmb_status next;
 
-static shmb_status open_any(void *context, const char *where, const shmb_options *options,
-                            void **state, shmb_sink *failure) {
-    (void)context, (void)state;
+static OPENS(open_any) {
     /* the library's own business */
     CHECK(options->retries == 0 && options->backoff == 0 && !options->default_advice);
     return *where ? shmb_sink_fail(failure, next, "did not open") : SHMB_OK;
 }
 
-static shmb_status evaluate_any(void *state, const shmb_tensor *features, int64_t count,
-                                shmb_dtype want, double deadline, shmb_sink *advice) {
-    (void)state, (void)features, (void)count, (void)want, (void)deadline;
+static ANSWERS(evaluate_any) {
     if (next) return shmb_sink_fail(advice, next, "as it was told");
-    *(int64_t *)shmb_sink_field(advice, "own", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL) = 5;
-    return SHMB_OK;
+    return advise_i64(advice, 5);
 }
 
 static void statuses(void) {

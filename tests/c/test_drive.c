@@ -2,14 +2,13 @@
  * way to end. */
 #include <stdarg.h>
 
-#include "bridge.h"
+#include "kinds.h"
 #include "shmbridge/environment.h"
-#include "shmbridge/plugin.h"
 
 /* ---- A runner that answers as its URL says, and keeps what it was asked ---- */
 
 static char log_text[4096];
-static int asked;
+static int questions;
 
 static void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void note(const char *format, ...) {
@@ -26,21 +25,10 @@ static bool logged(const char *expected) {
     return false;
 }
 
-static shmb_status open_it(void *context, const char *where, const shmb_options *options,
-                           void **state, shmb_sink *failure) {
-    (void)context, (void)options, (void)failure;
-    *state = strdup(where);
-    return SHMB_OK;
-}
-
-static void close_it(void *state) { free(state); }
-
-static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t count, shmb_dtype want,
-                            double deadline, shmb_sink *advice) {
-    (void)want, (void)deadline;
+static ANSWERS(evaluate) {
     const char *what = state;
-    asked++;
-    for (int64_t i = 0; i < count; i++, f++) {
+    questions++;
+    for (const shmb_tensor *f = features; f < features + count; f++) {
         if (f->kind == SHMB_STRING) note("%s=%.*s ", f->name, (int)f->size, (const char *)f->data);
         else if (f->dtype == SHMB_FLOAT64) note("%s=%g ", f->name, *(const double *)f->data);
         else if (f->dtype == SHMB_INT64)
@@ -61,12 +49,6 @@ static shmb_status evaluate(void *state, const shmb_tensor *f, int64_t count, sh
         *(float *)shmb_sink_field(advice, "value", SHMB_FLOAT32, SHMB_TENSOR, 0, NULL, NULL) = 0.5f;
     return SHMB_OK;
 }
-
-static const shmb_runner_kind kind = {.size = sizeof kind,
-                                      .scheme = "policy",
-                                      .open = open_it,
-                                      .evaluate = evaluate,
-                                      .close = close_it};
 
 /* ---- An environment that counts to `length` ---- */
 
@@ -106,18 +88,13 @@ static shmb_status step(void *context, shmb_episode *e, const shmb_action *actio
     return SHMB_OK;
 }
 
-static shmb_status fail_reset(void *context, shmb_episode *e) {
-    (void)context, (void)e;
-    return SHMB_BUSY;
-}
+static shmb_status fail_reset(void *context, shmb_episode *e) { return SHMB_BUSY; }
 
 /* An episode within another, which fails in its own way. */
 static shmb_status nested(void *context, shmb_episode *e, shmb_status status, const char *why,
                           shmb_action *action) {
-    (void)context, (void)e, (void)action;
     shmb_environment inner = {.size = sizeof inner, .reset = fail_reset, .step = step};
-    shmb_runner *r;
-    CHECK_STATUS(r, shmb_open("policy://", NULL, &r), SHMB_OK);
+    shmb_runner *r = runner_open("policy://");
     shmb_agent agent = {.size = sizeof agent, .runner = r};
     const char *its;
     CHECK(shmb_drive(&inner, (shmb_agent *[]){&agent}, 1, 0, &its) == SHMB_BUSY &&
@@ -141,17 +118,11 @@ static int32_t last_one(void *context, shmb_agent *agent, shmb_action *action) {
     return agent->steps % 2 == 0;
 }
 
-static shmb_runner *runner(const char *url) {
-    shmb_runner *r;
-    CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_OK);
-    return r;
-}
-
 int main(void) {
-    CHECK(shmb_register_runner(&kind) == SHMB_OK);
-    shmb_runner *model = runner("policy://model"), *learner = runner("policy://learner"),
-                *second = runner("policy://learner"), *fails = runner("policy://fails"),
-                *gone = runner("policy://gone"), *two = runner("policy://two");
+    kind_register("policy", evaluate);
+    shmb_runner *model = runner_open("policy://model"), *learner = runner_open("policy://learner"),
+                *second = runner_open("policy://learner"), *fails = runner_open("policy://fails"),
+                *gone = runner_open("policy://gone"), *two = runner_open("policy://two");
     struct count c = {.length = 3};
     shmb_environment environment = {
         .size = sizeof environment, .context = &c, .reset = reset, .step = step};
@@ -232,8 +203,8 @@ int main(void) {
     CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_OK && !*why && a.steps == 3 &&
           c.last == 9);
     a.runner = gone;
-    asked = 0;
-    CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK && a.steps == 3 && asked == 1);
+    questions = 0;
+    CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK && a.steps == 3 && questions == 1);
     a.runner = model;
     c.fill_bad = true;
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK && c.last == 9);

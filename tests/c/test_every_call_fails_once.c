@@ -75,7 +75,6 @@ static struct bridge *bridge; /* whose semaphores it opens */
 static bool creates(const char *ignored) {
     shmb_host *h;
     uint8_t session[SESSION_BYTES];
-    (void)ignored;
     for (int i = 0; i < SESSION_BYTES; i++) sscanf(bridge->session + 2 * i, "%2hhx", &session[i]);
     long n = left;
     faults_end();

@@ -20,8 +20,7 @@ int main(int argc, char **argv) {
     if (argc > 1) return open_segments();
     char name[64];
     pid_t host = host_process("exec", name, NULL);
-    shmb_runner *r;
-    CHECK_STATUS(r, shmb_open(name, NULL, &r), SHMB_OK);
+    shmb_runner *r = runner_open(name);
     CHECK(open_segments() == 1);
     pid_t pid = fork();
     if (pid == 0) {
@@ -34,14 +33,13 @@ int main(int argc, char **argv) {
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
     pid = fork(); /* a runner that executes something else has left: its channel is free */
     if (pid == 0) {
-        shmb_runner *mine[3];
-        for (int i = 0; i < 3; i++) CHECK_STATUS(mine[i], shmb_open(name, NULL, &mine[i]), SHMB_OK);
+        for (int i = 0; i < 3; i++) runner_open(name);
         execl("/bin/sleep", "sleep", "20", (char *)NULL);
         _exit(99);
     }
     usleep(300000);
     shmb_runner *more[3];
-    for (int i = 0; i < 3; i++) CHECK_STATUS(more[i], shmb_open(name, NULL, &more[i]), SHMB_OK);
+    for (int i = 0; i < 3; i++) more[i] = runner_open(name);
     for (int i = 0; i < 3; i++) shmb_close(more[i]);
     process_kill(pid);
     shmb_close(r);

@@ -15,7 +15,6 @@ static volatile uint64_t sent;
 /* One more reply to a question of long ago: in the runner's own thread, so the ring is never full.
  */
 static void on_alarm(int signal) {
-    (void)signal;
     if (sent == MOST) return;
     ring_push(lane.ring, SLOTS, sent++, &late);
     if (interrupted && sent == 100) shmb_interrupt(interrupted);
@@ -34,7 +33,7 @@ static void evaluate_in_a_flood(struct bridge *b, const struct segment *raw, boo
     shmb_set_deadline(r, interrupts ? 0 : 0.05);
     interrupted = interrupts ? r : NULL;
     lane = shmb_segment_lane(raw, 0, REPLY);
-    late.generation = (uint32_t)(atomic_load(&shmb_segment_runner_line(raw, 0)->claim) >> 8);
+    late.generation = segment_generation(raw, 0);
     sent = 0;
     shmb_set_i64(r, "x", 1);
     flood_every(EVERY_US);
@@ -55,21 +54,17 @@ int main(void) {
     return 0;
 #endif
     struct bridge b;
-    struct segment raw;
-    struct error e = {0};
-    char path[NAME_ROOM];
     shmb_plan plan = {.channels = 1,
                       .slots = SLOTS,
                       .header_bytes = 256,
                       .request_bytes = 64,
                       .advice_bytes = 64};
     bridge_open(&b, "flood", plan, SHMB_WAIT_DEFAULT);
-    shmb_segment_name(b.name, NULL, path);
-    CHECK(shmb_segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
+    struct segment raw = bridge_segment(&b);
     signal(SIGALRM, on_alarm);
     evaluate_in_a_flood(&b, &raw, false, SHMB_TIMEOUT);
     evaluate_in_a_flood(&b, &raw, true, SHMB_INTERRUPTED);
-    munmap(raw.base, raw.size);
+    shmb_segment_detach(&raw);
     bridge_close(&b);
     return 0;
 }

@@ -16,28 +16,17 @@ static void child(shmb_runner *idle, shmb_runner *filling, shmb_runner *bound, i
                 /* private memory: writing is safe */
                 memset(shmb_feature_f32(all[k], "y", 100), 1, 400);
             }
-            CHECK_STATUS(all[k], shmb_evaluate_i64(all[k], &advice), SHMB_FORKED);
-            CHECK(strstr(shmb_error_message(all[k]), "fork"));
+            CHECK_FAILS(all[k], shmb_evaluate_i64(all[k], &advice), SHMB_FORKED, "fork");
         }
     CHECK(advice == -1);
     for (int k = 0; k < 3; k++) shmb_close(all[k]);
 }
 
-static void expect(shmb_runner *r, int64_t expected) {
-    int64_t advice;
-    CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
-    CHECK(advice == expected);
-}
-
 int main(void) {
     char name[64];
     pid_t host = host_process("fork", name, NULL);
-    shmb_runner *idle, *filling, *bound;
-    CHECK_STATUS(idle, shmb_open(name, NULL, &idle), SHMB_OK);
-    CHECK_STATUS(filling, shmb_open(name, NULL, &filling), SHMB_OK);
-    CHECK_STATUS(bound, shmb_open(name, NULL, &bound), SHMB_OK);
-    shmb_set_i64(idle, "x", 5);
-    expect(idle, 6);
+    shmb_runner *idle = runner_open(name), *filling = runner_open(name), *bound = runner_open(name);
+    CHECK(asked(idle, 5) == 6);
     int64_t *x = shmb_bind(bound, "x", SHMB_INT64, 0, NULL);
     *x = 11;
     shmb_set_i64(filling, "x", 20);
@@ -51,16 +40,14 @@ int main(void) {
         }
         CHECK(process_wait(pid) == (i == 2 ? 128 + SIGKILL : 0));
     }
-    expect(filling, 21); /* the parent's request is as it was */
-    expect(bound, 12);
-    shmb_set_i64(idle, "x", 30);
-    expect(idle, 31);
+    CHECK(evaluated(filling) == 21); /* the parent's request is as it was */
+    CHECK(evaluated(bound) == 12);
+    CHECK(asked(idle, 30) == 31);
     pid_t pid = fork(); /* the child opens its own */
     if (pid == 0) {
         shmb_close(idle);
-        CHECK_STATUS(idle, shmb_open(name, NULL, &idle), SHMB_OK);
-        shmb_set_i64(idle, "x", 40);
-        expect(idle, 41);
+        idle = runner_open(name);
+        CHECK(asked(idle, 40) == 41);
         shmb_close(idle);
         exit(0);
     }

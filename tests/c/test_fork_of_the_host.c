@@ -18,9 +18,8 @@ static void a_runners_child_keeps_no_channel(void) {
     bridge_open(&b, "fork-runner", plan, SHMB_WAIT_DEFAULT);
     pid_t pid = fork();
     if (pid == 0) {
-        shmb_runner *r;
         setpgid(0, 0);
-        CHECK_STATUS(r, shmb_open(b.name, NULL, &r), SHMB_OK);
+        runner_open(b.name);
         fork();
         for (;;) pause();
     }
@@ -34,9 +33,8 @@ static void a_runners_child_keeps_no_channel(void) {
 
 int main(void) {
     char name[64];
-    shmb_runner *r;
     pid_t host = host_process("fork-host", name, serve_with_child);
-    CHECK_STATUS(r, shmb_open(name, NULL, &r), SHMB_OK);
+    shmb_runner *r = runner_open(name);
     process_kill(host);
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_HOST_GONE); /* though a child of the host lives */

@@ -2,7 +2,7 @@
  * other lines stand between. */
 #include "llvm_compiler.h"
 
-static const char asked[] = "li_size[1]=%d weight[1]=%g context='%s' decision='priority' ";
+static const char question[] = "li_size[1]=%d weight[1]=%g context='%s' decision='priority' ";
 
 static size_t add(char *to, const char *line) { return strlen(strcpy(to, line)); }
 
@@ -18,7 +18,7 @@ static size_t add_observation(char *to, int64_t size) {
 
 static void expect_question(int size, const char *context) {
     char expected[256];
-    snprintf(expected, sizeof expected, asked, size, 0.5, context);
+    snprintf(expected, sizeof expected, question, size, 0.5, context);
     if (strcmp(policy.seen, expected) != 0) fprintf(stderr, "found %s\n", policy.seen);
     CHECK(strcmp(policy.seen, expected) == 0);
 }

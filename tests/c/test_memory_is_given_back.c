@@ -2,22 +2,9 @@
  * theirs. */
 #include <sys/mman.h>
 
-#include "bridge.h"
-#include "shmbridge/plugin.h"
+#include "kinds.h"
 
-static shmb_status open_it(void *context, const char *where, const shmb_options *options,
-                           void **state, shmb_sink *failure) {
-    (void)context, (void)where, (void)options, (void)state, (void)failure;
-    return SHMB_OK;
-}
-
-static shmb_status evaluate(void *state, const shmb_tensor *features, int64_t count,
-                            shmb_dtype want, double deadline, shmb_sink *advice) {
-    (void)state, (void)count, (void)want, (void)deadline;
-    *(uint8_t *)shmb_sink_field(advice, "advice", SHMB_UINT8, SHMB_TENSOR, 0, NULL, NULL) =
-        *(const uint8_t *)features->data;
-    return SHMB_OK;
-}
+static ANSWERS(evaluate) { return advise_i64(advice, *(const uint8_t *)features->data); }
 
 static bool resident(uint8_t *at) {
     unsigned char in_memory = 0;
@@ -27,12 +14,9 @@ static bool resident(uint8_t *at) {
 
 int main(void) {
     enum { BYTES = 16 << 20 };
-    static const shmb_runner_kind kind = {
-        .size = sizeof kind, .scheme = "large", .open = open_it, .evaluate = evaluate};
-    shmb_runner *r;
-    CHECK(shmb_register_runner(&kind) == SHMB_OK);
+    kind_register("large", evaluate);
     for (int discards = 0; discards < 2; discards++) {
-        CHECK_STATUS(r, shmb_open("large://", NULL, &r), SHMB_OK);
+        shmb_runner *r = runner_open("large://");
         uint8_t *x = shmb_feature_u8(r, "x", BYTES);
         memset(x, 7, BYTES);
         CHECK(resident(x + BYTES / 2));

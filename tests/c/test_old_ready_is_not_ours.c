@@ -8,23 +8,19 @@ int main(void) {
     server_start(&server, "old-ready", SHMB_WAIT_DEFAULT);
     shmb_runner *r;
     int64_t advice;
-    CHECK_STATUS(r, shmb_open(server.bridge.name, NULL, &r), SHMB_OK);
+    r = runner_open(server.bridge.name);
     shmb_set_i64(r, "x", 41);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
     shmb_close(r);
 
-    struct segment s;
-    struct error e = {0};
-    CHECK(shmb_segment_attach(server.bridge.name, 0, &s, &e) == SHMB_OK);
+    struct segment s = bridge_segment(&server.bridge);
     uint64_t ready = load_acquire(&shmb_segment_channel_line(&s, 0)->ready);
     /* so that one more is the generation of before */
     store_release(&shmb_segment_runner_line(&s, 0)->claim, ready - 256);
     shmb_segment_detach(&s);
 
-    CHECK_STATUS(r, shmb_open(server.bridge.name, NULL, &r), SHMB_OK);
-    shmb_set_i64(r, "x", 1);
-    CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
-    CHECK(advice == 2);
+    r = runner_open(server.bridge.name);
+    CHECK(asked(r, 1) == 2);
     shmb_close(r);
     server_stop(&server);
     return 0;

@@ -15,19 +15,6 @@ static shmb_status try_open(const char *format, const char *path, const char *ex
     return status;
 }
 
-static void *listen_later(void *context) {
-    usleep(100000);
-    pipes_listen(context);
-    return NULL;
-}
-
-static void waits_for_a_host(struct pipes *p) {
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, listen_later, p) == 0);
-    shmb_close(pipes_connect(p));
-    pthread_join(thread, NULL);
-}
-
 static void one_runner_at_a_time(const struct pipes *p) {
     shmb_runner *first = pipes_connect(p);
     CHECK(try_open("pipe://%s?connect_timeout=0.02", p->path, "another runner") == SHMB_BUSY);
@@ -45,7 +32,7 @@ int main(void) {
     CHECK(try_open("pipe://%s?serdes=morse", p.path, "bitstream, json") == SHMB_INVALID);
     CHECK(try_open("pipe://%s?baud=9600", p.path, "serdes, connect") == SHMB_INVALID);
     CHECK(try_open("pipe://", "", "names no pipes") == SHMB_INVALID);
-    waits_for_a_host(&p);
+    pipes_listen(&p);
     one_runner_at_a_time(&p);
     pipes_remove(&p);
 

@@ -32,7 +32,7 @@ int main(void) {
     shmb_pipe_server *server = shmb_pipe_server_new();
     for (int i = 0; i < 2; i++) {
         pipes_make(&p[i], "");
-        CHECK_STATUS(bridge, shmb_open(name, NULL, &bridge), SHMB_OK);
+        bridge = runner_open(name);
         CHECK(!shmb_pipe_server_add(server, p[i].path, "frames", "bytes", 1 << 16, bridge));
         if (i == 0) CHECK(shmb_pipe_server_run(server, 1000000) == SHMB_TIMEOUT);
     }

@@ -44,7 +44,6 @@ static pid_t start_by_spawn(const struct llvm_channel *c) {
 }
 
 int main(int argc, char **argv) {
-    (void)argc;
     llvm_environment(argv);
     char name[64];
     pid_t host = llvm_host(name, NULL, ""), pid;

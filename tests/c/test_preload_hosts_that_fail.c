@@ -40,7 +40,6 @@ static void lost(const char *text, bool header, float expected) {
 }
 
 int main(int argc, char **argv) {
-    (void)argc;
     llvm_environment(argv);
     char name[64];
     ask_ten(false);

@@ -105,7 +105,6 @@ static void errors_are_the_systems(void) {
 }
 
 int main(int argc, char **argv) {
-    (void)argc;
     llvm_environment(argv); /* no host: the default advice */
     int fds[2];
     CHECK(pipe(fds) == 0);

@@ -18,7 +18,6 @@ static void *compile(void *context) {
 }
 
 int main(int argc, char **argv) {
-    (void)argc;
 #ifdef THREAD_SANITIZER
     /* it stands between this program and the library, and takes the library's locks for part of a
      * write */

@@ -13,38 +13,20 @@ enum { RESTARTS = 6, ANSWERS = 60 };
 static char name[64];
 static _Atomic long answered;
 
-/* Takes the name over from the dead host before it. */
 static void serve_as(struct bridge *b) {
-    char from[NAME_ROOM], to[NAME_ROOM], path[NAME_ROOM + 16], target[NAME_ROOM + 16];
-    shmb_segment_name(b->name, NULL, from);
-    shmb_segment_name(name, NULL, to);
-    snprintf(path, sizeof path, "/dev/shm%s", from);
-    snprintf(target, sizeof target, "/dev/shm%s", to);
-    CHECK(rename(path, target) == 0);
-    snprintf(b->name, sizeof b->name, "%s", name);
+    bridge_take_over(b, name);
     bridge_serve(b);
 }
 
 /* A process that has a host running, and for each byte it reads kills that and starts another; ends
  * with its input. */
 static void supervise(int in) {
-    char byte, unused[64], path[NAME_ROOM];
+    char byte, before[64];
     for (bool more = true; more;) {
-        shmb_segment_info info = {0};
-        pid_t host = host_process("recovering", unused, serve_as);
+        pid_t host = host_process("recovering", before, serve_as);
         more = read(in, &byte, 1) == 1;
         process_kill(host);
-        shmb_segment_name(name, NULL, path);
-        int fd = shm_open(path, O_RDWR, 0);
-        CHECK(fd < 0 || shmb_inspect(fd, &info, NULL));
-        close(fd);
-        for (int k = -1; k < (int)info.channels; k++) {
-            shmb_semaphore_name(info.session, k, path);
-            sem_unlink(path);
-        }
-        /* one that was killed before it had the name */
-        snprintf(unused, sizeof unused, "recovering-%d", (int)host);
-        bridge_clean(unused);
+        bridge_clean(before); /* of one that was killed before it had the name */
     }
     bridge_clean(name);
     _exit(0);
@@ -63,7 +45,6 @@ static void *work(void *which) {
     float *v = binds ? shmb_bind(r, "v", SHMB_FLOAT32, 1, (const int64_t[]){100}) : NULL;
     for (int64_t i = 0; atomic_load(&answered) < RESTARTS * ANSWERS; i++) {
         shmb_tensor t;
-        int64_t advice;
         if (binds) {
             *bound = i;
             v[99] = (float)i;
@@ -71,9 +52,7 @@ static void *work(void *which) {
             CHECK(shmb_advice(r, "echo", &t) == SHMB_OK && *(const int64_t *)t.data == i);
             CHECK(shmb_advice(r, "v", &t) == SHMB_OK && ((const float *)t.data)[99] == (float)i);
         } else {
-            shmb_set_i64(r, "x", i);
-            CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
-            CHECK(advice == i + 1);
+            CHECK(asked(r, i) == i + 1);
         }
         atomic_fetch_add(&answered, 1);
     }

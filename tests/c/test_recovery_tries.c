@@ -1,6 +1,5 @@
 /* What is tried anew, how often, and what is not: a registered kind counts. */
-#include "bridge.h"
-#include "shmbridge/plugin.h"
+#include "kinds.h"
 
 enum { LONG = 100 };
 
@@ -19,17 +18,13 @@ static void expect(const shmb_status *open_with, const shmb_status *answer_with)
 #define SCRIPT(...)                                                                                \
     (const shmb_status[]) { __VA_ARGS__, SHMB_RUNNER_GONE }
 
-static shmb_status open_one(void *context, const char *where, const shmb_options *options,
-                            void **state, shmb_sink *failure) {
-    (void)context, (void)state;
+static OPENS(open_one) {
     CHECK(options->retries == 0 && strcmp(where, "here?own=1") == 0);
     shmb_status status = opening[opens++];
     return status ? shmb_sink_fail(failure, status, "no way in") : SHMB_OK;
 }
 
-static shmb_status evaluate_one(void *state, const shmb_tensor *features, int64_t count,
-                                shmb_dtype want, double deadline, shmb_sink *advice) {
-    (void)state, (void)want;
+static ANSWERS(evaluate_one) {
     CHECK(count == 3 && features[0].dtype == SHMB_INT64 &&
           *(const int64_t *)features[0].data == 41);
     CHECK(features[1].kind == SHMB_STRINGS && features[1].dims[0] == 2 &&
@@ -38,14 +33,10 @@ static shmb_status evaluate_one(void *state, const shmb_tensor *features, int64_
     deadline_seen = deadline;
     shmb_status status = answering[asks++];
     if (status) return shmb_sink_fail(advice, status, "no advice");
-    *(int64_t *)shmb_sink_field(advice, "advice", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL) = 42;
-    return SHMB_OK;
+    return advise_i64(advice, 42);
 }
 
-static void close_one(void *state) {
-    (void)state;
-    closes++;
-}
+static void close_one(void *state) { closes++; }
 
 static shmb_status ask(shmb_runner *r) {
     static const char *const texts[] = {"abc", "d"};

@@ -1,4 +1,5 @@
-/* One thread receives, others reply: every runner gets its own advice. */
+/* One thread receives, others reply: every runner gets its own advice, also one that gives up
+ * question after question. */
 #include "bridge.h"
 
 enum { WORKERS = 3, RUNNERS = 4, ASKS = 400 };
@@ -7,8 +8,12 @@ static struct bridge b;
 static int queue[2]; /* a pipe of keys */
 
 static void *reply(void *unused) {
-    for (int64_t key; read(queue[0], &key, sizeof key) == sizeof key && key >= 0;)
-        bridge_answer(&b, key);
+    for (int64_t key; read(queue[0], &key, sizeof key) == sizeof key && key >= 0;) {
+        const shmb_message *m = shmb_host_message(b.host, key);
+        int64_t x = m ? *(const int64_t *)m->tensors[0].data : -1;
+        if (x < ASKS && x % 3 == 0) usleep(2000);
+        shmb_host_reply_i64(b.host, key, false, x + 1);
+    }
     return unused;
 }
 
@@ -19,13 +24,14 @@ static void *receive(void *unused) {
 }
 
 static void *ask(void *number) {
-    shmb_runner *r;
-    int64_t advice, me = *(const int64_t *)number;
-    CHECK_STATUS(r, shmb_open(b.name, NULL, &r), SHMB_OK);
-    for (int64_t i = 0; i < ASKS; i++) {
-        shmb_set_i64(r, "x", me * 1000 + i);
-        CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_OK);
-        CHECK(advice == me * 1000 + i + 1);
+    int64_t first = (int64_t)(intptr_t)number * ASKS;
+    shmb_runner *r = runner_open(b.name);
+    for (int64_t x = first; x < first + ASKS; x++) {
+        int64_t advice = x + 1;
+        shmb_set_deadline(r, !first && x % 2 ? 0.0005 : 0);
+        shmb_set_i64(r, "x", x);
+        shmb_status status = shmb_evaluate_i64(r, &advice);
+        CHECK(advice == x + 1 && status == (!first && x % 2 && status ? SHMB_TIMEOUT : SHMB_OK));
     }
     shmb_close(r);
     return NULL;
@@ -33,15 +39,15 @@ static void *ask(void *number) {
 
 int main(void) {
     pthread_t workers[WORKERS], receiver, runners[RUNNERS];
-    int64_t numbers[RUNNERS], end = -1;
-    bridge_open(&b, "replies", small_plan, SHMB_WAIT_DEFAULT);
+    int64_t end = -1;
+    shmb_plan plan = small_plan;
+    plan.slots = 4;
+    bridge_open(&b, "replies", plan, SHMB_WAIT_DEFAULT);
     CHECK(pipe(queue) == 0);
     for (int i = 0; i < WORKERS; i++) CHECK(pthread_create(&workers[i], NULL, reply, NULL) == 0);
     CHECK(pthread_create(&receiver, NULL, receive, NULL) == 0);
-    for (int i = 0; i < RUNNERS; i++) {
-        numbers[i] = i;
-        CHECK(pthread_create(&runners[i], NULL, ask, &numbers[i]) == 0);
-    }
+    for (intptr_t i = 0; i < RUNNERS; i++)
+        CHECK(pthread_create(&runners[i], NULL, ask, (void *)i) == 0);
     for (int i = 0; i < RUNNERS; i++) pthread_join(runners[i], NULL);
     shmb_host_wake(b.host);
     pthread_join(receiver, NULL);

@@ -6,26 +6,22 @@
 static struct lane lane;
 static uint32_t generation, position;
 
+static void push(struct descriptor d) {
+    d.generation = generation;
+    d.slot = NO_SLOT;
+    ring_push(lane.ring, lane.count, position++, &d);
+}
+
 /* What a host that lies sends: a failure that answers `sequence`. */
 static void lie(uint64_t sequence) {
-    struct descriptor d = {.sequence = sequence,
-                           .generation = generation,
-                           .slot = NO_SLOT,
-                           .flags = FAILED | INLINE,
-                           .code = SHMB_MODEL};
-    struct descriptor *to = &lane.ring[position % lane.count];
-    memcpy(&to->sequence, &d.sequence, sizeof d - offsetof(struct descriptor, sequence));
-    atomic_store(&to->stamp, ++position);
+    push((struct descriptor){.sequence = sequence, .flags = FAILED | INLINE, .code = SHMB_MODEL});
 }
 
 /* An answer of the int64 x, without the slot that a new layout needs: of one that is known. */
 static void answer(uint64_t sequence, int64_t x) {
-    struct descriptor d = {
-        .sequence = sequence, .generation = generation, .slot = NO_SLOT, .flags = INLINE};
+    struct descriptor d = {.sequence = sequence, .flags = INLINE};
     memcpy(d.data, &x, sizeof x);
-    struct descriptor *to = &lane.ring[position % lane.count];
-    memcpy(&to->sequence, &d.sequence, sizeof d - offsetof(struct descriptor, sequence));
-    atomic_store(&to->stamp, ++position);
+    push(d);
 }
 
 static void expect(shmb_runner *r, shmb_ticket ticket, int64_t expected) {
@@ -35,14 +31,10 @@ static void expect(shmb_runner *r, shmb_ticket ticket, int64_t expected) {
 }
 
 int main(void) {
-    char path[NAME_ROOM];
-    struct error e = {0};
-    struct segment raw;
     struct bridge b;
     shmb_ticket t[2];
     bridge_open(&b, "nobody", small_plan, SHMB_WAIT_DEFAULT);
-    shmb_segment_name(b.name, NULL, path);
-    CHECK(shmb_segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
+    struct segment raw = bridge_segment(&b);
     shmb_runner *r = bridge_connect(&b, "deadline=5");
     shmb_set_i64(r, "x", 1);
     int64_t key = bridge_ask(&b, r, SHMB_INT64);

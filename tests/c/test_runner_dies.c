@@ -6,8 +6,7 @@ static pid_t runner_process(const char *name, bool asks) {
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid) return pid;
-    shmb_runner *r;
-    CHECK_STATUS(r, shmb_open(name, NULL, &r), SHMB_OK);
+    shmb_runner *r = runner_open(name);
     shmb_set_i64(r, "x", 1);
     if (asks) shmb_evaluate(r);
     for (;;) pause();

@@ -19,13 +19,9 @@ static struct sleeper {
     int cpu; /* where it slept */
 } s;
 
-static bool look(void *context) {
-    (void)context;
-    return atomic_load(&s.news);
-}
+static bool look(void *context) { return atomic_load(&s.news); }
 
 static void *run(void *context) {
-    (void)context;
     atomic_store(&s.thread, (pid_t)syscall(SYS_gettid));
     while (!look(NULL))
         shmb_waiter_wait(&s.waiter, look, NULL, &s.asleep, &s.bell, shmb_clock_ns() + SLICE_NS);

@@ -1,7 +1,6 @@
 /* Several questions in flight: each ticket gets its own answer or failure, whatever the order, the
  * number of slots and the kind of runner. */
-#include "bridge.h"
-#include "shmbridge/plugin.h"
+#include "kinds.h"
 
 enum { MANY = 100 };
 
@@ -58,8 +57,8 @@ static void a_ticket_is_received_once(struct bridge *b) {
     CHECK(shmb_send(NULL, SHMB_ANY) == 0 && shmb_receive(NULL, 1) == SHMB_NO_MEMORY);
     shmb_ticket third = send_number(r, 1);
     bridge_answer(b, bridge_receive(b));
-    CHECK_STATUS(r, shmb_receive_number(r, third, SHMB_INT64, NULL), SHMB_INVALID);
-    CHECK(strstr(shmb_error_message(r), "expected a pointer"));
+    CHECK_FAILS(r, shmb_receive_number(r, third, SHMB_INT64, NULL), SHMB_INVALID,
+                "expected a pointer");
     fails(r, third, SHMB_INVALID);
     CHECK(strstr(shmb_error_message(r), "is not open"));
     shmb_close(r);
@@ -183,7 +182,7 @@ static void the_number_of_slots_does_not_matter(struct server *s) {
     shmb_runner *r, *bound;
     shmb_ticket t[MANY];
     int64_t advice;
-    CHECK_STATUS(r, shmb_open(s->bridge.name, NULL, &r), SHMB_OK);
+    r = runner_open(s->bridge.name);
     for (int i = 0; i < MANY; i++) {
         t[i] = send_all_kinds(r, i);
         shmb_set_i64(r, "x", i);
@@ -192,7 +191,7 @@ static void the_number_of_slots_does_not_matter(struct server *s) {
         shmb_discard(r);
     }
     for (int i = 0; i < MANY; i++) expect_all_kinds(r, t[i * 37 % MANY], i * 37 % MANY);
-    CHECK_STATUS(bound, shmb_open(s->bridge.name, NULL, &bound), SHMB_OK);
+    bound = runner_open(s->bridge.name);
     int64_t *x = shmb_bind(bound, "x", SHMB_INT64, 0, NULL);
     for (int i = 0; i < 10; i++) {
         *x = i;
@@ -208,7 +207,7 @@ static void questions_without_end_are_refused(struct server *s) {
     shmb_runner *r;
     shmb_ticket first = 0, next;
     int64_t count = 0;
-    CHECK_STATUS(r, shmb_open(s->bridge.name, NULL, &r), SHMB_OK);
+    r = runner_open(s->bridge.name);
     for (; (next = send_number(r, count)); count++) first = first ? first : next;
     CHECK(count == 32767);
     fails(r, 0, SHMB_INVALID);
@@ -229,8 +228,7 @@ static void what_was_answered_outlives_the_host(const char *query) {
     char name[64], url[128];
     pid_t host = host_process("tickets-dies", name, answer_the_second);
     snprintf(url, sizeof url, "shm://%s?%s", name, query);
-    shmb_runner *r;
-    CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_OK);
+    shmb_runner *r = runner_open(url);
     shmb_ticket first = send_number(r, 1), second = send_number(r, 2);
     fails(r, first, SHMB_HOST_GONE);
     fails(r, send_number(r, 3), SHMB_HOST_GONE);
@@ -241,35 +239,23 @@ static void what_was_answered_outlives_the_host(const char *query) {
 
 /* ---- Kinds that have one question at a time ---- */
 
-static shmb_status open_twice(void *context, const char *where, const shmb_options *options,
-                              void **state, shmb_sink *failure) {
-    (void)context, (void)where, (void)options, (void)failure;
-    *state = NULL;
-    return SHMB_OK;
-}
-
-static shmb_status twice(void *state, const shmb_tensor *f, int64_t count, shmb_dtype want,
-                         double deadline, shmb_sink *advice) {
-    (void)state, (void)want, (void)deadline;
-    int64_t x = *(const int64_t *)f->data;
+static ANSWERS(twice) {
+    int64_t x = *(const int64_t *)features->data;
     if (count != 1 || x < 0) return shmb_sink_fail(advice, SHMB_MODEL, "negative");
-    *(int64_t *)shmb_sink_field(advice, "twice", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL) = 2 * x;
-    return SHMB_OK;
+    return advise_i64(advice, 2 * x);
 }
 
 static void a_plug_in_answers_while_it_is_asked(void) {
-    static const shmb_runner_kind kind = {
-        .size = sizeof kind, .scheme = "twice", .open = open_twice, .evaluate = twice};
     shmb_runner *r;
     shmb_ticket t[MANY];
-    CHECK(shmb_register_runner(&kind) == SHMB_OK);
-    CHECK_STATUS(r, shmb_open("twice://x", NULL, &r), SHMB_OK);
+    kind_register("twice", twice);
+    r = runner_open("twice://x");
     for (int i = 0; i < MANY; i++) t[i] = send_number(r, i - 1);
     fails(r, t[0], SHMB_MODEL);
     CHECK(strcmp(shmb_error_message(r), "negative") == 0);
     for (int i = MANY - 1; i > 0; i--) expect(r, t[i], 2 * (i - 1));
     shmb_close(r);
-    CHECK_STATUS(r, shmb_open("twice://x?retries=1&default_advice=5", NULL, &r), SHMB_OK);
+    r = runner_open("twice://x?retries=1&default_advice=5");
     for (int i = 0; i < MANY; i++) t[i] = send_number(r, i - 1);
     for (int i = 0; i < MANY; i++) expect(r, t[i], i ? 2 * (i - 1) : 5);
     CHECK(stats(r).defaulted == 1);

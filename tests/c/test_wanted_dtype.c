@@ -65,7 +65,7 @@ int main(void) {
 
     struct server server;
     server_start(&server, "scalars", SHMB_WAIT_DEFAULT);
-    CHECK_STATUS(r, shmb_open(server.bridge.name, NULL, &r), SHMB_OK);
+    r = runner_open(server.bridge.name);
     shmb_set_i64(r, "x", 41);
     CHECK_STATUS(r, shmb_evaluate_f64(r, &d), SHMB_OK);
     CHECK(d == 42);
