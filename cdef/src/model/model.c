@@ -111,10 +111,7 @@ static shmb_status open_all(struct state *s, shmb_runner *r, const struct url *u
     }
     bool enough = !r->broken.status && (s->advice = calloc(most + 1, sizeof *s->advice));
     for (uint32_t i = 0; enough && i < s->count; i++) enough = model_prepare(&s->models[i]);
-    if (enough && shmb_local_open(&s->local, r)) {
-        r->kind_state = s;
-        return SHMB_OK;
-    }
+    if (enough && shmb_local_open(&s->local, r) == SHMB_OK) return SHMB_OK;
     while (opened) s->backend->close(&s->models[--opened]);
     return r->broken.status ? r->broken.status
                             : shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
@@ -362,12 +359,8 @@ static void model_interrupt(shmb_runner *r) {
     }                                                                                              \
     const struct runner_ops shmb_##name##_runner = {.scheme = #name,                               \
                                                     .open = open_##name,                           \
-                                                    .begin = shmb_local_begin,                     \
                                                     .start = model_start,                          \
-                                                    .proceed = shmb_local_proceed,                 \
-                                                    .advice = shmb_local_advice,                   \
-                                                    .abandon = shmb_local_abandon,                 \
-                                                    .asks_again = shmb_local_asks_again,           \
+                                                    LOCAL_KIND,                                    \
                                                     .close = model_close,                          \
                                                     .interrupt = model_interrupt,                  \
                                                     .expected = model_expected};

@@ -178,10 +178,7 @@ static shmb_status plan_open(shmb_runner *r, struct url *url, const shmb_options
     if (!r->broken.status && report && /* to open a pipe would wait for its reader */
         (p->report = open(report, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)) < 0)
         shmb_fail_errno(&r->broken, "report");
-    if (!r->broken.status && !shmb_local_open(&p->local, r))
-        shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
-    if (r->broken.status) plan_free(p);
-    else r->kind_state = p;
+    if (r->broken.status || shmb_local_open(&p->local, r)) plan_free(p);
     return r->broken.status;
 }
 
@@ -242,12 +239,5 @@ static shmb_status plan_start(shmb_runner *r) {
     return SHMB_OK;
 }
 
-const struct runner_ops shmb_plan_runner = {.scheme = "plan",
-                                            .open = plan_open,
-                                            .begin = shmb_local_begin,
-                                            .start = plan_start,
-                                            .proceed = shmb_local_proceed,
-                                            .advice = shmb_local_advice,
-                                            .abandon = shmb_local_abandon,
-                                            .asks_again = shmb_local_asks_again,
-                                            .close = plan_close};
+const struct runner_ops shmb_plan_runner = {
+    .scheme = "plan", .open = plan_open, .start = plan_start, LOCAL_KIND, .close = plan_close};

@@ -13,27 +13,16 @@
 #include "runner/nonblocking.h"
 
 /* What is called over there. */
+#define PYTHON(X)                                                                                  \
+    X(version)                                                                                     \
+    X(open) X(close) X(feature) X(feature_ragged) X(set_string) X(set_strings) X(evaluate_as)      \
+        X(set_deadline) X(interrupt) X(advice_count) X(advice_at) X(error_message)
+#define POINTER(name) __typeof__(shmb_##name) *name;
+#define NAME(name) "shmb_" #name,
 static struct {
-    const char *(*version)(void);
-    shmb_status (*open)(const char *, const shmb_options *, shmb_runner **);
-    void (*close)(shmb_runner *);
-    void *(*feature)(shmb_runner *, const char *, shmb_dtype, int32_t, const int64_t *);
-    void *(*ragged)(shmb_runner *, const char *, shmb_dtype, int64_t, const int64_t *, int32_t,
-                    const int64_t *);
-    void (*string)(shmb_runner *, const char *, const char *, int64_t);
-    void (*strings)(shmb_runner *, const char *, int64_t, const char *const *, const int64_t *);
-    shmb_status (*evaluate)(shmb_runner *, shmb_dtype);
-    void (*set_deadline)(shmb_runner *, double);
-    void (*interrupt)(shmb_runner *);
-    int64_t (*advice_count)(const shmb_runner *);
-    shmb_status (*advice_at)(shmb_runner *, int64_t, shmb_tensor *);
-    const char *(*error_message)(const shmb_runner *);
+    PYTHON(POINTER)
 } python;
-static const char *const names[] = {"shmb_version",      "shmb_open",           "shmb_close",
-                                    "shmb_feature",      "shmb_feature_ragged", "shmb_set_string",
-                                    "shmb_set_strings",  "shmb_evaluate_as",    "shmb_set_deadline",
-                                    "shmb_interrupt",    "shmb_advice_count",   "shmb_advice_at",
-                                    "shmb_error_message"};
+static const char *const names[] = {PYTHON(NAME)};
 
 struct state {
     struct local local;
@@ -106,10 +95,7 @@ static shmb_status embedded_open(shmb_runner *r, struct url *url, const shmb_opt
     shmb_url_where(url, text + scheme, sizeof text - (size_t)scheme);
     shmb_status status = python.open(text, options, &s->its);
     if (status) shmb_fail(&r->broken, status, "%s", python.error_message(s->its));
-    else if (!shmb_local_open(&s->local, r))
-        shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
-    r->kind_state = s;
-    if (!r->broken.status) return SHMB_OK;
+    else if (shmb_local_open(&s->local, r) == SHMB_OK) return SHMB_OK;
     python.close(s->its);
     embedded_release(s);
     return r->broken.status;
@@ -130,7 +116,7 @@ static bool embedded_give(struct state *s, const shmb_tensor *f) {
     size_t bytes = (size_t)f->size * shmb_dtype_size(f->dtype);
     void *to = NULL;
     if (f->kind == SHMB_STRING) {
-        python.string(s->its, f->name, f->data, f->size);
+        python.set_string(s->its, f->name, f->data, f->size);
         return true;
     }
     if (f->kind != SHMB_TENSOR) {
@@ -141,10 +127,11 @@ static bool embedded_give(struct state *s, const shmb_tensor *f) {
             s->texts[i] = (const char *)f->data + f->offsets[i];
         }
         if (f->kind == SHMB_STRINGS) {
-            python.strings(s->its, f->name, rows, s->texts, s->lengths);
+            python.set_strings(s->its, f->name, rows, s->texts, s->lengths);
             return true;
         }
-        to = python.ragged(s->its, f->name, f->dtype, rows, s->lengths, f->rank, f->dims + 2);
+        to = python.feature_ragged(s->its, f->name, f->dtype, rows, s->lengths, f->rank,
+                                   f->dims + 2);
     } else {
         to = python.feature(s->its, f->name, f->dtype, f->rank, f->dims);
     }
@@ -155,7 +142,7 @@ static bool embedded_give(struct state *s, const shmb_tensor *f) {
 static shmb_status embedded_ask(shmb_runner *r, struct state *s, const shmb_tensor *features) {
     for (uint32_t i = 0; i < r->builder.count; i++)
         if (!embedded_give(s, &features[i])) return SHMB_NO_MEMORY;
-    return python.evaluate(s->its, r->want);
+    return python.evaluate_as(s->its, r->want);
 }
 
 static shmb_status embedded_start(shmb_runner *r) {
@@ -199,11 +186,7 @@ static void embedded_close(shmb_runner *r) {
 
 const struct runner_ops shmb_embedded_runner = {.scheme = "",
                                                 .open = embedded_open,
-                                                .begin = shmb_local_begin,
                                                 .start = embedded_start,
-                                                .proceed = shmb_local_proceed,
-                                                .advice = shmb_local_advice,
-                                                .abandon = shmb_local_abandon,
-                                                .asks_again = shmb_local_asks_again,
+                                                LOCAL_KIND,
                                                 .close = embedded_close,
                                                 .interrupt = embedded_interrupt};

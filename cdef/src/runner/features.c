@@ -17,6 +17,13 @@ void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_k
     return shmb_builder_add(&r->builder, name, dtype, kind, rank, dims, offsets);
 }
 
+void shmb_runner_copy(shmb_runner *r, const shmb_tensor *t) {
+    int64_t *offsets = NULL;
+    void *to = shmb_runner_add(r, t->name, t->dtype, t->kind, t->rank, t->dims, &offsets);
+    if (t->offsets && offsets) put(offsets, t->offsets, ((size_t)t->dims[0] + 1) * sizeof *offsets);
+    if (to && t->size) put(to, t->data, (size_t)t->size * shmb_dtype_size(t->dtype));
+}
+
 void *shmb_feature(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank,
                    const int64_t *dims) {
     return shmb_runner_add(r, name, dtype, SHMB_TENSOR, rank, dims, NULL);

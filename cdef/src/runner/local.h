@@ -21,10 +21,14 @@ struct local {
     struct inherited inherited;
 };
 
-/* False when there is no memory. In a forked child the runner is SHMB_FORKED from then on. */
-bool shmb_local_open(struct local *l, shmb_runner *r);
+/* The last part of the kind's open: sets r->kind_state. Errors: NO_MEMORY, in r->broken. In a forked
+ * child the runner is SHMB_FORKED from then on. */
+shmb_status shmb_local_open(struct local *l, shmb_runner *r);
 void shmb_local_close(struct local *l);
-/* The kind's begin, proceed, advice, abandon and asks_again. */
+/* What the kinds have in common of their struct runner_ops. */
+#define LOCAL_KIND                                                                                 \
+    .begin = shmb_local_begin, .proceed = shmb_local_proceed, .advice = shmb_local_advice,         \
+    .abandon = shmb_local_abandon, .asks_again = shmb_local_asks_again
 void shmb_local_begin(shmb_runner *r);
 int shmb_local_proceed(shmb_runner *r, int64_t until);
 void shmb_local_advice(shmb_runner *r, uint32_t index, shmb_tensor *out);

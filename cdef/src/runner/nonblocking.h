@@ -34,6 +34,8 @@ double shmb_runner_deadline(const shmb_runner *r);
 /* A feature of any kind with its own dims; *offsets gets a list's. */
 void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind,
                       int32_t rank, const int64_t *dims, int64_t **offsets);
+/* The same with its values and offsets, which are copied. */
+void shmb_runner_copy(shmb_runner *r, const shmb_tensor *t);
 /* Which of tensors[count] has that name; -1: none. */
 int64_t shmb_tensor_named(const shmb_tensor *tensors, int64_t count, const char *name);
 /* Is there a runner kind of that scheme, built in or registered? */

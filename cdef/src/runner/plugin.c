@@ -39,10 +39,8 @@ static shmb_status plugin_open(shmb_runner *r, struct url *url, const shmb_optio
     shmb_status status =
         s->registered->open(s->registered->context, where, options, &s->its, &sink);
     if (!shmb_sink_result(status, &r->broken, "the runner", url->scheme)) {
-        r->kind_state = s;
-        if (shmb_local_open(&s->local, r)) return SHMB_OK;
+        if (shmb_local_open(&s->local, r) == SHMB_OK) return SHMB_OK;
         if (s->registered->close) s->registered->close(s->its);
-        shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
     }
     plugin_release(s);
     return r->broken.status;
@@ -73,14 +71,8 @@ static void plugin_close(shmb_runner *r) {
     plugin_release(s);
 }
 
-static const struct runner_ops plugin_ops = {.open = plugin_open,
-                                             .begin = shmb_local_begin,
-                                             .start = plugin_start,
-                                             .proceed = shmb_local_proceed,
-                                             .advice = shmb_local_advice,
-                                             .abandon = shmb_local_abandon,
-                                             .asks_again = shmb_local_asks_again,
-                                             .close = plugin_close};
+static const struct runner_ops plugin_ops = {
+    .open = plugin_open, .start = plugin_start, LOCAL_KIND, .close = plugin_close};
 
 int64_t shmb_tensor_named(const shmb_tensor *tensors, int64_t count, const char *name) {
     for (int64_t i = 0; i < count; i++)

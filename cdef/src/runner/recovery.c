@@ -121,17 +121,16 @@ shmb_status shmb_recovery_open(shmb_runner *r, const char *text, const shmb_opti
     s->took = 0; /* waiting for the first host is another thing */
     if (!status) follow_host(r, s);
     bool opens = !status || shmb_status_lacks_host(status) || status == SHMB_TIMEOUT;
-    if (opens && shmb_local_open(&s->local, r)) {
+    if (opens && shmb_local_open(&s->local, r) == SHMB_OK) {
         r->kind = &recovering_runner;
-        r->kind_state = s;
         r->error = e;
         if (status) stay_away(s, &e);
         return status;
     }
     recovery_release(s);
-    if (opens || !e.status) shmb_fail(&e, SHMB_NO_MEMORY, "no memory for a runner");
-    r->broken = e;
-    return e.status;
+    if (!e.status) shmb_fail(&e, SHMB_NO_MEMORY, "no memory for a runner");
+    if (!r->broken.status) r->broken = e;
+    return r->broken.status;
 }
 
 /* ---- Ask ---- */
@@ -181,14 +180,8 @@ static int recovery_ask(shmb_runner *r) {
     struct recovery *s = r->kind_state;
     shmb_runner *inner = s->inner;
     shmb_runner_begin(inner);
-    for (uint32_t i = 0; i < r->builder.count; i++) {
-        const shmb_tensor *t = &s->features[i];
-        int64_t *offsets = NULL;
-        void *to = shmb_runner_add(inner, t->name, t->dtype, t->kind, t->rank, t->dims, &offsets);
-        if (inner->stuck.status) break;
-        if (t->offsets) put(offsets, t->offsets, (size_t)(t->dims[0] + 1) * sizeof *offsets);
-        if (t->size) put(to, t->data, (size_t)t->size * shmb_dtype_size(t->dtype));
-    }
+    for (uint32_t i = 0; i < r->builder.count && !inner->stuck.status; i++)
+        shmb_runner_copy(inner, &s->features[i]);
     int64_t left = r->until - shmb_clock_ns();
     if (left < 1) left = 1;
     inner->deadline_ns = r->until == INT64_MAX ? INT64_MAX : left;

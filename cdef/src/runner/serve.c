@@ -1,23 +1,15 @@
 #include "runner/serve.h"
 
-#include "base/order.h"
 #include "runner/nonblocking.h"
 
 enum { REQUESTS_PER_LOOK = 4096, MAX_FIELDS = 64 };
-
-static void add_feature(shmb_runner *r, const shmb_tensor *t) {
-    int64_t *offsets = NULL;
-    void *to = shmb_runner_add(r, t->name, t->dtype, t->kind, t->rank, t->dims, &offsets);
-    if (t->offsets && offsets) put(offsets, t->offsets, ((size_t)t->dims[0] + 1) * sizeof *offsets);
-    if (to && t->size) put(to, t->data, (size_t)t->size * shmb_dtype_size(t->dtype));
-}
 
 /* False where the runner has no advice that can go out as it is; then nothing was sent. */
 static bool answer(shmb_host *h, shmb_runner *r, int64_t key) {
     shmb_tensor fields[MAX_FIELDS];
     const shmb_message *m = shmb_host_message(h, key);
     if (!m) return true; /* its runner has gone */
-    for (int64_t i = 0; i < m->count; i++) add_feature(r, &m->tensors[i]);
+    for (int64_t i = 0; i < m->count; i++) shmb_runner_copy(r, &m->tensors[i]);
     if (shmb_evaluate_as(r, m->want)) return false;
     int64_t count = shmb_advice_count(r);
     if (count > MAX_FIELDS) return false;
