@@ -25,36 +25,28 @@ static double exponential(double x) {
     return sum * power;
 }
 
-static double element(const shmb_tensor *t, int64_t i) {
+static shmb_number number(const shmb_tensor *t, int64_t i) {
     const uint8_t *data = t->data;
-    return shmb_number_at(data + (size_t)i * shmb_dtype_size(t->dtype), t->dtype).f;
+    return shmb_number_at(data + (size_t)i * shmb_dtype_size(t->dtype), t->dtype);
 }
 
-/* A double cannot tell all of these apart. */
-static int64_t greatest_i64(const int64_t *x, int64_t n) {
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (x[i] > x[best]) best = i;
-    return best;
-}
+static double element(const shmb_tensor *t, int64_t i) { return number(t, i).f; }
 
-static int64_t greatest_u64(const uint64_t *x, int64_t n) {
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (x[i] > x[best]) best = i;
-    return best;
+/* Both of one dtype. A double cannot tell all integers of 64 bits apart. */
+static bool is_greater(shmb_number a, shmb_number b) {
+    if (a.form != b.form) return a.form == SHMB_ABOVE_INT64;
+    if (a.form == SHMB_WHOLE) return a.i > b.i;
+    return a.form == SHMB_REAL ? a.f > b.f : a.u > b.u;
 }
 
 /* The index of the greatest; -1 where there is a NaN. */
 static int64_t greatest(const shmb_tensor *t) {
-    if (t->dtype == SHMB_INT64) return greatest_i64(t->data, t->size);
-    if (t->dtype == SHMB_UINT64) return greatest_u64(t->data, t->size);
     int64_t best = 0;
-    double most = element(t, 0);
+    shmb_number most = number(t, 0);
     for (int64_t i = 0; i < t->size; i++) {
-        double x = element(t, i);
-        if (x != x) return -1;
-        if (x > most) most = x, best = i;
+        shmb_number x = number(t, i);
+        if (x.f != x.f) return -1;
+        if (is_greater(x, most)) most = x, best = i;
     }
     return best;
 }
