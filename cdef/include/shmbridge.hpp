@@ -53,8 +53,7 @@
 
 namespace shmbridge {
 
-/* ---- Spans and dims -----------------------------------------------------------------------------
- */
+/* ---- Spans and dims ---- */
 
 /**
  * A pointer and a length, like C++20's std::span, to which it converts. It owns nothing: the
@@ -125,8 +124,7 @@ private:
     int32_t rank_;
 };
 
-/* ---- Types: how C++ types map to fields ---------------------------------------------------------
- */
+/* ---- Types: how C++ types map to fields ---- */
 
 namespace detail {
 
@@ -310,8 +308,7 @@ private:
     void (*set_)(const Feature &, shmb_runner *);
 };
 
-/* ---- Results ------------------------------------------------------------------------------------
- */
+/* ---- Results ---- */
 
 #ifdef __cpp_exceptions
 /** The exception of value(). It does not exist under -fno-exceptions. */
@@ -387,8 +384,7 @@ private:
     T value_;
 };
 
-/* ---- Reading ------------------------------------------------------------------------------------
- */
+/* ---- Reading ---- */
 
 namespace detail {
 
@@ -473,8 +469,7 @@ struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
 
 } // namespace detail
 
-/* ---- The runner ---------------------------------------------------------------------------------
- */
+/* ---- The runner ---- */
 
 /** Options of a Runner: shmb_options without its size. Zero means the default. Texts are copied. */
 struct options {

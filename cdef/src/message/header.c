@@ -17,8 +17,7 @@ enum {
     FIELD_BYTES = 12
 };
 
-/* ---- Write --------------------------------------------------------------------------------------
- */
+/* ---- Write ---- */
 
 /* All that comes before the fields: count, offset[count] of the fields, field[count], names. */
 static const uint8_t prefix[PREFIX_BYTES] = {
@@ -68,8 +67,7 @@ size_t shmb_header_write(const struct field *fields, uint32_t count, uint8_t *ou
     return size;
 }
 
-/* ---- Verify -------------------------------------------------------------------------------------
- */
+/* ---- Verify ---- */
 /* The rules are those of flatbuffers::Verifier (verifier.h), which positions and sizes it allows
  * included; an offset in the vector of fields is held to the same rule as every other, where the
  * Verifier is laxer. Positions count from the header's start; 0, where no table, vector or string
@@ -145,8 +143,7 @@ static bool string_valid(struct bytes b, size_t string) {
     return within(b, end, 1) && b.data[end] == 0;
 }
 
-/* ---- Read ---------------------------------------------------------------------------------------
- */
+/* ---- Read ---- */
 
 /* NULL or why not. *name_bytes counts the bytes of all names so far. */
 static const char *read_field(struct bytes b, size_t table, struct field *f, size_t *name_bytes) {

@@ -20,8 +20,7 @@
 #include "text/json_writer.h"
 #include "text/spec.h"
 
-/* ---- Encode -------------------------------------------------------------------------------------
- */
+/* ---- Encode ---- */
 
 /* What a dtype is called there; NULL when it has no form. */
 static const char *type_of(shmb_dtype dtype) {
@@ -103,8 +102,7 @@ static shmb_status bitstream_encode(void *context, shmb_side side, const shmb_te
     return bytes->error->status;
 }
 
-/* ---- Decode -------------------------------------------------------------------------------------
- */
+/* ---- Decode ---- */
 
 static void bitstream_add_fields(const struct spec *spec, const uint8_t *values,
                                  shmb_sink *message) {

@@ -17,8 +17,7 @@
 
 enum { FRONT = 8 };
 
-/* ---- Encode -------------------------------------------------------------------------------------
- */
+/* ---- Encode ---- */
 
 static size_t list_bytes(const shmb_tensor *t) {
     return ((size_t)t->dims[0] + 1) * sizeof *t->offsets;
@@ -97,8 +96,7 @@ static shmb_status flatbuffers_encode(void *context, shmb_side side, const shmb_
     return bytes->error->status;
 }
 
-/* ---- Decode -------------------------------------------------------------------------------------
- */
+/* ---- Decode ---- */
 
 struct frame {
     const uint8_t *bytes, *dims;

@@ -26,8 +26,7 @@
 #include "text/json_reader.h"
 #include "text/json_writer.h"
 
-/* ---- Encode -------------------------------------------------------------------------------------
- */
+/* ---- Encode ---- */
 
 static void put_element(shmb_dtype dtype, const void *at, shmb_sink *to) {
     shmb_number n = shmb_number_at(at, dtype);
@@ -110,8 +109,7 @@ static shmb_status json_encode(void *context, shmb_side side, const shmb_tensor 
     return bytes->error->status;
 }
 
-/* ---- Measure a value ----------------------------------------------------------------------------
- */
+/* ---- Measure a value ---- */
 
 enum { MAX_LEVELS = SHMB_MAX_RANK + 1 };
 enum { INTEGERS = 1, FLOATS = 2, BOOLS = 4, STRINGS = 8, NEGATIVE = 16, ABOVE_INT64 = 32 };
@@ -219,8 +217,7 @@ static shmb_dtype dtype_of(const struct shape *s, shmb_dtype want) {
     return SHMB_FLOAT64;
 }
 
-/* ---- Read it into place -------------------------------------------------------------------------
- */
+/* ---- Read it into place ---- */
 
 struct cursor {
     shmb_dtype dtype;
@@ -327,8 +324,7 @@ static shmb_status read_value(struct json *j, const char *name, shmb_dtype want,
     return add_field(&again, name, &s, dtype_of(&s, want), message);
 }
 
-/* ---- Decode -------------------------------------------------------------------------------------
- */
+/* ---- Decode ---- */
 
 /* {"name": value, …}. name: room for the longest. */
 static shmb_status read_fields(struct json *j, char *name, shmb_dtype want, shmb_sink *message) {

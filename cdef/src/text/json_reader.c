@@ -8,8 +8,7 @@
 
 #include "message/message.h"
 
-/* ---- Places -------------------------------------------------------------------------------------
- */
+/* ---- Places ---- */
 
 void shmb_json_start(struct json *j, const void *text, size_t size) {
     *j = (struct json){.start = text, .at = text, .end = (const uint8_t *)text + size};
@@ -65,8 +64,7 @@ enum json_type shmb_json_peek(struct json *j) {
     }
 }
 
-/* ---- Objects and arrays -------------------------------------------------------------------------
- */
+/* ---- Objects and arrays ---- */
 
 static bool reader_enter(struct json *j, char bracket, const char *expected) {
     if (!j->expected && j->depth == JSON_MAX_DEPTH && ahead(j) == (uint8_t)bracket)
@@ -102,8 +100,7 @@ bool shmb_json_key(struct json *j, struct json_text *key) {
 
 bool shmb_json_element(struct json *j) { return another(j, ']', "',' or ']'"); }
 
-/* ---- Strings ------------------------------------------------------------------------------------
- */
+/* ---- Strings ---- */
 
 /* The four hexadecimal digits at `at`; -1 when they are none. */
 static int32_t hexadecimal(const uint8_t *at, const uint8_t *end) {
@@ -206,8 +203,7 @@ bool shmb_json_name(const struct json_text *text, char *out) {
     return shmb_utf8_name_valid(out, text->size);
 }
 
-/* ---- Numbers ------------------------------------------------------------------------------------
- */
+/* ---- Numbers ---- */
 
 static bool digits(struct json *j) {
     const uint8_t *from = j->at;
@@ -287,8 +283,7 @@ bool shmb_json_int(struct json *j, int64_t *out) {
     return shmb_json_wrong(j, "an integer of 64 bits");
 }
 
-/* ---- The rest -----------------------------------------------------------------------------------
- */
+/* ---- The rest ---- */
 
 bool shmb_json_bool(struct json *j, bool *out) {
     *out = shmb_json_peek(j) == JSON_TRUE;

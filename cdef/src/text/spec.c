@@ -34,8 +34,7 @@ shmb_status shmb_line_read(struct line *out, const void *text, size_t size, stru
     return shmb_json_end(&j) ? SHMB_OK : shmb_json_fail(&j, e, "a line of JSON");
 }
 
-/* ---- The header line ----------------------------------------------------------------------------
- */
+/* ---- The header line ---- */
 
 static bool read_type(struct json *j, struct spec_field *f) {
     struct json_text type;
