@@ -20,45 +20,45 @@ struct loaded {
     uint8_t *memory;
 };
 
-/* One side's ports; what: "input" or "output". */
-static shmb_status take_ports(const char *file, const char *what, const shmb_port *from,
-                              int64_t count, struct port **ports, uint32_t *taken,
-                              struct error *e) {
-    if (count < 0 || count > UINT16_MAX || (count && !from))
-        return shmb_fail(e, SHMB_INVALID, "%.200s: expected 0 to %d %ss, found %lld%s", file,
-                         UINT16_MAX, what, (long long)count, from ? "" : " and no pointer to them");
-    struct field *fields = calloc((size_t)count + 1, sizeof *fields);
-    if (!fields || !shmb_model_ports(ports, taken, (size_t)count)) {
-        free(fields);
-        return shmb_fail(e, SHMB_NO_MEMORY, "no memory for the model's %ss", what);
-    }
-    for (int64_t i = 0; i < count && !e->status; i++) {
-        struct port *p = &(*ports)[i];
-        if (!from[i].name || !shmb_dtype_size(from[i].dtype) || from[i].rank < 0 ||
-            from[i].rank > SHMB_MAX_RANK || (from[i].rank && !from[i].dims)) {
+/* what: "input" or "output". */
+static shmb_status check_count(const struct model *m, const char *what, const shmb_port *from,
+                               int64_t count, struct error *e) {
+    if (count >= 0 && count <= UINT16_MAX && (!count || from)) return SHMB_OK;
+    return shmb_fail(e, SHMB_INVALID, "%.200s: expected 0 to %d %ss, found %lld%s", m->file,
+                     UINT16_MAX, what, (long long)count, from ? "" : " and no pointer to them");
+}
+
+static shmb_status read_port(const struct model *m, const char *what, uint32_t i,
+                             const shmb_port *from, struct port *to, struct error *e) {
+    if (!from->name || !shmb_dtype_size(from->dtype) || from->rank < 0 ||
+        from->rank > SHMB_MAX_RANK || (from->rank && !from->dims))
+        return shmb_fail(e, SHMB_INVALID,
+                         "%.200s: %s %u: expected a name, a dtype, a rank of 0 to %d and that many "
+                         "dims, found \"%.60s\", %s, rank %d%s",
+                         m->file, what, i, SHMB_MAX_RANK, from->name ? from->name : "",
+                         shmb_dtype_name(from->dtype), from->rank, from->dims ? "" : ", no dims");
+    to->dtype = from->dtype;
+    to->rank = from->rank;
+    for (int k = 0; k < to->rank; k++)
+        if ((to->dims[k] = from->dims[k]) < -1)
             shmb_fail(e, SHMB_INVALID,
-                      "%.200s: %s %lld: expected a name, a dtype, a rank of 0 to %d and that many "
-                      "dims, found \"%.60s\", %s, rank %d%s",
-                      file, what, (long long)i, SHMB_MAX_RANK, from[i].name ? from[i].name : "",
-                      shmb_dtype_name(from[i].dtype), from[i].rank,
-                      from[i].dims ? "" : ", no dims");
-            break;
-        }
-        p->dtype = from[i].dtype;
-        p->rank = from[i].rank;
-        for (int k = 0; k < p->rank; k++)
-            if ((p->dims[k] = from[i].dims[k]) < -1)
-                shmb_fail(
-                    e, SHMB_INVALID,
-                    "%.200s: %s \"%.60s\": expected dims of -1 (any size) or more, found %lld",
-                    file, what, from[i].name, (long long)p->dims[k]);
-        if (!(p->name = strdup(from[i].name)))
-            shmb_fail(e, SHMB_NO_MEMORY, "no memory for the model's %ss", what);
-        else fields[i] = (struct field){.name = p->name, .name_bytes = (uint32_t)strlen(p->name)};
-    }
+                      "%.200s: %s \"%.60s\": expected dims of -1 (any size) or more, found %lld",
+                      m->file, what, from->name, (long long)to->dims[k]);
+    if (!(to->name = strdup(from->name)))
+        shmb_fail(e, SHMB_NO_MEMORY, "no memory for the model's %ss", what);
+    return e->status;
+}
+
+/* One side's ports. */
+static shmb_status read_ports(const struct model *m, const char *what, const shmb_port *from,
+                              struct port *to, uint32_t count, struct error *e) {
     char names[300];
-    snprintf(names, sizeof names, "%.200s: the %ss' names", file, what);
-    if (!e->status) shmb_names_check(fields, (uint32_t)count, SHMB_INVALID, names, e);
+    struct field *fields = calloc(count + 1u, sizeof *fields);
+    if (!fields) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for the model's %ss", what);
+    for (uint32_t i = 0; i < count && !read_port(m, what, i, &from[i], &to[i], e); i++)
+        fields[i] = (struct field){.name = to[i].name, .name_bytes = (uint32_t)strlen(to[i].name)};
+    snprintf(names, sizeof names, "%.200s: the %ss' names", m->file, what);
+    if (!e->status) shmb_names_check(fields, count, SHMB_INVALID, names, e);
     free(fields);
     return e->status;
 }
@@ -159,11 +159,11 @@ static shmb_status begin(struct model *m, struct loaded *s, const char *weights,
                          m->file, sizeof *model, model->size);
     if (!model->run)
         return shmb_fail(e, SHMB_INVALID, "%.200s: expected a function run, found NULL", m->file);
-    if (take_ports(m->file, "input", model->inputs, model->input_count, &m->inputs, &m->input_count,
-                   e))
-        return e->status;
-    if (take_ports(m->file, "output", model->outputs, model->output_count, &m->outputs,
-                   &m->output_count, e))
+    if (check_count(m, "input", model->inputs, model->input_count, e) ||
+        check_count(m, "output", model->outputs, model->output_count, e) ||
+        shmb_model_ports(m, (size_t)model->input_count, (size_t)model->output_count, e) ||
+        read_ports(m, "input", model->inputs, m->inputs, m->input_count, e) ||
+        read_ports(m, "output", model->outputs, m->outputs, m->output_count, e))
         return e->status;
     if (!m->output_count)
         return shmb_fail(e, SHMB_INVALID, "%.200s: expected at least one output, found none",

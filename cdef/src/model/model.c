@@ -28,23 +28,21 @@ struct state {
     char text[URL_ROOM]; /* of the URL, which files and agents point into */
 };
 
-bool shmb_model_ports(struct port **ports, uint32_t *count, size_t wanted) {
-    *ports = calloc(wanted + 1, sizeof **ports);
-    *count = *ports ? (uint32_t)wanted : 0;
-    return *ports;
-}
-
-static void free_ports(struct port *ports, uint32_t count) {
-    for (uint32_t i = 0; ports && i < count; i++) free(ports[i].name);
-    free(ports);
+shmb_status shmb_model_ports(struct model *m, size_t inputs, size_t outputs, struct error *e) {
+    m->inputs = calloc(inputs + outputs + 1, sizeof *m->inputs);
+    if (!m->inputs) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
+    m->outputs = m->inputs + inputs;
+    m->input_count = (uint32_t)inputs;
+    m->output_count = (uint32_t)outputs;
+    return SHMB_OK;
 }
 
 /* Frees what is common; the backend's state is closed by now. */
 static void model_release(struct state *s) {
     for (uint32_t i = 0; i < s->count; i++) {
         struct model *m = &s->models[i];
-        free_ports(m->inputs, m->input_count);
-        free_ports(m->outputs, m->output_count);
+        for (uint32_t k = 0; k < m->input_count + m->output_count; k++) free(m->inputs[k].name);
+        free(m->inputs);
         free(m->given);
         free(m->results);
         free(m->dims);

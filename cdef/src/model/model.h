@@ -18,7 +18,7 @@ struct port {
 struct model {
     const char *agent; /* "": of requests that name none */
     const char *file;
-    struct port *inputs, *outputs;
+    struct port *inputs, *outputs; /* one array: inputs, then outputs */
     uint32_t input_count, output_count;
     void *state;                    /* the backend's */
     shmb_tensor *given, *results;   /* of run: inputs and outputs in the declared order */
@@ -45,8 +45,8 @@ struct backend {
     void (*close)(struct model *m);
 };
 
-/* Room for that many ports, zeroed; false when there is no memory. */
-bool shmb_model_ports(struct port **ports, uint32_t *count, size_t wanted);
+/* Room for m's ports, zeroed. */
+shmb_status shmb_model_ports(struct model *m, size_t inputs, size_t outputs, struct error *e);
 
 extern const struct backend shmb_onnx_backend, shmb_aot_backend, shmb_tflite_backend;
 

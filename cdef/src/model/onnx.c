@@ -77,9 +77,12 @@ static shmb_status read_tensor(const OrtFunction *api, const OrtTypeInfo *info, 
     return SHMB_OK;
 }
 
-static shmb_status read_port(const struct session *s, size_t i, bool input, const char *file,
-                             struct port *p, struct error *e) {
+static shmb_status read_port(struct model *m, const struct session *s, size_t port,
+                             struct error *e) {
     const OrtFunction *api = s->runtime->api;
+    struct port *p = &m->inputs[port];
+    bool input = port < m->input_count;
+    size_t i = input ? port : port - m->input_count;
     OrtTypeInfo *info = NULL;
     char *name = NULL;
     OrtStatus *status =
@@ -93,9 +96,9 @@ static shmb_status read_port(const struct session *s, size_t i, bool input, cons
         OrtStatus *freed = ORT(api, AllocatorFree)(s->runtime->names, name);
         if (freed) ORT(api, ReleaseStatus)(freed);
     }
-    if (shmb_onnx_check(api, status, SHMB_INVALID, file, e)) return e->status;
+    if (shmb_onnx_check(api, status, SHMB_INVALID, m->file, e)) return e->status;
     if (!p->name) shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
-    else read_tensor(api, info, file, input ? "input" : "output", p, e);
+    else read_tensor(api, info, m->file, input ? "input" : "output", p, e);
     ORT(api, ReleaseTypeInfo)(info);
     return e->status;
 }
@@ -106,13 +109,8 @@ static shmb_status read_ports(struct model *m, const struct session *s, struct e
     OrtStatus *status = ORT(api, SessionGetInputCount)(s->session, &inputs);
     if (!status) status = ORT(api, SessionGetOutputCount)(s->session, &outputs);
     if (shmb_onnx_check(api, status, SHMB_INVALID, m->file, e)) return e->status;
-    if (!shmb_model_ports(&m->inputs, &m->input_count, inputs) ||
-        !shmb_model_ports(&m->outputs, &m->output_count, outputs))
-        return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
-    for (size_t i = 0; i < inputs && !e->status; i++)
-        read_port(s, i, true, m->file, &m->inputs[i], e);
-    for (size_t i = 0; i < outputs && !e->status; i++)
-        read_port(s, i, false, m->file, &m->outputs[i], e);
+    if (shmb_model_ports(m, inputs, outputs, e)) return e->status;
+    for (size_t i = 0; i < inputs + outputs && !e->status; i++) read_port(m, s, i, e);
     return e->status;
 }
 
@@ -145,8 +143,7 @@ static shmb_status onnx_prepare(struct model *m, struct use *u, struct error *e)
     u->dims = calloc(m->output_count + 1, sizeof *u->dims);
     if (!u->names || !u->values || !u->dims)
         return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
-    for (size_t i = 0; i < count; i++)
-        u->names[i] = i < m->input_count ? m->inputs[i].name : m->outputs[i - m->input_count].name;
+    for (size_t i = 0; i < count; i++) u->names[i] = m->inputs[i].name;
     return shmb_onnx_check(u->api, ORT(u->api, CreateRunOptions)(&u->options), SHMB_INVALID,
                            m->file, e);
 }

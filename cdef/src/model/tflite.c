@@ -125,9 +125,11 @@ static shmb_status find_signature(struct model *m, const char *key, handle *out,
 }
 
 /* Declares a port; the sizes that its tensor type has are those that the file was written with. */
-static shmb_status declare(struct model *m, struct port *p, struct type_of *type, const char *name,
-                           handle tensor, struct error *e) {
+static shmb_status declare(struct model *m, size_t port, const char *name, handle tensor,
+                           struct error *e) {
     const struct loaded *s = m->state;
+    struct port *p = &m->inputs[port];
+    struct type_of *type = &s->types[port];
     if (!(p->name = strdup(name))) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
     int status = s->api.GetRankedTensorType(tensor, type);
     if (status)
@@ -181,22 +183,18 @@ static shmb_status declare_all(struct model *m, handle signature, struct error *
     s->buffers = calloc(inputs + outputs + 1, sizeof *s->buffers);
     s->layouts = calloc(outputs + 1, sizeof *s->layouts);
     s->advice = calloc(outputs + 1, sizeof *s->advice);
-    if (!s->types || !s->buffers || !s->layouts || !s->advice ||
-        !shmb_model_ports(&m->inputs, &m->input_count, inputs) ||
-        !shmb_model_ports(&m->outputs, &m->output_count, outputs))
+    if (!s->types || !s->buffers || !s->layouts || !s->advice)
         return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
+    if (shmb_model_ports(m, inputs, outputs, e)) return e->status;
     int status = 0;
-    for (size_t i = 0; i < inputs && !status; i++) {
-        if (!(status = s->api.GetSignatureInputName(signature, i, &name)) &&
-            !(status = s->api.GetSignatureInputTensorByIndex(signature, i, &tensor)) &&
-            declare(m, &m->inputs[i], &s->types[i], name, tensor, e))
-            return e->status;
-    }
-    for (size_t i = 0; i < outputs && !status; i++) {
-        if (!(status = s->api.GetSignatureOutputName(signature, i, &name)) &&
-            !(status = s->api.GetSignatureOutputTensorByIndex(signature, i, &tensor)) &&
-            declare(m, &m->outputs[i], &s->types[inputs + i], name, tensor, e))
-            return e->status;
+    for (size_t port = 0; port < inputs + outputs && !status; port++) {
+        size_t i = port < inputs ? port : port - inputs;
+        status = port < inputs ? s->api.GetSignatureInputName(signature, i, &name)
+                               : s->api.GetSignatureOutputName(signature, i, &name);
+        if (!status)
+            status = port < inputs ? s->api.GetSignatureInputTensorByIndex(signature, i, &tensor)
+                                   : s->api.GetSignatureOutputTensorByIndex(signature, i, &tensor);
+        if (!status && declare(m, port, name, tensor, e)) return e->status;
     }
     return status ? failed(m, "does not report its inputs and outputs", status, SHMB_INVALID, e)
                   : SHMB_OK;
