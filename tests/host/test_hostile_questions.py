@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shmbridge
-from shmbridge._native import lib
+from shmbridge._native import ffi, lib
 from shmbridge._values import tensor
 
 
@@ -104,7 +104,7 @@ def test_a_second_reply_on_a_channel_does_not_spoil_one_that_is_being_built(name
         late, current = host.receive(5), host.receive(5)
         with host._building:  # as another thread would be
             assert lib.shmb_host_reply_begin(host._h, current._key) == 0
-            assert lib.shmb_host_reply_i64(host._h, late._key, False, 7) == lib.SHMB_INVALID
+            assert lib.shmb_host_reply(host._h, late._key, False, ffi.NULL, 0) == lib.SHMB_INVALID
             tensor.write_field(
                 lambda *a: lib.shmb_host_reply_add(host._h, current._key, *a),
                 tensor.as_field("advice", np.arange(3)),
