@@ -1,5 +1,8 @@
-/* Questions and answers of all sizes through a pair of named pipes, one runner after another. */
+/* Questions and answers of all sizes through a pair of named pipes, one runner after another. Bound
+ * features and interrupts are as through shared memory. */
 #include "pipes.h"
+
+static struct compilers s;
 
 static void *ask_large(void *context) {
     shmb_runner *r = context;
@@ -14,39 +17,53 @@ static void *ask_large(void *context) {
     return NULL;
 }
 
-int main(void) {
-    struct compilers s;
-    compilers_open(&s, "pipe-round-trip");
-    for (int i = 0; i < 3; i++) {
-        shmb_runner *r = pipes_connect(&s.pipes);
-        for (int k = 0; k < 20; k++) {
-            pipes_start(r, k % 2 ? "question" : "");
-            CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
-            pipes_expect(r, k % 2 ? "question!" : "!");
-            CHECK(shmb_pipe_server_talking(s.server) == 1);
-        }
-        shmb_close(r);
-    }
-    shmb_runner *r = pipes_connect(&s.pipes);
+static void large(shmb_runner *r) {
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, ask_large, r) == 0);
-    for (int i = 0; i < 2; i++) {
-        int64_t key = compilers_receive(&s, PATIENCE_MS);
-        const shmb_message *m = shmb_host_message(s.bridge.host, key);
-        if (m->tensors[0].size > 100) {
-            shmb_host_reply_begin(s.bridge.host, key);
-            shmb_host_reply_add(s.bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1,
-                                &m->tensors[0].size, NULL);
-            CHECK(shmb_host_reply_send(s.bridge.host, key, false) == SHMB_TOO_LARGE);
-            shmb_pipe_server_flush(s.server);
-        } else compilers_answer(&s, key);
-    }
+    int64_t key = compilers_receive(&s, PATIENCE_MS), size = 50001;
+    shmb_host_reply_begin(s.bridge.host, key);
+    shmb_host_reply_add(s.bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1, &size, NULL);
+    CHECK(shmb_host_reply_send(s.bridge.host, key, false) == SHMB_TOO_LARGE);
+    shmb_pipe_server_flush(s.server);
+    compilers_answer(&s, compilers_receive(&s, PATIENCE_MS));
     pthread_join(thread, NULL);
+}
+
+static void bound(shmb_runner *r) {
+    uint8_t *x = shmb_bind(r, "x", SHMB_UINT8, 1, &(int64_t){3});
+    CHECK((uintptr_t)x % 64 == 0);
+    for (int i = 0; i < 5; i++) {
+        memcpy(x, (char[]){'a', 'b', (char)('0' + i)}, 3);
+        CHECK_STATUS(r, shmb_runner_start(r, SHMB_ANY), SHMB_OK);
+        CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
+        pipes_expect(r, (char[]){'a', 'b', (char)('0' + i), '!', 0});
+        CHECK(shmb_bind(r, "x", SHMB_UINT8, 1, &(int64_t){3}) == x);
+    }
+    CHECK_STATUS(r, shmb_runner_start(r, SHMB_ANY), SHMB_OK);
+    shmb_interrupt(r);
+    CHECK_STATUS(r, pipes_result(r), SHMB_INTERRUPTED);
+    memcpy(x, "new", 3);
+    CHECK_STATUS(r, shmb_runner_start(r, SHMB_ANY), SHMB_OK); /* waits for the reply that is owed */
+    CHECK(shmb_runner_continue(r) == -1);
+    compilers_answer(&s, compilers_receive(&s, PATIENCE_MS));
+    CHECK(shmb_runner_continue(r) == -1);
+    CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
+    pipes_expect(r, "new!");
+}
+
+int main(void) {
+    compilers_open(&s, "pipe-round-trip");
+    shmb_runner *r = pipes_connect(&s.pipes);
+    bound(r);
+    CHECK(shmb_pipe_server_talking(s.server) == 1);
+    shmb_close(r);
+    r = pipes_connect(&s.pipes);
+    large(r);
     shmb_close(r);
     CHECK(compilers_receive(&s, 200) == -1 && shmb_pipe_server_talking(s.server) == 0);
     shmb_conversation_info info;
     shmb_pipe_server_info(s.server, 0, &info);
-    CHECK(info.asked == 64 && info.status == SHMB_TOO_LARGE && *info.why);
+    CHECK(info.asked == 11 && info.status == SHMB_TOO_LARGE && *info.why);
     compilers_close(&s);
     return 0;
 }
