@@ -26,9 +26,9 @@ from support.reliability import record
 
 ROOT = Path(__file__).parents[1]
 CORE = (
-    "attach_refuses|bind|changing|connect|every|filling|flood|fork|golden|host_closes|host_dies"
+    "advice|attach_refuses|bind|changing|connect|every|filling|flood|fork|golden|host_closes|host_dies"
     "|host_tells|kept|late|lying|many|old_ready|recovery_restarts|replies|runner_dies|sandbox|stats"
-    "|threads|values|wait|wanted"
+    "|threads|values|wait"
 )
 MESSAGES = (
     "tests/host/test_every_message.py tests/host/test_hostile_questions.py tests/host/test_views.py"

@@ -51,6 +51,9 @@
         }                                                                                          \
     } while (0)
 
+/* Texts to go through, until NULL. */
+#define TEXTS(...)                                                                                 \
+    (const char *const[]) { __VA_ARGS__, NULL }
 #define CHECK_TEXT(found, text) check_text(__FILE__, __LINE__, found, text)
 /* A call of the runner fails so, and its message has this in it. */
 #define CHECK_FAILS(r, call, expected, text)                                                       \

@@ -28,42 +28,25 @@ static shmb_runner *with_default(const char *url, const char *advice, shmb_statu
 }
 
 static void texts(void) {
-    static const char *const bad[] = {"",
-                                      "abc",
-                                      "1e999",
-                                      "nan",
-                                      "NaN",
-                                      "Infinity",
-                                      "-Infinity",
-                                      "inf",
-                                      "0x10",
-                                      "1 ",
-                                      " 1",
-                                      "+1",
-                                      ".5",
-                                      "1.",
-                                      "1,5",
-                                      "--1",
-                                      "18446744073709551616",
-                                      "true",
-                                      "[1]",
-                                      "\"1\""};
-    static const char *const good[] = {
-        "0", "-1", "1.5", "1e-3", "-0.0", "9223372036854775807", "18446744073709551615", "1E+2"};
     char url[128];
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        shmb_runner *r = with_default("nobody", bad[i], SHMB_INVALID);
+    for (const char *const *bad = TEXTS("", "abc", "1e999", "nan", "NaN", "Infinity", "-Infinity",
+                                        "inf", "0x10", "1 ", " 1", "+1", ".5", "1.", "1,5", "--1",
+                                        "18446744073709551616", "true", "[1]", "\"1\"");
+         *bad; bad++) {
+        shmb_runner *r = with_default("nobody", *bad, SHMB_INVALID);
         CHECK(strstr(shmb_error_message(r), "default_advice=") &&
               strstr(shmb_error_message(r), "expected a finite number"));
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
         CHECK(stats(r).defaulted == 0);
         shmb_close(r);
-        snprintf(url, sizeof url, "nobody?connect_timeout=0&default_advice=%s", bad[i]);
+        snprintf(url, sizeof url, "nobody?connect_timeout=0&default_advice=%s", *bad);
         CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_INVALID);
         shmb_close(r);
     }
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        shmb_close(with_default("nobody", good[i], SHMB_OK));
+    for (const char *const *good = TEXTS("0", "-1", "1.5", "1e-3", "-0.0", "9223372036854775807",
+                                         "18446744073709551615", "1E+2");
+         *good; good++)
+        shmb_close(with_default("nobody", *good, SHMB_OK));
     snprintf(url, sizeof url, "nobody?default_advice=2"); /* what the URL says wins */
     shmb_runner *r = with_default(url, "abc", SHMB_OK);
     CHECK(evaluated(r) == 2);

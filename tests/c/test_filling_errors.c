@@ -10,16 +10,16 @@ static void expect(shmb_status status, const char *message) {
 }
 
 static void names(void) {
-    static const char *const bad[] = {"\xff",     "a\x80",        "\xc0\xaf",
-                                      "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80"};
     for (int i = 0; i < 2; i++) shmb_set_i64(r, "x", i);
     expect(SHMB_INVALID, "same name");
     shmb_set_i64(r, "", 1);
     expect(SHMB_INVALID, "name");
     shmb_set_i64(r, NULL, 1);
     expect(SHMB_INVALID, "name");
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        shmb_set_i64(r, bad[i], 1);
+    for (const char *const *bad =
+             TEXTS("\xff", "a\x80", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80");
+         *bad; bad++) {
+        shmb_set_i64(r, *bad, 1);
         expect(SHMB_INVALID, "UTF-8");
     }
     shmb_set_i64(r, "\xe2\x82\xac and \xf0\x9f\x98\x80", 1); /* what is UTF-8 is fine */

@@ -52,11 +52,9 @@ static void user_chooses(void) {
     compiler_line(&c, INLINING_HEADER);
     CHECK(compiler_inlines(&c, 1, 1) == 0); /* the user's word is above LLVM's */
     compiler_stop(&c);
-    static const char *const wrong[] = {"x", "1x", "1e999", "NaN", "-", " ,"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (const char *const *wrong = TEXTS("x", "1x", "1e999", "NaN", "-", " ,"); *wrong; wrong++) {
         struct error e = {0};
-        CHECK(!shmb_llvm_new(wrong[i], &e) && e.status == SHMB_INVALID &&
-              strstr(e.message, wrong[i]));
+        CHECK(!shmb_llvm_new(*wrong, &e) && e.status == SHMB_INVALID && strstr(e.message, *wrong));
     }
 }
 

@@ -106,14 +106,11 @@ int main(void) {
     long_lines_are_skipped();
     tensors_of_another_length_get_the_default();
     outcomes_are_read();
-    static const char *const unfinished[] = {"",
-                                             "{",
-                                             INLINING_HEADER,
-                                             INLINING_HEADER "{\"observation\":0}\n",
-                                             INLINING_HEADER "{\"observation\":0}\n0123",
-                                             "bad\n"};
-    for (size_t i = 0; i < sizeof unfinished / sizeof *unfinished; i++)
-        next_compiler_is_accepted(unfinished[i]);
+    for (const char *const *unfinished =
+             TEXTS("", "{", INLINING_HEADER, INLINING_HEADER "{\"observation\":0}\n",
+                   INLINING_HEADER "{\"observation\":0}\n0123", "bad\n");
+         *unfinished; unfinished++)
+        next_compiler_is_accepted(*unfinished);
     struct compiler c = compiler_start("");
     compiler_line(&c, INLINING_HEADER "{\"observation\":0}\n0123");
     shmb_llvm_protocol.end(c.state); /* no place to end */

@@ -9,16 +9,16 @@ static void expect_invalid(shmb_runner *r, const char *why) {
 
 int main(void) {
     static const char *const serdes[] = {"bitstream", "json", "flatbuffers", "bytes"};
-    static const char *const bad[] = {"\xff",     "a\x80",        "\xc0\xaf",
-                                      "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80"};
     for (size_t s = 0; s < 4; s++) {
         struct pipes p;
         pipes_make(&p, "");
         snprintf(p.url, sizeof p.url, "pipe://%s?serdes=%s&deadline=5", p.path, serdes[s]);
         pipes_listen(&p);
         shmb_runner *r = pipes_connect(&p);
-        for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-            *shmb_feature_u8(r, bad[i], 1) = 1;
+        for (const char *const *bad =
+                 TEXTS("\xff", "a\x80", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80");
+             *bad; bad++) {
+            *shmb_feature_u8(r, *bad, 1) = 1;
             expect_invalid(r, "UTF-8");
         }
         *shmb_feature_u8(r, "x", 1) = 1;

@@ -137,14 +137,12 @@ static void default_advice(void) {
 }
 
 static void bad_options(void) {
-    static const char *const bad[] = {"retries=-1",         "retries=",
-                                      "retries=1.5",        "retries=x",
-                                      "retries=2147483648", "retries=99999999999999999999",
-                                      "backoff=-1",         "backoff=nan",
-                                      "backoff=",           "backoff=1h"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        shmb_runner *r = with(bad[i], SHMB_INVALID);
-        CHECK(strstr(shmb_error_message(r), bad[i]));
+    for (const char *const *bad = TEXTS("retries=-1", "retries=", "retries=1.5", "retries=x",
+                                        "retries=2147483648", "retries=99999999999999999999",
+                                        "backoff=-1", "backoff=nan", "backoff=", "backoff=1h");
+         *bad; bad++) {
+        shmb_runner *r = with(*bad, SHMB_INVALID);
+        CHECK(strstr(shmb_error_message(r), *bad));
         shmb_close(r);
     }
     for (int i = 0; i < 3; i++) {

@@ -145,54 +145,40 @@ static void what_has_no_form_is_refused(void) {
 }
 
 static void malformed_requests_are_corrupt(void) {
-    static const char *const bad[] = {
-        "",
-        "\n",
-        "{}\n\n",
-        "[]\n\n",
-        "{\"features\":[]}",
-        "{\"features\":[]}\n",
-        "{\"features\":[]}\n\n\n",
-        "{\"features\":[]}\nx",
-        "{\"features\":{}}\n\n",
-        "{\"features\":[1]}\n\n",
-        "{\"features\":[]}{}\n\n",
-        "{\"features\":[],}\n\n",
-        "{\"features\":[],\"features\":[]}\n\n",
-        REQUEST(X("int32_t", "1"), "123"),
-        REQUEST(X("int32_t", "1"), "12345"),
-        REQUEST(X("int32_t", "1"), "1234") "\n",
-        REQUEST(X("half", "1"), "12"),
-        REQUEST(X("bool", "1"), "1"),
-        REQUEST(X("int8_t", "-1"), ""),
-        REQUEST(X("int8_t", "1.0"), "1"),
-        REQUEST(X("int8_t", "9223372036854775808"), "1"),
-        REQUEST(X("int8_t", "1,1,1,1,1,1,1,1,1"), "1"),
-        REQUEST(X("int8_t", "1,"), "1"),
-        REQUEST(X("int64_t", "1152921504606846976"), "1"),
-        REQUEST(X("int64_t", "2305843009213693952"), ""),
-        REQUEST(X("int8_t", "4294967296,4294967296"), ""),
-        REQUEST(X("int8_t", "9223372036854775807") ",{\"name\":\"y\",\"type\":\"int8_t\",\"shape\":"
-                                                   "[9223372036854775807]},"
-                                                   "{\"name\":\"z\",\"type\":\"int8_t\",\"shape\":["
-                                                   "9223372036854775807]}",
-                ""),
-        REQUEST(X("int8_t", "1") "," X("int8_t", "1"), "12"),
-        REQUEST("{\"name\":\"x\",\"type\":\"int8_t\"}", "1"),
-        REQUEST("{\"name\":\"x\",\"shape\":[1]}", "1"),
-        REQUEST("{\"type\":\"int8_t\",\"shape\":[1]}", "1"),
-        REQUEST("{\"name\":\"x\",\"name\":\"x\",\"type\":\"int8_t\",\"shape\":[1]}", "1"),
-        REQUEST("{\"name\":\"\",\"type\":\"int8_t\",\"shape\":[1]}", "1"),
-        REQUEST("{\"name\":\"\\u0000\",\"type\":\"int8_t\",\"shape\":[1]}", "1"),
-        REQUEST("{\"name\":\"\\udc80\",\"type\":\"int8_t\",\"shape\":[1]}", "1"),
-        REQUEST("{\"name\":\"\xff\",\"type\":\"int8_t\",\"shape\":[1]}", "1"),
-        REQUEST("{\"name\":1,\"type\":\"int8_t\",\"shape\":[1]}", "1"),
-        REQUEST("{\"name\":\"x\",\"type\":\"int8_t\",\"shape\":1}", "1"),
-        REQUEST("{\"name\":\"x\",\"type\":\"int8_t\",\"port\":\"0\",\"shape\":[1]}", "1"),
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        shmb_status status = codec_decode(d, SHMB_REQUEST, bad[i], strlen(bad[i]), SHMB_ANY);
-        if (status != SHMB_CORRUPT) fprintf(stderr, "%s gave %d\n", bad[i], status);
+    for (const char *const *bad = TEXTS(
+             "", "\n", "{}\n\n", "[]\n\n", "{\"features\":[]}", "{\"features\":[]}\n",
+             "{\"features\":[]}\n\n\n", "{\"features\":[]}\nx", "{\"features\":{}}\n\n",
+             "{\"features\":[1]}\n\n", "{\"features\":[]}{}\n\n", "{\"features\":[],}\n\n",
+             "{\"features\":[],\"features\":[]}\n\n", REQUEST(X("int32_t", "1"), "123"),
+             REQUEST(X("int32_t", "1"), "12345"), REQUEST(X("int32_t", "1"), "1234") "\n",
+             REQUEST(X("half", "1"), "12"), REQUEST(X("bool", "1"), "1"),
+             REQUEST(X("int8_t", "-1"), ""), REQUEST(X("int8_t", "1.0"), "1"),
+             REQUEST(X("int8_t", "9223372036854775808"), "1"),
+             REQUEST(X("int8_t", "1,1,1,1,1,1,1,1,1"), "1"), REQUEST(X("int8_t", "1,"), "1"),
+             REQUEST(X("int64_t", "1152921504606846976"), "1"),
+             REQUEST(X("int64_t", "2305843009213693952"), ""),
+             REQUEST(X("int8_t", "4294967296,4294967296"), ""),
+             REQUEST(X("int8_t",
+                       "9223372036854775807") ",{\"name\":\"y\",\"type\":\"int8_t\",\"shape\":"
+                                              "[9223372036854775807]},"
+                                              "{\"name\":\"z\",\"type\":\"int8_t\",\"shape\":["
+                                              "9223372036854775807]}",
+                     ""),
+             REQUEST(X("int8_t", "1") "," X("int8_t", "1"), "12"),
+             REQUEST("{\"name\":\"x\",\"type\":\"int8_t\"}", "1"),
+             REQUEST("{\"name\":\"x\",\"shape\":[1]}", "1"),
+             REQUEST("{\"type\":\"int8_t\",\"shape\":[1]}", "1"),
+             REQUEST("{\"name\":\"x\",\"name\":\"x\",\"type\":\"int8_t\",\"shape\":[1]}", "1"),
+             REQUEST("{\"name\":\"\",\"type\":\"int8_t\",\"shape\":[1]}", "1"),
+             REQUEST("{\"name\":\"\\u0000\",\"type\":\"int8_t\",\"shape\":[1]}", "1"),
+             REQUEST("{\"name\":\"\\udc80\",\"type\":\"int8_t\",\"shape\":[1]}", "1"),
+             REQUEST("{\"name\":\"\xff\",\"type\":\"int8_t\",\"shape\":[1]}", "1"),
+             REQUEST("{\"name\":1,\"type\":\"int8_t\",\"shape\":[1]}", "1"),
+             REQUEST("{\"name\":\"x\",\"type\":\"int8_t\",\"shape\":1}", "1"),
+             REQUEST("{\"name\":\"x\",\"type\":\"int8_t\",\"port\":\"0\",\"shape\":[1]}", "1"));
+         *bad; bad++) {
+        shmb_status status = codec_decode(d, SHMB_REQUEST, *bad, strlen(*bad), SHMB_ANY);
+        if (status != SHMB_CORRUPT) fprintf(stderr, "%s gave %d\n", *bad, status);
         CHECK(status == SHMB_CORRUPT);
     }
     static const char whole[] = REQUEST(X("int32_t", "2"), "12345678");

@@ -191,76 +191,27 @@ static void values_that_no_field_has_are_refused_by_name(void) {
 }
 
 static void malformed_text_is_corrupt(void) {
-    static const char *const bad[] = {
-        "",
-        " ",
-        "{",
-        "}",
-        "[]",
-        "1",
-        "{}x",
-        "{}{}",
-        "{,}",
-        "{\"a\"}",
-        "{\"a\":}",
-        "{\"a\":1,}",
-        "{\"a\" 1}",
-        "{a:1}",
-        "{'a':1}",
-        "{\"a\":1 \"b\":2}",
-        "{\"a\":[1,]}",
-        "{\"a\":[,1]}",
-        "{\"a\":[1 2]}",
-        "{\"a\":[1}",
-        "{\"a\":[1]]}",
-        "{\"a\":01}",
-        "{\"a\":-}",
-        "{\"a\":+1}",
-        "{\"a\":.5}",
-        "{\"a\":1.}",
-        "{\"a\":1e}",
-        "{\"a\":1e+}",
-        "{\"a\":0x1}",
-        "{\"a\":1e999}",
-        "{\"a\":nan}",
-        "{\"a\":inf}",
-        "{\"a\":-NaN}",
-        "{\"a\":Infinit}",
-        "{\"a\":tru}",
-        "{\"a\":truex}",
-        "{\"a\":\"}",
-        "{\"a\":\"\n\"}",
-        "{\"a\":\"\\x\"}",
-        "{\"a\":\"\\u12\"}",
-        "{\"a\":\"\\u12g4\"}",
-        "{\"a\":\"\\ud800\"}",
-        "{\"a\":\"\\udc00\"}",
-        "{\"a\":\"\\ud800\\u0041\"}",
-        "{\"a\":\"\\ude00\\ud83d\"}",
-        "{\"\":1}",
-        "{\"\\u0000\":1}",
-        "{\"\\udc80\":1}",
-        "{\"\xff\":1}",
-        "{\"a\":1,\"a\":2}",
-        "{\"a\":1,\"b\":1,\"\\u0061\":2}",
-        "\xef\xbb\xbf{}",
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        shmb_status status = codec_decode(d, SHMB_REQUEST, bad[i], strlen(bad[i]), SHMB_ANY);
-        if (status != SHMB_CORRUPT) fprintf(stderr, "%s gave %d\n", bad[i], status);
+    for (const char *const *bad = TEXTS(
+             "", " ", "{", "}", "[]", "1", "{}x", "{}{}", "{,}", "{\"a\"}", "{\"a\":}",
+             "{\"a\":1,}", "{\"a\" 1}", "{a:1}", "{'a':1}", "{\"a\":1 \"b\":2}", "{\"a\":[1,]}",
+             "{\"a\":[,1]}", "{\"a\":[1 2]}", "{\"a\":[1}", "{\"a\":[1]]}", "{\"a\":01}",
+             "{\"a\":-}", "{\"a\":+1}", "{\"a\":.5}", "{\"a\":1.}", "{\"a\":1e}", "{\"a\":1e+}",
+             "{\"a\":0x1}", "{\"a\":1e999}", "{\"a\":nan}", "{\"a\":inf}", "{\"a\":-NaN}",
+             "{\"a\":Infinit}", "{\"a\":tru}", "{\"a\":truex}", "{\"a\":\"}", "{\"a\":\"\n\"}",
+             "{\"a\":\"\\x\"}", "{\"a\":\"\\u12\"}", "{\"a\":\"\\u12g4\"}", "{\"a\":\"\\ud800\"}",
+             "{\"a\":\"\\udc00\"}", "{\"a\":\"\\ud800\\u0041\"}", "{\"a\":\"\\ude00\\ud83d\"}",
+             "{\"\":1}", "{\"\\u0000\":1}", "{\"\\udc80\":1}", "{\"\xff\":1}", "{\"a\":1,\"a\":2}",
+             "{\"a\":1,\"b\":1,\"\\u0061\":2}", "\xef\xbb\xbf{}");
+         *bad; bad++) {
+        shmb_status status = codec_decode(d, SHMB_REQUEST, *bad, strlen(*bad), SHMB_ANY);
+        if (status != SHMB_CORRUPT) fprintf(stderr, "%s gave %d\n", *bad, status);
         CHECK(status == SHMB_CORRUPT);
     }
-    static const char *const advice[] = {"",
-                                         "{}",
-                                         "{\"in\": 1}",
-                                         "{\"out\": 1, \"out\": 2}",
-                                         "{\"out\": 1, \"x\": 2}",
-                                         "{\"out\": {\"a\": 1, \"a\": 2}}",
-                                         "12",
-                                         "[12]",
-                                         "{\"out\": 1"};
-    for (size_t i = 0; i < sizeof advice / sizeof *advice; i++)
-        CHECK(codec_decode(d, SHMB_ADVICE, advice[i], strlen(advice[i]), SHMB_ANY) == SHMB_CORRUPT);
+    for (const char *const *advice =
+             TEXTS("", "{}", "{\"in\": 1}", "{\"out\": 1, \"out\": 2}", "{\"out\": 1, \"x\": 2}",
+                   "{\"out\": {\"a\": 1, \"a\": 2}}", "12", "[12]", "{\"out\": 1");
+         *advice; advice++)
+        CHECK(codec_decode(d, SHMB_ADVICE, *advice, strlen(*advice), SHMB_ANY) == SHMB_CORRUPT);
     CHECK(codec_decode(d, SHMB_ADVICE, "{\"out\": {}}", 11, SHMB_INT64) == SHMB_MISMATCH);
     CHECK(codec_decode(d, SHMB_ADVICE, "{\"out\": {\"a\": 1, \"b\": 2}}", 26, SHMB_INT64) ==
           SHMB_MISMATCH);

@@ -26,25 +26,14 @@ static void lines_are_told_apart(void) {
 }
 
 static void other_lines_are_corrupt(void) {
-    static const char *const bad[] = {"",
-                                      "\n",
-                                      "null",
-                                      "[]",
-                                      "x",
-                                      "{\"observation\":}",
-                                      "{\"observation\":1",
-                                      "{\"observation\":1}}",
-                                      "{\"observation\":-}",
-                                      "{\"observation\":1.0}",
-                                      "{\"observation\":9223372036854775808}",
-                                      "{\"observation\":\"1\"}",
-                                      "{\"context\":1}",
-                                      "{\"context\":\"",
-                                      "{\"context\":null}",
-                                      "{\"observation\":1}\n{\"observation\":2}"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        if (take(bad[i]) == SHMB_CORRUPT && e.message[0]) continue;
-        fprintf(stderr, "%s is no error\n", bad[i]);
+    for (const char *const *bad = TEXTS(
+             "", "\n", "null", "[]", "x", "{\"observation\":}", "{\"observation\":1",
+             "{\"observation\":1}}", "{\"observation\":-}", "{\"observation\":1.0}",
+             "{\"observation\":9223372036854775808}", "{\"observation\":\"1\"}", "{\"context\":1}",
+             "{\"context\":\"", "{\"context\":null}", "{\"observation\":1}\n{\"observation\":2}");
+         *bad; bad++) {
+        if (take(*bad) == SHMB_CORRUPT && e.message[0]) continue;
+        fprintf(stderr, "%s is no error\n", *bad);
         exit(1);
     }
 }

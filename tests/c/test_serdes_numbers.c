@@ -87,19 +87,19 @@ static void what_is_written_is_read_back(void) {
 }
 
 static void a_locale_changes_nothing(void) {
-    static const char *const locales[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "ps_AF.UTF-8",
-                                          "ar_SA.UTF-8", "de_DE"};
     struct error e = {0};
     struct bytes bytes = {0};
     shmb_sink sink = {.bytes = &bytes, .error = &e};
-    for (size_t i = 0; i < sizeof locales / sizeof *locales; i++) {
-        if (!setlocale(LC_ALL, locales[i])) continue;
+    for (const char *const *locale =
+             TEXTS("de_DE.UTF-8", "fr_FR.UTF-8", "ps_AF.UTF-8", "ar_SA.UTF-8", "de_DE");
+         *locale; locale++) {
+        if (!setlocale(LC_ALL, *locale)) continue;
         bytes.size = 0;
         shmb_json_put_double(&sink, -1234567.25);
         CHECK(bytes.size == 11 && memcmp(bytes.data, "-1234567.25", 11) == 0);
         expect_read("-1234567.25", -1234567.25, -1234567.25f);
         expect_read("0.30000000000000004441", 0.1 + 0.2, 0.3f);
-        printf("%s: checked\n", locales[i]);
+        printf("%s: checked\n", *locale);
     }
     setlocale(LC_ALL, "C");
     shmb_bytes_free(&bytes);
