@@ -210,16 +210,8 @@ static PyObject *asker_let_go(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-static int asker_traverse(PyObject *self, visitproc visit, void *arg) {
-    Py_VISIT(Py_TYPE(self));
-    Py_VISIT(((struct asker *)self)->advice);
-    return 0;
-}
-
-static int asker_clear(PyObject *self) {
-    Py_CLEAR(((struct asker *)self)->advice);
-    return 0;
-}
+#define OBJECTS(X) X(advice)
+FAST_COLLECTS(asker, OBJECTS)
 
 static PyMemberDef members[] = {{"_address", T_ULONGLONG, offsetof(struct asker, runner), 0, NULL},
                                 {"_advice", T_OBJECT, offsetof(struct asker, advice), 0, NULL},
@@ -230,17 +222,11 @@ static PyMethodDef methods[] = {{"_hold", asker_hold, METH_NOARGS, NULL},
                                 {"_let_go", asker_let_go, METH_NOARGS, NULL},
                                 {NULL, NULL, 0, NULL}};
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)fast_dealloc},
-                              {Py_tp_traverse, (void *)asker_traverse},
-                              {Py_tp_clear, (void *)asker_clear},
+                              FAST_COLLECTED(asker),
                               {Py_tp_members, members},
                               {Py_tp_methods, methods},
                               {0, NULL}};
 static PyType_Spec spec = {"shmbridge._fastpath.Asker", sizeof(struct asker), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
 
-int fast_add_asker(PyObject *module) {
-    asker_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    if (!asker_type) return -1;
-    Py_INCREF((PyObject *)asker_type); /* the module's, and ours */
-    return PyModule_AddObject(module, "Asker", (PyObject *)asker_type);
-}
+int fast_add_asker(PyObject *module) { return fast_add_class(module, &spec, &asker_type); }

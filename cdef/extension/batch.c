@@ -380,24 +380,8 @@ static PyObject *questions_new(PyTypeObject *type, PyObject *args, PyObject *nam
     return (PyObject *)b;
 }
 
-static int questions_traverse(PyObject *self, visitproc visit, void *arg) {
-    struct questions *b = (struct questions *)self;
-    Py_VISIT(Py_TYPE(self));
-    Py_VISIT(b->list);
-    Py_VISIT(b->arrays);
-    Py_VISIT(b->made);
-    Py_VISIT(b->form);
-    return 0;
-}
-
-static int questions_clear(PyObject *self) {
-    struct questions *b = (struct questions *)self;
-    Py_CLEAR(b->list);
-    Py_CLEAR(b->arrays);
-    Py_CLEAR(b->made);
-    Py_CLEAR(b->form);
-    return 0;
-}
+#define OBJECTS(X) X(list) X(arrays) X(made) X(form)
+FAST_COLLECTS(questions, OBJECTS)
 
 static PyMemberDef members[] = {
     {"requests", T_OBJECT_EX, offsetof(struct questions, list), READONLY, NULL},
@@ -410,8 +394,7 @@ static PyMemberDef members[] = {
 static PyMethodDef methods[] = {{"_add", questions_add, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 static PyType_Slot slots[] = {{Py_tp_new, (void *)questions_new},
                               {Py_tp_dealloc, (void *)fast_dealloc},
-                              {Py_tp_traverse, (void *)questions_traverse},
-                              {Py_tp_clear, (void *)questions_clear},
+                              FAST_COLLECTED(questions),
                               {Py_tp_members, members},
                               {Py_tp_methods, methods},
                               {Py_mp_subscript, (void *)questions_item},
@@ -420,9 +403,4 @@ static PyType_Slot slots[] = {{Py_tp_new, (void *)questions_new},
 static PyType_Spec spec = {"shmbridge._fastpath.Questions", sizeof(struct questions), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
 
-int fast_add_questions(PyObject *module) {
-    questions_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    if (!questions_type) return -1;
-    Py_INCREF((PyObject *)questions_type); /* the module's, and ours */
-    return PyModule_AddObject(module, "Questions", (PyObject *)questions_type);
-}
+int fast_add_questions(PyObject *module) { return fast_add_class(module, &spec, &questions_type); }

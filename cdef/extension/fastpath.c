@@ -54,7 +54,6 @@ static PyMethodDef methods[] = {METHOD("setup", setup),
                                 METHOD("ask", fast_ask),
                                 METHOD("send", fast_send),
                                 METHOD("receive_advice", fast_receive_advice),
-                                {"loop", fast_loop, METH_O, NULL},
                                 {NULL, NULL, 0, NULL}};
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_all},
 #ifdef Py_GIL_DISABLED

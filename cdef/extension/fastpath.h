@@ -114,8 +114,29 @@ int64_t fast_now_ns(void);
 int64_t fast_wait(shmb_host *host, int64_t timeout);
 /* The same, but looks with the GIL held first. */
 int64_t fast_receive(shmb_host *host, int64_t timeout);
-/* Of the classes below Python's own. */
+
+/* ---- Classes, of which Python's own are subclasses ---- */
+
+/* Makes a class that the module has under its name; *type, unless NULL, holds it too. */
+int fast_add_class(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
 void fast_dealloc(PyObject *self);
+/* What the garbage collector calls: MEMBERS(X) is X(member) for each that is an object. */
+#define FAST_VISIT(member) Py_VISIT(object->member);
+#define FAST_CLEAR(member) Py_CLEAR(object->member);
+#define FAST_COLLECTS(name, MEMBERS)                                                               \
+    static int name##_traverse(PyObject *self, visitproc visit, void *arg) {                       \
+        struct name *object = (struct name *)self;                                                 \
+        Py_VISIT(Py_TYPE(self));                                                                   \
+        MEMBERS(FAST_VISIT)                                                                        \
+        return 0;                                                                                  \
+    }                                                                                              \
+    static int name##_clear(PyObject *self) {                                                      \
+        struct name *object = (struct name *)self;                                                 \
+        MEMBERS(FAST_CLEAR)                                                                        \
+        return 0;                                                                                  \
+    }
+#define FAST_COLLECTED(name)                                                                       \
+    {Py_tp_traverse, (void *)name##_traverse}, { Py_tp_clear, (void *)name##_clear }
 
 #define FAST_FUNCTION(name)                                                                        \
     PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
@@ -137,8 +158,7 @@ FAST_FUNCTION(fast_ask);
 FAST_FUNCTION(fast_send);
 FAST_FUNCTION(fast_receive_advice);
 int fast_add_asker(PyObject *module);
-PyObject *fast_loop(PyObject *module, PyObject *generator); /* loop.c */
-int fast_add_loop(PyObject *module);
+int fast_add_loop(PyObject *module);  /* loop.c */
 int fast_add_steps(PyObject *module); /* steps.c */
 
 #endif

@@ -7,15 +7,16 @@ struct loop {
     PyObject_HEAD PyObject *generator;
 };
 
-static int loop_traverse(PyObject *self, visitproc visit, void *arg) {
-    Py_VISIT(Py_TYPE(self));
-    Py_VISIT(((struct loop *)self)->generator);
-    return 0;
-}
+#define OBJECTS(X) X(generator)
+FAST_COLLECTS(loop, OBJECTS)
 
-static int loop_clear(PyObject *self) {
-    Py_CLEAR(((struct loop *)self)->generator);
-    return 0;
+static PyObject *loop_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+    PyObject *generator;
+    (void)named;
+    if (!PyArg_ParseTuple(args, "O", &generator)) return NULL;
+    struct loop *made = (struct loop *)PyType_GenericAlloc(type, 0);
+    if (made) made->generator = Py_NewRef(generator);
+    return (PyObject *)made;
 }
 
 static PyObject *loop_next(PyObject *self) {
@@ -24,7 +25,6 @@ static PyObject *loop_next(PyObject *self) {
 }
 
 static void loop_dealloc(PyObject *self) {
-    PyTypeObject *own = Py_TYPE(self);
     PyObject *type, *error, *trace, *generator = ((struct loop *)self)->generator;
     PyObject_GC_UnTrack(self);
     PyErr_Fetch(&type, &error, &trace);
@@ -33,31 +33,17 @@ static void loop_dealloc(PyObject *self) {
         Py_XDECREF(PyObject_CallMethod(generator, "throw", "O", error));
         PyErr_Clear(); /* the same error again */
     }
-    Py_XDECREF(generator);
+    fast_dealloc(self);
     PyErr_Restore(type, error, trace);
-    PyObject_GC_Del(self);
-    Py_DECREF(own);
 }
 
-static PyType_Slot loop_slots[] = {
-    {Py_tp_dealloc, (void *)loop_dealloc}, {Py_tp_traverse, (void *)loop_traverse},
-    {Py_tp_clear, (void *)loop_clear},     {Py_tp_iter, (void *)PyObject_SelfIter},
-    {Py_tp_iternext, (void *)loop_next},   {0, NULL}};
-static PyType_Spec loop_spec = {"shmbridge._fastpath.Loop", sizeof(struct loop), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, loop_slots};
+static PyType_Slot slots[] = {{Py_tp_new, (void *)loop_new},
+                              {Py_tp_dealloc, (void *)loop_dealloc},
+                              FAST_COLLECTED(loop),
+                              {Py_tp_iter, (void *)PyObject_SelfIter},
+                              {Py_tp_iternext, (void *)loop_next},
+                              {0, NULL}};
+static PyType_Spec spec = {"shmbridge._fastpath.loop", sizeof(struct loop), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
 
-PyObject *fast_loop(PyObject *module, PyObject *generator) {
-    PyTypeObject *type = (PyTypeObject *)PyObject_GetAttrString(module, "Loop");
-    struct loop *made = type ? PyObject_GC_New(struct loop, type) : NULL;
-    Py_XDECREF((PyObject *)type);
-    if (!made) return NULL;
-    Py_INCREF(generator);
-    made->generator = generator;
-    PyObject_GC_Track(made);
-    return (PyObject *)made;
-}
-
-int fast_add_loop(PyObject *module) {
-    PyObject *type = PyType_FromSpec(&loop_spec);
-    return !type || PyModule_AddObject(module, "Loop", type) ? -1 : 0;
-}
+int fast_add_loop(PyObject *module) { return fast_add_class(module, &spec, NULL); }

@@ -148,24 +148,8 @@ static PyObject *question_held(PyObject *self, PyObject *unused) {
     return PyBool_FromLong(fast_question_held((struct question *)self));
 }
 
-static int question_traverse(PyObject *self, visitproc visit, void *arg) {
-    struct question *q = (struct question *)self;
-    Py_VISIT(Py_TYPE(self));
-    Py_VISIT(q->flat);
-    Py_VISIT(q->roots);
-    Py_VISIT(q->ready);
-    Py_VISIT(q->form);
-    return 0;
-}
-
-static int question_clear(PyObject *self) {
-    struct question *q = (struct question *)self;
-    Py_CLEAR(q->flat);
-    Py_CLEAR(q->roots);
-    Py_CLEAR(q->ready);
-    Py_CLEAR(q->form);
-    return 0;
-}
+#define OBJECTS(X) X(flat) X(roots) X(ready) X(form)
+FAST_COLLECTS(question, OBJECTS)
 
 static PyMemberDef members[] = {
     {"_address", T_ULONGLONG, offsetof(struct question, host), 0, NULL},
@@ -183,8 +167,7 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL}};
 static PyMethodDef methods[] = {{"_held", question_held, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)fast_dealloc},
-                              {Py_tp_traverse, (void *)question_traverse},
-                              {Py_tp_clear, (void *)question_clear},
+                              FAST_COLLECTED(question),
                               {Py_tp_members, members},
                               {Py_tp_methods, methods},
                               {Py_mp_subscript, (void *)question_item},
@@ -193,9 +176,6 @@ static PyType_Spec spec = {"shmbridge._fastpath.Question", sizeof(struct questio
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
 
 int fast_add_question(PyObject *module) {
-    fast_question_type = (PyTypeObject *)PyType_FromSpec(&spec);
     copy_name = PyUnicode_InternFromString("copy");
-    if (!fast_question_type || !copy_name) return -1;
-    Py_INCREF((PyObject *)fast_question_type); /* the module's, and ours */
-    return PyModule_AddObject(module, "Question", (PyObject *)fast_question_type);
+    return copy_name ? fast_add_class(module, &spec, &fast_question_type) : -1;
 }

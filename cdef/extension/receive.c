@@ -1,3 +1,4 @@
+#include <string.h>
 #include <time.h>
 
 #include "fastpath.h"
@@ -65,6 +66,12 @@ PyObject *fast_release(PyObject *module, PyObject *const *args, Py_ssize_t count
     if (!read_two(args, count, "key", &host, &key)) return NULL;
     core.shmb_host_release(host, key);
     Py_RETURN_NONE;
+}
+
+int fast_add_class(PyObject *module, PyType_Spec *spec, PyTypeObject **type) {
+    PyObject *made = PyType_FromSpec(spec);
+    if (made && type) *type = (PyTypeObject *)Py_NewRef(made);
+    return made ? PyModule_AddObject(module, strrchr(spec->name, '.') + 1, made) : -1;
 }
 
 void fast_dealloc(PyObject *self) {

@@ -423,6 +423,5 @@ int fast_add_steps(PyObject *module) {
                      {"REPORTS_REWARDS", REPORTS_REWARDS}};
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
         if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value)) return -1;
-    PyObject *type = PyType_FromSpec(&spec);
-    return !type || PyModule_AddObject(module, "Steps", type) ? -1 : 0;
+    return fast_add_class(module, &spec, NULL);
 }
