@@ -117,19 +117,21 @@ static void write_dims(struct sender *s, struct sent *l, const struct builder *b
     put(lane_meta(&s->lane, (uint32_t)slot) + at, b->dims, bytes);
 }
 
+static void sender_push(struct sender *s, struct descriptor *d, const struct envelope *e) {
+    d->sequence = e->sequence;
+    d->generation = s->generation;
+    d->returns = e->returns;
+    ring_push(s->lane.ring, s->lane.count, s->position++, d);
+}
+
 shmb_status shmb_sender_send(struct sender *s, struct builder *b, int slot,
                              const struct envelope *e) {
     if (b->error->status) return b->error->status;
     bool found;
     int id = sender_find(s, b, &found);
     struct sent *l = &s->layouts[id];
-    struct descriptor d = {.sequence = e->sequence,
-                           .generation = s->generation,
-                           .returns = e->returns,
-                           .layout = (uint16_t)id,
-                           .slot = (uint8_t)slot,
-                           .flags = e->flags,
-                           .code = e->code};
+    struct descriptor d = {
+        .layout = (uint16_t)id, .slot = (uint8_t)slot, .flags = e->flags, .code = e->code};
     if (!found) {
         if (introduce(s, b, id, slot)) return b->error->status;
         memcpy(d.data, &s->told_bytes, sizeof s->told_bytes);
@@ -154,7 +156,7 @@ shmb_status shmb_sender_send(struct sender *s, struct builder *b, int slot,
     }
     s->guess = (uint8_t)id;
     l->used = s->position + 1;
-    ring_push(s->lane.ring, s->lane.count, s->position++, &d);
+    sender_push(s, &d, e);
     return SHMB_OK;
 }
 
@@ -164,26 +166,16 @@ bool shmb_sender_send_advice(struct sender *s, shmb_dtype dtype, const uint8_t *
     if (!l->layout || l->layout->count != 1 || l->layout->dims) return false;
     const struct field *f = &l->layout->fields[0];
     if (f->dtype != dtype || f->name_bytes != 6 || memcmp(f->name, "advice", 6) != 0) return false;
-    struct descriptor d = {.sequence = e->sequence,
-                           .generation = s->generation,
-                           .returns = e->returns,
-                           .layout = s->guess,
-                           .slot = NO_SLOT,
-                           .flags = INLINE};
+    struct descriptor d = {.layout = s->guess, .slot = NO_SLOT, .flags = INLINE};
     memcpy(d.data, value, sizeof(uint64_t));
     l->used = s->position + 1;
-    ring_push(s->lane.ring, s->lane.count, s->position++, &d);
+    sender_push(s, &d, e);
     return true;
 }
 
 void shmb_sender_fail(struct sender *s, int slot, const struct envelope *e, const char *text,
                       size_t bytes) {
-    struct descriptor d = {.sequence = e->sequence,
-                           .generation = s->generation,
-                           .returns = e->returns,
-                           .slot = NO_SLOT,
-                           .flags = FAILED | INLINE,
-                           .code = e->code};
+    struct descriptor d = {.slot = NO_SLOT, .flags = FAILED | INLINE, .code = e->code};
     uint8_t *to = d.data;
     size_t room = INLINE_BYTES, kept = bytes;
     if (bytes > INLINE_BYTES && slot >= 0) {
@@ -200,5 +192,5 @@ void shmb_sender_fail(struct sender *s, int slot, const struct envelope *e, cons
     }
     put(to, text, kept);
     d.text = (uint16_t)bytes;
-    ring_push(s->lane.ring, s->lane.count, s->position++, &d);
+    sender_push(s, &d, e);
 }
