@@ -12,8 +12,7 @@ typedef struct shmb_plan {
     uint32_t channels, slots;
     uint64_t header_bytes, request_bytes, advice_bytes;
 } shmb_plan;
-/* Rounds *plan up to what can be; returns the segment's size in bytes, or 0 when it makes no sense.
- */
+/* Rounds *plan up to what can be; returns the segment's bytes, or 0 when it makes no sense. */
 uint64_t shmb_plan_bytes(shmb_plan *plan);
 /* Gives fd that size, and memory to all but the slots from the third on of each direction: they get
  * theirs at first use. Returns an errno. */
@@ -47,8 +46,7 @@ void shmb_host_wake(shmb_host *h);
 enum {
     SHMB_KEY_SLOT_BITS = 5,
     SHMB_KEY_PLACE = 0x7fff, /* channel and slot, in the order of addresses */
-    /* what is read must be copied before the reply: the runner may write there at any time after it
-     */
+    /* what is read must be copied before the reply: the runner may write there after it */
     SHMB_KEY_COPY = 0x8000
 };
 

@@ -249,8 +249,7 @@ static shmb_status send_reply(struct channel *c, struct envelope *e, int slot) {
     return status;
 }
 
-/* The slot for a reply. None free is a runner that keeps them all: it is refused, never waited for.
- */
+/* The slot for a reply. A runner that keeps them all is refused, never waited for. */
 static int reply_slot(struct channel *c, int64_t key, bool keep) {
     int slot = sender_slot(&c->out);
     if (slot >= 0) return slot;

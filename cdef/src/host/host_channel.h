@@ -25,8 +25,7 @@ static inline uint32_t key_channel(int64_t key) {
     return (key & SHMB_KEY_PLACE) >> SHMB_KEY_SLOT_BITS;
 }
 
-/* What a slot's request was, in private memory: later messages of the same layout do not change it.
- */
+/* What a slot's request was, in private memory: later messages of its layout do not change it. */
 struct request {
     int64_t key; /* -1: none yet */
     uint64_t sequence, version;

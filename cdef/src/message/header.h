@@ -5,9 +5,8 @@
 
 #include "message/message.h"
 
-/* Writes the header of `count` fields into out[capacity] (8-byte aligned). Returns its size, which
- * is all that is done when it is greater than capacity; 0 when it cannot be expressed (over 2 GiB).
- */
+/* Writes the header of `count` fields into out[capacity] (8-byte aligned), if it fits. Returns its
+ * size; 0 when it cannot be expressed (over 2 GiB). */
 size_t shmb_header_write(const struct field *fields, uint32_t count, uint8_t *out, size_t capacity);
 
 /* Verifies bytes[size] (8-byte aligned, private memory: nobody else may change it meanwhile) and

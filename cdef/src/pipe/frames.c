@@ -28,8 +28,7 @@ void *shmb_frames_new(const shmb_serdes *serdes, size_t limit) {
     return f;
 }
 
-/* What is too long to keep is read all the same, so that the compiler comes to reading the answer.
- */
+/* What is too long to keep is read all the same, so that the compiler reads the answer. */
 static int frames_skip(struct frames *f, size_t size, size_t *used, shmb_runner *r) {
     *used = size < f->skip ? size : (size_t)f->skip;
     f->skip -= *used;

@@ -166,8 +166,7 @@ static int turns(shmb_pipe_server *server) {
     return asking;
 }
 
-/* Waits until something happens to the pipes. The mutex is let go meanwhile. False: a signal came.
- */
+/* Waits until something happens to the pipes, without the mutex. False: a signal came. */
 static bool wait_for_pipes(shmb_pipe_server *server, int64_t ns) {
     struct pollfd *ends = server->ends;
     nfds_t count = 1 + 2 * (nfds_t)server->count;

@@ -32,8 +32,7 @@ void shmb_pipe_server_info(shmb_pipe_server *server, int index, shmb_conversatio
 const char *shmb_pipe_server_error(const shmb_pipe_server *server);
 int shmb_pipe_server_talking(shmb_pipe_server *server); /* compilers in conversation */
 /* As shmb_host_receive, of the bridge that the conversations' runners belong to, in this process:
- * by turns in one thread, what the pipes bring becomes requests, and replies go back to the pipes.
- */
+ * in one thread, what the pipes bring becomes requests, and replies go back to the pipes. */
 int64_t shmb_pipe_server_receive(shmb_pipe_server *server, shmb_host *h, int64_t timeout_ns);
 /* Sends the replies that are there; for any thread. */
 void shmb_pipe_server_flush(shmb_pipe_server *server);

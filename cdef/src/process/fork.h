@@ -1,6 +1,5 @@
 /* What fork needs: the only state outside handles. In a child every inherited handle lets go of
- * what only its parent may hold, so that the parent's death still shows, and nothing is said twice.
- */
+ * what only its parent may hold: the parent's death still shows, and nothing is said twice. */
 #ifndef SHMB_FORK_H
 #define SHMB_FORK_H
 

@@ -1,6 +1,5 @@
 /* Schemes that this library lacks: Python's, in this process. The library that `shmbridge embed`
- * builds for a Python has the same functions as this one, and each runner here asks one of there.
- */
+ * builds for a Python has the same functions as this one; each runner here asks one of there. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,7 +14,8 @@
 /* What is called over there. */
 #define PYTHON(X)                                                                                  \
     X(version)                                                                                     \
-    X(open) X(close) X(feature) X(feature_ragged) X(set_string) X(set_strings) X(evaluate_as)      \
+    X(open)                                                                                        \
+    X(close) X(feature) X(feature_ragged) X(set_string) X(set_strings) X(evaluate_as)              \
         X(set_deadline) X(interrupt) X(advice_count) X(advice_at) X(error_message)
 #define POINTER(name) __typeof__(shmb_##name) *name;
 #define NAME(name) "shmb_" #name,

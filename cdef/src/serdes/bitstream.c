@@ -10,8 +10,7 @@
  * bool, one byte alone is one bool, else each takes 4 bytes.
  *
  * A runner of ours adds "want" to the header line, the dtype that it wants or "any", which others
- * ignore: then the advice comes with its dtype (frame_typed), and all of this does not concern it.
- */
+ * ignore: then the advice comes with its dtype (frame_typed), and none of this concerns it. */
 #include <string.h>
 
 #include "message/convert.h"

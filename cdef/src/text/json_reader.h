@@ -67,8 +67,7 @@ struct shmb_json_number {
 
 void shmb_json_start(struct json *j, const void *text, size_t size);
 
-/* The type of the value that comes next; JSON_WRONG where none does, which alone is no error yet.
- */
+/* The type of the value that comes next; JSON_WRONG where none does, which alone is no error. */
 enum json_type shmb_json_peek(struct json *j);
 
 /* Enter an object or array. Each false (and an error) when another value comes next. Opening the
@@ -102,8 +101,7 @@ void shmb_json_copy(const struct json_text *text, char *out); /* size bytes, no 
  * out[size + 1] */
 bool shmb_json_name(const struct json_text *text, char *out);
 
-/* The decimal number raw[raw_size] (JSON's grammar), rounded once, to the nearest double or float.
- */
+/* The decimal number raw[raw_size] (JSON's grammar), rounded once to the nearest double or float. */
 double shmb_json_double(const uint8_t *raw, size_t raw_size);
 float shmb_json_float(const uint8_t *raw, size_t raw_size);
 
