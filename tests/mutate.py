@@ -26,7 +26,7 @@ from support.reliability import record
 
 ROOT = Path(__file__).parents[1]
 CORE = (
-    "advice|attach_refuses|bind|changing|connect|every|filling|flood|fork|golden|host_closes|host_dies"
+    "advice|attach_refuses|bind|connect|every|filling|flood|fork|golden|host_closes|host_dies"
     "|host_tells|kept|late|lying|many|old_ready|recovery_restarts|replies|runner_dies|sandbox|stats"
     "|threads|values|wait"
 )

@@ -91,10 +91,29 @@ static inline void pipes_write_frame(const struct pipes *p, uint64_t flag, const
 
 /* ---- The runner's side ---- */
 
-static inline shmb_runner *pipes_connect(const struct pipes *p) {
-    shmb_runner *r;
-    CHECK_STATUS(r, shmb_open(p->url, NULL, &r), SHMB_OK);
-    return r;
+static inline shmb_runner *pipes_connect(const struct pipes *p) { return runner_open(p->url); }
+
+/* A runner of a host that listens from now on. */
+static inline shmb_runner *pipes_meet(struct pipes *p) {
+    pipes_listen(p);
+    return pipes_connect(p);
+}
+
+/* A compiler that knows nothing but the two names. */
+struct client {
+    int from, to;
+};
+
+static inline struct client client_open(const struct pipes *p) {
+    struct client c = {.from = open(pipes_name(p, "in"), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+    c.to = open(pipes_name(p, "out"), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    CHECK(c.from >= 0 && c.to >= 0);
+    return c;
+}
+
+static inline void client_close(const struct client *c) {
+    close(c->from);
+    close(c->to);
 }
 
 static inline void pipes_fill(shmb_runner *r, const char *text) {

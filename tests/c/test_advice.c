@@ -187,23 +187,6 @@ static void evaluated_as(void) {
     CHECK(f32 == 1.5f);
 }
 
-/* float32 gets the nearest; what else reads it finds it as it was. */
-static void default_advice(void) {
-    shmb_tensor t;
-    float f32;
-    double f64;
-    int32_t i32;
-    shmb_options o = {.size = sizeof o, .default_advice = "0.1"};
-    CHECK_STATUS(r, shmb_open("shm://nobody-here", &o, &r), SHMB_OK);
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
-    CHECK_STATUS(r, shmb_advice_f32(r, "advice", &f32), SHMB_OK);
-    CHECK_STATUS(r, shmb_advice_i32(r, NULL, &i32), SHMB_INEXACT);
-    CHECK_STATUS(r, shmb_advice_f64(r, NULL, &f64), SHMB_OK);
-    CHECK(f32 == 0.1f && f64 == 0.1);
-    CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && t.dtype == SHMB_FLOAT64);
-    shmb_close(r);
-}
-
 int main(void) {
     bridge_open(&b, "advice", small_plan, SHMB_WAIT_DEFAULT);
     r = bridge_connect(&b, "");
@@ -213,6 +196,5 @@ int main(void) {
     wanted_dtypes();
     evaluated_as();
     shmb_close(r);
-    default_advice();
     return 0;
 }

@@ -113,8 +113,11 @@ static void fractions(void) {
     CHECK(i64 == 7 && strstr(shmb_error_message(r), "0.1") &&
           strstr(shmb_error_message(r), "int64"));
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
-    CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && t.dtype == SHMB_FLOAT64 &&
-          stats(r).defaulted == 3);
+    CHECK_STATUS(r, shmb_advice_f32(r, "advice", &f32), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice_i64(r, NULL, &i64), SHMB_INEXACT);
+    CHECK_STATUS(r, shmb_advice_f64(r, NULL, &f64), SHMB_OK);
+    CHECK(f32 == 0.1f && f64 == 0.1 && shmb_advice(r, NULL, &t) == SHMB_OK &&
+          t.dtype == SHMB_FLOAT64 && stats(r).defaulted == 3);
     shmb_close(r);
     r = with_default("nobody-here", "1e3", SHMB_OK);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_OK);

@@ -9,11 +9,9 @@ enum { SLOTS = 32, EVERY_US = 50, MOST = 100000 };
 static struct lane lane;
 static struct descriptor late = {
     .sequence = 1, .slot = NO_SLOT, .flags = FAILED | INLINE, .code = SHMB_MODEL};
-static shmb_runner *interrupted;
 static volatile uint64_t sent;
 
-/* One more reply to a question of long ago: in the runner's own thread, so the ring is never full.
- */
+/* One more reply to an old question: in the runner's own thread, so the ring is never full. */
 static void on_alarm(int signal) {
     if (sent == MOST) return;
     ring_push(lane.ring, SLOTS, sent++, &late);
@@ -43,15 +41,9 @@ static void evaluate_in_a_flood(struct bridge *b, const struct segment *raw, boo
     shmb_close(r);
 }
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SIGNALS_WAIT_FOR_A_SYSTEM_CALL /* a thread that spins makes none */
-#endif
-#endif
-
 int main(void) {
-#ifdef SIGNALS_WAIT_FOR_A_SYSTEM_CALL
-    return 0;
+#ifdef THREAD_SANITIZER
+    return 0; /* it holds a signal back until a system call, and a thread that spins makes none */
 #endif
     struct bridge b;
     shmb_plan plan = {.channels = 1,

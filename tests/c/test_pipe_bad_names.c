@@ -13,8 +13,7 @@ int main(void) {
         struct pipes p;
         pipes_make(&p, "");
         snprintf(p.url, sizeof p.url, "pipe://%s?serdes=%s&deadline=5", p.path, serdes[s]);
-        pipes_listen(&p);
-        shmb_runner *r = pipes_connect(&p);
+        shmb_runner *r = pipes_meet(&p);
         for (const char *const *bad =
                  TEXTS("\xff", "a\x80", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80");
              *bad; bad++) {

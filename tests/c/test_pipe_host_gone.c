@@ -13,16 +13,14 @@ static void expect_gone(shmb_runner *r) {
 }
 
 static void idle(struct pipes *p) {
-    pipes_listen(p);
-    shmb_runner *r = pipes_connect(p);
+    shmb_runner *r = pipes_meet(p);
     pipes_hang_up(p);
     pipes_fill(r, "x");
     expect_gone(r);
 }
 
 static void while_asking(struct pipes *p) {
-    pipes_listen(p);
-    shmb_runner *r = pipes_connect(p);
+    shmb_runner *r = pipes_meet(p);
     pipes_start(r, "x");
     pipes_hang_up(p);
     CHECK_STATUS(r, pipes_result(r), SHMB_HOST_GONE);
@@ -31,8 +29,7 @@ static void while_asking(struct pipes *p) {
 
 /* What came before the end counts; a part of a reply does not. */
 static void with_a_reply(struct pipes *p, size_t bytes) {
-    pipes_listen(p);
-    shmb_runner *r = pipes_connect(p);
+    shmb_runner *r = pipes_meet(p);
     pipes_start(r, "x");
     struct {
         uint64_t length;
@@ -47,8 +44,7 @@ static void with_a_reply(struct pipes *p, size_t bytes) {
 }
 
 static void half_written(struct pipes *p) {
-    pipes_listen(p);
-    shmb_runner *r = pipes_connect(p);
+    shmb_runner *r = pipes_meet(p);
     memset(shmb_feature_u8(r, "x", 1 << 20), 1, 1 << 20);
     CHECK_STATUS(r, shmb_runner_start(r, SHMB_ANY), SHMB_OK);
     pipes_hang_up(p);

@@ -69,8 +69,7 @@ static void not_written(struct pipes *p, shmb_runner *r) {
 int main(void) {
     struct pipes p;
     pipes_make(&p, "");
-    pipes_listen(&p);
-    shmb_runner *r = pipes_connect(&p);
+    shmb_runner *r = pipes_meet(&p);
     after_a_deadline(&p, r);
     half_written(&p, r);
     not_written(&p, r);

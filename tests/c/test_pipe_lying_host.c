@@ -9,8 +9,7 @@ static const uint64_t failed = (uint64_t)1 << 63;
 static void expect(struct pipes *p, const void *bytes, size_t size, shmb_status status,
                    bool for_good) {
     char text[64];
-    pipes_listen(p);
-    shmb_runner *r = pipes_connect(p);
+    shmb_runner *r = pipes_meet(p);
     pipes_start(r, "x");
     pipes_read_frame(p, text, sizeof text);
     pipes_write(p, bytes, size);
@@ -52,8 +51,7 @@ static void claims_gigabytes(struct pipes *p) {
     struct rusage before, after;
     uint64_t length = (uint64_t)3 << 30;
     char bytes[1000] = {0};
-    pipes_listen(p);
-    shmb_runner *r = pipes_connect(p);
+    shmb_runner *r = pipes_meet(p);
     getrusage(RUSAGE_SELF, &before);
     shmb_set_deadline(r, 0.05);
     pipes_start(r, "x");
@@ -68,8 +66,7 @@ static void claims_gigabytes(struct pipes *p) {
 
 static void speaks_out_of_turn(struct pipes *p) {
     char text[64];
-    pipes_listen(p);
-    shmb_runner *r = pipes_connect(p);
+    shmb_runner *r = pipes_meet(p);
     pipes_start(r, "x");
     pipes_read_frame(p, text, sizeof text);
     struct {

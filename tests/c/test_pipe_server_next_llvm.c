@@ -8,25 +8,23 @@ static const char header[] =
     "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n{"
     "\"context\":\"\"}\n";
 
-static int from, to;
+static struct client c;
 
 static void compiler_begins(const struct pipes *p) {
-    from = open(pipes_name(p, "in"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    to = open(pipes_name(p, "out"), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    CHECK(write(to, header, sizeof header - 1) == sizeof header - 1);
+    c = client_open(p);
+    CHECK(write(c.to, header, sizeof header - 1) == sizeof header - 1);
 }
 
 static void compiler_asks(void) {
     char observation[32] = "{\"observation\":0}\n";
     size_t size = strlen(observation);
     memcpy(observation + size, (char[]){5, 0, 0, 0, 0, 0, 0, 0, '\n'}, 9);
-    CHECK(write(to, observation, size + 9) == (ssize_t)size + 9);
+    CHECK(write(c.to, observation, size + 9) == (ssize_t)size + 9);
 }
 
 static void compiler_leaves(void) {
-    CHECK(write(to, "{\"context\":\"f\"}\n", 16) == 16);
-    close(from);
-    close(to);
+    CHECK(write(c.to, "{\"context\":\"f\"}\n", 16) == 16);
+    client_close(&c);
 }
 
 static void expect_advice(struct compilers *s) {
@@ -35,8 +33,8 @@ static void expect_advice(struct compilers *s) {
     CHECK(m && *(const int64_t *)m->tensors[0].data == 5);
     CHECK(shmb_host_reply_i64(s->bridge.host, key, false, 1) == SHMB_OK);
     shmb_pipe_server_flush(s->server);
-    pipes_await(from, POLLIN);
-    CHECK(read(from, &advice, sizeof advice) == sizeof advice && advice == 1);
+    pipes_await(c.from, POLLIN);
+    CHECK(read(c.from, &advice, sizeof advice) == sizeof advice && advice == 1);
 }
 
 int main(void) {

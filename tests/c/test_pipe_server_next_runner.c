@@ -2,18 +2,6 @@
  * also when it came while the host was busy. */
 #include "pipes.h"
 
-/* A client that knows nothing but the two names. */
-struct client {
-    int from, to;
-};
-
-static struct client client_open(const struct pipes *p) {
-    struct client c = {.from = open(pipes_name(p, "in"), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
-    c.to = open(pipes_name(p, "out"), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    CHECK(c.from >= 0 && c.to >= 0);
-    return c;
-}
-
 static void client_send(const struct client *c, const char *text, size_t bytes) {
     char frame[64];
     uint64_t length = strlen(text);
@@ -34,11 +22,6 @@ static void client_expect(const struct client *c, const char *text) {
     CHECK(memcmp(frame, &length, 8) == 0 && memcmp(frame + 8, text, length) == 0);
 }
 
-static void client_die(const struct client *c) {
-    close(c->from);
-    close(c->to);
-}
-
 static void converse(struct compilers *s, const struct client *c, const char *text,
                      const char *expected) {
     client_ask(c, text);
@@ -48,7 +31,7 @@ static void converse(struct compilers *s, const struct client *c, const char *te
 
 /* The next one comes before the host has looked, or after. */
 static struct client replace(struct compilers *s, const struct client *old, bool looks) {
-    client_die(old);
+    client_close(old);
     if (looks) CHECK(compilers_receive(s, 30) == -1 && shmb_pipe_server_talking(s->server) == 0);
     return client_open(&s->pipes);
 }
@@ -60,7 +43,7 @@ static void died_in_its_frame(struct compilers *s, bool looks) {
         CHECK(compilers_receive(s, 5) == -1);
         c = replace(s, &c, looks);
         converse(s, &c, "next", "next!");
-        client_die(&c);
+        client_close(&c);
     }
 }
 
@@ -73,7 +56,7 @@ static void died_unseen(struct compilers *s) {
         c = replace(s, &c, false);
         CHECK(compilers_receive(s, 5) == -1);
         converse(s, &c, "next", "next!");
-        client_die(&c);
+        client_close(&c);
     }
 }
 
@@ -87,7 +70,7 @@ static void died_while_the_model_computed(struct compilers *s, bool looks) {
     compilers_answer(s, compilers_receive(s, PATIENCE_MS));
     client_expect(&c, "next!");
     converse(s, &c, "more", "more!");
-    client_die(&c);
+    client_close(&c);
 }
 
 static void died_before_it_read(struct compilers *s, bool looks) {
@@ -98,7 +81,7 @@ static void died_before_it_read(struct compilers *s, bool looks) {
     client_ask(&c, "next");
     compilers_answer(s, compilers_receive(s, PATIENCE_MS));
     client_expect(&c, "next!");
-    client_die(&c);
+    client_close(&c);
 }
 
 static void ended_well(struct compilers *s, bool looks) {
@@ -109,7 +92,7 @@ static void ended_well(struct compilers *s, bool looks) {
     c = replace(s, &c, looks);
     c = replace(s, &c, looks); /* it said nothing */
     converse(s, &c, "last", "last!");
-    client_die(&c);
+    client_close(&c);
 }
 
 /* It asked and died, the next one asked, and only then does the host look: whose bytes are whose
@@ -124,11 +107,11 @@ static void mixed(struct compilers *s) {
     CHECK(compilers_receive(s, 30) == -1);
     pipes_await(c.from, POLLIN | POLLHUP);
     CHECK(read(c.from, &byte, 1) == 0);
-    client_die(&c);
+    client_close(&c);
     CHECK(compilers_receive(s, 30) == -1);
     c = client_open(&s->pipes);
     converse(s, &c, "next", "next!");
-    client_die(&c);
+    client_close(&c);
 }
 
 /* As many runners of ours, each of which waits for the one before. */

@@ -15,16 +15,14 @@ static void expect_failure(int from, shmb_status status) {
 
 static void nonsense(struct compilers *s, uint64_t length) {
     char byte;
-    int from = open(pipes_name(&s->pipes, "in"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    int to = open(pipes_name(&s->pipes, "out"), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    CHECK(write(to, &length, sizeof length) == sizeof length);
+    struct client c = client_open(&s->pipes);
+    CHECK(write(c.to, &length, sizeof length) == sizeof length);
     CHECK(compilers_receive(s, 20) == -1);
-    expect_failure(from, SHMB_CORRUPT);
-    CHECK(read(from, &byte, 1) == 0);
-    CHECK(write(to, &length, sizeof length) == sizeof length); /* goes nowhere */
+    expect_failure(c.from, SHMB_CORRUPT);
+    CHECK(read(c.from, &byte, 1) == 0);
+    CHECK(write(c.to, &length, sizeof length) == sizeof length); /* goes nowhere */
     CHECK(compilers_receive(s, 20) == -1);
-    close(from);
-    close(to);
+    client_close(&c);
     CHECK(compilers_receive(s, 20) == -1);
 }
 

@@ -8,15 +8,6 @@ static int64_t failures(const shmb_stats *s) {
     return sum;
 }
 
-static char said[1024];
-static int lines;
-
-static void log_line(void *context, const char *line) {
-    CHECK(context == said);
-    snprintf(said, sizeof said, "%s", line);
-    lines++;
-}
-
 /* A message that succeeds, one that the model fails, one that nobody answers, one that is filled
  * wrongly. */
 static void with_a_host(void) {
@@ -50,23 +41,6 @@ static void with_a_host(void) {
     bridge_close(&b);
 }
 
-static void without_one(void) {
-    shmb_runner *r;
-    shmb_options o = {
-        .size = sizeof o, .default_advice = "3", .log = log_line, .log_context = said};
-    CHECK_STATUS(r, shmb_open("shm://nobody-here?retries=2&backoff=0.001", &o, &r), SHMB_OK);
-    CHECK(!lines);
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
-    shmb_stats s = stats(r);
-    CHECK(s.questions == 2 && s.defaulted == 2 && s.failures[SHMB_NO_HOST] == 2 &&
-          failures(&s) == 2);
-    CHECK(lines == 1 && strstr(said, "shmbridge: shm://nobody-here: ") == said &&
-          !strchr(said, '\n'));
-    CHECK(strstr(said, "continuing with the default advice 3 (counted; reported once)"));
-    shmb_close(r);
-}
-
 /* A host that goes: its runner asks anew, and waits between. */
 static void with_retries(void) {
     struct bridge b;
@@ -83,7 +57,6 @@ static void with_retries(void) {
 
 int main(void) {
     with_a_host();
-    without_one();
     with_retries();
     shmb_stats s = stats(NULL);
     CHECK(s.size == sizeof s && s.questions == 0 && failures(&s) == 0);
