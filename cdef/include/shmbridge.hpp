@@ -473,10 +473,7 @@ struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
 
 /** Options of a Runner: shmb_options without its size. Zero means the default. Texts are copied. */
 struct options {
-    /**
-     * Seconds to wait for a host that is not running; 0: do not wait. A running host gets at least
-     * a second.
-     */
+    /** Seconds to wait for a host that is not running. A running one gets at least a second. */
     double connect_timeout = 0;
     /** Seconds for one evaluate; infinity: no limit. Default: the host's, or SHMB_DEADLINE. */
     double deadline = 0;
@@ -518,9 +515,7 @@ class Runner {
 public:
     /** A closed Runner. */
     Runner() = default;
-    /**
-     * Opens a URL, as shmb_open; nullptr reads $SHMBRIDGE_URL. If that fails, evaluate reports it.
-     */
+    /** Opens a URL, as shmb_open; nullptr reads $SHMBRIDGE_URL. evaluate reports a failure. */
     explicit Runner(const char *url, const options &with = {}) {
         shmb_options o = {
             sizeof o,     with.connect_timeout, with.deadline, with.wait,        with.retries,
@@ -563,8 +558,7 @@ public:
      * {"depth", 3}}).
      */
     Runner &populate(std::initializer_list<Feature> features) {
-        for (const Feature &f : features)
-            if (r_) f.set_(f, r_);
+        for (const Feature &f : features) f.set_(f, r_);
         return *this;
     }
     /**
@@ -573,21 +567,17 @@ public:
      */
     template <class T>
     span<T> feature(const char *name, const dims &shape) {
-        if (!r_) return {};
         return room<T>(shmb_feature(r_, name, detail::dtype_of<T>(), shape.rank(), shape.data()),
                        shape);
     }
     /** Binds a tensor for the runner's life, as shmb_bind: the same memory for every request. */
     template <class T>
     span<T> bind(const char *name, const dims &shape) {
-        if (!r_) return {};
         return room<T>(shmb_bind(r_, name, detail::dtype_of<T>(), shape.rank(), shape.data()),
                        shape);
     }
     /** Discards the features since the last evaluate. */
-    void discard() {
-        if (r_) shmb_discard(r_);
-    }
+    void discard() { shmb_discard(r_); }
 
     /** Sends the request and waits for advice; read it with advice(). */
     result<> evaluate() { return outcome(ask(SHMB_ANY)); }
@@ -648,9 +638,7 @@ public:
     }
 
     /** Changes the deadline of later evaluates, in seconds; 0: the default, infinity: no limit. */
-    void set_deadline(double seconds) {
-        if (r_) shmb_set_deadline(r_, seconds);
-    }
+    void set_deadline(double seconds) { shmb_set_deadline(r_, seconds); }
     /** How many evaluates returned the default advice. */
     int64_t defaulted() const { return stats().defaulted; }
     /** Counters since opening; zeros when closed. */
@@ -674,9 +662,7 @@ public:
         return ports;
     }
     /** Like shmb_interrupt: the only member that signal handlers and other threads may call. */
-    void interrupt() const {
-        if (r_) shmb_interrupt(r_);
-    }
+    void interrupt() const { shmb_interrupt(r_); }
 
 private:
     template <class T>
