@@ -342,8 +342,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *named) 
     if (!PyArg_ParseTuple(args, "KOOOOOO!", &host, arrays, arrays + 1, arrays + 2, arrays + 3,
                           arrays + 4, &PyList_Type, &names))
         return NULL;
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    struct steps *s = (struct steps *)allocate(type, 0);
+    struct steps *s = (struct steps *)PyType_GenericAlloc(type, 0);
     if (!s) return NULL;
     static const Py_ssize_t sizes[FIELDS] = {8, 1, 1, 8, 8};
     s->host = (shmb_host *)(uintptr_t)host;
@@ -411,17 +410,10 @@ static PyType_Spec spec = {"shmbridge._fastpath.Steps", sizeof(struct steps), 0,
                            slots};
 
 int fast_add_steps(PyObject *module) {
-    static const struct {
-        const char *name;
-        long value;
-    } constants[] = {{"IDLE", IDLE},
-                     {"BEGINS", BEGINS},
-                     {"OPEN", OPEN},
-                     {"SENT", SENT},
-                     {"UNKNOWN", UNKNOWN},
-                     {"ADVICE_ALONE", ADVICE_ALONE},
-                     {"REPORTS_REWARDS", REPORTS_REWARDS}};
-    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
-        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value)) return -1;
+    if (PyModule_AddIntMacro(module, IDLE) || PyModule_AddIntMacro(module, BEGINS) ||
+        PyModule_AddIntMacro(module, OPEN) || PyModule_AddIntMacro(module, SENT) ||
+        PyModule_AddIntMacro(module, UNKNOWN) || PyModule_AddIntMacro(module, ADVICE_ALONE) ||
+        PyModule_AddIntMacro(module, REPORTS_REWARDS))
+        return -1;
     return fast_add_class(module, &spec, NULL);
 }
