@@ -33,8 +33,6 @@ static int64_t edge(void) {
 }
 
 static void setup(void) {
-    char path[NAME_ROOM];
-    struct error e = {0};
     shmb_plan plan = {.channels = 1,
                       .slots = 2,
                       .header_bytes = 512,
@@ -42,8 +40,7 @@ static void setup(void) {
                       .advice_bytes = 1024};
     bridge_open(&b, "fuzz", plan, SHMB_WAIT_SPIN);
     r = bridge_connect(&b, "wait=spin");
-    shmb_segment_name(b.name, NULL, path);
-    CHECK(shmb_segment_read(shm_open(path, O_RDWR, 0), b.name, &raw, &e));
+    raw = bridge_segment(&b);
     bridge_unlink(&b);
     /* the runner's lock keeps the channel claimed for good */
     generation = ((struct shm *)r->kind_state)->generation;

@@ -1,10 +1,7 @@
 /* libFuzzer: a compiler that sends anything, and a policy that advises anything or fails. The first
  * bytes say how the others are split and what the policy does; "~" in the rest stands for a header,
  * so that observations are met soon. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "../c/kinds.h"
 #include "llvm/llvm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -28,19 +25,7 @@ static uint8_t mood; /* what the policy does next */
 static uint64_t seen;
 static bool ranking; /* was priority asked for last? */
 
-static void check(bool holds) {
-    if (!holds) abort();
-}
-
-static shmb_status policy_open(void *context, const char *where, const shmb_options *options,
-                               void **state, shmb_sink *failure) {
-    (void)context, (void)where, (void)options, (void)failure;
-    *state = NULL;
-    return SHMB_OK;
-}
-
-static shmb_status policy_evaluate(void *state, const shmb_tensor *features, int64_t count,
-                                   shmb_dtype want, double deadline, shmb_sink *advice) {
+static ANSWERS(policy_evaluate) {
     (void)state, (void)deadline;
     for (int64_t i = 0; i < count; i++)
         for (size_t k = 0, n = (size_t)features[i].size * shmb_dtype_size(features[i].dtype); k < n;
@@ -62,21 +47,13 @@ static shmb_status policy_evaluate(void *state, const shmb_tensor *features, int
     return SHMB_OK;
 }
 
-static shmb_runner *open_runner(void) {
-    static const shmb_runner_kind kind = {
-        .size = sizeof kind, .scheme = "policy", .open = policy_open, .evaluate = policy_evaluate};
-    shmb_runner *r = NULL;
-    check(shmb_register_runner(&kind) == SHMB_OK && shmb_open("policy://", NULL, &r) == SHMB_OK);
-    return r;
-}
-
 /* What the compiler gets is what it takes. */
 static void check_answer(const struct bytes *answer, shmb_dtype want) {
     float priority = 0;
-    check(want != SHMB_ANY && (answer->size % shmb_dtype_size(want)) == 0);
+    CHECK(want != SHMB_ANY && (answer->size % shmb_dtype_size(want)) == 0);
     if (ranking && want == SHMB_FLOAT32 && answer->size == sizeof priority)
         memcpy(&priority, answer->data, sizeof priority);
-    check(priority >= 0 && priority < 4294967296.f);
+    CHECK(priority >= 0 && priority < 4294967296.f);
 }
 
 /* False when the conversation has failed. */
@@ -89,22 +66,22 @@ static bool says(void *state, shmb_runner *r, const uint8_t *bytes, size_t size,
         size_t n = size - at < piece ? size - at : piece;
         shmb_dtype want = SHMB_ANY;
         uint8_t *exact = malloc(n);
-        check(exact);
+        CHECK(exact);
         memcpy(exact, bytes + at, n);
         got = shmb_llvm_protocol.feed(state, exact, n, &used, r, &want, &e);
         free(exact); /* nothing of it is kept */
-        check(used <= n && (got != MORE || used == n));
+        CHECK(used <= n && (got != MORE || used == n));
         answer.size = 0;
         ranking = false;
         if (got == ASK)
-            check(shmb_llvm_protocol.answer(state, r, r ? shmb_evaluate_as(r, want) : SHMB_NO_HOST,
+            CHECK(shmb_llvm_protocol.answer(state, r, r ? shmb_evaluate_as(r, want) : SHMB_NO_HOST,
                                             &answer) == SHMB_OK);
         if (got == GIVEN)
-            check(shmb_llvm_protocol.answer(state, NULL, SHMB_DROPPED, &answer) == SHMB_OK);
+            CHECK(shmb_llvm_protocol.answer(state, NULL, SHMB_DROPPED, &answer) == SHMB_OK);
         if (got == ASK || got == GIVEN) check_answer(&answer, want);
     }
     shmb_bytes_free(&answer);
-    check(got < 0 || (got == (int)e.status && *e.message));
+    CHECK(got < 0 || (got == (int)e.status && *e.message));
     return got < 0;
 }
 
@@ -112,13 +89,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const fallbacks[] = {"", "1", "32", "-1.5e3"};
     if (size < 3) return 0;
     static shmb_runner *runner;
-    if (!runner) runner = open_runner();
+    if (!runner) {
+        kind_register("policy", policy_evaluate);
+        runner = runner_open("policy://");
+    }
     struct error e;
     void *state = shmb_llvm_new(fallbacks[data[0] % 4], &e);
     shmb_runner *r = data[0] & 4 ? NULL : runner;
     size_t piece = data[1] ? data[1] : SIZE_MAX;
     mood = data[2];
-    check(state);
+    CHECK(state);
     _Atomic int64_t left = 1;
     if (data[0] & 8) shmb_llvm_limit(state, &left);
     bool well = true;
@@ -136,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     shmb_conversation_info info = {0};
     shmb_llvm_protocol.info(state, &info);
-    check(info.defaulted <= info.asked && (info.defaulted == 0) == (info.status == SHMB_OK));
+    CHECK(info.defaulted <= info.asked && (info.defaulted == 0) == (info.status == SHMB_OK));
     shmb_llvm_protocol.free(state);
     return 0;
 }
