@@ -173,10 +173,8 @@ static bool wait_for_pipes(shmb_pipe_server *server, int64_t ns) {
     ends[0] = (struct pollfd){.fd = server->bell, .events = POLLIN};
     for (int i = 0; i < server->count; i++) {
         const struct conversation *c = server->conversations[i];
-        ends[1 + 2 * i] =
-            (struct pollfd){.fd = c->stream.from,
-
-                            .events = c->phase == ASKING || c->stream.out.size ? 0 : POLLIN};
+        ends[1 + 2 * i] = (struct pollfd){
+            .fd = c->stream.from, .events = c->phase == ASKING || c->stream.out.size ? 0 : POLLIN};
         ends[2 + 2 * i] =
             (struct pollfd){.fd = c->stream.out.size ? c->stream.to : -1, .events = POLLOUT};
     }
