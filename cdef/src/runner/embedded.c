@@ -15,8 +15,12 @@
 #define PYTHON(X)                                                                                  \
     X(version)                                                                                     \
     X(open)                                                                                        \
-    X(close) X(feature) X(feature_ragged) X(set_string) X(set_strings) X(evaluate_as)              \
-        X(set_deadline) X(interrupt) X(advice_count) X(advice_at) X(error_message)
+    X(close)                                                                                       \
+    X(feature)                                                                                     \
+    X(feature_ragged)                                                                              \
+    X(set_string)                                                                                  \
+    X(set_strings)                                                                                 \
+    X(evaluate_as) X(set_deadline) X(interrupt) X(advice_count) X(advice_at) X(error_message)
 #define POINTER(name) __typeof__(shmb_##name) *name;
 #define NAME(name) "shmb_" #name,
 static struct {
