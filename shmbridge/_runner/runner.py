@@ -300,9 +300,8 @@ class TypedRunner(Runner):
         lib.shmb_interrupt(self._r)
 
     def _copy(self, index: int) -> Any:
-        value = super()._copy(index)
-        dense = self._tensor.kind == lib.SHMB_TENSOR
-        return np.asarray(value, dtypes.dtype_of(self._tensor.dtype)) if dense else value
+        lib.shmb_advice_at(self._r, index, self._tensor)
+        return tensor.copy_value(self._tensor, typed=True)
 
 
 def _signed_as(

@@ -13,18 +13,12 @@ from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
 
 
-def value_of(t: Any) -> Any:
-    """A shmb_tensor's value, copied: as tensor.copy_value's, but a numpy scalar, which knows its
-    dtype, for rank 0."""
-    if t.rank or t.kind != lib.SHMB_TENSOR:
-        return tensor.copy_value(t)
-    dtype = dtypes.dtype_of(t.dtype)
-    return np.frombuffer(bytes(ffi.buffer(t.data, dtype.itemsize)), np.uint8).view(dtype)[0]
-
-
 def values_of(tensors: Any, count: int) -> dict[str, Any]:
     """The values of shmb_tensor[count] by name, copied."""
-    return {ffi.string(tensors[i].name).decode(): value_of(tensors[i]) for i in range(count)}
+    return {
+        ffi.string(tensors[i].name).decode(): tensor.copy_value(tensors[i], typed=True)
+        for i in range(count)
+    }
 
 
 class Values(Mapping[str, Any]):
@@ -40,7 +34,8 @@ class Values(Mapping[str, Any]):
         if name not in self._values:
             with self._lock:
                 if name not in self._values:
-                    self._values[name] = value_of(self._tensors[self._index(name)])
+                    found = self._tensors[self._index(name)]
+                    self._values[name] = tensor.copy_value(found, typed=True)
         return self._values[name]
 
     def _index(self, name: str) -> int:

@@ -350,10 +350,10 @@ _SCALARS = {
 }
 
 
-def copy_value(tensor: Any) -> Any:
+def copy_value(tensor: Any, typed: bool = False) -> Any:
     """A shmb_tensor's value, copied: a Python number for rank 0, else an array, str, list of str or
-    Ragged."""
-    if tensor.rank == 0 and tensor.dtype in _SCALARS:
+    Ragged. typed: a numpy scalar for rank 0, which keeps its dtype."""
+    if tensor.rank == 0 and tensor.dtype in _SCALARS and not typed:
         return ffi.cast(_SCALARS[tensor.dtype], tensor.data)[0]
     dtype = dtype_of(tensor.dtype)
     values = (
@@ -362,7 +362,7 @@ def copy_value(tensor: Any) -> Any:
         .reshape(shape_of(tensor))
     )
     if tensor.kind == lib.SHMB_TENSOR:
-        return values.copy() if tensor.rank else values.item()
+        return values.copy() if tensor.rank else values[()] if typed else values.item()
     if tensor.kind == lib.SHMB_STRING:
         return text_of(values)
     if tensor.kind == lib.SHMB_STRINGS:
