@@ -20,7 +20,7 @@ from shmbridge._host.service import Model, Path, Question, Service
 from shmbridge._host.serving import Serving
 from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
-from shmbridge._urls.options import HostOptions, Wait, wait_code
+from shmbridge._urls.options import HostOptions, Wait, split, wait_code
 from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ClosedError, InvalidError
 
@@ -83,9 +83,9 @@ class Host(Receiving):
         deadline: float | None = HostOptions.deadline,
         until_idle: float | None = HostOptions.until_idle,
     ) -> None:
-        name, _, query = str(name).partition("?")
+        name, given = split(str(name))
         room = channels, slots, request_bytes, advice_bytes, header_bytes
-        chosen = HostOptions(*room, wait, deadline, until_idle).with_query(query)
+        chosen = HostOptions(*room, wait, deadline, until_idle).with_options(given)
         if chosen.deadline is not None and not chosen.deadline > 0:
             raise InvalidError(f"deadline={chosen.deadline!r}: expected seconds, more than 0")
         self.name = segment.bridge_name(name)
@@ -124,7 +124,7 @@ class Host(Receiving):
     def __new__(cls, name: str = "", *args: Any, **options: Any) -> Host:
         scheme, mark, _ = str(name).partition("://")
         if cls is Host and mark and scheme != "shm":
-            cls = plugins.find("hosts", scheme)
+            cls = plugins.find("hosts", scheme, f'there is no host for "{scheme}://"', "shm")
         return object.__new__(cls)
 
     __new__.__signature__ = inspect.signature(__init__)  # type: ignore[attr-defined] # for help() and editors
@@ -238,15 +238,11 @@ class Host(Receiving):
         left_over = self._next_left_over()
         if left_over is not None:
             return left_over
-        until = None if timeout is None else time.monotonic() + timeout
+        until = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             self._release_dead()
-            left = (
-                SLICE_NS
-                if until is None
-                else int(min(SLICE_NS, max(0, (until - time.monotonic()) * 1e9)))
-            )
-            key = self._receive(self._source, left)
+            left = max(0, until - time.monotonic()) * 1e9
+            key = self._receive(self._source, int(min(SLICE_NS, left)))
             if key >= 0:
                 self._idle_since = time.monotonic()
                 request = self._meet(key)
@@ -254,7 +250,7 @@ class Host(Receiving):
                     return request
             elif self._ends(key):
                 raise ClosedError(f"the host at {self.url} is closed")
-            elif until is not None and time.monotonic() >= until:
+            elif time.monotonic() >= until:
                 return None
 
     def batches(self, max_size: int = 8, max_wait: float | None = None) -> Iterator[Batch]:

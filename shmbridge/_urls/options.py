@@ -79,11 +79,11 @@ class HostOptions:
     deadline: float | None = _option(None, seconds)
     until_idle: float | None = _option(None, seconds)
 
-    def with_query(self, query: str) -> HostOptions:
-        """These, except for what follows the "?" of a host's URL. InvalidError."""
+    def with_options(self, given: dict[str, str]) -> HostOptions:
+        """These, except for the options of a host's URL. InvalidError."""
         parsers = {each.name: each.metadata["parse"] for each in fields(self)}
         chosen: dict[str, Any] = {}
-        for name, _, text in (part.partition("=") for part in query.split("&") if part):
+        for name, text in given.items():
             if name not in parsers:
                 raise InvalidError(f'unknown option "{name}": expected one of {", ".join(parsers)}')
             try:

@@ -37,9 +37,9 @@ def names(group: str) -> list[str]:
     return sorted({*_own(group), *_entry_points(group).names})
 
 
-def find(group: str, name: str) -> Any:
-    """The plug-in of that name, imported. UnsupportedError: why it cannot be loaded, or a list of
-    the known ones."""
+def find(group: str, name: str, missing: str = "there is no plug-in", *core: str) -> Any:
+    """The plug-in of that name, imported. UnsupportedError: why it cannot be loaded, or `missing`
+    with the known ones; core: those that need no plug-in."""
     try:
         if name in _own(group):
             return importlib.import_module(f"shmbridge.{group}.{name}").PLUGIN
@@ -51,11 +51,7 @@ def find(group: str, name: str) -> Any:
         raise UnsupportedError(
             f"the {group} plug-in {name!r} does not load: {type(error).__name__}: {error}"
         ) from error
-    known = [*names(group), *(["shm"] if group == "hosts" else [])]  # which needs no plug-in
-    raise UnsupportedError(
-        f"no {group} plug-in is called {name!r}: expected one of "
-        f"{', '.join(known) or '(none is installed)'}"
-    )
+    raise UnsupportedError(f"{missing}: expected one of {', '.join([*core, *names(group)])}")
 
 
 def check_registered(status: int, what: str) -> None:

@@ -148,13 +148,13 @@ class Options:
             self._check_workers()
 
     def _check_workers(self) -> None:
-        where, _, query = self.name.partition("?")
+        where, given = split(self.name)
         if "://" in where and not where.startswith("shm://"):
             raise click.UsageError(
                 f"--workers {self.workers} at {where}: expected shm://NAME, as other kinds of host "
                 "have one process"
             )
-        idle = HostOptions(**self.host).with_query(query).until_idle
+        idle = HostOptions(**self.host).with_options(given).until_idle
         if idle is not None or self.record_path:
             raise click.UsageError(
                 f"--workers {self.workers} {'--record' if self.record_path else '--until-idle'}: "

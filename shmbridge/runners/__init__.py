@@ -10,7 +10,6 @@ import threading
 
 from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
-from shmbridge.errors import UnsupportedError
 from shmbridge.runners._base import RunnerKind
 from shmbridge.runners._register import register
 
@@ -25,12 +24,8 @@ def ensure(scheme: str) -> None:
     with _adding:
         if lib.shmb_scheme_known(scheme.encode()):
             return
-        known = plugins.names("runners")
-        if scheme not in known:
-            text = ffi.new("char[200]")
-            lib.shmb_kind_names(text, len(text))
-            raise UnsupportedError(
-                f'there is no runner for "{scheme}://": expected one of '
-                f"{ffi.string(text).decode()}, {', '.join(known)}"
-            )
-        register(scheme, plugins.find("runners", scheme))
+        core = ffi.new("char[200]")
+        lib.shmb_kind_names(core, len(core))
+        missing = f'there is no runner for "{scheme}://"'
+        kind = plugins.find("runners", scheme, missing, ffi.string(core).decode())
+        register(scheme, kind)

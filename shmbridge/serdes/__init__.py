@@ -68,12 +68,8 @@ def find(name: str, **options: str) -> SerDes:
 
 def _plugin(name: str) -> Any:
     if name not in _loaded:
-        known = sorted({*CORE, *plugins.names("serdes")})
-        if name not in known:
-            raise UnsupportedError(
-                f"no SerDes is called {name!r}: expected one of {', '.join(known)}"
-            )
-        _loaded[name] = plugins.find("serdes", name)
+        missing = f"no SerDes is called {name!r}"
+        _loaded[name] = plugins.find("serdes", name, missing, *CORE)
     return _loaded[name]
 
 
@@ -86,11 +82,9 @@ def _parameters(plugin: Any) -> set[str]:
 def ensure(name: str, **options: str) -> str:
     """Registers a SerDes in the C core, unless it is registered. Returns its name there, which
     contains the options."""
-    known = (
-        f"{name}({','.join(f'{key}:{options[key]}' for key in sorted(options))})"
-        if options
-        else name
-    )
+    known = name
+    if options:
+        known += f"({','.join(f'{key}:{options[key]}' for key in sorted(options))})"
     with _adding:
         if not lib.shmb_serdes_known(known.encode()):
             register(known, find(name, **options))

@@ -339,9 +339,7 @@ def test_a_plug_in_that_does_not_load_says_why(scheme, says):
 def test_plug_ins_are_listed(installed):
     assert {"toy", "toybroken"} <= set(plugins.names("runners"))
     assert "protobuf" in plugins.names("serdes")
-    with pytest.raises(
-        UnsupportedError, match="no runners plug-in is called 'nothing': expected one of .*toy"
-    ):
+    with pytest.raises(UnsupportedError, match="expected one of .*toy"):
         plugins.find("runners", "nothing")
 
 

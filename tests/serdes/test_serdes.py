@@ -409,8 +409,7 @@ def test_an_option_of_a_wrong_value_is_refused(monkeypatch):
         def __init__(self, indent="2"):
             int(indent)
 
-    monkeypatch.setattr(plugins, "find", lambda group, name: Picky)
-    monkeypatch.setattr(plugins, "names", lambda group: ["picky"])
+    monkeypatch.setattr(plugins, "find", lambda *_: Picky)
     monkeypatch.setattr(serdes, "_loaded", {})
     with pytest.raises(InvalidError, match="'picky' .*'indent': 'x'.*ValueError: invalid literal"):
         serdes.find("picky", indent="x")
