@@ -266,15 +266,14 @@ def refuse_living(name: str, worker: int | None = None) -> None:
     """InUseError if the name has a live host of this user: any, or that worker."""
     one = None if worker is None else SHM / segment_name(name, worker=worker)[1:]
     for path in [one] if one else segments(name):
-        if _owner(path) != os.geteuid():
-            continue
-        with opened(path) as fd:
-            if fd is not None and _has_host(fd):
-                raise InUseError(_in_use(name, _info(fd)))
+        if _lives(path):
+            raise InUseError(_in_use(name, path))
 
 
-def _in_use(name: str, info: Any) -> str:
-    """What to do about a live host of that name; info: what its segment says, or None."""
+def _in_use(name: str, path: Path) -> str:
+    """What to do about a live host of that name, whose segment is at that path."""
+    with opened(path) as fd:
+        info = None if fd is None else _info(fd)
     if info and info.pid == os.getpid():
         return (
             f'an open host of this process is named "{name}" already: close() it first; or keep '

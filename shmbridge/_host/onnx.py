@@ -46,11 +46,8 @@ class OnnxModel:
                 "ONNX models need ONNX Runtime: pip install 'shmbridge[onnx]'"
             ) from error
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = (
-            threads,
-            1,
-            3,
-        )
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 3
         try:
             session = onnxruntime.InferenceSession(
                 str(path), options, providers=["CPUExecutionProvider"]
@@ -82,11 +79,7 @@ class OnnxModel:
         feeds, expanded = {}, False
         for spec in self.inputs:
             value: Any = question.get(spec.name)
-            fitted = (
-                self._fit(spec, value)
-                if isinstance(value, np.ndarray) and value.dtype == spec.dtype
-                else None
-            )
+            fitted = self._fit(spec, value) if isinstance(value, np.ndarray) else None
             if fitted is None:
                 raise MismatchError(
                     f"the model expects {self.expects}; found "
@@ -101,20 +94,12 @@ class OnnxModel:
 
     def _fit(self, spec: TensorSpec, value: Array) -> Array | None:
         """The feature as the model wants it, or None."""
-        if spec.matches(value.dtype, value.shape):
-            return value
+        forms = [value]
         if not self._batch:
-            one = value[None]
-            return (
-                one
-                if spec.shape and spec.shape[0] in (None, 1) and spec.matches(one.dtype, one.shape)
-                else None
-            )
-        if value.shape[1:2] == (1,) and spec.matches(
-            value.dtype, (value.shape[0], *value.shape[2:])
-        ):
-            return value[:, 0]  # each request has the model's first dim, which is 1
-        return None
+            forms.append(value[None])
+        elif value.shape[1:2] == (1,):  # each request has the model's first dim, which is 1
+            forms.append(value[:, 0])
+        return next((form for form in forms if spec.matches(form.dtype, form.shape)), None)
 
     @property
     def expects(self) -> str:

@@ -49,16 +49,8 @@ class Service:
         self.model = model
         self._told: set[Any] = set()
         with ExitStack() as files:
-            self._log = (
-                files.enter_context(closing(DecisionLog(log)))
-                if isinstance(log, (str, os.PathLike))
-                else log
-            )
-            self._record = (
-                files.enter_context(_writer(record))
-                if isinstance(record, (str, os.PathLike))
-                else record
-            )
+            self._log = _opened(files, log, DecisionLog)
+            self._record = _opened(files, record, _log_writer)
             self._files = files.pop_all()
 
     @property
@@ -130,7 +122,14 @@ class Service:
         logger.error("error, sent to the runner: %s", error_text(error), exc_info=error)
 
 
-def _writer(path: Path) -> LogWriter:
+def _opened(files: ExitStack, given: Any, make: Callable[[Path], Any]) -> Any:
+    """What writes to a path, until `files` closes it; or the writer that was given."""
+    if isinstance(given, (str, os.PathLike)):
+        return files.enter_context(closing(make(given)))
+    return given
+
+
+def _log_writer(path: Path) -> LogWriter:
     from shmbridge.logs import LogWriter
 
     return LogWriter(path, warn=logger.warning)

@@ -30,9 +30,8 @@ SLICE = 0.25  # seconds between looks for runners that have left
 RETRY = 1.0  # seconds without another try after the target could not be reached
 START = 10.0  # seconds to wait for the target at the start, unless its URL says otherwise
 CONNECT = 0.25  # seconds that one question may wait for a target that has gone
-LEAVE = (
-    2.0  # seconds that questions under way have to end, where their runner cannot be interrupted
-)
+# Seconds that questions under way have to end, where their runner cannot be interrupted.
+LEAVE = 2.0
 FOR_GOOD = (HostGoneError, ClosedError, CorruptError, ForkedError)
 
 

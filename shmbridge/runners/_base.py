@@ -37,9 +37,8 @@ class RunnerKind:
     """
 
     _sink: Any = None  # of the evaluate under way
-    connect_timeout: float = (
-        0  # seconds, set before the constructor runs: what one try may wait for who is not there
-    )
+    # Seconds that one try may wait for a missing peer; set before the constructor runs.
+    connect_timeout: float = 0
     deadline: float | None = None
     """Seconds that an answer may take where the caller gives no deadline; the constructor may set
     it. None: 10. `math.inf`: no limit."""

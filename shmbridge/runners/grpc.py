@@ -32,9 +32,8 @@ from shmbridge.errors import (
 )
 from shmbridge.runners._base import RunnerKind, late
 
-ATTEMPT = (
-    1.0  # seconds for a connection, and for a free channel, where the caller does not want to wait
-)
+# Seconds for a connection, and for a free channel, where the caller does not want to wait.
+ATTEMPT = 1.0
 BUSY = 0.25  # seconds that a host takes to say that all channels are taken, or less
 LOOK = 0.1  # seconds between looks whether a user's trainer is there
 Take = Callable[[Any, float | None], Any]  # RunnerKind.take

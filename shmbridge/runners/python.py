@@ -94,22 +94,18 @@ def load(place: str, path: str | None = None) -> Function:
             found = getattr(found, part)
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
-        where = (
-            ""
-            if at.filename == __file__ or "importlib" in at.filename
-            else f" ({at.filename}:{at.lineno})"
-        )
+        where = f" ({at.filename}:{at.lineno})"
         if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
             where = (
                 ": give its folder with path=DIR"
                 if path is None
-                else f" in {path}, nor where Python looks; "
+                else (
+                    f" in {path}, nor where Python looks; a file is found from every folder, "
+                    f"for example /home/me/{module}.py:{name}"
+                )
             )
-            where += (
-                ""
-                if path is None
-                else f"a file is found from every folder, for example /home/me/{module}.py:{name}"
-            )
+        elif at.filename == __file__ or "importlib" in at.filename:
+            where = ""
         raise InvalidError(f"{place}: {type(error).__name__}: {error}{where}") from error
     try:
         check_function(found)
@@ -142,17 +138,14 @@ class Worker:
             raise error
         return value
 
-    def _take(
-        self, until: float | None, deadline: float | None
-    ) -> tuple[Any, BaseException | None]:
+    def _take(self, until: float | None, deadline: float | None) -> Any:
+        left = None if until is None else max(until - time.monotonic(), 0)
         try:
-            answer = self._get(
-                self._answers, None if until is None else max(until - time.monotonic(), 0)
-            )
+            answer = self._get(self._answers, left)
         except Empty:
             raise late(deadline) from None
         self._owed = False
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     def close(self) -> None:
         self._questions.put(None)
@@ -161,15 +154,12 @@ class Worker:
 def _work(questions: SimpleQueue[Any], answers: SimpleQueue[Any]) -> None:
     """Between questions the thread refers to no function: the function's module could not be
     cleared when Python ends, and text in its open files would be lost."""
-    while True:
-        answers.put(_outcome(questions))
+    while (question := questions.get()) is not None:
+        answers.put(_outcome(*question))
+        del question
 
 
-def _outcome(questions: SimpleQueue[Any]) -> tuple[Any, BaseException | None]:
-    question = questions.get()
-    if question is None:
-        raise SystemExit  # ends the thread
-    function, features = question
+def _outcome(function: Function, features: Any) -> tuple[Any, BaseException | None]:
     try:
         return function(features), None
     except BaseException as error:
