@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.requests import attached, in_segment
 
 from shmbridge import ClosedError, DroppedError, Host, InvalidError, ModelError, connect
 from shmbridge._native import lib
@@ -16,30 +17,18 @@ def host(name):
 
 
 @pytest.fixture
-def runners(host):
+def runners(host, in_thread):
     """runners(n): that many, attached."""
     opened = []
 
     def open_runners(n):
-        threads = [
-            threading.Thread(target=lambda: opened.append(connect(host.url))) for _ in range(n)
-        ]
-        for thread in threads:
-            thread.start()
-        while host.runners < n:
-            host.receive(timeout=0.01)
-        for thread in threads:
-            thread.join()
+        while len(opened) < n:
+            opened.append(attached(in_thread, host))
         return list(opened)
 
     yield open_runners
     for runner in opened:
         runner.close()
-
-
-def in_segment(host, array):
-    start = array.__array_interface__["data"][0]
-    return host._base <= start < host._base + len(host._memory)
 
 
 def test_a_batch_ends_once_every_attached_runner_has_asked(host, runners, in_thread):
@@ -221,13 +210,6 @@ def test_an_array_is_not_made_like_one_of_another_layout(host, runners, in_threa
         call.result()
 
 
-def test_one_request_makes_a_batch_of_one(host, runners, in_thread):
-    batch, asking = take(host, runners, in_thread, [{"x": [1, 2], "n": 3}])
-    assert batch.size == 1 and batch["x"].tolist() == [[1, 2]] and batch["n"].tolist() == [3]
-    batch.reply([7])
-    assert asking[0].result() == 7
-
-
 def test_rows_that_do_not_lie_evenly_are_gathered(host, runners, in_thread):
     """The middle runner's first array is kept, so its next request lies in its other slot, as a
     copy."""
@@ -372,28 +354,6 @@ def test_closing_the_host_ends_the_wait_for_more(host, runners, in_thread):
         asking[0].result()
 
 
-def test_one_bad_row_does_not_keep_the_others_from_their_answers(serve, in_thread):
-    """The second row fits no slot: its runner, and only it, gets that error."""
-
-    def model(batch):
-        return [np.zeros(100_000) if x == 1 else np.ones(1) for x in batch["x"]]
-
-    with serve(model, max_batch=4, max_wait=0.5) as host:
-
-        def ask(i):
-            with connect(host.url) as runner:
-                return runner.evaluate({"x": i})
-
-        asking = [in_thread(ask, i) for i in range(3)]
-        outcomes = []
-        for call in asking:
-            try:
-                outcomes.append(call.result().tolist())
-            except Exception as error:
-                outcomes.append(type(error).__name__)
-        assert outcomes == [[1.0], "TooLargeError", [1.0]]
-
-
 def test_serve_in_batches_answers_and_survives_the_models_errors(serve, in_thread):
     def model(batch):
         if (batch["x"] == 3).any():
@@ -421,13 +381,6 @@ def test_serve_in_batches_answers_and_survives_the_models_errors(serve, in_threa
             }
 
 
-def test_a_batchs_repr_shows_what_it_holds(host, runners, in_thread):
-    batch, asking = take(host, runners, in_thread, [{"x": 1.5}])
-    assert repr(batch) == "<Batch of 1: x: float64[]>"
-    batch.reply([0])
-    asking[0].result()
-
-
 def test_a_batch_has_as_many_rows_as_len_says_and_is_else_a_mapping_of_features(
     host, runners, in_thread
 ):
@@ -437,6 +390,7 @@ def test_a_batch_has_as_many_rows_as_len_says_and_is_else_a_mapping_of_features(
     assert len(batch.keys()) == len(batch.items()) == len(batch.values()) == len(dict(batch)) == 2
     assert dict(batch)["s"] == ["a"] * 3 and (lambda x, s: sorted(x.tolist()))(**batch) == [0, 1, 2]
     assert dict(batch.items()).keys() == batch.keys() and batch.get("y") is None
+    assert repr(batch) == "<Batch of 3: x: int64[], s: str>"
     batch.reply([0] * 3)
     for call in asking:
         call.result()

@@ -10,6 +10,7 @@ import time
 
 import pytest
 from support.processes import until
+from support.requests import attached
 
 from shmbridge import (
     BusyError,
@@ -78,12 +79,8 @@ def test_a_deadline_tells_a_loop_that_does_not_run_from_a_model_that_computes(na
     ids=["by-default", "slow-model", "in-the-url", "trainer", "trainer-that-says-so"],
 )
 def test_a_host_says_how_long_its_answers_may_take(name, in_thread, start, seconds):
-    with start(name) as host:
-        connecting = in_thread(connect, name)
-        while not host.runners:
-            host.receive(timeout=0.01)
-        with connecting.result() as runner:
-            assert lib.shmb_runner_deadline(runner._r) == seconds
+    with start(name) as host, attached(in_thread, host) as runner:
+        assert lib.shmb_runner_deadline(runner._r) == seconds
 
 
 def test_after_a_late_answer_nothing_is_asked_until_it_has_come(name, in_thread):
@@ -137,10 +134,8 @@ def test_the_urls_connect_timeout_wins(name):
 
 def test_the_urls_deadline_wins(name, in_thread):
     with Host(name) as host:
-        connecting = in_thread(lambda: connect(f"shm://{name}?deadline=50ms", deadline=1000))
-        while not host.runners:
-            host.receive(timeout=0.01)
-        with connecting.result() as runner:
+        url = f"shm://{name}?deadline=50ms"
+        with attached(in_thread, host, url, deadline=1000) as runner:
             with pytest.raises(DeadlineError, match="deadline of 0.05 s"):
                 runner.evaluate({"x": 1})
             for bad in (-1, -math.inf, math.nan):

@@ -1,15 +1,16 @@
 """What a child of a host's or a runner's process can do, and that its end harms nobody."""
 
+import atexit
 import faulthandler
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import threading
+import textwrap
 
 import numpy as np
 import pytest
+from support.requests import attached
 
 from shmbridge import ForkedError, Host, HostGoneError, connect
 from shmbridge._bridge import overview
@@ -21,10 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:Depreca
 def bridge(name, in_thread):
     """(host, runner, request, asking): a request under way that nobody has answered."""
     with Host(name, slots=4) as host:
-        connecting = in_thread(connect, name)
-        while not host.runners:
-            host.receive(timeout=0.01)
-        runner = connecting.result()
+        runner = attached(in_thread, host)
         asking = in_thread(runner.evaluate, {"x": np.arange(1000)})
         yield host, runner, host.receive(timeout=30), asking
         runner.close()
@@ -51,13 +49,10 @@ def goes_on(host, runner, request, asking, shm_files):
     assert len(shm_files()) == 18
     request.reply(5)
     assert asking.result() == 5
-    thread = threading.Thread(target=host.serve, args=(lambda request: request["x"][:2],))
-    thread.start()
-    assert runner.evaluate({"x": np.arange(7, 10)}).tolist() == [7, 8]
-    with connect(host.url) as another:
+    with host.start(lambda request: request["x"][:2]), connect(host.url) as another:
+        assert runner.evaluate({"x": np.arange(7, 10)}).tolist() == [7, 8]
         assert another.evaluate({"x": np.arange(3)}).tolist() == [0, 1]
     host.close()
-    thread.join()
     return True
 
 
@@ -110,39 +105,24 @@ def test_every_call_on_an_inherited_handle_says_what_to_do(bridge, shm_files):
 
 
 @pytest.mark.parametrize(
-    "how", ["nothing", "close", "del", "gc", "exit", "sys.exit", "with", "kill"]
+    "how",
+    {
+        "nothing": lambda _host, _runner: None,
+        "close": lambda host, runner: (host.close(), runner.close()),
+        "del": lambda host, _runner: host.__del__(),
+        "with": lambda host, _runner: host.__exit__(None, None, None),
+        "kill": lambda _host, _runner: os.kill(os.getpid(), signal.SIGKILL),
+        "sys.exit": lambda _host, _runner: atexit._run_exitfuncs(),
+    }.items(),
+    ids=lambda how: how[0],
 )
 def test_however_a_child_ends_nothing_is_removed(bridge, shm_files, how):
-    host, runner, request, asking = bridge
-    array = request["x"]
-
     def child():
-        if how == "close":
-            host.close()
-            runner.close()
-        elif how == "del":
-            del_me = [host, request, array]
-            del_me.clear()
-            host.__del__()
-        elif how == "gc":
-            import gc
-
-            gc.collect()
-        elif how == "with":
-            with host:
-                pass
-        elif how == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif how == "exit":
-            os._exit(0)
-        elif how == "sys.exit":
-            import atexit
-
-            atexit._run_exitfuncs()
+        how[1](*bridge[:2])
         return True
 
     assert in_child(child) in (0, -signal.SIGKILL)
-    assert goes_on(host, runner, request, asking, shm_files)
+    assert goes_on(*bridge, shm_files)
 
 
 ENDS = """
@@ -193,8 +173,6 @@ def test_a_childs_whole_interpreter_ends_and_nothing_is_removed(
     name, python, tmp_path, how, shm_files
 ):
     """And the parent, which never closes its host, leaves nothing when it ends."""
-    import textwrap
-
     script = tmp_path / "ends.py"
     script.write_text(textwrap.dedent(ENDS))
     done = subprocess.run(
@@ -208,17 +186,8 @@ def test_a_child_makes_its_own_host_and_runner(bridge, new_name, shm_files):
     own = new_name()
 
     def child():
-        def serve(host):
-            host.serve(lambda request: request["x"])
-
-        with Host(own) as host:
-            thread = threading.Thread(target=serve, args=(host,))
-            thread.start()
-            with connect(own) as runner:
-                found = runner.evaluate({"x": 5})
-            host.close()
-            thread.join()
-        return found == 5
+        with Host(own) as host, host.start(lambda request: request["x"]), connect(own) as runner:
+            return runner.evaluate({"x": 5}) == 5
 
     assert in_child(child) == 0
     assert goes_on(*bridge, shm_files)
@@ -285,20 +254,3 @@ def test_a_host_that_becomes_another_program_is_a_dead_one(name, python, shm_fil
     with Host(name) as successor:
         assert not successor._closed and host.poll() is None
     host.kill()
-
-
-def test_processes_of_a_pool_ask_a_host_in_the_parent(name, in_thread):
-    """Runners opened after the fork work as any other."""
-    with Host(name) as host:
-        serving = in_thread(host.serve, lambda request: request["i"] * 2)
-        context = multiprocessing.get_context("spawn")
-        with context.Pool(2) as pool:
-            assert pool.map(_ask, [(name, i) for i in range(8)]) == [2 * i for i in range(8)]
-        host.close()
-        serving.result()
-
-
-def _ask(task):
-    name, i = task
-    with connect(name) as runner:
-        return runner.evaluate({"i": i})

@@ -2,16 +2,13 @@
 URL."""
 
 import os
-import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 
 import pytest
+from support.processes import run_with_shm
 
 import shmbridge
-from shmbridge import Host, InvalidError, NotPermittedError, SystemCallError, connect
+from shmbridge import Host, InvalidError, connect
 from shmbridge._bridge import overview
 
 # ---- A full /dev/shm ----
@@ -19,15 +16,6 @@ from shmbridge._bridge import overview
 
 def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing(name):
     """In a mount namespace with a /dev/shm of 1 MiB."""
-    unshare = shutil.which("unshare")
-    flags = ["-m"] if os.geteuid() == 0 else ["-Urm"]
-    if (
-        unshare is None
-        or subprocess.run(
-            [unshare, *flags, "mount", "-t", "tmpfs", "none", "/dev/shm"], capture_output=True
-        ).returncode
-    ):
-        pytest.skip("this user may not mount a small /dev/shm")
     code = """
         import os, sys, shmbridge
         try:
@@ -46,24 +34,7 @@ def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing
             print(error)
         print(len(os.listdir("/dev/shm")))
     """
-    mount = 'mount -t tmpfs -o size=1m,nr_inodes=70 none /dev/shm && exec "$@"'
-    done = subprocess.run(
-        [
-            unshare,
-            *flags,
-            "sh",
-            "-c",
-            mount,
-            "sh",
-            sys.executable,
-            "-c",
-            textwrap.dedent(code),
-            name,
-        ],
-        capture_output=True,
-        text=True,
-        cwd="/",
-    )
+    done = run_with_shm("size=1m,nr_inodes=70", code, name)
     assert done.returncode == 0, done.stderr
     first, files, with_host, after, second, last = done.stdout.splitlines()
     assert "bytes, but /dev/shm has" in first and "shmbridge gc" in first and "--shm-size" in first
@@ -129,10 +100,6 @@ def test_runners_of_a_host_that_was_restarted_get_its_end_and_new_ones_connect(
         runner.close()
     new.send_signal(signal.SIGINT)
     assert new.end()[0] == 0
-
-
-def test_a_bridge_is_in_use_says_an_os_error_too():
-    assert issubclass(SystemCallError, OSError) and issubclass(NotPermittedError, PermissionError)
 
 
 FORBID_LOCKS = """

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.processes import until
@@ -25,23 +26,16 @@ def heard(host):
     return said
 
 
-def test_label_and_process_come_with_the_request(name, python):
+@pytest.mark.parametrize(
+    "query, label, said",
+    [("", "src/a.c", "src/a.c"), ("", "", ""), ("?label=b.c", "a.c", "b.c")],
+    ids=["label and process", "none", "the URL's wins"],
+)
+def test_label_and_process_come_with_the_request(name, python, query, label, said):
     with Host(name) as host:
-        runner = python(ASKS, name, "src/a.c")
-        assert heard(host) == ("src/a.c", runner.pid)
+        runner = python(ASKS, f"shm://{name}{query}", label)
+        assert heard(host) == (said, runner.pid)
         assert runner.end()[0] == 0
-
-
-def test_the_label_of_the_url_wins(name, python):
-    with Host(name) as host:
-        python(ASKS, f"shm://{name}?label=b.c", "a.c")
-        assert heard(host)[0] == "b.c"
-
-
-def test_who_says_nothing_has_an_empty_label(name, python):
-    with Host(name) as host:
-        python(ASKS, name, "")
-        assert heard(host)[0] == ""
 
 
 def test_the_next_runner_of_a_channel_has_its_own_label(name, python):

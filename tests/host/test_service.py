@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support.requests import evaluating
 
 import shmbridge
 from shmbridge import Host, InvalidError, ModelError, TooLargeError, connect
@@ -119,7 +120,7 @@ def test_a_host_that_its_model_closes_before_it_raises_ends_quietly(name, in_thr
 
 
 @pytest.mark.parametrize("max_batch", [1, 4])
-def test_a_record_holds_only_what_a_runner_got_as_advice(name, in_thread, tmp_path, max_batch):
+def test_a_record_holds_only_what_a_runner_got_as_advice(name, tmp_path, max_batch):
     """1: the reply does not fit. 2: it is not exactly what was asked for. 3: the model raises."""
 
     def model(question):
@@ -130,16 +131,13 @@ def test_a_record_holds_only_what_a_runner_got_as_advice(name, in_thread, tmp_pa
         return [advice] if max_batch > 1 else advice
 
     log, record = tmp_path / "log", tmp_path / "record"
-    with Host(name) as host:
-        serving = in_thread(lambda: host.serve(model, max_batch=max_batch, log=log, record=record))
-        with connect(name) as runner:
-            for x in (0, 1, 2, 3, 4):
-                try:
-                    runner.evaluate({"x": x}, dtype="int64" if x == 2 else None)
-                except (TooLargeError, shmbridge.InexactError, ModelError):
-                    assert x in (1, 2, 3)
-        host.close()
-        serving.result()
+    options = {"max_batch": max_batch, "log": log, "record": record}
+    with Host(name) as host, host.start(model, **options), connect(name) as runner:
+        for x in (0, 1, 2, 3, 4):
+            try:
+                runner.evaluate({"x": x}, dtype="int64" if x == 2 else None)
+            except (TooLargeError, shmbridge.InexactError, ModelError):
+                assert x in (1, 2, 3)
     assert recorded(record) == [({"x": 0}, {"advice": 0.5}), ({"x": 4}, {"advice": 0.5})]
     lines = list(map(json.loads, log.read_text().splitlines()))
     assert [line["features"]["x"] for line in lines] == [0, 1, 2, 3, 4]
@@ -150,32 +148,19 @@ def test_one_bad_row_of_a_batch_is_not_recorded_and_the_others_are(name, in_thre
     def model(batch):
         return [np.zeros(100_000) if x == 1 else np.ones(1) for x in batch["x"]]
 
-    def ask(i):
-        with connect(name) as runner:
-            return runner.evaluate({"x": i})
-
-    with Host(name) as host:
-        serving = in_thread(
-            lambda: host.serve(model, max_batch=4, max_wait=0.5, record=tmp_path / "record")
-        )
-        for i, call in enumerate([in_thread(ask, i) for i in range(3)]):
-            if i == 1:
-                with pytest.raises(TooLargeError):
-                    call.result()
-            else:
-                assert call.result() == [1.0]
-        host.close()
-        serving.result()
+    options = {"max_batch": 4, "max_wait": 0.5, "record": tmp_path / "record"}
+    with Host(name) as host, host.start(model, **options):
+        asking = [evaluating(in_thread, host, {"x": i}) for i in range(3)]
+        with pytest.raises(TooLargeError):
+            asking[1].result()
+        assert asking[0].result() == asking[2].result() == [1.0]
     assert sorted(question["x"] for question, _ in recorded(tmp_path / "record")) == [0, 2]
 
 
-def test_a_record_may_be_a_writer_which_stays_open(name, in_thread, tmp_path):
-    with LogWriter(tmp_path / "record") as log, Host(name) as host:
-        serving = in_thread(lambda: host.serve(lambda request: 1, record=log))
-        with connect(name) as runner:
+def test_a_record_may_be_a_writer_which_stays_open(name, tmp_path):
+    with LogWriter(tmp_path / "record") as log:
+        with Host(name) as host, host.start(lambda r: 1, record=log), connect(name) as runner:
             assert runner.evaluate({"x": 5}) == 1
-        host.close()
-        serving.result()
         log.write({"x": 6}, 2)
     assert [question["x"] for question, _ in recorded(tmp_path / "record")] == [5, 6]
 
@@ -191,7 +176,7 @@ def test_a_log_that_cannot_be_made_is_an_error_before_anything_is_asked(name, tm
 
 
 @pytest.mark.parametrize("max_batch", [None, 2])
-def test_a_padded_model_gets_a_batch_of_that_many_rows(name, in_thread, max_batch):
+def test_a_padded_model_gets_a_batch_of_that_many_rows(name, max_batch):
     seen = []
 
     def model(batch):
@@ -200,25 +185,16 @@ def test_a_padded_model_gets_a_batch_of_that_many_rows(name, in_thread, max_batc
         seen.append(batch["x"].tolist())
         return np.ones(len(batch)) * batch["x"][:, 0]
 
-    with Host(name) as host:
-        serving = in_thread(lambda: host.serve(model, pad_to=4, max_batch=max_batch))
-        with connect(name) as runner:
-            assert runner.evaluate({"x": [3, 5], "s": "a"}) == 3.0
-        host.close()
-        serving.result()
+    options = {"pad_to": 4, "max_batch": max_batch}
+    with Host(name) as host, host.start(model, **options), connect(name) as runner:
+        assert runner.evaluate({"x": [3, 5], "s": "a"}) == 3.0
     assert seen == [[[3, 5]] * 4]
 
 
-def test_a_padded_models_rows_are_counted(name, in_thread):
-    with Host(name) as host:
-        serving = in_thread(lambda: host.serve(lambda batch: [1], pad_to=4))
-        with (
-            connect(name) as runner,
-            pytest.raises(ModelError, match="expected 4 rows, as pad_to=4 says, found 1"),
-        ):
-            runner.evaluate({"x": 3})
-        host.close()
-        serving.result()
+def test_a_padded_models_rows_are_counted(name):
+    says = pytest.raises(ModelError, match="expected 4 rows, as pad_to=4 says, found 1")
+    with Host(name) as host, host.start(lambda _: [1], pad_to=4), connect(name) as runner, says:
+        runner.evaluate({"x": 3})
 
 
 def test_batches_larger_than_what_they_are_padded_to_are_refused(name):

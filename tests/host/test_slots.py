@@ -1,13 +1,9 @@
 """The first two slots of a lane have memory from the start, the others get it at first use."""
 
 import os
-import shutil
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
-import pytest
+from support.processes import run_with_shm
 
 from shmbridge import Host, connect
 
@@ -46,11 +42,6 @@ def test_kept_requests_get_further_slots_without_copies(name):
 
 def test_in_a_full_shm_questions_in_flight_share_the_slots_that_there_are(name):
     """In a mount namespace with a /dev/shm that a host of two slots fills."""
-    unshare = shutil.which("unshare")
-    flags = ["-m"] if os.geteuid() == 0 else ["-Urm"]
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "none", "/dev/shm"]
-    if unshare is None or subprocess.run([unshare, *flags, *mount]).returncode:
-        pytest.skip("this user may not mount a small /dev/shm")
     code = """
         import sys, numpy as np, shmbridge
         kept = []
@@ -70,12 +61,5 @@ def test_in_a_full_shm_questions_in_flight_share_the_slots_that_there_are(name):
                     print([int(runner.receive(ticket)[0]) for ticket in tickets])
                 print([int(array[0]) for array in kept] == 3 * list(range(8)))
     """
-    shell = 'mount -t tmpfs -o size=3m none /dev/shm && exec "$@"'
-    program = [sys.executable, "-c", textwrap.dedent(code), name]
-    done = subprocess.run(
-        [unshare, *flags, "sh", "-c", shell, "sh", *program],
-        capture_output=True,
-        text=True,
-        cwd="/",
-    )
+    done = run_with_shm("size=3m", code, name)
     assert done.stdout.splitlines() == [str(list(range(8)))] * 3 + ["True"], done.stderr

@@ -7,14 +7,9 @@ import threading
 
 import numpy as np
 import pytest
+from support.requests import attached, in_segment
 
 from shmbridge import Host, InvalidError, connect
-
-
-def in_segment(host, array):
-    """Does the array lie in the host's mapping?"""
-    start = array.__array_interface__["data"][0]
-    return host._base <= start < host._base + len(host._memory)
 
 
 @pytest.fixture
@@ -25,10 +20,7 @@ def lane(name, in_thread):
 
     def start(**options):
         host = Host(name, **options)
-        ready = in_thread(connect, host.url)
-        while not host.runners:
-            host.receive(timeout=0.01)
-        runner = ready.result()
+        runner = attached(in_thread, host)
         hosts.append(host)
         runners.append(runner)
 

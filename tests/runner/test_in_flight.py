@@ -1,12 +1,11 @@
 """Several questions of one runner in flight, in Python: `send` and `receive`."""
 
-import threading
-
 import numpy as np
 import pytest
+from support.requests import attached
 
-import shmbridge
 from shmbridge import DeadlineError, Host, InvalidError, ModelError, connect
+from shmbridge._native import lib
 from shmbridge.errors import InterruptedCallError
 
 
@@ -22,37 +21,13 @@ def test_every_ticket_gets_its_own_answer_in_any_order(name):
             runner.receive(tickets[3])
 
 
-def test_a_host_sees_one_compilers_questions_as_a_batch(name):
-    with Host(name, slots=8) as host, connect_later(name) as opened:
-        runner = opened(host)
+def test_a_host_sees_one_compilers_questions_as_a_batch(name, in_thread):
+    with Host(name, slots=8) as host, attached(in_thread, host) as runner:
         tickets = [runner.send({"x": i}) for i in range(8)]
         batch = next(iter(host.batches(max_size=8)))
         assert len(batch) == 8
         batch.reply(batch["x"] + 1)
         assert [runner.receive(ticket) for ticket in tickets] == list(range(1, 9))
-
-
-class connect_later:
-    """Connects in another thread, since the host has to accept meanwhile."""
-
-    def __init__(self, name):
-        self.name, self.runner = name, None
-
-    def __enter__(self):
-        return self.open
-
-    def open(self, host):
-        thread = threading.Thread(target=self._connect)
-        thread.start()
-        while thread.is_alive():
-            assert host.receive(timeout=0.01) is None
-        return self.runner
-
-    def _connect(self):
-        self.runner = connect(self.name)
-
-    def __exit__(self, *_):
-        self.runner.close()
 
 
 def test_a_failure_is_that_questions_own(name):
@@ -71,9 +46,8 @@ def test_a_failure_is_that_questions_own(name):
             runner.send({"x": object()})
 
 
-def test_a_question_that_is_late_is_given_up_alone(name):
-    with Host(name, slots=4) as host, connect_later(f"{name}?deadline=0.1") as opened:
-        runner = opened(host)
+def test_a_question_that_is_late_is_given_up_alone(name, in_thread):
+    with Host(name, slots=4) as host, attached(in_thread, host, deadline=0.1) as runner:
         late, soon = runner.send({"x": 1}), runner.send({"x": 2})
         first, second = host.receive(timeout=1), host.receive(timeout=1)
         second.reply(2)
@@ -83,17 +57,12 @@ def test_a_question_that_is_late_is_given_up_alone(name):
         first.reply(1)
 
 
-def test_an_interrupt_ends_one_wait(name):
-    with Host(name, slots=4) as host, connect_later(name) as opened:
-        runner = opened(host)
+def test_an_interrupt_ends_one_wait(name, in_thread):
+    with Host(name, slots=4) as host, attached(in_thread, host) as runner:
         tickets = [runner.send({"x": i}) for i in range(2)]
-        runner_interrupt(runner)
+        lib.shmb_interrupt(runner._r)
         with pytest.raises(InterruptedCallError):
             runner.receive(tickets[0])
         for request in (host.receive(timeout=1), host.receive(timeout=1)):
             request.reply(7)
         assert runner.receive(tickets[1]) == 7
-
-
-def runner_interrupt(runner):
-    shmbridge._native.lib.shmb_interrupt(runner._r)

@@ -1,11 +1,15 @@
 """Programs beside the test, and where bridges are."""
 
+import os
+import shutil
 import socket
 import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
+
+import pytest
 
 SHM = Path("/dev/shm")
 
@@ -49,6 +53,17 @@ def words_of(pid):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:
         return ""
+
+
+def run_with_shm(options, code, *args):
+    """A Python program in a mount namespace with another /dev/shm; options: of its mount."""
+    unshare = ["unshare", "-m" if os.geteuid() == 0 else "-Urm"]
+    mount = ["mount", "-t", "tmpfs", "-o", options, "none", "/dev/shm"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, *mount]).returncode:
+        pytest.skip("this user may not mount another /dev/shm")
+    program = [sys.executable, "-P", "-c", textwrap.dedent(code), *args]
+    command = [*unshare, "sh", "-c", f'{" ".join(mount)} && exec "$@"', "sh", *program]
+    return subprocess.run(command, capture_output=True, text=True, cwd="/")
 
 
 class Process(subprocess.Popen):

@@ -1,6 +1,7 @@
 """Questions in threads."""
 
 from shmbridge import connect
+from support.processes import until
 
 
 def evaluating(in_thread, host, features, **options):
@@ -11,6 +12,19 @@ def evaluating(in_thread, host, features, **options):
             return runner.evaluate(features, **options)
 
     return in_thread(ask)
+
+
+def attached(in_thread, host, url=None, **options):
+    """A runner of a host without a loop."""
+    before, connecting = host.runners, in_thread(lambda: connect(url or host.url, **options))
+    until(lambda: host.receive(timeout=0.01) is None and host.runners > before)
+    return connecting.result()
+
+
+def in_segment(host, array):
+    """Is the array in the host's mapping?"""
+    start = array.__array_interface__["data"][0]
+    return host._base <= start < host._base + len(host._memory)
 
 
 # What a client of ML-Compiler-Bridge asks: x=11.
