@@ -1,20 +1,19 @@
 """C → Python → C: what a C runner sends is what the model sees, and what the model answers is what
 C reads."""
 
-import threading
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support.values import DTYPES
+from support.processes import ScriptedRunner
+from support.values import DTYPES, arrays, many, ragged, texts
 
 import shmbridge
 from shmbridge._native import lib
 from shmbridge._values import tensor
 
 TENSOR, STRING, STRINGS, RAGGED = range(4)
-many = settings(max_examples=100, suppress_health_check=list(HealthCheck))
+CODES = {dtype.name: i + 1 for i, dtype in enumerate(DTYPES)}
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +29,12 @@ def host(new_name):
             return dict(request)
 
         host.seen = {}
-        thread = threading.Thread(target=host.serve, args=(model,))
-        thread.start()
-        yield host
-        host.close()
-        thread.join()
+        with host.start(model):
+            yield host
 
 
 @pytest.fixture(scope="module")
 def runner(host, scripted_runner):
-    from support.processes import ScriptedRunner
-
     runner = ScriptedRunner(scripted_runner)
     assert runner.do("open", host.url).startswith("0")
     yield runner
@@ -52,37 +46,23 @@ def hexadecimal(data):
     return data.hex() or "-"
 
 
-@st.composite
-def arrays(draw, min_rank=0):
-    code = draw(st.integers(1, len(DTYPES)))
-    dtype = DTYPES[code - 1]
-    shape = tuple(draw(st.lists(st.integers(0, 3), min_size=min_rank, max_size=8)))
-    size = int(np.prod(shape, dtype=int)) * dtype.itemsize
-    data = np.frombuffer(
-        draw(st.binary(min_size=min(size, 64), max_size=64)) * (size // 8 + 1), np.uint8
-    )[:size]
-    return code, (data & 1 if dtype.kind == "b" else data).view(dtype).reshape(shape)
-
-
 @many
-@given(st.lists(arrays(), min_size=1, max_size=4))
+@given(st.lists(arrays(plain=True), min_size=1, max_size=4))
 def test_tensors_of_c_come_back_as_they_were(host, runner, fields):
     expected = "0"
-    for i, (code, array) in enumerate(fields):
+    for i, array in enumerate(fields):
+        code = CODES[array.dtype.name]
         dims = " ".join(map(str, (array.ndim, *array.shape)))
         runner.do("feature", f"f{i}", code, dims, hexadecimal(array.tobytes()))
         expected += f" | f{i} {code} {TENSOR} {dims} {hexadecimal(array.tobytes())}"
     assert runner.do("evaluate", 0) == expected
-    for i, (_, array) in enumerate(fields):
+    for i, array in enumerate(fields):
         seen = host.seen[f"f{i}"]
         assert (seen.dtype, seen.shape, seen.tobytes()) == (
             array.dtype,
             array.shape,
             array.tobytes(),
         )
-
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @many
@@ -102,10 +82,9 @@ def test_texts_of_c_come_back_as_they_were(host, runner, text, several):
 
 
 @many
-@given(arrays(min_rank=1), st.lists(st.integers(0, 4), max_size=5))
-def test_rows_of_c_come_back_as_they_were(host, runner, field, lengths):
-    code, first = field
-    values = np.resize(first, (sum(lengths), *first.shape[1:])).astype(first.dtype)
+@given(ragged(plain=True))
+def test_rows_of_c_come_back_as_they_were(host, runner, rows):
+    values, code, lengths = rows.values, CODES[rows.values.dtype.name], [len(row) for row in rows]
     dims = " ".join(map(str, values.shape))
     data = hexadecimal(values.tobytes())
     runner.do("ragged", "rows", code, len(lengths), *lengths, values.ndim, dims, data)
@@ -124,8 +103,6 @@ def test_a_string_that_is_no_utf8_goes_back_as_it_came(host, runner):
 
 
 # ---- Wishes ----
-
-CODES = {dtype.name: i + 1 for i, dtype in enumerate(DTYPES)}
 
 
 @pytest.fixture

@@ -8,61 +8,22 @@ import time
 from collections import Counter
 from contextlib import closing, contextmanager
 
-import ml_dtypes
 import numpy as np
 import pytest
-from conformance.wire import Number, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pure_python import api, link
 from pure_python.arrays import to_value
 from pure_python.convert import convert, unpack
 from pure_python.errors import Error, Status, Violation
-from pure_python.message import DTYPES
 from pure_python.runner import Runner
+from support.values import expect_same, messages
 
 import shmbridge
-from shmbridge import Ragged
 
 EXAMPLES = 100
 ROOM = {"request_bytes": 1 << 14, "advice_bytes": 1 << 14}
-DTYPE = st.sampled_from([np.dtype(getattr(ml_dtypes, name, name)) for name in DTYPES[1:]])
-EDGES = [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1]
-TEXT = st.text(max_size=40)
-NAME = st.text(st.characters(min_codepoint=1, exclude_categories=["Cs"]), min_size=1, max_size=20)
-
-
-@st.composite
-def arrays(draw, shape=None):
-    dtype = draw(DTYPE)
-    if shape is None:
-        shape = draw(
-            st.lists(st.integers(0, 3), max_size=8).filter(lambda dims: np.prod(dims) < 99)
-        )
-    size = int(np.prod(shape, dtype=int))
-    if dtype.kind == "b":
-        values = np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size)), bool)
-    elif dtype.itemsize == 8 and draw(st.booleans()):
-        edges = draw(st.lists(st.sampled_from(EDGES), min_size=size, max_size=size))
-        values = np.array(edges, np.uint64).view(dtype)
-    else:
-        n = size * dtype.itemsize
-        values = np.frombuffer(draw(st.binary(min_size=n, max_size=n)), dtype)
-    return values.reshape(shape)
-
-
-@st.composite
-def ragged(draw):
-    lengths = draw(st.lists(st.integers(0, 4), max_size=5))
-    inner = draw(st.lists(st.integers(1, 2), max_size=3))
-    return Ragged(draw(arrays([sum(lengths), *inner])), np.cumsum([0, *lengths]))
-
-
-def lists():
-    return st.lists(TEXT, min_size=1, max_size=5)
-
-
-MESSAGES = st.dictionaries(NAME, arrays() | TEXT | lists() | ragged(), min_size=1, max_size=5)
+MESSAGES = messages(min_size=1, plain=True)
 SETTINGS = settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
@@ -79,13 +40,6 @@ def serving(host, model):
         finally:
             host.close()
             thread.join()
-
-
-def expect_same(found, sent):
-    assert list(found) == list(sent)
-    for name, value in found.items():
-        value = Number(value) if isinstance(value, bool | int | float) else value
-        assert same(value, sent[name]), (name, value, sent[name])
 
 
 @pytest.mark.parametrize(

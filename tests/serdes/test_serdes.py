@@ -1,14 +1,13 @@
 """Every SerDes: what goes in comes out, as a Python object and as the C core calls it; bytes that
 are no message are errors."""
 
-import subprocess
 import threading
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support.values import DTYPES, arrays, names, texts
+from support.values import arrays, many, names, ragged, texts
 
 import shmbridge
 from shmbridge import (
@@ -21,25 +20,14 @@ from shmbridge import (
     UnsupportedError,
     serdes,
 )
-from shmbridge._native import ffi, lib
+from shmbridge._native import lib
 from shmbridge._runner import urls
 from shmbridge._urls import plugins
 from shmbridge._values import dtypes, tensor
 from shmbridge.serdes import SerDes, _register
 from shmbridge.serdes._core import Core
 
-many = settings(max_examples=100, suppress_health_check=list(HealthCheck))
-
-
 # ---- Messages ----
-
-
-@st.composite
-def ragged(draw, **options):
-    rows = draw(st.lists(st.integers(0, 3), max_size=4))
-    like = draw(arrays(min_rank=1, max_rank=3, **options))
-    values = np.resize(np.ascontiguousarray(like), (sum(rows), *like.shape[1:])).astype(like.dtype)
-    return Ragged(values, np.cumsum([0, *rows]))
 
 
 numbers = st.one_of(st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats())
@@ -122,26 +110,6 @@ def test_a_request_comes_back_as_it_was(lossless, message):
 def test_advice_comes_back_as_it_was(lossless, message):
     with np.errstate(invalid="ignore"):
         assert identical(lossless.decode_advice(lossless.encode_advice(message), None), message)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype_and_rank_comes_back(lossless, dtype):
-    for rank in range(9):
-        sent = {
-            "x": np.arange(2**rank).reshape((2,) * rank).astype(dtype),
-            "none": np.zeros((0,) * rank, dtype),
-        }
-        assert identical(lossless.decode(lossless.encode(sent)), sent)
-
-
-def test_64_megabytes_come_back(lossless):
-    sent = {"x": np.arange(2**23)}
-    assert identical(lossless.decode(lossless.encode(sent)), sent)
-
-
-def test_hundreds_of_fields_come_back_in_order(lossless):
-    sent = {f"feature {i}": np.full(i % 7, i, "i4") for i in reversed(range(500))}
-    assert identical(lossless.decode(lossless.encode(sent)), sent)
 
 
 @many
@@ -330,56 +298,6 @@ def test_several_threads_use_one_serdes_at_once(in_thread):
 
     calls = [in_thread(work, i) for i in range(4)]
     assert [call.result() for call in calls] == [0, 1, 2, 3]
-
-
-THREAD = """
-#include <pthread.h>
-#include <stddef.h>
-struct call { int (*encode)(void *, int, int, const void **, size_t *); void *codec;
-    const void *bytes; size_t size; int status; };
-static void *work(void *at) {
-    struct call *c = at;
-    c->status = c->encode(c->codec, 0, 0, &c->bytes, &c->size);
-    return NULL;
-}
-int call_in_thread(struct call *c) {
-    pthread_t thread;
-    return pthread_create(&thread, NULL, work, c) || pthread_join(thread, NULL);
-}
-"""
-
-
-def test_a_thread_of_c_may_call_a_serdes_in_python(tmp_path):
-    import ctypes
-
-    class Call(ctypes.Structure):
-        _fields_ = [(name, ctypes.c_void_p) for name in ("encode", "codec", "bytes")] + [
-            ("size", ctypes.c_size_t),
-            ("status", ctypes.c_int),
-        ]
-
-    (tmp_path / "thread.c").write_text(THREAD)
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-pthread", "thread.c", "-o", "thread.so"],
-        cwd=tmp_path,
-        check=True,
-    )
-    codec = ffi.gc(lib.shmb_codec_new(b"toy"), lib.shmb_codec_free)
-    for i in range(20):
-        lib.shmb_codec_clear(codec)
-        tensor.write_field(
-            lambda *a: lib.shmb_codec_add(codec, *a), tensor.as_field("x", np.arange(i))
-        )
-        call = Call(
-            int(ffi.cast("uintptr_t", ffi.addressof(lib, "shmb_codec_encode"))),
-            int(ffi.cast("uintptr_t", codec)),
-        )
-        assert (
-            ctypes.CDLL(tmp_path / "thread.so").call_in_thread(ctypes.byref(call)) == 0
-            and call.status == 0
-        )
-        data = ctypes.string_at(call.bytes, call.size)
-        assert Toy().decode(data)["x"].tolist() == list(range(i))
 
 
 # ---- By name ----

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.distributions import EXAMPLES, installed_example
-from support.values import DTYPES
-from test_serdes import check_survives, many, messages
+from support.values import DTYPES, many
+from test_serdes import check_survives, messages
 
 from shmbridge import CorruptError, Ragged, StringList, UnsupportedError, serdes
 from shmbridge._runner import urls
