@@ -4,7 +4,6 @@ case to case."""
 import contextlib
 import os
 import signal
-import socket
 import textwrap
 import threading
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ import forms
 import numpy as np
 import wire
 from combinations import RUNNERS
-from support.processes import SHM, Process, ScriptedRunner
+from support.processes import SHM, Process, ScriptedRunner, free_port
 
 from shmbridge import Host, ShmbridgeError
 from shmbridge._bridge import segment
@@ -45,12 +44,6 @@ class Failed(Exception):
         self.status, self.message, self.opening = status, message, opening
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def kept(value):
     """A copy of what may lie in shared memory."""
     if isinstance(value, Mapping):
@@ -66,12 +59,8 @@ class Stage:
 
     def __init__(self, combination, command, folder, new_name):
         self.kind = RUNNERS[combination.runner]
-        self.combination, self.command, self.folder, self.new_name = (
-            combination,
-            command,
-            folder,
-            new_name,
-        )
+        self.combination, self.command = combination, command
+        self.folder, self.new_name = folder, new_name
         self.spill = folder / "spilled"
         self.host = self.thread = self.runner = self.next = self.opened = None
         self.away = False  # the host is the case's own

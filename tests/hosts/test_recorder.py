@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -19,7 +17,6 @@ from support.recording import X, records
 
 import shmbridge
 from shmbridge._native import lib
-from shmbridge._runner.runner import TypedRunner
 from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter, TrainingLog
 
@@ -37,33 +34,6 @@ def test_a_tap_passes_on_and_records(serve: Any, tap: Any, path: Path) -> None:
     assert [(question["x"].tolist(), advice.item()) for question, advice in found] == [
         ((X * i).tolist(), 7 * i) for i in range(3)
     ]
-
-
-@pytest.mark.filterwarnings("ignore:.*:UserWarning")  # text is not recorded
-def test_every_kind_of_value_passes_through_as_it_was(serve: Any, tap: Any, echo: Any) -> None:
-    values = {
-        "half": np.float16(1.5),
-        "single": np.float32(0.1),
-        "byte": np.uint8(255),
-        "flag": np.bool_(True),
-        "long": 1 << 62,
-        "matrix": np.arange(6, dtype=np.int16).reshape(2, 3),
-        "none": np.zeros((0, 3)),
-        "text": "ü",
-        "texts": ["a", ""],
-        "rows": shmbridge.Ragged.from_rows([np.arange(2), np.arange(3)]),
-    }
-    with serve(echo), TypedRunner(tap().host.url) as runner:
-        found = runner.evaluate(values)
-    assert list(found) == list(values)
-    for name, value in values.items():
-        if isinstance(value, (np.ndarray, np.generic)):
-            assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape)
-        assert (
-            np.array_equal(found[name], value)
-            if name != "rows"
-            else [r.tolist() for r in found[name]] == [[0, 1], [0, 1, 2]]
-        )
 
 
 def test_wanted_dtypes_reach_the_host(serve: Any, tap: Any, path: Path) -> None:
@@ -117,13 +87,6 @@ def test_errors_pass_with_their_status(serve: Any, tap: Any, path: Path) -> None
         with pytest.raises(shmbridge.ClosedError):
             runner.evaluate({"x": 1})
     assert not path.read_bytes()
-
-
-def test_a_target_that_is_not_there_is_an_error_at_once(
-    name: str, new_name: Any, path: Path
-) -> None:
-    with LogWriter(path) as log, pytest.raises(shmbridge.NoHostError):
-        Relay(f"{name}?connect_timeout=0.01", new_name(), log=log)
 
 
 def test_runners_do_not_wait_for_each_other(name: str, tap: Any, in_thread: Any) -> None:
@@ -250,42 +213,6 @@ def test_its_runners_have_as_long_as_the_target_says(name: str, tap: Any, in_thr
         serving.result()
 
 
-def test_when_the_target_dies_its_runners_are_told_and_later_ones_find_the_next(
-    name: str, tap: Any, python: Any
-) -> None:
-    host = """
-    import sys, shmbridge
-    with shmbridge.Host(sys.argv[1]) as host:
-        print("ready", flush=True)
-        for request in host:
-            if "die" in request:
-                import os
-                os.kill(os.getpid(), 9)
-            request.reply(int(sys.argv[2]))
-    """
-    first = python(host, name, 1)
-    assert first.line() == "ready"
-    tapped = tap()
-    with shmbridge.connect(tapped.host.url) as runner:
-        assert runner.evaluate({"x": 1}) == 1
-        with pytest.raises(shmbridge.HostGoneError):
-            runner.evaluate({"die": 1})
-        with pytest.raises(shmbridge.NoHostError):
-            runner.evaluate({"x": 1})
-        second = python(host, name, 2)
-        assert second.line() == "ready"
-
-        def finds_it():
-            with contextlib.suppress(shmbridge.NoHostError):
-                return runner.evaluate({"x": 1}) == 2
-
-        until(finds_it)
-        second.terminate()
-    until(lambda: tapped.log.recorded == 2)
-    second.wait()
-    shmbridge.Host(name).close()  # takes the dead host's files away
-
-
 def test_what_cannot_be_recorded_is_passed_on(serve: Any, tap: Any) -> None:
     tapping = pytest.warns(UserWarning, match="not recorded")
     with (
@@ -340,47 +267,14 @@ def test_what_clang_asks_is_recorded_and_replayed(
     assert f"the same advice for {len(found)}," in done.stdout
 
 
-@pytest.mark.parametrize("serdes", ["bitstream", "json", "flatbuffers", "protobuf"])
-def test_compilers_may_come_through_pipes(
-    serve: Any, name: str, tmp_path: Path, path: Path, in_thread: Any, serdes: str
-) -> None:
-    if serdes == "protobuf":
-        pytest.importorskip("google.protobuf")
-    listen = f"pipe://{tmp_path}/tap?serdes={serdes}"
-    with serve(lambda request: float(request["x"].sum())), LogWriter(path) as log:
-        with Relay(name, listen, log=log) as tapped:
-            serving = in_thread(tapped.serve)
-            with shmbridge.connect(listen) as runner:
-                assert [runner.evaluate({"x": X * i}, dtype=np.float64) for i in range(3)] == [
-                    0,
-                    7,
-                    14,
-                ]
-        serving.result()
-    assert [advice.item() for _, advice in records(path)] == [0, 7, 14]
-
-
-def test_the_target_may_be_behind_pipes(
-    tmp_path: Path, tap: Any, path: Path, in_thread: Any, python: Any
-) -> None:
+def test_the_target_may_be_behind_pipes(tmp_path: Path, tap: Any, path: Path) -> None:
     target = f"pipe://{tmp_path}/model?serdes=json"
-    host = python(
-        """
-        import sys, shmbridge
-        with shmbridge.Host(sys.argv[1]) as host:
-            print("ready", flush=True)
-            host.serve(lambda request: float(request["x"].sum()))
-        """,
-        target,
-    )
-    assert host.line() == "ready"
-    with shmbridge.connect((tapped := tap(target)).host.url) as runner:
-        assert runner.evaluate({"x": X}) == 7
-        with pytest.raises(shmbridge.BusyError):
-            shmbridge.connect(tapped.host.url, deadline=0.1)  # a pair of pipes is for one
-    until(lambda: tapped.log.recorded == 1)
-    host.send_signal(signal.SIGINT)
-    assert host.end()[0] == 0
+    with shmbridge.Host(target) as host, host.start(lambda request: float(request["x"].sum())):
+        with shmbridge.connect((tapped := tap(target)).host.url) as runner:
+            assert runner.evaluate({"x": X}) == 7
+            with pytest.raises(shmbridge.BusyError):
+                shmbridge.connect(tapped.host.url, deadline=0.1)  # a pair of pipes is for one
+        until(lambda: tapped.log.recorded == 1)
     assert [advice.item() for _, advice in records(path)] == [7]
 
 

@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -54,15 +53,13 @@ def advise(features):
 
 
 @pytest.fixture
-def serving(in_thread, name):
+def serving():
     """serving(url, model): a host whose loop runs in a thread; its url."""
     with contextlib.ExitStack() as stack:
 
         def start(url, model=advise, **options):
-            host = Host(url, **options)
-            call = in_thread(host.serve, model)
-            stack.callback(call.result)
-            stack.callback(host.close)
+            host = stack.enter_context(Host(url, **options))
+            stack.enter_context(host.start(model))
             return host.url
 
         yield start
@@ -311,14 +308,12 @@ def test_it_outlives_the_target_and_finds_it_again(kind, python, name, new_name,
             asking.evaluate({"x": 2})
         second = python(SERVE, url)
         assert second.line() == url
-        end = time.monotonic() + 20
-        while True:
-            try:
-                assert asking.evaluate({"x": 3}) == 3
-                break
-            except ShmbridgeError:
-                assert time.monotonic() < end
-                time.sleep(0.05)
+
+        def finds_it():
+            with contextlib.suppress(ShmbridgeError):
+                return asking.evaluate({"x": 3}) == 3
+
+        until(finds_it)
         second.send_signal(signal.SIGINT)
         second.wait()
 

@@ -14,35 +14,35 @@ def nothing_of_hosts_that_were_killed(no_bridges):
 
 
 @pytest.fixture
-def serving(in_thread):
+def serving():
     """serving(model, url=…, **options): a host whose loop runs in a thread; closed when the test
     ends."""
-    hosts, calls = [], []
+    with contextlib.ExitStack() as stack:
 
-    def start(model, url="grpc://127.0.0.1:0", **options):
-        hosts.append(Host(url, **options))
-        calls.append(in_thread(hosts[-1].serve, model))
-        return hosts[-1]
+        def start(model, url="grpc://127.0.0.1:0", **options):
+            host = stack.enter_context(Host(url, **options))
+            stack.callback(host.start(model).stop)
+            return host
 
-    yield start
-    for host, call in zip(hosts, calls, strict=True):
-        host.close()
-        call.result()
+        yield start
 
 
 @pytest.fixture(params=["host serves", "compiler serves"])
-def joined(request, serving):
-    """joined(model, query="", **options): a host and a runner of it, whichever side serves."""
+def urls(request):
+    """The URLs of a host and of its runner, whichever side serves."""
+    url = f"grpc://127.0.0.1:{free_port()}"
+    if request.param == "host serves":
+        return url, url
+    return f"{url}?role=client", f"{url}?role=server"
+
+
+@pytest.fixture
+def joined(urls, serving):
+    """joined(model, **options): a host and a runner of it, whichever side serves."""
     with contextlib.ExitStack() as stack:
 
-        def join(model, query="", **options):
-            if request.param == "host serves":
-                host = serving(model, **options)
-                return host, stack.enter_context(connect(host.url + query))
-            address = f"grpc://127.0.0.1:{free_port()}"
-            host = serving(model, f"{address}?role=client", **options)
-            return host, stack.enter_context(
-                connect(f"{address}?role=server{query.replace('?', '&')}", connect_timeout=30)
-            )
+        def join(model, **options):
+            host = serving(model, urls[0], **options)
+            return host, stack.enter_context(connect(urls[1], connect_timeout=30))
 
         yield join

@@ -60,13 +60,10 @@ def test_a_host_that_closes_says_so(joined):
         runner.evaluate({"x": 0})
 
 
-@pytest.mark.parametrize("role", ["host serves", "compiler serves"])
-def test_the_last_advice_arrives_though_the_host_closes_behind_it(role, in_thread):
-    called = role == "compiler serves"
+def test_the_last_advice_arrives_though_the_host_closes_behind_it(urls, in_thread):
     for _ in range(5):
-        url = f"grpc://127.0.0.1:{free_port()}"
-        with Host(f"{url}?role=client" if called else url) as host:
-            asked = in_thread(ask_once, f"{url}?role=server" if called else url, {"x": 1})
+        with Host(urls[0]) as host:
+            asked = in_thread(ask_once, urls[1], {"x": 1})
             for request in host:
                 request.reply(7)
                 break
@@ -90,29 +87,7 @@ def test_a_killed_host_is_noticed_and_the_next_one_is_found(python):
     assert second.line() == url
 
 
-def test_a_killed_compiler_leaves_its_channel_to_the_next(serving, python):
-    asked = threading.Event()
-    go = threading.Event()
-
-    def model(request):
-        if request["hang"]:
-            asked.set()
-            go.wait(20)
-        return 4
-
-    host = serving(model, channels=1)
-    worker = python(ASK, host.url)
-    assert worker.line() == "connected"
-    worker.say("1")
-    assert asked.wait(20)
-    worker.kill()
-    go.set()
-    with connect(host.url) as runner:
-        assert runner.evaluate({"x": 1, "hang": 0}) == 4
-
-
-def test_training_goes_on_when_a_compiler_is_killed_and_another_serves(serving, python):
-    url = f"grpc://127.0.0.1:{free_port()}"
+def test_a_killed_compiler_leaves_its_channel_to_the_next(serving, python, urls):
     asked, go = threading.Event(), threading.Event()
 
     def model(request):
@@ -121,8 +96,8 @@ def test_training_goes_on_when_a_compiler_is_killed_and_another_serves(serving, 
             go.wait(20)
         return 4
 
-    host = serving(model, f"{url}?role=client")
-    worker = python(ASK, f"{url}?role=server")
+    host = serving(model, urls[0], **({} if "role" in urls[0] else {"channels": 1}))
+    worker = python(ASK, urls[1])
     assert worker.line() == "connected"
     worker.say("0")
     assert worker.line() == "4"
@@ -131,7 +106,7 @@ def test_training_goes_on_when_a_compiler_is_killed_and_another_serves(serving, 
     worker.kill()
     worker.wait()
     go.set()
-    with connect(f"{url}?role=server", connect_timeout=30) as runner:
+    with connect(urls[1], connect_timeout=30) as runner:
         assert runner.evaluate({"x": 1, "hang": 0}) == 4
     until(lambda: host.runners == 0)
 
@@ -152,12 +127,8 @@ def test_training_goes_on_when_the_trainer_is_killed_and_another_calls(python):
         assert runner.evaluate({"x": 3}) == 3
 
 
-@pytest.mark.parametrize("role", ["host serves", "compiler serves"])
-def test_with_retries_a_question_outlives_its_host(role, python, in_thread):
-    url = f"grpc://127.0.0.1:{free_port()}"
-    host, runner = (
-        (url, url) if role == "host serves" else (f"{url}?role=client", f"{url}?role=server")
-    )
+def test_with_retries_a_question_outlives_its_host(urls, python, in_thread):
+    host, runner = urls
     first = python(SERVE, host)
     assert first.line() == host
 
@@ -174,10 +145,7 @@ def test_with_retries_a_question_outlives_its_host(role, python, in_thread):
         assert asking.evaluate({"x": 3}) == 3
 
 
-@pytest.mark.parametrize("role", ["host serves", "compiler serves"])
-def test_a_program_that_closes_nothing_ends(role, python):
-    url = f"grpc://127.0.0.1:{free_port()}"
-    called = role == "compiler serves"
+def test_a_program_that_closes_nothing_ends(urls, python):
     host = python(
         """
         import sys, shmbridge
@@ -188,7 +156,7 @@ def test_a_program_that_closes_nothing_ends(role, python):
             request.reply(int(last))
             if last: break
         """,
-        f"{url}?role=client" if called else url,
+        urls[0],
     )
     assert host.line()
     compiler = python(
@@ -198,11 +166,11 @@ def test_a_program_that_closes_nothing_ends(role, python):
         print(runner.evaluate({"x": 0}), flush=True)
         sys.stdin.readline()
         """,
-        f"{url}?role=server" if called else url,
+        urls[1],
     )
     assert compiler.line() == "0"
     assert compiler.end()[0] == 0
-    with connect(f"{url}?role=server" if called else url, connect_timeout=30) as runner:
+    with connect(urls[1], connect_timeout=30) as runner:
         assert runner.evaluate({"x": 1}) == 1
         assert host.end()[0] == 0
 

@@ -1,58 +1,15 @@
-"""grpc://, whichever side serves: values, errors, batches, several compilers."""
+"""grpc://, whichever side serves: errors, batches, several compilers. Values are in
+tests/conformance."""
 
-import gc
-
-import numpy as np
 import pytest
-from support.grpc import ANY, same
+from support.grpc import ANY
 from support.processes import free_port, until
 
-from shmbridge import (
-    DroppedError,
-    Host,
-    InexactError,
-    InUseError,
-    MismatchError,
-    ModelError,
-    Ragged,
-    TensorSpec,
-    connect,
-)
-
-
-def test_every_kind_of_value_comes_back_as_it_was(joined, echo):
-    values = {
-        "scalar": 7,
-        "matrix": np.arange(6, dtype=np.int16).reshape(2, 3),
-        "empty": np.empty((0, 4), np.float32),
-        "flags": np.array([True, False]),
-        "text": "naïve\0 \udcff",
-        "texts": ["a", "", "b"],
-        "rows": Ragged.from_rows([np.arange(2.0), np.arange(0.0), np.arange(3.0)]),
-    }
-    _, runner = joined(echo)
-    found = runner.evaluate(values)
-    assert list(found) == list(values)
-    assert all(same(found[name], value) for name, value in values.items())
-
-
-def test_the_advice_comes_in_the_wanted_dtype(joined):
-    _, runner = joined(lambda request: float(request["x"]))
-    assert runner.evaluate({"x": 3}, dtype=np.int8) == 3
-    with pytest.raises(InexactError, match="not exactly representable as int8"):
-        runner.evaluate({"x": 0.5}, dtype=np.int8)
-    assert runner.evaluate({"x": 4}) == 4
-
-
-def test_scalars_keep_their_dtype(joined):
-    _, runner = joined(lambda request: np.float32(0.1))
-    assert runner.evaluate({"x": 3}, dtype=np.float32) == np.float32(0.1)
+from shmbridge import Host, InUseError, MismatchError, ModelError, connect
 
 
 def test_a_models_failure_keeps_its_class_and_text(joined):
     def model(request):
-        if "drop" in request:
-            return request._drop()
         raise MismatchError("other shapes, please") if request["x"] else ValueError(request["says"])
 
     _, runner = joined(model)
@@ -63,63 +20,22 @@ def test_a_models_failure_keeps_its_class_and_text(joined):
         runner.evaluate({"x": 1})
 
 
-def test_a_question_that_is_let_go_is_dropped(in_thread):
-    with Host(ANY) as host:
-
-        def loop():
-            for request in host:
-                if "last" in request:
-                    return request.reply(0)
-
-        call = in_thread(loop)
-        with connect(host.url) as runner:
-            with pytest.raises(DroppedError):
-                runner.evaluate({"x": 1})
-            assert runner.evaluate({"last": 1}) == 0
-        call.result()
-
-
-def test_the_hosts_specs_are_kept(serving):
-    host = serving(
-        lambda request: 1,
-        features=[TensorSpec("x", np.float32, (2,))],
-        advice=[TensorSpec("a", np.int32)],
-    )
-    with connect(host.url) as runner, pytest.raises(MismatchError, match="expects x"):
-        runner.evaluate({"x": 1})
-
-
-def test_arrays_may_be_kept(joined):
-    kept = []
-
-    def model(request):
-        kept.append(request["x"])
-        return len(kept)
-
-    _, runner = joined(model, slots=4)
-    for i in range(9):
-        runner.evaluate({"x": np.full(100, i)})
-    assert [array[0] for array in kept] == list(range(9))
-    kept.clear()
-    gc.collect()
-
-
 def test_batches_hold_the_questions_of_several_compilers(in_thread):
     sizes = []
-    with Host(ANY) as host:
 
-        def loop():
-            for batch in host.batches(max_size=2, max_wait=5):
-                sizes.append(len(batch["x"]))
-                batch.reply(batch["x"] * 10)
+    def model(batch):
+        sizes.append(len(batch))
+        return batch["x"] * 10
 
-        call = in_thread(loop)
-        with connect(host.url) as a, connect(host.url) as b:
-            until(lambda: host.runners == 2)
-            both = [in_thread(runner.evaluate, {"x": i}) for i, runner in enumerate((a, b))]
-            assert [one.result() for one in both] == [0, 10]
-        host.close()
-        call.result()
+    with (
+        Host(ANY) as host,
+        host.start(model, max_batch=2, max_wait=5),
+        connect(host.url) as a,
+        connect(host.url) as b,
+    ):
+        until(lambda: host.runners == 2)
+        both = [in_thread(runner.evaluate, {"x": i}) for i, runner in enumerate((a, b))]
+        assert [one.result() for one in both] == [0, 10]
     assert sizes == [2]
 
 

@@ -17,25 +17,13 @@ from onnx import TensorProto as T  # noqa: E402
 from onnx import helper  # noqa: E402
 from support import onnx_models as models  # noqa: E402
 from support.onnx_models import node, save  # noqa: E402
+from support.values import NAMED_DTYPES  # noqa: E402
 
 from shmbridge import InvalidError, MismatchError, ModelError, connect  # noqa: E402
 
 LIBRARY = next(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"))
 X = np.arange(8, dtype=np.float32)
-ELEMENTS = [
-    "BOOL",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-    "FLOAT16",
-    "FLOAT",
-    "DOUBLE",
-]
+ELEMENTS = [helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in NAMED_DTYPES]
 
 
 @pytest.fixture
@@ -68,28 +56,10 @@ def same(found, expected):
 # ---- Values ----
 
 
-@pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize("dims", [[], [5], [2, 3, 4], [0]])
-def test_every_dtype_and_shape_goes_through_unchanged(path, element, dims):
-    file = models.identity(path, getattr(T, element), dims)
-    dtype = helper.tensor_dtype_to_np_dtype(getattr(T, element))
-    x = np.arange(np.prod(dims, dtype=int)).reshape(dims).astype(dtype)
-    with connect(f"onnx://{file}") as runner:
-        for _ in range(3):
-            same(runner.evaluate({"x": x}), reference(file, {"x": x}))
-
-
-def test_bfloat16_goes_through_unchanged(path):
-    ml_dtypes = pytest.importorskip("ml_dtypes", reason="it is what numpy has bfloat16 from")
-    x = np.array([1, -2, 0.5], ml_dtypes.bfloat16)
-    with connect(f"onnx://{models.identity(path, T.BFLOAT16, [3])}") as runner:
-        assert np.array_equal(runner.evaluate({"x": x}), x)
-
-
 def test_many_inputs_of_many_dtypes_and_several_outputs(path):
     nodes = [node("Cast", f"x{i}", f"y{i}", to=T.DOUBLE) for i in range(len(ELEMENTS))]
     nodes.append(node("Sum", " ".join(f"y{i}" for i in range(len(ELEMENTS))), "sum"))
-    inputs = [(f"x{i}", getattr(T, element), [4]) for i, element in enumerate(ELEMENTS)]
+    inputs = [(f"x{i}", element, [4]) for i, element in enumerate(ELEMENTS)]
     file = save(path, nodes, inputs, [("sum", T.DOUBLE, [4]), ("y3", T.DOUBLE, [4])])
     features = {
         name: np.array([0, 1, i % 2, 1]).astype(helper.tensor_dtype_to_np_dtype(element))
@@ -188,17 +158,6 @@ def test_inputs_with_initializers_are_not_required(path):
     )
     with connect(f"onnx://{file}") as runner:
         same(runner.evaluate({"x": X, "more": np.arange(3)}), reference(file, {"x": X}))
-
-
-def test_from_c_with_the_wanted_dtype(path, c_runner):
-    file = models.two_minus(path)
-    runner = c_runner(f"onnx://{file}")
-    for shift in (0, 3, 5):
-        x = np.roll(X, shift)
-        runner.do("feature x 11 1 8", x.tobytes().hex())
-        assert runner.do("i64") == f"0 {np.argmin(x)}"
-    runner.do("feature x 11 1 8", X.tobytes().hex())
-    assert runner.do("f32") == "0 0"
 
 
 def test_bound_features_from_c(path, c_runner):
