@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from shmbridge import _fastpath
 from shmbridge._host.batch import Batch, answer_error, empty_batch
@@ -18,8 +18,6 @@ from shmbridge.errors import ForkedError, MismatchError, ShmbridgeError, raise_s
 
 SLICE_NS = 100_000_000  # a wait asks after signals at least this often
 CACHED = 1024  # requests of known layout, dims and slot
-
-Question = TypeVar("Question", Request, Batch)
 
 
 @dataclass(frozen=True)
@@ -93,36 +91,31 @@ class Receiving:
             with contextlib.suppress(ShmbridgeError):  # the host is closed, or the runner has gone
                 answer_error(question, error)
 
-    def _hand(self, question: Question) -> Iterator[Question]:
-        try:
-            yield question
-        except BaseException as error:
-            self._break_off(question, error)
-            raise
-
     def _loop(self) -> Generator[Request, None, None]:
         receive, source, requests, kept = self._receive, self._source, self._requests, self._kept
-        renewed, asked = _fastpath.renewed, False
+        renewed, left_over, asked = _fastpath.renewed, self._left_over, False
         with self._looping():
-            while (left := self._next_left_over()) is not None:
-                yield from self._hand(left)
             while not self._closed:
                 if kept:
                     self._release_dead()
-                key = receive(source, SLICE_NS)
-                if key < 0:
-                    if asked:
-                        self._idle_since = time.monotonic()
-                        asked = False
-                    if self._ends(key):
-                        return
-                    continue
+                request = self._next_left_over() if left_over else None
+                if request is not None:
+                    key = request._key
+                else:
+                    key = receive(source, SLICE_NS)
+                    if key < 0:
+                        if asked:
+                            self._idle_since = time.monotonic()
+                            asked = False
+                        if self._ends(key):
+                            return
+                        continue
+                    request = renewed(requests, key, 2)  # the cache and the caller's loop variable
+                    if request is None:
+                        request = self._cache(key)
+                    if request is None:
+                        continue
                 asked = True
-                request = renewed(requests, key, 2)  # the cache and the caller's loop variable
-                if request is None:
-                    request = self._cache(key)
-                if request is None:
-                    continue
                 try:
                     yield request
                 except BaseException as error:
@@ -155,23 +148,23 @@ class Receiving:
                     self._add_left_over(held[0], max_size)
                 while (key := collect(held, address, requests, max_size)) is not None:
                     if key >= 0:
-                        self._take_into(held[0], key, max_size)
+                        if (request := self._take(key)) is not None:
+                            self._put(request, held[0], max_size)
                         continue
                     if asked:
                         self._idle_since = time.monotonic()
                         asked = False
                     if self._ends(key):
                         break
-                if key is None or held[0].requests:
-                    asked = True
-                    try:
-                        yield held[0]
-                    except BaseException as error:
-                        self._break_off(held[0], error)
-                        raise
-                    end_turn(held)
-                else:
+                if key is not None and not held[0].requests:
                     return
+                request, asked = None, True
+                try:
+                    yield held[0]
+                except BaseException as error:
+                    self._break_off(held[0], error)
+                    raise
+                end_turn(held)
 
     def _collect(self, held: list[Batch], address: int, requests: Any, most: int) -> int | None:
         """As _fastpath.collect, from another source, or for runners that may be spare."""
@@ -186,11 +179,6 @@ class Receiving:
             if left or key != -lib.SHMB_TIMEOUT:
                 return key
         return _fastpath.collect(held, address, requests, have)  # hands it out
-
-    def _take_into(self, batch: Batch, key: int, most: int) -> None:
-        request = self._take(key)
-        if request is not None:
-            self._put(request, batch, most)
 
     def _add_left_over(self, batch: Batch, most: int) -> None:
         for _ in range(len(self._left_over)):

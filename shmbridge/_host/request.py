@@ -48,15 +48,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
     may reply.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_h",
-        "_host",
-        "_places",
-        "_refused",
-        "_runner",
-        "_signature",
-    )
+    __slots__ = ("__weakref__", "_h", "_host", "_places", "_refused", "_runner", "_signature")
 
     def __init__(self, host: Any, key: int, message: Any) -> None:  # a Host
         self._host = host
