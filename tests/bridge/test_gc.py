@@ -139,18 +139,6 @@ def test_gc_of_one_name_leaves_the_others_and_refuses_the_living(
     assert segment.gc(name) == []
 
 
-def test_a_host_beside_a_sweep_takes_the_dead_ones_name(name, dead_host, python):
-    """Sweepers lock a dead segment; that is not a live host."""
-    sweeper = python(
-        "import shmbridge._bridge.segment\nprint('ready', flush=True)\nwhile True: "
-        "shmbridge._bridge.segment.gc()"
-    )
-    assert sweeper.line() == "ready"
-    for _ in range(12):
-        dead_host()
-        Host(name, channels=1).close()
-
-
 def sweeper_of(name):
     """A file that holds a sweeper's locks until it is closed."""
     file = shm_path(name).open("r+b")

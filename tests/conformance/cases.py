@@ -150,14 +150,8 @@ def echo(w):
 
 @case("echo-of-all")
 def echo_of_all(w):
-    features = {
-        "x": np.array([1.5, 2.5]),
-        "name": "main",
-        "names": ["a", "b"],
-        "rows": ragged(np.int64, [1, 2]),
-    }
     w.model = dict
-    w.gave(w.ask(features), features)
+    w.gave(w.ask(EVERY_KIND), EVERY_KIND)
 
 
 @case("changing-shapes")
@@ -237,6 +231,12 @@ def ragged(dtype, lengths, *width):
     return Ragged(values, np.cumsum([0, *lengths]))
 
 
+EVERY_KIND = {
+    "vector": np.array([1.5, -2.5]),
+    "name": "main",
+    "names": ["a", "b"],
+    "rows": ragged(np.int64, [1, 2]),
+}
 RAGGED = {
     "integers": ragged(np.int64, [2, 0, 3, 1]),
     "int32": ragged(np.int32, [1, 2]),
@@ -264,26 +264,19 @@ def ragged_advice(w, rows):
 # ---- Messages ----
 
 
+def many(least):
+    dtypes = np.int64, np.float64
+    return {f"field_{i}": np.arange(i % 9 + least, dtype=dtypes[i % 2]) for i in range(200)}
+
+
 @case("many-tensors")
 def many_tensors(w):
-    sends(
-        w,
-        {
-            f"feature_{i}": np.arange(i % 9 + 1, dtype=(np.int64, np.float64)[i % 2])
-            for i in range(200)
-        },
-    )
+    sends(w, many(1))
 
 
 @case("many-tensors-advice")
 def many_tensors_advice(w):
-    gets(
-        w,
-        {
-            f"advice_{i}": np.arange(i % 9 + 2, dtype=(np.int64, np.float64)[i % 2])
-            for i in range(200)
-        },
-    )
+    gets(w, many(2))
 
 
 @case("order-of-features")
@@ -299,32 +292,12 @@ def order_of_advice(w):
 
 @case("every-kind-request")
 def every_kind_request(w):
-    vector, rows = np.array([1.5, -2.5]), ragged(np.int64, [1, 2])
-    sends(
-        w,
-        {
-            "vector": vector,
-            "name": "main",
-            "names": ["a", "b"],
-            "rows": rows,
-            "n": np.array([3], np.int64),
-        },
-    )
+    sends(w, EVERY_KIND | {"n": np.array([3], np.int64)})
 
 
 @case("every-kind-advice")
 def every_kind_advice(w):
-    vector, rows = np.array([1.5, -2.5]), ragged(np.int64, [1, 2])
-    gets(
-        w,
-        {
-            "vector": vector,
-            "name": "main",
-            "names": ["a", "b"],
-            "rows": rows,
-            "n": np.array([3, 4], np.int64),
-        },
-    )
+    gets(w, EVERY_KIND | {"n": np.array([3, 4], np.int64)})
 
 
 @case("name-twice")

@@ -218,36 +218,29 @@ def without_serdes(url, **options):
     return with_options(re.sub(r"[?&]serdes=\w+", "", url), **options)
 
 
-@case("no-host")
-def no_host(w):
+# Of each: the status, a word of the message, and the URL.
+REFUSED = {
+    "no-host": ("NO_HOST", "", lambda w: w.new_url(connect_timeout=0.1)),
+    "unknown-option": ("INVALID", "nonsense", lambda w: with_options(w.url, nonsense=1)),
+    "bad-option": ("INVALID", "deadline=soon", lambda w: with_options(w.url, deadline="soon")),
+    "unknown-serdes": (
+        "INVALID or UNSUPPORTED",
+        "serdes",
+        lambda w: without_serdes(w.url, serdes="nonsense"),
+    ),
+    "unknown-scheme": ("UNSUPPORTED", "nonsense", lambda w: "nonsense://x"),
+}
+
+
+def refused(w, status, word, url):
     w.ready()
-    with w.fails("NO_HOST"):
-        w.open(w.new_url(connect_timeout=0.1))
+    with w.fails(status, word):
+        w.open(url(w))
     w.works()
 
 
-@case("unknown-option")
-def unknown_option(w):
-    w.ready()
-    with w.fails("INVALID", "nonsense"):
-        w.open(with_options(w.url, nonsense=1))
-    w.works()
-
-
-@case("bad-option")
-def bad_option(w):
-    w.ready()
-    with w.fails("INVALID", "deadline=soon"):
-        w.open(with_options(w.url, deadline="soon"))
-    w.works()
-
-
-@case("unknown-serdes")
-def unknown_serdes(w):
-    w.ready()
-    with w.fails("INVALID or UNSUPPORTED", "serdes"):
-        w.open(without_serdes(w.url, serdes="nonsense"))
-    w.works()
+for name, arguments in REFUSED.items():
+    case(name, *arguments)(refused)
 
 
 @case("host-unknown-option")
@@ -263,12 +256,4 @@ def host_unknown_serdes(w):
     w.ready()
     with pytest.raises((InvalidError, UnsupportedError), match="(?i)serdes"):
         w.host_at(without_serdes(w.new_url(), serdes="nonsense"))
-    w.works()
-
-
-@case("unknown-scheme")
-def unknown_scheme(w):
-    w.ready()
-    with w.fails("UNSUPPORTED", "nonsense"):
-        w.open("nonsense://x")
     w.works()

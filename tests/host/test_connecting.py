@@ -3,8 +3,6 @@
 import contextlib
 import inspect
 import math
-import os
-import signal
 import threading
 import time
 
@@ -186,15 +184,6 @@ def test_the_url_may_come_from_the_environment(serve, monkeypatch):
             connect()
 
 
-def test_the_host_may_start_later(name, in_thread):
-    connecting = in_thread(lambda: connect(name, connect_timeout=50).evaluate({"x": 1}))
-    connecting.join(0.2)
-    with Host(name) as host:
-        request = host.receive(timeout=30)
-        request.reply(1)
-        assert connecting.result() == 1
-
-
 def test_a_host_that_does_not_take_runners_in_is_told_apart_from_none(name):
     with (
         Host(name),
@@ -231,20 +220,3 @@ def test_the_runner_too_many_waits_and_then_says_so(serve, in_thread):
         assert runners[-1].evaluate({"x": 17}) == 17
         for runner in runners:
             runner.close()
-
-
-def test_channels_of_dead_runners_are_used_again(serve, python):
-    code = """
-        import sys, time, shmbridge
-        runner = shmbridge.connect(sys.argv[1])
-        print("in", flush=True)
-        time.sleep(1000)
-    """
-    with serve(lambda request: request["x"], channels=2) as host:
-        for i in range(6):
-            victim = python(code, host.name)
-            assert victim.line() == "in"
-            os.kill(victim.pid, signal.SIGKILL)
-            victim.wait()
-            with connect(host.url) as runner:
-                assert runner.evaluate({"x": i}) == i

@@ -2,13 +2,11 @@
 URL."""
 
 import os
-import signal
 
 import pytest
 from support.processes import run_with_shm
 
-import shmbridge
-from shmbridge import Host, InvalidError, connect
+from shmbridge import Host, InvalidError
 from shmbridge._bridge import overview
 
 # ---- A full /dev/shm ----
@@ -57,50 +55,7 @@ def test_a_host_without_descriptors_says_so_and_leaves_nothing(name, python, shm
     assert status == 0 and "cannot create the bridge's files" in out and not shm_files()
 
 
-# ---- A host that was restarted ----
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_runners_of_a_host_that_was_restarted_get_its_end_and_new_ones_connect(
-    name, python, c_runner, number
-):
-    code = """
-        import sys, shmbridge
-        with shmbridge.Host(sys.argv[1]) as host:
-            print("made", flush=True)
-            host.serve(lambda request: int(sys.argv[2]))
-    """
-    old = python(code, name, 1)
-    assert old.line() == "made"
-    runners, c = [connect(name) for _ in range(3)], c_runner(name)
-    assert [runner.evaluate({}) for runner in runners] == [1] * 3
-    c.do("feature", "x", 5, 0, bytes(8).hex())
-    assert c.do("i64") == "0 1"
-    old.send_signal(number)
-    old.wait()
-    new = python(code, name, 2)
-    assert new.line() == "made"
-    error, status = (
-        (shmbridge.HostGoneError, "9 ")
-        if number == signal.SIGKILL
-        else (shmbridge.ClosedError, "11 ")
-    )
-    for runner in runners:
-        for _ in range(2):
-            with pytest.raises(error):
-                runner.evaluate({})
-    c.do("feature", "x", 5, 0, bytes(8).hex())
-    assert c.do("i64").startswith(status)
-    assert c.do("open", name).startswith("0")
-    c.do("feature", "x", 5, 0, bytes(8).hex())
-    assert c.do("i64") == "0 2"
-    with connect(name) as runner:
-        assert runner.evaluate({}) == 2
-    for runner in runners:
-        runner.close()
-    new.send_signal(signal.SIGINT)
-    assert new.end()[0] == 0
-
+# ---- A sandbox ----
 
 FORBID_LOCKS = """
     import ctypes, platform, struct

@@ -15,14 +15,6 @@ def plus(n):
     return lambda request: request["x"] + n
 
 
-def test_a_started_model_answers_while_its_with_block_lasts(name):
-    with Host(name) as host:
-        with host.start(plus(1)) as serving, connect(name) as runner:
-            assert runner.evaluate({"x": 1}) == 2
-            assert serving.alive
-        assert not serving.alive
-
-
 async def waits(request):
     return 1
 
@@ -185,15 +177,12 @@ def test_an_error_of_the_with_block_goes_before_the_threads(name):
         raise KeyError
 
 
-def test_closing_the_host_ends_it_quietly(name):
-    with Host(name) as host, host.start(len) as serving:
-        host.close()
-        while serving.alive:
-            pass
-
-
-def test_until_idle_ends_it_quietly(name):
-    with Host(name, until_idle=0.1) as host, host.start(len) as serving:
+@pytest.mark.parametrize("idle", [False, True])
+def test_closing_the_host_or_until_idle_ends_it_quietly(name, idle):
+    with Host(name, until_idle=0.1 if idle else None) as host, host.start(len) as serving:
+        assert idle or serving.alive
+        if not idle:
+            host.close()
         while serving.alive:
             pass
 
@@ -244,13 +233,3 @@ def test_a_program_that_forgets_its_end_ends(name, python, shm_files):
     """
     assert python(code, name).end()[0] == 0
     assert not shm_files()
-
-
-def test_a_pipe_host_starts_too(tmp_path):
-    with Host(f"pipe://{tmp_path}/p?serdes=json") as host:
-        for advice in (1, 2):
-            with host.start(lambda request, advice=advice: advice) as serving:
-                url = f"pipe://{tmp_path}/p?serdes=json&connect_timeout=5"
-                with connect(url) as runner:
-                    assert runner.evaluate({"x": [1.0]}) == advice
-            assert not serving.alive

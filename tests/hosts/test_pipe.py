@@ -8,10 +8,8 @@ import signal
 import stat
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import shmbridge
@@ -356,71 +354,28 @@ def test_the_command_line_serves_pipes(url, tmp_path):
 
 # ---- LLVM's channel, as an environment writes it that is not LLVM ----
 
-SCORED = (
-    b'{"features":[{"name":"times_called","port":0,"shape":[1],"type":"int64_t"}],'
-    b'"score":{"name":"reward","port":0,"shape":[1],"type":"float"},'
-    b'"advice":{"name":"advice","port":0,"shape":[1],"type":"int64_t"}}\n'
-)
+UNKNOWN_LINES = r"""
+    import sys
+    from shmbridge import Host
+    path = sys.argv[1]
+    header = (b'{"features":[{"name":"x","port":0,"shape":[1],"type":"int64_t"}],'
+              b'"advice":{"name":"advice","port":0,"shape":[1],"type":"int64_t"}}\n')
+    observation = b'{"context":"f"}\n{"observation":0}\n%b\n'
+    with Host(f"llvm://{path}") as host, host.start(lambda request: int(request["x"][0]) + 1):
+        with (open(f"{path}.in", "rb", buffering=0) as replies,
+              open(f"{path}.out", "wb", buffering=0) as out):
+            for unknown, x in (header + b"what is this?\n", 4), (b'{"gossip":1}\n\x00\xff\n', 6):
+                out.write(unknown + observation % x.to_bytes(8, "little"))
+                print(int.from_bytes(replies.read(8), "little"))
+"""
 
 
-def ask_llvm(tmp_path, in_thread, records):
-    """What each of these byte strings, which end with an observation, is answered with."""
-    with Host(f"llvm://{tmp_path}/b") as host:
-        serving = in_thread(host.serve, lambda request: int(request["times_called"][0]) + 1)
-        with (
-            open(tmp_path / "b.in", "rb", buffering=0) as replies,
-            open(tmp_path / "b.out", "wb", buffering=0) as out,
-        ):
-            found = []
-            for record in records:
-                out.write(record)
-                found.append(int.from_bytes(replies.read(8), "little"))
-        host.close()
-        serving.result()
-    return found
-
-
-def observation(number):
-    return b'{"context":"f"}\n{"observation":%d}\n' % number + number.to_bytes(8, "little") + b"\n"
-
-
-def test_outcomes_on_llvms_channel_are_read(tmp_path, in_thread, capfd):
-    outcome = b'{"outcome":0}\n' + np.float32(3.14).tobytes() + b"\n"
-    assert ask_llvm(
-        tmp_path,
-        in_thread,
-        [SCORED + observation(0), outcome + observation(1), outcome + observation(2)],
-    ) == [1, 2, 3]
-    assert capfd.readouterr().err == ""
-
-
-def test_unknown_lines_on_llvms_channel_are_left_out_and_said():
+def test_unknown_lines_on_llvms_channel_are_left_out_and_said(python, tmp_path):
     """In a process of its own, since it is said once in one."""
-    program = rf"""
-        import sys, tempfile, pathlib, threading
-        sys.path[:0] = [{str(Path(__file__).parent)!r}]
-        from shmbridge import Host
-        from test_pipe import SCORED, observation
-        path = pathlib.Path(tempfile.mkdtemp()) / "b"
-        with Host(f"llvm://{{path}}") as host:
-            threading.Thread(target=host.serve,
-                args=(lambda request: int(request["times_called"][0]) + 1,), daemon=True).start()
-            with (open(f"{{path}}.in", "rb", buffering=0) as replies,
-                  open(f"{{path}}.out", "wb", buffering=0) as out):
-                for record in (SCORED + b"what is this?\n" + observation(4),
-                    b'{{"gossip":1}}\n\x00\xff\n' + observation(6)):
-                    out.write(record)
-                    print(int.from_bytes(replies.read(8), "little"))
-        path.parent.rmdir()
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/")
-    assert out.stdout == "5\n7\n", out.stderr
-    assert (
-        out.stderr.count("\n") == 1
-        and "LLVM's channel" in out.stderr
-        and "continuing with the next line" in out.stderr
-    )
+    program = python(UNKNOWN_LINES, tmp_path / "b", stderr=subprocess.PIPE)
+    answers, said = program.communicate(timeout=60)
+    assert answers == "5\n7\n" and said.count("\n") == 1, said
+    assert "LLVM's channel" in said and "continuing with the next line" in said
 
 
 def test_a_header_that_cannot_be_answered_is_said(tmp_path, in_thread, capfd):

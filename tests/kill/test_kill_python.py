@@ -6,20 +6,19 @@ ordinary one. A warm process forks the victims. Afterwards the survivor has its 
 works, and nothing is left in /dev/shm.
 """
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pure_python import api
 
-import shmbridge
 from shmbridge import Host, ShmbridgeError, connect
 from shmbridge._bridge import segment
 
@@ -181,27 +180,14 @@ def survive_in_c(runner, name):
     return time.monotonic(), errors.get(int(answer.split()[0]), answer)
 
 
-def percentiles(values):
-    values = sorted(values) or [0.0]
-    return ", ".join(
-        f"{p} %: {values[min(len(values) - 1, len(values) * p // 100)] * 1e3:.1f} ms"
-        for p in (50, 90, 99, 100)
-    )
-
-
 def ask_the_next_host(name):
     """Takes the name over, and is asked."""
-    with Host(name, channels=2) as host:
-        thread = threading.Thread(target=host.serve, args=(lambda request: request["x"],))
-        thread.start()
-        with connect(name) as runner:
-            assert runner.evaluate({"x": [1, 2]}).tolist() == [1, 2]
-        host.close()
-        thread.join()
+    with Host(name, channels=2) as host, host.start(dict), connect(name) as runner:
+        assert runner.evaluate({"x": [1, 2]}).tolist() == [1, 2]
 
 
-def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, long, capsys):
-    c, steps, delays, seen = c_runner(), 0, [], {}
+def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, long):
+    c, steps, seen = c_runner(), 0, Counter()
     stride = 1 if long else 5  # which goes through all combinations of what follows
     for seed in range(50 if long else 1):
         step = finished = 0
@@ -218,22 +204,14 @@ def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, long, cap
             assert status in (0, -signal.SIGKILL)
             finished = finished + 1 if status == 0 else 0
             assert error in ("HostGoneError", "ClosedError", "NoHostError", "DeadlineError"), error
-            if error == "HostGoneError":
-                delays.append(max(0.0, when - death))
-                assert delays[-1] < ERROR_WITHIN, f"step {step}"
-            seen[error] = seen.get(error, 0) + 1
+            assert error != "HostGoneError" or when - death < ERROR_WITHIN, f"step {step}"
+            seen[error] += 1
             if (step + seed) % 3:
                 ask_the_next_host(name)
             else:
                 segment.gc()
             assert not shm_files(), f"step {step}"
         steps = max(steps, step - 3 * stride)
-    with capsys.disabled():
-        print(
-            f"\na Python host killed at {steps} steps: {seen}; from its death to its runner's "
-            "error:",
-            percentiles(delays),
-        )
     assert steps > 20 and seen["HostGoneError"] > 10
 
 
@@ -243,10 +221,10 @@ def pure_host(name, wait, **options):
 
 
 @pytest.mark.parametrize("make_host", [Host, pure_host])
-def test_a_runner_killed_at_any_step(name, victims, long, capsys, make_host):
+def test_a_runner_killed_at_any_step(name, victims, long, make_host):
     """Its channel, the only one, is the next runner's; arrays that the host kept stay as they
     were."""
-    steps, delays, kept = 0, [], []
+    steps, kept = 0, []
 
     def model(request):
         assert (request["x"] == 7).all()
@@ -263,27 +241,20 @@ def test_a_runner_killed_at_any_step(name, victims, long, capsys, make_host):
             while finished < 3:
                 step += 1
                 victims.start("runner", step, name, WAITS[(step + seed) % 3])
-                status, death = victims.death()
+                status, _ = victims.death()
                 assert status in (0, -signal.SIGKILL)
                 finished = finished + 1 if status == 0 else 0
                 with connect(name, deadline=30) as runner:
-                    delays.append(time.monotonic() - death)
                     assert runner.evaluate({"x": np.full(5, 7), "n": 1}).tolist() == list(range(10))
                 assert all((x == 7).all() for x in kept)
             steps = max(steps, step - 3)
             host.close()
             thread.join()
-    with capsys.disabled():
-        print(
-            f"\na Python runner killed at {steps} steps; from its death to the next runner's "
-            "connection:",
-            percentiles(delays),
-        )
     assert steps > 20
 
 
 @pytest.mark.parametrize("after", ["nothing", "a dead host"])
-def test_a_host_killed_before_any_change_of_files(name, victims, shm_files, after, long, capsys):
+def test_a_host_killed_before_any_change_of_files(name, victims, shm_files, after):
     step = finished = 0
     while not finished:
         step += 1
@@ -298,35 +269,7 @@ def test_a_host_killed_before_any_change_of_files(name, victims, shm_files, afte
             ask_the_next_host(name)
         segment.gc()
         assert not shm_files(), f"step {step}"
-    with capsys.disabled():
-        print(f"\na Python host killed before {step - 1} changes of files, after {after}")
     assert step > 10
-
-
-def test_a_stopped_host_is_no_dead_one(name, python, in_thread):
-    host = python(
-        """
-        import sys, shmbridge
-        with shmbridge.Host(sys.argv[1]) as host:
-            print("made", flush=True)
-            host.serve(lambda request: request["x"])
-        """,
-        name,
-    )
-    assert host.line() == "made"
-    with connect(name) as runner:
-        assert runner.evaluate({"x": 1}) == 1
-        host.send_signal(signal.SIGSTOP)
-        asking = in_thread(runner.evaluate, {"x": 2})
-        asking.join(2)
-        assert asking.is_alive()
-        with pytest.raises(shmbridge.InUseError):
-            Host(name)
-        assert f"shmb.{name}" not in segment.gc()
-        host.send_signal(signal.SIGCONT)
-        assert asking.result() == 2
-    host.send_signal(signal.SIGINT)
-    assert host.end()[0] == 0
 
 
 def test_a_stopped_runner_is_no_dead_one_and_holds_nobody_up(name, python, serve):
@@ -349,29 +292,3 @@ def test_a_stopped_runner_is_no_dead_one_and_holds_nobody_up(name, python, serve
             assert host.runners == 2
         stopped.send_signal(signal.SIGCONT)
         assert stopped.end() == (0, "2")
-
-
-def test_killed_hosts_of_many_runners_leave_nothing(name, python, shm_files, in_thread):
-    host = python(
-        """
-        import sys, shmbridge
-        with shmbridge.Host(sys.argv[1]) as host:
-            print("made", flush=True)
-            host.serve(lambda batch: [1] * batch.size, max_batch=4)
-        """,
-        name,
-    )
-    assert host.line() == "made"
-
-    def ask():
-        with connect(name) as runner, contextlib.suppress(shmbridge.HostGoneError):
-            while True:
-                runner.evaluate({"x": 1})
-
-    asking = [in_thread(ask) for _ in range(6)]
-    time.sleep(0.3)
-    host.kill()
-    for call in asking:
-        call.result()
-    ask_the_next_host(name)
-    assert not shm_files()

@@ -230,15 +230,6 @@ def test_a_closed_runner_leaves_no_thread(model):
     assert not worker.is_alive()
 
 
-def test_several_threads_ask_at_once(model, in_thread):
-    def ask(x):
-        with connect(model("double")) as runner:
-            return [runner.evaluate({"x": x}) for _ in range(100)]
-
-    asking = [in_thread(ask, x) for x in range(8)]
-    assert [call.result() for call in asking] == [[2 * x] * 100 for x in range(8)]
-
-
 @pytest.mark.parametrize("options", [{"deadline": "inf"}, {}], ids=["no-deadline", "deadline"])
 def test_ctrl_c_ends_a_question(model, options):
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -66,15 +66,6 @@ def test_python_gets_what_the_interpreter_gives(mlp, kernels):
         )
 
 
-def test_c_gets_what_the_interpreter_gives(any_size, c_runner):
-    runner, wanted = c_runner(url(any_size)), expected(any_size, x=X)
-    runner.do("feature", "x", 11, 2, 1, 4, X.tobytes().hex())
-    assert runner.do("evaluate", 0).split("|")[1:] == [
-        f" y 11 0 2 1 4 {wanted['y'].tobytes().hex()} ",
-        f" best 5 0 1 1 {wanted['best'].tobytes().hex()}",
-    ]
-
-
 def test_features_have_the_names_of_the_signature_and_else_of_the_tensors(any_size, folder):
     bare = models.two_minus_x(folder / "bare.tflite", 4, signature=False)
     with shmbridge.connect(url(bare)) as runner:
@@ -116,32 +107,6 @@ def test_bound_memory_is_what_the_model_reads(any_size, c_runner):
     for value in [X, X + 1]:
         runner.do("write", "x", value.tobytes().hex())
         assert (2 - value).tobytes().hex() in runner.do("evaluate", 0)
-
-
-def test_agents_are_models_side_by_side(any_size, mlp):
-    with shmbridge.connect(url("", agent__invert=any_size, agent__score=mlp)) as runner:
-        assert np.array_equal(runner.evaluate({"agent": "invert", "x": X})["y"], 2 - X)
-        assert runner.evaluate({"agent": "score", "features": np.ones(300, np.float32)}).shape == (
-            2,
-        )
-        with pytest.raises(
-            MismatchError, match='"agent" is "other": expected one of the URL\'s agents'
-        ):
-            runner.evaluate({"agent": "other", "x": X})
-
-
-def test_what_does_not_fit_is_refused_and_the_next_request_served(folder):
-    fixed = models.two_minus_x(folder / "fixed.tflite", 4)
-    with shmbridge.connect(url(fixed)) as runner:
-        for wrong, says in [
-            (X[:, :3], r"expects float32\[1,4\], found float32\[1,3\]"),
-            (np.tile(X, (2, 1)), r"expects float32\[1,4\], found float32\[2,4\]"),
-            (X.astype(np.float64), r"expects float32\[1,4\], found float64\[1,4\]"),
-            ("text", r"expects float32\[1,4\], found text"),
-        ]:
-            with pytest.raises(MismatchError, match=says):
-                runner.evaluate({"x": wrong})
-            assert np.array_equal(runner.evaluate({"x": X})["y"], 2 - X)
 
 
 def test_a_file_that_is_no_model_is_an_error(folder, mlp):

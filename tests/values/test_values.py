@@ -79,13 +79,6 @@ def test_lists_of_unequal_length_are_ragged(runner):
     assert [row.shape for row in found] == [(2, 3), (0, 3)] and found.values.dtype == np.float32
 
 
-def test_a_tensor_of_another_library_comes_through_dlpack(runner):
-    torch = pytest.importorskip("torch")
-    found = runner.evaluate({"x": torch.arange(6, dtype=torch.float32).reshape(2, 3).T})
-    assert found.dtype == np.float32 and found.tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert runner.evaluate({"x": torch.tensor(7)}) == 7
-
-
 class OnlyDlpack:
     def __init__(self, array):
         self.array = array
