@@ -9,21 +9,14 @@ import os
 import signal
 import weakref
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
-
-class OpenHost(Protocol):
-    name: str
-
-    def close(self) -> None: ...
-    def _delays(self, label: bytes, last: Any) -> bool: ...
-
-
-_open_hosts: weakref.WeakValueDictionary[str, OpenHost] = weakref.WeakValueDictionary()
+_open_hosts: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
 @atexit.register
-def _close_all() -> None:
+def close_all() -> None:
+    """Closes every host of this process."""
     for host in list(_open_hosts.values()):
         host.close()
 
@@ -31,7 +24,7 @@ def _close_all() -> None:
 def _end_by_sigterm(number: int, _frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_IGN)  # another one would end it half closed
     try:
-        _close_all()
+        close_all()
     finally:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)  # whoever waits for this process sees what it died of
@@ -53,20 +46,20 @@ os.register_at_fork(
 )
 
 
-def opened(host: OpenHost) -> None:
+def opened(host: Any) -> None:
     """Will be closed at the end."""
     _open_hosts[host.name] = host
     _handle_sigterm(True)
 
 
-def host_of(name: str) -> OpenHost | None:
-    """The host of a bridge, if it is open in this process."""
+def host_of(name: str) -> Any:
+    """The host of a bridge, if it is open in this process, else None."""
     return _open_hosts.get(name)
 
 
-def closed(host: OpenHost) -> None:
+def closed(host: Any) -> None:
     """Is closed by now."""
-    if _open_hosts.get(host.name) is host:  # another may have the name already
+    if host_of(host.name) is host:  # another may have the name already
         del _open_hosts[host.name]
     if not _open_hosts:
         _handle_sigterm(False)

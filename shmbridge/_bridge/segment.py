@@ -18,12 +18,13 @@ from typing import Any
 
 from shmbridge._native import ffi, lib
 from shmbridge.errors import (
-    BY_STATUS,
     InUseError,
     InvalidError,
     NotPermittedError,
+    ShmbridgeError,
     SystemCallError,
     raise_status,
+    undone_by,
 )
 
 SHM = Path("/dev/shm")
@@ -312,6 +313,17 @@ def _reserve(fd: int, plan: Any) -> None:
         raise OSError(number, os.strerror(number))
 
 
+@contextlib.contextmanager
+def _system_call_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ShmbridgeError):
+            raise
+        raise SystemCallError(f"cannot create the bridge's files in /dev/shm: {error}") from error
+
+
+@_system_call_errors()
 def create_host(
     name: str, plan: Any, wait: int, worker: int = 0, workers: int = 1
 ) -> tuple[Any, str, int]:
@@ -330,32 +342,20 @@ def create_host(
         )
     fd, session = _new_file(name)
     inode = os.fstat(fd).st_ino
-    temporary = SHM / segment_name(name, session)[1:]
-    try:
-        _reserve(fd, plan)
-        for channel in range(-1, plan.channels):
-            _create_semaphore(session, channel)
-        out = ffi.new("shmb_host **")
-        status = lib.shmb_host_create(fd, plan, bytes.fromhex(session), wait, out)
-        if status:
-            text = ffi.string(lib.shmb_host_error(out[0], -1)).decode()
-            lib.shmb_host_free(out[0])
-            raise_status(status, text)
+    with undone_by(lambda: unlink_bridge(name, session, inode, worker)):
+        with undone_by(lambda: os.close(fd)):
+            _reserve(fd, plan)
+            for channel in range(-1, plan.channels):
+                _create_semaphore(session, channel)
+            out = ffi.new("shmb_host **")
+            status = lib.shmb_host_create(fd, plan, bytes.fromhex(session), wait, out)
+            if status:
+                text = ffi.string(lib.shmb_host_error(out[0], -1)).decode()
+                lib.shmb_host_free(out[0])
+                raise_status(status, text)
         lib.shmb_host_set_workers(out[0], workers)
-    except BaseException as error:
-        os.close(fd)
-        unlink_bridge(name, session, inode, worker)
-        if isinstance(error, OSError) and not isinstance(error, tuple(BY_STATUS.values())):
-            raise SystemCallError(
-                f"cannot create the bridge's files in /dev/shm: {error}"
-            ) from error
-        raise
-    try:
-        _publish(temporary, name, worker, workers == 1)
-    except BaseException:
-        lib.shmb_host_free(out[0])
-        unlink_bridge(name, session, inode, worker)
-        raise
+        with undone_by(lambda: lib.shmb_host_free(out[0])):
+            _publish(SHM / segment_name(name, session)[1:], name, worker, workers == 1)
     return out[0], session, inode
 
 
@@ -363,12 +363,7 @@ def _new_file(name: str) -> tuple[int, str]:
     """A new locked segment file under a temporary name: (descriptor, session)."""
     for _ in range(10):
         session = secrets.token_hex(16)
-        try:
-            fd = os.open(SHM / segment_name(name, session)[1:], CREATE, 0o600)
-        except OSError as error:
-            raise SystemCallError(
-                f"cannot create the bridge's files in /dev/shm: {error}"
-            ) from error
+        fd = os.open(SHM / segment_name(name, session)[1:], CREATE, 0o600)
         locked = lib.shmb_peer_lock(fd, lib.HOST_BYTE)
         number = ffi.errno
         if locked and os.fstat(fd).st_nlink:

@@ -143,16 +143,8 @@ def build(
         generate(source, version, executable)
         script = f"-Wl,--version-script={_config.version_script()}"
         linker = [f"-Wl,-soname,{NAME}", script, *LINKER]
-        command = [
-            *compiler,
-            *COMPILER,
-            *shlex.split(_config.cflags()),
-            str(source),
-            *linker,
-            *python,
-            "-o",
-            str(made),
-        ]
+        flags = [*COMPILER, *shlex.split(_config.cflags())]
+        command = [*compiler, *flags, str(source), *linker, *python, "-o", str(made)]
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
             raise SystemCallError(

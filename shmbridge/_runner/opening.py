@@ -31,29 +31,14 @@ def number_text(value: float | None) -> Any:
         raise InvalidError(f"default_advice={value!r}: expected an int or a float") from None
 
 
-def open_runner(
-    url: str | None,
-    connect_timeout: float,
-    chosen_options: dict[str, Any],
-    default_advice: Any,
-    moment: bool,
-) -> Any:
-    """shmb_open in slices, so that Ctrl-C works while there is no host."""
-    start, chosen = time.monotonic(), os.environ.get("SHMBRIDGE_URL") if url is None else url
-    text = ffi.NULL if chosen is None else urls.resolve(chosen).encode()
+def open_runner(url: str | None, chosen: dict[str, Any], moment: bool) -> Any:
+    """shmb_open in slices, so that Ctrl-C works while there is no host. chosen: shmb_options."""
+    start, url = time.monotonic(), os.environ.get("SHMBRIDGE_URL") if url is None else url
+    text = ffi.NULL if url is None else urls.resolve(url).encode()
     out, timeout = ffi.new("shmb_runner **"), ffi.new("double *")
     # A runner in Python sees Ctrl-C itself.
-    in_python = (chosen or "").partition("://")[0] in plugins.python_schemes
-    size = ffi.sizeof("shmb_options")
-    options = ffi.new(
-        "shmb_options *",
-        {
-            "size": size,
-            "connect_timeout": connect_timeout,
-            "default_advice": default_advice,
-            **chosen_options,
-        },
-    )
+    in_python = (url or "").partition("://")[0] in plugins.python_schemes
+    options = ffi.new("shmb_options *", {"size": ffi.sizeof("shmb_options"), **chosen})
     while True:
         left = start + timeout[0] - time.monotonic() if timeout[0] else math.inf
         status = lib.shmb_open_slice(
@@ -62,7 +47,7 @@ def open_runner(
         if not status:
             return out[0]
         again = status in RETRY and time.monotonic() - start < (
-            timeout[0] if moment else connect_timeout
+            timeout[0] if moment else chosen["connect_timeout"]
         )
         if not again and not lib.shmb_open_end(out[0], status):
             return out[0]

@@ -67,16 +67,17 @@ class Runner(_fastpath.Asker):
         if not 0 <= retries < 1 << 31:
             raise InvalidError(f"retries={retries!r}: expected 0 or more, below 2**31")
         options = {
+            "connect_timeout": connect_timeout,
             "deadline": deadline or 0,
             "wait": wait_code(wait),
             "retries": retries,
             "backoff": backoff or 0,
+            "default_advice": number_text(default_advice),
+            "log": lib.shmb_python_log if log else ffi.NULL,
+            "log_context": self._log,
+            "label": ffi.new("char[]", os.fsencode(label)),
         }
-        options |= {"log": lib.shmb_python_log if log else ffi.NULL, "log_context": self._log}
-        options["label"] = ffi.new("char[]", os.fsencode(label))
-        self._r = open_runner(
-            url, connect_timeout, options, number_text(default_advice), self._gives_a_moment
-        )
+        self._r = open_runner(url, options, self._gives_a_moment)
         self._tensor = ffi.new("shmb_tensor *")
         self._address = int(ffi.cast("uintptr_t", self._r))  # for _fastpath
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from shmbridge._native import ffi, lib
 from shmbridge.errors import ShmbridgeError, UnsupportedError, error_text, raise_status
 
 python_schemes: set[str] = set()  # of the runners that this package has registered in the C core
+_kept: list[Any] = []  # what C points to, for ever
 _carried = threading.local()
 
 
@@ -54,12 +56,18 @@ def find(group: str, name: str, missing: str = "there is no plug-in", *core: str
     raise UnsupportedError(f"{missing}: expected one of {', '.join([*core, *names(group)])}")
 
 
-def check_registered(status: int, what: str) -> None:
-    """Raises what the core's registry said of a plug-in."""
+def register(struct: str, add: Callable[[Any], int], name: str, plugin: Any, *calls: Any) -> None:
+    """Makes a plug-in known to the C core for the life of the process. struct, add: its type in C,
+    and the function that takes it. Errors: InUseError, NoMemoryError (the core's registry is
+    full)."""
+    text, handle = c_text(name), ffi.new_handle(plugin)
+    made = ffi.new(f"{struct} *", (ffi.sizeof(struct), text, handle, *calls))
+    status = add(made)
     if status:
         full, taken = "the core's registry is full", "its name is taken or empty"
         why = full if status == lib.SHMB_NO_MEMORY else taken
-        raise_status(status, f"{what} cannot be registered: {why}")
+        raise_status(status, f"the plug-in {name!r} cannot be registered: {why}")
+    _kept.append((text, handle, made))
 
 
 # ---- In callbacks from C ----

@@ -13,10 +13,10 @@ import secrets
 import sys
 import threading
 import time
-import weakref
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from shmbridge._bridge import open_hosts
 from shmbridge._grpc import wire
 from shmbridge._grpc.options import Options, is_address, options_of
 from shmbridge._grpc.wire import Method
@@ -42,14 +42,8 @@ ARRIVE = 0.5  # seconds that the last answer has to arrive before its call ends
 PAUSE = 0.1  # seconds before a worker that has gone is called again, or more
 
 
-_open_hosts: weakref.WeakSet[GrpcHost] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """While threads still run, which take the last answers to the compilers."""
-    for host in list(_open_hosts):
-        host.close()
+# Before gRPC's own: its threads take the last answers to the compilers.
+atexit.register(open_hosts.close_all)
 
 
 class _Channel(TypedRunner):
@@ -167,7 +161,6 @@ class GrpcHost(Host):
                 served = _Serving(self, where, chosen)
                 self._far = [served]
                 self._url = f"grpc://{served.server.address}"
-            _open_hosts.add(self)
 
     @property
     def runners(self) -> int:

@@ -96,17 +96,13 @@ class LlvmHost(PipeBackedHost):
             InvalidError: The compiler is not known, or does not make these decisions.
         """
         kind = compilers.kind_of(compiler)
-        ours = [
-            decision for decision in self.decisions if decision in compilers.MAKES[kind]
-        ] or self.decisions
-        made = compilers.asked_of(kind, decisions or ours)
-        missing = [
-            decision for decision in made if self.decisions and decision not in self.decisions
-        ]
-        if missing or (not self.decisions and len(made) != 1):
+        ours = [each for each in self.decisions if each in compilers.MAKES[kind]]
+        made = compilers.asked_of(kind, decisions or ours or self.decisions)
+        missing = [each for each in made if each not in self.decisions]
+        if missing if self.decisions else len(made) != 1:
             raise InvalidError(
                 f"{self.url} has pipes for {', '.join(self.decisions) or 'one decision'}, not for "
-                f"{', '.join(missing or made)}"
+                f"{', '.join(missing)}"
             )
         return compilers.flags(
             kind, {decision: self._pair(decision) for decision in made}, include_default

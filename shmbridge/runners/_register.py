@@ -16,7 +16,6 @@ from shmbridge._values.fields import Values, as_wanted, dtype_of
 from shmbridge.errors import UnsupportedError
 from shmbridge.runners._base import RunnerKind
 
-_kept: list[Any] = []  # what C points to, for ever
 _open_runners: dict[Any, RunnerKind] = {}  # by the handle that C has; each keeps its handle alive
 
 
@@ -69,26 +68,12 @@ ffi.def_extern("shmb_python_close")(_close)
 
 
 def register(scheme: str, kind: Any) -> None:
-    """Makes it known to the C core for the life of the process. Errors: UnsupportedError,
-    InUseError, NoMemoryError (the core's registry is full)."""
+    """As plugins.register. Errors: also UnsupportedError."""
     if not (isinstance(kind, type) and issubclass(kind, RunnerKind)):
         raise UnsupportedError(
             f"the plug-in {scheme!r}: expected a subclass of shmbridge.runners.RunnerKind, found "
             f"{kind!r}"
         )
-    text, handle = plugins.c_text(scheme), ffi.new_handle(kind)
-    struct = ffi.new(
-        "shmb_runner_kind *",
-        (
-            ffi.sizeof("shmb_runner_kind"),
-            text,
-            handle,
-            lib.shmb_python_open,
-            lib.shmb_python_evaluate,
-            lib.shmb_python_close,
-        ),
-    )
-    status = lib.shmb_register_runner(struct)
-    plugins.check_registered(status, f'the runner of "{scheme}://"')
-    _kept.append((text, handle, struct))
+    calls = lib.shmb_python_open, lib.shmb_python_evaluate, lib.shmb_python_close
+    plugins.register("shmb_runner_kind", lib.shmb_register_runner, scheme, kind, *calls)
     plugins.python_schemes.add(scheme)

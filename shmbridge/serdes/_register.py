@@ -10,8 +10,6 @@ from shmbridge._values import tensor
 from shmbridge._values.fields import as_wanted, bytes_of, code_of, dtype_of, values_of
 from shmbridge.serdes._base import SerDes
 
-_kept: list[Any] = []  # what C points to, for ever
-
 
 def _encode(context: Any, side: int, fields: Any, count: int, want: int, sink: Any) -> int:
     try:
@@ -55,13 +53,6 @@ ffi.def_extern("shmb_python_decode", error=lib.SHMB_INVALID)(_decode)
 
 
 def register(name: str, serdes: SerDes) -> None:
-    """Makes it known to the C core for the life of the process. Errors: InUseError, NoMemoryError
-    (the core's registry is full)."""
-    text, handle = plugins.c_text(name), ffi.new_handle(serdes)
-    struct = ffi.new(
-        "shmb_serdes *",
-        (ffi.sizeof("shmb_serdes"), text, handle, lib.shmb_python_encode, lib.shmb_python_decode),
-    )
-    status = lib.shmb_register_serdes(struct)
-    plugins.check_registered(status, f"the SerDes {name!r}")
-    _kept.append((text, handle, struct))
+    """As plugins.register."""
+    calls = lib.shmb_python_encode, lib.shmb_python_decode
+    plugins.register("shmb_serdes", lib.shmb_register_serdes, name, serdes, *calls)
