@@ -26,22 +26,18 @@ def entry(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: entry(item) for name, item in value.items()}
     if isinstance(value, str):
-        return (
-            value
-            if len(value) <= INLINE
-            else {"str": len(value), "sha256": _sha256(value.encode(errors="surrogateescape"))}
-        )
+        if len(value) > INLINE:
+            data = value.encode(errors="surrogateescape")
+            return {"str": len(value), "sha256": _sha256(data)}
+        return value
     if isinstance(value, (list, tuple)):
         return [entry(item) for item in value]
     if not isinstance(value, (bool, int, float)):
         value = np.asarray(value)
         # Zeros as ones: empty lists take room, too.
         if math.prod(size or 1 for size in value.shape) > INLINE:
-            return {
-                "dtype": str(value.dtype),
-                "shape": list(value.shape),
-                "sha256": _sha256(value.tobytes()),
-            }
+            form = {"dtype": str(value.dtype), "shape": list(value.shape)}
+            return form | {"sha256": _sha256(value.tobytes())}
         value = (value if value.dtype.kind in "biuf" else value.astype(np.float64)).tolist()
     return _finite(value)
 

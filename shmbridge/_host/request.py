@@ -253,12 +253,9 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             False if the runner is gone.
         """
         self._check_open()
-        status = (
-            error.status if isinstance(error, (MismatchError, InexactError)) else lib.SHMB_MODEL
-        )
-        if status != lib.SHMB_MODEL or isinstance(error, str):
-            return self._fail(status, str(error))
-        return self._fail(status, error_text(error))
+        if isinstance(error, (MismatchError, InexactError)):
+            return self._fail(error.status, str(error))
+        return self._fail(lib.SHMB_MODEL, error if isinstance(error, str) else error_text(error))
 
     def _fail(self, status: int, text: str) -> bool:
         data = text.encode(errors="replace")

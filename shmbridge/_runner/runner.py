@@ -206,11 +206,8 @@ class Runner(_fastpath.Asker):
             agent: One of the URL's agents, which also expects its name as the feature "agent".
                 None: the only model.
         """
-        name, port, ports = (
-            ffi.NULL if agent is None else plugins.c_text(agent),
-            ffi.new("shmb_port *"),
-            {},
-        )
+        name = ffi.NULL if agent is None else plugins.c_text(agent)
+        port, ports = ffi.new("shmb_port *"), {}
         count = lib.shmb_expected_count(self._r, name)
         for i in range(count):
             lib.shmb_expected_at(self._r, name, i, port)

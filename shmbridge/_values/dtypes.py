@@ -102,9 +102,5 @@ class TensorSpec:
         )
 
     def __str__(self) -> str:
-        sizes = (
-            "..."
-            if self.shape is None
-            else ", ".join("?" if size is None else str(size) for size in self.shape)
-        )
-        return f"{self.name}: {self.dtype}[{sizes}]"
+        sizes = ["..."] if self.shape is None else ["?" if n is None else n for n in self.shape]
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, sizes))}]"

@@ -120,9 +120,8 @@ def _from_array(name: str, array: Array) -> Field:
     code = code_of(array.dtype, name)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    return Field(
-        name, code, lib.SHMB_TENSOR, array if array.flags.c_contiguous else array.copy(order="C")
-    )
+    array = array if array.flags.c_contiguous else array.copy(order="C")
+    return Field(name, code, lib.SHMB_TENSOR, array)
 
 
 def _utf8(name: str, text: str) -> bytes:
@@ -142,13 +141,8 @@ def _from_list(name: str, value: Sequence[Any]) -> Field:
     ):
         texts = [_utf8(name, item) for item in value]
         offsets = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-        return Field(
-            name,
-            lib.SHMB_UINT8,
-            lib.SHMB_STRINGS,
-            np.frombuffer(b"".join(texts), np.uint8),
-            offsets,
-        )
+        data = np.frombuffer(b"".join(texts), np.uint8)
+        return Field(name, lib.SHMB_UINT8, lib.SHMB_STRINGS, data, offsets)
     if len(kinds) > 1:
         raise InvalidError(
             f'"{name}": expected a list of one type, found {" and ".join(sorted(kinds))}: convert '
@@ -231,9 +225,8 @@ def as_field(name: str, value: Any) -> Field:
     if isinstance(value, np.ndarray):
         return _from_array(name, value)
     if isinstance(value, str):
-        return Field(
-            name, lib.SHMB_UINT8, lib.SHMB_STRING, np.frombuffer(_utf8(name, value), np.uint8)
-        )
+        data = np.frombuffer(_utf8(name, value), np.uint8)
+        return Field(name, lib.SHMB_UINT8, lib.SHMB_STRING, data)
     if isinstance(value, Ragged):
         return _from_ragged(name, value)
     if isinstance(value, (list, tuple)):
@@ -356,11 +349,8 @@ def copy_value(tensor: Any, typed: bool = False) -> Any:
     if tensor.rank == 0 and tensor.dtype in _SCALARS and not typed:
         return ffi.cast(_SCALARS[tensor.dtype], tensor.data)[0]
     dtype = dtype_of(tensor.dtype)
-    values = (
-        np.frombuffer(ffi.buffer(tensor.data, tensor.size * dtype.itemsize), np.uint8)
-        .view(dtype)
-        .reshape(shape_of(tensor))
-    )
+    data = np.frombuffer(ffi.buffer(tensor.data, tensor.size * dtype.itemsize), np.uint8)
+    values = data.view(dtype).reshape(shape_of(tensor))
     if tensor.kind == lib.SHMB_TENSOR:
         return values.copy() if tensor.rank else values[()] if typed else values.item()
     if tensor.kind == lib.SHMB_STRING:

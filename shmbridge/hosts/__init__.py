@@ -175,11 +175,9 @@ class PipeBackedHost(Host):
     def _connect(self) -> Any:
         """A runner of the private bridge, which is accepted here while it waits for that in a
         thread."""
-        out, url = (
-            ffi.new("shmb_runner **"),
-            # the thread that waits here is the one that computes: a compiler has its own deadline
-            f"shm://{self.name}?wait=block&connect_timeout=10&deadline=inf".encode(),
-        )
+        # The thread that waits here is the one that computes: a compiler has its own deadline.
+        url = f"shm://{self.name}?wait=block&connect_timeout=10&deadline=inf".encode()
+        out = ffi.new("shmb_runner **")
         thread = threading.Thread(target=lib.shmb_open, args=(url, ffi.NULL, out), daemon=True)
         thread.start()
         while thread.is_alive():

@@ -29,6 +29,11 @@ DTYPES: dict[int, np.dtype[Any]] = {
     FieldDescriptor.CPPTYPE_BOOL: np.dtype(np.bool_),
     FieldDescriptor.CPPTYPE_ENUM: np.dtype(np.int32),
 }
+KINDS = {
+    FieldDescriptor.TYPE_STRING: "str",
+    FieldDescriptor.TYPE_BYTES: "bytes",
+    FieldDescriptor.TYPE_ENUM: "enum",
+}
 CATEGORIES = {"i": "iu", "u": "iu", "f": "iuf", "b": "b"}  # what may become it where that is exact
 
 
@@ -40,13 +45,7 @@ class Leaf(NamedTuple):
     repeated: bool
 
     def __str__(self) -> str:
-        kind = (
-            "enum"
-            if self.field.enum_type
-            else {FieldDescriptor.TYPE_STRING: "str", FieldDescriptor.TYPE_BYTES: "bytes"}.get(
-                self.field.type, str(DTYPES.get(self.field.cpp_type))
-            )
-        )
+        kind = KINDS.get(self.field.type) or str(DTYPES.get(self.field.cpp_type))
         return f"repeated {kind}" if self.repeated else kind
 
 
@@ -115,17 +114,13 @@ class UserMessage:
         are."""
         found = {}
         for name, leaf in self._leaves.items():
-            holder = message
-            for step in leaf.path:
-                holder = (
-                    getattr(holder, step.name)
-                    if holder is not None and holder.HasField(step.name)
-                    else None
-                )
-            if holder is not None and (
-                not leaf.field.has_presence or holder.HasField(leaf.field.name)
-            ):
-                found[name] = _value(leaf, getattr(holder, leaf.field.name))
+            value = message
+            for step in (*leaf.path, leaf.field):
+                if step.has_presence and not value.HasField(step.name):
+                    break
+                value = getattr(value, step.name)
+            else:
+                found[name] = _value(leaf, value)
         return found
 
 
@@ -155,11 +150,8 @@ def _put(name: str, holder: Any, leaf: Leaf, value: Any) -> None:
 
 def _python_value(name: str, leaf: Leaf, field: tensor.Field) -> Any:
     """What protobuf takes: the value of one field, exactly."""
-    fits, values = (
-        field.kind == lib.SHMB_TENSOR and field.values.ndim == leaf.repeated,
-        field.values,
-    )
-    dtype = DTYPES.get(leaf.field.cpp_type)
+    values, dtype = field.values, DTYPES.get(leaf.field.cpp_type)
+    fits = field.kind == lib.SHMB_TENSOR and values.ndim == leaf.repeated
     if leaf.field.type == FieldDescriptor.TYPE_STRING:
         if field.kind == (lib.SHMB_STRINGS if leaf.repeated else lib.SHMB_STRING):
             return _texts(name, field)
