@@ -7,10 +7,11 @@ import shlex
 import signal
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.cli import run
+from support.recording import MODELS
 
 import shmbridge
 from shmbridge import (
@@ -289,66 +290,21 @@ def test_a_forked_child_has_no_part_in_it(url, tmp_path, in_thread):
         assert asking.result() == 6
 
 
-def test_a_childs_copy_does_not_hide_the_parents_death(url, python):
-    host = python(
-        """
-        import os, shmbridge, sys
-        host = shmbridge.Host(sys.argv[1])
-        if os.fork() == 0:
-            os.read(0, 1)  # lives as long as the test wants
-            os._exit(0)
-        print("up", flush=True)
-        host.serve(lambda request: 0)
-        """,
-        url,
-    )
-    assert host.line() == "up"
-    with connect(url, deadline=20) as runner:
-        assert runner.evaluate({"x": 1}) == 0
-        host.kill()
-        host.wait()
-        with pytest.raises(HostGoneError):
-            runner.evaluate({"x": 1})
-    segment.gc()
-    Path(url[7:].partition("?")[0] + ".in").unlink()
-    Path(url[7:].partition("?")[0] + ".out").unlink()
-
-
 def test_the_command_line_tells_the_flags_for_llvms_pipes(tmp_path):
-    (tmp_path / "policy.py").write_text("def advise(features):\n    return 0\n")
-    command = [
-        sys.executable,
-        "-m",
-        "shmbridge.cli",
-        "serve",
-        f"llvm://{tmp_path}/p?decisions=evict",
-    ]
-    done = subprocess.run(
-        [*command, "--python", "policy:advise", "--until-idle", "0"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    (tmp_path / "models.py").write_text(MODELS)
+    words = ["--python", "models:total", "--until-idle", "0"]
+    done = run("serve", f"llvm://{tmp_path}/p?decisions=evict", *words, cwd=tmp_path)
     assert f" -mllvm -regalloc-evict-interactive-channel-base={tmp_path}/p.evict\n" in done.stdout
     assert "shmb_open" not in done.stdout and done.returncode == 0
 
 
-def test_the_command_line_serves_pipes(url, tmp_path):
-    (tmp_path / "policy.py").write_text(
-        "def advise(features):\n    return int(features['x']) + 1\n"
-    )
-    command = [sys.executable, "-m", "shmbridge.cli", "serve", url, "--python", "policy:advise"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as serve:
-        assert url in serve.stdout.readline()
-        with connect(url, deadline=20) as runner:
-            assert runner.evaluate({"x": 41}) == 42
-        # How to connect, for a shell too, on a line each.
-        said = [serve.stdout.readline() for _ in range(2)]
-        assert f"SHMBRIDGE_URL={shlex.quote(url)}" in said[0] and "connect(" in said[1]
-        serve.send_signal(signal.SIGINT)
-        out, _ = serve.communicate(timeout=20)
-        assert "1 requests, 0 errors" in out and serve.returncode == 0
+def test_the_command_line_serves_pipes(url, tmp_path, command):
+    serve = command("connect(", "serve", url, "--python", "models:total")
+    # How to connect, for a shell too.
+    assert url in serve.said and f"SHMBRIDGE_URL={shlex.quote(url)}" in serve.said
+    with connect(url, deadline=20) as runner:
+        assert runner.evaluate({"x": 41}) == 41
+    assert "1 requests, 0 errors" in serve.end(signal.SIGINT)
     assert not list(tmp_path.glob("p.*"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -166,31 +165,6 @@ def test_a_runner_that_is_killed_disturbs_no_other(
             request.reply(22)
             assert asked.result() == 22
         orphan.reply(11)
-
-
-def test_a_question_after_one_that_was_given_up_gets_its_own_answer(
-    name: str, tap: Any, in_thread: Any
-) -> None:
-    late = threading.Event()
-    with shmbridge.Host(name) as host:
-        claims = in_thread(host.receive, 20)
-        url = tap().host.url
-
-        def ask() -> Any:
-            with shmbridge.connect(url, deadline=0.2) as runner:
-                with pytest.raises(shmbridge.DeadlineError):
-                    runner.evaluate({"x": 1})
-                late.set()
-                runner.set_deadline(20)
-                return runner.evaluate({"x": 2})
-
-        asked, first = in_thread(ask), claims.result()
-        assert late.wait(20)
-        first.reply(11)
-        second = host.receive(20)
-        assert int(second["x"]) == 2
-        second.reply(22)
-        assert asked.result() == 22
 
 
 def test_the_targets_deadline_is_an_error_of_the_question(
