@@ -206,11 +206,11 @@ def gc(name: str | None = None) -> list[str]:
     if name is not None:
         refuse_living(name)
         return _sweep(_files(name))
-    bells = [
-        path
+    bells = {
+        path: match["session"]
         for path in SHM.glob("sem.shmb-*")
-        if SEMAPHORE.fullmatch(path.name) and _owner(path) == os.geteuid()
-    ]
+        if (match := SEMAPHORE.fullmatch(path.name)) and _owner(path) == os.geteuid()
+    }
     removed = _sweep(SHM.glob("shmb.*"))
     named = _named_by_the_living()
     if named is None:
@@ -222,11 +222,8 @@ def gc(name: str | None = None) -> list[str]:
         for path in SHM.glob("shmb.*")
         if (match := SEGMENT.fullmatch(path.name)) and _owner(path) == os.geteuid()
     }
-    for path in bells:
-        match = SEMAPHORE.fullmatch(path.name)
-        if match and match["session"] not in named and _unlink(path):
-            removed.append(path.name)
-    return removed
+    orphans = [path for path, session in bells.items() if session not in named]
+    return [*removed, *(path.name for path in orphans if _unlink(path))]
 
 
 def _sweep(paths: Iterable[Path]) -> list[str]:
