@@ -302,9 +302,7 @@ class TypedRunner(Runner):
         return tensor.copy_value(self._tensor, typed=True)
 
 
-def _signed_as(
-    maker: Callable[P, Runner],
-) -> Callable[[Callable[..., Runner]], Callable[P, Runner]]:
+def _signed_as(maker: Callable[P, Runner]) -> Callable[[Any], Callable[P, Runner]]:
     """For a function that passes all on: it has the parameters of what it calls."""
 
     def sign(function: Any) -> Any:

@@ -3,12 +3,12 @@
 import resource
 import socket
 import threading
-import time
 import urllib.parse
 
 import numpy as np
 import pytest
 from support.grpc import ANY
+from support.processes import until
 
 from shmbridge import (
     BusyError,
@@ -122,7 +122,4 @@ def test_calls_one_after_another_share_threads_which_end_with_the_server():
         assert threads.submit(int, i).result(10) == i
     assert threading.active_count() - before < 20
     threads.shutdown()
-    until = time.monotonic() + 10
-    while threading.active_count() > before:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: threading.active_count() <= before)

@@ -15,7 +15,7 @@ pytest.importorskip("onnx", reason="the models are made with it")
 pytest.importorskip("onnxruntime", reason="it is what runs them")
 
 from support import onnx_models as models  # noqa: E402
-from support.processes import ticks_of  # noqa: E402
+from support.processes import ticks_of, until  # noqa: E402
 
 from shmbridge import DeadlineError, InvalidError, _config, connect  # noqa: E402
 
@@ -142,10 +142,8 @@ def test_an_interrupt_from_a_signal_handler_ends_a_run_and_the_next_one_is_whole
 
 def busy(pid):
     """Returns when that process has computed for a while."""
-    before, until = ticks_of(pid), time.monotonic() + 60
-    while ticks_of(pid) < before + 5:
-        assert time.monotonic() < until, "it does not compute"
-        time.sleep(0.01)
+    before = ticks_of(pid)
+    until(lambda: ticks_of(pid) >= before + 5, 60)
 
 
 # ---- Fork ----
