@@ -74,7 +74,7 @@ class TrainingLog:
         self.torn = ""
         with Input(self.path) as file:
             try:
-                for event in events(file, file.tensors):
-                    yield record_of(*event)
+                for event in events(file):
+                    yield record_of(file, *event)
             except TornError as torn:
                 self.torn = torn.report(self.path)

@@ -3,6 +3,7 @@ rows."""
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import zipfile
@@ -16,7 +17,7 @@ import numpy as np
 
 from shmbridge._values.tensor import Array
 from shmbridge.errors import CorruptError, InvalidError, MismatchError, undone_by
-from shmbridge.logs._reader import Input, Layout, Spec, TornError, events, read_layout
+from shmbridge.logs._reader import Input, Layout, Spec, TornError, events, read_layout, usual_record
 from shmbridge.logs._writer import Context
 
 if TYPE_CHECKING:
@@ -98,19 +99,14 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
         self._index = np.array(index, np.int64).reshape(-1, 5)
 
     def _scan(self, path: Path, file: int, contexts: dict[Context, int], index: array[int]) -> None:
+        usual = usual_record(self.layout)
         with Input(path) as source:
-            for layout, context, number, tensors, score in events(source, source.skip):
+            for layout, context, number, tensors, score in events(source):
                 self._check(path, layout)
                 name = contexts.setdefault(context, len(contexts))
-                index.extend((tensors, -1 if score is None else score, number, name, file))
-                if not source.goes_on(number + 1):
-                    continue
-                places = source.alike(layout, number + 1)
-                rows = np.full((len(places), 5), -1, np.int64)
-                rows[:, : places.shape[1]] = places
-                rows[:, OBSERVATION] = number + 1 + np.arange(len(places))
-                rows[:, CONTEXT:] = name, file
-                index.frombytes(rows.tobytes())
+                index.extend((tensors, score, number, name, file))
+                for places in source.usual(usual):
+                    index.extend((*places, name, file))
 
     def _check(self, path: Path, layout: Layout) -> None:
         if layout != self.layout:
@@ -179,24 +175,25 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
     def _read(self, index: Array, column: int, specs: Sequence[Spec]) -> list[Array]:
         """A new array for each spec, with the values of these rows."""
         values = [np.empty((len(index), *spec.shape), spec.dtype) for spec in specs]
-        row = _row(specs)
-        if not row.itemsize:
+        row = np.dtype([(f"{i}", spec.dtype, spec.shape) for i, spec in enumerate(specs)])
+        if not (row.itemsize and len(index)):
             return values
-        for begin, end in _same(index[:, FILE]):
-            path = self.paths[int(index[begin, FILE])]
+        for begin, end in _stretches(np.diff(index[:, FILE]) != 0):
+            path, places = self.paths[index[begin, FILE]], index[begin:end, column]
             with path.open("rb", buffering=0) as file:
-                for first, last, stride in _runs(index[begin:end, column], row.itemsize):
-                    at = int(index[begin + first, column])
-                    size = (last - first - 1) * stride + row.itemsize
+                for first, last in _stretches(_apart(places, row.itemsize)):
+                    at, rows = int(places[first]), slice(begin + first, begin + last)
+                    size = int(places[last - 1]) - at + row.itemsize
                     data = os.pread(file.fileno(), size, at)
                     if len(data) < size:
                         raise CorruptError(
                             f"{path}, byte {at}: expected {size} bytes, as there were when its "
                             f"Dataset was made, found {len(data)}"
                         )
-                    found = np.ndarray((last - first,), row, data, strides=(stride,))
+                    anywhere = np.ndarray((size - row.itemsize + 1,), row, data, strides=(1,))
+                    found = anywhere[places[first:last] - at]
                     for i, value in enumerate(values):
-                        value[begin + first : begin + last] = found[f"{i}"]
+                        value[rows] = found[f"{i}"]
         return values
 
     # ---- For others ----
@@ -311,35 +308,14 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
         frame.to_parquet(file)
 
 
-def _row(specs: Sequence[Spec]) -> np.dtype[Any]:
-    """A record's tensors, back to back; their names are their numbers."""
-    return np.dtype([(f"{i}", spec.dtype, spec.shape) for i, spec in enumerate(specs)])
+def _stretches(ends: Array) -> Iterator[tuple[int, int]]:
+    """Begin and end of each stretch of rows. ends[i]: one ends behind row i."""
+    return itertools.pairwise([0, *(np.flatnonzero(ends) + 1).tolist(), len(ends) + 1])
 
 
-def _same(values: Array) -> Iterator[tuple[int, int]]:
-    """Begin and end of each stretch of equal values."""
-    ends = [*(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
-    begin = 0
-    for end in ends:
-        if end > begin:
-            yield begin, end
-        begin = end
-
-
-def _runs(places: Array, size: int) -> Iterator[tuple[int, int, int]]:
-    """Begin, end and stride of stretches that one read is for: evenly spaced, close to each other,
-    and no more than CHUNK."""
+def _apart(places: Array, size: int) -> Array:
+    """Where one read does not take the next record too: it is not close behind, or in another
+    CHUNK."""
     steps = np.diff(places)
-    breaks = [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
-    begin = 0
-    for last in breaks:
-        while begin <= last:
-            step = int(steps[begin]) if begin < last else 0
-            if not size <= step <= size + GAP:
-                step, end = size, begin + 1
-                yield begin, end, step
-                begin = end
-                continue
-            end = min(last + 1, begin + max(1, CHUNK // step))
-            yield begin, end, step
-            begin = end
+    apart: Array = (steps < size) | (steps > size + GAP) | (np.diff(places // CHUNK) != 0)
+    return apart

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,33 +22,25 @@ from shmbridge.errors import CorruptError, InvalidError, MismatchError
 from shmbridge.logs._writer import LINE_BYTES, NOT_IN_LLVM, TYPES, Context
 
 CODES = {name: code for code, name in TYPES.items()}
-Found = TypeVar("Found")
-OBSERVATION, OUTCOME = b'{"observation":%d}\n', b'{"outcome":%d}\n'  # as they are usually written
-# Alike(): records of the first read; bytes of a read; of a record.
-FEW, BLOCK, LARGE = 32, 1 << 20, 1 << 16
+BUFFER = 1 << 16  # bytes of a read
 
 
 @dataclass(frozen=True)
-class Spec:
-    """A tensor of the log.
+class Spec(TensorSpec):
+    """A `TensorSpec` of the log, whose shape is fixed.
 
-    Attributes:
+    Args:
         name: Its name.
         dtype: Its dtype.
-        shape: Its shape, which is fixed.
+        shape: Its shape.
     """
 
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] = ()
 
     @property
     def nbytes(self) -> int:
         """Bytes of a value."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)}"
+        return math.prod(self.shape) * int(self.dtype.itemsize)
 
 
 @dataclass(frozen=True)
@@ -161,7 +155,7 @@ class Input:
     """A file of lines and bytes, which never reads more than there is."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
+        self._file = io.BufferedReader(io.FileIO(path), BUFFER)
         self._path = path
         self._size = os.fstat(self._file.fileno()).st_size
         self._at = 0  # where what was read last begins
@@ -196,97 +190,57 @@ class Input:
             self.fail(f"expected an object of JSON, found {type(found).__name__}")
         return found
 
-    def tensors(self, specs: Sequence[Spec]) -> list[Array]:
-        """A value for each spec, and the newline behind them."""
-        total = self._room(specs)
-        data = self._file.read(total)
-        self._end_tensors(total)
-        arrays, at = [], 0
-        for spec in specs:
-            arrays.append(
-                np.frombuffer(data, np.uint8, spec.nbytes, at).view(spec.dtype).reshape(spec.shape)
-            )
-            at += spec.nbytes
-        return arrays
-
     def skip(self, specs: Sequence[Spec]) -> int:
-        """Where the values begin that `tensors` would read."""
-        total = self._room(specs)
-        self._file.seek(total, os.SEEK_CUR)
-        self._end_tensors(total)
-        return self._at
-
-    def goes_on(self, number: int) -> bool:
-        """Does the observation of that number follow, in the form in which LLVM and `LogWriter`
-        write it?"""
-        return 0 <= number < 1 << 60 and self._file.peek().startswith(OBSERVATION % number)
-
-    def alike(self, layout: Layout, number: int) -> Array:
-        """Skips records that follow with the numbers `number`, `number` + 1, ..., in that form.
-        Returns where the tensors and the score of each begin: int64[n, 1 or 2]."""
-        lines = [OBSERVATION]
-        sizes = [sum(spec.nbytes for spec in layout.features + layout.advice)]
-        if layout.score is not None:
-            lines.append(OUTCOME)
-            sizes.append(layout.score.nbytes)
-        stride, starts, known = 0, [], list[int]()  # known: columns that hold no values
-        for line, size in zip(lines, sizes, strict=True):
-            starts.append(stride + len(line % number))
-            known += [*range(stride, starts[-1]), starts[-1] + size]
-            stride = starts[-1] + size + 1
-        begin, end, found = self._file.tell(), 10 ** len(str(number)), 0
-        many = FEW
-        while many and stride <= LARGE:
-            room = (self._size - begin) // stride - found
-            many = min(2 * many, end - number - found, room, BLOCK // stride)
-            rows = np.frombuffer(self._file.read(many * stride), np.uint8).reshape(-1, stride)
-            wanted = [
-                b"\n".join([line % n for line in lines]) + b"\n"
-                for n in range(number + found, number + found + len(rows))
-            ]
-            same = rows[:, known] == np.frombuffer(b"".join(wanted), np.uint8).reshape(
-                -1, len(known)
-            )
-            alike = int(np.logical_and.accumulate(same.all(axis=1)).sum())
-            found += alike
-            if alike < many:
-                break
-        self._file.seek(begin + found * stride)
-        places: Array = begin + stride * np.arange(found)[:, None] + np.array(starts)
-        return places
-
-    def _room(self, specs: Sequence[Spec]) -> int:
-        self._at = self._file.tell()
-        total = sum(spec.nbytes for spec in specs)
-        if self._size - self._at <= total:
+        """Where the values begin that follow, with a newline behind them."""
+        at = self._at = self._file.tell()
+        total = _nbytes(specs)
+        if self._size - at <= total:
             raise TornError(
-                f"the last tensors, at byte {self._at}, are cut off: what came before them was read"
+                f"the last tensors, at byte {at}, are cut off: what came before them was read"
             )
-        return total
-
-    def _end_tensors(self, total: int) -> None:
-        end = self._file.read(1)
-        if end != b"\n":
+        self._file.seek(total, os.SEEK_CUR)
+        if (end := self._file.read(1)) != b"\n":
             self.fail(
                 f"expected {total} bytes of tensors and a newline, found {end!r} instead of the "
                 "newline"
             )
+        return at
+
+    def values(self, at: int, specs: Sequence[Spec]) -> dict[str, Array]:
+        """The values that begin there, by name."""
+        behind, found, offset = self._file.tell(), dict[str, Array](), 0
+        self._file.seek(at)
+        data = self._file.read(_nbytes(specs))
+        self._file.seek(behind)
+        for spec in specs:
+            values = np.frombuffer(data, np.uint8, spec.nbytes, offset)
+            found[spec.name] = values.view(spec.dtype).reshape(spec.shape)
+            offset += spec.nbytes
+        return found
+
+    def usual(self, record: re.Pattern[bytes]) -> Iterator[tuple[int, int, int]]:
+        """Skips the `usual_record`s that follow, as far as the buffer has them. Where the tensors
+        and the score of each begin, and its number."""
+        begin, end = self._file.tell(), 0
+        block = self._file.peek()[: self._size - begin]
+        while found := record.match(block, end):
+            yield begin + found.start(2), begin + found.start(3), int(found[1])
+            end = found.end()
+        self._file.seek(begin + end)
 
 
-Event = tuple[Layout, Context, int, Found, "Found | None"]
+def _nbytes(specs: Sequence[Spec]) -> int:
+    return sum(spec.nbytes for spec in specs)
 
 
-def events(file: Input, take: Callable[[Sequence[Spec]], Found]) -> Iterator[Event[Found]]:
-    """For each observation: the layout, the context, its number, and what `take` makes of its
-    tensors and of its score, if there is one."""
-    layout = layout_of(file, file.line())
-    specs = layout.features + layout.advice
-    context = Context()
+def events(file: Input) -> Iterator[tuple[Layout, Context, int, int, int]]:
+    """For each observation: the layout, the context, its number, and where its tensors and its
+    score begin; -1: it has none."""
+    layout, context = layout_of(file, file.line()), Context()
     while not file.ended():
         event = file.line()
         if "features" in event:  # logs in a row
             layout, context = layout_of(file, event), Context()
-            specs = layout.features + layout.advice
         elif isinstance(event.get("context"), str):
             label = event.get("label")
             context = Context(event["context"], label if isinstance(label, str) else "")
@@ -294,33 +248,42 @@ def events(file: Input, take: Callable[[Sequence[Spec]], Found]) -> Iterator[Eve
             number = event["observation"]
             if type(number) is not int:
                 file.fail(f"expected the number of an observation, found {number!r}")
-            values = take(specs)
-            yield layout, context, number, values, _score(file, layout, number, take)
+            tensors = file.skip(layout.features + layout.advice)
+            yield layout, context, number, tensors, _score(file, layout, number)
         elif event.keys() & {"context", "outcome"}:
             file.fail(f"expected an observation, or a context whose name is text, found {event}")
 
 
-def _score(
-    file: Input, layout: Layout, number: int, take: Callable[[Sequence[Spec]], Found]
-) -> Found | None:
+def usual_record(layout: Layout) -> re.Pattern[bytes]:
+    """A record in the form in which LLVM and `LogWriter` write it: its number, tensors and score.
+    None that is larger than BUFFER matches."""
+    tensors = min(_nbytes(layout.features + layout.advice), BUFFER)
+    score = b"()"
+    if layout.score is not None:
+        score = rb'\{"outcome":\1\}\n(.{%d})\n' % min(layout.score.nbytes, BUFFER)
+    line = rb'\{"observation":(0|[1-9]\d{0,17})\}\n'
+    return re.compile(line + rb"(.{%d})\n" % tensors + score, re.DOTALL)
+
+
+def _score(file: Input, layout: Layout, number: int) -> int:
     if layout.score is None:
-        return None
+        return -1
     outcome = file.line()
     if outcome.get("outcome") != number:
         file.fail(
             f'expected {{"outcome":{number}}}, the score of the observation before, found {outcome}'
         )
-    return take([layout.score])
+    return file.skip([layout.score])
 
 
 def record_of(
-    layout: Layout, context: Context, number: int, values: list[Array], score: list[Array] | None
+    file: Input, layout: Layout, context: Context, number: int, tensors: int, score: int
 ) -> Record:
     """An event as a record."""
-    asked, advised = values[: len(layout.features)], values[len(layout.features) :]
-    features = {spec.name: value for spec, value in zip(layout.features, asked, strict=True)}
-    advice = {spec.name: value for spec, value in zip(layout.advice, advised, strict=True)}
-    reward = score[0] if score else None
+    features = file.values(tensors, layout.features)
+    advice = file.values(tensors + _nbytes(layout.features), layout.advice)
+    spec = layout.score
+    reward = file.values(score, [spec])[spec.name] if spec else None
     return Record(layout, context.name, number, features, advice, reward, context.label)
 
 
