@@ -62,10 +62,10 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     ) -> None:
         self.action_space = _spaces.of_actions(actions)
         self._range = _spaces.range_of(self.action_space)
-        self._own = not isinstance(compilers, CompilerPool)
-        self.compilers, self._stepping = Stepping.over(
+        self._stepping = Stepping(
             compilers, 1, timeout, self._range, workers=workers, options=options
         )
+        self.compilers = self._stepping.pool
         self._episode = self._stepping.episodes[0]
         self._sent = False  # an action whose outcome nobody has received
         self._looked: tuple[dict[str, Any], dict[str, Any]] | None = None  # for the spaces
@@ -182,10 +182,8 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
 
     def close(self) -> None:
         """Abandons the episode, and closes the host if it belongs to this environment."""
-        self._episode.give_up()
         self._looked = None
-        if self._own:
-            self.compilers.close()
+        self._stepping.close()
 
     @property
     def observation_space(self) -> Any:
@@ -197,8 +195,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         if self._space is None:
             if not self._stepping.features:
                 self._looked = self.reset()
-            one = {name: each[0] for name, each in self._stepping.features.items()}
-            self._space = _spaces.of_observations(one)
+            self._space = _spaces.of_observations(self._stepping.features)
         return self._space
 
     def action_masks(self) -> Any:

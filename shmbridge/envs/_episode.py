@@ -11,7 +11,7 @@ from shmbridge._fastpath import ADVICE_ALONE, BEGINS, OPEN, REPORTS_REWARDS, SEN
 from shmbridge._host.request import Request, channel_of, lay_down
 from shmbridge._values import tensor
 from shmbridge._values.tensor import Ragged
-from shmbridge.envs._pool import Channels
+from shmbridge.envs._pool import Channels, CompilerSource
 from shmbridge.envs._rows import Rows
 from shmbridge.errors import InvalidError, MismatchError, RunnerGoneError
 
@@ -50,7 +50,6 @@ class Episode:
         self.chosen = False  # the caller chose the program by its name
         self.carried = 0.0  # reward of a drive that is done, in a compilation that goes on
         self.parts: dict[str, float] = {}  # the agents' own parts of it
-        self.rewarded = False  # the compilation reported a reward
         self.mute = 0  # compilers in a row that asked nothing
 
     @property
@@ -71,7 +70,7 @@ class Episode:
         if self.workers is not None:
             self.chosen = bool(options)
             self.label = self.workers.begin(self.number, seed=seed, options=options)
-            self.channels.expect(self.label, self)
+            self.channels.labels[self.label] = self
         self.rows.core.move(self.row, BEGINS)
 
     def give_up(self) -> None:
@@ -90,9 +89,10 @@ class Episode:
         for channel, _ in owned:
             self.channels.let_go(channel)
         if self.label and self.workers is not None:
-            self.channels.forget(self.label)
+            self.channels.labels.pop(self.label, None)
             self.workers.end(self.label)
-        self.label, self.carried, self.parts, self.rewarded = "", 0.0, {}, False
+        self.label, self.carried, self.parts = "", 0.0, {}
+        self.rows.rewarded[self.row] = False
         self.rows.later = [each for each in self.rows.later if each[0] is not self]
 
     def _over(self, terminated: bool, info: dict[str, Any]) -> None:
@@ -122,12 +122,6 @@ class Episode:
             if not lay_down(request):
                 self.rows.core.move(self.row, SENT)
 
-    def note_reward(self) -> None:
-        """Has the compilation reported a reward?"""
-        rows, row = self.rows, self.row
-        if rows.rewards[row] and not (rows.terminated[row] or rows.truncated[row]):
-            self.rewarded = True
-
     def time_out(self, seconds: float | None) -> None:
         """Nothing came for so long."""
         if self.now.state == SENT:
@@ -151,16 +145,16 @@ class Episode:
         if outcome is None:
             return
         if state == BEGINS:
-            self._start_another(outcome)
+            self._start_another(outcome, self.workers)
             return
         ok = outcome.kind == "ok"
         error = {} if ok else {"error": f"the compiler failed: {outcome.kind}"}
         parts = {"rewards": self.parts} if self.parts else {}
-        if ok and not (self.rewarded or self.carried):
+        if ok and not (self.rows.rewarded[self.row] or self.carried):
             self.carried, parts = self.workers.reward(self.label), {}
         self._over(ok, {**_described(outcome), **error, **parts})
 
-    def _start_another(self, outcome: Any) -> None:
+    def _start_another(self, outcome: Any, workers: CompilerSource) -> None:
         """The compiler asked nothing."""
         mute = self.mute = self.mute + 1
         self.give_up()
@@ -170,7 +164,7 @@ class Episode:
                 f"the last: {outcome.kind}: try {outcome.command}\n{outcome.stderr}"
             )
         self._start()
-        self.channels.come_early()
+        self.channels.come_early(workers)
 
     # ---- Requests that C does not take by itself ----
 
@@ -199,7 +193,7 @@ class Episode:
                 return False
             if not self._read(key, request):
                 return True
-        self.channels.give(key, self)
+        self.channels.owners[channel_of(key)] = self
         return True
 
     def join(self, key: int) -> None:
@@ -228,11 +222,6 @@ class Episode:
             self.channels.hold(key)
         else:
             self._read(key, request)
-
-    def look_later(self, key: int) -> None:
-        """One that came too early."""
-        if self.has(channel_of(key)):
-            self.look(key)
 
     def _read(self, key: int, request: Request) -> bool:
         """What a request says, into the row. False: it is none of the row's, and is refused."""

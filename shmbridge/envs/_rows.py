@@ -16,6 +16,7 @@ class Rows:
     Attributes:
         features: By name, an array of a row for each compiler, once the first observation has come.
         rewards, terminated, truncated, steps: float64[n], bool[n], bool[n], int64[n].
+        rewarded: bool[n], the compilation has reported a reward.
         agents: int64[n], whose turn it is: a place in `names`, -1 where agents have no name.
         infos: What else came with the last request, by row.
         odd: Observations that are not like `features`, by row.
@@ -30,6 +31,7 @@ class Rows:
         self.features: dict[str, np.ndarray[Any, Any]] = {}
         self.rewards, self.steps = np.zeros(n), np.zeros(n, np.int64)
         self.terminated, self.truncated = np.zeros(n, bool), np.zeros(n, bool)
+        self.rewarded = np.zeros(n, bool)
         self.agents, self.names = np.full(n, -1, np.int64), list[bytes]()
         self.infos: dict[int, dict[str, Any]] = {}
         self.odd: dict[int, dict[str, Any]] = {}

@@ -26,8 +26,8 @@ def range_of(space: Any) -> tuple[int, int] | None:
 
 
 def of_observations(features: Mapping[str, Array]) -> Any:
-    """The space of observations that are like these."""
-    return spaces.Dict({name: _space(each) for name, each in features.items()})
+    """The space of observations that are like a row of these arrays."""
+    return spaces.Dict({name: _space(each[0]) for name, each in features.items()})
 
 
 def _space(value: Array) -> Any:

@@ -13,8 +13,9 @@ import numpy as np
 from shmbridge._fastpath import BEGINS, OPEN
 from shmbridge._host.host import Host
 from shmbridge._host.receiving import SLICE_NS
+from shmbridge._host.request import channel_of
 from shmbridge.envs._episode import Episode
-from shmbridge.envs._pool import Channels, CompilerPool, CompilerSource
+from shmbridge.envs._pool import CompilerPool, CompilerSource
 from shmbridge.envs._rows import Rows
 from shmbridge.errors import DeadlineError, InvalidError
 
@@ -27,16 +28,31 @@ class Stepping(Rows):
 
     def __init__(
         self,
-        channels: Channels,
+        compilers: CompilerPool | Host | str,
         n: int,
         timeout: float | None,
         actions: tuple[int, int] | None,
+        *,
+        workers: CompilerSource | None,
+        options: Mapping[str, Any],
         strict: bool = False,
     ) -> None:
         if n < 1:
             raise InvalidError(f"expected one environment or more, found {n}")
-        self.channels, self.workers, self.timeout = channels, channels.workers, timeout
-        first = channels.reserve(n)
+        self._owns_pool = not isinstance(compilers, CompilerPool)
+        self.pool = (
+            compilers
+            if isinstance(compilers, CompilerPool)
+            else CompilerPool(compilers, workers=workers, **options)
+        )
+        self.channels = channels = self.pool._channels
+        self.workers, self.timeout = channels.workers, timeout
+        try:
+            first = channels.reserve(n)
+        except InvalidError:
+            if isinstance(compilers, str):
+                self.pool.close()
+            raise
         super().__init__(channels.keys.address, n, strict)
         self.episodes = [Episode(self, row, channels, first + row) for row in range(n)]
         # A worker's end is looked for more often: it ends the episode.
@@ -45,31 +61,6 @@ class Stepping(Rows):
         self.core.defers = self.workers is not None or not channels.keys.direct
         if actions is not None:
             self.core.first_action, self.core.actions = actions
-
-    @classmethod
-    def over(
-        cls,
-        given: CompilerPool | Host | str,
-        n: int,
-        timeout: float | None,
-        actions: tuple[int, int] | None,
-        *,
-        workers: CompilerSource | None,
-        options: Mapping[str, Any],
-        strict: bool = False,
-    ) -> tuple[CompilerPool, Stepping]:
-        """Of a pool, or of a host that it makes of a URL, and closes where this fails."""
-        pool = (
-            given
-            if isinstance(given, CompilerPool)
-            else CompilerPool(given, workers=workers, **options)
-        )
-        try:
-            return pool, cls(pool._channels, n, timeout, actions, strict)
-        except BaseException:
-            if isinstance(given, str):
-                pool.close()
-            raise
 
     # ---- Begin and end ----
 
@@ -100,10 +91,12 @@ class Stepping(Rows):
             return False
         return next(each for each in self.episodes if each.now.state == BEGINS).begin_with(key)
 
-    def give_up(self) -> None:
-        """Ends all episodes."""
+    def close(self) -> None:
+        """Abandons the episodes, and closes the pool unless others share it."""
         for each in self.episodes:
             each.give_up()
+        if self._owns_pool:
+            self.pool.close()
 
     # ---- Step ----
 
@@ -158,14 +151,14 @@ class Stepping(Rows):
         """
         self._wait()
         if self.workers is not None:
-            for each in self.episodes:
-                each.note_reward()
+            self.rewarded |= (self.rewards != 0) & ~(self.terminated | self.truncated)
 
     def _wait(self) -> None:
         if self.later:
             later, self.later = self.later, []
             for episode, key in later:
-                episode.look_later(key)
+                if episode.has(channel_of(key)):
+                    episode.look(key)
         if self.core.begins:
             self._seat()
         came = self._receive(self.slice)
@@ -189,7 +182,7 @@ class Stepping(Rows):
     def _seat(self) -> None:
         """Gives rows that wait for it what came before they did."""
         if self.workers is not None:
-            self.channels.come_early()
+            self.channels.come_early(self.workers)
         while self.core.begins and (key := self.channels.next_held()) is not None:
             self.begin_with(key)
 

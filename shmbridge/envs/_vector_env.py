@@ -61,11 +61,11 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         self.action_space = (
             None if actions is None else batch_space(self.single_action_space, num_envs)
         )
-        self._own = not isinstance(compilers, CompilerPool)
         range_ = _spaces.range_of(self.single_action_space)
-        self.compilers, self._stepping = Stepping.over(
+        self._stepping = Stepping(
             compilers, num_envs, timeout, range_, workers=workers, options=options, strict=True
         )
+        self.compilers = self._stepping.pool
         self._over = np.zeros(num_envs, bool)  # waits for its next episode
         self._any_over = False
         self._ends: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # of the last step
@@ -214,9 +214,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
 
     def close_extras(self) -> None:
         """Abandons the episodes, and closes the host if it belongs to this environment."""
-        self._stepping.give_up()
-        if self._own:
-            self.compilers.close()
+        self._stepping.close()
 
     @property
     def single_observation_space(self) -> Any:
@@ -238,9 +236,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         if self._spaces is None:
             if not self._stepping.features:
                 self._looked = self.reset()
-            one = _spaces.of_observations(
-                {name: each[0] for name, each in self._stepping.features.items()}
-            )
+            one = _spaces.of_observations(self._stepping.features)
             self._spaces = one, batch_space(one, self.num_envs)
         return self._spaces
 

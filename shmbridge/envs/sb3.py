@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import os
 import random
-from collections.abc import Iterable
 from inspect import signature
 from typing import Any
 
@@ -73,16 +72,8 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
             raise
 
     def reset(self) -> dict[str, Any]:
-        """Waits until a compiler begins an episode in each environment, by the seeds of `seed` and
-        the options of `set_options`.
-
-        Returns:
-            The observations, a row for each environment.
-
-        Raises:
-            DeadlineError: Not enough compilers came within the timeout.
-            ClosedError: The host is closed.
-        """
+        """As `CompilerVectorEnv.reset`, with the seeds of `seed` and the options of
+        `set_options`."""
         everyone = np.ones(self.num_envs, bool)
         observations, _ = self.vector._begin(everyone, self._seeds, self._options)
         self.reset_infos = [self._rows.info(row) for row in range(self.num_envs)]
@@ -91,26 +82,12 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
         return observations
 
     def step_async(self, actions: Any) -> None:
-        """Sends each compiler its action.
-
-        Args:
-            actions: An array of n rows.
-
-        Raises:
-            InvalidError: There is no episode, or an action is invalid. The compilers still wait.
-        """
+        """As `CompilerVectorEnv.send`."""
         self.vector.send(actions)
 
     def step_wait(self) -> tuple[dict[str, Any], Any, Any, list[dict[str, Any]]]:
-        """Waits for the next request of each compiler.
-
-        Returns:
-            Observations, rewards float32[n], dones bool[n], and a list of infos.
-
-        Raises:
-            DeadlineError: Not enough compilers connected within the timeout, for the next episodes.
-            ClosedError: The host is closed.
-        """
+        """As `CompilerVectorEnv.receive`, but returns observations, rewards float32[n], dones
+        bool[n], and a list of infos."""
         observations, rewards, terminated, truncated, _ = self.vector.receive()
         infos = [self._rows.info(row) for row in range(self.num_envs)]
         for row, (last, info) in self.vector._ends.items():
@@ -121,19 +98,11 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
         return observations, rewards.astype(np.float32), terminated | truncated, infos
 
     def close(self) -> None:
-        """Abandons the episodes, and closes the host if it belongs to this environment."""
+        """As `CompilerVectorEnv.close`."""
         self.vector.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """An attribute of each environment.
-
-        Args:
-            attr_name: Its name. "action_masks" exists if observations have an "action_mask".
-            indices: The environments. None: all.
-
-        Raises:
-            AttributeError: There is no such attribute.
-        """
+        """As `VecEnv.get_attr`. "action_masks" exists if observations have an "action_mask"."""
         if attr_name == MASKS:
             if "action_mask" not in self._rows.features:
                 raise AttributeError('observations have no "action_mask"')
@@ -142,49 +111,21 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
         return [value for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Environments have no attributes of their own to set.
-
-        Args:
-            attr_name: Its name.
-            value: Its value.
-            indices: Of environments.
-
-        Raises:
-            UnsupportedError: Always.
-        """
+        """As `VecEnv.set_attr`, but always raises UnsupportedError: there is none to set."""
         raise UnsupportedError(f"{attr_name}: expected no attribute to set, since it is a compiler")
 
     def env_method(
         self, method_name: str, *args: Any, indices: Any = None, **named: Any
     ) -> list[Any]:
-        """Calls a method of each environment.
-
-        Args:
-            method_name: "action_masks".
-            args: Its arguments.
-            indices: Of environments. None: of all.
-            named: Its arguments by name.
-
-        Raises:
-            AttributeError: There is none.
-        """
+        """As `VecEnv.env_method`. The only method is "action_masks"."""
         return [method(*args, **named) for method in self.get_attr(method_name, indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """False: no environment is wrapped.
-
-        Args:
-            wrapper_class: A wrapper of Gymnasium.
-            indices: The environments. None: all.
-        """
+        """As `VecEnv.env_is_wrapped`: none is."""
         return [False for _ in self._get_indices(indices)]
 
     def _mask(self, row: int) -> Any:
         return self._rows.features["action_mask"][row].astype(bool)
-
-    def _get_indices(self, indices: Any) -> Iterable[int]:
-        found: Iterable[int] = super()._get_indices(indices)
-        return found
 
 
 class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
@@ -212,12 +153,6 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
         return total is None or self._progress.episodes < total
 
     def _on_rollout_start(self) -> None:
-        self._save()
-
-    def _on_training_end(self) -> None:
-        self._save()
-
-    def _save(self) -> None:
         if self._checkpoint is None:
             return
         file, normalized = io.BytesIO(), self.model.get_vec_normalize_env()
@@ -229,6 +164,8 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
             "rows": self._progress.rows,
         }
         checkpoint.save(self._checkpoint, state)
+
+    _on_training_end = _on_rollout_start
 
     def _on_rollout_end(self) -> None:
         logged = self.model.logger.name_to_value
