@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from shmbridge.errors import InvalidError
+from shmbridge.training.checkpoint import write_whole
 
 
 class Baselines:
@@ -44,8 +45,6 @@ class Baselines:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
             self._known = {**self._load(), **self._known}
-            whole = Path(f"{self._path}.new")
-            whole.write_text(json.dumps(self._known, indent=1))
-            whole.replace(self._path)
+            write_whole(self._path, json.dumps(self._known, indent=1).encode())
         finally:
             os.close(folder)

@@ -147,12 +147,6 @@ class Compilation:
         """Ends it. You may call it twice."""
         self._job.close()
 
-    def __enter__(self) -> Compilation:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _kind(report: Report) -> OutcomeKind:
     if report.unstarted:

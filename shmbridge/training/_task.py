@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -267,7 +268,7 @@ class Compilations:
             return Outcome(OutcomeKind.ENDED, module.name)
         compilation = self.start(module, url, label)
         try:
-            with compilation:
+            with contextlib.closing(compilation):
                 return compilation.finish()
         finally:
             with self._lock:

@@ -282,7 +282,8 @@ class Collection:
         with self._lock:
             compiled = [self._by_label.get(label) for label in batch.labels]
         rows = np.array([each.row if each else 0 for each in compiled])
-        features = self._features(batch) if self._keep else {}
+        # Copies: the policy may change what it gets, and a slot that is held is one less.
+        features = {name: copy.copy(each) for name, each in batch.items()} if self._keep else {}
         answer = self._policy(batch, rows)
         pair = isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)
         advice, extras = (by_name(answer[0]), answer[1]) if pair else (by_name(answer), {})
@@ -297,13 +298,6 @@ class Collection:
                 if each is not None:
                     each.steps.setdefault((decisions[i], *features), []).append((values, i))
         return dict(advice)
-
-    def _features(self, batch: Batch) -> dict[str, Any]:
-        """Copies: the policy may change what it gets, and a slot that is held is one less."""
-        return {
-            name: values if isinstance(values, list) else values.copy()
-            for name, values in batch.items()
-        }
 
 
 def _rows(values: Mapping[str, Any], batch: Batch) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Workers:
         self._running: dict[int, _Worker] = {}  # by environment
         self._ahead: dict[int, _Worker] = {}
         self._owed: dict[int, Module] = {}  # the next ones of environments
-        self._labels: dict[str, int] = {}  # the environments of those that run
+        self._labels: dict[str, _Worker] = {}  # of those, the ones that nobody has ended
 
     def open(self, url: str, ahead: bool = False) -> None:
         """Sets the URL that compilers ask.
@@ -95,7 +95,7 @@ class Workers:
             self._samplers[env] = self._sampler.corpus.sampler(seed)
             self._owed.pop(env, None)
         worker = self._ahead.pop(env, None) or self._start(asked or self._next(env))
-        self._running[env], self._labels[worker.label] = worker, env
+        self._running[env] = self._labels[worker.label] = worker
         if not again:
             warn_of_threads(len(self._running))
         if not self._room():
@@ -185,19 +185,17 @@ class Workers:
         Args:
             label: The compiler's label.
         """
-        env = self._labels.pop(label, None)
-        if env is not None:
-            worker = self._running[env]
+        worker = self._labels.pop(label, None)
+        if worker is not None:
             outcome = worker.outcome(0)
             if not worker.counted:
                 self.counts[outcome.kind if outcome else "ended"] += 1
-            worker.close()
+            worker.compilations.close()
 
     def close(self) -> None:
         """Ends all compilers. You may call it twice."""
-        workers = [*(self._running[env] for env in self._labels.values()), *self._ahead.values()]
-        for worker in workers:
-            worker.stop()
+        for worker in (*self._labels.values(), *self._ahead.values()):
+            worker.compilations.end()  # all of them, before the first is waited for
         for label in list(self._labels):
             self.end(label)
         for env in list(self._ahead):
@@ -214,7 +212,7 @@ class Workers:
     def _worker(self, label: str) -> _Worker:
         if label not in self._labels:
             raise InvalidError(f"expected the label of a running compiler, found {label!r}")
-        return self._running[self._labels[label]]
+        return self._labels[label]
 
     def _asked(self, options: Mapping[str, Any] | None) -> Module | None:
         unknown = [name for name in options or {} if name != "module"]
@@ -239,7 +237,7 @@ class Workers:
         worker = self._ahead.pop(env, None)
         if worker is not None:
             self._owed[env] = worker.module
-            worker.close()
+            worker.compilations.close()
 
     def _room(self) -> bool:
         """Has the host a channel for every compiler, and for every one that starts ahead?"""
@@ -253,8 +251,8 @@ class _Worker:
         self.module, self.label, self.counted = module, label, False
         self.reward = 0.0
         self.error: Exception | None = None
-        self._compilations = Compilations(task)
-        compilation = self._compilations.start(module, url, label)
+        self.compilations = Compilations(task)
+        compilation = self.compilations.start(module, url, label)
         self._ended = threading.Event()
         self._outcome: Outcome | None = None
         waiting = (compilation, reward)
@@ -265,7 +263,7 @@ class _Worker:
             self._outcome = outcome = compilation.finish()
             if outcome.ok and outcome.scores:
                 try:
-                    self.reward = reward(outcome, self._compilations.baseline(self.module))
+                    self.reward = reward(outcome, self.compilations.baseline(self.module))
                 except Exception as error:  # for `reward`; a compiler that reports one needs none
                     self.error = error
         except BaseException as error:  # a score that exits, or the end of this process
@@ -276,11 +274,3 @@ class _Worker:
     def outcome(self, timeout: float | None) -> Outcome | None:
         """As `Workers.outcome`."""
         return self._outcome if self._ended.wait(timeout) else None
-
-    def stop(self) -> None:
-        """Tells it to end, without waiting for that."""
-        self._compilations.end()
-
-    def close(self) -> None:
-        """Ends it."""
-        self._compilations.close()
