@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from support.environments import Corridor
+from support.environments import Corridor, Plain
 from support.workers import GymWorkers
 
 from shmbridge import InvalidError
@@ -63,35 +63,6 @@ def test_cartpole_behind_the_bridge_is_cartpole(name, mode):
         assert over.all()
 
 
-def episodes(envs, steps):
-    """Of each environment: the states that it goes through."""
-    return [[turn[0]["observation"][i].tolist() for turn in steps] for i in range(envs)]
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_the_same_seeds_give_the_same_episodes_whatever_the_number_of_workers(new_name, n):
-    def run(count):
-        with vector(new_name(), GymWorkers(cartpole), count) as env:
-            turns = [env.reset(seed=3), *(env.step(np.ones(count, int)) for _ in range(40))]
-            return episodes(count, turns)
-
-    assert run(3)[:n] == run(n)
-
-
-def test_a_single_environment_has_the_vectors_episodes(new_name):
-    with vector(new_name(), GymWorkers(cartpole), 2, autoreset_mode="SameStep") as env:
-        turns = [env.reset(seed=3), *(env.step(np.ones(2, int)) for _ in range(40))]
-    expected = episodes(2, turns)[1]
-    with environment(new_name(), GymWorkers(cartpole)) as env:
-        found = [env.reset(seed=4)[0]["observation"].tolist()]
-        for _ in range(40):
-            observation, _, terminated, truncated, _ = env.step(1)
-            if terminated or truncated:
-                observation, _ = env.reset()
-            found.append(observation["observation"].tolist())
-    assert found == expected
-
-
 def test_options_reach_the_workers(name):
     workers = GymWorkers(cartpole)
     with environment(name, workers) as env:
@@ -104,10 +75,6 @@ def test_options_reach_the_workers(name):
 
 def test_the_end_of_the_compiler_is_the_end_of_the_episode_with_its_outcome(name):
     """One that drives twice, and one that asks for advice alone."""
-
-    class Plain(Corridor):  # without texts: C reads its reports
-        def observe(self):
-            return {"cell": super().observe()["cell"]}
 
     def compile(runner, seed, options):
         if seed == 1:
@@ -164,15 +131,7 @@ def test_a_compiler_that_fails_truncates_with_the_end_of_its_stderr(name):
         assert info["exit"] == 1 and "boom" in info["stderr"] and "failed" in info["error"]
 
 
-def test_compilers_that_ask_nothing_are_passed_over(name):
-    def compile(runner, seed, options):
-        if len(workers.begun) > 3:
-            runner.evaluate({"x": np.float32(1)})
-
-    workers = GymWorkers(compile=compile)
-    with environment(name, workers) as env:
-        env.reset(seed=1)
-        assert len(workers.begun) == 4
+def test_a_chosen_compiler_that_asks_nothing_is_an_error_at_once(name):
     silent = GymWorkers(compile=lambda *_: None)
     with (
         environment(name, silent) as env,

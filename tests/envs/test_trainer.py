@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.environments import MASK, Corridor, Patient, Tag
+from support.environments import ENDLESS, Corridor, Masked, Patient, Plain, Spoken, Tag
 
 from shmbridge import (
     ClosedError,
@@ -26,34 +24,10 @@ from shmbridge import (
     _config,
     connect,
 )
-from shmbridge.envs import CompilerEnv, CompilerPool, _stepping
-from shmbridge.rl import Agent, Random, choose, drive
+from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv, _stepping
+from shmbridge.rl import Agent, drive
 
 BOUND = 20  # seconds, of every wait
-
-
-@pytest.fixture
-def walk(in_thread, name):
-    """walk(environment, episodes): drives them in a thread, as a compiler; the thread's result:
-    actions of each."""
-
-    def go(corridor, episodes=1, max_steps=50, agents=("",)):
-        def compiler():
-            done = []
-            with connect(name, connect_timeout=BOUND) as runner:
-                for _ in range(episodes):
-                    try:
-                        drive(corridor, [Agent(runner, agent) for agent in agents], max_steps)
-                        done.append(
-                            list(getattr(corridor, "actions", getattr(corridor, "log", ())))
-                        )
-                    except Exception as error:
-                        done.append(error)
-            return done
-
-        return in_thread(compiler)
-
-    return go
 
 
 def test_gymnasiums_methods(name, walk):
@@ -148,14 +122,13 @@ def test_what_is_none_of_the_actions_is_refused_and_the_compiler_still_waits(nam
 
 
 def test_what_lies_outside_the_action_space_is_refused(name, walk):
-    space = spaces.Box(-1, 1, (2,), np.float32)
-    with contextlib.closing(CompilerEnv(name, actions=space, timeout=BOUND)) as env:
-        compiler = walk(Corridor())
+    with contextlib.closing(
+        CompilerEnv(name, actions=spaces.Box(-1, 1, (2,), np.float32), timeout=BOUND)
+    ) as env:
+        walk(Corridor())
         env.reset()
         with pytest.raises(InvalidError, match="expected one of Box"):
             env.step(np.full(2, 7, np.float32))
-        env.close()
-        assert isinstance(compiler.result()[0], ClosedError | ModelError)
 
 
 def test_the_observation_space_is_that_of_the_first_observation_for_good(name, in_thread):
@@ -221,57 +194,6 @@ def test_closing_in_any_order(name, walk):
         env.reset()
 
 
-def test_agents_with_models_of_their_own_behind_one_url(tmp_path):
-    helper = pytest.importorskip("onnx.helper", reason="makes the models")
-    pytest.importorskip("onnxruntime", reason="runs them")
-    import onnx
-
-    files = []
-    for color, weight in (("red", 1.0), ("green", -1.0), ("blue", 1.0)):
-        turn = helper.make_tensor_value_info("turn", onnx.TensorProto.FLOAT, [3])
-        out = helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, [3])
-        constant = helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [weight])
-        graph = helper.make_graph(
-            [helper.make_node("Mul", ["turn", "w"], ["out"])], color, [turn], [out], [constant]
-        )
-        files.append(f"agent.{color}={tmp_path}/{color}.onnx")
-        onnx.save(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
-            tmp_path / f"{color}.onnx",
-        )
-
-    class Colors(Tag):
-        def reset(self):
-            super().reset()
-            return {"turn": np.array([0, 1, 2], np.float32)}
-
-        def step(self, action):
-            return super().step(action) and {"turn": np.array([0, 1, 2], np.float32)}
-
-    with connect(f"onnx://?{'&'.join(files)}") as runner:
-        drive(colors := Colors(), [Agent(runner, color) for color in ("red", "green", "blue")])
-    assert colors.log == [("red", 2), ("green", 0), ("red", 2), ("blue", 2), ("green", 0)]
-
-
-def test_actions_of_several_fields(name, in_thread):
-    class Tile(Corridor):
-        def step(self, action):
-            self.actions.append((action.advice["tile"], action.advice["unroll"]))
-            return super().step(action)
-
-    def compiler():
-        with connect(name, connect_timeout=BOUND) as runner:
-            drive(tile := Tile(), Agent(runner, choice="raw"), 3)
-            return tile.actions
-
-    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
-        tiling = in_thread(compiler)
-        env.reset()
-        for i in range(3):
-            turn = env.step({"tile": i, "unroll": 2 * i})
-        assert turn[3] and tiling.result()[::2] == [(0, 0), (1, 2), (2, 4)]
-
-
 def test_batches_of_several_compilers(name, walk, in_thread):
     """Without a CompilerEnv: a loop over batches, which have the first requests apart from the
     others."""
@@ -295,17 +217,6 @@ def test_batches_of_several_compilers(name, walk, in_thread):
     assert len(rewards) == 24 and sum(ends) == 6 and round(sum(rewards), 2) == 5.76
 
 
-def test_agents_are_told_of(name, walk):
-    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
-        compiler = walk(Tag(), agents=("red", "green", "blue"))
-        turns = [env.reset()[1]["agent"]]
-        for i in range(5):
-            observation, reward, done, _, info = env.step(i)
-            turns.append(info["agent"])
-        assert done and reward == 1 and turns[:5] == list(Tag.order)
-        assert compiler.result() == [list(zip(Tag.order, range(5), strict=True))]
-
-
 class Blame(Tag):
     """Who acts pays the agent that acted before."""
 
@@ -317,15 +228,16 @@ class Blame(Tag):
         return observation
 
 
-def test_each_agents_reward_is_its_own(name, walk):
+def test_agents_are_told_of_and_each_ones_reward_is_its_own(name, walk):
     with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
         compiler = walk(Blame(), agents=("red", "green", "blue"))
-        env.reset()
-        rewards = []
-        for _ in range(5):
-            _, reward, _, _, info = env.step(0)
+        turns, rewards = [env.reset()[1]["agent"]], []
+        for i in range(5):
+            _, reward, done, _, info = env.step(i)
             assert reward == sum(info["rewards"].values())
+            turns.append(info["agent"])
             rewards.append(info["rewards"])
+        assert done and turns[:5] == list(Tag.order)
         assert rewards == [
             {"red": 1, "green": 0, "blue": 0},
             {"red": -0.25, "green": 1, "blue": 0},
@@ -333,47 +245,55 @@ def test_each_agents_reward_is_its_own(name, walk):
             {"red": -0.25, "green": 0, "blue": 1},
             {"red": 0, "green": 1, "blue": -0.25},
         ]
-        compiler.result()
+        assert compiler.result() == [list(zip(Tag.order, range(5), strict=True))]
 
 
-def test_several_compilers_at_once(name, walk):
-    with CompilerPool(name) as all_of_them:
-        envs = [CompilerEnv(all_of_them, timeout=BOUND) for _ in range(3)]
-        compilers = [walk(Corridor(), episodes=2) for _ in envs]
-        for _ in range(2):
-            assert [env.reset()[1]["step"] for env in envs] == [0] * 3
-            for step in range(4):
-                for env in envs:
-                    env.send(1)
-                turns = [env.receive() for env in envs]
-                assert [turn[4]["step"] for turn in turns] == [step + 1] * 3
-            assert all(turn[2] for turn in turns)
-        assert [compiler.result() for compiler in compilers] == [[[1] * 4] * 2] * 3
+def test_texts_lists_and_masks_are_infos(name, walk):
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
+        walk(Spoken(), agents=Spoken.agents)
+        assert env.reset()[1] == {"words": ["a", "bc"], "who": "", "agent": "red", "step": 0}
+        *_, info = env.step(0)
+        assert (info["words"], info["who"], info["agent"]) == (["bc"], "né", "green")
+        while not env.step(0)[2]:
+            pass
+        masked = CompilerEnv(env.compilers, timeout=BOUND)
+        walk(Masked())
+        assert masked.reset()[1]["action_mask"].tolist() == [False, True]
+        masked.step(1)
+        assert masked.action_masks().tolist() == [True, True]
 
 
-DYING = """
-import sys
-import shmbridge
-from shmbridge.rl import Agent, Environment, drive
+@pytest.mark.parametrize("kind", ["single", "vector"])
+def test_actions_are_numbers_arrays_or_several_fields(name, in_thread, kind):
+    class Tile(Plain):
+        def step(self, action):
+            self.actions.append(action.advice)
+            return super().step(action)
 
-class Endless(Environment):
-    def reset(self): return {"x": 1.0}
-    def step(self, action): return {"x": float(action.index)}
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            drive(tile := Tile(), Agent(runner, choice="raw"), 3)
+            return tile.actions[::2]
 
-drive(Endless(), Agent(shmbridge.connect(sys.argv[1], connect_timeout=20)))
-"""
+    single = kind == "single"
+    with contextlib.closing(
+        CompilerEnv(name, timeout=BOUND) if single else CompilerVectorEnv(name, 1, timeout=BOUND)
+    ) as env:
+        tiling = in_thread(compiler)
+        env.reset()
+        for action in (np.array([0.5, 1.5]), {"tile": 4, "unroll": 2}, 7):
+            several = isinstance(action, dict)
+            rows = {n: np.array([each]) for n, each in action.items()} if several else [action]
+            env.step(action if single else rows)
+        first, second, third = tiling.result()
+        assert first.tolist() == [0.5, 1.5] and third == 7
+        assert (second["tile"], second["unroll"]) == (4, 2)
 
 
 @pytest.mark.parametrize("asking", [True, False], ids=["while it asks", "while it computes"])
 def test_a_killed_compiler_truncates_and_the_next_one_begins(name, python, walk, asking):
-    code = (
-        DYING
-        if asking
-        else DYING.replace(
-            "step(self, action): ",
-            "step(self, action): import time; print('in', flush=True); time.sleep(60);",
-        )
-    )
+    computes = "step(self, action): import time; print('in', flush=True); time.sleep(60);"
+    code = ENDLESS if asking else ENDLESS.replace("step(self, action): ", computes)
     with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
         victim = python(code, name)
         env.reset()
@@ -387,14 +307,14 @@ def test_a_killed_compiler_truncates_and_the_next_one_begins(name, python, walk,
             victim.kill()
         observation, reward, done, truncated, info = env.step(4) if asking else env.receive()
         assert (reward, done, truncated) == (0, False, True) and "died" in info["error"]
-        assert observation["x"] == (3 if asking else 1)
+        assert observation["cell"][0] == (3 if asking else 0)
         walk(Corridor())
         assert env.reset()[0]["cell"][0] == 1
 
 
 def test_a_new_compiler_on_the_dead_ones_channel_truncates_too(name, python, walk):
     with contextlib.closing(CompilerEnv(name, timeout=BOUND, channels=1)) as env:
-        victim = python(DYING, name)
+        victim = python(ENDLESS, name)
         env.reset()
         victim.kill()
         victim.wait()
@@ -477,24 +397,6 @@ def test_a_trainer_refuses_an_episode_that_began_without_it(name, in_thread):
             compiler.result()
 
 
-def test_gymnasium_takes_it(name, walk):
-    gymnasium = pytest.importorskip(
-        "gymnasium", reason="the trainer's methods are checked by their own package"
-    )
-    env = CompilerEnv(name, actions=2, timeout=BOUND)
-    compiler = walk(Corridor(), episodes=2)
-    adapted = gymnasium.wrappers.RecordEpisodeStatistics(env)
-    assert adapted.action_space == gymnasium.spaces.Discrete(2)
-    for _ in range(2):
-        observation, _ = adapted.reset(seed=1)
-        assert adapted.observation_space.contains(observation)
-        for _ in range(4):
-            observation, _, done, _, info = adapted.step(1)
-        assert done and info["episode"]["l"] == 4
-    adapted.close()
-    assert compiler.result() == [[1] * 4] * 2
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_gymnasiums_check_passes_with_the_compiler_of_the_documentation(name, python):
     from gymnasium.utils.env_checker import check_env
@@ -521,16 +423,6 @@ def test_a_reset_before_the_first_action_begins_the_same_episode(name, walk):
 def test_gymnasium_is_not_imported_unasked(python):
     process = python("import sys, shmbridge, shmbridge.rl; print('gymnasium' in sys.modules)")
     assert process.end() == (0, "False")
-
-
-@settings(max_examples=20)
-@given(seed=st.integers(0, MASK), how=st.sampled_from(["logits", "probabilities"]))
-def test_equal_seeds_give_equal_actions(seed, how):
-    shares = np.linspace(0, 1, 7, dtype=np.float32)
-    a, b = Random(seed), Random(seed)
-    assert [choose(shares, how, a) for _ in range(20)] == [
-        choose(shares, how, b) for _ in range(20)
-    ]
 
 
 @pytest.mark.parametrize("words, why", [(["abc"], "'abc'"), (["5"], "onnx")])

@@ -9,61 +9,14 @@ import time
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from support.environments import Corridor
+from support.environments import ENDLESS, Corridor, Masked, Plain, Spoken
 
-from shmbridge import ClosedError, DeadlineError, InvalidError, _config, connect
+from shmbridge import ClosedError, DeadlineError, InvalidError, MismatchError, _config, connect
 from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
 from shmbridge.envs._episode import ANOTHER, LEFT
-from shmbridge.rl import Agent, Environment, drive
+from shmbridge.rl import Agent, drive
 
 BOUND = 20  # seconds, of every wait
-DYING = """
-import sys
-import shmbridge
-from shmbridge.rl import Agent, Environment, drive
-
-class Endless(Environment):
-    def reset(self): return {"cell": [0.0] * 5}
-    def step(self, action): return self.reset()
-
-drive(Endless(), Agent(shmbridge.connect(sys.argv[1], connect_timeout=20)))
-"""
-
-
-class Plain(Corridor):
-    """A corridor without texts: all of it goes through C."""
-
-    def observe(self):
-        return {"cell": super().observe()["cell"]}
-
-
-@pytest.fixture
-def walk(in_thread, name):
-    """walk(environment, episodes): drives it in a thread, as a compiler, until the host closes; how
-    many episodes were finished."""
-
-    def go(corridor, episodes=1, max_steps=50):
-        def compiler():
-            done = 0
-            with connect(name, connect_timeout=BOUND) as runner:
-                for _ in range(episodes):
-                    try:
-                        drive(corridor, Agent(runner), max_steps)
-                        done += 1
-                    except ClosedError:
-                        break
-                    except Exception:
-                        continue
-            return done
-
-        return in_thread(compiler)
-
-    return go
-
-
-@pytest.fixture(params=[Plain, Corridor], ids=["plain", "with texts"])
-def kind(request):
-    return request.param
 
 
 def run(env, steps):
@@ -74,6 +27,7 @@ def run(env, steps):
     return dict(zip(names, zip(*turns, strict=True), strict=True))
 
 
+@pytest.mark.parametrize("kind", [Plain, Corridor, Masked, Spoken])
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_it_gives_what_gymnasiums_own_vector_gives(new_name, in_thread, mode, kind, n):
@@ -82,7 +36,8 @@ def test_it_gives_what_gymnasiums_own_vector_gives(new_name, in_thread, mode, ki
     def compiler(name):
         with connect(name, connect_timeout=BOUND) as runner, contextlib.suppress(ClosedError):
             while True:
-                drive(kind(), Agent(runner), 7)
+                agents = [Agent(runner, agent) for agent in getattr(kind, "agents", [""])]
+                drive(kind(), agents, 7)
 
     threads = [in_thread(compiler, name) for name in names for _ in range(n)]
     with CompilerPool(names[0]) as one, CompilerPool(names[1]) as other:
@@ -119,6 +74,7 @@ def normal(value):
     return value
 
 
+@pytest.mark.parametrize("kind", [Plain, Corridor], ids=["plain", "with texts"])
 def test_disabled_waits_for_a_reset_of_those_that_are_over(name, walk, kind):
     with contextlib.closing(
         CompilerVectorEnv(name, 2, actions=2, timeout=BOUND, autoreset_mode="Disabled")
@@ -153,35 +109,12 @@ def test_what_is_none_of_the_actions_is_refused_and_all_compilers_still_wait(nam
             *_, terminations, _, _ = env.step([1, 1])  # no array: one is made
         assert terminations.all()
         env.close()
-        assert [each.result() for each in walks] == [1, 1]
-
-
-def test_actions_of_floats_and_of_several_fields(name, in_thread):
-    class Tile(Plain):
-        def step(self, action):
-            self.log.append(action.advice)
-            return super().step(action)
-
-    def compiler():
-        with connect(name, connect_timeout=BOUND) as runner:
-            tile = Tile()
-            tile.log = []
-            drive(tile, Agent(runner, choice="raw"), 3)
-            return tile.log
-
-    with contextlib.closing(CompilerVectorEnv(name, 1, timeout=BOUND)) as env:
-        tiling = in_thread(compiler)
-        env.reset()
-        env.step(np.array([[0.5, 1.5]]))
-        env.step({"tile": np.array([4]), "unroll": np.array([2])})
-        env.step(np.array([7]))
-        first, second, third = tiling.result()
-        assert first.tolist() == [0.5, 1.5] and second["tile"] == 4 and third == 7
+        assert [each.result() for each in walks] == [[[1] * 4]] * 2
 
 
 def test_a_killed_compiler_truncates_its_own_episode_alone(name, python, walk):
     with contextlib.closing(CompilerVectorEnv(name, 2, actions=2, timeout=BOUND)) as env:
-        victim = python(DYING.replace("[0.0] * 5", "__import__('numpy').zeros(5, 'f4')"), name)
+        victim = python(ENDLESS, name)
         walk(Plain(), episodes=3)
         env.reset()
         env.step([0, 0])
@@ -281,58 +214,7 @@ def test_a_compiler_with_other_observations_is_refused(name, walk):
         with contextlib.suppress(DeadlineError):
             env._stepping.timeout = 0.5
             env.step([1])
-        assert other.result() == 0
-
-
-def test_texts_lists_and_agents_are_infos(name, in_thread):
-    class Spoken(Environment):
-        def reset(self):
-            self.at = 0
-            return {"x": np.float32(0), "words": ["a", "bc"], "who": "né"}
-
-        def step(self, action):
-            self.at += 1
-            self.add_reward(1)
-            self.next_agent("green" if self.at % 2 else "red")
-            if self.at == 3:
-                self.set_done()
-            return {"x": np.float32(self.at), "words": ["d"] * self.at, "who": "né" * self.at}
-
-    def compiler():
-        with connect(name, connect_timeout=BOUND) as runner:
-            drive(Spoken(), [Agent(runner, "red"), Agent(runner, "green")])
-
-    with contextlib.closing(CompilerVectorEnv(name, 1, timeout=BOUND)) as env:
-        spoken = in_thread(compiler)
-        _, infos = env.reset()
-        assert infos["words"][0] == ["a", "bc"] and infos["who"][0] == "né"
-        assert infos["agent"].tolist() == ["red"]
-        observations, _, _, _, infos = env.step(np.array([1]))
-        assert observations["x"].tolist() == [1] and infos["agent"].tolist() == ["green"]
-        assert infos["rewards"]["red"].tolist() == [1] and infos["words"][0] == ["d"]
-        env.step(np.array([1]))
-        *_, terminations, _, infos = env.step(np.array([1]))
-        assert terminations.all() and infos["who"][0] == "né" * 3
-        spoken.result()
-
-
-def test_masks_are_in_observations_and_infos(name, in_thread):
-    class Masked(Plain):
-        def observe(self):
-            return super().observe() | {"action_mask": np.array([self.at > 0, True])}
-
-    def compiler():
-        with connect(name, connect_timeout=BOUND) as runner:
-            drive(Masked(), Agent(runner))
-
-    with contextlib.closing(CompilerVectorEnv(name, 1, actions=2, timeout=BOUND)) as env:
-        masked = in_thread(compiler)
-        assert env.reset()[1]["action_mask"].tolist() == [[False, True]]
-        for _ in range(4):
-            observations, *_, infos = env.step([1])
-            assert infos["action_mask"].tolist() == [[True, True]]
-            assert observations["action_mask"].tolist() == [[True, True]]
-        masked.result()
+        assert isinstance(other.result()[0], MismatchError)
 
 
 def test_what_was_returned_does_not_change(name, walk):

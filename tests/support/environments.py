@@ -33,6 +33,43 @@ class Corridor(Environment):
         return self.observe()
 
 
+class Plain(Corridor):
+    """A corridor without texts: all of it goes through C."""
+
+    def observe(self):
+        return {"cell": super().observe()["cell"]}
+
+
+class Masked(Plain):
+    def observe(self):
+        return super().observe() | {"action_mask": np.array([self.at > 0, True])}
+
+
+class Spoken(Environment):
+    """Two agents, and observations with texts and lists."""
+
+    agents = ("red", "green")
+
+    def observe(self):
+        return {
+            "x": np.float32(self.at),
+            "words": ["a", "bc"][self.at % 2 :],
+            "who": "né" * self.at,
+        }
+
+    def reset(self):
+        self.at = 0
+        return self.observe()
+
+    def step(self, action):
+        self.at += 1
+        self.add_reward(1)
+        self.next_agent(self.agents[self.at % 2])
+        if self.at == 3:
+            self.set_done()
+        return self.observe()
+
+
 class Patient(Corridor):
     """Goes right where nobody advises."""
 
@@ -63,3 +100,16 @@ class Tag(Environment):
             return None
         self.next_agent(self.order[len(self.log)])
         return {"turn": len(self.log)}
+
+
+# A compiler that drives for ever, given a URL; `step` may be replaced.
+ENDLESS = """
+import sys, numpy, shmbridge
+from shmbridge.rl import Agent, Environment, drive
+
+class Endless(Environment):
+    def reset(self): return {"cell": numpy.zeros(5, "f4")}
+    def step(self, action): return {"cell": numpy.full(5, action.index, "f4")}
+
+drive(Endless(), Agent(shmbridge.connect(sys.argv[1], connect_timeout=20)))
+"""
