@@ -86,22 +86,6 @@ def test_sampling_probabilities_takes_each_by_its_share(values, seed):
     assert array[found] > 0 and (found == expected or abs(ends[min(found, expected)] - at) < 1e-9)
 
 
-def test_frequencies_are_the_probabilities():
-    random, shares = Random(7), np.array([0.5, 0.0, 0.25, 0.25])
-    found = (
-        np.bincount([choose(shares, "probabilities", random) for _ in range(4000)], minlength=4)
-        / 4000
-    )
-    assert np.abs(found - shares).max() < 0.03 and found[1] == 0
-    found = (
-        np.bincount(
-            [choose(np.log(shares + 1e-300), "logits", random) for _ in range(4000)], minlength=4
-        )
-        / 4000
-    )
-    assert np.abs(found - shares).max() < 0.03
-
-
 def test_masked_logits_are_never_chosen():
     masked = np.array([-math.inf, 3, -math.inf, 1000, -math.inf])
     assert {choose(masked, "logits", Random(seed)) for seed in range(50)} == {3}

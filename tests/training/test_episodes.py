@@ -133,13 +133,6 @@ def test_a_program_is_chosen_by_its_name(name, task, corpus):
             assert episode(env, 1, options={"module": module})[1]["module"] == module
 
 
-def pettingzoo(name, **options):
-    pytest.importorskip("pettingzoo")
-    from shmbridge.envs.pettingzoo import CompilerAECEnv
-
-    return CompilerAECEnv(name, agents=["one"], **options)
-
-
 def sb3(name, **options):
     pytest.importorskip("stable_baselines3", reason="its own package is tested against")
     from shmbridge.envs.sb3 import CompilerVecEnv
@@ -161,15 +154,6 @@ def test_an_unknown_option_of_reset_is_an_error_that_names_the_known_ones(name, 
         with pytest.raises(InvalidError, match="'modul'.*\"module\""):
             reset(env, {"modul": "b.txt"})
         reset(env, {"module": "b.txt"})
-
-
-def test_pettingzoos_environment_warns_of_an_unknown_option_of_reset(name, task, corpus):
-    workers = Workers(task, corpus.sampler(0))
-    with (
-        closing(pettingzoo(name, actions=10, workers=workers)) as env,
-        pytest.warns(UserWarning, match="leaves modul out"),
-    ):
-        reset(env, {"modul": "b.txt"})
 
 
 @pytest.mark.parametrize("make", [CompilerEnv, partial(CompilerVectorEnv, num_envs=2)])

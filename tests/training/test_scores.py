@@ -143,11 +143,15 @@ def test_random_bytes_behind_an_elf_header_are_an_invalid_error(tmp_path_factory
         assert text_size(path) >= 0
 
 
-def test_what_is_no_elf_file_is_an_error(tmp_path):
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [(text_size, "an ELF file, found b'text'"), (ir_instructions, "LLVM IR")],
+)
+def test_a_file_of_something_else_is_an_error(tmp_path, score, expected):
     path = tmp_path / "x"
     path.write_bytes(b"text")
-    with pytest.raises(InvalidError, match="expected an ELF file, found b'text'"):
-        text_size(path)
+    with pytest.raises(InvalidError, match=f"expected {expected}"):
+        score(path)
 
 
 @needs_clang
@@ -162,13 +166,6 @@ def test_instructions_of_ir_in_text_and_in_bitcode(compiled):
         assert ir_instructions(text) == sum(
             map(int, re.findall(r"^TotalInstructionCount: (\d+)", said, re.MULTILINE))
         )
-
-
-def test_what_is_no_ir_is_an_error(tmp_path):
-    path = tmp_path / "x"
-    path.write_bytes(b"text")
-    with pytest.raises(InvalidError, match="expected LLVM IR"):
-        ir_instructions(path)
 
 
 @needs_clang

@@ -1,5 +1,4 @@
-"""The compilers of a trainer: which module each environment compiles, what starts ahead, and a
-plain loop that trains on the worst of them."""
+"""The compilers of a trainer: which module each environment compiles, and what starts ahead."""
 
 import itertools
 import sys
@@ -210,52 +209,3 @@ def test_a_seed_ends_what_started_ahead(opened, py, no_leftovers):
     workers.begin(0, seed=3)
     until(lambda: waiting(host) == 1)
     assert sum("compiler-" in words_of(pid) for pid in marked(no_leftovers)) == 1
-
-
-# ---- Training goes on ----
-
-WORST = """
-import re
-ask()
-# the label's number
-worst = int(re.search(r"(?:@|%40)(\\d+)", os.environ["SHMBRIDGE_URL"])[1]) % 12
-if worst == 0: os.kill(os.getpid(), signal.SIGSEGV)
-if worst == 1: os.abort()
-if worst == 2: sys.exit("an error")
-if worst == 3: sys.exit(0)
-if worst == 4: time.sleep(1000)
-if worst == 5: signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)
-if worst == 6: taken = b"x" * (300 << 20); time.sleep(1000)
-if worst == 7: os.kill(os.getpid(), signal.SIGKILL)
-if worst == 8:
-    while True: os.write(2, b"flood" * 1000)
-if worst == 9: subprocess.Popen(["sleep", "1000"], start_new_session=True)
-if worst == 10: os.write(os.open(output, os.O_CREAT | os.O_WRONLY), b"garbage"); sys.exit(7)
-ask(3)
-open(output, "w").write("1234")
-"""
-
-
-def test_a_loop_goes_on_whatever_its_compilers_do(opened, py):
-    task = py(WORST, scores={"n": object_size}, seconds=4, memory=200 << 20)
-    host, workers = opened(task)
-    begun = {}  # environments by label
-    outcomes = []
-    while len(outcomes) < 28:
-        while len(begun) < 4:
-            environment = next(
-                environment for environment in range(4) if environment not in begun.values()
-            )
-            begun[workers.begin(environment)] = environment
-        request = host.receive(0.02)
-        if request is not None:
-            request.reply(0)
-        for label in list(begun):
-            outcome = workers.outcome(label, 0)
-            if outcome is not None:
-                outcomes.append(outcome)
-                del begun[label]
-    kinds = {outcome.kind for outcome in outcomes}
-    assert kinds >= {"ok", "signal", "time limit", "exit status"}
-    assert sum(workers.counts.values()) == len(outcomes)
-    assert all(outcome.command and (outcome.ok == bool(outcome.scores)) for outcome in outcomes)
