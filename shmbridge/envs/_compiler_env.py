@@ -124,10 +124,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         return self.receive()
 
     def send(self, action: Any) -> None:
-        """The first half of `step`.
-
-        Args:
-            action: A value, or a dict of several fields.
+        """As `step`, without waiting: its first half.
 
         Raises:
             InvalidError: There is no episode, or the action is not valid advice or not in the
@@ -158,10 +155,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
             self._sent, self._looked = self._episode.now.state != OPEN, None
 
     def receive(self) -> Turn:
-        """The second half of `step`.
-
-        Returns:
-            observation, reward, terminated, truncated, info.
+        """The second half of `step`, with its results.
 
         Raises:
             InvalidError: No action is pending.

@@ -160,10 +160,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         return self.receive()
 
     def send(self, actions: Any) -> None:
-        """The first half of `step`.
-
-        Args:
-            actions: As in `step`.
+        """As `step`, without waiting: its first half.
 
         Raises:
             InvalidError, TypeError: There is no episode, an action is invalid, or there are not n
@@ -188,10 +185,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             s.begin(rows)
 
     def receive(self) -> Turns:
-        """The second half of `step`.
-
-        Returns:
-            observations, rewards, terminations, truncations, infos.
+        """The second half of `step`, with its results.
 
         Raises:
             DeadlineError: Not enough compilers connected within the timeout, for the next episodes.

@@ -72,24 +72,14 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
         self._seen: dict[str, Any] = {}  # by agent
 
     def observation_space(self, agent: str) -> Any:
-        """The space of an agent. Waits for the first compiler.
-
-        Args:
-            agent: Its name.
-
-        Raises:
-            DeadlineError: No compiler connected within the timeout.
-        """
+        """As `AECEnv.observation_space`. Waits for the first compiler; a DeadlineError after the
+        timeout."""
         if agent not in self._observation_spaces:
             self._observation_spaces[agent] = self._env.observation_space
         return self._observation_spaces[agent]
 
     def action_space(self, agent: str) -> Any:
-        """The action space of an agent.
-
-        Args:
-            agent: Its name.
-        """
+        """As `AECEnv.action_space`."""
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
@@ -153,11 +143,7 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
             self._turn(observation, info)
 
     def observe(self, agent: str) -> Any:
-        """The features of an agent's last question; zeros before that.
-
-        Args:
-            agent: Its name.
-        """
+        """As `AECEnv.observe`: the features of the agent's last question; zeros before that."""
         if agent not in self._seen:
             space = self.observation_space(agent)
             self._seen[agent] = {

@@ -111,19 +111,11 @@ class Workers:
         return self.task.channels
 
     def check(self, options: Mapping[str, Any] | None) -> None:
-        """Checks the options of begin().
-
-        Args:
-            options: As in `begin`.
-
-        Raises:
-            InvalidError: An unknown option, or no such module.
-        """
+        """As `begin`, but only checks the options."""
         self._asked(options)
 
     def ahead(self, label: str) -> bool:
-        """Whether this compiler has started early. Its first question then waits until begin()
-        returns its label.
+        """Whether this compiler has started early.
 
         Args:
             label: The compiler's label.
@@ -131,17 +123,7 @@ class Workers:
         return any(worker.label == label for worker in self._ahead.values())
 
     def module(self, label: str) -> Module:
-        """The module of a compiler.
-
-        Args:
-            label: The compiler's label.
-
-        Returns:
-            Its module.
-
-        Raises:
-            InvalidError: No environment has a compiler of that label.
-        """
+        """As `outcome`, but the compiler's module."""
         return self._worker(label).module
 
     def outcome(self, label: str, timeout: float | None = None) -> Outcome | None:
@@ -165,13 +147,10 @@ class Workers:
         return outcome
 
     def reward(self, label: str) -> float:
-        """The reward of a compilation that ended without a failure; 0 if the task has no scores.
-
-        Args:
-            label: The compiler's label.
+        """As `outcome`, but the reward of a compilation that did not fail; 0 if the task has no
+        scores.
 
         Raises:
-            InvalidError: No environment has a compiler of that label.
             Exception: There is no baseline, or an exception of the reward.
         """
         worker = self._worker(label)

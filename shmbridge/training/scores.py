@@ -43,35 +43,13 @@ def text_size(path: Path) -> float:
 
 
 def text_bytes(path: Path) -> bytes:
-    """The bytes that `text_size` counts.
-
-    Args:
-        path: As for `text_size`.
-
-    Returns:
-        The bytes.
-
-    Raises:
-        InvalidError: As `text_size`.
-        OSError: As `text_size`.
-    """
+    """As `text_size`, but the bytes that it counts."""
     data = Path(path).read_bytes()
     return b"".join(data[begin : begin + size] for begin, size in _code(data, path))
 
 
 def function_sizes(path: Path) -> dict[str, float]:
-    """The bytes of code of each function in an object.
-
-    Args:
-        path: As for `text_size`.
-
-    Returns:
-        Sizes by name, as its symbols tell.
-
-    Raises:
-        InvalidError: As `text_size`.
-        OSError: As `text_size`.
-    """
+    """As `text_size`, but the size of each function, by the names in the symbol table."""
     data = Path(path).read_bytes()
     places = {name: (begin, size) for name, begin, size in _sections(data, path)}
     begin, length = places.get(".symtab", (0, 0))
@@ -92,17 +70,7 @@ def function_sizes(path: Path) -> dict[str, float]:
 
 
 def object_size(path: Path) -> float:
-    """The size of any file, in bytes.
-
-    Args:
-        path: A file.
-
-    Returns:
-        Its size.
-
-    Raises:
-        OSError: There is no such file.
-    """
+    """As `text_size`, but the size of the file, which may be any."""
     return float(Path(path).stat().st_size)
 
 
