@@ -312,19 +312,6 @@ def test_a_killed_compiler_truncates_and_the_next_one_begins(name, python, walk,
         assert env.reset()[0]["cell"][0] == 1
 
 
-def test_a_new_compiler_on_the_dead_ones_channel_truncates_too(name, python, walk):
-    with contextlib.closing(CompilerEnv(name, timeout=BOUND, channels=1)) as env:
-        victim = python(ENDLESS, name)
-        env.reset()
-        victim.kill()
-        victim.wait()
-        compiler = walk(Corridor())
-        assert env.step(1)[3]
-        env.reset()
-        assert [env.step(1)[2] for _ in range(4)] == [False] * 3 + [True]
-        assert compiler.result() == [[1] * 4]
-
-
 def test_closing_the_trainer_leaves_the_compiler_its_heuristic(name, walk):
     env = CompilerEnv(name, timeout=BOUND)
     compiler = walk(patient := Patient())
@@ -334,31 +321,6 @@ def test_closing_the_trainer_leaves_the_compiler_its_heuristic(name, walk):
     assert compiler.result() == [[0, 1, 1, 1, 1]] and isinstance(
         patient.errors[0], (ClosedError, ModelError)
     )
-
-
-TRAINER = """
-import sys
-from shmbridge.envs import CompilerEnv
-
-env = CompilerEnv(sys.argv[1])
-print("up", flush=True)
-env.reset()
-env.step(0)
-env.send(0)
-env.receive()
-print("in", flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_a_killed_trainer_leaves_the_compiler_its_heuristic(name, python, walk):
-    trainer = python(TRAINER, name)
-    assert trainer.line() == "up"
-    compiler = walk(patient := Patient())
-    assert trainer.line() == "in"
-    trainer.kill()
-    assert compiler.result() == [[0, 0, 1, 1, 1, 1]] and len(patient.errors) == 4
-    Host(name).close()  # takes the dead one's files over
 
 
 def test_silence_is_bounded(name, walk, in_thread):

@@ -221,20 +221,6 @@ def write(path: Path, count: int, *, contexts: int = 0, **options: Any) -> None:
             log.write(features, i % 7, **{name: each(i) for name, each in options.items()})
 
 
-@pytest.mark.parametrize("contexts", [0, 3])
-def test_columns_are_the_records_stacked(path: Path, contexts: int) -> None:
-    write(path, 1234, contexts=contexts, reward=lambda i: np.float32(i / 2))
-    columns = Dataset(path).columns()
-    assert columns.features["x"].shape == (1234, 2, 3)
-    np.testing.assert_array_equal(columns.features["x"][:, 1, 2], np.arange(1234))
-    np.testing.assert_array_equal(columns.features["n"], np.arange(1234))
-    np.testing.assert_array_equal(columns.advice["advice"], np.arange(1234) % 7)
-    np.testing.assert_array_equal(columns.score, np.arange(1234) / 2)
-    wanted = [f"f{i % contexts}" if contexts else None for i in range(1234)]
-    assert columns.context.tolist() == wanted
-    np.testing.assert_array_equal(columns.observation, np.arange(1234) // max(1, contexts))
-
-
 @pytest.mark.parametrize("rewards", [{}, {"reward": np.float32}])
 def test_lines_of_records_that_are_alike_are_not_parsed_one_by_one(
     path: Path, monkeypatch: Any, rewards: dict[str, Any]

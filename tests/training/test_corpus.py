@@ -167,26 +167,11 @@ def test_what_is_no_list_of_compile_commands_is_an_error(tmp_path, text):
         Corpus.from_compile_commands(file)
 
 
+KEYS = ["directory", "file", "command", "arguments"]
+KEYS += ["modules", "has_thinlto", "global_command_override"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: (
-        st.lists(inner)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "directory",
-                    "file",
-                    "command",
-                    "arguments",
-                    "modules",
-                    "has_thinlto",
-                    "global_command_override",
-                ]
-            )
-            | st.text(),
-            inner,
-        )
-    ),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner),
 )
 
 
@@ -230,14 +215,8 @@ def test_the_flags_of_a_module_and_of_thinlto(tmp_path):
     assert words_of(module) == ["-cc1", "-foo", "-bar=baz"]
     assert (module.name, module.path) == ("hi", tmp_path / "hi.bc")
     (module,) = Corpus.from_description(described(tmp_path, commands, thinlto=True))
-    assert words_of(module) == [
-        "-cc1",
-        "-foo",
-        "-bar=baz",
-        f"-fthinlto-index={tmp_path}/hi.thinlto.bc",
-        "-mllvm",
-        "-thinlto-assume-merged",
-    ]
+    index = [f"-fthinlto-index={tmp_path}/hi.thinlto.bc", "-mllvm", "-thinlto-assume-merged"]
+    assert words_of(module) == [*commands["hi"], *index]
 
 
 BAD = ["-cc1", "-fthinlto-index=bad", "-split-dwarf-file", "/tmp/foo.dwo"]
@@ -263,21 +242,8 @@ def test_an_override_is_every_modules_command(tmp_path):
     )
     for module in Corpus.from_description(folder, add=["-add"]):
         index = f"-fthinlto-index={tmp_path}/{module.name}.thinlto.bc"
-        assert words_of(module) == [
-            "-O3",
-            "-qrs",
-            index,
-            "-mllvm",
-            "-thinlto-assume-merged",
-            "-add",
-        ]
-
-
-def test_modules_have_commands_of_their_own(tmp_path):
-    corpus = Corpus.from_description(
-        described(tmp_path, {"1": ["-cc1"], "2": ["-O3"]}), add=["-add"]
-    )
-    assert [words_of(module) for module in corpus] == [["-cc1", "-add"], ["-O3", "-add"]]
+        merged = [index, "-mllvm", "-thinlto-assume-merged"]
+        assert words_of(module) == ["-O3", "-qrs", *merged, "-add"]
 
 
 def test_an_override_that_is_not_filled_in_is_an_error(tmp_path):

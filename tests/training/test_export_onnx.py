@@ -141,11 +141,13 @@ def env():
     return Env
 
 
-def questions(count=20):
-    random = np.random.default_rng(5)
-    for _ in range(count):
-        x = 100 * random.random(4).astype(np.float32)
-        yield {"x": x, "action_mask": np.array([1, 0, 1])}
+def actions(path, count=20):
+    """Questions, and a file's actions."""
+    random, mask = np.random.default_rng(5), np.array([1, 0, 1])
+    with connect(f"onnx://{path}") as runner:
+        for _ in range(count):
+            x = 100 * random.random(4).astype(np.float32)
+            yield {"x": x, "action_mask": mask}, runner.evaluate({"x": x, "action_mask": mask > 0})
 
 
 @pytest.mark.parametrize("name", ["PPO", "A2C", "DQN"])
@@ -157,23 +159,19 @@ def test_an_algorithm_and_its_file_take_the_same_actions(sb3, env, name, tmp_pat
     model = getattr(stable_baselines3, name)("MultiInputPolicy", normal, seed=1)
     model.learn(20) if name != "PPO" else normal.reset()
     sb3.export_onnx(model, tmp_path / "m.onnx")
-    with connect(f"onnx://{tmp_path}/m.onnx") as runner:
-        for each in questions():
-            action = runner.evaluate({**each, "action_mask": each["action_mask"].astype(bool)})
-            expected, _ = model.predict(normal.normalize_obs(each), deterministic=True)
-            assert isinstance(action, int) and action == expected
+    for question, action in actions(tmp_path / "m.onnx"):
+        expected, _ = model.predict(normal.normalize_obs(question), deterministic=True)
+        assert isinstance(action, int) and action == expected
 
 
 def test_a_mask_is_part_of_the_file(sb3, env, tmp_path):
     MaskablePPO = pytest.importorskip("sb3_contrib", reason="it has MaskablePPO").MaskablePPO
     model = MaskablePPO("MultiInputPolicy", env(), seed=1)
     sb3.export_onnx(model, tmp_path / "m.onnx")
-    with connect(f"onnx://{tmp_path}/m.onnx") as runner:
-        for each in questions():
-            action = runner.evaluate({**each, "action_mask": each["action_mask"].astype(bool)})
-            masks = each["action_mask"].astype(bool)
-            expected, _ = model.predict(each, deterministic=True, action_masks=masks)
-            assert action == expected != 1
+    for question, action in actions(tmp_path / "m.onnx"):
+        masks = question["action_mask"].astype(bool)
+        expected, _ = model.predict(question, deterministic=True, action_masks=masks)
+        assert action == expected != 1
 
 
 def test_a_number_as_an_action_is_a_float32(sb3, env, tmp_path):
@@ -183,11 +181,9 @@ def test_a_number_as_an_action_is_a_float32(sb3, env, tmp_path):
     env.action_space = spaces.Box(-0.001, 0.001, (1,))  # so that some are cut off
     model = PPO("MultiInputPolicy", env(), seed=1)
     sb3.export_onnx(model, tmp_path / "m.onnx")
-    with connect(f"onnx://{tmp_path}/m.onnx") as runner:
-        for each in questions():
-            action = runner.evaluate({**each, "action_mask": each["action_mask"].astype(bool)})
-            expected, _ = model.predict(each, deterministic=True)
-            assert action.dtype == np.float32 and action == pytest.approx(expected, abs=1e-6)
+    for question, action in actions(tmp_path / "m.onnx"):
+        expected, _ = model.predict(question, deterministic=True)
+        assert action.dtype == np.float32 and action == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("decision", ["inline", "evict", "priority"])

@@ -2,7 +2,6 @@
 CompilerEnv: what it expects of a clang that speaks, stops speaking, or never does. Its plain
 session, without a model, is Task.run without a URL: test_task.py."""
 
-import os
 import textwrap
 
 import pytest
@@ -127,13 +126,3 @@ def test_a_compiler_that_stops_talking_back_is_a_truncated_episode(env, clang, b
     trainer._stepping.timeout = 0.5
     _, _, terminated, truncated, info = trainer.step(1)
     assert truncated and not terminated and "asked nothing" in info["error"]
-
-
-def test_the_work_folder_is_there_as_long_as_the_episode(name, py, corpus):
-    code = "connect().evaluate({'x': 1, 'context': os.environ['TMPDIR']}); open(output, 'w')"
-    with CompilerEnv(name, actions=2, workers=Workers(py(code), corpus.sampler(0))) as trainer:
-        _, info = trainer.reset()
-        assert os.path.isdir(info["context"])
-        _, _, terminated, _, last = trainer.step(1)
-        assert terminated and last["kind"] == "ok"
-        assert not os.path.exists(info["context"])

@@ -43,13 +43,6 @@ def test_a_row_has_the_mean_reward_since_the_last_one_and_failures_by_kind(log):
     assert progress.failures == {"signal": 1}
 
 
-def test_without_a_file_it_counts_alone():
-    with Progress() as progress:
-        progress.add(1)
-        progress.log()
-    assert (progress.rows, progress.episodes) == (1, 1)
-
-
 def test_it_resumes_behind_the_rows_that_a_checkpoint_knows(log):
     with Progress(log) as progress:
         for reward in (1, 2, 3):

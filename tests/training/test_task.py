@@ -142,12 +142,6 @@ def test_time_and_memory_are_told(py, corpus):
     assert outcome.seconds >= 0.3 and outcome.cpu >= 0.1 and outcome.memory > 50 << 20
 
 
-def test_threads_compile_at_once(sh, corpus, in_thread):
-    task = sh('cat "$1" > "$2"; sleep 0.05', scores={"n": object_size})
-    calls = [in_thread(task.run, corpus[i % 3]) for i in range(20)]
-    assert [call.result().ok for call in calls] == [True] * 20
-
-
 def test_a_forked_process_compiles_too(corpus, python):
     code = """
         import multiprocessing, sys

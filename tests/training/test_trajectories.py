@@ -12,7 +12,7 @@ import pytest
 from support.compilations import marked
 from support.processes import until, words_of
 
-from shmbridge import Host, InvalidError, connect
+from shmbridge import InvalidError
 from shmbridge.training import Corpus, Outcome, Task, candidate_rewards, collect, relative_reduction
 from shmbridge.training.scores import object_size
 
@@ -262,17 +262,6 @@ def test_a_candidate_that_breaks_the_compiler_has_no_reward(py, corpus):
 def test_improvement_is_the_part_that_is_saved():
     outcome = Outcome("ok", "m", scores={"size": 90.0, "other": 1.0})
     assert relative_reduction(outcome, {"size": 100.0, "other": 7}) == pytest.approx(0.1, abs=1e-3)
-
-
-def test_a_batch_knows_its_labels(name, in_thread):
-    def ask(label):
-        with connect(name, label=label, connect_timeout=5) as runner:
-            return runner.evaluate({"x": 1})
-
-    with Host(name) as host:
-        asking = [in_thread(ask, label) for label in ("a", "b")]
-        with host.start(lambda batch: list(map(ord, batch.labels)), max_batch=2, max_wait=5):
-            assert [call.result() for call in asking] == [97, 98]
 
 
 # ---- A stock clang ----
