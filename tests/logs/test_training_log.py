@@ -354,6 +354,12 @@ def test_a_log_is_read_as_it_is_asked_for(path: Path) -> None:
         next(records)
 
 
+def header(*specs: dict[str, Any], **more: Any) -> str:
+    """A header of float scalars "x", but for what these specs say."""
+    features = [{"name": "x", "type": "float", "shape": [], **spec} for spec in specs]
+    return json.dumps({"features": features, **more}) + "\n"
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -364,33 +370,16 @@ def test_a_log_is_read_as_it_is_asked_for(path: Path) -> None:
         ('{"context":"f"}\n', "expected a header"),
         ('{"features":[]}\n', "expected at least one feature"),
         ('{"features":[1]}\n', "expected a tensor's spec, found 1"),
-        ('{"features":[{"type":"float","shape":[]}]}\n', "expected a tensor's name, found None"),
-        ('{"features":[{"name":"x","type":"char","shape":[]}]}\n', '"x": expected a type'),
-        ('{"features":[{"name":"x","type":["float"],"shape":[]}]}\n', '"x": expected a type'),
-        (
-            '{"features":[{"name":"x","type":"uint8_t","dtype":"float16","shape":[]}]}\n',
-            '"x": expected a type',
-        ),
-        ('{"features":[{"name":"x","type":"float","shape":[-1]}]}\n', '"x": expected a shape'),
-        ('{"features":[{"name":"x","type":"float","shape":[true]}]}\n', '"x": expected a shape'),
-        (
-            '{"features":[{"name":"x","type":"float","shape":[1,1,1,1,1,1,1,1,1]}]}\n',
-            '"x": expected a shape',
-        ),
-        (
-            '{"features":[{"name":"x","type":"float","shape":[0,1152921504606846976]}]}\n',
-            "fits an address space",
-        ),
-        (
-            '{"features":[{"name":"x","type":"float","shape":[]}],"decision":1}\n',
-            'text as the "decision"',
-        ),
-        (
-            '{"features":[{"name":"x","type":"float","shape":[]},{"name":"x","type":"float",'
-            '"shape":[]},'
-            '{"name":"a","type":"float","shape":[]}]}\n',
-            "expected names that differ, found x, x",
-        ),
+        (header({"name": None}), "expected a tensor's name, found None"),
+        (header({"type": "char"}), '"x": expected a type'),
+        (header({"type": ["float"]}), '"x": expected a type'),
+        (header({"type": "uint8_t", "dtype": "float16"}), '"x": expected a type'),
+        (header({"shape": [-1]}), '"x": expected a shape'),
+        (header({"shape": [True]}), '"x": expected a shape'),
+        (header({"shape": [1] * 9}), '"x": expected a shape'),
+        (header({"shape": [0, 1 << 60]}), "fits an address space"),
+        (header({}, decision=1), 'text as the "decision"'),
+        (header({}, {}, {"name": "a"}), "expected names that differ, found x, x"),
         ("[" * 100_000 + "\n", "expected a line of JSON"),
         ('{"features":' + "1" * 10_000 + "}\n", "expected a line of JSON"),
         (" " * (LINE_BYTES + 1), f"found one of more than {LINE_BYTES} bytes"),

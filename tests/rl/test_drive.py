@@ -1,7 +1,6 @@
 """Environments inside the compiler: the driver, agents, and what a policy or a learner sees of
 them."""
 
-import contextlib
 import os
 import signal
 import threading
@@ -34,33 +33,6 @@ def test_a_policy_sees_the_observations_alone(serve, name):
     assert seen == [{"cell", "function"}] * 8  # and no report
 
 
-def test_a_learner_gets_rewards_and_the_end(serve, name):
-    seen = []
-
-    def trainer(request):
-        seen.append(
-            {key: value for key, value in request.items() if key not in ("cell", "function")}
-        )
-        return {"learner": 1}
-
-    with serve(trainer), connect(name) as runner:
-        drive(Corridor(), Agent(runner, "walker"))
-        drive(Corridor(), Agent(runner), max_steps=1)
-    assert seen[0] == {"agent": "walker"}
-    assert [r["step"] for r in seen[1:5]] == [1, 2, 3, 4]
-    assert [round(float(r["reward"]), 2) for r in seen[1:5]] == [-0.01, -0.01, -0.01, 0.99]
-    assert [bool(r["done"]) for r in seen[1:5]] == [False, False, False, True]
-    assert not any(r["truncated"] for r in seen[1:5]) and all(
-        r["agent"] == "walker" for r in seen[1:5]
-    )
-    assert seen[5] == {} and len(seen) == 7
-    assert (bool(seen[6]["done"]), bool(seen[6]["truncated"]), int(seen[6]["step"])) == (
-        False,
-        True,
-        1,
-    )
-
-
 def test_raw_advice_is_the_environments_to_read(serve, name):
     class Raw(Corridor):
         def step(self, action):
@@ -89,23 +61,6 @@ def test_an_agent_may_choose_itself(serve, name):
     with serve(right), connect(name) as runner:
         drive(corridor := Corridor(), Greedy(runner))
     assert corridor.actions == [1, 1, 0, 1, 1, 0, 1, 1]
-
-
-def test_several_agents_share_a_runner(serve, name):
-    seen = []
-
-    def trainer(request):
-        seen.append(
-            (request["agent"], int(request.get("turn", -1)), bool(request.get("done", False)))
-        )
-        return {"learner": 10 * len(seen)}
-
-    with serve(trainer), connect(name) as runner:
-        agents = [Agent(runner, color) for color in ("red", "green", "blue")]
-        drive(tag := Tag(), agents)
-    assert tag.log == [(color, 10 * (i + 1)) for i, color in enumerate(Tag.order)]
-    assert seen == [(color, i, False) for i, color in enumerate(Tag.order)] + [("green", -1, True)]
-    assert [(agent.steps, agent.reward) for agent in agents] == [(2, 2), (2, 2), (1, 1)]
 
 
 def test_several_agents_with_runners_of_their_own(serve, name):
@@ -252,18 +207,6 @@ def test_an_error_ends_the_episode_or_the_environment_knows_what_to_do(serve, na
         assert agent.steps == 2
         drive(patient := Patient(), agent)
         assert patient.actions == [1] * 4 and len(patient.errors) == 1
-
-
-def test_a_host_that_goes_leaves_the_heuristic(serve, name):
-    with contextlib.ExitStack() as stack:
-        with serve(right):
-            runner = stack.enter_context(connect(name))
-        drive(patient := Patient(), Agent(runner))
-        assert patient.actions == [1] * 4 and {type(error) for error in patient.errors} == {
-            ClosedError
-        }
-        with pytest.raises(ClosedError):
-            drive(Corridor(), Agent(runner))
 
 
 def test_reserved_names_are_told(serve, name):

@@ -89,18 +89,6 @@ def test_a_reward_that_raises_is_raised_by_step(name, task, corpus):
         episode(env, 2)
 
 
-def test_compilers_that_start_ahead_have_their_episodes_later(name, task, corpus):
-    workers = Workers(task, corpus.sampler(0))
-    with closing(CompilerVectorEnv(name, 2, actions=10, workers=workers)) as env:
-        env.reset()
-        ended = 0
-        for _ in range(40):
-            _, _, terminated, truncated, infos = env.step(np.ones(2, int))
-            assert not truncated.any(), infos
-            ended += int(terminated.sum())
-    assert ended == workers.counts["ok"] > 10
-
-
 def programs(env, n, seed, episodes):
     """What each of n environments compiles, one episode after another."""
     found = [[] for _ in range(n)]
