@@ -28,16 +28,11 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
     whose observations differ from the first one's is refused. Each step returns new arrays.
 
     Args:
-        compilers: A `CompilerPool` that several environments share, or a separate host or URL,
-            which close() closes.
         num_envs: How many compilers are stepped at once.
-        actions: The number of actions, or a space. None: any advice, without an action space.
-        timeout: Seconds to wait for requests. None: as long as the compilers live.
         autoreset_mode: When the next episode begins after one has ended: at the next step, in the
             same step (`infos["final_obs"]`, `infos["final_info"]`), or only by
             reset(options={"reset_mask": bool[n]}).
-        workers: As in `CompilerPool`, if `compilers` is not one.
-        options: The host's options, if a URL is given.
+        compilers, actions, timeout, workers, options: As in `CompilerEnv`.
 
     Raises:
         InvalidError: The host has too few channels for the compilers of all its environments.

@@ -48,8 +48,7 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
     space.
 
     Args:
-        compilers: As in `CompilerVectorEnv`.
-        num_envs: How many compilers are stepped at once.
+        compilers, num_envs: As in `CompilerVectorEnv`.
         actions: The number of actions, or a space.
         options: As in `CompilerVectorEnv`: timeout, workers, the host's options.
 

@@ -144,9 +144,7 @@ class LogWriter:
         not recorded is counted in `left_out`, and reported once to `warn`.
 
         Args:
-            features: As in `write`.
-            advice: As in `write`.
-            rest: As in `write`.
+            features, advice, rest: As in `write`.
         """
         try:
             self.write(features, advice, **rest)

@@ -122,8 +122,7 @@ class Progress:
 
         Args:
             rewards: float[n], or the reward of a single environment.
-            terminations: bool[n], or one bool.
-            truncations: bool[n], or one bool.
+            terminations, truncations: bool[n], or one bool.
             infos: A dict as in Gymnasium, or a list as in Stable-Baselines3.
         """
         rewards = np.atleast_1d(np.asarray(rewards, float))

@@ -139,12 +139,8 @@ def candidate_rewards(
         policy: Receives a `Batch` and int64[len(batch)], the candidate of each of its requests.
             Returns advice, a row for each request.
         candidates: The number of candidates.
-        task: As in `collect`.
         modules: The modules to compile.
-        num_workers: As in `collect`.
-        reward: As in `collect`.
-        progress: As in `collect`.
-        options: As in `collect`.
+        task, num_workers, reward, progress, options: As in `collect`.
 
     Returns:
         The rewards, float64[candidates, len(modules)]. NaN as in `Episode.reward`.

@@ -119,18 +119,6 @@ def test_several_runners_of_a_compiler_are_one_episode(name):
         assert seen == [1, 2, 3, 4, 4] and not truncated
 
 
-def test_a_compiler_that_fails_truncates_with_the_end_of_its_stderr(name):
-    def compile(runner, seed, options):
-        runner.evaluate({"x": np.float32(1)})
-        raise InvalidError("boom")
-
-    with environment(name, GymWorkers(compile=compile)) as env:
-        env.reset(seed=1)
-        _, _, terminated, truncated, info = env.step(0)
-        assert (terminated, truncated) == (False, True)
-        assert info["exit"] == 1 and "boom" in info["stderr"] and "failed" in info["error"]
-
-
 def test_a_chosen_compiler_that_asks_nothing_is_an_error_at_once(name):
     silent = GymWorkers(compile=lambda *_: None)
     with (

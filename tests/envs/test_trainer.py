@@ -34,10 +34,8 @@ def test_gymnasiums_methods(name, walk):
     env = CompilerEnv(name, actions=2, timeout=BOUND)
     compiler = walk(Corridor(), episodes=2)
     observation, info = env.reset()
-    assert observation["cell"].tolist() == [1, 0, 0, 0, 0] and info == {
-        "function": "main",
-        "step": 0,
-    }
+    assert observation["cell"].tolist() == [1, 0, 0, 0, 0]
+    assert info == {"function": "main", "step": 0}
     turns = [env.step(action) for action in (1, np.int64(0), 1, np.array(1), 1, 1)]
     assert [turn[0]["cell"].argmax() for turn in turns] == [1, 0, 1, 2, 3, 4]
     assert [round(turn[1], 2) for turn in turns] == [-0.01] * 5 + [0.99]
@@ -90,11 +88,7 @@ def test_what_is_no_action_ends_the_episode(name, walk):
     with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
         compiler = walk(Corridor(), episodes=2)
         env.reset()
-        # The compiler could not choose, and said that it ends.
-        assert env.step(0.5)[2:4] == (
-            False,
-            True,
-        )
+        assert env.step(0.5)[2:4] == (False, True)  # the compiler could not choose, and ended it
         env.reset()
         with pytest.raises(InvalidError, match="found object"):
             env.step(object())
@@ -102,11 +96,8 @@ def test_what_is_no_action_ends_the_episode(name, walk):
             turn = env.step(1)  # it still waits
         assert turn[2]
         first, second = compiler.result()
-        assert (
-            isinstance(first, MismatchError)
-            and "a single float" in str(first)
-            and second == [1] * 4
-        )
+        assert isinstance(first, MismatchError) and "a single float" in str(first)
+        assert second == [1] * 4
 
 
 @pytest.mark.parametrize("action", [1.0, np.float32(1), float("nan"), "x", 2, -1, None, [1]])
@@ -389,25 +380,12 @@ def test_gymnasium_is_not_imported_unasked(python):
 
 @pytest.mark.parametrize("words, why", [(["abc"], "'abc'"), (["5"], "onnx")])
 def test_the_example_trainer_says_what_is_wrong_before_it_trains(words, why, tmp_path, new_name):
-    (tmp_path / "onnx.py").write_text(
-        "" if words == ["abc"] else "raise ImportError('no onnx here')"
-    )
+    onnx = "" if words == ["abc"] else "raise ImportError('no onnx here')"
+    (tmp_path / "onnx.py").write_text(onnx)
     trainer = _config.examples() / "python" / "trainer.py"
-    command = [
-        sys.executable,
-        "-P",
-        str(trainer),
-        f"shm://{new_name()}",
-        str(tmp_path / "policy.onnx"),
-        *words,
-    ]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 1 and why in done.stderr and len(done.stderr.splitlines()) == 1, (
-        done.stderr
-    )
+    words = [f"shm://{new_name()}", str(tmp_path / "policy.onnx"), *words]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-P", str(trainer), *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and why in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -1,22 +1,12 @@
 """Workers without compilers: threads that have Gymnasium's environments as passes."""
 
 import threading
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from shmbridge import ShmbridgeError, connect
 from shmbridge.rl import Agent, Environment, drive
-
-
-@dataclass
-class Outcome:
-    exit: int
-    module: str = "m"
-    kind: str = "ok"
-    stderr: str = ""
-    command: str = "compile"
-    scores: dict = field(default_factory=dict)
+from shmbridge.training import Outcome, OutcomeKind
 
 
 class Gym(Environment):
@@ -86,9 +76,9 @@ class GymWorkers:
         try:
             with connect(self.url, label=label, connect_timeout=20) as runner:
                 self.compile(runner, seed, options)
-            self.outcomes[label] = Outcome(0, scores={"seed": seed})
+            self.outcomes[label] = Outcome(OutcomeKind.OK, "m", 0, scores={"seed": seed})
         except ShmbridgeError as error:
-            self.outcomes[label] = Outcome(1, kind="failed", stderr=str(error))
+            self.outcomes[label] = Outcome(OutcomeKind.EXIT_STATUS, "m", 1, stderr=str(error))
 
     def outcome(self, label, timeout):
         return self.outcomes.get(label)
