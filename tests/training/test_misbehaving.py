@@ -38,11 +38,21 @@ def again(outcome):
         ).returncode
 
 
-def test_one_that_does_its_work(sh, corpus):
-    outcome = sh('cat "$1" > "$2"', scores={"size": object_size}).run(corpus[0])
-    assert (outcome.kind, outcome.ok, outcome.exit, outcome.signal) == ("ok", True, 0, "")
-    assert outcome.scores == {"size": len("the text of a\n")} and outcome.module == "a.txt"
-    assert again(outcome) == 0
+@pytest.mark.parametrize(
+    ("script", "kind", "status", "stderr"),
+    [
+        ('cat "$1" > "$2"', "ok", 0, ""),
+        ('echo "a.c:3: error" >&2; exit 42', "exit status", 42, "a.c:3: error\n"),
+        ("printf '\\377\\376\\000x' >&2; exit 1", "exit status", 1, "\ufffd\ufffd\0x"),
+        ("exit 0", "no score", 0, "wrote nothing to the task's {output}"),
+    ],
+)
+def test_one_that_exits(sh, corpus, script, kind, status, stderr):
+    outcome = sh(script, scores={"size": object_size}).run(corpus[0])
+    assert (outcome.kind, outcome.exit, outcome.signal) == (kind, status, "")
+    assert outcome.ok == (kind == "ok") and outcome.module == "a.txt"
+    assert outcome.scores == ({"size": len("the text of a\n")} if outcome.ok else {})
+    assert outcome.stderr.endswith(stderr) and again(outcome) == status
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE", "SIGKILL", "SIGTERM"])
@@ -52,18 +62,6 @@ def test_one_that_a_signal_ends(sh, corpus, name):
     assert (outcome.kind, outcome.exit, outcome.signal) == ("signal", -number, name)
     assert outcome.stderr == "about to end\n" and outcome.scores == {}
     assert again(outcome) in (128 + number, -number)
-
-
-def test_one_that_exits_with_a_status(sh, corpus):
-    outcome = sh('echo "a.c:3: error" >&2; exit 42').run(corpus[0])
-    assert (outcome.kind, outcome.exit, outcome.stderr) == ("exit status", 42, "a.c:3: error\n")
-    assert again(outcome) == 42
-
-
-def test_one_that_exits_early_without_an_output(sh, corpus):
-    outcome = sh("exit 0", scores={"size": object_size}).run(corpus[0])
-    assert (outcome.kind, outcome.exit, outcome.scores) == ("no score", 0, {})
-    assert "wrote nothing to the task's {output}" in outcome.stderr
 
 
 def test_one_that_writes_garbage(sh, corpus):
@@ -97,14 +95,9 @@ def test_one_that_eats_memory(py, corpus):
 
 
 def test_one_whose_children_eat_memory_together(py, corpus):
-    task = py(
-        """
-        eat = "import time; taken = b'x' * (60 << 20); time.sleep(1000)"
-        children = [subprocess.Popen([sys.executable, "-c", eat]) for _ in range(4)]
-        time.sleep(1000)
-        """,
-        memory=200 << 20,
-    )
+    eat = "import time; taken = b'x' * (60 << 20); time.sleep(1000)"
+    start = f"[subprocess.Popen([sys.executable, '-c', {eat!r}]) for _ in range(4)]"
+    task = py(f"children = {start}; time.sleep(1000)", memory=200 << 20)
     assert task.run(corpus[0]).kind == "memory limit"
 
 
@@ -130,11 +123,6 @@ def test_one_that_floods_stderr(sh, corpus):
     outcome = sh("head -c 50000000 /dev/zero | tr '\\0' x >&2; echo the end >&2").run(corpus[0])
     assert outcome.kind == "ok"
     assert len(outcome.stderr) == 4096 and outcome.stderr.endswith("xxxthe end\n")
-
-
-def test_one_that_writes_no_text_to_stderr(sh, corpus):
-    outcome = sh("printf '\\377\\376\\000x' >&2; exit 1").run(corpus[0])
-    assert outcome.stderr == "\ufffd\ufffd\0x"
 
 
 @pytest.mark.parametrize("how", ["", "setsid", "nohup"])
