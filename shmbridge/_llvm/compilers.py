@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, pairwise, takewhile
 from pathlib import Path
 from typing import Any
@@ -80,15 +80,20 @@ def kind_of(compiler: str) -> str:
     return match[2]
 
 
-def asked_of(kind: str, decisions: Iterable[str]) -> list[str]:
-    """Those decisions, each once. Errors: InvalidError (an unknown one, or one that this kind of
-    compiler does not make)."""
-    wanted = list(dict.fromkeys(decisions))
-    for decision in wanted:
+def check_decisions(decisions: Iterable[str]) -> None:
+    """Errors: InvalidError (an unknown one)."""
+    for decision in decisions:
         if decision not in DECISIONS:
             raise InvalidError(
                 f"{decision!r} is no decision: expected some of {', '.join(DECISIONS)}"
             )
+
+
+def asked_of(kind: str, decisions: Iterable[str]) -> list[str]:
+    """Those decisions, each once. Errors: InvalidError (an unknown one, or one that this kind of
+    compiler does not make)."""
+    wanted = list(dict.fromkeys(decisions))
+    check_decisions(wanted)
     if lacking := [decision for decision in wanted if decision not in MAKES[kind]]:
         raise InvalidError(
             f"{kind} does not decide on {', '.join(lacking)}, only on {', '.join(MAKES[kind])}"
@@ -332,27 +337,15 @@ def unasked(kind: str, words: Iterable[str], decisions: Iterable[str]) -> str:
 
 def check_default(decision: str, text: str) -> None:
     """Checks a default advice for a decision. Errors: InvalidError."""
-    if decision not in DECISIONS:
-        raise InvalidError(f"{decision!r} is no decision: expected some of {', '.join(DECISIONS)}")
-    expected = {
-        "inline": "0 or 1",
-        "evict": "a whole number from 0",
-        "priority": "a finite number",
-    }[decision]
-    try:
-        value = (
-            float(text)
-            if re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", text)
-            else math.nan
-        )
-    except OverflowError:
-        value = math.inf
-    fits = {
-        "inline": value in (0, 1),
-        "evict": value >= 0 and value.is_integer(),
-        "priority": True,
-    }[decision]
-    if not math.isfinite(value) or not fits:
+    check_decisions([decision])
+    kinds: dict[str, tuple[str, Callable[[float], bool]]] = {
+        "inline": ("0 or 1", lambda value: value in (0, 1)),
+        "evict": ("a whole number from 0", lambda value: value >= 0 and value.is_integer()),
+        "priority": ("a finite number", math.isfinite),
+    }
+    expected, fits = kinds[decision]
+    number = re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", text)
+    if not number or not fits(float(text)):
         raise InvalidError(f"{decision}={text}: expected {expected}")
 
 

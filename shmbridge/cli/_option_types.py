@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import Field, field, fields
+from functools import update_wrapper
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from shmbridge._native import lib
 from shmbridge._urls.options import HostOptions, byte_count
 from shmbridge.errors import InvalidError
 
+Command = Callable[..., Any]
 FILE = click.Path(dir_okay=False, path_type=Path)
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -37,7 +40,42 @@ class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             self.fail(str(error), param, ctx)
 
 
-def room_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def option(text: str, *names: str, **settings: Any) -> Any:
+    """A field of a command's options: its help, and the settings of click.option. Its name is the
+    field's, and a bool is a flag."""
+
+    def decorator(of: Field[Any]) -> Callable[[Command], Command]:
+        flags = names or (f"--{of.name.replace('_', '-')}",)
+        return click.option(
+            *flags, of.name, help=text, is_flag=of.type == "bool" or None, **settings
+        )
+
+    return field(metadata={"click": decorator})
+
+
+def argument(**settings: Any) -> Any:
+    """A field of a command's options: the settings of click.argument."""
+    return field(metadata={"click": lambda of: click.argument(of.name, **settings)})
+
+
+def takes(options: Any) -> Callable[[Command], Command]:
+    """Decorates a command whose first parameter is this dataclass of `option` and `argument`."""
+
+    def decorate(command: Command) -> Command:
+        def parsed(**given: Any) -> None:
+            command(
+                options(**{each.name: given.pop(each.name) for each in fields(options)}), **given
+            )
+
+        decorated: Command = update_wrapper(parsed, command)
+        for each in reversed(fields(options)):
+            decorated = each.metadata["click"](each)(decorated)
+        return decorated
+
+    return decorate
+
+
+def room_options(command: Command) -> Command:
     """A host's sizes. Options that are not given are None: pipes and some other hosts lack them."""
     channels = f"{HostOptions.channels}; 1 for pipes"
     runners = click.IntRange(1, lib.MAX_CHANNELS)

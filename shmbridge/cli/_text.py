@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 
 import click
 
@@ -16,6 +17,12 @@ def one_line(error: BaseException) -> str:
     """The text of an exception in one line."""
     text = error.format_message() if isinstance(error, click.ClickException) else str(error)
     return printable(" ".join(text.split())) or type(error).__name__
+
+
+def ending(status: int) -> str:
+    """How a process ended, by its exit status; negative: by a signal."""
+    names = {each.value: each.name for each in signal.Signals}
+    return f"exit {status}" if status >= 0 else names.get(-status, f"signal {-status}")
 
 
 class Lines(logging.Formatter):

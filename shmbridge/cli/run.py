@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,50 +19,19 @@ from shmbridge._llvm.plan import SCHEME, find
 from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
-from shmbridge.cli._option_types import FILE, Bytes
+from shmbridge.cli._option_types import FILE, Bytes, argument, option, takes
 from shmbridge.cli._run import compiler_command
 from shmbridge.cli._run.attempt import Attempt, Build, launched, summary
+from shmbridge.cli._run.compiler import Signals, Streams, die_of
 from shmbridge.cli._run.pipes import Pipes
-from shmbridge.cli._run.policy import REQUEST_BYTES, Policy, Signals, Streams, die_of
+from shmbridge.cli._run.policy import REQUEST_BYTES, Policy
 from shmbridge.cli._run.replay import Replay
-from shmbridge.cli._text import Lines, one_line, printable
+from shmbridge.cli._text import Lines, one_line
 from shmbridge.errors import DeadlineError, InvalidError, ShmbridgeError
 
 # Numpy takes longer to import than a small file to compile: only what loads a policy has it.
 if TYPE_CHECKING:
     from shmbridge._host.service import Model
-    from shmbridge.logs import LogWriter
-
-
-def named_decisions(context: click.Context, option: click.Parameter, text: str | None) -> list[str]:
-    """Names of decisions, separated by commas."""
-    if text is None:
-        return []
-    names = text.split(",")
-    if unknown := [name for name in names if name not in compilers.DECISIONS]:
-        expected = ", ".join(compilers.DECISIONS)
-        raise click.BadParameter(
-            f"{unknown[0]!r}: expected some of {expected}, separated by commas"
-        )
-    return names
-
-
-def default_advice(
-    context: click.Context, option: click.Parameter, texts: Sequence[str]
-) -> dict[str, str]:
-    """DECISION=ADVICE, several times."""
-    pairs = [(text.partition("=")[0], text.partition("=")[2]) for text in texts]
-    try:
-        for decision, advice in pairs:
-            compilers.check_default(decision, advice)
-    except InvalidError as error:
-        raise click.BadParameter(str(error)) from error
-    return dict(pairs)
-
-
-def runner_url(name: str, deadline: float | None) -> str:
-    """The URL of a runner at a bridge's name or URL, with this deadline unless the URL has one."""
-    return with_options(name, **({"deadline": f"{deadline:.9f}"} if deadline is not None else {}))
 
 
 def beware_of_cache(words: list[str]) -> None:
@@ -83,11 +51,8 @@ def beware_of_cache(words: list[str]) -> None:
             raise SystemExit(1)
 
 
-def load_policy(
-    onnx: Path | None, function: str | None, record: Path | None, verbose: bool
-) -> tuple[Model, LogWriter | None]:
-    """The policy, in its own process, and the training log `record`, whole when the process
-    ends."""
+def load_policy(onnx: Path | None, function: str | None, verbose: bool) -> Model:
+    """The policy, in its own process."""
     # Without -v the summary counts errors: a build's output shows no traceback.
     handler = logging.StreamHandler() if verbose else logging.NullHandler()
     handler.setFormatter(Lines(verbose))
@@ -96,67 +61,112 @@ def load_policy(
     from shmbridge.cli._model import load_python
 
     model = OnnxModel(onnx) if onnx else load_python(str(function), "--host")
-
-    def policy(request: Mapping[str, Any]) -> Any:
-        return compilers.rounded(model(request))
-
-    return policy, open_log(record)
-
-
-def open_log(record: Path | None) -> LogWriter | None:
-    """The training log `record`, whole when the process ends."""
-    if record is None:
-        return None
-    from shmbridge.logs import LogWriter
-
-    log = LogWriter(
-        record, warn=lambda text: click.echo(printable(f"shmbridge: {record}: {text}"), err=True)
-    )
-    atexit.register(log.close)
-    return log
-
-
-def split_or_whole(command: Sequence[str], kind: str | None) -> tuple[list[str], list[str]]:
-    """As `compiler_command.split`. A command without a known compiler is the compiler."""
-    with suppress(InvalidError):
-        return compiler_command.split(command, kind)
-    return [], list(command)
-
-
-def known(compiler: str) -> str:
-    """The kind of compiler. ShmbridgeError: its name does not show it, so it runs unchanged."""
-    try:
-        return compilers.kind_of(compiler)
-    except InvalidError as error:
-        raise ShmbridgeError(str(error)) from error
+    return lambda request: compilers.rounded(model(request))
 
 
 @dataclass(frozen=True)
 class Options:
     """The parsed command line: see `run`'s options."""
 
-    decisions: list[str]
-    function: str | None
-    onnx: Path | None
-    connect: str | None
-    plans: tuple[Path, ...]
-    defaults: dict[str, str]
-    deadline: float | None
-    record: Path | None
-    channels: int | None
-    request_bytes: int
-    strict: bool
-    limit: int | None
-    pipes: bool
-    include_default: bool
-    kind: str | None
-    verbose: bool
-    command: tuple[str, ...]
+    decisions: list[str] = option(
+        "The decisions that the policy makes, separated by commas: inline, evict (register "
+        "allocation), priority (of live ranges). Required, except with --plan, which is for "
+        "inline.",
+        "--llvm",
+        callback=lambda _context, _option, text: text.split(",") if text else [],
+        metavar="DECISIONS",
+    )
+    function: str | None = option(
+        "The policy: a function that takes a mapping of features and returns advice. The current "
+        "directory is searched first. For make -C, CMake and similar tools, give a file instead: "
+        "/home/me/policy.py:advise.",
+        "--host",
+        metavar="MODULE:FUNCTION",
+    )
+    onnx: Path | None = option(
+        "The policy: an ONNX model whose inputs have the features' names.",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+    )
+    connect: str | None = option(
+        "The policy: the name or URL of a running host, or a model to load into the compiler: "
+        "onnx:///MODEL.onnx, tflite:///MODEL.tflite or aot:///MODEL.so; or plan:///FILE.",
+        metavar="NAME",
+    )
+    plans: tuple[Path, ...] = option(
+        "Make the decisions of a plan that shmbridge tune wrote, or of the one for this source in "
+        "a folder of .plan files. Sources without a plan are compiled plainly. May be repeated.",
+        "--plan",
+        multiple=True,
+        metavar="FILE",
+        type=click.Path(exists=True, path_type=Path),
+    )
+    defaults: dict[str, str] = option(
+        "The advice to use when the policy fails, for example inline=0.  [default: none; compile "
+        "the file again without the policy]",
+        "--default",
+        callback=lambda _context, _option, texts: dict(text.partition("=")[::2] for text in texts),
+        multiple=True,
+        metavar="DECISION=ADVICE",
+    )
+    deadline: float | None = option(
+        "The deadline of one decision. After a late one the compiler stops asking. inf: no limit. "
+        " [default: the host's, or 10]",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+    )
+    record: Path | None = option(
+        "Write features and advice in LLVM's training log format, to one file per decision and "
+        "compiler: LOG, LOG.2, …. Not with --connect.",
+        metavar="LOG",
+        type=FILE,
+    )
+    channels: int | None = option(
+        "How many compilers can ask the policy at once: files and threads, times decisions.  "
+        "[default: 8; 32 if the compiler has threads]",
+        type=click.IntRange(1, lib.MAX_CHANNELS),
+    )
+    request_bytes: int = option(
+        "The maximum size of a question. /dev/shm holds two for each channel.",
+        type=Bytes(),
+        default=REQUEST_BYTES,
+        show_default=True,
+    )
+    strict: bool = option(
+        "Fail without output if the policy is missing or does not make every decision."
+    )
+    limit: int | None = option(
+        "For bisecting: ask only about the first N decisions of this command, counting all kinds "
+        "together. LLVM makes the others: LLVM 22's own decision for inlining, otherwise "
+        "--default's advice.",
+        type=click.IntRange(0, 2**62),
+        metavar="N",
+    )
+    pipes: bool = option(
+        "Use named pipes instead of shared memory and a preloaded library; slower."
+    )
+    include_default: bool = option("Add the inliner's own decision to the features (LLVM 22).")
+    kind: str | None = option(
+        "The kind of compiler, if its name does not show it.",
+        "--flags-for",
+        type=click.Choice(list(compilers.MAKES)),
+    )
+    verbose: bool = option(
+        "Always print how many decisions of each kind the policy made, and where it failed.",
+        "-v",
+        "--verbose",
+    )
+    command: tuple[str, ...] = argument(
+        nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMPILER [ARGUMENTS]..."
+    )
 
     @cached_property
     def split(self) -> tuple[list[str], list[str]]:
-        """Launchers such as ccache, and the compiler with its arguments."""
-        return split_or_whole(self.command, self.kind)
+        """Launchers such as ccache, and the compiler with its arguments. A command without a known
+        compiler is the compiler."""
+        with suppress(InvalidError):
+            return compiler_command.split(self.command, self.kind)
+        return [], list(self.command)
 
     @property
     def words(self) -> list[str]:
@@ -165,8 +175,11 @@ class Options:
 
     @property
     def like(self) -> str:
-        """The kind of compiler."""
-        return self.kind or known(self.words[0])
+        """The kind of compiler. ShmbridgeError: its name does not show it, so it runs unchanged."""
+        try:
+            return self.kind or compilers.kind_of(self.words[0])
+        except InvalidError as error:
+            raise ShmbridgeError(str(error)) from error
 
     @cached_property
     def plan(self) -> Path | None:
@@ -199,6 +212,12 @@ class Options:
             from shmbridge.runners.python import split
 
             split(self.function)
+        try:
+            compilers.check_decisions(self.decisions)
+            for decision, advice in self.defaults.items():
+                compilers.check_default(decision, advice)
+        except InvalidError as error:
+            raise click.UsageError(str(error)) from error
         for decision, advice in self.defaults.items():
             if decision not in self.decisions:
                 raise click.UsageError(
@@ -254,7 +273,8 @@ class Compilation:
             click.echo(f"shmbridge: {missing}", err=True)
         self._build.check()
         name, explain = self._policy(like, stack)
-        url = runner_url(name, options.deadline)
+        deadline = {} if options.deadline is None else {"deadline": f"{options.deadline:.9f}"}
+        url = with_options(name, **deadline)
         piped = options.pipes or not compilers.preloads(words[0])
         label = compilers.source_of(words)
         channel: Pipes | Preload = (
@@ -282,12 +302,11 @@ class Compilation:
         if self._replay and not options.record:
             return self._replay.url, str
         policy = Policy(
-            partial(self._replay.load, partial(open_log, options.record))
+            self._replay.model
             if self._replay
-            else partial(
-                load_policy, options.onnx, options.function, options.record, options.verbose
-            ),
+            else partial(load_policy, options.onnx, options.function, options.verbose),
             options.deadline,
+            options.record,
             channels=options.channels or compilers.conversations(like, options.words),
             request_bytes=options.request_bytes,
         )
@@ -318,118 +337,8 @@ class Compilation:
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option(
-    "--llvm",
-    "decisions",
-    callback=named_decisions,
-    metavar="DECISIONS",
-    help="The decisions that the policy makes, separated by commas: inline, evict (register "
-    "allocation), priority (of live ranges). Required, except with --plan, which is for inline.",
-)
-@click.option(
-    "--host",
-    "function",
-    metavar="MODULE:FUNCTION",
-    help="The policy: a function that takes a mapping of features and returns advice. The current "
-    "directory is searched first. For make -C, CMake and similar tools, give a file instead: "
-    "/home/me/policy.py:advise.",
-)
-@click.option(
-    "--onnx",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The policy: an ONNX model whose inputs have the features' names.",
-)
-@click.option(
-    "--connect",
-    metavar="NAME",
-    help="The policy: the name or URL of a running host, or a model to load into the compiler: "
-    "onnx:///MODEL.onnx, tflite:///MODEL.tflite or aot:///MODEL.so; or plan:///FILE.",
-)
-@click.option(
-    "--plan",
-    "plans",
-    multiple=True,
-    metavar="FILE",
-    type=click.Path(exists=True, path_type=Path),
-    help="Make the decisions of a plan that shmbridge tune wrote, or of the one for this source in "
-    "a folder of .plan files. Sources without a plan are compiled plainly. May be repeated.",
-)
-@click.option(
-    "--default",
-    "defaults",
-    callback=default_advice,
-    multiple=True,
-    metavar="DECISION=ADVICE",
-    help="The advice to use when the policy fails, for example inline=0.  "
-    "[default: none; compile the file again without the policy]",
-)
-@click.option(
-    "--deadline",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="The deadline of one decision. After a late one the compiler stops asking. inf: no "
-    "limit.  [default: the host's, or 10]",
-)
-@click.option(
-    "--record",
-    metavar="LOG",
-    type=FILE,
-    help="Write features and advice in LLVM's training log format, to one file per decision and "
-    "compiler: LOG, LOG.2, …. Not with --connect.",
-)
-@click.option(
-    "--channels",
-    type=click.IntRange(1, lib.MAX_CHANNELS),
-    help="How many compilers can ask the policy at once: files and threads, times decisions.  "
-    "[default: 8; 32 if the compiler has threads]",
-)
-@click.option(
-    "--request-bytes",
-    type=Bytes(),
-    default=REQUEST_BYTES,
-    show_default=True,
-    help="The maximum size of a question. /dev/shm holds two for each channel.",
-)
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="Fail without output if the policy is missing or does not make every decision.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(0, 2**62),
-    metavar="N",
-    help="For bisecting: ask only about the first N decisions of this command, counting all kinds "
-    "together. LLVM makes the others: LLVM 22's own decision for inlining, otherwise --default's "
-    "advice.",
-)
-@click.option(
-    "--pipes",
-    is_flag=True,
-    help="Use named pipes instead of shared memory and a preloaded library; slower.",
-)
-@click.option(
-    "--include-default",
-    is_flag=True,
-    help="Add the inliner's own decision to the features (LLVM 22).",
-)
-@click.option(
-    "--flags-for",
-    "kind",
-    type=click.Choice(list(compilers.MAKES)),
-    help="The kind of compiler, if its name does not show it.",
-)
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Always print how many decisions of each kind the policy made, and where it failed.",
-)
-@click.argument(
-    "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMPILER [ARGUMENTS]..."
-)
-def run(**given: Any) -> None:
+@takes(Options)
+def run(options: Options) -> None:
     """Run an unmodified clang, opt, llc, rustc or ld.lld with a policy that makes its decisions.
     Exits with the compiler's status.
 
@@ -445,7 +354,6 @@ def run(**given: Any) -> None:
     with -flto ask, too. opt gets an inliner pass unless you pass -passes. With --pipes, rustc gets
     -Ccodegen-units=1, because threads cannot share the pipes.
     """
-    options = Options(**given)
     options.check()
     if shutil.which(options.words[0]) is None:
         click.echo(f"shmbridge: {options.words[0]}: no such compiler", err=True)

@@ -13,7 +13,6 @@ from support.run import CONNECT, ended, everywhere, preload
 from shmbridge._llvm.preload import Count
 from shmbridge.cli import main
 from shmbridge.cli._run.attempt import summary
-from shmbridge.cli.run import runner_url
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -188,21 +187,6 @@ def test_strict_keeps_the_compilers_status_where_all_is_well(expected, start, co
 
 
 # ---- Parts ----
-
-
-@pytest.mark.parametrize(
-    ("name", "url"),
-    [
-        ("b", "shm://b?deadline=0.500000000"),
-        ("b?deadline=2", "shm://b?deadline=2"),
-        (
-            "shm://b?connect_timeout=3&wait=spin",
-            "shm://b?connect_timeout=3&wait=spin&deadline=0.500000000",
-        ),
-    ],
-)
-def test_what_a_url_says_wins(name, url):
-    assert runner_url(name, 0.5) == url
 
 
 def test_summary_gives_the_reason_for_each_decision():

@@ -11,11 +11,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from shmbridge._llvm.preload import Count
 from shmbridge._native import ffi, lib
-from shmbridge.cli._run.policy import FORWARDED, fork, reap
+from shmbridge.cli._run.compiler import FORWARDED
+from shmbridge.cli._run.policy import FORK, end
 from shmbridge.errors import raise_status, undone_by
 
 FOREVER_NS = 2**62
@@ -41,18 +43,11 @@ class Pipes:
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="shmbridge-"))
         self.decisions = decisions
-        its_life, life = os.pipe()
-
-        def child() -> None:
-            os.close(life)
-            _guard(self.folder, its_life)
-
-        try:
-            self._guard, self._life = fork(child), life
-        except OSError:
-            self.folder.rmdir()
-            raise
-        os.close(its_life)
+        its_life, self._life = FORK.Pipe(duplex=False)
+        self._guard = FORK.Process(target=_guard, args=(self.folder, its_life, self._life))
+        with undone_by(self.folder.rmdir):
+            self._guard.start()
+        its_life.close()
         self._server = lib.shmb_pipe_server_new()
         if limit is not None:
             lib.shmb_pipe_server_limit(self._server, limit)
@@ -69,8 +64,8 @@ class Pipes:
 
     def _add(self, decision: str, url: str, default: str, label: str) -> None:
         base = self.base(decision)
-        for end in (".in", ".out"):
-            os.mkfifo(base + end, 0o600)
+        for suffix in (".in", ".out"):
+            os.mkfifo(base + suffix, 0o600)
         out, text = ffi.new("shmb_runner **"), ffi.new("char[]", os.fsencode(label))
         options = ffi.new("shmb_options *", {"size": ffi.sizeof("shmb_options"), "label": text})
         lib.shmb_open(url.encode(), options, out)  # one that fails says so at every question
@@ -98,24 +93,21 @@ class Pipes:
         """Pipes need no library in the compiler."""
         return True
 
-    def stop(self) -> None:
-        """No compiler is left: ends the thread."""
+    def close(self) -> None:
+        """No compiler is left: ends the thread, and removes the folder."""
         if self._thread:
             lib.shmb_pipe_server_stop(self._server)
             self._thread.join()
-
-    def close(self) -> None:
-        """Stops, and removes the folder."""
-        self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-        reap(self._guard, self._life)
+        end(self._guard, self._life)
         lib.shmb_pipe_server_free(self._server)
 
 
-def _guard(folder: Path, life: int) -> None:
+def _guard(folder: Path, life: Connection, its_life: Connection) -> None:
+    its_life.close()
     for number in FORWARDED:
         signal.signal(number, signal.SIG_IGN)
-    os.read(life, 1)
+    life.poll(None)
     if not folder.exists():
         return
     # Who waits for a pipe's other end now has one, and is found; nobody else comes once the folder

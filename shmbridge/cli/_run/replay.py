@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from shmbridge._llvm.plan import read, url_of
 if TYPE_CHECKING:
     from shmbridge._host.service import Model
     from shmbridge._llvm.preload import Count
-    from shmbridge.logs import LogWriter
 
 
 class Replay:
@@ -31,8 +30,8 @@ class Replay:
         """How many decisions the plan changes."""
         return len(self._plan.decisions)
 
-    def load(self, open_log: Callable[[], LogWriter | None]) -> tuple[Model, LogWriter | None]:
-        """The plan as a policy that can be recorded, with a log: as `Policy` wants them."""
+    def model(self) -> Model:
+        """The plan as a policy that can be recorded."""
         from shmbridge._runner.runner import Runner, connect
 
         runners: dict[int, Runner] = {}  # by the compiler's
@@ -42,7 +41,7 @@ class Replay:
                 runners[request.runner] = connect(self.url)
             return runners[request.runner].evaluate(request)
 
-        return model, open_log()
+        return model
 
     def _fits(self) -> int:
         """How many decisions found their question."""
