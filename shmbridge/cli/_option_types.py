@@ -42,7 +42,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 def option(text: str, *names: str, **settings: Any) -> Any:
     """A field of a command's options: its help, and the settings of click.option. Its name is the
-    field's, and a bool is a flag."""
+    field's, a bool is a flag, and a default is shown."""
 
     def decorator(of: Field[Any]) -> Callable[[Command], Command]:
         flags = names or (f"--{of.name.replace('_', '-')}",)

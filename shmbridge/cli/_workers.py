@@ -42,7 +42,7 @@ class Worker:
 class WorkerHost(Host):
     """The host of a worker."""
 
-    def __init__(self, name: str, worker: Worker, **options: Any) -> None:
+    def __init__(self, worker: Worker, name: str, **options: Any) -> None:
         self._worker, self._workers = worker.number, worker.count
         super().__init__(name, **options)
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from shmbridge._native import ffi, lib
-from shmbridge.cli._option_types import EXISTING_FILE, FILE
+from shmbridge.cli._option_types import EXISTING_FILE, FILE, argument, option, takes
 from shmbridge.cli._signals import handle
 
 SOURCES = ("onnx", "tensorflow", "torch")
@@ -82,17 +82,42 @@ def show(library: Path) -> None:
 class Options:
     """The parsed command line: see `compile`'s options."""
 
-    model: Path
-    output: Path | None
-    weights: Path | None
-    source: str | None
-    sizes: tuple[tuple[str, int], ...]
-    signature: str | None
-    check_inputs: Path | None
-    no_check: bool
-    keep: Path | None
-    only_show: bool
-    verbose: bool
+    model: Path = argument(type=click.Path(exists=True, path_type=Path))
+    output: Path | None = option("The library to write.", "-o", "--output", type=FILE)
+    weights: Path | None = option(
+        "Write the weights to FILE, not the library; aot:///model.so?weights=FILE loads them. To "
+        "update only the weights, omit -o.",
+        type=FILE,
+    )
+    source: str | None = option(
+        "The kind of MODEL.  [default: by its name]", "--from", type=click.Choice(SOURCES)
+    )
+    sizes: tuple[tuple[str, int], ...] = option(
+        "The size of an open dimension of an ONNX model.",
+        "--dim",
+        multiple=True,
+        type=Size(),
+        metavar="NAME=SIZE",
+    )
+    signature: str | None = option(
+        "The signature of a SavedModel.  [default: serving_default]", metavar="KEY"
+    )
+    check_inputs: Path | None = option(
+        "Compare the result with MODEL on these inputs instead of random ones: numpy.savez(FILE, "
+        "NAME=ARRAY, …). Each array has its input's shape, or an additional first dim for several "
+        "questions.",
+        type=EXISTING_FILE,
+    )
+    no_check: bool = option("Do not compare the result with MODEL.")
+    keep: Path | None = option(
+        "Keep the generated files in DIR.",
+        metavar="DIR",
+        type=click.Path(file_okay=False, path_type=Path),
+    )
+    only_show: bool = option(
+        "Print the inputs and outputs of MODEL, which is a compiled library.", "--show"
+    )
+    verbose: bool = option("Print the commands.", "-v", "--verbose")
 
     @property
     def kind(self) -> str:
@@ -144,47 +169,8 @@ def install(made: Path, to: Path) -> None:
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
-@click.option("-o", "--output", metavar="FILE", type=FILE, help="The library to write.")
-@click.option("--weights", metavar="FILE", type=FILE,
-              help="Write the weights to FILE, not the library; aot:///model.so?weights=FILE loads "
-                   "them. To update only the weights, omit -o.")  # fmt: skip
-@click.option(
-    "--from",
-    "source",
-    type=click.Choice(SOURCES),
-    help="The kind of MODEL.  [default: by its name]",
-)
-@click.option(
-    "--dim",
-    "sizes",
-    multiple=True,
-    type=Size(),
-    metavar="NAME=SIZE",
-    help="The size of an open dimension of an ONNX model.",
-)
-@click.option(
-    "--signature", metavar="KEY", help="The signature of a SavedModel.  [default: serving_default]"
-)
-@click.option("--check-inputs", metavar="FILE", type=EXISTING_FILE,
-              help="Compare the result with MODEL on these inputs instead of random ones: "
-                   "numpy.savez(FILE, NAME=ARRAY, …). Each array has its input's shape, or an "
-                   "additional first dim for several questions.")  # fmt: skip
-@click.option("--no-check", is_flag=True, help="Do not compare the result with MODEL.")
-@click.option(
-    "--keep",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the generated files in DIR.",
-)
-@click.option(
-    "--show",
-    "only_show",
-    is_flag=True,
-    help="Print the inputs and outputs of MODEL, which is a compiled library.",
-)
-@click.option("-v", "--verbose", is_flag=True, help="Print the commands.")
-def compile(**given: Any) -> None:
+@takes(Options)
+def compile(options: Options) -> None:
     """Compile MODEL to a library that needs no runtime, for aot:// URLs.
 
     MODEL is an ONNX file, a TensorFlow SavedModel or a PyTorch export (torch.export.save). A
@@ -198,7 +184,6 @@ def compile(**given: Any) -> None:
         not checked        MODEL's runtime accepted none of the inputs
     A library that differs more is not written.
     """
-    options = Options(**given)
     if options.only_show:
         return show(options.model)
     options.check()

@@ -130,7 +130,6 @@ class Options:
         "The maximum size of a question. /dev/shm holds two for each channel.",
         type=Bytes(),
         default=REQUEST_BYTES,
-        show_default=True,
     )
     strict: bool = option(
         "Fail without output if the policy is missing or does not make every decision."

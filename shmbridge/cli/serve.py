@@ -6,9 +6,10 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,10 +28,20 @@ from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._cache import CachedModel
 from shmbridge.cli._console import console, escape
 from shmbridge.cli._model import load_python
-from shmbridge.cli._option_types import EXISTING_FILE, FILE, Bytes, given, in_letters, room_options
+from shmbridge.cli._option_types import (
+    EXISTING_FILE,
+    FILE,
+    Bytes,
+    argument,
+    given,
+    in_letters,
+    option,
+    room_options,
+    takes,
+)
 from shmbridge.cli._signals import handle, until_signal
 from shmbridge.cli._text import Lines
-from shmbridge.cli._workers import Worker, WorkerHost, become_worker
+from shmbridge.cli._workers import WorkerHost, become_worker
 from shmbridge.errors import ShmbridgeError
 from shmbridge.hosts.llvm import LlvmHost
 
@@ -118,23 +129,64 @@ def _calls_through_grpc(url: str, name: str) -> Iterator[str]:
 class Options:
     """The parsed command line: see `serve`'s options."""
 
-    name: str
-    onnx: Path | None
-    function: str | None
-    max_batch: int | None
-    max_wait: float | None
-    pad_to: int | None
-    cache_path: Path | None
-    log_path: Path | None
-    record_path: Path | None
-    threads: int
-    verbose: bool
-    background: bool
-    workers: int
-    host: dict[str, Any]  # those of `Host` that are given
+    name: str = argument()
+    onnx: Path | None = option(
+        'An ONNX model. Its inputs have the features\' names; a single output becomes "advice".',
+        type=EXISTING_FILE,
+    )
+    function: str | None = option(
+        "A function that takes a mapping of features and returns advice. The current directory is "
+        "searched first. You can also give a file: /home/me/policy.py:advise.",
+        "--python",
+        metavar="MODULE:FUNCTION",
+    )
+    max_batch: int | None = option(
+        "Answer up to N runners in one call; the arrays have an additional first dim.  [default: "
+        "--pad-to's N, else 1]",
+        type=click.IntRange(1),
+        metavar="N",
+    )
+    max_wait: float | None = option(
+        "How long to wait for more requests in a batch.  [default: as long as the model takes, if "
+        "that is 20 µs or more, at most 50 µs]",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+    )
+    pad_to: int | None = option(
+        "Pad every batch to N rows, so that a request's result does not depend on the batch's "
+        "size.",
+        type=click.IntRange(1),
+        metavar="N",
+    )
+    cache: Path | None = option(
+        "Store the advice for each question in this file, and never ask the model twice, not even "
+        "after a restart. For slow models whose advice depends on the features only. Remove the "
+        "file when the model changes.",
+        type=FILE,
+    )
+    log: Path | None = option(
+        "Append every decision as a line of JSON: time, features, advice or error.", type=FILE
+    )
+    record: Path | None = option(
+        "Write features and advice in LLVM's training log format, for training and shmbridge "
+        "replay.",
+        type=FILE,
+    )
+    threads: int = option("The number of ONNX Runtime threads.", type=click.IntRange(1), default=1)
+    verbose: bool = option(
+        "Show the traceback of each kind of exception in the model once.", "-v", "--verbose"
+    )
+    workers: int = option(
+        "Serve in N processes, for a model that needs more than one core. Each loads the model "
+        "and has its own channels. A compiler connects to the one with the fewest. Only "
+        "shm://NAME.",
+        type=click.IntRange(1, lib.MAX_WORKERS),
+        default=1,
+        metavar="N",
+    )
 
-    def check(self) -> None:
-        """Raises UsageError for options that conflict."""
+    def check(self, host: Mapping[str, Any]) -> None:
+        """Raises UsageError for options that conflict. host: those of `Host` that are given."""
         if (self.onnx is None) == (self.function is None):
             raise click.UsageError("expected one model: --onnx FILE or --python MODULE:FUNCTION")
         if self.pad_to and self.rows > self.pad_to:
@@ -142,22 +194,22 @@ class Options:
                 f"--max-batch {self.rows} --pad-to {self.pad_to}: "
                 "expected --max-batch no larger than --pad-to"
             )
-        if self.cache_path and self.batched:
+        if self.cache and self.batched:
             raise click.UsageError("--cache: expected no --max-batch and no --pad-to")
         if self.workers > 1:
-            self._check_workers()
+            self._check_workers(host)
 
-    def _check_workers(self) -> None:
+    def _check_workers(self, host: Mapping[str, Any]) -> None:
         where, given = split(self.name)
         if "://" in where and not where.startswith("shm://"):
             raise click.UsageError(
                 f"--workers {self.workers} at {where}: expected shm://NAME, as other kinds of host "
                 "have one process"
             )
-        idle = HostOptions(**self.host).with_options(given).until_idle
-        if idle is not None or self.record_path:
+        idle = HostOptions(**host).with_options(given).until_idle
+        if idle is not None or self.record:
             raise click.UsageError(
-                f"--workers {self.workers} {'--record' if self.record_path else '--until-idle'}: "
+                f"--workers {self.workers} {'--record' if self.record else '--until-idle'}: "
                 "expected only one of them"
             )
 
@@ -181,25 +233,18 @@ class Options:
         return model
 
 
-def _introduction(host: Host, model: Model, options: Options) -> Iterator[str]:
+def _introduction(host: Host, model: Model, options: Options, end: str) -> Iterator[str]:
     what = escape(options.onnx.name if options.onnx else str(options.function))
-    end = escape(how_to_end(options.name, options.background))
     workers = f" with {options.workers} workers" if options.workers > 1 else ""
-    yield f"serving [bold]{what}[/] at [bold green]{escape(host.url)}[/]{workers} ({end})"
+    yield f"serving [bold]{what}[/] at [bold green]{escape(host.url)}[/]{workers} ({escape(end)})"
     for line in _inputs_and_calls(host, model, options.name):
         yield f"  {escape(line)}"
-
-
-def _host(options: Options, worker: Worker | None) -> Host:
-    if worker is None:
-        return Host(options.name, **options.host)
-    return WorkerHost(options.name, worker, **options.host)
 
 
 def _answer(options: Options, host: Host, service: Counted) -> None:
     """Until the host closes or a signal ends the service."""
     with ExitStack() as stack:
-        files = options.cache_path or options.log_path or options.record_path
+        files = options.cache or options.log or options.record
         if options.onnx and not (options.batched or files):
             with suppress(ShmbridgeError):  # then Python's answers all
                 url = f"onnx://{options.onnx.resolve()}?threads={options.threads}"
@@ -212,65 +257,7 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
 
 
 @click.command()
-@click.argument("name")
-@click.option(
-    "--onnx",
-    metavar="FILE",
-    type=EXISTING_FILE,
-    help='An ONNX model. Its inputs have the features\' names; a single output becomes "advice".',
-)
-@click.option(
-    "--python",
-    "function",
-    metavar="MODULE:FUNCTION",
-    help="A function that takes a mapping of features and returns advice. The current directory is "
-    "searched first. You can also give a file: /home/me/policy.py:advise.",
-)
-@click.option(
-    "--max-batch",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Answer up to N runners in one call; the arrays have an additional first dim.  "
-    "[default: --pad-to's N, else 1]",
-)
-@click.option(
-    "--max-wait",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="How long to wait for more requests in a batch.  [default: as long as the model takes, "
-    "if that is 20 µs or more, at most 50 µs]",
-)
-@click.option(
-    "--pad-to",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Pad every batch to N rows, so that a request's result does not depend on the batch's "
-    "size.",
-)
-@click.option(
-    "--cache",
-    "cache_path",
-    metavar="FILE",
-    type=FILE,
-    help="Store the advice for each question in this file, and never ask the model twice, not even "
-    "after a restart. For slow models whose advice depends on the features only. Remove the file "
-    "when the model changes.",
-)
-@click.option(
-    "--log",
-    "log_path",
-    metavar="FILE",
-    type=FILE,
-    help="Append every decision as a line of JSON: time, features, advice or error.",
-)
-@click.option(
-    "--record",
-    "record_path",
-    metavar="FILE",
-    type=FILE,
-    help="Write features and advice in LLVM's training log format, for training and shmbridge "
-    "replay.",
-)
+@takes(Options)
 @room_options
 @click.option(
     "--slots",
@@ -303,54 +290,33 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
     metavar="SECONDS",
     help="End after this time without a runner.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="The number of ONNX Runtime threads.",
-)
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Show the traceback of each kind of exception in the model once.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(1, lib.MAX_WORKERS),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Serve in N processes, for a model that needs more than one core. Each loads the model "
-    "and has its own channels. A compiler connects to the one with the fewest. Only shm://NAME.",
-)
 @background_option
-def serve(**options: Any) -> None:
+def serve(options: Options, background: bool, **room: Any) -> None:
     """Answer compilers with a model at shm://NAME, or at another host URL, until Ctrl-C.
 
     All memory (channels x slots x bytes) is reserved in /dev/shm at the start.
     """
-    host_options = given({each.name: options.pop(each.name) for each in fields(HostOptions)})
-    chosen = Options(host=host_options, **options)
-    chosen.check()
-    answers = begin(chosen.name, chosen.background)
+    room = given(room)
+    options.check(room)
+    answers = begin(options.name, background)
     worker = None
-    if chosen.workers > 1:
-        worker = become_worker(bridge_name(chosen.name.partition("?")[0]), chosen.workers, answers)
-        answers = worker.answers
-    log_to_stdout(chosen.verbose)
-    out, model = console(), chosen.load()
-    logs = {"log": chosen.log_path, "record": chosen.record_path}
-    answering = CachedModel(model, chosen.cache_path) if chosen.cache_path else model
-    service = Counted(answering, pad_to=chosen.pad_to, **logs)
-    with service, _host(chosen, worker) as host:
+    make_host: Callable[..., Host] = Host
+    if options.workers > 1:
+        name = bridge_name(options.name.partition("?")[0])
+        worker = become_worker(name, options.workers, answers)
+        answers, make_host = worker.answers, partial(WorkerHost, worker)
+    log_to_stdout(options.verbose)
+    out, model = console(), options.load()
+    answering = CachedModel(model, options.cache) if options.cache else model
+    service = Counted(answering, pad_to=options.pad_to, log=options.log, record=options.record)
+    with service, make_host(options.name, **room) as host:
         with until_signal():
             if worker is None or worker.introduces:
-                for line in _introduction(host, model, chosen):
+                end = how_to_end(options.name, background)
+                for line in _introduction(host, model, options, end):
                     out.print(line, soft_wrap=True)
             answers()
             handle(service.interrupt)
-            _answer(chosen, host, service)
+            _answer(options, host, service)
         host.close()
         out.print(f"{f'worker {worker.number}: ' if worker else ''}{service.summary()}")
