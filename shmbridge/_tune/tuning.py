@@ -98,7 +98,7 @@ class Tuning:
         compilations: float = math.inf,
         until: float = math.inf,
         seed: int = 0,
-        progress: Callable[[], None] = lambda: None,
+        progress: Callable[[Tuning], None] = lambda tuning: None,
         steps: Callable[[Search, int], Steps] = flip_rounds,
     ) -> None:
         self._compiler, self._modules, self._score = compiler, modules, score
@@ -142,7 +142,7 @@ class Tuning:
             while wanted:
                 found = self._evaluate(collection, wanted)
                 self._drop_failures()
-                self._progress()
+                self._progress(self)
                 if self.spent:
                     return
                 wanted = {}
@@ -273,7 +273,7 @@ class Tuning:
                     f"{search.module.name}: expected the score {known.score:g} again, found "
                     f"{score:g}: the compiler or the score is not deterministic"
                 )
-            self._progress()
+            self._progress(self)
         return self._running
 
     def _collection(self) -> Collection:

@@ -7,18 +7,17 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from shmbridge._llvm.plan import ENDING, Decision, Plan
 from shmbridge._tune import remarks
 from shmbridge._tune.clang import Compiler, Linker, Measure, measure_of, modules_of
 from shmbridge._tune.tuning import Tuning
+from shmbridge.cli._option_types import argument, option, takes
 from shmbridge.cli._run import compiler_command
 from shmbridge.cli._text import one_line
 from shmbridge.errors import InvalidError
@@ -33,41 +32,89 @@ def results_folder() -> Path:
     return Path(cache) / "shmbridge" / "tune"
 
 
+@dataclass(frozen=True)
+class Options:
+    """The command line."""
+
+    score: str = option(
+        "What to make smaller: text (bytes of .text), object (bytes of the output), or a command "
+        "that contains {output} and prints a number. It must be the same for the same output.",
+        default="text",
+        metavar="SCORE",
+    )
+    jobs: int | None = option(
+        "How many compilers run at once. The result does not depend on it.  [default: one for "
+        "each CPU]",
+        "-j",
+        "--jobs",
+        type=click.IntRange(1),
+        metavar="N",
+    )
+    compilations: int | None = option(
+        "Stop after N distinct compilations, including stored ones.  [default: no limit]",
+        type=click.IntRange(1),
+        metavar="N",
+    )
+    minutes: float | None = option(
+        "Start no compilation after M minutes.  [default: no limit]",
+        type=click.FloatRange(0, min_open=True),
+        metavar="M",
+    )
+    seed: int = option("Determines the order in which decisions are reversed.", type=int, default=0)
+    results: Path | None = option(
+        "Where results are stored for later searches.  [default: ~/.cache/shmbridge/tune]",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+    )
+    commands: Path | None = option(
+        "Tune the sources of a compile_commands.json, with their own flags before ARGUMENTS.",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+    )
+    link: str | None = option(
+        "Score the program that COMMAND makes of {objects} as {output}, instead of each object. "
+        "The sources are tuned one after the other.",
+        metavar="COMMAND",
+    )
+    output: Path = option(
+        "The plan to write, or a folder for the plans of several sources.",
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        required=True,
+        metavar="FILE.plan|FOLDER",
+    )
+    export: bool = option(
+        "Also write each plan for plain clang, as NAME.replay: clang -gline-tables-only -mllvm "
+        "-cgscc-inline-replay=FILE makes the same code."
+    )
+    command: tuple[str, ...] = argument(
+        nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CLANG [ARGUMENTS]..."
+    )
+
+
 class Report:
-    """The search on stderr: a bar in a terminal, otherwise a line for each new best result."""
+    """The search on stderr: in a terminal the best result so far, otherwise a line for each."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True, highlight=False)
-        self.tuning: Tuning | None = None
+        self._console = Console(stderr=True, highlight=False)
+        self.status = self._console.status("starting")
         self._best = math.inf
-        self._lines = None if console.is_terminal else console
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed} compilations"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task("starting", total=None)
 
-    def __enter__(self) -> Report:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def __call__(self) -> None:
+    def __call__(self, tuning: Tuning) -> None:
         """After each compilation."""
-        tuning = self.tuning
-        if not tuning or not tuning.distinct:
+        if not tuning.distinct:
             return
-        text = change(tuning.before, tuning.after)
-        if self._lines and tuning.after < self._best:
-            self._lines.print(f"{text} after {tuning.distinct} compilations", soft_wrap=True)
+        text = f"{change(tuning.before, tuning.after)} after {compilations(tuning.distinct)}"
+        self.status.update(text)
+        if tuning.after < self._best and not self._console.is_terminal:
+            self._console.print(text, soft_wrap=True)
         self._best = tuning.after
-        self._bar.update(self._task, description=text, completed=tuning.compiled)
+
+
+def compilations(count: int) -> str:
+    """The count and its noun."""
+    return f"{count} compilation{'s' if count != 1 else ''}"
 
 
 def change(before: float, after: float) -> str:
@@ -77,37 +124,32 @@ def change(before: float, after: float) -> str:
 
 
 class Session:
-    """A command's searches, and the plans that they write; arguments as the command's options."""
+    """A command's searches, and the plans that they write."""
 
-    def __init__(self, compiler: Compiler, output: Path, export: bool, **given: Any) -> None:
-        self.compiler, self._output, self._export = compiler, output, export
-        self._folder = given["results"] or results_folder()
-        self._jobs = given["jobs"] or len(os.sched_getaffinity(0))
-        self._seed = given["seed"]
-        self._until = time.monotonic() + 60 * (given["minutes"] or math.inf)
-        self._compilations = given["compilations"] or math.inf
+    def __init__(self, compiler: Compiler, options: Options) -> None:
+        self.compiler, self._options = compiler, options
+        self._until = time.monotonic() + 60 * (options.minutes or math.inf)
+        self._compilations = options.compilations or math.inf
         self._tuned: list[Tuning] = []
         self._failed = self.interrupted = False
 
     def tune(self, modules: Sequence[Module], score: Measure, share: int = 1) -> dict[Module, Path]:
         """Searches with this part of what is left of the budget, and writes the plans."""
-        report = Report()
-        now = time.monotonic()
+        report, now = Report(), time.monotonic()
         tuning = Tuning(
             self.compiler,
             modules,
             score,
-            self._folder,
-            jobs=self._jobs,
+            self._options.results or results_folder(),
+            jobs=self._options.jobs or len(os.sched_getaffinity(0)),
             compilations=self._compilations / share,
             until=now + (self._until - now) / share,
-            seed=self._seed,
+            seed=self._options.seed,
             progress=report,
         )
-        report.tuning = tuning
         with tuning:
             try:
-                with report:
+                with report.status:
                     tuning.run()
             except KeyboardInterrupt:
                 self.interrupted = True
@@ -125,8 +167,8 @@ class Session:
 
     def _write(self, module: Module, plan: Plan) -> Path:
         """Writes a plan, and prints what it changes."""
-        single = self._output.suffix == ENDING
-        path = self._output if single else self._output / f"{plan.source}{ENDING}"
+        path = self._options.output
+        path = path if path.suffix == ENDING else path / f"{plan.source}{ENDING}"
         path.parent.mkdir(parents=True, exist_ok=True)
         plan.write(path)
         click.echo(
@@ -144,7 +186,7 @@ class Session:
             }
             replace(plan, decisions=decisions).write(path)
         try:
-            if self._export:
+            if self._options.export:
                 replay.write_text(remarks.export(self.compiler, module, path))
         except InvalidError as error:
             click.echo(f"shmbridge: {path}: not exported: {error}", err=True)
@@ -159,7 +201,7 @@ class Session:
         unfinished = self.interrupted or any(each.spent for each in self._tuned)
         more = "; the same command continues" if unfinished else ""
         scores = change(self._tuned[0].before, self._tuned[-1].after)
-        return f"{scores} with {distinct} compilations{known}{more}"
+        return f"{scores} with {compilations(distinct)}{known}{more}"
 
     @property
     def status(self) -> int:
@@ -183,91 +225,8 @@ def tune_linked(session: Session, modules: Sequence[Module], score: Measure, lin
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option(
-    "--llvm",
-    type=click.Choice(["inline"]),
-    default="inline",
-    show_default=True,
-    help="The decisions to search.",
-)
-@click.option(
-    "--score",
-    default="text",
-    show_default=True,
-    metavar="SCORE",
-    help="What to make smaller: text (bytes of .text), object (bytes of the output), or a command "
-    "that contains {output} and prints a number. It must be the same for the same output.",
-)
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1),
-    metavar="N",
-    help="How many compilers run at once. The result does not depend on it.  [default: one for "
-    "each CPU]",
-)
-@click.option(
-    "--compilations",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Stop after N distinct compilations, including stored ones.  [default: no limit]",
-)
-@click.option(
-    "--minutes",
-    type=click.FloatRange(0, min_open=True),
-    metavar="M",
-    help="Start no compilation after M minutes.  [default: no limit]",
-)
-@click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Determines the order in which decisions are reversed.",
-)
-@click.option(
-    "--results",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Where results are stored for later searches.  [default: ~/.cache/shmbridge/tune]",
-)
-@click.option(
-    "--commands",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Tune the sources of a compile_commands.json, with their own flags before ARGUMENTS.",
-)
-@click.option(
-    "--link",
-    metavar="COMMAND",
-    help="Score the program that COMMAND makes of {objects} as {output}, instead of each object. "
-    "The sources are tuned one after the other.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE.plan|FOLDER",
-    help="The plan to write, or a folder for the plans of several sources.",
-)
-@click.option(
-    "--export",
-    is_flag=True,
-    help="Also write each plan for plain clang, as NAME.replay: clang -gline-tables-only "
-    "-mllvm -cgscc-inline-replay=FILE makes the same code.",
-)
-@click.argument(
-    "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CLANG [ARGUMENTS]..."
-)
-def tune(
-    command: Sequence[str],
-    commands: Path | None,
-    score: str,
-    link: str | None,
-    output: Path,
-    **given: Any,
-) -> None:
+@takes(Options)
+def tune(options: Options) -> None:
     """Search the inlining decisions of a compile command for a smaller score, and write the best
     ones to a plan for each source, for `shmbridge run --plan`.
 
@@ -277,13 +236,13 @@ def tune(
     After Ctrl-C the plans have the best decisions so far. The same command continues, because all
     results are stored. If nothing helps, a plan is empty and means the plain compiler.
     """
-    _, words = compiler_command.split(command)
-    modules, measure = modules_of(words, commands), measure_of(score)
-    if output.suffix == ENDING and len(modules) > 1:
-        raise click.UsageError(f"-o {output}: expected a folder for {len(modules)} sources")
-    session = Session(Compiler(words[0]), output, **given)
-    if link:
-        plans = tune_linked(session, modules, measure, link)
+    _, words = compiler_command.split(options.command)
+    modules, measure = modules_of(words, options.commands), measure_of(options.score)
+    if options.output.suffix == ENDING and len(modules) > 1:
+        raise click.UsageError(f"-o {options.output}: expected a folder for {len(modules)} sources")
+    session = Session(Compiler(words[0]), options)
+    if options.link:
+        plans = tune_linked(session, modules, measure, options.link)
     else:
         plans = len(session.tune(modules, measure))
     if not plans:

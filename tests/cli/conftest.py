@@ -1,7 +1,5 @@
 """Hosts that `shmbridge serve` starts, and their model; programs that are called like compilers."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,14 +1,11 @@
 """serve --background and stop: the command returns when the name stands, or says why it does not,
 and leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +31,7 @@ def deaf(request):
 
 
 @pytest.fixture
-def name() -> Iterator[str]:
+def name():
     """A bridge's name; afterwards nothing of it may be left."""
     bridge = f"background-{os.getpid()}-{time.monotonic_ns()}"
     yield bridge
@@ -42,7 +39,7 @@ def name() -> Iterator[str]:
 
 
 @pytest.fixture
-def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[Path]:
+def where(tmp_path, monkeypatch, name):
     """A directory that has models.py; what runs in the background keeps its files in its folder
     `state`, and is ended first."""
     (tmp_path / "models.py").write_text(MODELS)
@@ -53,25 +50,25 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Iterato
         run("stop", file.stem)
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
+def run(*words):
     """The command, whose output is read to its end: whoever inherits the pipe holds it up."""
     return subprocess.run(
         [*SHMBRIDGE, *map(str, words)], text=True, capture_output=True, check=False, timeout=60
     )
 
 
-def serve(name: str, *words: object) -> str:
+def serve(name, *words):
     """What it says."""
     done = run("serve", name, *SMALL, "--background", *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def files(where: Path) -> list[str]:
+def files(where):
     return sorted(file.name for file in where.glob("state/shmbridge/*"))
 
 
-def test_it_returns_when_the_name_stands_and_stop_ends_it(where: Path, name: str) -> None:
+def test_it_returns_when_the_name_stands_and_stop_ends_it(where, name):
     said = serve(name, "--python", "models:double")
     assert f"shm://{name}" in said and f"shmbridge stop {name}" in said and "Ctrl-C" not in said
     log = where / "state" / "shmbridge" / f"{name}.log"
@@ -87,7 +84,7 @@ def test_it_returns_when_the_name_stands_and_stop_ends_it(where: Path, name: str
     assert files(where) == [log.name]
 
 
-def test_a_policy_that_does_not_load_is_said_and_leaves_nothing(where: Path, name: str) -> None:
+def test_a_policy_that_does_not_load_is_said_and_leaves_nothing(where, name):
     done = run("serve", name, "--python", "models:nothing", "--background")
     assert (
         done.returncode == 1
@@ -98,13 +95,13 @@ def test_a_policy_that_does_not_load_is_said_and_leaves_nothing(where: Path, nam
     assert not files(where)
 
 
-def test_a_host_that_is_killed_while_it_loads_is_said(where: Path, name: str) -> None:
+def test_a_host_that_is_killed_while_it_loads_is_said(where, name):
     (where / "killed.py").write_text("import os; os.kill(os.getpid(), 9)")
     done = run("serve", name, "--python", "killed:f", "--background")
     assert done.returncode == 1 and "SIGKILL" in done.stderr and not files(where)
 
 
-def test_a_name_in_use_is_said_and_its_host_stays(where: Path, name: str) -> None:
+def test_a_name_in_use_is_said_and_its_host_stays(where, name):
     serve(name, "--python", "models:double")
     done = run("serve", name, "--python", "models:double", "--background")
     assert done.returncode == 1 and "choose another name" in done.stderr
@@ -113,20 +110,18 @@ def test_a_name_in_use_is_said_and_its_host_stays(where: Path, name: str) -> Non
     assert run("stop", name).returncode == 0
 
 
-def test_no_room_is_said(where: Path, name: str) -> None:
+def test_no_room_is_said(where, name):
     done = run("serve", name, "--python", "models:double", "--background", "--request-bytes", "64G")
     assert done.returncode == 1 and "/dev/shm" in done.stderr and not files(where)
 
 
-def test_no_folder_for_its_log_is_said(where: Path, name: str) -> None:
+def test_no_folder_for_its_log_is_said(where, name):
     (where / "state").write_text("a file")
     done = run("serve", name, "--python", "models:double", "--background")
     assert done.returncode == 1 and "XDG_STATE_HOME" in done.stderr
 
 
-def test_it_survives_the_shell_that_started_it_and_holds_none_of_its_pipes(
-    where: Path, name: str
-) -> None:
+def test_it_survives_the_shell_that_started_it_and_holds_none_of_its_pipes(where, name):
     reader, writer = os.pipe()
     line = (
         f"{sys.executable} -m shmbridge.cli serve {name} --python models:double --background "
@@ -150,9 +145,7 @@ def test_it_survives_the_shell_that_started_it_and_holds_none_of_its_pipes(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_the_model_loads_ends_the_host_too(
-    where: Path, name: str, number: int
-) -> None:
+def test_a_signal_while_the_model_loads_ends_the_host_too(where, name, number):
     (where / "late.py").write_text(
         "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)"
     )
@@ -167,7 +160,7 @@ def test_a_signal_while_the_model_loads_ends_the_host_too(
     assert not files(where)
 
 
-def test_stop_ends_a_host_that_ignores_signals(where: Path, name: str) -> None:
+def test_stop_ends_a_host_that_ignores_signals(where, name):
     serve(name, "--python", "models:deaf")
     with shmbridge.connect(name) as runner:
         runner.evaluate({"x": np.float32(1)})
@@ -175,9 +168,7 @@ def test_stop_ends_a_host_that_ignores_signals(where: Path, name: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_stop_leaves_a_stranger_alone_that_has_the_number_of_an_ended_host(
-    where: Path, name: str
-) -> None:
+def test_stop_leaves_a_stranger_alone_that_has_the_number_of_an_ended_host(where, name):
     stranger = subprocess.Popen(["sleep", "60"])
     (where / "state" / "shmbridge").mkdir(parents=True)
     (where / "state" / "shmbridge" / f"{name}.pid").write_text(f"{stranger.pid} 1")
@@ -187,7 +178,7 @@ def test_stop_leaves_a_stranger_alone_that_has_the_number_of_an_ended_host(
     stranger.wait()
 
 
-def test_hosts_at_other_urls_and_relays(where: Path, name: str) -> None:
+def test_hosts_at_other_urls_and_relays(where, name):
     url = f"pipe://{where}/p?serdes=json"
     serve(name, "--python", "models:double")
     done = run("relay", f"{name}-near", f"shm://{name}", "--background")

@@ -1,13 +1,10 @@
 """shmbridge demo, and its toy model."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from shmbridge.demo import model as toy
 ONNX = _config.examples() / "c" / "model.onnx"
 
 
-def test_the_toy_model_and_its_onnx_file_agree(tmp_path: Path) -> None:
+def test_the_toy_model_and_its_onnx_file_agree(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(ONNX.read_bytes(), providers=["CPUExecutionProvider"])
     counts = np.random.default_rng(1).integers(0, 30, (500, 16)).astype(np.float32)
@@ -28,17 +25,17 @@ def test_the_toy_model_and_its_onnx_file_agree(tmp_path: Path) -> None:
     assert advice.dtype == np.int64 and toy.inline(counts[0]).shape == ()
 
 
-def test_the_toy_model_inlines_small_functions_alone() -> None:
+def test_the_toy_model_inlines_small_functions_alone():
     small, large = np.array([[1] + [1] + [0] * 14, [40] * 16], np.float32)
     assert toy.inline(small) == 1 and toy.inline(large) == 0
 
 
-def test_the_onnx_file_is_valid() -> None:
+def test_the_onnx_file_is_valid():
     onnx = pytest.importorskip("onnx")
     onnx.checker.check_model(onnx.load(ONNX), full_check=True)
 
 
-def model_alone(said: str) -> float:
+def model_alone(said):
     """The model's own time that the demo prints, in µs; also a row of the table."""
     assert re.search(r"the model alone +\d+\.\d +\d+\.\d +\d+\.\d", said)
     found = re.search(r"The model alone: (\d+\.\d) µs", said)
@@ -46,7 +43,7 @@ def model_alone(said: str) -> float:
     return float(found[1])
 
 
-def test_demo_runs_to_the_end() -> None:
+def test_demo_runs_to_the_end():
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
     done = run("demo")
@@ -72,12 +69,12 @@ def test_demo_runs_to_the_end() -> None:
         assert sizes and sizes[1] != sizes[2]
 
 
-def test_demo_without_a_compiler_says_what_to_install(tmp_path: Path) -> None:
+def test_demo_without_a_compiler_says_what_to_install(tmp_path):
     done = run("demo", PATH=str(tmp_path), CC="")
     assert done.returncode == 1 and "expected a C compiler" in done.stderr
 
 
-def test_demo_leaves_nothing_when_it_is_ended() -> None:
+def test_demo_leaves_nothing_when_it_is_ended():
     process = subprocess.Popen([*SHMBRIDGE, "demo"], text=True, stdout=subprocess.PIPE, cwd="/")
     assert process.stdout
     while "serve" not in process.stdout.readline():

@@ -1,14 +1,11 @@
 """shmbridge inspect: what each compiler sends, gets and waits for."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -26,20 +23,20 @@ FEATURES = {
 }
 
 
-def inspected(name: str) -> dict:
+def inspected(name):
     return json.loads(run("inspect", name, "--json").stdout)
 
 
 @pytest.fixture
-def asking(name: str) -> Iterator[tuple[Host, shmbridge.Runner]]:
+def asking(name):
     url = f"shm://{name}?label=src/a.c&deadline=5"
     with Host(name) as host, connected(host, url) as runner:
         yield host, runner
 
 
-def connected(host: Host, url: str) -> shmbridge.Runner:
+def connected(host, url):
     """A runner that connects while this thread receives."""
-    made: list[shmbridge.Runner] = []
+    made = []
     thread = threading.Thread(target=lambda: made.append(connect(url)))
     thread.start()
     while thread.is_alive():
@@ -47,8 +44,8 @@ def connected(host: Host, url: str) -> shmbridge.Runner:
     return made[0]
 
 
-def ask(runner: shmbridge.Runner, features: dict, said: list | None = None) -> threading.Thread:
-    def evaluate() -> None:
+def ask(runner, features, said=None):
+    def evaluate():
         try:
             runner.evaluate(features)
         except shmbridge.ShmbridgeError as error:

@@ -1,20 +1,17 @@
 """shmbridge ls and gc."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
 
-from support.cli import SHMBRIDGE, Serving, X, evaluate, refused, run
+from support.cli import SHMBRIDGE, X, evaluate, refused, run
 
 import shmbridge
 
 
-def test_ls_shows_bridges_channels_and_rates(serve: Callable[..., Serving], name: str) -> None:
+def test_ls_shows_bridges_channels_and_rates(serve, name):
     serving = serve(name, "--python", "models:total")
     with shmbridge.connect(name) as runner:
         runner.evaluate({"x": X})
@@ -42,11 +39,11 @@ def test_ls_shows_bridges_channels_and_rates(serve: Callable[..., Serving], name
     assert shown["channels"][0]["pid"] == os.getpid()
 
 
-def test_ls_measures_the_rate(serve: Callable[..., Serving], name: str) -> None:
+def test_ls_measures_the_rate(serve, name):
     serve(name, "--python", "models:total")
     done = threading.Event()
 
-    def ask() -> None:
+    def ask():
         with shmbridge.connect(name) as runner:
             while not done.is_set():
                 runner.evaluate({"x": X})
@@ -61,7 +58,7 @@ def test_ls_measures_the_rate(serve: Callable[..., Serving], name: str) -> None:
     assert shown["rate"] > 0 and shown["channels"][0]["rate"] > 0
 
 
-def test_ls_watch_goes_on_until_ctrl_c(serve: Callable[..., Serving], name: str) -> None:
+def test_ls_watch_goes_on_until_ctrl_c(serve, name):
     serve(name, "--python", "models:total")
     watch = [*SHMBRIDGE, "ls", "--watch", "--json", "--interval", "0.1"]
     process = subprocess.Popen(
@@ -74,9 +71,7 @@ def test_ls_watch_goes_on_until_ctrl_c(serve: Callable[..., Serving], name: str)
     assert process.returncode == 0
 
 
-def test_gc_removes_what_a_killed_host_left_and_says_what(
-    serve: Callable[..., Serving], name: str
-) -> None:
+def test_gc_removes_what_a_killed_host_left_and_says_what(serve, name):
     serving = serve(name, "--python", "models:total")
     living = serve(f"{name}-living", "--python", "models:total")
     serving.kill()

@@ -1,7 +1,5 @@
 """The command itself: help, version, errors, config."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -12,27 +10,27 @@ from shmbridge._urls.options import byte_count
 from shmbridge.cli._option_types import in_letters
 
 
-def test_help_lists_the_commands() -> None:
+def test_help_lists_the_commands():
     said = run("--help").stdout
     assert all(command in said for command in ("demo", "serve", "ls", "gc", "config"))
 
 
-def test_version_is_the_librarys() -> None:
+def test_version_is_the_librarys():
     assert run("--version").stdout.strip() == shmbridge.__version__
     assert run("config", "--version").stdout.strip() == shmbridge.__version__
 
 
-def test_an_unknown_command_is_a_usage_error() -> None:
+def test_an_unknown_command_is_a_usage_error():
     assert "No such command" in refused(2, "serv")
 
 
-def test_config_prints_one_line_for_each_option() -> None:
+def test_config_prints_one_line_for_each_option():
     lines = run("config", "--prefix", "--cflags", "--libs", "--cmakedir").stdout.splitlines()
     assert [line.partition("/")[0] for line in lines] == ["-I", "-L", "", ""]
     assert Path(lines[3], "include/shmbridge.h").is_file()
 
 
-def test_config_alone_prints_everything() -> None:
+def test_config_alone_prints_everything():
     said = run("config").stdout
     assert all(
         f"{what}:" in said
@@ -44,5 +42,5 @@ def test_config_alone_prints_everything() -> None:
     "count, text",
     [(1, "1"), (1000, "1000"), (1024, "1K"), (65536, "64K"), (3 << 20, "3M"), (1 << 30, "1G")],
 )
-def test_sizes_are_said_as_they_may_be_typed(count: int, text: str) -> None:
+def test_sizes_are_said_as_they_may_be_typed(count, text):
     assert in_letters(count) == text and byte_count(text) == count

@@ -80,10 +80,7 @@ def test_policy_ends_in_peace(start, compiler):
 
 def test_nothing_is_asked(start, compiler):
     status, _, err = ended(start(compiler(""), options=["--host", "my_policy:advise", "-v"]))
-    assert (status, err) == (
-        0,
-        "shmbridge: the policy made 0 of 0 decisions (inline 0 of 0)\n",
-    )
+    assert (status, err) == (0, "shmbridge: the policy made 0 of 0 decisions (inline 0 of 0)\n")
 
 
 @preload

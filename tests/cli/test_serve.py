@@ -1,7 +1,5 @@
 """shmbridge serve with a Python function."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,12 +7,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cli import Serving, X, evaluate, refused, together
+from support.cli import X, evaluate, refused, together
 
 import shmbridge
 from shmbridge._bridge import overview
@@ -22,20 +18,18 @@ from shmbridge._bridge import overview
 # ---- serve --python ----
 
 
-def test_serve_says_where_to_connect(serve: Callable[..., Serving], name: str) -> None:
+def test_serve_says_where_to_connect(serve, name):
     said = serve(name, "--python", "models:total").end()
     assert f"shm://{name}" in said and "shmb_open" in said and "SHMBRIDGE_URL" in said
 
 
-def test_serve_answers_with_a_python_function(serve: Callable[..., Serving], name: str) -> None:
+def test_serve_answers_with_a_python_function(serve, name):
     serving = serve(name, "--python", "models:total")
     assert evaluate(name, x=X) == 6.0
     assert "1 requests, 0 errors" in serving.end()
 
 
-def test_serve_takes_a_file_from_everywhere(
-    serve: Callable[..., Serving], name: str, tmp_path: Path
-) -> None:
+def test_serve_takes_a_file_from_everywhere(serve, name, tmp_path):
     (tmp_path / "a_total.py").write_text(
         "def total(question):\n    return float(question['x'].sum())\n"
     )
@@ -43,7 +37,7 @@ def test_serve_takes_a_file_from_everywhere(
     assert evaluate(name, x=X) == 6.0
 
 
-def test_serve_gives_several_advices_by_name(serve: Callable[..., Serving], name: str) -> None:
+def test_serve_gives_several_advices_by_name(serve, name):
     serve(name, "--python", "models:several")
     advice = evaluate(name, x=X)
     assert (
@@ -53,14 +47,12 @@ def test_serve_gives_several_advices_by_name(serve: Callable[..., Serving], name
     )
 
 
-def test_serve_batches_runners(serve: Callable[..., Serving], name: str) -> None:
+def test_serve_batches_runners(serve, name):
     serve(name, "--python", "models:totals", "--max-batch", 3, "--max-wait", 0.2)
     assert together(name, [{"x": X + i} for i in range(3)]) == [6.0, 9.0, 12.0]
 
 
-def test_serve_records_no_decision_that_its_runner_got_as_an_error(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_serve_records_no_decision_that_its_runner_got_as_an_error(serve, name, where):
     serving = serve(name, "--python", "models:large", "--record", "log")
     with pytest.raises(shmbridge.TooLargeError):
         evaluate(name, x=X)
@@ -68,7 +60,7 @@ def test_serve_records_no_decision_that_its_runner_got_as_an_error(
     assert not (where / "log").exists()  # since nothing came to be in it
 
 
-def test_serve_pads_every_batch(serve: Callable[..., Serving], name: str) -> None:
+def test_serve_pads_every_batch(serve, name):
     serve(name, "--python", "models:rows", "--pad-to", 4)
     assert evaluate(name, x=X) == {"rows": 4, "total": 6.0}
     assert [a["rows"] for a in together(name, [{"x": X}, {"x": X}])] == [4, 4]
@@ -77,9 +69,7 @@ def test_serve_pads_every_batch(serve: Callable[..., Serving], name: str) -> Non
 @pytest.mark.parametrize(
     "model, error", [("broken", "ValueError: no advice for you"), ("large", "advice")]
 )
-def test_serve_tells_the_runner_and_the_terminal_of_errors(
-    serve: Callable[..., Serving], name: str, model: str, error: str
-) -> None:
+def test_serve_tells_the_runner_and_the_terminal_of_errors(serve, name, model, error):
     serving = serve(name, "--python", f"models:{model}")
     for _ in range(2):
         with pytest.raises(shmbridge.ShmbridgeError, match=error):
@@ -93,9 +83,7 @@ def test_serve_tells_the_runner_and_the_terminal_of_errors(
     )
 
 
-def test_serve_shows_a_traceback_when_it_is_verbose(
-    serve: Callable[..., Serving], name: str
-) -> None:
+def test_serve_shows_a_traceback_when_it_is_verbose(serve, name):
     serving = serve(name, "--python", "models:broken", "-v")
     for _ in range(2):
         with pytest.raises(shmbridge.ModelError):
@@ -105,9 +93,7 @@ def test_serve_shows_a_traceback_when_it_is_verbose(
 
 
 @pytest.mark.parametrize("verbose", [[], ["-v"]])
-def test_serve_escapes_control_characters_of_a_compiler(
-    serve: Callable[..., Serving], name: str, verbose: list[str]
-) -> None:
+def test_serve_escapes_control_characters_of_a_compiler(serve, name, verbose):
     serving = serve(name, "--python", "models:repeats", *verbose)
     with pytest.raises(shmbridge.ModelError):
         evaluate(name, x="\x1b[31mred\x9b0m")
@@ -115,9 +101,7 @@ def test_serve_escapes_control_characters_of_a_compiler(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_serve_leaves_nothing_when_a_signal_ends_it(
-    serve: Callable[..., Serving], name: str, number: int
-) -> None:
+def test_serve_leaves_nothing_when_a_signal_ends_it(serve, name, number):
     serving = serve(name, "--python", "models:total")
     (info,) = [bridge for bridge in overview.bridges() if bridge.name == name]
     with shmbridge.connect(name) as runner:
@@ -128,18 +112,14 @@ def test_serve_leaves_nothing_when_a_signal_ends_it(
     assert not [file for file in os.listdir("/dev/shm") if info.session in file or name in file]
 
 
-def test_serve_ends_after_the_question_under_way_has_its_answer(
-    serve: Callable[..., Serving], name: str
-) -> None:
+def test_serve_ends_after_the_question_under_way_has_its_answer(serve, name):
     serving = serve(name, "--python", "models:slow")
     threading.Timer(0.5, serving.terminate).start()
     assert evaluate(name, x=X) == 7
     assert "1 requests, 0 errors" in serving.end()
 
 
-def test_a_second_signal_ends_serve_at_once(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_a_second_signal_ends_serve_at_once(serve, name, where):
     (where / "stuck.py").write_text("import time\ndef model(request):\n    time.sleep(1000)\n")
     serving = serve(name, "--python", "stuck:model")
     for seconds in (0.5, 1):
@@ -149,13 +129,13 @@ def test_a_second_signal_ends_serve_at_once(
     serving.end()
 
 
-def test_serve_ends_when_idle(serve: Callable[..., Serving], name: str) -> None:
+def test_serve_ends_when_idle(serve, name):
     serving = serve(name, "--python", "models:total", "--until-idle", 0.3)
     assert serving.wait(20) == 0
     assert "0 requests, 0 errors" in serving.end()
 
 
-def test_serve_takes_sizes_with_letters(serve: Callable[..., Serving], name: str) -> None:
+def test_serve_takes_sizes_with_letters(serve, name):
     serve(
         name,
         "--python",
@@ -183,7 +163,7 @@ def test_serve_takes_sizes_with_letters(serve: Callable[..., Serving], name: str
     (["n", "--python", "models:total", "--channels", "300"], "not in the range"),
     (["n", "--python", "models:total", "--max-batch", "8", "--pad-to", "4"], "no larger"),
 ])  # fmt: skip
-def test_serve_refuses_what_makes_no_sense(where: Path, arguments: list[str], message: str) -> None:
+def test_serve_refuses_what_makes_no_sense(where, arguments, message):
     assert message in " ".join(refused(2, "serve", *arguments, cwd=where).split())
 
 
@@ -198,23 +178,19 @@ def test_serve_refuses_what_makes_no_sense(where: Path, arguments: list[str], me
     (["n", "--onnx", "models.py"], "expected a model that ONNX Runtime can load"),
     (["n", "--python", "models:total", "--request-bytes", "900G"], "/dev/shm"),
 ])  # fmt: skip
-def test_serve_says_in_one_line_why_it_cannot(
-    where: Path, arguments: list[str], message: str
-) -> None:
+def test_serve_says_in_one_line_why_it_cannot(where, arguments, message):
     if "--onnx" in arguments:
         pytest.importorskip("onnxruntime")
     assert message in refused(1, "serve", *arguments, cwd=where)
 
 
-def test_serve_names_the_line_of_a_module_that_fails(where: Path) -> None:
+def test_serve_names_the_line_of_a_module_that_fails(where):
     (where / "bad.py").write_text("\n\n1 / 0\n")
     said = refused(1, "serve", "n", "--python", "bad:f", cwd=where)
     assert "ZeroDivisionError" in said and "bad.py:3" in said
 
 
-def test_serve_refuses_the_name_of_a_live_host(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_serve_refuses_the_name_of_a_live_host(serve, name, where):
     serving = serve(name, "--python", "models:total")
     assert f"process {serving.pid}" in refused(
         1, "serve", name, "--python", "models:total", cwd=where
@@ -225,9 +201,7 @@ def test_serve_refuses_the_name_of_a_live_host(
 # ---- serve --log ----
 
 
-def test_the_log_has_a_line_for_each_decision(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_the_log_has_a_line_for_each_decision(serve, name, where):
     serving = serve(name, "--python", "models:several", "--log", "log.jsonl")
     before = time.time()
     evaluate(
@@ -245,9 +219,7 @@ def test_the_log_has_a_line_for_each_decision(
     assert (digest["dtype"], digest["shape"], len(digest["sha256"])) == ("float32", [1000], 64)
 
 
-def test_the_log_has_errors_and_splits_batches(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_the_log_has_errors_and_splits_batches(serve, name, where):
     serve(name, "--python", "models:broken", "--log", "log.jsonl")
     with pytest.raises(shmbridge.ModelError):
         evaluate(name, x=X)
@@ -274,7 +246,7 @@ def test_the_log_has_errors_and_splits_batches(
     ]
 
 
-def test_a_policy_that_is_edited_within_a_second_is_read_anew(tmp_path: Path) -> None:
+def test_a_policy_that_is_edited_within_a_second_is_read_anew(tmp_path):
     (tmp_path / "policy.py").write_text("def advise(request): return 4\n")
     code = "from shmbridge.cli._model import load_python; print(load_python('policy:advise')({}))"
     env = {key: os.environ[key] for key in os.environ if key != "PYTHONDONTWRITEBYTECODE"}

@@ -1,16 +1,12 @@
 """shmbridge serve --cache."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.cli import Serving, X, evaluate, refused
+from support.cli import X, evaluate, refused
 from support.values import arrays, many, same, texts
 
 from shmbridge.cli._cache import CachedModel
@@ -19,7 +15,7 @@ from shmbridge.cli._cache import CachedModel
 class Asked(dict[str, Any]):
     """A request without a compiler."""
 
-    def __init__(self, wanted: np.dtype[Any] | None = None, **features: Any) -> None:
+    def __init__(self, wanted=None, **features):
         super().__init__(features)
         self.wanted = wanted
 
@@ -34,9 +30,7 @@ def advise(request):
 """
 
 
-def test_a_cache_answers_the_same_question_after_a_restart(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_a_cache_answers_the_same_question_after_a_restart(serve, name, where):
     (where / "counting.py").write_text(COUNTING)
     options = name, "--python", "counting:advise", "--cache", "advice.cache"
     for _ in range(2):
@@ -92,7 +86,7 @@ def test_a_cache_does_not_keep_errors(tmp_path):
     assert model(Asked(x=1)) == {"advice": 7}
 
 
-def test_serve_refuses_a_cache_that_is_another_file_or_for_batches(where: Path, name: str) -> None:
+def test_serve_refuses_a_cache_that_is_another_file_or_for_batches(where, name):
     (where / "file").write_text("a text, not a database" * 100)
     model = name, "--python", "models:total", "--cache", "file"
     assert "file: expected a cache" in refused(1, "serve", *model, cwd=where)

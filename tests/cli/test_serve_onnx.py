@@ -1,19 +1,13 @@
 """shmbridge serve with an ONNX file."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from support.cli import Serving, X, evaluate, refused, run, together
+from support.cli import X, evaluate, refused, run, together
 
 import shmbridge
 
 
-def onnx_file(path: Path, first: object = "batch", outputs: int = 1, dtype: str = "FLOAT") -> Path:
+def onnx_file(path, first="batch", outputs=1, dtype="FLOAT"):
     """x [first, 3] -> y = x·w [first] and, with two outputs, double = 2x."""
     onnx = pytest.importorskip("onnx")
     kind = getattr(onnx.TensorProto, dtype)
@@ -30,9 +24,7 @@ def onnx_file(path: Path, first: object = "batch", outputs: int = 1, dtype: str 
     return path
 
 
-def test_onnx_takes_a_request_without_the_batch_dim(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_onnx_takes_a_request_without_the_batch_dim(serve, name, where):
     serving = serve(name, "--onnx", onnx_file(where / "m.onnx"))
     assert evaluate(name, x=X) == 321.0
     assert evaluate(name, x=X[None]).tolist() == [321.0]
@@ -40,25 +32,19 @@ def test_onnx_takes_a_request_without_the_batch_dim(
     assert "x: float32[?, 3]" in serving.end()
 
 
-def test_onnx_takes_a_first_dim_of_one(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_onnx_takes_a_first_dim_of_one(serve, name, where):
     serve(name, "--onnx", onnx_file(where / "m.onnx", first=1), "--threads", 2)
     assert evaluate(name, x=X) == 321.0
     assert evaluate(name, x=X[None]).tolist() == [321.0]
 
 
-def test_onnx_gives_several_outputs_by_name(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_onnx_gives_several_outputs_by_name(serve, name, where):
     serve(name, "--onnx", onnx_file(where / "m.onnx", outputs=2))
     advice = evaluate(name, x=X)
     assert advice["y"] == 321.0 and advice["double"].tolist() == [2, 4, 6]
 
 
-def test_onnx_leaves_other_features_alone(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_onnx_leaves_other_features_alone(serve, name, where):
     serve(name, "--onnx", onnx_file(where / "m.onnx"))
     assert evaluate(name, x=X, function="main") == 321.0
 
@@ -69,9 +55,7 @@ def test_onnx_leaves_other_features_alone(
     ({"z": X}, r"z: float32\[3\]"),
     ({"x": "text"}, "x: str"),
 ])  # fmt: skip
-def test_onnx_shows_both_sides_of_a_mismatch(
-    serve: Callable[..., Serving], name: str, where: Path, features: dict[str, Any], found: str
-) -> None:
+def test_onnx_shows_both_sides_of_a_mismatch(serve, name, where, features, found):
     serve(name, "--onnx", onnx_file(where / "m.onnx"))
     with pytest.raises(
         shmbridge.ShmbridgeError, match=rf"expects x: float32\[\?, 3\]; found {found}"
@@ -80,16 +64,12 @@ def test_onnx_shows_both_sides_of_a_mismatch(
     assert evaluate(name, x=X) == 321.0
 
 
-def test_onnx_batches_runners_with_or_without_the_batch_dim(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_onnx_batches_runners_with_or_without_the_batch_dim(serve, name, where):
     serve(name, "--onnx", onnx_file(where / "m.onnx"), "--max-batch", 4, "--max-wait", 0.2)
     assert together(name, [{"x": X}, {"x": X * 2}, {"x": X[None]}]) == [321.0, 642.0, 321.0]
 
 
-def test_padded_numbers_do_not_depend_on_the_company(
-    serve: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_padded_numbers_do_not_depend_on_the_company(serve, name, where):
     serve(name, "--onnx", onnx_file(where / "m.onnx", first=4), "--pad-to", 4, "--max-wait", 0.2)
     questions = [
         {"x": np.random.default_rng(i).normal(size=3).astype(np.float32)} for i in range(4)
@@ -99,14 +79,14 @@ def test_padded_numbers_do_not_depend_on_the_company(
     assert together(name, questions[:2]) == alone[:2]
 
 
-def test_onnx_of_a_fixed_batch_must_be_padded_to_it(where: Path) -> None:
+def test_onnx_of_a_fixed_batch_must_be_padded_to_it(where):
     said = refused(
         1, "serve", "n", "--onnx", onnx_file(where / "m.onnx", first=4), "--max-batch", 2
     )
     assert "takes no batches of up to 2" in said and "--pad-to 4" in said
 
 
-def test_without_onnx_runtime_serve_says_what_to_install(where: Path) -> None:
+def test_without_onnx_runtime_serve_says_what_to_install(where):
     (where / "onnxruntime.py").write_text("raise ImportError('not installed')\n")
     done = run("serve", "n", "--onnx", "models.py", cwd=where, PYTHONPATH=str(where))
     assert (
@@ -116,13 +96,11 @@ def test_without_onnx_runtime_serve_says_what_to_install(where: Path) -> None:
     )
 
 
-def test_python_gets_only_what_the_model_refuses(
-    name: str, where: Path, in_thread: Callable[..., Any]
-) -> None:
+def test_python_gets_only_what_the_model_refuses(name, where, in_thread):
     pytest.importorskip("onnxruntime")
-    counts: list[int] = []
+    counts = []
 
-    def ask() -> list[Any]:
+    def ask():
         with shmbridge.connect(name) as runner:
             wide = runner.evaluate({"x": X, "s": "other"}, dtype=np.float64)
             return [wide, runner.evaluate({"y": X}), runner.evaluate({"x": X})]

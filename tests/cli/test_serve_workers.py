@@ -1,7 +1,5 @@
 """shmbridge serve --workers: several processes under one name."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -11,11 +9,10 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.cli import SHMBRIDGE, Serving, refused, run
+from support.cli import SHMBRIDGE, refused, run
 from support.processes import SHM, alive, until
 
 import shmbridge
@@ -49,20 +46,20 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def where(tmp_path, monkeypatch):
     (tmp_path / "models.py").write_text(MODELS)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path
 
 
 @pytest.fixture
-def name(name: str) -> Iterator[str]:
+def name(name):
     """Afterwards nothing of it or its workers may be left."""
     yield name
     until(lambda: not list(SHM.glob(f"shmb.{name}*")) and not orphans(), 10)
 
 
-def orphans() -> list[str]:
+def orphans():
     """Semaphores that no segment names."""
     bells = [path.name for path in SHM.glob("sem.shmb-*")]
     named = ""
@@ -73,10 +70,10 @@ def orphans() -> list[str]:
 
 
 @pytest.fixture
-def workers(serve: Callable[..., Serving], name: str) -> Callable[..., Serving]:
+def workers(serve, name):
     """workers("pid", …): serves with two workers, unless --workers follows; all of them answer."""
 
-    def start(model: str, *more: object) -> Serving:
+    def start(model, *more):
         count = int(str(more[more.index("--workers") + 1])) if "--workers" in more else 2
         serving = serve(name, "--python", f"models:{model}", "--workers", count, *more)
         until(lambda: len(living(name)) == count)
@@ -85,21 +82,19 @@ def workers(serve: Callable[..., Serving], name: str) -> Callable[..., Serving]:
     return start
 
 
-def living(name: str) -> dict[int, int]:
+def living(name):
     """The process of each worker that answers."""
     return {b.worker: b.pid for b in overview.bridges(name) if b.alive and b.looping}
 
 
-def connected(name: str, stack: contextlib.ExitStack, count: int) -> list[shmbridge.Runner]:
+def connected(name, stack, count):
     return [stack.enter_context(shmbridge.connect(name)) for _ in range(count)]
 
 
 # ---- Which worker ----
 
 
-def test_runners_connect_to_the_worker_with_the_fewest(
-    workers: Callable[..., Serving], name: str
-) -> None:
+def test_runners_connect_to_the_worker_with_the_fewest(workers, name):
     workers("pid", "--workers", 3)
     with contextlib.ExitStack() as stack:
         runners = connected(name, stack, 6)
@@ -111,9 +106,7 @@ def test_runners_connect_to_the_worker_with_the_fewest(
         assert again.evaluate({"x": 1}) == first
 
 
-def test_serving_is_printed_once_every_worker_takes_runners(
-    serve: Callable[..., Serving], where: Path, name: str
-) -> None:
+def test_serving_is_printed_once_every_worker_takes_runners(serve, where, name):
     (where / "models.py").write_text(f"{MODELS}\ntime.sleep(0.5)  # to load\n")
     serve(name, "--python", "models:pid", "--workers", 3)
     with contextlib.ExitStack() as stack:
@@ -121,13 +114,11 @@ def test_serving_is_printed_once_every_worker_takes_runners(
         assert len({runner.evaluate({"x": 1}) for runner in runners}) == 3
 
 
-def test_runners_that_connect_at_once_use_every_worker(
-    workers: Callable[..., Serving], name: str
-) -> None:
+def test_runners_that_connect_at_once_use_every_worker(workers, name):
     workers("pid", "--channels", 16)
     pids, barrier = list[int](), threading.Barrier(8)
 
-    def ask() -> None:
+    def ask():
         barrier.wait()
         with shmbridge.connect(name) as runner:
             pids.append(int(runner.evaluate({"x": 1})))
@@ -141,9 +132,7 @@ def test_runners_that_connect_at_once_use_every_worker(
     assert set(pids) == set(living(name).values())
 
 
-def test_all_channels_of_all_workers_can_be_taken(
-    workers: Callable[..., Serving], name: str
-) -> None:
+def test_all_channels_of_all_workers_can_be_taken(workers, name):
     workers("pid", "--channels", 2)
     with contextlib.ExitStack() as stack:
         connected(name, stack, 4)
@@ -151,7 +140,7 @@ def test_all_channels_of_all_workers_can_be_taken(
             shmbridge.connect(f"{name}?deadline=0.2")
 
 
-def test_one_worker_is_an_ordinary_host(serve: Callable[..., Serving], name: str) -> None:
+def test_one_worker_is_an_ordinary_host(serve, name):
     serving = serve(name, "--python", "models:pid", "--workers", 1)
     with shmbridge.connect(name) as runner:
         assert runner.evaluate({"x": 1}) == serving.pid
@@ -162,9 +151,7 @@ def test_one_worker_is_an_ordinary_host(serve: Callable[..., Serving], name: str
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_killed_worker_is_replaced(
-    workers: Callable[..., Serving], name: str, killed: int
-) -> None:
+def test_a_killed_worker_is_replaced(workers, name, killed):
     serving = workers("pid")
     before = living(name)
     with contextlib.ExitStack() as stack:
@@ -181,9 +168,7 @@ def test_a_killed_worker_is_replaced(
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-def test_runners_use_the_other_worker_until_a_killed_one_is_replaced(
-    workers: Callable[..., Serving], name: str, where: Path, killed: int
-) -> None:
+def test_runners_use_the_other_worker_until_a_killed_one_is_replaced(workers, name, where, killed):
     workers("pid")
     (where / "slow").touch()  # the replacement does not load
     before = living(name)
@@ -207,9 +192,7 @@ def test_runners_use_the_other_worker_until_a_killed_one_is_replaced(
     until(lambda: len(living(name)) == 2)
 
 
-def test_a_runner_with_retries_gets_advice_while_workers_are_killed(
-    workers: Callable[..., Serving], name: str
-) -> None:
+def test_a_runner_with_retries_gets_advice_while_workers_are_killed(workers, name):
     workers("pid")
     with shmbridge.connect(name, retries=20, backoff=0.1, deadline=20) as runner:
         for _ in range(4):
@@ -218,9 +201,7 @@ def test_a_runner_with_retries_gets_advice_while_workers_are_killed(
         assert runner.evaluate({"x": 1}) in living(name).values()
 
 
-def test_a_worker_that_keeps_ending_is_replaced_ever_more_slowly(
-    workers: Callable[..., Serving], name: str
-) -> None:
+def test_a_worker_that_keeps_ending_is_replaced_ever_more_slowly(workers, name):
     serving = workers("ends")
     until_time = time.monotonic() + 4
     while time.monotonic() < until_time:
@@ -231,9 +212,7 @@ def test_a_worker_that_keeps_ending_is_replaced_ever_more_slowly(
     assert "another in 0.4 s" in said and said.count("starting another") < 14
 
 
-def test_a_replacement_that_does_not_load_is_tried_again(
-    workers: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_a_replacement_that_does_not_load_is_tried_again(workers, name, where):
     serving = workers("pid")
     (where / "fails").touch()
     os.kill(living(name)[0], signal.SIGKILL)
@@ -244,9 +223,7 @@ def test_a_replacement_that_does_not_load_is_tried_again(
 
 
 @pytest.mark.parametrize("model", ["pid", "computes", "deaf"])
-def test_workers_of_a_killed_supervisor_end(
-    workers: Callable[..., Serving], name: str, model: str
-) -> None:
+def test_workers_of_a_killed_supervisor_end(workers, name, model):
     serving = workers(model)
     pids = list(living(name).values())
     asked = [threading.Thread(target=ask_once, args=(name,)) for _ in range(2)]
@@ -263,15 +240,13 @@ def test_workers_of_a_killed_supervisor_end(
     segment.gc()
 
 
-def ask_once(name: str) -> None:
+def ask_once(name):
     with contextlib.suppress(shmbridge.ShmbridgeError), shmbridge.connect(name) as runner:
         runner.evaluate({"x": 1})
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_workers_killed_at_any_moment_leave_nothing(
-    workers: Callable[..., Serving], name: str, seed: int
-) -> None:
+def test_workers_killed_at_any_moment_leave_nothing(workers, name, seed):
     serving, chance = workers("pid", "--workers", 3), random.Random(seed)
     until_time = time.monotonic() + 3
     while time.monotonic() < until_time:
@@ -285,7 +260,7 @@ def test_workers_killed_at_any_moment_leave_nothing(
     serving.end()
 
 
-def starting(name: str, where: Path) -> subprocess.Popen[bytes]:
+def starting(name, where):
     command = [*SHMBRIDGE, "serve", name, "--python", "models:pid", "--workers", "3"]
     return subprocess.Popen(
         [*command, "--channels", "4"], cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -293,9 +268,7 @@ def starting(name: str, where: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_supervisor_killed_at_any_moment_leaves_no_process(
-    name: str, where: Path, seed: int
-) -> None:
+def test_a_supervisor_killed_at_any_moment_leaves_no_process(name, where, seed):
     process = starting(name, where)
     time.sleep(random.Random(seed).uniform(0.1, 1.2))
     process.kill()
@@ -304,9 +277,7 @@ def test_a_supervisor_killed_at_any_moment_leaves_no_process(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_signal_at_any_moment_ends_it_and_leaves_nothing(
-    name: str, where: Path, seed: int
-) -> None:
+def test_a_signal_at_any_moment_ends_it_and_leaves_nothing(name, where, seed):
     process = starting(name, where)
     time.sleep(random.Random(seed).uniform(0.3, 1.2))
     process.send_signal(random.Random(seed).choice([signal.SIGINT, signal.SIGTERM]))
@@ -318,7 +289,7 @@ def test_a_signal_at_any_moment_ends_it_and_leaves_nothing(
 # ---- The command ----
 
 
-def test_a_signal_ends_all_workers(workers: Callable[..., Serving], name: str) -> None:
+def test_a_signal_ends_all_workers(workers, name):
     serving = workers("pid")
     pids = living(name).values()
     with shmbridge.connect(name) as runner:
@@ -332,9 +303,7 @@ def test_a_signal_ends_all_workers(workers: Callable[..., Serving], name: str) -
     assert not any(map(alive, pids)) and not list(SHM.glob(f"shmb.{name}*"))
 
 
-def test_signals_do_not_delay_the_end_for_a_model_that_computes(
-    workers: Callable[..., Serving], name: str
-) -> None:
+def test_signals_do_not_delay_the_end_for_a_model_that_computes(workers, name):
     serving = workers("deaf")
     thread = threading.Thread(target=ask_once, args=(name,))
     thread.start()
@@ -345,15 +314,13 @@ def test_signals_do_not_delay_the_end_for_a_model_that_computes(
     thread.join(20)
 
 
-def test_a_model_that_does_not_load_is_an_error_once(where: Path, name: str) -> None:
+def test_a_model_that_does_not_load_is_an_error_once(where, name):
     (where / "fails").touch()
     said = refused(1, "serve", name, "--python", "models:pid", "--workers", 3, cwd=where)
     assert said.count("this model does not load") == 1
 
 
-def test_a_second_host_of_the_name_is_refused(
-    workers: Callable[..., Serving], name: str, where: Path
-) -> None:
+def test_a_second_host_of_the_name_is_refused(workers, name, where):
     workers("pid")
     for more in ([], ["--workers", 2], ["--workers", 4]):
         said = refused(1, "serve", name, "--python", "models:pid", *more, cwd=where)
@@ -361,7 +328,7 @@ def test_a_second_host_of_the_name_is_refused(
     assert len(living(name)) == 2
 
 
-def test_ls_and_inspect_show_every_worker(workers: Callable[..., Serving], name: str) -> None:
+def test_ls_and_inspect_show_every_worker(workers, name):
     workers("pid")
     with shmbridge.connect(name) as runner:
         pid = runner.evaluate({"x": 1})
@@ -376,9 +343,7 @@ def test_ls_and_inspect_show_every_worker(workers: Callable[..., Serving], name:
     assert [one["worker"] for one in lines] == [0, 1]
 
 
-def test_it_runs_in_the_background_until_stop(
-    where: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_runs_in_the_background_until_stop(where, name, monkeypatch):
     monkeypatch.chdir(where)
     more = ["--workers", "2", "--background", "--channels", "4"]
     done = run("serve", name, "--python", "models:pid", *more, cwd=where)
@@ -403,8 +368,6 @@ def test_it_runs_in_the_background_until_stop(
         ("x?until_idle=1", [], "--until-idle"),
     ],
 )
-def test_what_workers_cannot_do_is_said(
-    where: Path, where_to: str, more: list[object], expected: str
-) -> None:
+def test_what_workers_cannot_do_is_said(where, where_to, more, expected):
     command = ["serve", where_to, "--python", "models:pid", "--workers", 2, *more]
     assert expected in refused(2, *command, cwd=where)

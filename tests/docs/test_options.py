@@ -16,12 +16,7 @@ ROWS = re.findall(r"^\| (`[^|]*) \|", PAGE[PAGE.index("## Options") :], re.MULTI
 NAMES = {name for row in ROWS for name in re.findall(r"`([\w.]+)`", row)}
 NO_OPTION = {"self", "NAME", "name", "url", "model", "options"}
 # Which model; how the command itself runs.
-NOT_OF_SERVE_ALONE = {
-    "onnx",
-    "python",
-    "verbose",
-    "background",
-}
+NOT_OF_SERVE_ALONE = {"onnx", "python", "verbose", "background"}
 
 
 def parameters(*functions):

@@ -1,7 +1,5 @@
 """What Python takes from the extensions is there; mypy sees into neither of them."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from shmbridge._native import lib
 PACKAGE = Path(__file__).parents[2] / "shmbridge"
 
 
-def test_every_name_of_the_core_that_python_uses_is_in_the_extension() -> None:
+def test_every_name_of_the_core_that_python_uses_is_in_the_extension():
     used = {
         node.attr
         for file in PACKAGE.rglob("*.py")
@@ -25,7 +23,7 @@ def test_every_name_of_the_core_that_python_uses_is_in_the_extension() -> None:
     assert used <= set(dir(lib))
 
 
-def test_the_types_of_the_fast_path_name_what_the_extension_has() -> None:
+def test_the_types_of_the_fast_path_name_what_the_extension_has():
     found = {name for name in dir(_fastpath) if not name.startswith("_")}
     body = ast.parse((PACKAGE / "_fastpath.pyi").read_text()).body
     named = {each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)}

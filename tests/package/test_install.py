@@ -1,8 +1,6 @@
 """What `pip install` and `cmake --install` leave behind: it is complete, exports no more than it
 should, and links."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -40,7 +38,7 @@ DEBUG = "-DCMAKE_BUILD_TYPE=Debug"
 pytestmark = pytest.mark.slow
 
 
-def run(*command: str | Path, check: bool = True, **environment: str) -> str:
+def run(*command, check=True, **environment):
     """What the command prints, errors included; fails with that text when the command fails."""
     env = {**os.environ, **environment}
     done = subprocess.run(
@@ -50,13 +48,13 @@ def run(*command: str | Path, check: bool = True, **environment: str) -> str:
     return done.stdout
 
 
-def needs(program: str) -> None:
+def needs(program):
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
 
 
 @pytest.fixture(scope="session")
-def cached(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def cached(tmp_path_factory):
     """The environment of debug builds, which compile the same files: each once, with ccache."""
     if not shutil.which("ccache"):
         return {}
@@ -66,7 +64,7 @@ def cached(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sdist(tmp_path_factory):
     """Made as a release is: next to it lies the wheel that was made from it alone."""
     where = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "-o", where, ROOT, **QUICKLY)
@@ -75,13 +73,13 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def wheel(sdist: Path) -> Path:
+def wheel(sdist):
     (wheel,) = sdist.parent.glob("*.whl")
     return wheel
 
 
 @pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(wheel, tmp_path_factory):
     """The directory that holds the installed package; its path has a space."""
     where = tmp_path_factory.mktemp("some where")
     run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", where, wheel)
@@ -89,7 +87,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def editable(cached: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def editable(cached, tmp_path_factory):
     """The bin directory of an environment with an editable install."""
     where = tmp_path_factory.mktemp("editable") / "venv"
     run(sys.executable, "-m", "venv", "--without-pip", where)
@@ -102,7 +100,7 @@ def editable(cached: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
-def prefix(cached: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prefix(cached, tmp_path_factory):
     """Where `cmake -S cdef` has installed the C library, without Python."""
     needs("cmake")
     where = tmp_path_factory.mktemp("c library")
@@ -113,17 +111,17 @@ def prefix(cached: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
+def program(tmp_path):
     """The source of a program that prints the library's version."""
     (tmp_path / "program.c").write_text(PROGRAM)
     return tmp_path / "program.c"
 
 
-def exported(library: Path) -> set[str]:
+def exported(library):
     return {line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()}
 
 
-def declared() -> set[str]:
+def declared():
     """The functions of the public headers."""
     text = re.sub(
         r"/\*.*?\*/", "", "".join(header.read_text() for header in HEADERS), flags=re.DOTALL
@@ -131,14 +129,14 @@ def declared() -> set[str]:
     return set(re.findall(r"^(?!static)[a-z][^(;]*?(shmb_\w+)\(", text, flags=re.MULTILINE))
 
 
-def with_flags(program: Path, cflags: str, libs: str, **environment: str) -> str:
+def with_flags(program, cflags, libs, **environment):
     """What the program prints, compiled and linked with these flags, which are quoted for a
     shell."""
     run("cc", *shlex.split(cflags), program, *shlex.split(libs), "-o", program.with_suffix(""))
     return run(program.with_suffix(""), **environment).strip()
 
 
-def with_cmake(program: Path, find: str, target: str, *options: str, **environment: str) -> str:
+def with_cmake(program, find, target, *options, **environment):
     """What the program prints, built by a CMake project that finds the library in the way of the
     line `find`."""
     needs("cmake")
@@ -153,18 +151,18 @@ def with_cmake(program: Path, find: str, target: str, *options: str, **environme
     return run(project / "build/client").strip()
 
 
-def test_the_sdist_holds_no_link_out_of_the_tree(sdist: Path, tmp_path: Path) -> None:
+def test_the_sdist_holds_no_link_out_of_the_tree(sdist, tmp_path):
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
 
 
-def test_one_wheel_serves_every_python(wheel: Path) -> None:
+def test_one_wheel_serves_every_python(wheel):
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         pytest.skip("a free-threaded Python has no limited API")
     assert re.fullmatch(rf"shmbridge-{VERSION}-cp311-abi3-linux_\w+\.whl", wheel.name)
 
 
-def test_the_wheel_holds_the_c_library_and_no_links(wheel: Path) -> None:
+def test_the_wheel_holds_the_c_library_and_no_links(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     wanted = [
@@ -184,7 +182,7 @@ def test_the_wheel_holds_the_c_library_and_no_links(wheel: Path) -> None:
     assert libraries == {f"shmbridge/lib/{name}" for name in (SONAME, "libshmbridge-preload.so")}
 
 
-def test_a_second_build_is_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+def test_a_second_build_is_the_same_wheel(wheel, tmp_path):
     """From the checkout, in another folder: byte for byte."""
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     run(*pip, "-w", tmp_path, ROOT, **QUICKLY)
@@ -192,7 +190,7 @@ def test_a_second_build_is_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     assert second.read_bytes() == wheel.read_bytes()
 
 
-def test_auditwheel_passes_a_policy_no_newer_than_this_glibc(wheel: Path, tmp_path: Path) -> None:
+def test_auditwheel_passes_a_policy_no_newer_than_this_glibc(wheel, tmp_path):
     needs("auditwheel")
     needs("patchelf")
     minor = str(os.confstr("CS_GNU_LIBC_VERSION")).split(".")[1]
@@ -208,9 +206,7 @@ def test_auditwheel_passes_a_policy_no_newer_than_this_glibc(wheel: Path, tmp_pa
         )
 
 
-def test_the_shared_library_exports_the_declared_functions_and_nothing_else(
-    installed: Path,
-) -> None:
+def test_the_shared_library_exports_the_declared_functions_and_nothing_else(installed):
     """With the version for which a program was linked, so that an older library says what it
     lacks."""
     node = f"SHMBRIDGE_{VERSION.rpartition('.')[0]}"
@@ -218,7 +214,7 @@ def test_the_shared_library_exports_the_declared_functions_and_nothing_else(
     assert exported(installed / "shmbridge/lib" / SONAME) == versioned | {node}
 
 
-def test_the_abi_keeps_what_was_released_and_grows_by_new_version_nodes(prefix: Path) -> None:
+def test_the_abi_keeps_what_was_released_and_grows_by_new_version_nodes(prefix):
     """An ABI that no release has yet is stored again: bash release/run abi."""
     needs("abidiff")
     if platform.machine() != "x86_64":
@@ -233,18 +229,18 @@ def test_the_abi_keeps_what_was_released_and_grows_by_new_version_nodes(prefix: 
     )
 
 
-def test_the_shared_library_is_named_as_its_soname_and_needs_libc_alone(installed: Path) -> None:
+def test_the_shared_library_is_named_as_its_soname_and_needs_libc_alone(installed):
     dynamic = run("readelf", "-d", installed / "shmbridge/lib" / SONAME, LC_ALL="C")
     assert re.findall(r"soname: \[(.*)\]", dynamic) == [SONAME]
     assert set(re.findall(r"NEEDED.*\[(.*)\]", dynamic)) <= {"libc.so.6", "libpthread.so.0"}
 
 
-def test_cmake_installs_the_library_and_a_link_to_link_by(prefix: Path) -> None:
+def test_cmake_installs_the_library_and_a_link_to_link_by(prefix):
     (link,) = prefix.glob("lib*/**/libshmbridge.so")
     assert os.readlink(link) == SONAME and not link.resolve().is_symlink()
 
 
-def test_cmake_installs_the_command_and_the_license(prefix: Path, tmp_path: Path) -> None:
+def test_cmake_installs_the_command_and_the_license(prefix, tmp_path):
     """Without Python the command still runs every compiler; those here print their command line."""
     moved = shutil.copytree(prefix, tmp_path / "moved")
     command = [moved / "bin/shmbridge", "run", "--llvm", "inline", "--connect", "nobody", "--"]
@@ -254,12 +250,12 @@ def test_cmake_installs_the_command_and_the_license(prefix: Path, tmp_path: Path
     assert (prefix / "share/doc/shmbridge/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
-def test_the_library_runs_no_code_when_it_is_loaded(prefix: Path) -> None:
+def test_the_library_runs_no_code_when_it_is_loaded(prefix):
     sections = run("readelf", "-SW", *(prefix.glob("lib*/**/libshmbridge.a")), LC_ALL="C")
     assert not re.findall(r"\.(?:init_array|ctors|preinit_array)", sections)
 
 
-def test_the_extensions_export_their_initialisers_alone(installed: Path) -> None:
+def test_the_extensions_export_their_initialisers_alone(installed):
     extensions = {
         file.name.partition(".")[0]: file for file in (installed / "shmbridge").glob("*.so")
     }
@@ -268,7 +264,7 @@ def test_the_extensions_export_their_initialisers_alone(installed: Path) -> None
         assert exported(file) == {f"PyInit_{name}"}
 
 
-def test_config_flags_build_a_program_that_starts(installed: Path, program: Path) -> None:
+def test_config_flags_build_a_program_that_starts(installed, program):
     cflags, libs = (
         run(installed / "bin/shmbridge", "config", what, PYTHONPATH=str(installed))
         for what in ("--cflags", "--libs")
@@ -276,7 +272,7 @@ def test_config_flags_build_a_program_that_starts(installed: Path, program: Path
     assert with_flags(program, cflags, libs) == VERSION
 
 
-def test_config_is_right_in_an_editable_install(editable: Path, program: Path) -> None:
+def test_config_is_right_in_an_editable_install(editable, program):
     cflags, libs, cmakedir, prefix = (
         run(editable / "shmbridge", "config", what).strip()
         for what in ("--cflags", "--libs", "--cmakedir", "--prefix")
@@ -289,7 +285,7 @@ def test_config_is_right_in_an_editable_install(editable: Path, program: Path) -
     assert Path(where.strip()).is_relative_to(ROOT)
 
 
-def test_pkg_config_flags_build_a_program_without_an_rpath(installed: Path, program: Path) -> None:
+def test_pkg_config_flags_build_a_program_without_an_rpath(installed, program):
     needs("pkg-config")
     path = {"PKG_CONFIG_PATH": str(installed / "shmbridge/lib/pkgconfig")}
     assert run("pkg-config", "--modversion", "shmbridge", **path).strip() == VERSION
@@ -300,7 +296,7 @@ def test_pkg_config_flags_build_a_program_without_an_rpath(installed: Path, prog
 
 
 @pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
-def test_find_package_finds_the_wheels_library(installed: Path, program: Path, target: str) -> None:
+def test_find_package_finds_the_wheels_library(installed, program, target):
     cmakedir = run(
         installed / "bin/shmbridge", "config", "--cmakedir", PYTHONPATH=str(installed)
     ).strip()
@@ -317,9 +313,7 @@ def test_find_package_finds_the_wheels_library(installed: Path, program: Path, t
 
 
 @pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
-def test_find_package_finds_a_library_whose_prefix_has_moved(
-    prefix: Path, program: Path, tmp_path: Path, target: str
-) -> None:
+def test_find_package_finds_a_library_whose_prefix_has_moved(prefix, program, tmp_path, target):
     shutil.copytree(prefix, tmp_path / "moved")
     found = with_cmake(
         program,
@@ -335,7 +329,7 @@ def test_find_package_finds_a_library_whose_prefix_has_moved(
     ]
 
 
-def test_find_package_refuses_another_version(prefix: Path, program: Path) -> None:
+def test_find_package_refuses_another_version(prefix, program):
     with pytest.raises(AssertionError, match="shmbridge"):
         with_cmake(
             program,
@@ -346,20 +340,18 @@ def test_find_package_refuses_another_version(prefix: Path, program: Path) -> No
 
 
 @pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
-def test_add_subdirectory_takes_the_sources(
-    cached: dict[str, str], program: Path, target: str
-) -> None:
+def test_add_subdirectory_takes_the_sources(cached, program, target):
     found = with_cmake(program, f'add_subdirectory("{CDEF}" shmbridge)', target, DEBUG, **cached)
     assert found == VERSION
 
 
-def test_the_amalgamation_compiles(tmp_path: Path) -> None:
+def test_the_amalgamation_compiles(tmp_path):
     run(sys.executable, ROOT / "release/amalgamate.py", tmp_path)
     warnings = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
     run("cc", "-std=c11", *warnings, "-fsyntax-only", tmp_path / "shmbridge.c")
 
 
-def test_with_musl_it_builds_asks_and_can_be_preloaded(tmp_path: Path) -> None:
+def test_with_musl_it_builds_asks_and_can_be_preloaded(tmp_path):
     needs("cmake")
     needs("musl-gcc")
     tests = ["test_wait_policies", "test_preload_passes_through"]
@@ -379,9 +371,7 @@ def test_with_musl_it_builds_asks_and_can_be_preloaded(tmp_path: Path) -> None:
     ],
     ids=["not Linux", "another architecture", "no Python.h"],
 )
-def test_where_it_cannot_be_built_cmake_says_why(
-    tmp_path: Path, options: list[str], message: str
-) -> None:
+def test_where_it_cannot_be_built_cmake_says_why(tmp_path, options, message):
     needs("cmake")
     said = run(
         "cmake",

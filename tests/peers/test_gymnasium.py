@@ -19,12 +19,7 @@ def cartpole():
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_gymnasium_measures_its_speed(name, mode):
     env = CompilerVectorEnv(
-        name,
-        2,
-        actions=2,
-        timeout=20,
-        autoreset_mode=mode,
-        workers=GymWorkers(cartpole),
+        name, 2, actions=2, timeout=20, autoreset_mode=mode, workers=GymWorkers(cartpole)
     )
     with contextlib.closing(env):
         assert benchmark_vector_step(env, target_duration=0.2, seed=1) > 0

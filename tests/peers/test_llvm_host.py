@@ -10,13 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from support.processes import alive, until
-from support.stock import (
-    ADVICE,
-    ALL,
-    SOURCES,
-    expect_right_object,
-    needs,
-)
+from support.stock import ADVICE, ALL, SOURCES, expect_right_object, needs
 
 from shmbridge import Host, InvalidError
 
@@ -72,12 +66,7 @@ def test_host_serves_one_pair_after_another(version, llvm_host, tmp_path):
 
     host = llvm_host(model)
     # The same pair for all of them, one after another.
-    for decision in (
-        "inline",
-        "priority",
-        "evict",
-        "inline",
-    ):
+    for decision in ("inline", "priority", "evict", "inline"):
         assert compile_at(host, version, decision, folder=tmp_path).wait(60) == 0
         expect_right_object(version, tmp_path)
     assert asked.keys() == set(ADVICE.values())

@@ -15,11 +15,9 @@ import subprocess
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -72,7 +70,7 @@ void say@(void) { printf("%u\\n", f@(9) + g@(9) + h@(9) + k@(9)); }
 CALLS = 14 * COPIES
 
 
-def program(copies: int) -> str:
+def program(copies):
     functions = [FUNCTIONS.replace("@", str(i)) for i in range(copies)]
     says = " ".join(f"say{i}();" for i in range(copies))
     return "\n".join(["#include <stdio.h>", *functions, f"int main(void) {{ {says} }}"])
@@ -86,11 +84,11 @@ class Compiler:
     plugin: Path
     source: Path
 
-    def command(self, out: Path, *options: str) -> list[str]:
+    def command(self, out, *options):
         clang = [f"clang-{self.version}", "-Oz", "-c", str(self.source)]
         return [*clang, "-o", str(out), *options]
 
-    def compile(self, out: Path, log: Path | None = None) -> str:
+    def compile(self, out, log=None):
         """With the plugin. Returns what it wrote to stderr."""
         command = self.command(out, f"-fpass-plugin={self.plugin}")
         done = subprocess.run(
@@ -99,7 +97,7 @@ class Compiler:
         assert done.returncode == 0, done.stderr
         return done.stderr
 
-    def says(self, compiled: Path) -> str:
+    def says(self, compiled):
         """What the program compiled to that object prints."""
         program = compiled.with_suffix(".program")
         subprocess.run([f"clang-{self.version}", compiled, "-o", program], check=True)
@@ -107,12 +105,8 @@ class Compiler:
 
 
 @pytest.fixture(scope="module", params=[22, 19], ids=["llvm22", "llvm19"])
-def compiler(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    plugin_environment: dict[str, str],
-) -> Compiler:
-    version: int = request.param
+def compiler(request, tmp_path_factory, plugin_environment):
+    version = request.param
     for tool in (f"clang-{version}", f"opt-{version}", f"llvm-config-{version}", "cmake", "c++"):
         if not shutil.which(tool):
             pytest.skip(f"no {tool}: apt-get install clang-{version} llvm-{version}-dev cmake g++")
@@ -134,17 +128,17 @@ def compiler(
 one_llvm = pytest.mark.parametrize("compiler", [22], ids=["llvm22"], indirect=True)
 
 
-def plain(compiler: Compiler, out: Path) -> bytes:
+def plain(compiler, out):
     """What -Oz makes of the program without the plugin."""
     subprocess.run(compiler.command(out), check=True)
     return out.read_bytes()
 
 
-def output(*command: str) -> str:
+def output(*command):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-def environment(log: Path | None) -> dict[str, str]:
+def environment(log):
     return (
         os.environ
         | {"SHMBRIDGE_URL": f"shm://{NAME}"}
@@ -153,7 +147,7 @@ def environment(log: Path | None) -> dict[str, str]:
 
 
 @contextmanager
-def serving(folder: Path, kill_at: int = 0, raise_at: int = 0) -> Iterator[Path]:
+def serving(folder, kill_at=0, raise_at=0):
     """A host in another process, for as long as the block runs. Yields its log."""
     (folder / "judge.py").write_text(MODEL.format(kill_at=kill_at, raise_at=raise_at))
     log = folder / "host.log"
@@ -171,7 +165,7 @@ def serving(folder: Path, kill_at: int = 0, raise_at: int = 0) -> Iterator[Path]
     assert host.wait() == (-signal.SIGKILL if kill_at else 0)
 
 
-def decisions(log: Path) -> list[dict[str, dict[str, Any]]]:
+def decisions(log):
     """The features and advice of each, without the host's time stamps and without the failures."""
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     return [
@@ -181,7 +175,7 @@ def decisions(log: Path) -> list[dict[str, dict[str, Any]]]:
     ]
 
 
-def counted(stderr: str) -> tuple[int, int]:
+def counted(stderr):
     """From the only warning: how many call sites took the default advice, of how many."""
     counts = re.findall(
         r"shmbridge: warning: (\d+) of (\d+) call sites took LLVM's default advice", stderr
@@ -191,7 +185,7 @@ def counted(stderr: str) -> tuple[int, int]:
 
 
 @one_llvm
-def test_policy_changes_the_object_and_both_logs_agree(compiler: Compiler, tmp_path: Path) -> None:
+def test_policy_changes_the_object_and_both_logs_agree(compiler, tmp_path):
     out, log = tmp_path / "out.o", tmp_path / "compiler.log"
     with serving(tmp_path) as answered:
         assert compiler.compile(out, log) == ""
@@ -205,7 +199,7 @@ def test_policy_changes_the_object_and_both_logs_agree(compiler: Compiler, tmp_p
 
 
 @one_llvm
-def test_one_host_serves_several_compilers_at_once(compiler: Compiler, tmp_path: Path) -> None:
+def test_one_host_serves_several_compilers_at_once(compiler, tmp_path):
     outs = [tmp_path / f"{i}.o" for i in range(2)]
     logs = [out.with_suffix(".log") for out in outs]
     with serving(tmp_path) as answered:
@@ -223,7 +217,7 @@ def test_one_host_serves_several_compilers_at_once(compiler: Compiler, tmp_path:
 
 
 @one_llvm
-def test_without_a_host_the_object_is_the_plain_one(compiler: Compiler, tmp_path: Path) -> None:
+def test_without_a_host_the_object_is_the_plain_one(compiler, tmp_path):
     out = tmp_path / "out.o"
     defaulted, sites = counted(compiler.compile(out))
     assert defaulted == sites >= CALLS
@@ -231,9 +225,7 @@ def test_without_a_host_the_object_is_the_plain_one(compiler: Compiler, tmp_path
 
 
 @one_llvm
-def test_host_killed_in_mid_compilation_leaves_the_rest_to_the_default(
-    compiler: Compiler, tmp_path: Path
-) -> None:
+def test_host_killed_in_mid_compilation_leaves_the_rest_to_the_default(compiler, tmp_path):
     out, log = tmp_path / "out.o", tmp_path / "compiler.log"
     with serving(tmp_path, kill_at=201) as answered:
         defaulted, sites = counted(compiler.compile(out, log))
@@ -243,9 +235,7 @@ def test_host_killed_in_mid_compilation_leaves_the_rest_to_the_default(
     assert compiler.says(out) == compiler.says(tmp_path / "plain.o")
 
 
-def test_model_that_raises_leaves_the_rest_to_the_default(
-    compiler: Compiler, tmp_path: Path
-) -> None:
+def test_model_that_raises_leaves_the_rest_to_the_default(compiler, tmp_path):
     log = tmp_path / "compiler.log"
     with serving(tmp_path, raise_at=3) as answered:
         stderr = compiler.compile(tmp_path / "out.o", log)
@@ -257,7 +247,7 @@ def test_model_that_raises_leaves_the_rest_to_the_default(
 
 
 @one_llvm
-def test_opt_asks_too(compiler: Compiler, tmp_path: Path) -> None:
+def test_opt_asks_too(compiler, tmp_path):
     bitcode, out, log = tmp_path / "in.bc", tmp_path / "out.bc", tmp_path / "opt.log"
     subprocess.run(
         compiler.command(bitcode, "-emit-llvm", "-Xclang", "-disable-llvm-passes"), check=True
@@ -270,14 +260,14 @@ def test_opt_asks_too(compiler: Compiler, tmp_path: Path) -> None:
     assert out.read_bytes().startswith(b"BC\xc0\xde")
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 @contextmanager
-def running(*command: str) -> Iterator[None]:
+def running(*command):
     """`shmbridge ...` for as long as the block runs, once it has said something."""
     process = subprocess.Popen([SHMBRIDGE, *command], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -290,9 +280,7 @@ def running(*command: str) -> Iterator[None]:
 
 
 @one_llvm
-def test_model_decides_the_same_wherever_a_url_puts_it(
-    compiler: Compiler, tmp_path: Path, embedding: Path
-) -> None:
+def test_model_decides_the_same_wherever_a_url_puts_it(compiler, tmp_path, embedding):
     for package in ("onnx", "onnxruntime", "emx_onnx_cgen", "grpc"):
         pytest.importorskip(package, reason="pip install 'shmbridge[bench]'")
     compiler = replace(compiler, source=tmp_path / "small.c")

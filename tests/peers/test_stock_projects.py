@@ -8,15 +8,7 @@ from contextlib import suppress
 
 import pytest
 from support.processes import alive, stat_of, until, words_of
-from support.stock import (
-    ADVICE,
-    ALL,
-    SHMBRIDGE,
-    SOURCES,
-    environment,
-    needs,
-    run_words,
-)
+from support.stock import ADVICE, ALL, SHMBRIDGE, SOURCES, environment, needs, run_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
 

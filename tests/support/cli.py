@@ -1,14 +1,10 @@
 """Commands in processes of their own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -52,9 +48,7 @@ answer = 42
 """
 
 
-def run(
-    *arguments: object, cwd: Path | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def run(*arguments, cwd=None, **environment):
     command = [*SHMBRIDGE, *map(str, arguments)]
     env = {**os.environ, **environment}
     return subprocess.run(
@@ -62,7 +56,7 @@ def run(
     )
 
 
-def refused(status: int, *arguments: object, cwd: Path | None = None) -> str:
+def refused(status, *arguments, cwd=None):
     """What the command says on stderr; fails unless it ends with that status and without a
     traceback."""
     done = run(*arguments, cwd=cwd)
@@ -77,7 +71,7 @@ def refused(status: int, *arguments: object, cwd: Path | None = None) -> str:
 class Command(subprocess.Popen[str]):
     """A command, while it runs; it has said `ready`."""
 
-    def __init__(self, ready: str, *arguments: object, cwd: Path) -> None:
+    def __init__(self, ready, *arguments, cwd):
         super().__init__(
             [*SHMBRIDGE, *map(str, arguments)],
             cwd=cwd,
@@ -92,7 +86,7 @@ class Command(subprocess.Popen[str]):
             assert line, self.said
             self.said += line
 
-    def end(self, number: int = signal.SIGTERM) -> str:
+    def end(self, number=signal.SIGTERM):
         """Ends it; returns all that it has said. Fails unless it ends with status 0."""
         if self.poll() is None:
             self.send_signal(number)
@@ -104,23 +98,23 @@ class Command(subprocess.Popen[str]):
 class Serving(Command):
     """`shmbridge serve`, while it runs."""
 
-    def __init__(self, *arguments: object, cwd: Path) -> None:
+    def __init__(self, *arguments, cwd):
         small = ("--channels", "4", "--request-bytes", "64K")
         # "Python" is in the last line of the introduction.
         super().__init__("Python", "serve", *small, *arguments, cwd=cwd)
 
 
-def evaluate(name: str, **features: Any) -> Any:
+def evaluate(name, **features):
     with shmbridge.connect(name) as runner:
         return runner.evaluate(features)
 
 
-def together(name: str, questions: list[dict[str, Any]]) -> list[Any]:
+def together(name, questions):
     """The advice for several questions, asked by a runner each at about the same time."""
-    answers: list[Any] = [None] * len(questions)
+    answers = [None] * len(questions)
     barrier = threading.Barrier(len(questions))
 
-    def ask(i: int) -> None:
+    def ask(i):
         with shmbridge.connect(name) as runner:
             barrier.wait()
             answers[i] = runner.evaluate(questions[i])

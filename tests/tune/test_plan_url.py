@@ -48,8 +48,7 @@ def accepts(data):
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["inline 0123456789abcdef 1 0", "inline 0123456789abcdef 999999999 1  # \u20ac"],
+    "line", ["inline 0123456789abcdef 1 0", "inline 0123456789abcdef 999999999 1  # \u20ac"]
 )
 def test_good_decisions(line):
     text = f"{text_of()}{line}\n".encode()
