@@ -18,7 +18,7 @@ MODULES = {
     "stop": "stop",
     "run": "run",
     "tune": "tune",
-    "record": "record",
+    "record": "relay",
     "replay": "replay",
     "export": "export",
     "relay": "relay",

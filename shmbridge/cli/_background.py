@@ -18,6 +18,7 @@ import click
 
 from shmbridge._bridge import segment
 from shmbridge.cli._signals import handle
+from shmbridge.cli._text import ending
 
 # Milliseconds for the question under way, since the compiler's next one finds no host anyway; for
 # everything else; for the kernel.
@@ -135,9 +136,7 @@ def _wait(pid: int, ready: int, log_fd: int, log: Path) -> int:
     click.echo(os.pread(log_fd, SHOWN, 0), err=True, nl=False)
     log.unlink()
     if status < 0:
-        click.echo(
-            f"Error: {signal.Signals(-status).name} ended the host before it answered", err=True
-        )
+        click.echo(f"Error: {ending(status)} ended the host before it answered", err=True)
     return status if status > 0 else 1
 
 

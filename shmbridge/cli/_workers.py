@@ -23,6 +23,7 @@ from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG
 from shmbridge._native import lib
 from shmbridge.cli._background import end_all
 from shmbridge.cli._signals import ENDING, handle
+from shmbridge.cli._text import ending
 
 STEADY = 10.0  # seconds after which a worker's end is no sign that the next one ends as well
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that ended early is replaced
@@ -105,7 +106,7 @@ class _Supervisor:
                     return
                 number, _, status = self._reap(fd)
                 if status < 0:
-                    click.echo(f"Error: {_why(status)} ended worker {number} early", err=True)
+                    click.echo(f"Error: worker {number} ended early: {ending(status)}", err=True)
                 raise SystemExit(status if status > 0 else 1)
 
     def replace(self) -> Worker:
@@ -121,7 +122,7 @@ class _Supervisor:
                 pause = self._pause(number, seconds)
                 due[number] = time.monotonic() + pause
                 click.echo(
-                    f"worker {number} has ended ({_why(status)}): starting another"
+                    f"worker {number} has ended ({ending(status)}): starting another"
                     + (f" in {pause:.1f} s" if pause else ""),
                     err=True,
                 )
@@ -176,7 +177,3 @@ class _Supervisor:
         for fd in [*self._workers, self._ready]:
             os.close(fd)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-
-
-def _why(status: int) -> str:
-    return f"signal {-status}, {signal.strsignal(-status)}" if status < 0 else f"status {status}"

@@ -1,16 +1,19 @@
-"""shmbridge relay: joins a host of any kind to a runner of any kind."""
+"""shmbridge relay and record: hosts that pass questions on to another one."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import click
 
 from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._console import console, escape
-from shmbridge.cli._option_types import given, room_options
+from shmbridge.cli._option_types import FILE, given, room_options
 from shmbridge.cli._signals import until_signal
 from shmbridge.hosts._relay import Relay
+from shmbridge.logs import LogWriter
 
 
 @click.command()
@@ -18,7 +21,7 @@ from shmbridge.hosts._relay import Relay
 @click.argument("runner_url")
 @room_options
 @background_option
-def relay(host_url: str, runner_url: str, background: bool, **options: Any) -> None:
+def relay(**options: Any) -> None:
     """Answer compilers at HOST_URL with the advice of the model at RUNNER_URL, until Ctrl-C.
 
     The compiler then needs only shared memory, and the model can be anywhere that a runner can
@@ -34,14 +37,61 @@ def relay(host_url: str, runner_url: str, background: bool, **options: Any) -> N
     forwarded unchanged. If RUNNER_URL is a host on this machine, the defaults of the sizes are its
     own.
     """
+    _forward("relaying [bold green]{}[/] to [bold]{}[/]", **options)
+
+
+@click.command()
+@click.argument("runner_url", metavar="TARGET")
+@click.argument("host_url", metavar="LISTEN")
+@click.argument("log", type=FILE)
+@room_options
+@background_option
+def record(**options: Any) -> None:
+    """Forward compilers' questions at LISTEN to the host at TARGET and write them to LOG, until
+    Ctrl-C.
+
+    TARGET is the URL that a compiler would open, for example shm://inliner. LISTEN is the name or
+    URL of a new host, which the compilers open instead. TARGET must answer within 10 s, or its
+    connect_timeout. If it is a host on this machine, the defaults of the sizes are its own. LOG has
+    LLVM's training log format: the features, followed by the advice. Questions with other names,
+    dtypes or shapes go to LOG.2, LOG.3, …. Existing files are not changed.
+
+    To play it back: shmbridge replay LOG TARGET. To record without a second host: shmbridge serve
+    --record LOG.
+    """
+    _forward("recording [bold]{1}[/] at [bold green]{0}[/]", **options)
+
+
+def _forward(
+    title: str,
+    host_url: str,
+    runner_url: str,
+    background: bool,
+    log: Path | None = None,
+    **room: Any,
+) -> None:
+    """title: the first line, with places for both URLs."""
     answers = begin(host_url, background)
     out, end = console(), escape(how_to_end(host_url, background))
-    with Relay(runner_url, host_url, **given(options)) as between, until_signal():
-        url, target = escape(between.host.url), escape(runner_url)
-        out.print(f"relaying [bold green]{url}[/] to [bold]{target}[/] ({end})", soft_wrap=True)
-        answers()
-        between.serve()
-    out.print(
-        f"{between.asked} questions passed on, {between.errors} of them answered with an error",
-        soft_wrap=True,
+
+    def warn(text: str) -> None:
+        out.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+
+    with LogWriter(log, warn=warn) if log else nullcontext() as writer:
+        with Relay(runner_url, host_url, log=writer, **given(room)) as between, until_signal():
+            urls = escape(between.host.url), escape(runner_url)
+            out.print(f"{title.format(*urls)} ({end})", soft_wrap=True)
+            answers()
+            between.serve()
+        passed = (
+            f"{between.asked} questions passed on, {between.errors} of them answered with an error"
+        )
+        out.print(summary(writer, between.errors) if writer else passed, soft_wrap=True)
+
+
+def summary(log: LogWriter, errors: int) -> str:
+    """What was recorded, and where."""
+    files = ", ".join(map(str, log.paths)) or "nothing"
+    return escape(
+        f"{log.recorded} recorded, {log.left_out} left out, {errors} errors passed on: {files}"
     )

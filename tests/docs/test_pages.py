@@ -63,21 +63,3 @@ def test_a_block_that_fails_is_found(tmp_path, text, expected):
 def test_a_block_that_prints_something_else_is_found(tmp_path):
     (tmp_path / "page.md").write_text("```sh\necho 12 3\n```\n\n```text output\n1... 4\n```\n")
     assert run(tmp_path / "page.md", tmp_path)[2] == ["line 5: the block before printed\n12 3\n"]
-
-
-def test_blocks_share_a_folder_and_the_shells_jobs(tmp_path):
-    text = (
-        "```python file=a.py\nprint(7)\n```\n```sh\nsleep 60 &\npython a.py\n```\n"
-        "```text output\n7\n```\n```sh\nkill %1\n```\n"
-    )
-    (tmp_path / "page.md").write_text(text)
-    assert run(tmp_path / "page.md", tmp_path)[::2] == (0, [])
-
-
-def test_what_is_marked_is_left_alone(tmp_path):
-    text = (
-        "```sh skip=another-machine\nfalse\n```\n```sh needs=no-such-command\nfalse\n```\n"
-        "```sh needs=os,no_such_module\nfalse\n```\n```console\nfalse\n```\n"
-    )
-    (tmp_path / "page.md").write_text(text)
-    assert run(tmp_path / "page.md", tmp_path)[0] == 0

@@ -51,40 +51,75 @@ def test_source_is_found_in_a_command_line(words, source):
     assert compilers.source_of(words.split()) == source
 
 
-def test_flags_stand_where_each_compiler_wants_them():
-    bases = {"evict": "/b"}
-    plain = ["-regalloc-enable-advisor=release", "-regalloc-evict-interactive-channel-base=/b"]
-    behind = ["-mllvm", plain[0], "-mllvm", plain[1]]
-    assert compilers.with_flags(["llc", "x"], "llc", bases) == ["llc", *plain, "x"]
-    joined = "-Cllvm-args=" + " ".join(plain)
-    assert compilers.with_flags(["rustc", "x"], "rustc", bases, pipes=False) == [
-        "rustc",
-        "x",
-        joined,
-    ]
-    assert compilers.with_flags(["rustc", "x"], "rustc", bases) == [
-        "rustc",
-        "x",
-        joined,
-        "-Ccodegen-units=1",
-    ]
-    assert compilers.with_flags(["clang", "-cc1", "x"], "clang", bases) == [
-        "clang",
-        "-cc1",
-        *behind,
-        "x",
-    ]
-    assert compilers.with_flags(["clang", "-cc1as", "x"], "clang", bases) == [
-        "clang",
-        "-cc1as",
-        "x",
-    ]
-    assert compilers.with_flags(["clang"], "clang", bases) == [
-        "clang",
-        "--start-no-unused-arguments",
-        *behind,
-        "--end-no-unused-arguments",
-    ]
+EVICT = ["-regalloc-enable-advisor=release", "-regalloc-evict-interactive-channel-base=/b"]
+MLLVM = " ".join(f"-mllvm {flag}" for flag in EVICT)
+PLUGIN = [f"-plugin-opt={flag}" for flag in EVICT]
+UNWARNED, WARNED = "--start-no-unused-arguments", "--end-no-unused-arguments"
+
+
+def asking(command, pipes=False):
+    """The command with its flags for evictions, in one line."""
+    words = command.split()
+    return " ".join(compilers.with_flags(words, words[0], {"evict": "/b"}, pipes=pipes))
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("llc x", f"llc {EVICT[0]} {EVICT[1]} x"),
+        ("rustc x", f"rustc x -Cllvm-args={EVICT[0]} {EVICT[1]}"),
+        ("clang -cc1 x", f"clang -cc1 {MLLVM} x"),
+        ("clang -cc1as x", "clang -cc1as x"),
+        ("clang", f"clang {UNWARNED} {MLLVM} {WARNED}"),
+        ("ld.lld x.o", f"ld.lld {PLUGIN[0]} {PLUGIN[1]} x.o"),
+    ],
+)
+def test_flags_stand_where_each_compiler_wants_them(command, expected):
+    assert asking(command) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "end"),
+    [
+        ("rustc x", " -Ccodegen-units=1"),
+        ("clang -flto x.o", f"-Xlinker -plugin-opt=lto-partitions=1 {WARNED}"),
+        (
+            "clang -flto --target=wasm32",
+            f" -Xlinker --thinlto-jobs=1 -Xlinker --lto-partitions=1 {WARNED}",
+        ),
+        (
+            "clang -flto -target wasm32-wasi",
+            f" -Xlinker --thinlto-jobs=1 -Xlinker --lto-partitions=1 {WARNED}",
+        ),
+    ],
+)
+def test_threads_that_cannot_share_pipes_are_one(command, end):
+    found = asking(command, pipes=True)
+    assert found.endswith(end) and found.count("-mllvm") in (0, 2 + 2 * ("wasm" in command))
+    assert "plugin" not in found or "wasm" not in command
+
+
+@pytest.mark.parametrize(
+    ("command", "end"),
+    [
+        (
+            "clang -flto x.o -- y.o",
+            f"x.o {UNWARNED} -Xlinker {PLUGIN[0]} -Xlinker {PLUGIN[1]} {WARNED} -- y.o",
+        ),
+        (
+            "rustc -Clinker-plugin-lto",
+            f" -Clink-arg=-Xlinker -Clink-arg={PLUGIN[0]} -Clink-arg=-Xlinker "
+            f"-Clink-arg={PLUGIN[1]}",
+        ),
+        ("clang x.o", f"{WARNED} x.o"),
+        *(  # whose cache is turned off
+            (f"clang -flto=thin -Wl,{cache}dir x.o", f" -Xlinker {cache} {WARNED}")
+            for cache in ("--thinlto-cache-dir=", "-plugin-opt=cache-dir=")
+        ),
+    ],
+)
+def test_flags_are_handed_on_to_the_linker_that_optimises(command, end):
+    assert asking(command).endswith(end)
 
 
 @pytest.mark.parametrize("passes", ["-passes=default<O2>", "--passes=inline", "-passes"])
@@ -113,56 +148,6 @@ def test_opt_gets_an_inliner_unless_it_is_told_its_passes(passes):
 def test_links_that_optimise_are_known(kind, words, expected, tmp_path):
     (tmp_path / "file").write_text("'a b.o'\n-flto=thin")
     assert compilers.lto_of(kind, words.format(file=tmp_path / "file").split()) == expected
-
-
-def test_flags_are_handed_on_to_the_linker_that_optimises():
-    bases = {"evict": "/b,"}
-    one, two = (f"-plugin-opt={flag}" for flag in compilers.flags("llc", bases))
-    words = compilers.with_flags(
-        ["clang", "-flto", "x.o", "--", "y.o"], "clang", bases, pipes=False
-    )
-    unwarned = [
-        "--start-no-unused-arguments",
-        "-Xlinker",
-        one,
-        "-Xlinker",
-        two,
-        "--end-no-unused-arguments",
-    ]
-    assert words[-9:] == ["x.o", *unwarned, "--", "y.o"]
-    assert "-plugin-opt=jobs=1" in compilers.with_flags(["clang", "-flto", "x.o"], "clang", bases)
-    rust = compilers.with_flags(["rustc", "-Clinker-plugin-lto"], "rustc", bases, pipes=False)
-    assert rust[-4:] == [
-        "-Clink-arg=-Xlinker",
-        f"-Clink-arg={one}",
-        "-Clink-arg=-Xlinker",
-        f"-Clink-arg={two}",
-    ]
-    assert compilers.with_flags(["ld.lld", "x.o"], "ld.lld", bases, pipes=False) == [
-        "ld.lld",
-        one,
-        two,
-        "x.o",
-    ]
-    assert "-Xlinker" not in compilers.with_flags(["clang", "x.o"], "clang", bases)
-    for target in (["--target=wasm32"], ["-target", "wasm32-wasi"]):
-        words = compilers.with_flags(["clang", "-flto", *target], "clang", bases)
-        assert words[-5:] == [
-            "-Xlinker",
-            "--thinlto-jobs=1",
-            "-Xlinker",
-            "--lto-partitions=1",
-            "--end-no-unused-arguments",
-        ]
-        assert words.count("-mllvm") == 4 and not any("plugin" in word for word in words)
-
-
-@pytest.mark.parametrize("cache", ["--thinlto-cache-dir=", "-plugin-opt=cache-dir="])
-def test_cache_of_the_link_is_turned_off(cache):
-    words = compilers.with_flags(
-        ["clang", "-flto=thin", f"-Wl,{cache}dir", "x.o"], "clang", {"evict": "/b"}, pipes=False
-    )
-    assert words[-3:] == ["-Xlinker", cache, "--end-no-unused-arguments"]
 
 
 def test_inlining_at_a_full_link_is_said_to_be_unasked():

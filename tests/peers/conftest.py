@@ -54,19 +54,6 @@ def pair(tmp_path, in_thread):
     return ask
 
 
-@pytest.fixture
-def their_bytes():
-    """their_bytes(value): what their bitstream SerDes makes of it."""
-    module = pytest.importorskip("compilerinterface")
-
-    def serialize(value, data_format="bytes"):
-        serdes = module.SerDes(data_format)
-        serdes.serializeData(value)
-        return serdes.getOutputBuffer()[8:]
-
-    return serialize
-
-
 @pytest.fixture(params=["preload", "pipes"])
 def transport(request):
     return [] if request.param == "preload" else ["--pipes"]

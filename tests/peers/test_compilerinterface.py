@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import shmbridge
 from shmbridge import Host, connect
 
 PEERS = Path(__file__).parent
@@ -152,46 +151,3 @@ def test_our_host_answers_a_client_written_from_the_description(
             assert (out.stdout, out.stderr) == ("ok\n", "")
         host.close()
         serving.result()
-
-
-# ---- The same program, another URL ----
-
-
-def test_the_url_is_all_that_changes(tmp_path, in_thread):
-    """With and without a wished dtype: values, dtypes, shapes, several fields, text."""
-    advice = {
-        "f": 2.5,
-        "i": 7,
-        "u": np.uint8(3),
-        "v": np.ones((2, 1), np.float32),
-        "s": "text",
-        "l": ["a", "b"],
-        "b": True,
-    }
-    found = []
-    for url in (f"shm://{tmp_path.name}", f"pipe://{tmp_path}/p", f"pipe://{tmp_path}/p?retries=1"):
-        with Host(url.partition("?")[0]) as host:
-            serving = in_thread(
-                host.serve,
-                lambda request: (
-                    advice
-                    if request["which"][:1].tobytes() == b"*"
-                    else advice[request["which"].tobytes().decode()]
-                ),
-            )
-            with connect(url, deadline=20) as runner:
-
-                def ask(which, dtype=None, runner=runner):
-                    which = np.frombuffer(which.encode(), np.uint8)
-                    return runner.evaluate({"which": which}, dtype=dtype)
-
-                found.append(
-                    [ask(which) for which in [*advice, "*"]]
-                    + [ask("i", np.float64), ask("f", np.float32), ask("u", np.int64)]
-                )
-                assert float(ask("f")) == 2.5 and [10, 20][ask("b")] == 20
-                with pytest.raises(shmbridge.InexactError):
-                    ask("f", np.int32)
-            host.close()
-            serving.result()
-    assert repr(found[0]) == repr(found[1]) == repr(found[2])
