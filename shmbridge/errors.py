@@ -139,12 +139,15 @@ def shortened(text: str, most: int = 500) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def printable(text: str) -> str:
+    """The text with its control characters as escapes, since a terminal would obey them."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def error_place(error: BaseException) -> str:
     """FILE:LINE where an exception was raised; empty when it was not."""
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        place = f"{frame.f_code.co_filename}:{line}"
-    return place
+    last = traceback.extract_tb(error.__traceback__, limit=-1)
+    return f"{last[0].filename}:{last[0].lineno}" if last else ""
 
 
 LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen ")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ from shmbridge._compile.toolchain import Built, CompileError
 from shmbridge._compile.wrap import Port
 
 ROUNDS = 12
-REFUSED = (
-    20  # inputs that the original may refuse before we give up, since an integer may be an index
-)
+# inputs that the original may refuse before we give up, since an integer may be an index
+REFUSED = 20
 FAR = 1000  # an integer that is a length must not take all memory
 OPEN = 2  # what an open dimension is
 # Of the output's greatest value, or of 1.
@@ -32,7 +32,8 @@ def check(built: Built, library: Path, given: Sequence[Inputs] = (), seed: int =
     with shmbridge.connect(f"aot://{library}{weights}") as runner:
         try:
             if given:
-                return _compare(built, runner, given, "given").verdict(built)
+                questions = [partial(tuple, arrays) for arrays in given]
+                return _compare(built, runner, questions, "given").verdict(built)
             return _random_check(built, runner, seed)
         except CompileError as error:
             raise CompileError(
@@ -42,17 +43,13 @@ def check(built: Built, library: Path, given: Sequence[Inputs] = (), seed: int =
 
 def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
     try:
-        return (
-            f"{_compare(built, runner, _questions(built, seed), 'random').verdict(built)}\n"
-            f"  {OWN_INPUTS}"
-        )
+        found = _compare(built, runner, _questions(built, seed), "random")
+        return f"{found.verdict(built)}\n  {OWN_INPUTS}"
     except CompileError as error:
         # A logarithm or root of less than 0 is no number, of which two compilers may make different
         # things.
         try:
-            found = _compare(
-                built, runner, ([abs(a) for a in q] for q in _questions(built, seed)), "random"
-            )
+            found = _compare(built, runner, _questions(built, seed, np.abs), "random")
         except CompileError:
             raise error from None
         return (
@@ -146,32 +143,26 @@ class _Comparison:
 
 
 def _compare(
-    built: Built, runner: shmbridge.Runner, questions: Iterable[Inputs], kind: str
+    built: Built, runner: shmbridge.Runner, questions: Iterable[Callable[[], Inputs]], kind: str
 ) -> _Comparison:
     """Asks both. Errors: CompileError at the first answer that differs."""
-    found, questions = _Comparison(kind), iter(questions)
-    while True:
+    found = _Comparison(kind)
+    for question in questions:
         try:
-            arrays = next(questions)
+            arrays = question()
             expected = built.reference(arrays)
-        except StopIteration:
-            break
         except Exception as error:  # whatever another runtime raises; MemoryError
             if kind == "given":
                 raise CompileError(
                     f"{built.runtime} does not take the given inputs: {error}"
                 ) from error
-            found.refused, found.why = (
-                found.refused + 1,
-                found.why or str(error) or type(error).__name__,
-            )
+            found.refused += 1
+            found.why = found.why or str(error) or type(error).__name__
             if found.refused >= REFUSED:
                 break
             continue
         found.add(built.inputs, arrays)
-        runner.evaluate(
-            {port.name: array for port, array in zip(built.inputs, arrays, strict=True)}
-        )
+        runner.evaluate(dict(zip((port.name for port in built.inputs), arrays, strict=True)))
         for port, right in zip(built.outputs, expected, strict=True):
             difference, scale = _difference(built.runtime, port, right, runner.advice[port.name])
             if difference > found.worst[0]:
@@ -184,18 +175,23 @@ def _compare(
 # ---- Random inputs ----
 
 
-def _questions(built: Built, seed: int) -> Iterator[Inputs]:
+def _questions(
+    built: Built, seed: int, change: Callable[[Any], Any] = np.asarray
+) -> Iterator[Callable[[], Inputs]]:
     """Endless inputs as models get them. An integer may be an index or a length: below 2, then up
     to each size of an input, and as far as the model accepts."""
     rng, ports = np.random.default_rng(seed), built.inputs
+
+    def inputs(low: int, high: int) -> Inputs:
+        return [change(_random(rng, port, high, low)) for port in ports]
+
+    yield from [partial(inputs, 0, 2)] * 2
     sizes = {n + more for port in ports for n in port.dims if n > 1 for more in (0, 1)}
-    yield from ([_random(rng, port, 2) for port in ports] for _ in range(2))
     integers = any("int" in port.dtype for port in ports)
-    low, high = _accepted(built, rng) if integers else (0, 2)
-    bounds = [(0, 2), (low, high), *((0, size) for size in sorted(sizes))]
+    accepted = _accepted(built, rng) if integers else (0, 2)
+    bounds = [(0, 2), accepted, *((0, size) for size in sorted(sizes))]
     while True:
-        low, high = bounds[rng.integers(len(bounds))]
-        yield [_random(rng, port, high, low) for port in ports]
+        yield partial(inputs, *bounds[rng.integers(len(bounds))])
 
 
 def _accepted(built: Built, rng: np.random.Generator) -> tuple[int, int]:

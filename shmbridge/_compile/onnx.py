@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,8 @@ from shmbridge._compile.toolchain import BuildDirectory, Built, CompileError, ne
 from shmbridge._compile.wrap import ROOM, Port, entry
 from shmbridge.errors import UnsupportedError
 
-TEXT = (
-    100 * 1024
-    # bytes of weights that are written as C, where the compiler sees their values; more go to the
-    # block
-)
+# bytes of weights that are written as C, where the compiler sees their values; more go to the block
+TEXT = 100 * 1024
 MAGIC = b"SHMBWT01"
 
 
@@ -64,28 +62,19 @@ def build(job: BuildDirectory) -> Built:
     file = job.folder / "model.weights"
     file.write_bytes(header + block)
     source = job.folder / "aot.c"
-    source.write_text(
-        "".join(
-            [
-                HEAD,
-                ROOM,
-                weights_code(weights, header, len(block), file.name, job.weights),
-                '#define malloc checked_malloc\n#include "model.c"\n#undef malloc\n',
-                run_code(sizes, parameters, inputs, outputs, job.weights),
-                entry(
-                    inputs, outputs, f"{job.model.name}, by emx-onnx-cgen", opens=True, closes=True
-                ),
-            ]
-        )
-    )
-    return Built(
-        source,
-        file if job.weights else None,
-        inputs,
-        outputs,
-        lambda arrays: _ask(job.model, arrays),
-        "ONNX Runtime",
-    )
+    come_from = f"{job.model.name}, by emx-onnx-cgen"
+    parts = [
+        HEAD,
+        ROOM,
+        weights_code(weights, header, len(block), file.name, job.weights),
+        '#define malloc checked_malloc\n#include "model.c"\n#undef malloc\n',
+        run_code(sizes, parameters, inputs, outputs, job.weights),
+        entry(inputs, outputs, come_from),
+    ]
+    source.write_text("".join(parts))
+    weights_file = file if job.weights else None
+    reference = partial(_ask, job.model)
+    return Built(source, weights_file, inputs, outputs, reference, "ONNX Runtime")
 
 
 def _generate(job: BuildDirectory, model: Path) -> str:
@@ -93,23 +82,12 @@ def _generate(job: BuildDirectory, model: Path) -> str:
     sizes = [f"--input-dim={name}={size}" for name, size in open_sizes.items()]
     threshold = f"--large-weight-threshold={1 if job.weights else TEXT}"
     try:
-        job.run(
-            sys.executable,
-            "-m",
-            "emx_onnx_cgen",
-            "compile",
-            "--color=never",
-            threshold,
-            "--shape-inference-json=shapes.json",
-            "--model-name=model",
-            *sizes,
-            model,
-            "model.c",
-        )
+        options = ["--color=never", "--shape-inference-json=shapes.json", "--model-name=model"]
+        generator = [sys.executable, "-m", "emx_onnx_cgen", "compile"]
+        job.run(*generator, *options, threshold, *sizes, model, "model.c")
     except CompileError as error:
-        said = (
-            re.findall(r"^Result: (.*)", str(error), re.MULTILINE) or str(error).splitlines()[-1:]
-        )
+        result = re.findall(r"^Result: (.*)", str(error), re.MULTILINE)
+        said = result or str(error).splitlines()[-1:]
         dims = "" if job.sizes else "; if a dimension is open, give it a size (--dim NAME=SIZE)"
         raise CompileError(
             f"emx-onnx-cgen cannot compile this model: {said[0]}\n{ELSE}{dims}"

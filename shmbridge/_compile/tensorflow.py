@@ -54,55 +54,35 @@ def build(job: BuildDirectory) -> Built:
     outputs = [_output(name, spec) for name, spec in sorted(function.structured_outputs.items())]
     _compile(job, folder, key)
     text = _adapt((job.folder / "xla.h").read_text())
-    arguments, results = (
-        _order(text, "Arg", "feed_", inputs),
-        _order(text, "Result", "fetch_", outputs),
-    )
     (job.folder / "xla.h").write_text(text)
-    source = job.folder / "aot.cc"
-    source.write_text(
-        _CODE
-        % {
-            "includes": "\n".join(re.findall(r"^// #include.*", text, re.MULTILINE)).replace(
-                "// ", ""
-            ),
-            "inputs": "\n".join(
-                f"    s->table[Model::ArgIndexToBufferIndex()[{k}]] = "
-                f"const_cast<void *>(inputs[{i}].data);"
-                for i, k in arguments
-            ),
-            "outputs": "\n".join(
-                f"    memcpy(const_cast<void *>(outputs[{i}].data), "
-                f"s->table[Model::ResultIndexToBufferIndex()[{k}]], {outputs[i].bytes});"
-                for i, k in results
-            ),
-            "entry": entry(
-                inputs,
-                outputs,
-                f"{job.model.name}, by XLA of TensorFlow {tf.__version__}",
-                opens=True,
-                closes=True,
-            ),
-        }
+    includes = "\n".join(re.findall(r"^// (#include.*)", text, re.MULTILINE))
+    table = "s->table[Model::{}IndexToBufferIndex()[{}]]"
+    to_table = (
+        f"    {table.format('Arg', k)} = const_cast<void *>(inputs[{i}].data);"
+        for i, k in _order(text, "Arg", "feed_", inputs)
     )
-    include = Path(tf.sysconfig.get_include())
-    link = [
-        "-std=c++17",
-        "-I.",
-        f"-I{include}",
-        "-ffunction-sections",
-        "-fdata-sections",
-        "-Wl,--gc-sections",
-        "-Wl,-z,defs",
-        "xla.o",
-    ]
+    from_table = (
+        f"    memcpy(const_cast<void *>(outputs[{i}].data), {table.format('Result', k)}, "
+        f"{outputs[i].bytes});"
+        for i, k in _order(text, "Result", "fetch_", outputs)
+    )
+    come_from = f"{job.model.name}, by XLA of TensorFlow {tf.__version__}"
+    parts = {
+        "includes": includes,
+        "inputs": "\n".join(to_table),
+        "outputs": "\n".join(from_table),
+        "entry": entry(inputs, outputs, come_from),
+    }
+    source = job.folder / "aot.cc"
+    source.write_text(_CODE % parts)
+    include = f"-I{tf.sysconfig.get_include()}"
+    sections = ["-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", "-Wl,-z,defs"]
+    link = ["-std=c++17", "-I.", include, *sections, "xla.o"]
     constants = ["xla_constants.o"] if (job.folder / "xla_constants.o").exists() else []
 
     def reference(arrays: Sequence[Any]) -> Sequence[Any]:
-        features = {
-            port.name: tf.constant(array) for port, array in zip(inputs, arrays, strict=True)
-        }
-        advice = function(**features)
+        names = (port.name for port in inputs)
+        advice = function(**dict(zip(names, map(tf.constant, arrays), strict=True)))
         return [advice[port.name].numpy() for port in outputs]
 
     return Built(source, None, inputs, outputs, reference, "TensorFlow", [*link, *constants])
@@ -146,32 +126,14 @@ def _output(name: str, spec: Any) -> Port:
 
 
 def _compile(job: BuildDirectory, folder: Path, key: str) -> None:
-    where = {
-        **os.environ,
-        "TMPDIR": str(job.folder),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TF_ENABLE_ONEDNN_OPTS": "0",
-    }
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    tool = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "aot_compile_cpu"]
+    model = ["--dir", str(folder), "--tag_set", "serve", "--signature_def_key", key]
+    made = ["--output_prefix", f"{job.folder}/xla", "--cpp_class", "Model"]
+    target = ["--target_triple", f"{platform.machine()}-pc-linux"]
+    where = {**os.environ, "TMPDIR": str(job.folder), **quiet}
     try:
-        job.run(
-            sys.executable,
-            "-m",
-            "tensorflow.python.tools.saved_model_cli",
-            "aot_compile_cpu",
-            "--dir",
-            folder,
-            "--tag_set",
-            "serve",
-            "--signature_def_key",
-            key,
-            "--output_prefix",
-            job.folder / "xla",
-            "--cpp_class",
-            "Model",
-            "--target_triple",
-            f"{platform.machine()}-pc-linux",
-            env=where,
-        )
+        job.run(*tool, *model, *made, *target, env=where)
     except CompileError as error:
         raise CompileError(f"{error}\nif XLA lacks an operation: {ELSE}") from error
 
@@ -184,15 +146,10 @@ def _adapt(text: str) -> str:
         raise UnsupportedError(
             f"the model calls {lacking} of XLA's runtime, which takes Abseil to link: {ELSE}"
         )
-    text = re.sub(
-        r'^#include ("xla/backends/cpu/runtime/dot_lib|"absl/synchronization).*\n',
-        "",
-        text,
-        flags=re.MULTILINE,
-    )
-    text = text.replace("run_options->intra_op_thread_pool()", "nullptr").replace(
-        "absl::BlockingCounter", "Done"
-    )
+    replaced = r'^#include ("xla/backends/cpu/runtime/dot_lib|"absl/synchronization).*\n'
+    text = re.sub(replaced, "", text, flags=re.MULTILINE)
+    text = text.replace("run_options->intra_op_thread_pool()", "nullptr")
+    text = text.replace("absl::BlockingCounter", "Done")
     text = re.sub(r"(::)?xla::cpu::internal::TypedMatMul", "multiply", text)
     return re.sub(r"^#include", "// #include", text, flags=re.MULTILINE)
 

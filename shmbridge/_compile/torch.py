@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,21 +48,9 @@ def build(job: BuildDirectory) -> Built:
         )
     except Exception as error:  # of any kind
         raise CompileError(f"AOTInductor cannot compile this model: {error}\n{ELSE}") from error
+    come_from = f"{job.model.name}, by AOTInductor of PyTorch {torch.__version__}"
     source = job.folder / "aot.cc"
-    source.write_text(
-        _CODE
-        % (
-            ROOM,
-            _checks(inputs, outputs),
-            entry(
-                inputs,
-                outputs,
-                f"{job.model.name}, by AOTInductor of PyTorch {torch.__version__}",
-                opens=True,
-                closes=True,
-            ),
-        )
-    )
+    source.write_text(_CODE % (ROOM, _checks(inputs, outputs), entry(inputs, outputs, come_from)))
 
     def reference(arrays: Sequence[Any]) -> Sequence[Any]:
         args, kwargs = torch.utils._pytree.tree_unflatten(
@@ -71,15 +60,8 @@ def build(job: BuildDirectory) -> Built:
             found = program.module()(*args, **kwargs)
         return [tensor.numpy() for tensor in torch.utils._pytree.tree_flatten(found)[0]]
 
-    return Built(
-        source,
-        None,
-        inputs,
-        outputs,
-        reference,
-        "PyTorch",
-        _flags(job, package, Path(torch.__file__).parent),
-    )
+    flags = _flags(job, package, Path(torch.__file__).parent)
+    return Built(source, None, inputs, outputs, reference, "PyTorch", flags)
 
 
 def _ports(torch: Any, program: Any) -> tuple[list[Port], list[Port]]:
@@ -123,20 +105,9 @@ def _flags(job: BuildDirectory, package: Path, torch: Path) -> list[str | Path]:
             "expected C++ and its flags from AOTInductor, found none: this version of PyTorch is "
             "not supported"
         )
-    own = (
-        "march",
-        "shared",
-        "W",
-        "O",
-        "g",
-        "fPIC",
-        "fopenmp",
-        "pedantic",
-        "fno-tree-loop-vectorize",
-        "fno-omit-frame-pointer",
-    )
+    ours = "march|shared|W|O|g|fPIC|fopenmp|pedantic|fno-tree-loop-vectorize|fno-omit-frame-pointer"
     flags = dict.fromkeys(
-        f"-{flag}" for each in described for flag in each["cflags"] if not flag.startswith(own)
+        f"-{flag}" for each in described for flag in each["cflags"] if not re.match(ours, flag)
     )
     defined = dict.fromkeys(
         f"-D{word.strip()}" for each in described for word in each["definitions"]

@@ -46,12 +46,8 @@ OPT_PASSES = "-passes=scc-oz-module-inliner"  # opt runs no inliner unless told
 ONE_UNIT = "-Ccodegen-units=1"
 ONE_JOB = ("-plugin-opt=jobs=1", "-plugin-opt=lto-partitions=1")
 WASM_ONE_JOB = ("--thinlto-jobs=1", "--lto-partitions=1")
-# What may keep objects of a ThinLTO link, by the linker's word for it, and what turns it off: its
-# keys know no flags of LLVM.
-LTO_CACHES = {
-    "--thinlto-cache-dir=": "--thinlto-cache-dir=",
-    "-plugin-opt=cache-dir=": "-plugin-opt=cache-dir=",
-}
+# What may keep objects of a ThinLTO link, whose keys know no flags of LLVM; an empty value: none.
+LTO_CACHES = ("--thinlto-cache-dir=", "-plugin-opt=cache-dir=")
 MAKES = {
     "clang": ("inline", "evict", "priority"),
     "opt": ("inline",),
@@ -108,12 +104,9 @@ def tells_default(compiler: str) -> bool:
     if match and match[5]:
         return int(match[5]) >= 22
     for option in ("-vV", "--version"):  # rustc's LLVM, all others'
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            said = subprocess.run(
-                [compiler, option], capture_output=True, text=True, errors="replace", timeout=10
-            ).stdout
-            if found := re.search(r"(?:clang version|LLVM version:?|LLD) (\d+)", said):
-                return int(found[1]) >= 22
+        said = _printed([compiler, option])
+        if found := re.search(r"(?:clang version|LLVM version:?|LLD) (\d+)", said):
+            return int(found[1]) >= 22
     return False
 
 
@@ -141,8 +134,8 @@ def loaded(report: str, compiler: str) -> bool:
 def streams_of(kind: str, words: Sequence[str]) -> tuple[bool, bool]:
     """Does a compiler with these arguments read its standard input, and write its product to
     standard output?"""
-    named = [word for before, word in zip(["", *words], words, strict=False) if before != "-o"]
-    outputs = {after for word, after in zip(words, words[1:], strict=False) if word == "-o"}
+    named = [word for before, word in pairwise(["", *words]) if before != "-o"]
+    outputs = {*_behind("-o", words)}
     outputs |= {word[2:] for word in words if word.startswith("-o") and len(word) > 2}
     if kind in ("opt", "llc"):
         reads = not sys.stdin.isatty() and not any(map(os.path.isfile, named))
@@ -153,14 +146,11 @@ def streams_of(kind: str, words: Sequence[str]) -> tuple[bool, bool]:
 def remove_outputs(kind: str, command: Sequence[str]) -> list[str]:
     """Removes the files that this command has made, and returns their names."""
     compiler, *words = command
-    made = [after for word, after in zip(words, words[1:], strict=False) if word == "-o"]
+    made = _behind("-o", words)
     if kind == "clang":  # which prints its steps, each with its output
-        named = [pairwise(step) for step in steps(command)]
-        made = [after for pairs in named for word, after in pairs if word == "-o"]
+        made = [output for step in steps(command) for output in _behind("-o", step)]
     elif kind == "rustc" and not made:
-        folders = [
-            after for word, after in zip(words, words[1:], strict=False) if word == "--out-dir"
-        ]
+        folders = _behind("--out-dir", words)
         names = _printed([compiler, "--print=file-names", *words]).split("\n")
         made = [os.path.join(*folders[-1:], name) for name in names if name]
     elif kind == "ld.lld" and not made:
@@ -169,6 +159,10 @@ def remove_outputs(kind: str, command: Sequence[str]) -> list[str]:
     for name in removed:
         os.remove(name)
     return removed
+
+
+def _behind(flag: str, words: Iterable[str]) -> list[str]:
+    return [word for before, word in pairwise(words) if before == flag]
 
 
 def steps(command: Sequence[str], folder: Path | None = None) -> list[list[str]]:
@@ -181,10 +175,9 @@ def steps(command: Sequence[str], folder: Path | None = None) -> list[list[str]]
 
 def _printed(command: Sequence[str], folder: Path | None = None) -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            command, stdout=-1, stderr=subprocess.STDOUT, text=True, timeout=60, cwd=folder
-        )
-        return done.stdout
+        return subprocess.run(
+            command, cwd=folder, stdout=-1, stderr=subprocess.STDOUT, errors="replace", timeout=60
+        ).stdout
     return ""
 
 
@@ -300,7 +293,7 @@ def _linker_flags(kind: str, words: list[str], plain: list[str], pipes: bool) ->
     """What clang and rustc hand on to a linker that optimises. lld and the plug-in for GNU linkers
     read the same words, wasm-ld has its own."""
     expanded = _expanded(words)
-    uncached = [off for cache, off in LTO_CACHES.items() if any(cache in word for word in expanded)]
+    uncached = [cache for cache in LTO_CACHES if any(cache in word for word in expanded)]
     if kind == "ld.lld":
         return uncached
     if not lto_of(kind, words):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shmbridge._native import ffi, lib
-from shmbridge.errors import InvalidError, raise_status
+from shmbridge.errors import InvalidError, printable, raise_status
 
 MAGIC = "shmbridge plan 1"
 ENDING = ".plan"
@@ -67,11 +67,6 @@ class Sites:
         return Site(found, self._seen[found])
 
 
-def one_line(text: str) -> str:
-    """The text with its control characters as escapes, and without outer spaces."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text).strip()
-
-
 @dataclass(frozen=True)
 class Plan:
     """Decisions that differ from the compiler's own. The other fields are for people, except
@@ -110,10 +105,11 @@ class Plan:
         lines = [MAGIC]
         for name in HEADER:
             value = getattr(self, name)
-            lines.append(f"{name}: {one_line(_number(value) if name in NUMBERS else value)}")
+            text = _number(value) if name in NUMBERS else printable(value).strip()
+            lines.append(f"{name}: {text}")
         lines += ["", "# decision, question's hash, occurrence, advice (1: inline)"]
         for site, decision in self.decisions.items():
-            comment = one_line(decision.comment)
+            comment = printable(decision.comment).strip()
             lines.append(
                 f"inline {site.hash:016x} {site.n} {decision.advice}"
                 + (f"  # {comment}" if comment else "")

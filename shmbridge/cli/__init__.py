@@ -12,37 +12,22 @@ import shmbridge
 from shmbridge.cli._text import one_line
 from shmbridge.errors import ShmbridgeError
 
-MODULES = {
-    "demo": "demo",
-    "serve": "serve",
-    "stop": "stop",
-    "run": "run",
-    "tune": "tune",
-    "record": "relay",
-    "replay": "replay",
-    "export": "export",
-    "relay": "relay",
-    "ls": "list",
-    "inspect": "inspect",
-    "gc": "list",
-    "compile": "compile",
-    "config": "config",
-    "embed": "embed",
-}
+COMMANDS = ["demo", "serve", "stop", "run", "tune", "record", "replay", "export", "relay", "ls"]
+COMMANDS += ["inspect", "gc", "compile", "config", "embed"]
+MODULES = {"record": "relay", "ls": "list", "gc": "list"}  # of commands whose name is no module
 
 
 class _Commands(click.Group):
     """Errors that are no fault of the program end it with one line on stderr and status 1."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(MODULES)
+        return COMMANDS
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in MODULES:
+        if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(
-            import_module(f"shmbridge.cli.{MODULES[cmd_name]}"), cmd_name
-        )
+        module = import_module(f"shmbridge.cli.{MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -7,7 +7,7 @@ import sys
 from rich import markup
 from rich.console import Console
 
-from shmbridge.cli._text import printable
+from shmbridge.errors import printable
 
 
 def console() -> Console:

@@ -27,17 +27,12 @@ def in_letters(count: int) -> str:
     return str(count)
 
 
-# click < 8.4 has ParamType without arguments.
-class Bytes(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A number of bytes, for one 65536, 64K or 1M."""
-
-    name = "bytes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return byte_count(str(value))
-        except InvalidError as error:
-            self.fail(str(error), param, ctx)
+def size(text: str) -> int:
+    """The type of an option: a number of bytes, for one 65536, 64K or 1M."""
+    try:
+        return byte_count(text)
+    except InvalidError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def option(text: str, *names: str, **settings: Any) -> Any:
@@ -46,9 +41,9 @@ def option(text: str, *names: str, **settings: Any) -> Any:
 
     def decorator(of: Field[Any]) -> Callable[[Command], Command]:
         flags = names or (f"--{of.name.replace('_', '-')}",)
-        return click.option(
-            *flags, of.name, help=text, is_flag=of.type == "bool" or None, **settings
-        )
+        more: dict[str, Any] = {"is_flag": True} if of.type == "bool" else {}
+        more |= {"show_default": True} if "default" in settings else {}
+        return click.option(*flags, of.name, help=text, **more, **settings)
 
     return field(metadata={"click": decorator})
 
@@ -82,8 +77,8 @@ def room_options(command: Command) -> Command:
     advice_bytes = in_letters(HostOptions.advice_bytes)
     request_bytes = in_letters(HostOptions.request_bytes)
     for name, kind, text, default in (
-        ("advice-bytes", Bytes(), "The maximum size of an advice.", advice_bytes),
-        ("request-bytes", Bytes(), "The maximum size of a request.", request_bytes),
+        ("advice-bytes", size, "The maximum size of an advice.", advice_bytes),
+        ("request-bytes", size, "The maximum size of a request.", request_bytes),
         ("channels", runners, "How many runners can connect at once.", channels),
     ):
         option = click.option(f"--{name}", type=kind, help=f"{text}  [default: {default}]")

@@ -7,10 +7,7 @@ import signal
 
 import click
 
-
-def printable(text: str) -> str:
-    """The text with its control characters as escapes, since a terminal would obey them."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+from shmbridge.errors import printable
 
 
 def one_line(error: BaseException) -> str:

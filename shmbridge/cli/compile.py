@@ -11,7 +11,6 @@ import tempfile
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -22,20 +21,12 @@ from shmbridge.cli._signals import handle
 SOURCES = ("onnx", "tensorflow", "torch")
 
 
-class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore] # click < 8.4 has it without arguments
-    """NAME=SIZE."""
-
-    name = "size"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        if isinstance(value, tuple):
-            return value
-        name, _, size = str(value).partition("=")
-        if not name or not size.isdigit() or not int(size):
-            self.fail(f"{value!r}: expected NAME=SIZE, a size of at least 1", param, ctx)
-        return name, int(size)
+def named_size(text: str) -> tuple[str, int]:
+    """The type of --dim."""
+    name, _, size = text.partition("=")
+    if not name or not size.isdigit() or not int(size):
+        raise click.BadParameter(f"{text!r}: expected NAME=SIZE, a size of at least 1")
+    return name, int(size)
 
 
 def source_of(model: Path) -> str:
@@ -96,7 +87,7 @@ class Options:
         "The size of an open dimension of an ONNX model.",
         "--dim",
         multiple=True,
-        type=Size(),
+        type=named_size,
         metavar="NAME=SIZE",
     )
     signature: str | None = option(

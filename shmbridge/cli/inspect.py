@@ -11,7 +11,7 @@ import click
 
 from shmbridge._bridge import overview, segment
 from shmbridge._bridge.overview import BridgeInfo, ChannelInfo, Sent
-from shmbridge.cli._text import printable
+from shmbridge.errors import printable
 
 RENEWED = 0.5  # seconds; a host that waits says so again every 0.1 s
 

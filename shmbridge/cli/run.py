@@ -19,7 +19,7 @@ from shmbridge._llvm.plan import SCHEME, find
 from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
-from shmbridge.cli._option_types import FILE, Bytes, argument, option, takes
+from shmbridge.cli._option_types import FILE, argument, in_letters, option, size, takes
 from shmbridge.cli._run import compiler_command
 from shmbridge.cli._run.attempt import Attempt, Build, launched, summary
 from shmbridge.cli._run.compiler import Signals, Streams, die_of
@@ -128,8 +128,8 @@ class Options:
     )
     request_bytes: int = option(
         "The maximum size of a question. /dev/shm holds two for each channel.",
-        type=Bytes(),
-        default=REQUEST_BYTES,
+        type=size,
+        default=in_letters(REQUEST_BYTES),
     )
     strict: bool = option(
         "Fail without output if the policy is missing or does not make every decision."

@@ -31,12 +31,12 @@ from shmbridge.cli._model import load_python
 from shmbridge.cli._option_types import (
     EXISTING_FILE,
     FILE,
-    Bytes,
     argument,
     given,
     in_letters,
     option,
     room_options,
+    size,
     takes,
 )
 from shmbridge.cli._signals import handle, until_signal
@@ -267,7 +267,7 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
 )
 @click.option(
     "--header-bytes",
-    type=Bytes(),
+    type=size,
     help="Space for the names and dtypes of a message.  "
     f"[default: {in_letters(HostOptions.header_bytes)}]",
 )

@@ -5,16 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support import cli
+from support.cli import SHMBRIDGE
 from support.processes import alive, until
 
 import shmbridge
 
-SHMBRIDGE = [sys.executable, "-m", "shmbridge.cli"]
 SMALL = ("--channels", "4", "--request-bytes", "64K")
 MODELS = """
 import os, signal, time
@@ -31,14 +31,6 @@ def deaf(request):
 
 
 @pytest.fixture
-def name():
-    """A bridge's name; afterwards nothing of it may be left."""
-    bridge = f"background-{os.getpid()}-{time.monotonic_ns()}"
-    yield bridge
-    assert not Path("/dev/shm", f"shmb.{bridge}").exists()
-
-
-@pytest.fixture
 def where(tmp_path, monkeypatch, name):
     """A directory that has models.py; what runs in the background keeps its files in its folder
     `state`, and is ended first."""
@@ -51,10 +43,7 @@ def where(tmp_path, monkeypatch, name):
 
 
 def run(*words):
-    """The command, whose output is read to its end: whoever inherits the pipe holds it up."""
-    return subprocess.run(
-        [*SHMBRIDGE, *map(str, words)], text=True, capture_output=True, check=False, timeout=60
-    )
+    return cli.run(*words, cwd=".")
 
 
 def serve(name, *words):
@@ -84,21 +73,19 @@ def test_it_returns_when_the_name_stands_and_stop_ends_it(where, name):
     assert files(where) == [log.name]
 
 
-def test_a_policy_that_does_not_load_is_said_and_leaves_nothing(where, name):
-    done = run("serve", name, "--python", "models:nothing", "--background")
-    assert (
-        done.returncode == 1
-        and "Error: " in done.stderr
-        and "nothing" in done.stderr
-        and "Traceback" not in done.stderr
-    )
-    assert not files(where)
-
-
-def test_a_host_that_is_killed_while_it_loads_is_said(where, name):
+@pytest.mark.parametrize(
+    ("model", "more", "why"),
+    [
+        ("models:nothing", [], "nothing"),
+        ("killed:f", [], "SIGKILL"),
+        ("models:double", ["--request-bytes", "64G"], "/dev/shm"),
+    ],
+)
+def test_a_host_that_does_not_start_says_why_and_leaves_nothing(where, name, model, more, why):
     (where / "killed.py").write_text("import os; os.kill(os.getpid(), 9)")
-    done = run("serve", name, "--python", "killed:f", "--background")
-    assert done.returncode == 1 and "SIGKILL" in done.stderr and not files(where)
+    done = run("serve", name, "--python", model, "--background", *more)
+    assert done.returncode == 1 and "Error: " in done.stderr and why in done.stderr
+    assert "Traceback" not in done.stderr and not files(where)
 
 
 def test_a_name_in_use_is_said_and_its_host_stays(where, name):
@@ -108,11 +95,6 @@ def test_a_name_in_use_is_said_and_its_host_stays(where, name):
     with shmbridge.connect(name) as runner:
         assert runner.evaluate({"x": np.float32(1)}) == 2
     assert run("stop", name).returncode == 0
-
-
-def test_no_room_is_said(where, name):
-    done = run("serve", name, "--python", "models:double", "--background", "--request-bytes", "64G")
-    assert done.returncode == 1 and "/dev/shm" in done.stderr and not files(where)
 
 
 def test_no_folder_for_its_log_is_said(where, name):

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import threading
 import time
 
 import numpy as np
@@ -28,37 +27,27 @@ def inspected(name):
 
 
 @pytest.fixture
-def asking(name):
-    url = f"shm://{name}?label=src/a.c&deadline=5"
-    with Host(name) as host, connected(host, url) as runner:
+def connected(in_thread):
+    """connected(host, url): a runner that connects while this thread receives."""
+
+    def go(host, url):
+        call = in_thread(connect, url)
+        while call.is_alive():
+            host.receive(timeout=0.01)
+        return call.result()
+
+    return go
+
+
+@pytest.fixture
+def asking(name, connected):
+    with Host(name) as host, connected(host, f"shm://{name}?label=src/a.c&deadline=5") as runner:
         yield host, runner
 
 
-def connected(host, url):
-    """A runner that connects while this thread receives."""
-    made = []
-    thread = threading.Thread(target=lambda: made.append(connect(url)))
-    thread.start()
-    while thread.is_alive():
-        host.receive(timeout=0.01)
-    return made[0]
-
-
-def ask(runner, features, said=None):
-    def evaluate():
-        try:
-            runner.evaluate(features)
-        except shmbridge.ShmbridgeError as error:
-            (said if said is not None else []).append(error)
-
-    thread = threading.Thread(target=evaluate)
-    thread.start()
-    return thread
-
-
-def test_it_shows_names_dtypes_and_sizes_of_what_is_sent_and_got(asking, name):
+def test_it_shows_names_dtypes_and_sizes_of_what_is_sent_and_got(asking, name, in_thread):
     host, runner = asking
-    thread = ask(runner, FEATURES)
+    thread = in_thread(runner.evaluate, FEATURES)
     request = host.receive()
     request.reply(action=np.int64(3), scores=np.ones(4, np.float16))
     thread.join()
@@ -71,10 +60,10 @@ def test_it_shows_names_dtypes_and_sizes_of_what_is_sent_and_got(asking, name):
     assert "src/a.c" in said and "1 replies" in said and f"process {os.getpid()}" in said
 
 
-def test_sizes_are_those_of_the_last_message(asking, name):
+def test_sizes_are_those_of_the_last_message(asking, name, in_thread):
     host, runner = asking
     for size in (1, 5, 3):
-        thread = ask(runner, {"x": np.zeros(size)})
+        thread = in_thread(runner.evaluate, {"x": np.zeros(size)})
         host.receive().reply(np.zeros(size + 1))
         thread.join()
     (channel,) = inspected(name)["channels"]
@@ -88,9 +77,11 @@ def test_before_the_first_question_nothing_is_shown(asking, name):
     assert "sends nothing yet" in said and "gets  nothing yet" in said and "it is computing" in said
 
 
-def test_a_new_compiler_on_the_channel_does_not_show_what_the_last_one_sent(asking, name):
+def test_a_new_compiler_on_the_channel_does_not_show_what_the_last_one_sent(
+    asking, name, in_thread, connected
+):
     host, runner = asking
-    thread = ask(runner, FEATURES)
+    thread = in_thread(runner.evaluate, FEATURES)
     host.receive().reply(1)
     thread.join()
     runner.close()
@@ -99,9 +90,9 @@ def test_a_new_compiler_on_the_channel_does_not_show_what_the_last_one_sent(aski
         assert channel["sends"] is None and channel["gets"] is None and channel["label"] == ""
 
 
-def test_a_compiler_that_waits_for_the_model_is_shown_with_the_time(asking, name):
+def test_a_compiler_that_waits_for_the_model_is_shown_with_the_time(asking, name, in_thread):
     host, runner = asking
-    thread = ask(runner, {"x": 1})
+    thread = in_thread(runner.evaluate, {"x": 1})
     request = host.receive()
     time.sleep(0.3)
     shown = inspected(name)
@@ -115,14 +106,14 @@ def test_a_compiler_that_waits_for_the_model_is_shown_with_the_time(asking, name
     assert not inspected(name)["channels"][0]["waits"]
 
 
-def test_a_loop_that_does_not_run_is_named_as_the_cause(asking, name):
+def test_a_loop_that_does_not_run_is_named_as_the_cause(asking, name, in_thread):
     host, runner = asking
-    first = ask(runner, {"x": 1})
+    first = in_thread(runner.evaluate, {"x": 1})
     for request in host:
         request.reply(1)
         break
     first.join()
-    thread = ask(runner, {"x": 1})
+    thread = in_thread(runner.evaluate, {"x": 1})
     time.sleep(0.2)
     said = run("inspect", name).stdout
     assert re.search(
@@ -132,7 +123,7 @@ def test_a_loop_that_does_not_run_is_named_as_the_cause(asking, name):
     thread.join()
 
 
-def test_a_stopped_host_is_named_as_the_cause(name, python):
+def test_a_stopped_host_is_named_as_the_cause(name, python, in_thread):
     host = python(
         "import sys, shmbridge\n"
         "with shmbridge.Host(sys.argv[1]) as host:\n"
@@ -144,7 +135,7 @@ def test_a_stopped_host_is_named_as_the_cause(name, python):
     with connect(name) as runner:
         runner.evaluate({"x": 1})
         os.kill(host.pid, signal.SIGSTOP)
-        thread = ask(runner, {"x": 1})
+        thread = in_thread(runner.evaluate, {"x": 1})
         time.sleep(0.2)
         said = run("inspect", name).stdout
         os.kill(host.pid, signal.SIGCONT)

@@ -81,24 +81,11 @@ def test_cache_in_front_is_told_of_and_ccache_goes_without_its_cache(cache, comp
     # What ccache does first is preprocessing; if that fails it caches nothing.
     shutil.copy("/bin/sh", tmp_path / cache)
     (tmp_path / "my_policy.py").write_text("def advise(request): return 0")
-    command = [
-        SHMBRIDGE,
-        "run",
-        "--llvm",
-        "inline",
-        "--host",
-        "my_policy:advise",
-        "--",
-        compiler("echo made"),
-    ]
+    host = ["--llvm", "inline", "--host", "my_policy:advise", "--"]
+    command = [SHMBRIDGE, "run", *host, compiler("echo made")]
     for words, expected in ([], "made\n"), (["-E"], "" if cache == "ccache" else "made\n"):
         script = f"{shlex.join(map(str, [*command, *words]))}; exit $?"
-        done = subprocess.run(
-            [tmp_path / cache, "-c", script],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        words = [tmp_path / cache, "-c", script]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert (done.stdout, done.returncode) == (expected, 0 if expected else 1)
         assert f"{cache} before shmbridge run also reuses objects" in done.stderr

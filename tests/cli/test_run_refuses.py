@@ -15,23 +15,12 @@ def in_room_of(words, tmp_path):
     """in_room_of(size, *command, ...): how a run ended that had so much room in /dev/shm."""
 
     def go(size, *command, **more):
-        mount = [
-            "unshare",
-            "-m",
-            "sh",
-            "-c",
-            f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"',
-            "sh",
-        ]
+        inside = f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"'
+        mount = ["unshare", "-m", "sh", "-c", inside, "sh"]
         if subprocess.run([*mount, "true"], capture_output=True).returncode:
             pytest.skip("a /dev/shm of our own needs root")
-        done = subprocess.run(
-            [*mount, *words(*command, **more)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        run = [*mount, *words(*command, **more)]
+        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         return done.returncode, done.stdout, done.stderr
 
     return go

@@ -113,22 +113,13 @@ def test_signal_that_is_ignored_stays_ignored_without_python(signal_name, both, 
     program = compiler(f"kill -{signal_name} $PPID; kill -{signal_name} $$; sleep 0.1; exit 4")
     for run in SHMBRIDGE, PYTHON:
         words = shlex.join([run, "run", "--llvm", "inline", *CONNECT, "--", str(program)])
-        assert (
-            subprocess.run(["sh", "-c", f"trap '' {signal_name}; {words}"], timeout=60).returncode
-            == 4
-        )
+        done = subprocess.run(["sh", "-c", f"trap '' {signal_name}; {words}"], timeout=60)
+        assert done.returncode == 4
 
 
 def test_killed_run_takes_the_compiler_along_without_python(compiler):
-    words = [
-        SHMBRIDGE,
-        "run",
-        "--llvm",
-        "inline",
-        *CONNECT,
-        "--",
-        compiler("echo ready; exec sleep 1000"),
-    ]
+    program = compiler("echo ready; exec sleep 1000")
+    words = [SHMBRIDGE, "run", "--llvm", "inline", *CONNECT, "--", program]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
         process.kill()

@@ -18,46 +18,12 @@ from shmbridge._bridge import overview
 # ---- serve --python ----
 
 
-def test_serve_says_where_to_connect(serve, name):
-    said = serve(name, "--python", "models:total").end()
-    assert f"shm://{name}" in said and "shmb_open" in said and "SHMBRIDGE_URL" in said
-
-
-def test_serve_answers_with_a_python_function(serve, name):
+def test_serve_answers_with_a_python_function_and_says_where(serve, name):
     serving = serve(name, "--python", "models:total")
     assert evaluate(name, x=X) == 6.0
-    assert "1 requests, 0 errors" in serving.end()
-
-
-def test_serve_takes_a_file_from_everywhere(serve, name, tmp_path):
-    (tmp_path / "a_total.py").write_text(
-        "def total(question):\n    return float(question['x'].sum())\n"
-    )
-    serve(name, "--python", f"{tmp_path}/a_total.py:total")
-    assert evaluate(name, x=X) == 6.0
-
-
-def test_serve_gives_several_advices_by_name(serve, name):
-    serve(name, "--python", "models:several")
-    advice = evaluate(name, x=X)
-    assert (
-        advice["first"] == 1
-        and advice["all"].tolist() == [2, 4, 6]
-        and advice["all"].dtype == np.float32
-    )
-
-
-def test_serve_batches_runners(serve, name):
-    serve(name, "--python", "models:totals", "--max-batch", 3, "--max-wait", 0.2)
-    assert together(name, [{"x": X + i} for i in range(3)]) == [6.0, 9.0, 12.0]
-
-
-def test_serve_records_no_decision_that_its_runner_got_as_an_error(serve, name, where):
-    serving = serve(name, "--python", "models:large", "--record", "log")
-    with pytest.raises(shmbridge.TooLargeError):
-        evaluate(name, x=X)
-    serving.end()
-    assert not (where / "log").exists()  # since nothing came to be in it
+    said = serving.end()
+    assert f"shm://{name}" in said and "shmb_open" in said and "SHMBRIDGE_URL" in said
+    assert "1 requests, 0 errors" in said
 
 
 def test_serve_pads_every_batch(serve, name):
@@ -136,19 +102,8 @@ def test_serve_ends_when_idle(serve, name):
 
 
 def test_serve_takes_sizes_with_letters(serve, name):
-    serve(
-        name,
-        "--python",
-        "models:total",
-        "--request-bytes",
-        "128K",
-        "--advice-bytes",
-        4096,
-        "--slots",
-        4,
-        "--wait",
-        "block",
-    )
+    sizes = ("--request-bytes", "128K", "--advice-bytes", 4096, "--slots", 4, "--wait", "block")
+    serve(name, "--python", "models:total", *sizes)
     (info,) = [bridge for bridge in overview.bridges() if bridge.name == name]
     assert (info.request_bytes, info.advice_bytes) == (128 << 10, 4096)
     assert evaluate(name, x=X) == 6.0
@@ -170,10 +125,7 @@ def test_serve_refuses_what_makes_no_sense(where, arguments, message):
 @pytest.mark.parametrize("arguments, message", [
     (["no/name", "--python", "models:total"], "is not a bridge name"),
     (["n", "--python", "models"], "MODULE:FUNCTION"),
-    (["n", "--python", "nowhere:total"], "No module named 'nowhere'"),
     (["n", "--python", "models:nothing"], "has no attribute 'nothing'"),
-    (["n", "--python", "models:answer"], "expected a function, found int"),
-    (["n", "--python", "models:waits"], "models:waits: expected a function that returns advice"),
     (["n", "--python", "models:total", "--log", "nowhere/log"], "No such file or directory"),
     (["n", "--onnx", "models.py"], "expected a model that ONNX Runtime can load"),
     (["n", "--python", "models:total", "--request-bytes", "900G"], "/dev/shm"),
@@ -182,20 +134,6 @@ def test_serve_says_in_one_line_why_it_cannot(where, arguments, message):
     if "--onnx" in arguments:
         pytest.importorskip("onnxruntime")
     assert message in refused(1, "serve", *arguments, cwd=where)
-
-
-def test_serve_names_the_line_of_a_module_that_fails(where):
-    (where / "bad.py").write_text("\n\n1 / 0\n")
-    said = refused(1, "serve", "n", "--python", "bad:f", cwd=where)
-    assert "ZeroDivisionError" in said and "bad.py:3" in said
-
-
-def test_serve_refuses_the_name_of_a_live_host(serve, name, where):
-    serving = serve(name, "--python", "models:total")
-    assert f"process {serving.pid}" in refused(
-        1, "serve", name, "--python", "models:total", cwd=where
-    )
-    assert evaluate(name, x=X) == 6.0
 
 
 # ---- serve --log ----
@@ -224,26 +162,15 @@ def test_the_log_has_errors_and_splits_batches(serve, name, where):
     with pytest.raises(shmbridge.ModelError):
         evaluate(name, x=X)
     other = f"{name}-batch"
-    serving = serve(
-        other,
-        "--python",
-        "models:totals",
-        "--max-batch",
-        2,
-        "--max-wait",
-        0.5,
-        "--log",
-        "batch.jsonl",
-    )
+    batches = ("--max-batch", 2, "--max-wait", 0.5, "--log", "batch.jsonl")
+    serving = serve(other, "--python", "models:totals", *batches)
     together(other, [{"x": X}, {"x": X + 1}])
     serving.end()
     (failed,) = map(json.loads, (where / "log.jsonl").read_text().splitlines())
     assert failed["error"].endswith(": ValueError: no advice for you") and "advice" not in failed
     rows = list(map(json.loads, (where / "batch.jsonl").read_text().splitlines()))
-    assert sorted((row["features"]["x"][0], row["advice"]["advice"]) for row in rows) == [
-        (1, 6),
-        (2, 9),
-    ]
+    logged = sorted((row["features"]["x"][0], row["advice"]["advice"]) for row in rows)
+    assert logged == [(1, 6), (2, 9)]
 
 
 def test_a_policy_that_is_edited_within_a_second_is_read_anew(tmp_path):
@@ -252,8 +179,6 @@ def test_a_policy_that_is_edited_within_a_second_is_read_anew(tmp_path):
     env = {key: os.environ[key] for key in os.environ if key != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-c", code]
     for _ in range(2):
-        assert (
-            subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=True).stdout
-            == b"4\n"
-        )
+        done = subprocess.run(command, cwd=tmp_path, env=env, stdout=-1, check=True)
+        assert done.stdout == b"4\n"
     assert not (tmp_path / "__pycache__").exists()

@@ -7,46 +7,21 @@ from support.cli import X, evaluate, refused, run, together
 import shmbridge
 
 
-def onnx_file(path, first="batch", outputs=1, dtype="FLOAT"):
-    """x [first, 3] -> y = x·w [first] and, with two outputs, double = 2x."""
-    onnx = pytest.importorskip("onnx")
-    kind = getattr(onnx.TensorProto, dtype)
-    info, make = onnx.helper.make_tensor_value_info, onnx.helper.make_node
-    weights = onnx.helper.make_tensor("w", kind, [3], [1, 10, 100])
-    two = onnx.helper.make_tensor("two", kind, [], [2])
-    nodes = [make("MatMul", ["x", "w"], ["y"]), make("Mul", ["x", "two"], ["double"])][:outputs]
-    results = [info("y", kind, [first]), info("double", kind, [first, 3])][:outputs]
-    graph = onnx.helper.make_graph(
-        nodes, "g", [info("x", kind, [first, 3])], results, [weights, two]
-    )
-    opset = [onnx.helper.make_opsetid("", 17)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
-    return path
+def onnx_file(path, first="batch"):
+    """x [first, 3] -> y = x·w [first]."""
+    pytest.importorskip("onnx")
+    from support.onnx_models import T, node, save
+
+    ports = [("x", T.FLOAT, [first, 3])], [("y", T.FLOAT, [first])]
+    return save(path, [node("MatMul", "x w", "y")], *ports, {"w": np.float32([1, 10, 100])})
 
 
 def test_onnx_takes_a_request_without_the_batch_dim(serve, name, where):
-    serving = serve(name, "--onnx", onnx_file(where / "m.onnx"))
-    assert evaluate(name, x=X) == 321.0
+    serving = serve(name, "--onnx", onnx_file(where / "m.onnx"), "--threads", 2)
+    assert evaluate(name, x=X, function="main") == 321.0
     assert evaluate(name, x=X[None]).tolist() == [321.0]
     assert evaluate(name, x=np.stack([X, X])).tolist() == [321.0, 321.0]
     assert "x: float32[?, 3]" in serving.end()
-
-
-def test_onnx_takes_a_first_dim_of_one(serve, name, where):
-    serve(name, "--onnx", onnx_file(where / "m.onnx", first=1), "--threads", 2)
-    assert evaluate(name, x=X) == 321.0
-    assert evaluate(name, x=X[None]).tolist() == [321.0]
-
-
-def test_onnx_gives_several_outputs_by_name(serve, name, where):
-    serve(name, "--onnx", onnx_file(where / "m.onnx", outputs=2))
-    advice = evaluate(name, x=X)
-    assert advice["y"] == 321.0 and advice["double"].tolist() == [2, 4, 6]
-
-
-def test_onnx_leaves_other_features_alone(serve, name, where):
-    serve(name, "--onnx", onnx_file(where / "m.onnx"))
-    assert evaluate(name, x=X, function="main") == 321.0
 
 
 @pytest.mark.parametrize("features, found", [

@@ -1,12 +1,11 @@
 """shmbridge compile: from ONNX to a library that gives what ONNX Runtime gives; weights apart;
 aot:// in Python."""
 
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
+from support.cli import run
 from support.compiling import compile, expected, onnx_models
 from support.onnx_models import T, node
 from support.values import NAMED_DTYPES
@@ -65,32 +64,6 @@ def test_every_dtype_and_scalars_in_one_model(tmp_path):
         and "input  int16/2: int16[2,3]" in shown
         and "output bool/0:out: bool[]" in shown
     )
-
-
-def test_from_c_and_cpp(models, c_runner, c_program, tmp_path):
-    x = np.linspace(-1, 1, 30, dtype=np.float32)
-    right = float(expected(models / "perceptron.onnx", x=x[None])[0].item())
-    runner = c_runner(f"aot://{models}/perceptron.so")
-    runner.do("feature", "x", 11, 2, 1, 30, x.tobytes().hex())
-    assert float(runner.do("f32").split()[1]) == pytest.approx(right, rel=1e-4)
-    source = tmp_path / "ask.cpp"
-    source.write_text("""
-#include <cstdio>
-#include <shmbridge.hpp>
-int main(int, char **words) {
-    shmbridge::Runner runner(words[1]);
-    auto x = runner.feature<float>("x", {1, 30});
-    for (int i = 0; i < 30; i++) x[i] = -1 + 2 * i / 29.f;
-    auto advice = runner.evaluate<float>();
-    if (!advice) return 1;
-    std::printf("%g", double(*advice));
-}
-""")
-    program = c_program(source)
-    done = subprocess.run(
-        [program, f"aot://{models}/perceptron.so"], stdout=subprocess.PIPE, check=True
-    )
-    assert float(done.stdout) == pytest.approx(right, rel=1e-4)
 
 
 def test_weights_in_a_file_change_without_compiling(tmp_path):
@@ -164,20 +137,9 @@ def test_threads_at_once(tmp_path):
         [("y", T.FLOAT, [32, 3])],
         {"one": np.int64(1), "w": rng.normal(size=(500, 3)).astype(np.float32)},
     )
-    words = [
-        sys.executable,
-        "-P",
-        "-m",
-        "shmbridge.cli",
-        "compile",
-        model,
-        "-o",
-        tmp_path / "m.so",
-        "--keep",
-        tmp_path / "kept",
-    ]
     # With the generator in a process of its own, as users have it.
-    subprocess.run(words, check=True)
+    done = run("compile", model, "-o", tmp_path / "m.so", "--keep", tmp_path / "kept")
+    assert done.returncode == 0, done.stderr
     assert "  static _Thread_local " in (tmp_path / "kept" / "model.c").read_text()
     xs = [rng.normal(size=(32, 500)).astype(np.float32) for _ in range(6)]
     right, wrong = [expected(model, x=x)[0] for x in xs], []
@@ -196,23 +158,6 @@ def test_threads_at_once(tmp_path):
     for thread in threads:
         thread.join(60)
     assert not wrong
-
-
-def test_two_agents(models, tmp_path):
-    model = onnx_models.two_minus(tmp_path / "two.onnx", 30)
-    compile(model, "-o", tmp_path / "two.so")
-    with shmbridge.connect(
-        f"aot://?agent.a={models}/perceptron.so&agent.b={tmp_path}/two.so"
-    ) as runner:
-        x = np.arange(30, dtype=np.float32)
-        assert np.allclose(
-            runner.evaluate({"x": x, "agent": "a"}),
-            expected(models / "perceptron.onnx", x=x[None])[0],
-            rtol=1e-4,
-        )
-        assert runner.evaluate({"x": x, "agent": "b"}) == 0
-        with pytest.raises(MismatchError, match="agents: a, b"):
-            runner.evaluate({"x": x, "agent": "c"})
 
 
 def test_sizes_given(tmp_path):

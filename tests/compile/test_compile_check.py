@@ -3,12 +3,11 @@
 import functools
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.cli import run
 from support.compiling import compile, onnx_models
 from support.onnx_models import T, node
 
@@ -34,8 +33,7 @@ def test_a_model_of_logarithms_is_compared_where_they_are_numbers(tmp_path):
     from shmbridge.demo.model import advise
 
     shutil.copy(_config.examples() / "c" / "model.onnx", tmp_path)
-    words = [sys.executable, "-P", "-m", "shmbridge.cli", "compile", "model.onnx", "-o", "m.so"]
-    said = subprocess.run(words, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True).stdout
+    said = run("compile", "model.onnx", "-o", "m.so", cwd=tmp_path).stdout
     assert "none of them negative; on negative ones," in said and "--check-inputs" in said
     features = np.arange(16, dtype=np.float32)
     with shmbridge.connect(f"aot://{tmp_path}/m.so") as runner:
@@ -92,23 +90,9 @@ def test_an_operator_that_is_compiled_wrongly_is_found_though_its_integers_are_l
     onnx.save(
         operator_cases()["test_attention_4d_causal_nonpad_batch_prefill"].model, tmp_path / "m.onnx"
     )
-    words = [
-        sys.executable,
-        "-P",
-        "-m",
-        "shmbridge.cli",
-        "compile",
-        tmp_path / "m.onnx",
-        "-o",
-        tmp_path / "m.so",
-    ]
     # The templates that other tests share do not know this operator.
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert (
-        done.returncode == 1
-        and "do not deploy it" in done.stderr
-        and not (tmp_path / "m.so").exists()
-    )
+    assert "do not deploy it" in run("compile", "m.onnx", "-o", "m.so", cwd=tmp_path).stderr
+    assert not (tmp_path / "m.so").exists()
 
 
 @pytest.mark.parametrize("rows, most", [(None, 999), (5, 4)])
@@ -156,24 +140,21 @@ def test_inputs_of_the_users_reach_what_random_ones_do_not(tmp_path, monkeypatch
     assert "exact" in said and "on 1 given inputs (x 1 to 20)" in said and "random" not in said
 
 
-def test_inputs_that_are_none_of_the_models_are_refused(tmp_path):
-    model = branch(tmp_path / "m.onnx", 5)
-    np.savez(tmp_path / "i.npz", x=np.float64([1, 2]))
-    assert "expected x: float32[2], or with one more dim in front, found float64[2]" in compile(
-        model, "-o", tmp_path / "m.so", "--check-inputs", tmp_path / "i.npz", code=1
-    )
-    np.savez(tmp_path / "i.npz", x=np.float32([1, 2]), z=np.float32(1))
-    assert "found also z" in compile(
-        model, "-o", tmp_path / "m.so", "--check-inputs", tmp_path / "i.npz", code=1
-    )
-    np.savez(tmp_path / "i.npz")
-    assert "found nothing" in compile(
-        model, "-o", tmp_path / "m.so", "--check-inputs", tmp_path / "i.npz", code=1
-    )
-    np.save(tmp_path / "i.npy", np.float32([1, 2]))
-    assert "numpy.savez" in compile(
-        model, "-o", tmp_path / "m.so", "--check-inputs", tmp_path / "i.npy", code=1
-    )
-    assert "omit --no-check" in compile(
-        model, "-o", tmp_path / "m.so", "--no-check", "--check-inputs", tmp_path / "i.npz", code=2
-    )
+@pytest.mark.parametrize(
+    ("arrays", "why"),
+    [
+        ({"x": np.float64([1, 2])}, "expected x: float32[2], or with one more dim in front, found"),
+        ({"x": np.float32([1, 2]), "z": np.float32(1)}, "found also z"),
+        ({}, "found nothing"),
+        (None, "numpy.savez"),
+    ],
+)
+def test_inputs_that_are_none_of_the_models_are_refused(tmp_path, arrays, why):
+    words = branch(tmp_path / "m.onnx", 5), "-o", tmp_path / "m.so", "--check-inputs"
+    if arrays is None:
+        np.save(tmp_path / "i.npy", np.float32([1, 2]))
+        assert "omit --no-check" in compile(*words, tmp_path / "i.npy", "--no-check", code=2)
+    else:
+        np.savez(tmp_path / "i.npz", **arrays)
+    (file,) = tmp_path.glob("i.*")
+    assert why in compile(*words, file, code=1)

@@ -20,59 +20,43 @@ from shmbridge.errors import InvalidError
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-def test_what_cannot_be_compiled(tmp_path):
-    def words(name, nodes, inputs, outputs, *more):
-        return compile(
-            onnx_models.save(tmp_path / name, nodes, inputs, outputs),
-            "-o",
-            tmp_path / "m.so",
-            *more,
-            code=1,
-        )
+NONZERO = [node("NonZero", "x", "y")], [("x", T.FLOAT, [9])], [("y", T.INT64, [1, "k"])]
+TEXTS = [node("Identity", "x", "y")], [("x", T.STRING, [9])], [("y", T.STRING, [9])]
 
-    assert "use onnx://" in words(
-        "a.onnx", [node("NonZero", "x", "y")], [("x", T.FLOAT, [9])], [("y", T.INT64, [1, "k"])]
-    )
-    assert "use onnx://" in words(
-        "b.onnx", [node("Identity", "x", "y")], [("x", T.STRING, [9])], [("y", T.STRING, [9])]
-    )
-    (tmp_path / "c.onnx").write_bytes(b"no model")
-    assert "Error" in compile(tmp_path / "c.onnx", "-o", tmp_path / "m.so", code=1)
-    (tmp_path / "d.bin").write_bytes(b"")
-    assert "pass --from onnx|tensorflow|torch" in compile(
-        tmp_path / "d.bin", "-o", tmp_path / "m.so", code=1
-    )
-    assert "expected -o FILE" in compile(tmp_path / "c.onnx", code=2)
-    assert "made by shmbridge compile" in compile("--show", tmp_path / "c.onnx", code=1)
+
+@pytest.mark.parametrize("model", [NONZERO, TEXTS])
+def test_what_cannot_be_compiled(model, tmp_path):
+    onnx_models.save(tmp_path / "m.onnx", *model)
+    assert "use onnx://" in compile(tmp_path / "m.onnx", "-o", tmp_path / "m.so", code=1)
     assert not (tmp_path / "m.so").exists()
 
 
-def test_where_the_result_cannot_go_is_said_before_anything_is_compiled(tmp_path):
-    model = Path(onnx_models.two_minus(tmp_path / "m.onnx"))
-    before = model.read_bytes()
-    assert "expected a writable folder" in compile(model, "-o", tmp_path / "none" / "m.so", code=1)
-    assert "expected a writable folder" in compile(
-        model, "--weights", tmp_path / "none" / "m.bin", code=1
-    )
-    assert "would be overwritten" in compile(model, "-o", model, code=1)
-    assert "would be overwritten" in compile(
-        model, "-o", tmp_path / "m.so", "--weights", model, code=1
-    )
-    assert "different files" in compile(
-        model, "-o", tmp_path / "m.so", "--weights", tmp_path / "m.so", code=1
-    )
-    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"] and model.read_bytes() == before
-
-
-def test_an_option_that_is_for_other_models_is_refused(tmp_path):
-    model = onnx_models.two_minus(tmp_path / "m.onnx")
-    assert "--signature applies only to SavedModels" in compile(
-        model, "-o", tmp_path / "m.so", "--signature", "s", code=2
-    )
-    (tmp_path / "m.pt2").write_bytes(b"")
-    assert "--dim applies only to" in compile(
-        tmp_path / "m.pt2", "-o", tmp_path / "m.so", "--dim", "n=2", code=2
-    )
+@pytest.mark.parametrize(
+    ("words", "why", "code"),
+    [
+        ("m.onnx -o none/m.so", "expected a writable folder", 1),
+        ("m.onnx --weights none/m.bin", "expected a writable folder", 1),
+        ("m.onnx -o m.onnx", "would be overwritten", 1),
+        ("m.onnx -o m.so --weights m.onnx", "would be overwritten", 1),
+        ("m.onnx -o m.so --weights m.so", "different files", 1),
+        ("m.onnx", "expected -o FILE", 2),
+        ("m.onnx -o m.so --signature s", "--signature applies only to SavedModels", 2),
+        ("m.onnx -o m.so --dim n", "expected NAME=SIZE", 2),
+        ("m.pt2 -o m.so --dim n=2", "--dim applies only to", 2),
+        ("c.onnx -o m.so", "expected an ONNX model", 1),
+        ("d.bin -o m.so", "pass --from onnx|tensorflow|torch", 1),
+        ("--show c.onnx", "made by shmbridge compile", 1),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_compiled(
+    words, why, code, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    before = Path(onnx_models.two_minus(tmp_path / "m.onnx")).read_bytes()
+    for name, data in ("c.onnx", b"no model"), ("d.bin", b""), ("m.pt2", b""):
+        (tmp_path / name).write_bytes(data)
+    assert why in " ".join(compile(*words.split(), code=code).split())
+    assert not (tmp_path / "m.so").exists() and (tmp_path / "m.onnx").read_bytes() == before
 
 
 def test_the_c_compiler_fails(tmp_path, monkeypatch):
@@ -115,20 +99,8 @@ def test_the_model_by_hand(tmp_path):
     """examples/c/model.c, as its comment says to build it."""
     library = tmp_path / "model.so"
     source = _config.examples() / "c" / "model.c"
-    words = [
-        "cc",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-Wpedantic",
-        "-Werror",
-        "-shared",
-        "-fPIC",
-        str(source),
-        *_config.cflags().split(),
-        "-o",
-        str(library),
-    ]
+    flags = ["-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-shared", "-fPIC"]
+    words = ["cc", *flags, source, *_config.cflags().split(), "-o", library]
     subprocess.run(words, check=True)
     features = np.zeros(16, np.float32)
     features[1] = 10

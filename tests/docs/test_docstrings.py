@@ -81,14 +81,3 @@ def test_every_parameter_is_told(name):
 @pytest.mark.parametrize("name", sorted(SHOWN))
 def test_errors_are_told_under_raises(name):
     assert "Errors:" not in (inspect.getdoc(SHOWN[name]) or "")
-
-
-def test_a_parameter_that_is_not_told_is_found():
-    def one(first, second):
-        """Does.
-
-        Args:
-            first: The first.
-        """
-
-    assert untold(one) == ["second"]

@@ -300,27 +300,15 @@ def test_find_package_finds_the_wheels_library(installed, program, target):
     cmakedir = run(
         installed / "bin/shmbridge", "config", "--cmakedir", PYTHONPATH=str(installed)
     ).strip()
-    minor = VERSION.rpartition(".")[0]
-    assert (
-        with_cmake(
-            program,
-            f"find_package(shmbridge {minor} REQUIRED)",
-            target,
-            f"-Dshmbridge_DIR={cmakedir}",
-        )
-        == VERSION
-    )
+    find = f"find_package(shmbridge {VERSION.rpartition('.')[0]} REQUIRED)"
+    assert with_cmake(program, find, target, f"-Dshmbridge_DIR={cmakedir}") == VERSION
 
 
 @pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
 def test_find_package_finds_a_library_whose_prefix_has_moved(prefix, program, tmp_path, target):
     shutil.copytree(prefix, tmp_path / "moved")
-    found = with_cmake(
-        program,
-        "find_package(shmbridge REQUIRED)",
-        target,
-        f"-DCMAKE_PREFIX_PATH={tmp_path / 'moved'}",
-    )
+    path = f"-DCMAKE_PREFIX_PATH={tmp_path / 'moved'}"
+    found = with_cmake(program, "find_package(shmbridge REQUIRED)", target, path)
     assert found == VERSION
     cache = (tmp_path / "build/CMakeCache.txt").read_text()
     assert f"shmbridge_DIR:PATH={tmp_path / 'moved'}" in cache
@@ -330,13 +318,9 @@ def test_find_package_finds_a_library_whose_prefix_has_moved(prefix, program, tm
 
 
 def test_find_package_refuses_another_version(prefix, program):
+    find, path = "find_package(shmbridge 99 REQUIRED)", f"-DCMAKE_PREFIX_PATH={prefix}"
     with pytest.raises(AssertionError, match="shmbridge"):
-        with_cmake(
-            program,
-            "find_package(shmbridge 99 REQUIRED)",
-            "shmbridge::static",
-            f"-DCMAKE_PREFIX_PATH={prefix}",
-        )
+        with_cmake(program, find, "shmbridge::static", path)
 
 
 @pytest.mark.parametrize("target", ["shmbridge::shmbridge", "shmbridge::static"])
@@ -373,15 +357,7 @@ def test_with_musl_it_builds_asks_and_can_be_preloaded(tmp_path):
 )
 def test_where_it_cannot_be_built_cmake_says_why(tmp_path, options, message):
     needs("cmake")
-    said = run(
-        "cmake",
-        "-S",
-        CDEF,
-        "-B",
-        tmp_path,
-        f"-DPython_EXECUTABLE={sys.executable}",
-        *options,
-        check=False,
-    )
+    python = f"-DPython_EXECUTABLE={sys.executable}"
+    said = run("cmake", "-S", CDEF, "-B", tmp_path, python, *options, check=False)
     assert message in " ".join(said.split())
     assert "Configuring incomplete" in said

@@ -22,13 +22,8 @@ def test_the_pages_model_answers_the_pages_compiler(model, tmp_path):
         [sys.executable, "-c", model], cwd=tmp_path, stderr=subprocess.DEVNULL
     ) as serving:
         try:
-            ask = subprocess.run(
-                [sys.executable, "-c", compiler + "print(advice)"],
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                timeout=40,
-            )
+            code = [sys.executable, "-c", compiler + "print(advice)"]
+            ask = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True, timeout=40)
         finally:
             serving.kill()
     assert ask.stdout == "12\n", ask.stderr

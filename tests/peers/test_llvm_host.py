@@ -38,17 +38,8 @@ def compile_at(host, version, *decisions, source="numbers.c", folder):
     """Plain clang with the host's flags: its exit status."""
     compiler = f"clang-{version}"
     needs(compiler)
-    command = [
-        "timeout",
-        "60",
-        compiler,
-        "-O2",
-        "-c",
-        SOURCES / source,
-        "-o",
-        folder / "out.o",
-        *host.flags(compiler, *decisions),
-    ]
+    plain = [compiler, "-O2", "-c", SOURCES / source, "-o", folder / "out.o"]
+    command = ["timeout", "60", *plain, *host.flags(compiler, *decisions)]
     return subprocess.Popen(command)
 
 

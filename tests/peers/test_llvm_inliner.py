@@ -10,16 +10,15 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from support.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 INLINER = ROOT / "examples/llvm/inliner"
@@ -199,24 +198,6 @@ def test_policy_changes_the_object_and_both_logs_agree(compiler, tmp_path):
 
 
 @one_llvm
-def test_one_host_serves_several_compilers_at_once(compiler, tmp_path):
-    outs = [tmp_path / f"{i}.o" for i in range(2)]
-    logs = [out.with_suffix(".log") for out in outs]
-    with serving(tmp_path) as answered:
-        running = [
-            subprocess.Popen(
-                compiler.command(out, f"-fpass-plugin={compiler.plugin}"), env=environment(log)
-            )
-            for out, log in zip(outs, logs, strict=True)
-        ]
-        assert [process.wait() for process in running] == [0, 0]
-    assert outs[0].read_bytes() == outs[1].read_bytes()
-    asked = decisions(logs[0])
-    assert asked == decisions(logs[1])
-    assert Counter(map(str, decisions(answered))) == Counter(map(str, 2 * asked))
-
-
-@one_llvm
 def test_without_a_host_the_object_is_the_plain_one(compiler, tmp_path):
     out = tmp_path / "out.o"
     defaulted, sites = counted(compiler.compile(out))
@@ -258,12 +239,6 @@ def test_opt_asks_too(compiler, tmp_path):
     assert len(decisions(log)) > 200
     assert decisions(log) == decisions(answered)
     assert out.read_bytes().startswith(b"BC\xc0\xde")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -20,16 +20,8 @@ def link(shmbridge_run, tmp_path):  # noqa: F811
         clang, objects = f"clang-{version}", [(tmp_path / name).with_suffix(".o") for name in FILES]
         for name, made in zip(FILES, objects, strict=True):
             subprocess.run([clang, "-O2", lto, "-c", SOURCES / name, "-o", made], check=True)
-        words = [
-            clang,
-            "-O2",
-            lto,
-            f"-fuse-ld={linker}",
-            *objects,
-            "-o",
-            tmp_path / "program",
-            *more,
-        ]
+        out = ["-o", tmp_path / "program"]
+        words = [clang, "-O2", lto, f"-fuse-ld={linker}", *objects, *out, *more]
         outcome = shmbridge_run(decisions, policy, *words)
         assert (outcome.status, outcome.defaulted) == (0, 0), outcome.stderr
         subprocess.run([tmp_path / "program"], check=True, stdout=-1)

@@ -83,15 +83,8 @@ def test_make_shell_compiler_and_linker_inherit_it_unharmed(preloaded, jobs, tmp
         folder.mkdir()
         (folder / "Makefile").write_text(MAKEFILE)
         (folder / "program.c").write_text(PROGRAM)
-        done = subprocess.run(
-            ["make", f"-j{jobs}"],
-            cwd=folder,
-            env=variables,
-            stdout=-1,
-            stderr=-1,
-            text=True,
-            timeout=60,
-        )
+        pipes = {"env": variables, "stdout": -1, "stderr": -1, "text": True, "timeout": 60}
+        done = subprocess.run(["make", f"-j{jobs}"], cwd=folder, **pipes)
         made.append((done.returncode, done.stdout, done.stderr, (folder / "program").read_bytes()))
     assert made[0] == made[1]
     assert made[0][0] == 0

@@ -59,14 +59,8 @@ def test_several_files_in_one_command(version, shmbridge_run, tmp_path):
     assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
     assert outcome.asked == outcome.questions.total()
     assert {"more", "numbers"} <= {context for _, context, *_ in outcome.questions}
-    program = [
-        f"clang-{version}",
-        SOURCES / "main.c",
-        tmp_path / "numbers.o",
-        tmp_path / "more.o",
-        "-o",
-        tmp_path / "both",
-    ]
+    objects = [tmp_path / "numbers.o", tmp_path / "more.o", "-o", tmp_path / "both"]
+    program = [f"clang-{version}", SOURCES / "main.c", *objects]
     subprocess.run(program, check=True)
     subprocess.run([tmp_path / "both"], check=True, stdout=subprocess.DEVNULL)
 

@@ -41,10 +41,6 @@ def slow(request):
     time.sleep(1)
     return 7
 
-async def waits(request):
-    return 7
-
-answer = 42
 """
 
 

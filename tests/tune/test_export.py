@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from support.cli import run
@@ -16,7 +15,6 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.skipif(not shutil.which("clang-22"), reason="needs clang-22"),
 ]
-SMALL = Path(__file__).with_name("small.c")
 # Both calls of `big` are at one place, and only one of them should be inlined.
 MACRO = """
 void report(int);
@@ -24,17 +22,6 @@ static int big(int x) { report(x); report(x + 1); return x * 3; }
 #define TWICE(x) big(x) + big((x) + 1)
 int f(int x) { return TWICE(x); }
 """
-
-
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory):
-    """A folder with small.c and its plans."""
-    folder = tmp_path_factory.mktemp("tuned")
-    shutil.copy(SMALL, folder)
-    command = ("clang-22", "-Oz", "-c", "small.c")
-    done = run("tune", "--export", "--results", "r", "-o", "small.plan", "--", *command, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 def compiled(folder, *flags):

@@ -2,7 +2,6 @@
 without Python."""
 
 import os
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -11,15 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cli import run
+from support.stock import SMALL
 from test_plan import text_of
 
 import shmbridge
 from shmbridge._llvm.plan import DEFAULT, Decision, Site, question_hash, read
 from shmbridge.errors import InvalidError, MismatchError, ShmbridgeError
 from shmbridge.training.scores import text_size
-
-SMALL = Path(__file__).with_name("small.c")
-CLANG = ["clang-22", "-Oz", "-c", "small.c", "-o", "small.o"]
 
 
 class PlanFile:
@@ -140,24 +137,9 @@ def test_what_is_no_plan_is_refused(tmp_path):
                 shmbridge.connect(f"plan://{path}?report={report}")
 
 
-@pytest.mark.skipif(not shutil.which("clang-22"), reason="needs clang-22")
 @pytest.mark.parametrize("options", [(), ("--pipes",)])
-def test_a_compiler_asks_a_plan_without_a_host(tmp_path, options):
-    shutil.copy(SMALL, tmp_path)
-    done = run("tune", "--results", "r", "-o", "small.plan", "--", *CLANG, cwd=tmp_path)
+def test_a_compiler_asks_a_plan_without_a_host(folder, options):
+    asking = ["run", "--strict", "--llvm", "inline", *options, "--connect"]
+    done = run(*asking, f"plan://{folder}/small.plan", "--", *SMALL, cwd=folder)
     assert done.returncode == 0, done.stderr
-    url = f"plan://{tmp_path}/small.plan"
-    done = run(
-        "run",
-        "--strict",
-        "--llvm",
-        "inline",
-        *options,
-        "--connect",
-        url,
-        "--",
-        *CLANG,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert text_size(tmp_path / "small.o") == read(tmp_path / "small.plan").after
+    assert text_size(folder / "small.o") == read(folder / "small.plan").after

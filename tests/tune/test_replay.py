@@ -2,10 +2,10 @@
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from support.cli import run
+from support.stock import SMALL
 
 from shmbridge._llvm.plan import read
 from shmbridge.training.scores import text_size
@@ -14,34 +14,14 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.skipif(not shutil.which("clang-22"), reason="needs clang-22"),
 ]
-CLANG = ["clang-22", "-Oz", "-c", "small.c", "-o", "small.o"]
 
 
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory):
-    """A folder with small.c and small.plan."""
-    folder = tmp_path_factory.mktemp("tuned")
-    shutil.copy(Path(__file__).with_name("small.c"), folder)
-    done = run("tune", "--results", "results", "-o", "small.plan", "--", *CLANG, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert read(folder / "small.plan").decisions
-    return folder
-
-
-@pytest.fixture
-def folder(tuned, tmp_path):
-    """A copy of it."""
-    for name in "small.c", "small.plan":
-        shutil.copy(tuned / name, tmp_path)
-    return tmp_path
-
-
-def replay(folder, *options, plan="small.plan", compiler=CLANG):
+def replay(folder, *options, plan="small.plan", compiler=SMALL):
     return run("run", "--plan", plan, *options, "--", *compiler, cwd=folder)
 
 
 def plain(folder):
-    subprocess.run([*CLANG[:-1], "plain.o"], cwd=folder, check=True)
+    subprocess.run([*SMALL[:-1], "plain.o"], cwd=folder, check=True)
     return (folder / "plain.o").read_bytes()
 
 
@@ -133,5 +113,5 @@ def test_a_broken_plan_and_conflicting_options_are_refused(folder):
     assert done.returncode == 2 and "--plan makes the decisions of --llvm inline" in done.stderr
     done = replay(folder, "--connect", "x")
     assert done.returncode == 2 and "expected one policy" in done.stderr
-    done = run("run", "--connect", "x", "--", *CLANG, cwd=folder)
+    done = run("run", "--connect", "x", "--", *SMALL, cwd=folder)
     assert done.returncode == 2 and "Missing option '--llvm'" in done.stderr

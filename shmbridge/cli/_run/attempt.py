@@ -11,8 +11,7 @@ from shmbridge import _config
 from shmbridge._llvm import compilers
 from shmbridge._llvm.preload import Count, counts_of, read_report
 from shmbridge._native import ffi, lib
-from shmbridge.cli._text import printable
-from shmbridge.errors import DeadlineError, ShmbridgeError
+from shmbridge.errors import DeadlineError, ShmbridgeError, printable
 
 
 def summary(counts: Iterable[Count], decisions: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import os
 import resource
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
+from typing import Any
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
@@ -53,16 +55,9 @@ class Signals:
         if self.caught:
             die_of(self.caught)
 
-    def run(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-    ) -> int:
+    def run(self, command: Sequence[str], environment: Mapping[str, str], **streams: Any) -> int:
         """The compiler's exit status; negative: the signal that ended it. It gets SIGTERM when this
-        process is killed."""
+        process is killed. streams: its stdin, stdout and stderr, if they are not ours."""
         libc, parent = ctypes.CDLL(None), os.getpid()
 
         def in_child() -> None:
@@ -77,13 +72,7 @@ class Signals:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         try:  # what make's job server and others pass on stays open
             self.compiler = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                close_fds=False,
-                preexec_fn=in_child,
+                command, env=environment, close_fds=False, preexec_fn=in_child, **streams
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -94,15 +83,13 @@ class Streams:
     """The compiler's standard streams, kept so that it can run a second time."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, int] = {}
+        self._kept: dict[str, io.FileIO] = {}
 
     def keep(self, reads: bool, writes: bool) -> None:
         """Reads all of the standard input, and holds the output back, where the compiler uses
         them."""
         if reads:
-            self._keep("stdin")
-            with open(self._kept["stdin"], "wb", closefd=False) as copy:
-                shutil.copyfileobj(sys.stdin.buffer, copy)
+            shutil.copyfileobj(sys.stdin.buffer, self._keep("stdin"))
         if writes:
             self._keep("stdout")
 
@@ -110,24 +97,24 @@ class Streams:
         """The compiler has printed its warnings already: holds them back from now on."""
         self._keep("stderr")
 
-    def _keep(self, name: str) -> None:
-        self._kept[name] = os.memfd_create(f"shmbridge-{name}")
+    def _keep(self, name: str) -> io.FileIO:
+        self._kept[name] = io.FileIO(os.memfd_create(f"shmbridge-{name}"), "r+")
+        return self._kept[name]
 
-    def rewound(self) -> dict[str, int]:
+    def rewound(self) -> dict[str, io.FileIO]:
         """For `Signals.run`: the input from its start, and empty outputs."""
         for name, file in self._kept.items():
-            os.lseek(file, 0, os.SEEK_SET)
+            file.seek(0)
             if name != "stdin":
-                os.truncate(file, 0)
+                file.truncate()
         return self._kept
 
     def deliver(self, status: int) -> None:
         """Writes the output that was held back, and the errors if the compiler failed."""
         for name, stream in ("stdout", sys.stdout), ("stderr", sys.stderr):
             if name in self._kept and (name == "stdout" or status):
-                os.lseek(self._kept[name], 0, os.SEEK_SET)
-                with open(self._kept[name], "rb", closefd=False) as copy:
-                    shutil.copyfileobj(copy, stream.buffer)
+                self._kept[name].seek(0)
+                shutil.copyfileobj(self._kept[name], stream.buffer)
                 stream.flush()
 
 

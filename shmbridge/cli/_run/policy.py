@@ -20,8 +20,8 @@ import click
 
 from shmbridge._bridge import segment
 from shmbridge.cli._run.compiler import FORWARDED, heeded
-from shmbridge.cli._text import ending, one_line, printable
-from shmbridge.errors import DeadlineError, ShmbridgeError
+from shmbridge.cli._text import ending, one_line
+from shmbridge.errors import DeadlineError, ShmbridgeError, printable
 
 # Numpy takes longer to import than a small file to compile: only what loads a policy has it.
 if TYPE_CHECKING:
