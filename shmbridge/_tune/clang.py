@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from shmbridge._jobs import supervised
-from shmbridge._llvm import compilers, preload
+from shmbridge._llvm import compilers
 from shmbridge._llvm.plan import url_of
+from shmbridge._llvm.preload import Preload
 from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training import Corpus, Module, Task
 from shmbridge.training._corpus import entry
@@ -137,16 +138,11 @@ class Compiler:
         if not plan:
             run(command, module.folder)
             return
-        base = preload.new_base()
-        bases = {"inline": f"{base}.inline"}
-        command = compilers.with_flags(command, "clang", bases, True, pipes=False)
-        with plan.open("rb") as file, tempfile.NamedTemporaryFile() as report:
-            run(
-                command,
-                module.folder,
-                preload.environment(url_of(file.fileno()), base, report.name),
-            )
-            counts = preload.counts_of(Path(report.name).read_text(errors="replace"))
+        with plan.open("rb") as file, closing(Preload(url_of(file.fileno()), {}, None)) as channel:
+            bases = {"inline": channel.base("inline")}
+            command = compilers.with_flags(command, "clang", bases, True, pipes=False)
+            run(command, module.folder, channel.environment)
+            counts = channel.counts()
         if why := next((count.why for count in counts if count.defaulted), ""):
             raise ShmbridgeError(f"{plan}: {why}")
 

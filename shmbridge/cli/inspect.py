@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -46,23 +45,24 @@ def inspect(name: str | None, as_json: bool) -> None:
 
 def _show(bridge: BridgeInfo, as_json: bool, others: bool) -> None:
     """others: does another worker of its name live?"""
-    channels = [channel for channel in bridge.channels if channel.state != "free"]
-    sides = {
-        channel.index: [overview.sent(bridge, channel.index, reply) for reply in (False, True)]
-        for channel in channels
-    }
+    channels = [
+        (each, overview.sent(bridge, each.index, False), overview.sent(bridge, each.index, True))
+        for each in bridge.channels
+        if each.state != "free"
+    ]
     if as_json:
-        click.echo(json.dumps(_as_json(bridge, channels, sides)))
+        shown = [{**asdict(channel), "sends": a, "gets": b} for channel, a, b in channels]
+        click.echo(json.dumps({**asdict(bridge), "channels": shown}, default=asdict))
         return
     end = "another one will take its place" if others else "shmbridge gc removes its files"
     state = _host(bridge) if bridge.alive else f"its host is dead; {end}"
     click.echo(f"{bridge.title}: {state}")
-    for channel in channels:
+    for channel, sends, gets in channels:
         label = f", {printable(channel.label)}" if channel.label else ""
         click.echo(f"channel {channel.index}: {_process(channel.pid)}{label}")
         click.echo(f"  {channel.served} replies; {_waiting(bridge, channel)}")
-        for word, fields in zip(("sends", "gets"), sides[channel.index], strict=True):
-            click.echo(f"  {word:5} {_fields(fields)}")
+        click.echo(f"  sends {_fields(sends)}")
+        click.echo(f"  gets  {_fields(gets)}")
     if not channels:
         click.echo(f"no compiler is connected (at most {len(bridge.channels)} can be)")
 
@@ -129,16 +129,3 @@ def _field(field: Sent) -> str:
     tensor = f"{field.dtype}[{shape}]" if field.shape else field.dtype
     values |= {"ragged": ragged, "tensor": tensor}
     return f"{printable(field.name)}: {values[field.kind]}"
-
-
-def _as_json(
-    bridge: BridgeInfo, channels: list[ChannelInfo], sides: dict[int, list[list[Sent] | None]]
-) -> dict[str, Any]:
-    shown = {**asdict(bridge), "channels": []}
-    for channel in channels:
-        sends, gets = (
-            None if fields is None else [asdict(field) for field in fields]
-            for fields in sides[channel.index]
-        )
-        shown["channels"].append({**asdict(channel), "sends": sends, "gets": gets})
-    return shown

@@ -6,8 +6,8 @@ import json
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Literal, TypeAlias
 
 import click
 from rich.live import Live
@@ -18,70 +18,49 @@ from shmbridge._bridge.overview import BridgeInfo, ChannelInfo
 from shmbridge._jobs import supervisor
 from shmbridge.cli._console import console
 
-
-@dataclass(frozen=True)
-class Seen:
-    """A bridge and, in replies per second by channel, how busy it was."""
-
-    bridge: BridgeInfo
-    rates: tuple[float, ...]
-
-    @property
-    def attached(self) -> list[ChannelInfo]:
-        """The channels that have a runner."""
-        return [channel for channel in self.bridge.channels if channel.state != "free"]
+# A bridge, and the replies per second of its channels.
+Seen: TypeAlias = tuple[BridgeInfo, list[float]]
 
 
 def look(interval: float) -> list[Seen]:
     """Every bridge, seen twice, `interval` seconds apart."""
-    started, before = time.monotonic(), {bridge.session: bridge for bridge in overview.bridges()}
+    started = time.monotonic()
+    before = {(b.session, c.index): c.served for b in overview.bridges() for c in b.channels}
     if before:
         time.sleep(interval)
     elapsed = time.monotonic() - started
-    return [
-        Seen(bridge, _rates(before.get(bridge.session, bridge), bridge, elapsed))
-        for bridge in overview.bridges()
-    ]
 
+    def rate(bridge: BridgeInfo, channel: ChannelInfo) -> float:
+        old = before.get((bridge.session, channel.index), channel.served)
+        return max(0, channel.served - old) / elapsed
 
-def _rates(before: BridgeInfo, now: BridgeInfo, elapsed: float) -> tuple[float, ...]:
-    pairs = zip(before.channels, now.channels, strict=False)
-    return tuple(max(0, b.served - a.served) / elapsed for a, b in pairs)
+    return [(b, [rate(b, channel) for channel in b.channels]) for b in overview.bridges()]
 
 
 def _table(seen: Iterable[Seen]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("bridge", "state", "process", "channels", "served", "per second", "MiB"):
-        table.add_column(
-            title, justify="left" if title in ("bridge", "state") else "right", no_wrap=True
-        )
-    for one in seen:
-        bridge = one.bridge
+        side: Literal["left", "right"] = "left" if title in ("bridge", "state") else "right"
+        table.add_column(title, justify=side, no_wrap=True)
+    for bridge, rates in seen:
+        channels = zip(bridge.channels, rates, strict=True)
+        attached = [(channel, rate) for channel, rate in channels if channel.state != "free"]
         state = "[green]alive[/]" if bridge.alive else "[red]dead[/]"
-        taken = f"{len(one.attached)} of {len(bridge.channels)}"
-        row = (str(bridge.served), f"{sum(one.rates):.0f}", f"{bridge.size / 2**20:.1f}")
+        taken = f"{len(attached)} of {len(bridge.channels)}"
+        row = (str(bridge.served), f"{sum(rates):.0f}", f"{bridge.size / 2**20:.1f}")
         table.add_row(bridge.title, state, str(bridge.pid), taken, *row)
-        for channel in one.attached:
-            rate = f"{one.rates[channel.index]:.0f}" if channel.index < len(one.rates) else "0"
+        for channel, rate in attached:
+            served = ("", str(channel.served), f"{rate:.0f}", "")
             index = f"  channel {channel.index}"
-            table.add_row(
-                index,
-                channel.state,
-                str(channel.pid),
-                "",
-                str(channel.served),
-                rate,
-                "",
-                style="dim",
-            )
+            table.add_row(index, channel.state, str(channel.pid), *served, style="dim")
     return table
 
 
-def _as_json(one: Seen) -> dict[str, Any]:
-    shown = {**asdict(one.bridge), "served": one.bridge.served, "rate": sum(one.rates)}
-    for channel, rate in zip(shown["channels"], one.rates, strict=False):
-        channel["rate"] = rate
-    return shown
+def _as_json(bridge: BridgeInfo, rates: list[float]) -> dict[str, Any]:
+    pairs = zip(bridge.channels, rates, strict=True)
+    channels = [{**asdict(channel), "rate": rate} for channel, rate in pairs]
+    totals = {"served": bridge.served, "rate": sum(rates)}
+    return {**asdict(bridge), "channels": channels, **totals}
 
 
 @click.command()
@@ -99,15 +78,11 @@ def ls(interval: float, watch: bool, as_json: bool) -> None:
     """
     out = console()
     try:
-        with (
-            Live(console=out, auto_refresh=False, transient=False)
-            if watch and out.is_terminal
-            else out as live
-        ):
+        with Live(console=out, auto_refresh=False) if watch and out.is_terminal else out as live:
             while True:
                 seen = look(interval)
                 if as_json:
-                    click.echo(json.dumps([_as_json(one) for one in seen]))
+                    click.echo(json.dumps([_as_json(*one) for one in seen]))
                 elif isinstance(live, Live):
                     live.update(_table(seen), refresh=True)
                 else:

@@ -33,7 +33,7 @@ def test_ls_shows_bridges_channels_and_rates(serve, name):
     assert shown["channels"][0]["pid"] == os.getpid()
 
 
-def test_ls_measures_the_rate(serve, name):
+def test_ls_measures_the_rate(serve, name, in_thread):
     serve(name, "--python", "models:total")
     done = threading.Event()
 
@@ -42,11 +42,10 @@ def test_ls_measures_the_rate(serve, name):
             while not done.is_set():
                 runner.evaluate({"x": X})
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    asking = in_thread(ask)
     shown = listed(name, 0.5)
     done.set()
-    asking.join()
+    asking.result()
     assert shown["rate"] > 0 and shown["channels"][0]["rate"] > 0
 
 

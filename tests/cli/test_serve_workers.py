@@ -104,22 +104,19 @@ def test_serving_is_printed_once_every_worker_takes_runners(serve, where, name):
         assert len({runner.evaluate({"x": 1}) for runner in runners}) == 3
 
 
-def test_runners_that_connect_at_once_use_every_worker(workers, name):
+def test_runners_that_connect_at_once_use_every_worker(workers, name, in_thread):
     workers("pid", "--channels", 16)
-    pids, barrier = list[int](), threading.Barrier(8)
+    barrier = threading.Barrier(8)
 
     def ask():
         barrier.wait()
         with shmbridge.connect(name) as runner:
-            pids.append(int(runner.evaluate({"x": 1})))
+            pid = runner.evaluate({"x": 1})
             barrier.wait()
+        return pid
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert set(pids) == set(living(name).values())
+    calls = [in_thread(ask) for _ in range(8)]
+    assert {call.result() for call in calls} == set(living(name).values())
 
 
 def test_all_channels_of_all_workers_can_be_taken(workers, name):
@@ -206,19 +203,16 @@ def test_a_replacement_that_does_not_load_is_tried_again(workers, name, where):
 
 
 @pytest.mark.parametrize("model", ["pid", "computes", "deaf"])
-def test_workers_of_a_killed_supervisor_end(workers, name, model):
+def test_workers_of_a_killed_supervisor_end(workers, name, model, in_thread):
     serving = workers(model)
     pids = list(living(name).values())
-    asked = [threading.Thread(target=ask_once, args=(name,)) for _ in range(2)]
-    for thread in asked:
-        thread.start()
+    calls = [in_thread(ask_once, name) for _ in range(2)]
     time.sleep(0.3)
     serving.kill()
     serving.wait()
     until(lambda: not any(map(alive, pids)), 8)
-    for thread in asked:
-        thread.join(20)
-        assert not thread.is_alive()
+    for call in calls:
+        call.result()
     serving.communicate()
     segment.gc()
 
@@ -279,22 +273,19 @@ def test_a_signal_ends_all_workers(workers, name):
         runner.evaluate({"x": 1})
     said = serving.end(signal.SIGINT)
     assert "with 2 workers" in said and said.count("serving") == 1
-    assert sorted(line[:9] for line in said.splitlines() if " requests" in line) == [
-        "worker 0:",
-        "worker 1:",
-    ]
+    summaries = sorted(line[:9] for line in said.splitlines() if " requests" in line)
+    assert summaries == ["worker 0:", "worker 1:"]
     assert not any(map(alive, pids)) and not list(SHM.glob(f"shmb.{name}*"))
 
 
-def test_signals_do_not_delay_the_end_for_a_model_that_computes(workers, name):
+def test_signals_do_not_delay_the_end_for_a_model_that_computes(workers, name, in_thread):
     serving = workers("deaf")
-    thread = threading.Thread(target=ask_once, args=(name,))
-    thread.start()
+    call = in_thread(ask_once, name)
     time.sleep(0.3)
     began = time.monotonic()
     serving.end()
     assert time.monotonic() - began < 5 and not list(SHM.glob(f"shmb.{name}*"))
-    thread.join(20)
+    call.result()
 
 
 def test_a_model_that_does_not_load_is_an_error_once(where, name):

@@ -8,48 +8,37 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from support.requests import FIRST
+from support.requests import FIRST, their_client
 from support.stock import environment, run_words
 
 from shmbridge import Host, connect
 
 
 @pytest.fixture
-def sent(tmp_path, in_thread):
+def sent(tmp_path):
     """sent(model, **options): the frame, without its length, that a client of theirs gets for its
     question."""
 
-    def ask(model, query="", **options):
-        with Host(f"pipe://{tmp_path}/p{query}", **options) as host:
-            serving = in_thread(host.serve, model)
-            with (
-                open(tmp_path / "p.in", "rb", buffering=0) as replies,
-                open(tmp_path / "p.out", "wb", buffering=0) as requests,
-            ):
-                requests.write(len(FIRST).to_bytes(8, "little") + FIRST)
-                length = int.from_bytes(replies.read(8), "little")
-                body = replies.read(length & (1 << 62) - 1)
-            host.close()
-            serving.result()
+    def go(model, query="", **options):
+        with (
+            Host(f"pipe://{tmp_path}/p{query}", **options) as host,
+            host.start(model),
+            their_client(tmp_path / "p") as ask,
+        ):
+            length, body = ask(FIRST)
         return body if length < 1 << 62 else (length, body)
 
-    return ask
+    return go
 
 
 @pytest.fixture
-def pair(tmp_path, in_thread):
+def pair(tmp_path):
     """pair(model, serdes, dtype): what a runner of ours gets from a host of ours."""
 
     def ask(model, serdes="bitstream", dtype=None):
         url = f"pipe://{tmp_path}/p?serdes={serdes}"
-        with Host(url) as host:
-            serving = in_thread(host.serve, model)
-            try:
-                with connect(url, deadline=20) as runner:
-                    return runner.evaluate({"x": np.arange(3)}, dtype=dtype)
-            finally:
-                host.close()
-                serving.result()
+        with Host(url) as host, host.start(model), connect(url, deadline=20) as runner:
+            return runner.evaluate({"x": np.arange(3)}, dtype=dtype)
 
     return ask
 

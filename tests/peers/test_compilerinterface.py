@@ -140,14 +140,9 @@ def client(c_program):
     )
 
 
-def test_our_host_answers_a_client_written_from_the_description(
-    serdes, tmp_path, client, in_thread
-):
-    url = f"pipe://{tmp_path}/p?serdes={serdes}"
-    with Host(url, request_bytes=8 * LARGE + 4096, advice_bytes=8 * LARGE + 4096) as host:
-        serving = in_thread(host.serve, typed)
+def test_our_host_answers_a_client_written_from_the_description(serdes, tmp_path, client):
+    url, room = f"pipe://{tmp_path}/p?serdes={serdes}", 8 * LARGE + 4096
+    with Host(url, request_bytes=room, advice_bytes=room) as host, host.start(typed):
         for large in ((), ("large",), ()):  # one after another
             out = client(tmp_path / "p", serdes, *large)
             assert (out.stdout, out.stderr) == ("ok\n", "")
-        host.close()
-        serving.result()

@@ -1,8 +1,10 @@
 """A host of named pipes answers with the default advice where a failure would end the compiler."""
 
+import collections
+
 import numpy as np
 import pytest
-from support.requests import FIRST
+from support.requests import FIRST, their_client
 
 import shmbridge
 from shmbridge import Host, ModelError, TensorSpec, connect
@@ -36,53 +38,40 @@ def test_advice_that_has_no_form_is_a_failure_too(sent):
     assert sent(lambda request: 2**40, "?default_advice=2") == np.int32(2).tobytes()
 
 
-def test_json_gets_the_default_as_its_own(tmp_path, in_thread):
-    with Host(f"pipe://{tmp_path}/p?serdes=json&default_advice=0.5") as host:
-        serving = in_thread(host.serve, fails)
-        with (
-            open(tmp_path / "p.in", "rb", buffering=0) as replies,
-            open(tmp_path / "p.out", "wb", buffering=0) as requests,
-        ):
-            for question in (b'{"x":1}', b"[not json", b'{"x":2}'):
-                requests.write(len(question).to_bytes(8, "little") + question)
-                assert replies.read(8 + 12)[8:] == b'{"out": 0.5}'
+def test_json_gets_the_default_as_its_own(tmp_path):
+    with (
+        Host(f"pipe://{tmp_path}/p?serdes=json&default_advice=0.5") as host,
+        host.start(fails),
+        their_client(tmp_path / "p") as ask,
+    ):
+        for question in (b'{"x":1}', b"[not json", b'{"x":2}'):
+            assert ask(question)[1] == b'{"out": 0.5}'
         assert host.defaulted == 3
-        host.close()
-        serving.result()
 
 
 def test_questions_that_are_too_large_or_dropped_get_it_too(tmp_path, in_thread, capfd):
     with Host(f"pipe://{tmp_path}/p?default_advice=4", request_bytes=4096) as host:
-
-        def drop():
-            for _ in host:
-                pass
-
-        serving = in_thread(drop)
-        with (
-            open(tmp_path / "p.in", "rb", buffering=0) as replies,
-            open(tmp_path / "p.out", "wb", buffering=0) as requests,
-        ):
+        dropping = in_thread(collections.deque, host, 0)
+        with their_client(tmp_path / "p") as ask:
             for question in (b"x" * 100_000, FIRST, b"nonsense"):
-                requests.write(len(question).to_bytes(8, "little") + question)
-                assert replies.read(12)[8:] == np.int32(4).tobytes()
+                assert ask(question)[1] == np.int32(4).tobytes()
         assert host.defaulted == 3
         host.close()
-        serving.result()
+        dropping.result()
     assert capfd.readouterr().err.count("shmbridge: pipe://") == 1
 
 
-def test_our_runner_gets_it_in_the_dtype_that_it_wants(tmp_path, in_thread):
+def test_our_runner_gets_it_in_the_dtype_that_it_wants(tmp_path):
     url = f"pipe://{tmp_path}/p"
-    with Host(f"{url}?default_advice=0.5") as host:
-        serving = in_thread(host.serve, fails)
-        with connect(url, deadline=20) as runner:
-            assert runner.evaluate({"x": 1}) == 0.5
-            assert runner.evaluate({"x": 1}, dtype=np.float64) == 0.5
-            with pytest.raises(ModelError, match="no idea"):  # no int is 0.5
-                runner.evaluate({"x": 1}, dtype=np.int64)
-        host.close()
-        serving.result()
+    with (
+        Host(f"{url}?default_advice=0.5") as host,
+        host.start(fails),
+        connect(url, deadline=20) as runner,
+    ):
+        assert runner.evaluate({"x": 1}) == 0.5
+        assert runner.evaluate({"x": 1}, dtype=np.float64) == 0.5
+        with pytest.raises(ModelError, match="no idea"):  # no int is 0.5
+            runner.evaluate({"x": 1}, dtype=np.int64)
 
 
 @pytest.mark.parametrize("value", ["", "x", "1e999", "nan", "0.5", 2**40])

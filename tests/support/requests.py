@@ -1,4 +1,6 @@
-"""Questions in threads."""
+"""Questions in threads, and of clients of ML-Compiler-Bridge."""
+
+from contextlib import contextmanager
 
 from shmbridge import connect
 from support.processes import until
@@ -33,3 +35,16 @@ FIRST = (
     + bytes([11, 0, 0, 0])
     + b"\n"
 )
+
+
+@contextmanager
+def their_client(path):
+    """ask(question): the length of its reply, with flags, and its body."""
+    with open(f"{path}.in", "rb", 0) as come, open(f"{path}.out", "wb", 0) as go:
+
+        def ask(question):
+            go.write(len(question).to_bytes(8, "little") + question)
+            length = int.from_bytes(come.read(8), "little")
+            return length, come.read(length & (1 << 62) - 1)
+
+        yield ask

@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,24 @@ plans = st.builds(
 )
 
 
-def parse(data):
-    """The plan in these bytes; errors call it x.plan."""
+@contextmanager
+def plan_file(data=b""):
+    """The path of an unnamed file."""
     file = os.memfd_create("plan")
     try:
         os.write(file, data)
-        return read(Path(f"/proc/self/fd/{file}"))
-    except InvalidError as error:
-        raise InvalidError(str(error).replace(f"/proc/self/fd/{file}", "x.plan")) from None
+        yield f"/proc/self/fd/{file}"
     finally:
         os.close(file)
+
+
+def parse(data):
+    """The plan in these bytes; errors call it x.plan."""
+    with plan_file(data) as path:
+        try:
+            return read(Path(path))
+        except InvalidError as error:
+            raise InvalidError(str(error).replace(path, "x.plan")) from None
 
 
 @settings(max_examples=40)
@@ -98,6 +107,30 @@ def test_an_error_names_the_line_and_what_was_expected(old, new, said):
     with pytest.raises(InvalidError) as error:
         parse(text.replace(old, new).encode())
     assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize("line", ["{} 1 0", "{} 999999999 1  # \u20ac"])
+def test_good_decisions(line):
+    line = line.format("inline 0123456789abcdef")
+    assert len(parse(f"{text_of()}{line}\n".encode()).decisions) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "inline 0123456789abcde 1 0",
+        "inline 0123456789ABCDEF 1 0",
+        "inline 0123456789abcdef0 1 0",
+        *("inline 0123456789abcdef" + rest for rest in (" 0 0", " 01 0", " 1000000000 0")),
+        *("inline 0123456789abcdef" + rest for rest in (" 1 2", " 1 01", " 1 0 # one space")),
+        *("inline 0123456789abcdef" + rest for rest in (" 1 0\r", " 1 0  # \0")),
+        " inline 0123456789abcdef 1 0",
+        "evict 0123456789abcdef 1 0",
+    ],
+)
+def test_bad_decisions_are_refused_with_their_line(line):
+    with pytest.raises(InvalidError, match=r'^x.plan:12: expected "inline HASH|UTF-8'):
+        parse(f"{text_of()}{line}\n".encode())
 
 
 def test_sites_with_the_same_features_are_counted():

@@ -11,70 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cli import run
 from support.stock import SMALL
-from test_plan import text_of
+from test_plan import plan_file, text_of
 
 import shmbridge
 from shmbridge._llvm.plan import DEFAULT, Decision, Site, question_hash, read
 from shmbridge.errors import InvalidError, MismatchError, ShmbridgeError
 from shmbridge.training.scores import text_size
-
-
-class PlanFile:
-    """An unnamed file that holds a plan for one test."""
-
-    def __init__(self, data):
-        self.file = os.memfd_create("plan")
-        os.write(self.file, data)
-        self.path = f"/proc/self/fd/{self.file}"
-
-    def __enter__(self):
-        return self.path
-
-    def __exit__(self, *_):
-        os.close(self.file)
-
-
-def accepts(data):
-    """Why plan:// does not open these bytes; "": it does."""
-    with PlanFile(data) as path:
-        try:
-            shmbridge.connect(f"plan://{path}").close()
-        except InvalidError as error:
-            return str(error)
-    return ""
-
-
-@pytest.mark.parametrize(
-    "line", ["inline 0123456789abcdef 1 0", "inline 0123456789abcdef 999999999 1  # \u20ac"]
-)
-def test_good_decisions(line):
-    text = f"{text_of()}{line}\n".encode()
-    assert accepts(text) == ""
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "inline 0123456789abcde 1 0",
-        "inline 0123456789ABCDEF 1 0",
-        "inline 0123456789abcdef0 1 0",
-        "inline 0123456789abcdef 0 0",
-        "inline 0123456789abcdef 01 0",
-        "inline 0123456789abcdef 1000000000 0",
-        "inline 0123456789abcdef 1 2",
-        "inline 0123456789abcdef 1 01",
-        "inline 0123456789abcdef 1 0 # one space",
-        "inline 0123456789abcdef 1 0\r",
-        "inline 0123456789abcdef 1 0  # \0",
-        " inline 0123456789abcdef 1 0",
-        "evict 0123456789abcdef 1 0",
-    ],
-)
-def test_bad_decisions_are_refused_with_their_line(line):
-    text = f"{text_of()}{line}\n".encode()
-    assert 'expected "inline HASH' in accepts(text) or "UTF-8" in accepts(text)
-    assert ":12: " in accepts(text) or "UTF-8" in accepts(text)
-
 
 FEATURES = ["node_count", "cost", DEFAULT, "edge_count", "users"]
 VALUES = st.tuples(
@@ -98,7 +40,7 @@ def test_each_question_gets_its_decision_otherwise_llvms_own(asked, data):
         st.dictionaries(st.sampled_from(sites), st.integers(0, 1)) if sites else st.just({})
     )
     text = text_of(decisions={site: Decision(advice) for site, advice in decided.items()})
-    with PlanFile(text.encode()) as path, PlanFile(b"") as report:
+    with plan_file(text.encode()) as path, plan_file() as report:
         with shmbridge.connect(f"plan://{path}?report={report}") as runner:
             for site, values in zip(sites, asked, strict=True):
                 request = {
@@ -110,7 +52,7 @@ def test_each_question_gets_its_decision_otherwise_llvms_own(asked, data):
 
 
 def test_questions_about_something_else_are_refused():
-    with PlanFile(text_of().encode()) as path, shmbridge.connect(f"plan://{path}") as runner:
+    with plan_file(text_of().encode()) as path, shmbridge.connect(f"plan://{path}") as runner:
         with pytest.raises(MismatchError, match="expected inlining_default|--include-default"):
             runner.evaluate({"cost": np.array([1])})
         with pytest.raises(MismatchError, match=r'"weight".*int64\[1\]'):
@@ -128,7 +70,7 @@ def test_what_is_no_plan_is_refused(tmp_path):
     ):
         with pytest.raises(ShmbridgeError, match=said):
             shmbridge.connect(f"plan://{where}")
-    with PlanFile(text_of().encode()) as path:
+    with plan_file(text_of().encode()) as path:
         with pytest.raises(InvalidError, match="unknown option"):
             shmbridge.connect(f"plan://{path}?strict=1")
         os.mkfifo(tmp_path / "pipe")  # nobody reads it
