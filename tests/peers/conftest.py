@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from support.requests import FIRST, their_client
-from support.stock import environment, run_words
+from support.stock import clang, environment, run_words
 
 from shmbridge import Host, connect
 
@@ -63,14 +63,15 @@ class Outcome:
 
 @pytest.fixture
 def shmbridge_run(transport, tmp_path):
-    """shmbridge_run(decisions, policy, *command): how it went."""
+    """shmbridge_run(decisions, policy, *command): how it went; the command is clang-22's, unless
+    one is given."""
 
     def go(decisions, policy, *command, options=()):
         log = tmp_path / "questions"
         log.unlink(missing_ok=True)
         started = run_words(decisions, policy, "-v", *transport, *options)
         done = subprocess.run(
-            [*started, *map(str, command)],
+            [*started, *map(str, command or clang(22, tmp_path))],
             env=environment(tmp_path),
             cwd=tmp_path,
             stderr=subprocess.PIPE,

@@ -81,9 +81,7 @@ def test_policy_that_hangs_or_is_killed_leaves_the_plain_compilers_object(
 def test_policy_that_was_late_is_not_asked_again_in_this_build(shmbridge_run, tmp_path):
     """A build is what make starts, or here: what this process group starts."""
     for asked in (True, False):
-        outcome = shmbridge_run(
-            "priority", "hangs", *clang(22, tmp_path), options=["--deadline", "0.3"]
-        )
+        outcome = shmbridge_run("priority", "hangs", options=["--deadline", "0.3"])
         assert (outcome.status, outcome.asked > 0) == (0, asked)
         expect_plain_object(22, tmp_path)
     assert "was late less than" in outcome.stderr
@@ -137,9 +135,7 @@ either = pytest.mark.parametrize("kind", [[], ["--flags-for", "clang"]], ids=["n
 
 @either
 def test_absent_host_leaves_the_plain_compilers_object(kind, shmbridge_run, tmp_path):
-    outcome = shmbridge_run(
-        ALL, None, *clang(22, tmp_path), options=["--connect", "nobody-is-here", *kind]
-    )
+    outcome = shmbridge_run(ALL, None, options=["--connect", "nobody-is-here", *kind])
     assert (outcome.status, outcome.asked) == (0, 0)
     assert outcome.stderr.count("\n") == 1
     expect_plain_object(22, tmp_path)
@@ -147,7 +143,7 @@ def test_absent_host_leaves_the_plain_compilers_object(kind, shmbridge_run, tmp_
 
 @pytest.mark.parametrize("url", ["onnx:///no/model.onnx", "aot:///no/model.so"])
 def test_missing_model_leaves_the_plain_compilers_object(url, shmbridge_run, tmp_path):
-    outcome = shmbridge_run(ALL, None, *clang(22, tmp_path), options=["--connect", url])
+    outcome = shmbridge_run(ALL, None, options=["--connect", url])
     assert (outcome.status, outcome.advised) == (0, 0)
     expect_plain_object(22, tmp_path)
 
@@ -170,21 +166,15 @@ def test_input_and_output_by_standard_streams_are_the_same_as_by_files(policy, t
 def test_user_chooses_the_default(shmbridge_run, tmp_path):
     made = {}
     for value in "01":
-        assert (
-            shmbridge_run(
-                "inline", "throws", *clang(22, tmp_path), options=["--default", f"inline={value}"]
-            ).status
-            == 0
-        )
+        outcome = shmbridge_run("inline", "throws", options=["--default", f"inline={value}"])
+        assert outcome.status == 0
         made[value] = (tmp_path / "out.o").read_bytes()
     assert made["0"] != made["1"]
 
 
 def test_llvm_22_tells_its_own_choice(shmbridge_run, tmp_path):
-    command = clang(22, tmp_path)
-    assert (
-        shmbridge_run("inline", "opposite", *command, options=["--include-default"]).defaulted == 0
-    )
+    outcome = shmbridge_run("inline", "opposite", options=["--include-default"])
+    assert outcome.defaulted == 0
     opposite = (tmp_path / "out.o").read_bytes()
     assert opposite != Compiler("clang", "-22", tmp_path).plain(tmp_path / "plain.o").read_bytes()
 
@@ -194,7 +184,7 @@ def test_what_was_asked_and_advised_is_recorded_and_makes_the_same_object_again(
     shmbridge_run, serve, name, tmp_path
 ):
     log, out = tmp_path / "log", tmp_path / "out.o"
-    outcome = shmbridge_run(ALL, "advise", *clang(22, tmp_path), options=["--record", log])
+    outcome = shmbridge_run(ALL, "advise", options=["--record", log])
     assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
     logs = [TrainingLog(path) for path in sorted(tmp_path.glob("log*"))]
     assert sum(len(list(log)) for log in logs) == outcome.asked
@@ -205,10 +195,7 @@ def test_what_was_asked_and_advised_is_recorded_and_makes_the_same_object_again(
     }
     made = out.read_bytes()
     with serve(lambda request: next(advice[request["decision"]])):
-        assert (
-            shmbridge_run(ALL, None, *clang(22, tmp_path), options=["--connect", name]).defaulted
-            == 0
-        )
+        assert shmbridge_run(ALL, None, options=["--connect", name]).defaulted == 0
     assert out.read_bytes() == made
 
 
@@ -252,9 +239,8 @@ def test_limit_asks_about_the_first_decisions_of_all_files_together(
 
 
 def test_beyond_the_limit_inlining_is_llvms_own(shmbridge_run, tmp_path):
-    command = clang(22, tmp_path)
     made = [Compiler("clang", "-22", tmp_path).plain(tmp_path / "plain.o").read_bytes()]
     for options in (["--limit", "0"], ["--limit", "0", "--default", "inline=0"], ["--limit", "2"]):
-        assert shmbridge_run("inline", "opposite", *command, options=options).status == 0
+        assert shmbridge_run("inline", "opposite", options=options).status == 0
         made.append((tmp_path / "out.o").read_bytes())
     assert made[0] == made[1] == made[2] != made[3]
