@@ -169,12 +169,11 @@ def _match(
             raise UnsupportedError(
                 f'"{name}" is {parameter.c_type}{list(extents)} in C, which is no tensor: {ELSE}'
             )
+        known = []
         for size, extent in zip(dims, extents, strict=True):
             if extent.isdigit() and max(size, 1) != int(extent):
                 raise UnsupportedError(f'"{name}": its size depends on values: {ELSE}')
-        known = (
-            size if extent.isdigit() else -1 for size, extent in zip(dims, extents, strict=True)
-        )
+            known.append(size if extent.isdigit() else -1)
         ports.append(Port(name, DTYPES[parameter.c_type][0], tuple(known)))
     return ports[: len(names[0])], ports[len(names[0]) :]
 

@@ -40,10 +40,7 @@ class Weight:
 
     @property
     def bytes(self) -> int:
-        size = DTYPES[self.c_type][1]
-        for extent in re.findall(r"\d+", self.extents):
-            size *= int(extent)
-        return size
+        return DTYPES[self.c_type][1] * prod(map(int, re.findall(r"\d+", self.extents)))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +111,8 @@ def compiler(language: str = "c") -> list[str]:
 
 def need(module: str, what: str, install: str) -> Any:
     """The module, imported. UnsupportedError says what to install."""
-    import importlib
-
     try:
-        return importlib.import_module(module)
+        return import_module(module)
     except ImportError as error:
         raise UnsupportedError(
             f"{what} needs {module.partition('.')[0]} in this Python: pip install {install} "
