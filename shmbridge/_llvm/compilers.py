@@ -18,30 +18,27 @@ from shmbridge._native import ffi, lib
 from shmbridge.errors import InvalidError
 
 
+def _text(text: Any) -> str:
+    return str(ffi.string(text).decode())
+
+
 def _texts(texts: Any) -> list[str]:
     """A list of the C core's, which ends with NULL."""
-    return [ffi.string(text).decode() for text in takewhile(bool, map(texts.__getitem__, count()))]
+    return [_text(text) for text in takewhile(bool, map(texts.__getitem__, count()))]
 
 
 # What cdef/launcher knows too: cdef/src/command/compilers.h. Both flags of a decision; the
 # channel's path follows the second.
 DECISIONS = {
-    ffi.string(made.name).decode(): (
-        ffi.string(made.advisor).decode(),
-        ffi.string(made.channel).decode(),
-    )
-    for made in takewhile(
-        lambda decision: decision.name, map(lib.shmb_llvm_decisions.__getitem__, count())
-    )
+    _text(made.name): (_text(made.advisor), _text(made.channel))
+    for made in takewhile(lambda d: d.name, map(lib.shmb_llvm_decisions.__getitem__, count()))
 }
 CACHES = set(_texts(lib.shmb_caches))
 BUILD_TOOLS = set(_texts(lib.shmb_build_tools))
 CACHE_BYPASS = dict(word.split("=") for word in _texts(lib.shmb_cache_bypass))
-UNWARNED, WARNED = (
-    ffi.string(word).decode() for word in (lib.shmb_clang_unwarned, lib.shmb_clang_warned)
-)
-_NAME = re.compile(ffi.string(lib.shmb_compiler_name).decode())  # groups 2 and 5: kind and version
-INCLUDE_DEFAULT = ffi.string(lib.shmb_include_default).decode()
+UNWARNED, WARNED = _text(lib.shmb_clang_unwarned), _text(lib.shmb_clang_warned)
+_NAME = re.compile(_text(lib.shmb_compiler_name))  # groups 2 and 5: kind and version
+INCLUDE_DEFAULT = _text(lib.shmb_include_default)
 OPT_PASSES = "-passes=scc-oz-module-inliner"  # opt runs no inliner unless told
 ONE_UNIT = "-Ccodegen-units=1"
 ONE_JOB = ("-plugin-opt=jobs=1", "-plugin-opt=lto-partitions=1")
@@ -97,12 +94,17 @@ def asked_of(kind: str, decisions: Iterable[str]) -> list[str]:
     return wanted
 
 
+def _version_in(compiler: str) -> int:
+    """LLVM's version in a compiler's name; 0: none."""
+    match = _NAME.fullmatch(os.path.basename(compiler))
+    return int(match[5] or 0) if match else 0
+
+
 def tells_default(compiler: str) -> bool:
     """Whether its inliner can send its own decision, which needs LLVM 22. If the name has no
     version, the compiler is asked."""
-    match = _NAME.fullmatch(os.path.basename(compiler))
-    if match and match[5]:
-        return int(match[5]) >= 22
+    if version := _version_in(compiler):
+        return version >= 22
     for option in ("-vV", "--version"):  # rustc's LLVM, all others'
         said = _printed([compiler, option])
         if found := re.search(r"(?:clang version|LLVM version:?|LLD) (\d+)", said):
@@ -232,8 +234,7 @@ def with_flags(
     whose cache is turned off; clang does not warn of flags that its step does not need. Errors:
     InvalidError (LLVM before 22 gets include_default wrong)."""
     compiler, *words = command
-    match = _NAME.fullmatch(os.path.basename(compiler))
-    if include_default and match and match[5] and int(match[5]) < 22:
+    if include_default and 0 < _version_in(compiler) < 22:
         raise InvalidError(
             f"{compiler}: LLVM before 22 writes inlining_default into another feature: leave "
             "--include-default out, or use LLVM 22"

@@ -35,10 +35,6 @@ def tune(folder, *options, compiler=("clang-22", "-Oz", "-c", "lib/small.c", "ot
     return run("tune", *fixed, *options, "--", *compiler, cwd=folder)
 
 
-def results(folder):
-    return sum(len(file.read_text().splitlines()) for file in (folder / "results").iterdir())
-
-
 def plan_of(folder, source):
     return (folder / "plans" / f"{source}.plan").read_text()
 

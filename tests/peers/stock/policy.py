@@ -72,11 +72,6 @@ def killed(request):
     return _later(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
-def prints(request):
-    print("from the policy")
-    return 0
-
-
 def exits(request):
     return _later(lambda: sys.exit(3))
 
