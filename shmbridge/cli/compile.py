@@ -71,7 +71,7 @@ def show(library: Path) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """The parsed command line: see `compile`'s options."""
+    """The command line."""
 
     model: Path = argument(type=click.Path(exists=True, path_type=Path))
     output: Path | None = option("The library to write.", "-o", "--output", type=FILE)

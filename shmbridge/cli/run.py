@@ -66,7 +66,7 @@ def load_policy(onnx: Path | None, function: str | None, verbose: bool) -> Model
 
 @dataclass(frozen=True)
 class Options:
-    """The parsed command line: see `run`'s options."""
+    """The command line."""
 
     decisions: list[str] = option(
         "The decisions that the policy makes, separated by commas: inline, evict (register "

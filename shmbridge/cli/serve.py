@@ -127,7 +127,7 @@ def _calls_through_grpc(url: str, name: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Options:
-    """The parsed command line: see `serve`'s options."""
+    """The command line."""
 
     name: str = argument()
     onnx: Path | None = option(
