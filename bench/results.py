@@ -21,8 +21,6 @@ FIGURES = {
     "inline": ["deploy.py", "--policy", "inline", "--rounds", "3"],
     "phases": ["deploy.py", "--policy", "phases", "--rounds", "9"],
     "threads": ["in_process.py"],
-    "lines": ["integrate.py", "--only", "lines"],
-    "size": ["integrate.py", "--only", "size", "--rounds", "1"],
     "training": ["training.py"],
     "sweep": ["sweep.py", "--step", "1000", "--rounds", "4"],
     "session": ["session.py"],

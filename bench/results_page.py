@@ -149,47 +149,6 @@ def threads(found: Found) -> list[str]:
     return [*caption(conditions(found)), *table(head, rows)]
 
 
-def lines(found: Found) -> list[str]:
-    rows = [
-        [f"`{row['runner']}`", row["c"], row["cpp"], row["python"], row["model"] or "none"]
-        + ["; ".join(f"`{each}`" for each in row["commands"]) or "none"]
-        for row in found["lines"]["rows"]
-    ]
-    plugin = found["lines"]["plugin"]
-    return [
-        *table(["URL", "C", "C++", "Python", "model", "commands, once"], rows),
-        "",
-        f"LLVM's inliner plug-in calls shmbridge in {plugin['talks']} of its {plugin['lines']} lines, "
-        "the same for every URL.",
-    ]
-
-
-def size(found: Found) -> list[str]:
-    grown, memory = found["size"]["size"], found["size"]["memory"]
-    plain, base = grown["plain"], memory["plain"]
-    rows = [
-        [f"`{name}`" if name == "shmbridge" else name]
-        + [f"+{(its[key] - plain[key]) / 1024:.0f} KiB" for key in ("text", "stripped")]
-        + [f"{(its['stripped'] / plain['stripped'] - 1):.1%}"]
-        for name, its in grown.items()
-        if name != "plain"
-    ]
-    used = [
-        [name, *(f"{its[key] - base[key]:+.1f} MiB" for key in ("peak", "anonymous", "files"))]
-        for name, its in memory.items()
-        if name != "plain"
-    ]
-    return [
-        *caption(
-            f"The plain compiler has {plain['stripped'] / 2**20:.0f} MiB when stripped, and uses "
-            f"{base['peak']:.0f} MiB to compile {found['size']['source']}. {conditions(found)}"
-        ),
-        *table(["linked in", "text", "stripped file", "relative to plain"], rows),
-        "",
-        *table(["the model", "peak memory", "private", "mapped files"], used),
-    ]
-
-
 def training(found: Found) -> list[str]:
     rows = []
     for each in found["rows"]:
@@ -497,8 +456,6 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "inline": deployed,
     "phases": deployed,
     "threads": threads,
-    "lines": dated(lines),
-    "size": size,
     "training": training,
     "sweep": sweep,
     "session": session,
