@@ -4,14 +4,13 @@
 Two projects from PyPI, zopfli (C, make -j) and marisa-trie (C++, ninja), are built in every way of
 asking and every condition. A build must succeed within a bounded multiple of the plain build's
 time, leave nothing behind and print at most one line. Its objects must follow the advice, or be the
-plain compiler's if there is no usable advice. Then it measures the promised figures that take
-minutes rather than hours.
+plain compiler's if there is no usable advice.
 
---only  the cells and figures whose name contains this text, e.g. "connect", "hanging" or "figure"
+--only  the cells whose name contains this text, e.g. "connect" or "hanging"
 --quick three cells with the C project only, in half a minute
 
 Needs clang-22, llvm-22-dev, cmake, make, ninja, a C compiler and `pip install 'shmbridge[bench]'`.
-Takes about 15 minutes on two cores without the figures. Exits with 1 if a cell failed.
+Takes about 15 minutes on two cores. Exits with 1 if a cell failed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from pathlib import Path
 from statistics import median
 
 import acceptance_policies
-import figures
 from llvm_inliner import build_plugin
 from program import SHMBRIDGE
 from sources import fetch_marisa, fetch_zopfli
@@ -470,8 +468,6 @@ def main() -> int:
             raise SystemExit(f"expected {tool}: apt-get install clang-22 make ninja-build cmake")
     with tempfile.TemporaryDirectory(prefix="acceptance-") as name:
         failed = check_all(chosen, Path(name), options.quick) if chosen else 0
-        if not options.quick:
-            figures.report(options.only, Path(name))
     return bool(failed)
 
 

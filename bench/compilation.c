@@ -61,12 +61,6 @@ static size_t read_gaps(const char *source, double *gaps) {
     return count;
 }
 
-__attribute__((weak)) int64_t ask_together(int64_t (*features)[FEATURES], size_t count) {
-    int64_t sum = 0;
-    for (size_t i = 0; i < count; i++) sum += ask(features[i]);
-    return sum;
-}
-
 static int64_t questions(size_t first, size_t count) {
     static int64_t features[MOST_TOGETHER][FEATURES];
     for (size_t k = 0; k < count; k++)

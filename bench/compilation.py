@@ -1,8 +1,8 @@
 """The cost of a question between the steps of a real compilation, for every way to the model.
 
     python bench/compilation.py [--only NAMES] [--gaps FILE|US] [--jobs N,...] [--loops N,...]
-        [--alternations N] [--questions N] [--before CHECKOUT] [--json FILE]
-    python bench/compilation.py --record FOLDER
+        [--alternations N] [--questions N] [--json FILE]
+    python bench/compilation.py --record
 
 compilation.c replays a real compilation: it computes for as long as the compiler did, then asks
 with LLVM's 38 features. Every way has the policy of examples/llvm/inliner.
@@ -20,8 +20,8 @@ mlcb      ML-Compiler-Bridge's pipes: our runner, PyPI's compilerinterface
 grpc      a gRPC stream over a Unix socket, C++ on both sides
 grpc_py   the same, a server in Python
 
-An alternation measures each way once, with the same part of the gaps. --record compiles zstd and
-zopfli as deploy.py does, and writes the gaps between their questions. See bench/README.md.
+An alternation measures each way once, with the same part of the gaps. --record compiles zstd as
+deploy.py does, and writes gaps.txt, the gaps between its questions. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,30 +44,14 @@ from typing import Any
 import deploy
 import numpy as np
 from llvm_inliner import INLINER
-from program import SHMBRIDGE, busy_seconds, cpu_of, started, turns
-from run import build, build_grpc, first_line, machine
+from program import SHMBRIDGE, busy_seconds, cpu_of, quartiles, started, turns
+from run import build, build_grpc, machine
 from waiting import Row, beside
 
 HERE = Path(__file__).parent
-GAPS = HERE / "gaps"
+GAPS = HERE / "gaps.txt"
 MOST_GAPS = 1500
 PROGRAMS = (["compilation", "compilation_ask"], ["compilation_host"])
-IN_FLIGHT = (["compilation", "compilation_ask", "compilation_together"], PROGRAMS[1])
-MODELS = """
-import os, struct, time
-
-def advise(request):
-    return float(request["li_size"][0])
-
-def timed(request):  # question_times.c does not see the questions of shmb_drive
-    import phase_policy
-
-    start = time.monotonic_ns()
-    advice = phase_policy.advise(request)
-    with open(os.environ["QUESTION_TIMES"], "ab") as log:
-        log.write(struct.pack("qq", start, time.monotonic_ns()))
-    return advice
-"""
 FIGURES = ("mean", "p50", "p99", "host", "both", "system", "wall")
 
 
@@ -98,13 +82,6 @@ class Place:
         process, line = self.stack.enter_context(started(*command))
         return process.pid, line
 
-    def build(self, name: str, programs: Sequence[Sequence[str]], tree: Path) -> Path:
-        """The C programs with the core of this checkout; their folder."""
-        folder = self.folder / name
-        folder.mkdir()
-        build(folder, programs, tree)
-        return folder
-
 
 def aot(place: Place, build: Path) -> Way:
     library = place.folder / "model.so"
@@ -129,10 +106,9 @@ def shm_8(place: Place, build: Path) -> Way:
     return _in_flight(shm(place, build), "shm_8")
 
 
-def _serve(name: str, place: Place, build: Path, *model: object, command: str = "") -> Way:
+def _serve(name: str, place: Place, build: Path, *model: object) -> Way:
     bridge = f"compilation-{os.getpid()}-{name}"
-    words = [command or SHMBRIDGE, "serve", bridge, "--channels", place.channels, *model]
-    server, _ = place.serve(*words)
+    server, _ = place.serve(SHMBRIDGE, "serve", bridge, "--channels", place.channels, *model)
     return Way(name, build / "compilation", f"shm://{bridge}", [server])
 
 
@@ -200,30 +176,17 @@ ALL = (aot, onnx, shm, shm_8, shm_py, shm_py_8, shm_onnx, llvm, llvm_py, mlcb, g
 WAYS = {way.__name__: way for way in ALL}
 
 
-def before(place: Place, tree: Path, names: Sequence[str]) -> Iterator[Way]:
-    """The ways through shared memory of another checkout; those of Python if its .venv-test has
-    the package."""
-    folder = place.build("before", PROGRAMS, tree)
-    command = tree / ".venv-test" / "bin" / "shmbridge"
-    models = {"shm_py": ["--python", f"{INLINER / 'policy.py'}:advise"], "shm_onnx": ["--onnx", place.model]}  # fmt: skip
-    for name in names:
-        if name == "shm":
-            way = shm(place, folder)
-            way.name = "before"
-            yield way
-        elif name in models and command.exists():
-            yield _serve(f"before_{name[4:]}", place, folder, *models[name], command=str(command))
-
-
-def start(place: Place, names: Sequence[str], other: Path | None) -> list[Way]:
+def start(place: Place, names: Sequence[str]) -> list[Way]:
     """Every way that can run here; aot is the first."""
-    folder, ways = place.build("build", IN_FLIGHT, HERE.parent), []
+    folder, ways = place.folder / "build", []
+    folder.mkdir()
+    build(folder, PROGRAMS)
     for name in dict.fromkeys(["aot", *names]):
         try:
             ways.append(WAYS[name](place, folder))
         except (ImportError, OSError, RuntimeError, subprocess.CalledProcessError) as error:
             print(f"left out: {name}: {error}", file=sys.stderr)
-    return ways + (list(before(place, other, names)) if other else [])
+    return ways
 
 
 def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> dict[str, Any]:
@@ -269,44 +232,21 @@ def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> 
     }
 
 
-def record(folder: Path, to: Path) -> None:
-    """Writes the gaps of real compilations: at most MOST_GAPS in a row, from the middle."""
-    folders = [folder / "inline", folder / "phases"]
-    for each in folders:
-        each.mkdir()
-    inline, phases = deploy.inline(folders[0], None), deploy.phases(folders[1], None)
-    orders = [[word.replace("{print}", "") for word in words] for words in phases.asking]
-    commands = {"inline": inline.asking, "phases": orders}
-    (folder / "models.py").write_text(MODELS)
-    for decision, file in (("inline", INLINER / "policy.py"), ("priority", folder / "models.py")):
-        policy = ["--llvm", decision, "--pipes", "--host", f"{file}:advise"]
-        commands[f"llvm_{decision}"] = [[SHMBRIDGE, "run", *policy, "--", *inline.plain[0]]]
-    log, embedded = folder / "times", folder / "libshmbridge-python.so"
-    subprocess.run([SHMBRIDGE, "embed", "-o", embedded], check=True)
+def record(folder: Path) -> None:
+    """Writes the gaps between the questions of deploy.py's compilation, which asks in its own
+    process: at most MOST_GAPS, from the middle."""
+    case, log = deploy.inliner(folder), folder / "times"
     env = {
         **os.environ,
+        "SHMBRIDGE_URL": f"onnx://{case.model}",
         "LD_PRELOAD": str(deploy.build_question_times(folder)),
         "QUESTION_TIMES": str(log),
-        "SHMBRIDGE_PYTHON_LIBRARY": str(embedded),
-        "PYTHONPATH": f"{folder}:{HERE}",
     }
-    urls = {"inline": f"onnx://{inline.model}", "phases": "python://models:timed"}
-    for name, all_of_them in commands.items():
-        gaps: list[float] = []
-        for command in all_of_them:
-            asking = {**env, "SHMBRIDGE_URL": urls.get(name, "")}
-            subprocess.run([*command, folder / "out.o"], check=True, env=asking)
-            questions = np.fromfile(log, np.int64).reshape(-1, 2)
-            log.unlink()
-            gaps += ((questions[1:, 0] - questions[:-1, 1]) / 1000).tolist()
-        print(f"{name}: {len(gaps)} gaps, mean {statistics.mean(gaps):.0f} us", flush=True)
-        skip = max(0, len(gaps) - MOST_GAPS) // 2
-        lines = "".join(f"{gap:.4g}\n" for gap in gaps[skip : skip + MOST_GAPS])
-        (to / f"{name}.txt").write_text(lines)
-
-
-def quartiles(values: Sequence[float]) -> list[float]:
-    return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3  # fmt: skip
+    subprocess.run([*case.asking, folder / "out.o"], check=True, env=env)
+    questions = np.fromfile(log, np.int64).reshape(-1, 2)
+    gaps = (questions[1:, 0] - questions[:-1, 1]) / 1000
+    skip = max(0, len(gaps) - MOST_GAPS) // 2
+    np.savetxt(GAPS, gaps[skip : skip + MOST_GAPS], "%.4g")
 
 
 def compare(cells: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[str, list[float]]:
@@ -367,13 +307,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(WAYS)}")
-    parser.add_argument("--gaps", default=str(GAPS / "inline.txt"), help="a file, or us")
+    parser.add_argument("--gaps", default=str(GAPS), help="a file, or us")
     parser.add_argument("--jobs", default=f"1,{cores},{2 * cores}", help="compilers at once")
     parser.add_argument("--loops", default=f"0,{cores}", help="endless loops meanwhile")
     parser.add_argument("--alternations", type=int, default=15)
     parser.add_argument("--questions", type=int, default=500, help="of each compiler")
-    parser.add_argument("--before", type=Path, help="also another checkout's shared memory")
-    parser.add_argument("--record", type=Path, help="record gaps of compilations in this folder")
+    parser.add_argument("--record", action="store_true", help="only record the gaps")
     parser.add_argument(
         "--json", type=Path, help="write the figures to this file; replaces its rows"
     )
@@ -391,22 +330,18 @@ def main() -> None:
         "gaps": Path(options.gaps).name,
         "situations": [],
     }
-    if options.before:
-        results["before"] = first_line(
-            ["git", "-C", options.before, "rev-parse", "--short", "HEAD"]
-        )
     if options.json and options.json.exists():
         old = json.loads(options.json.read_text())["situations"]
         results["situations"] = [each for each in old if each["jobs"] not in jobs]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if options.record:
-            record(folder, options.record)
+            record(folder)
             return
         model = folder / "policy.onnx"
         subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
         place = Place(folder, model, max(jobs), stack)
-        ways = start(place, names, options.before)
+        ways = start(place, names)
         steps = subprocess.check_output([ways[0].program, "calibrate"], text=True).strip()
         for load in loops:
             for at_once in jobs:

@@ -1,5 +1,5 @@
 /* compilation.c's ways through the C API, and through LLVM's interactive channel: "llvm:BASE". With
- * "together:URL" features are not bound, so that compilation_together.c can ask. */
+ * "together:URL" features are not bound, so that several questions can be in flight. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "compilation.h"
 #include "shmbridge.h"
 
-shmb_runner *r;                  /* also compilation_together.c's */
+static shmb_runner *r;
 static int64_t *bound[FEATURES]; /* as LLVM's own runner has them */
 static int from_host, to_host;
 
@@ -78,6 +78,21 @@ int64_t ask(const int64_t *features) {
     for (int i = 0; i < FEATURES; i++) *bound[i] = features[i];
     if (shmb_evaluate_i64(r, &advice)) fail(shmb_error_message(r));
     return advice;
+}
+
+int64_t ask_together(int64_t (*features)[FEATURES], size_t count) {
+    shmb_ticket tickets[64];
+    int64_t sum = 0, advice;
+    for (size_t k = 0; k < count; k++) {
+        for (int i = 0; i < FEATURES; i++)
+            shmb_feature_i64(r, feature_names[i], 1)[0] = features[k][i];
+        tickets[k] = shmb_send(r, SHMB_INT64);
+    }
+    for (size_t k = 0; k < count; k++) {
+        if (shmb_receive_i64(r, tickets[k], &advice)) fail(shmb_error_message(r));
+        sum += advice;
+    }
+    return sum;
 }
 
 void close_model(void) {

@@ -34,6 +34,12 @@ int64_t ask(const int64_t *features) {
     return exchange();
 }
 
+int64_t ask_together(int64_t (*features)[FEATURES], size_t count) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < count; i++) sum += ask(features[i]);
+    return sum;
+}
+
 void close_model() {
     stream->WritesDone();
     stream->Finish();

@@ -1,12 +1,10 @@
 """One policy at every URL, for one plug-in of an unmodified compiler: only $SHMBRIDGE_URL differs.
 
-    python bench/deploy.py [--policy inline|phases] [--rounds N] [--jobs N] [--source FILE.c]
-        [--json FILE]
+    python bench/deploy.py [--rounds N] [--json FILE]
 
-inline  examples/llvm/inliner in clang-22 -Oz, of zstd in one file
-phases  examples/phase_ordering in opt-22, of zopfli's 12 files, a process each
+clang-22 -Oz compiles zstd, in one file, with the plug-in of examples/llvm/inliner:
 
-plain   no plug-in; for phases, the passes that the policy chose, in the same order
+plain   no plug-in
 shm     `shmbridge serve --onnx` in another process
 shm_py  `shmbridge serve --python` in another process
 relay   the same, served by gRPC; `shmbridge relay` joins the compiler's shared memory to it
@@ -16,17 +14,15 @@ onnx    ONNX Runtime in the compiler
 aot     the model compiled by `shmbridge compile`, in the compiler
 python  the policy itself, a Python function, in the compiler
 
-A round compiles the program with each, `--jobs` times at once. Ratios are taken within a round.
-First, each way's decisions are logged and compared one by one. In the inliner, question_times.c
-times each question. Needs clang-22, llvm-22-dev, cmake, a C++ compiler and `pip install
-'.[bench]'`. A way that cannot run here is skipped with the reason.
+A round compiles with each; ratios are taken within a round. First, each way's decisions are logged
+and compared one by one. question_times.c times each question. Needs clang-22, llvm-22-dev, cmake, a
+C++ compiler and `pip install '.[bench]'`. A way that cannot run here is skipped with the reason.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import shutil
 import signal
@@ -35,84 +31,38 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
-import phase_policy
 from llvm_inliner import INLINER, build_plugin, text_bytes
 from program import SHMBRIDGE, cpu_of, cpu_used, options, report, started, turns
 from run import machine
-from sources import fetch_zopfli, fetch_zstd
+from sources import fetch_zstd
 
 VERSION = 22  # of clang
-PHASES = Path(__file__).parents[1] / "examples" / "phase_ordering"
 
 
 @dataclass
 class Case:
-    """A policy and the compilations that ask it. An output's name follows each command."""
+    """A policy and the compilation that asks it. The output's name follows each command."""
 
-    plain: list[list[str]]
-    asking: list[list[str]]
+    plain: list[str]
+    asking: list[str]
     model: Path  # ONNX
-    function: str  # the same model in Python, for python://
-    path: Path  # its folder
-    print: str = ""  # an option that prints the decisions, in the place of "{print}"
-    score: Callable[[Any], float] | None = None  # of a decision's features
-
-    def decisions(self, said: str, log: Path) -> list[Any]:
-        """The decisions, from the plug-in's log or output."""
-        if not self.print:
-            return (
-                [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-            )
-        found = re.findall(r"actions ([\d ]+):", said)
-        return [int(action) for line in found for action in line.split()]
 
 
-def inline(folder: Path, source: Path | None) -> Case:
-    """LLVM's inliner."""
-    subprocess.run([sys.executable, INLINER / "export.py", folder / "inline.onnx"], check=True)
-    sys.path.insert(0, str(INLINER))
-    from policy import WEIGHTS, score  # type: ignore[import-not-found]
-
-    class Number(int):
-        def item(self) -> int:
-            return int(self)
-
-    plain = [f"clang-{VERSION}", "-Oz", "-c", str(source or fetch_zstd(folder)), "-o"]
-    plugin = [*plain[:-1], f"-fpass-plugin={build_plugin(VERSION, folder / 'build')}", "-o"]
-    return Case([plain], [plugin], folder / "inline.onnx", "policy:advise", INLINER,
-                score=lambda features: score({name: Number(features[name][0]) for name in WEIGHTS}))  # fmt: skip
-
-
-def phases(folder: Path, source: Path | None) -> Case:
-    """Phase ordering. plain is added once the policy has chosen."""
-    plugin = build_plugin(VERSION, folder / "build", PHASES, "phase-ordering.so")
-    actions, model = folder / "actions.txt", folder / "phases.onnx"
-    actions.write_text(phase_policy.ACTIONS)
-    phase_policy.write(str(model))
-    passes = f"-passes=phase-ordering<actions={actions};steps={phase_policy.COUNT}{{print}}>"
-    asking = []
-    for file in bitcode(
-        [source] if source else sorted(fetch_zopfli(folder).parent.glob("*.c")), folder
-    ):
-        asking.append([f"opt-{VERSION}", f"-load-pass-plugin={plugin}", passes, str(file), "-o"])
-    return Case([], asking, model, "phase_policy:advise", Path(__file__).parent, print=";print")
-
-
-def bitcode(sources: Sequence[Path], folder: Path) -> list[Path]:
-    """The bitcode before clang -Oz's first pass."""
-    made = [folder / f"{source.stem}.bc" for source in sources]
-    flags = ["-Oz", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c"]
-    for source, to in zip(sources, made, strict=True):
-        subprocess.run([f"clang-{VERSION}", *flags, source, "-o", to], check=True)
-    return made
+def inliner(folder: Path) -> Case:
+    """LLVM's inliner, for zstd."""
+    model = folder / "inline.onnx"
+    subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
+    plain = [f"clang-{VERSION}", "-Oz", "-c", str(fetch_zstd(folder))]
+    plugin = f"-fpass-plugin={build_plugin(VERSION, folder / 'build')}"
+    return Case([*plain, "-o"], [*plain, plugin, "-o"], model)
 
 
 @dataclass
@@ -131,17 +81,16 @@ class Way:
     decisions: list[Any] = field(default_factory=list)
 
     @property
-    def outputs(self) -> list[Path]:
-        return [self.folder / f"{self.name}{i}.o" for i in range(len(self.case.asking))]
+    def output(self) -> Path:
+        return self.folder / f"{self.name}.o"
 
-    def compile(self, jobs: int) -> None:
-        """Compiles the whole case, `jobs` times at once, and keeps the times."""
+    def compile(self) -> None:
+        """Compiles once, and keeps the times."""
         file = self.folder / f"{self.name}.times"
-        timer = self.folder / "question_times.so"
-        env = {"LD_PRELOAD": str(timer), "QUESTION_TIMES": str(file)} if timer.exists() else {}
+        timer = {"LD_PRELOAD": str(self.folder / "question_times.so"), "QUESTION_TIMES": str(file)}
         before, host_before = cpu_used(resource.RUSAGE_CHILDREN), sum(map(cpu_of, self.hosts))
         start = time.perf_counter()
-        self._run(jobs, env)
+        self.run(timer)
         self.seconds.append(time.perf_counter() - start)
         self.cpu.append(cpu_used(resource.RUSAGE_CHILDREN) - before)
         self.host_cpu.append(sum(map(cpu_of, self.hosts)) - host_before)
@@ -153,27 +102,17 @@ class Way:
 
     def decide(self) -> None:
         """Compiles once and keeps the decisions."""
-        file = self.folder / f"{self.name}.log"
-        said = self._run(1, {"SHMBRIDGE_INLINER_LOG": str(file)}, self.case.print)
-        self.decisions = self.case.decisions(said, file)
+        log = self.folder / f"{self.name}.log"
+        self.run({"SHMBRIDGE_INLINER_LOG": str(log)})
+        self.decisions = [json.loads(line) for line in log.read_text().splitlines()]
 
-    def _run(self, jobs: int, more: dict[str, str], option: str = "") -> str:
+    def run(self, more: dict[str, str]) -> None:
         env = {k: v for k, v in os.environ.items() if k != "SHMBRIDGE_URL"} | more
-        env |= {"SHMBRIDGE_URL": self.url, "PYTHONPATH": str(self.case.path)} if self.url else {}
-        commands = self.case.asking if self.url else self.case.plain
-        said = ""
-        for command, out in zip(commands, self.outputs, strict=True):
-            words = [w.replace("{print}", option) for w in command]
-            running = [
-                subprocess.Popen([*words, to], env=env, stderr=subprocess.PIPE, text=True)
-                for to in [str(out), *(f"{out}.{job}" for job in range(1, jobs))]
-            ]
-            for process in running:
-                said += process.communicate()[1]
-                # a warning: some questions used the compiler's own advice
-                if process.returncode or "warning" in said or (said and not self.case.print):
-                    raise RuntimeError(f"{self.name}: {said}")
-        return said
+        env |= {"SHMBRIDGE_URL": self.url, "PYTHONPATH": str(INLINER)} if self.url else {}
+        command = self.case.asking if self.url else self.case.plain
+        done = subprocess.run([*command, self.output], env=env, capture_output=True, text=True)
+        if done.returncode or done.stderr:  # a warning: some questions used the compiler's advice
+            raise RuntimeError(f"{self.name}: {done.stderr}")
 
 
 @contextmanager
@@ -205,17 +144,17 @@ def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the compiler looks for ONNX Runtime
     library, name = folder / "model.so", f"deploy-{os.getpid()}"
     remote, pipe = f"grpc://127.0.0.1:{free_port()}", f"pipe://{folder}/pipe?serdes=flatbuffers"
-    model = ["--onnx", str(case.model)]
+    model, function = ["--onnx", str(case.model)], "policy:advise"
     embed = ["embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]]
     beginnings = {
         "shm": (f"shm://{name}", [["serve", name, *model]]),
-        "shm_py": (f"shm://{name}-py", [["serve", f"{name}-py", "--python", case.function]]),
+        "shm_py": (f"shm://{name}-py", [["serve", f"{name}-py", "--python", function]]),
         "pipe": (pipe, [["serve", pipe, *model]]),
         "relay": (f"shm://{name}-relay", [["serve", remote, *model], ["relay", f"shm://{name}-relay", remote]]),
         "grpc": (remote, [embed]),  # the relay's host
         "onnx": (f"onnx://{case.model}", []),
         "aot": (f"aot://{library}", [["compile", str(case.model), "-o", str(library)]]),
-        "python": (f"python://{case.function}", [embed]),
+        "python": (f"python://{function}", [embed]),
     }  # fmt: skip
     build_question_times(folder)
     ways = [Way("plain", "", case, folder)]
@@ -226,23 +165,14 @@ def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
                 if command[0] in ("compile", "embed"):
                     subprocess.run([SHMBRIDGE, *command], check=True)
                 else:
-                    hosts.append(stack.enter_context(running(case.path, *command)))
+                    hosts.append(stack.enter_context(running(INLINER, *command)))
             ways.append(Way(way, url, case, folder, hosts))
         except (RuntimeError, subprocess.CalledProcessError) as error:
             print(f"left out: {way}: {error}", file=sys.stderr)
     return ways
 
 
-def as_chosen(case: Case, way: Way) -> None:
-    """Makes plain run the passes of this way."""
-    lines, decided = phase_policy.ACTIONS.splitlines(), list(way.decisions)
-    for command in case.asking:
-        chosen, decided = decided[: phase_policy.COUNT], decided[phase_policy.COUNT :]
-        passes = ",".join(lines[action] for action in chosen)
-        case.plain.append([command[0], f"-passes={passes}", *command[3:]])
-
-
-def measure(folder: Path, case: Case, rounds: int, jobs: int) -> list[Way]:
+def measure(folder: Path, case: Case, rounds: int) -> list[Way]:
     with ExitStack() as stack:
         ways = start(folder, case, stack)
         for way in ways[1:]:
@@ -251,68 +181,42 @@ def measure(folder: Path, case: Case, rounds: int, jobs: int) -> list[Way]:
             except RuntimeError as error:
                 print(f"left out: {error}", file=sys.stderr)
                 ways.remove(way)
-        if not case.plain:
-            as_chosen(case, ways[1])
         for i in range(rounds):
             for way in turns(ways, i):
-                way.compile(jobs)
+                way.compile()
     return ways
 
 
-def differences(one: Way, other: Way) -> dict[str, Any]:
-    """The differences between two ways' decisions about the same questions, and how close the
-    policy's scores are to 0 there."""
-    found: list[float] = []
-    score = one.case.score
-    for mine, its in zip(one.decisions, other.decisions, strict=False):
-        if score is None or mine["features"] != its["features"]:
-            break  # after a different decision the questions differ
-        if mine["advice"] != its["advice"]:
-            found.append(score(mine["features"]))
-    same = one.decisions == other.decisions
-    return {"pair": [one.name, other.name], "identical": same, "scores_where_they_differ": found}
-
-
-def figures(ways: list[Way], jobs: int) -> dict[str, Any]:
+def figures(ways: list[Way]) -> dict[str, Any]:
     """The JSON; prints how the decisions differ."""
-    plain, asked = ways[0], ways[1:]
-    aot = next((way for way in asked if way.name == "aot"), asked[-1])
-    count = len(aot.decisions)
+    asked = ways[1:]
+    aot = next(way for way in asked if way.name == "aot")
     results = []
     for way in ways:
-        ratios = [mine / its for mine, its in zip(way.seconds, plain.seconds, strict=True)]
-        cost = [1e6 / count * (s - its) for s, its in zip(way.seconds, aot.seconds, strict=True)]
-        if way.questions:
-            both = zip(way.questions, aot.questions, strict=True)
-            cost = [mine["mean"] - its["mean"] for mine, its in both]
-        size = sum(
-            text_bytes(VERSION, out) if plain.case.score else out.stat().st_size
-            for out in way.outputs
-        )
+        both = zip(way.questions, aot.questions, strict=False)  # plain has none
+        cost = [mine["mean"] - its["mean"] for mine, its in both]
         results.append(
             {
                 "way": way.name,
                 "seconds": way.seconds,
                 "cpu_seconds": way.cpu,
                 "host_cpu_seconds": way.host_cpu,
-                "ratio_to_plain": median(ratios),
                 "question_us": way.questions,
                 "us_per_question_over_aot": cost,
                 "decisions": len(way.decisions),
-                "bytes": size,
+                "bytes": text_bytes(VERSION, way.output),
             }
         )
-    pairs = [differences(one, other) for i, one in enumerate(asked) for other in asked[i + 1 :]]
+    pairs = [
+        {"pair": [one.name, other.name], "identical": one.decisions == other.decisions}
+        for one, other in combinations(asked, 2)
+    ]
     for pair in pairs:
         if not pair["identical"]:
-            print(
-                f"  {' and '.join(pair['pair'])} differ; the policy's scores there: {pair['scores_where_they_differ']}"
-            )
-    objects = {tuple(out.read_bytes() for out in way.outputs) for way in asked}
+            print(f"  the decisions of {' and '.join(pair['pair'])} differ")
+    objects = {way.output.read_bytes() for way in asked}
     return {
-        "compilations": len(plain.case.plain),
-        "jobs": jobs,
-        "decisions": count,
+        "decisions": len(aot.decisions),
         "ways": results,
         "pairs": pairs,
         "different_objects": len(objects),
@@ -321,9 +225,6 @@ def figures(ways: list[Way], jobs: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = options(__doc__, rounds=5)
-    parser.add_argument("--policy", choices=("inline", "phases"), default="inline")
-    parser.add_argument("--jobs", type=int, default=1, help="compilers at once")
-    parser.add_argument("--source", type=Path, help="the C file to compile (default: from PyPI)")
     given = parser.parse_args()
     if not (shutil.which(f"clang-{VERSION}") and shutil.which(f"llvm-config-{VERSION}")):
         raise SystemExit(
@@ -332,10 +233,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        case = {"inline": inline, "phases": phases}[given.policy](folder, given.source)
-        result = figures(measure(folder, case, given.rounds, given.jobs), given.jobs)
+        result = figures(measure(folder, inliner(folder), given.rounds))
     found = {"machine": machine(), "rounds": given.rounds, **result}
-    report(given.policy, found, given.json)
+    report("inline", found, given.json)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@ session.
 
     python bench/in_process.py [--quick] [--json FILE]
 
-onnx    onnx:// compared with ONNX Runtime's C API, used as efficiently as possible
-        (onnx_direct.c): Run and RunWithBinding
+onnx    onnx:// compared with ONNX Runtime's C API, used as efficiently as possible (onnx_direct.c)
 aot     aot:// compared with the C function that `shmbridge compile` wrote, built with the same
         flags (aot_direct.c)
 
@@ -161,14 +160,11 @@ def onnx(directory: Path, quick: bool) -> dict[str, Any]:
         return {"skipped": "onnx and onnxruntime are not installed"}
     library = str(next(Path(spec.origin).parent.glob("capi/libonnxruntime.so.*")))
     build(directory, [["in_process", "onnx_direct"]])
-    models = list(workloads(directory))
-    results: dict[str, Any] = {}
-    for how in ("run", "binding"):
-        cases = [
-            (w, f"onnx://{w.file}?library={library}", [library, str(w.file), how]) for w in models
-        ]
-        results[how] = measure(f"onnx, {how}", directory / "in_process", cases, quick)
-    return results
+    cases = [
+        (w, f"onnx://{w.file}?library={library}", [library, str(w.file)])
+        for w in workloads(directory)
+    ]
+    return measure("onnx", directory / "in_process", cases, quick)
 
 
 def aot(directory: Path, quick: bool) -> dict[str, Any]:

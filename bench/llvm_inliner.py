@@ -1,4 +1,4 @@
-"""The plug-ins of examples/, and the size of what a compiler makes."""
+"""The plug-in of examples/llvm/inliner, and the size of what a compiler makes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from program import SHMBRIDGE
 INLINER = Path(__file__).parents[1] / "examples" / "llvm" / "inliner"
 
 
-def build_plugin(
-    version: int, build: Path, source: Path = INLINER, name: str = "shmbridge-inliner.so"
-) -> Path:
+def build_plugin(version: int, build: Path) -> Path:
     def output(*command: str) -> str:
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     llvm = output(f"llvm-config-{version}", "--cmakedir")
     places = [f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={output(SHMBRIDGE, 'config', '--cmakedir')}"]
-    output("cmake", "-S", str(source), "-B", str(build), *places)
+    output("cmake", "-S", str(INLINER), "-B", str(build), *places)
     output("cmake", "--build", str(build))
-    return build / name
+    return build / "shmbridge-inliner.so"
 
 
 def text_bytes(version: int, compiled: Path) -> int:

@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import Any
 
 from program import cpu_of, options, started, write
-from results_page import per, span
 from run import build, machine
 from sources import fetch_sqlite
+from tables import per, span
 
 from shmbridge import _config
 

@@ -1,10 +1,8 @@
 /* ONNX Runtime's C API, used as efficiently as possible: one session, values over fixed memory,
- * outputs in place. arguments: the library, the model, and "run" or "binding", to call Run or
- * RunWithBinding. */
+ * outputs in place. arguments: the library and the model. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "direct.h"
 #include "model/onnxruntime.h"
@@ -16,7 +14,6 @@ static OrtSession *session;
 static OrtMemoryInfo *memory;
 static const shmb_tensor *inputs;
 static size_t count;
-static int binds;
 static const char *names[MOST], *output_names[1];
 
 struct use {
@@ -58,7 +55,6 @@ void direct_load(char **arguments, const shmb_tensor *of, size_t number) {
     output_names[0] = name;
     inputs = of;
     count = number;
-    binds = strcmp(arguments[2], "binding") == 0;
     for (size_t i = 0; i < count; i++) names[i] = inputs[i].name;
 }
 
@@ -83,7 +79,6 @@ static void first_run(struct use *u) {
     must(ORT(api, Run)(session, u->options, names, (const OrtValue *const *)u->values, count,
                        output_names, 1, u->outputs));
     must(ORT(api, GetTensorMutableData)(u->outputs[0], &u->result));
-    if (!binds) return;
     must(ORT(api, CreateIoBinding)(session, &u->binding));
     for (size_t i = 0; i < count; i++)
         must(ORT(api, BindInput)(u->binding, names[i], u->values[i]));
@@ -93,9 +88,6 @@ static void first_run(struct use *u) {
 const void *direct_run(void *use) {
     struct use *u = use;
     if (!u->result) first_run(u);
-    else if (binds) must(ORT(api, RunWithBinding)(session, u->options, u->binding));
-    else
-        must(ORT(api, Run)(session, u->options, names, (const OrtValue *const *)u->values, count,
-                           output_names, 1, u->outputs));
+    else must(ORT(api, RunWithBinding)(session, u->options, u->binding));
     return u->result;
 }

@@ -203,8 +203,5 @@ class Place:
     def python_runner(self, wait: str) -> list[str]:
         return self._python("python_runner.py", "{NAME}", wait, self.near)
 
-    def dense(self, models: Path) -> list[str]:
-        return self._python("dense.py", models, self.near)
-
     def _python(self, program: str, *arguments: object) -> list[str]:
         return [sys.executable, str(HERE / program), *map(str, arguments)]

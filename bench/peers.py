@@ -2,7 +2,7 @@
 [--json FILE]
 
 2 KB and 100 KB, with and without two endless loops, from one client and from eight; p50, p99,
-p99.9, a histogram, the rate, and the CPU of both sides. README.md describes the requirements and
+p99.9, the rate, and the CPU of both sides. README.md describes the requirements and
 the method.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +26,6 @@ from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads would be forked
 import numpy as np
-from pairs import HERE
 from peers_base import Ask, Peer
 from peers_hosts import PEERS as HOSTS
 from peers_memory import ASKER
@@ -182,7 +180,6 @@ def measure(
             "p50_us": float(np.percentile(whole, 50)) / 1e3,
             "p99_us": float(np.percentile(whole, 99)) / 1e3,
             "p99.9_us": float(np.percentile(whole, 99.9)) / 1e3,
-            "log2_ns": np.bincount(np.log2(whole).astype(int)).tolist(),
             "per_second": len(whole) / seconds,
             "cpu_us": (host + near) / len(whole) * 1e6,
             "host_cpu_us": host / len(whole) * 1e6,
@@ -207,24 +204,16 @@ def loops(count: int) -> Iterator[None]:
 def prepare(directory: Path) -> list[type[Peer]]:
     """Builds the programs. Returns the peers that can run here."""
     build(directory, [ASKER, ["host"]])
-    for other in (build_iceoryx2, lambda to: build_grpc(to, "peers_ask")):
-        try:
-            other(directory)
-        except (OSError, subprocess.CalledProcessError) as error:
-            print(f"left out: {error!r}", file=sys.stderr)
+    try:
+        build_grpc(directory, "peers_ask")
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"left out: {error!r}", file=sys.stderr)
     needed = {need for kind in PEERS for need in kind.needs}
     there = {each for each in needed if getattr(find_spec(each), "origin", None)}  # no mere folder
     missing = {each for each in needed - there if not (directory / each).exists()}
     for name in sorted(missing):
         print(f"left out: there is no package or program {name}", file=sys.stderr)
     return [kind for kind in PEERS if not missing.intersection(kind.needs)]
-
-
-def build_iceoryx2(directory: Path) -> None:
-    """With the crate of that name."""
-    folder = Path(shutil.copytree(HERE / "peers_iceoryx2", directory / "iceoryx2"))
-    subprocess.run(["cargo", "build", "--release"], cwd=folder, check=True)
-    shutil.copy(folder / "target" / "release" / "peers_iceoryx2", directory)
 
 
 def run(
@@ -264,7 +253,6 @@ def main() -> int:
     old = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
     results = {
         "machine": machine(PACKAGES),
-        "askers": {kind.name: kind.asker for kind in PEERS},
         "rows": old.get("rows", []),
     }
     wanted, sizes = given.only.split(","), [int(size) for size in given.bytes.split(",")]

@@ -34,7 +34,6 @@ class Peer:
     pipes."""
 
     name = ""
-    asker = "Python"
     needs: tuple[str, ...] = ()  # packages, and programs in `build`
     said = ""  # the line that the server printed when clients may connect
 

@@ -21,7 +21,6 @@ class GrpcCpp(Peer):
     grpc.io/docs/guides/performance."""
 
     name = "gRPC, C++ on both sides"
-    asker = "C++"
     needs = ("peers_ask_grpc",)
 
     @property
@@ -102,7 +101,6 @@ class CompilerInterface(Peer):
     was faster than its own C++ runner."""
 
     name = "compilerinterface, C asks"
-    asker = "C"
     needs = ("compilerinterface",)
 
     def _path(self, client: int) -> str:

@@ -33,7 +33,6 @@ class Shmbridge(Peer):
 
 class ShmbridgeC(Shmbridge):
     name = "shmbridge, C asks"
-    asker = "C"
 
     def program(self, client: int) -> list[str]:
         return [str(self.build / "peers_ask"), f"shm://{self.id}"]
@@ -41,7 +40,6 @@ class ShmbridgeC(Shmbridge):
 
 class ShmbridgeBothC(Shmbridge):
     name = "shmbridge, C on both sides"
-    asker = "C"
 
     def server(self) -> list[str]:
         room = str(self.size + 4096)
@@ -52,29 +50,7 @@ class ShmbridgeBothC(Shmbridge):
 
 
 class Iceoryx2(Peer):
-    """In Rust. Both sides poll, as its own benchmarks do: iceoryx2, benchmarks/request-response."""
-
-    name = "iceoryx2, polling, Rust on both sides"
-    asker = "Rust"
-    needs = ("peers_iceoryx2",)
-    waits = "poll"
-
-    def server(self) -> list[str]:
-        program = str(self.build / "peers_iceoryx2")
-        return [program, "serve", self.id, self.waits, str(self.clients)]
-
-    def program(self, client: int) -> list[str]:
-        program = str(self.build / "peers_iceoryx2")
-        return [program, "ask", self.id, self.waits, str(client)]
-
-
-class Iceoryx2Events(Iceoryx2):
-    name = "iceoryx2, events, Rust on both sides"
-    waits = "events"
-
-
-class Iceoryx2Python(Peer):
-    """The same through its wheel."""
+    """Both sides poll, as its own benchmarks do: iceoryx2, benchmarks/request-response."""
 
     name = "iceoryx2, polling, Python on both sides"
     needs = ("iceoryx2",)
@@ -136,7 +112,7 @@ class Iceoryx2Python(Peer):
         return ask
 
 
-class Iceoryx2PythonEvents(Iceoryx2Python):
+class Iceoryx2Events(Iceoryx2):
     name = "iceoryx2, events, Python on both sides"
     events = True
 
@@ -184,5 +160,5 @@ class SharedMemory(Peer):
         return ask
 
 
-ICEORYX2 = (Iceoryx2, Iceoryx2Events, Iceoryx2Python, Iceoryx2PythonEvents)
+ICEORYX2 = (Iceoryx2, Iceoryx2Events)
 PEERS = (ShmbridgeBothC, ShmbridgeC, Shmbridge, *ICEORYX2, SharedMemory)

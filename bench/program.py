@@ -15,6 +15,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import quantiles
 from typing import Any, TypeVar
 
 ROOT = Path(__file__).parents[1]
@@ -48,6 +49,10 @@ def turns(all_ways: Sequence[Each], number: int) -> list[Each]:
     """The order of a round, of which each begins with another way."""
     first = number % len(all_ways)
     return [*all_ways[first:], *all_ways[:first]]
+
+
+def quartiles(values: Sequence[float]) -> list[float]:
+    return quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
 
 
 def cpu_of(pid: int) -> float:

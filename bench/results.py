@@ -18,12 +18,10 @@ from pathlib import Path
 HERE = Path(__file__).absolute().parent
 RESULTS = HERE.parent / "docs" / "results"
 FIGURES = {
-    "inline": ["deploy.py", "--policy", "inline", "--rounds", "3"],
-    "phases": ["deploy.py", "--policy", "phases", "--rounds", "9"],
+    "inline": ["deploy.py", "--rounds", "3"],
     "threads": ["in_process.py"],
     "training": ["training.py"],
     "sweep": ["sweep.py", "--step", "1000", "--rounds", "4"],
-    "session": ["session.py"],
     "compilation": ["compilation.py", "--jobs", "1,2,4", "--loops", "0"],
     "workers": ["scale.py", "--workers", "--rounds", "3", "--seconds", "1"],
     "scale": ["scale.py"],

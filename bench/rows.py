@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import shutil
 import signal
-import statistics
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -146,48 +145,6 @@ def count(place: Place, size: int, messages: int) -> int:
     return int(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
 
 
-def dense(place: Place, effort: float) -> Any:
-    """one dense layer in ONNX Runtime in a Python host, summed over float32[500 ... 50000],
-    relative to the same in process"""
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        from dense import SWEEP, write
-    except ImportError as error:
-        print(f"left out: {error}")
-        return None
-    results = {}
-    for outputs in (1, 64):
-        models = place.build / f"dense{outputs}"
-        write(models, outputs)
-        with (
-            Pair("in process", None, place.dense(models)) as inside,
-            Pair(
-                "host",
-                place.python_host("spin", "idle", 1, 1 << 20, str(models)),
-                place.c_runner("spin"),
-            ) as outside,
-        ):
-            ratios, sums = [], []
-            for _ in range(starts_of(effort, 12)):
-                # alternates in process and through the host, length by length
-                pairs = [
-                    (inside.block(4 * n, 0.02)[0], outside.block(4 * n, 0.02)[0]) for n in SWEEP
-                ]
-                sums.append([sum(side) for side in zip(*pairs, strict=True)])
-                ratios.append(sums[-1][1] / sums[-1][0])
-        here, there = (statistics.median(s[i] for s in sums) / 1000 for i in (0, 1))
-        results[outputs] = {
-            "in_process_us": round(here, 1),
-            "host_us": round(there, 1),
-            "ratio": statistics.median(ratios),
-        }
-        print(
-            f"{outputs:>4} outputs: sum in process {here:.1f} us, through the host {there:.1f} us, x {results[outputs]['ratio']:.3f}"
-        )
-    return results
-
-
 def system_calls(place: Place, effort: float) -> Any:
     """system calls of both sides in a second of spinning round trips, minus those of a tenth of a
     second"""
@@ -255,7 +212,6 @@ ROWS: dict[str, Callable[[Place, float], Any]] = {
     "instructions": instructions,
     "parked": parked,
     "replies": replies,
-    "dense": dense,
     "system_calls": system_calls,
     "idle": idle,
 }

@@ -23,11 +23,10 @@ from pairs import HERE, Place
 PROGRAMS = (["bare"], ["runner"], ["host"], ["turns"], ["count"])
 
 
-def build(
-    directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS, tree: Path = HERE.parent
-) -> None:
-    """The core of a checkout, optimised across files as the shared library is, and this checkout's
-    programs: the C files of each; the first one names it."""
+def build(directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS) -> None:
+    """The core, optimised across files as the shared library is, and programs: the C files of each;
+    the first one names it."""
+    tree = HERE.parent
     options = ["-DCMAKE_C_COMPILER=cc", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON"]
     for step in (
         ["-S", tree / "cdef", "-B", directory, *options],

@@ -1,4 +1,4 @@
-"""float32[500], [1000], … [50 000] through every runner and SerDes, and through compilerinterface.
+"""float32[500], [1000], … [50 000] through every runner and SerDes.
 
 python bench/sweep.py [--quick] [--json FILE]
 
@@ -9,7 +9,6 @@ skipped. README.md describes the method.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import statistics
 import subprocess
@@ -28,9 +27,6 @@ from run import build, machine
 
 STEP, LONGEST = 500, 50_000  # floats
 ROUNDS, SECONDS = 5, 0.02  # of a block
-PAPER_ONNX = 68.0  # ms of the paper's sweep
-# Of further ratios.
-BASES = {"aot": "aot", "onnx": "onnx", "compilerinterface": "compilerinterface, bytes"}
 
 
 @dataclass(frozen=True)
@@ -42,13 +38,12 @@ class Way:
     far: str | None = (
         "host"  # sweep_host.py's argument; None: the model is in the compiler's process
     )
-    near: str = "C"  # the compiler: bench/runner.c, "Python", or the former as a pass of "mlir"
+    near: str = "C"  # the compiler: bench/runner.c, or "Python"
     paper: float | None = None  # ms that the paper's sweep took in the same way
 
 
 WAYS = (
     Way("shm", "shm://{name}"),
-    Way("shm, a pass of MLIR", "shm://{name}", near="mlir"),
     Way("aot", "aot://{model}.so", None, paper=21),
     Way("onnx", "onnx://{model}.onnx", None, paper=68),
     Way("tflite", "tflite://{model}.tflite", None),
@@ -61,8 +56,6 @@ WAYS = (
     Way("grpc, Python runner", "grpc://127.0.0.1:0", near="Python", paper=5948),
     Way("shm, Python runner", "shm://{name}", near="Python"),
     Way("pipe, protobuf, Python runner", "pipe://{path}?serdes=protobuf", near="Python"),
-    Way("compilerinterface, bytes", "pipe://{path}?serdes=bitstream", "compilerinterface"),
-    Way("compilerinterface, json", "pipe://{path}?serdes=json", "compilerinterface"),
 )
 
 
@@ -97,33 +90,10 @@ def start(way: Way, place: Place, stack: ExitStack) -> Pair:
         url,
         *[way.far or ""][way.far == "host" :],
     ]
-    if way.near == "mlir":
-        near = mlir_runner(place)
-    else:
-        near = place.c_runner("adaptive") if way.near == "C" else place.python_runner("adaptive")
+    near = place.c_runner("adaptive") if way.near == "C" else place.python_runner("adaptive")
     if not way.far:
         near = [word.replace("{NAME}", url) for word in near]
     return stack.enter_context(Pair(way.name, far if way.far else None, near))
-
-
-def mlir_runner(place: Place) -> list[str]:
-    """RuntimeError: no MLIR."""
-    plugin, module = place.build / "mlir_runner.so", place.build / "empty.mlir"
-    if not plugin.exists():
-        config = shutil.which("llvm-config-22")
-        if not config or not shutil.which("mlir-opt-22"):
-            raise RuntimeError("a pass of MLIR needs mlir-22-tools and libmlir-22-dev")
-        flags = subprocess.check_output([config, "--cxxflags"], text=True).split()
-        include = f"-I{HERE.parent / 'cdef' / 'include'}"
-        part, library = place.build / "mlir_runner.o", place.build / "libshmbridge.a"
-        c = ["cc", "-std=c11", "-D_GNU_SOURCE", "-Dmain=runner_main", "-fPIC", "-c"]
-        cxx = ["c++", *flags, "-fno-rtti", "-shared", "-fPIC", HERE / "mlir_runner.cpp", part]
-        for command in ([*c, HERE / "runner.c", "-o", part], [*cxx, library, "-o", plugin]):
-            if subprocess.run([*command, "-O3", include]).returncode:
-                raise RuntimeError("a pass of MLIR: its plugin cannot be built")
-        module.write_text("module {}")
-    passes = f"--pass-pipeline=builtin.module(ask{{bridge={{NAME}} core={place.near}}})"
-    return ["mlir-opt-22", f"--load-pass-plugin={plugin}", passes, str(module), "-o", "/dev/null"]
 
 
 def prepare(directory: Path) -> None:
@@ -169,28 +139,13 @@ def measure(
 
 def figures(sweeps: Sequence[Sweep]) -> list[dict[str, Any]]:
     """The JSON of each way."""
-    bases = {
-        base: next((sweep for sweep in sweeps if sweep.way.name == name), None)
-        for base, name in BASES.items()
-    }
     results = []
     for sweep in sweeps:
-        ratio, low, high = sweep.ratio(sweeps[0])
-        ratios = {base: other and round(sweep.ratio(other)[0], 5) for base, other in bases.items()}
-        paper = sweep.way.paper
-        results.append(
-            {
-                "way": sweep.way.name,
-                "runner": sweep.way.near,
-                "ns": [round(value, 1) for value in sweep.medians],
-                "sum_us": round(sum(sweep.medians) / 1e3, 1),
-                "ratio_to_shm": round(ratio, 2),
-                "ratio_range": [round(low, 2), round(high, 2)],
-                "ratios": ratios,
-                "paper_ms": paper,
-                "paper_ratio_to_onnx": paper and round(paper / PAPER_ONNX, 3),
-            }
-        )
+        ratio, *extremes = sweep.ratio(sweeps[0])
+        ns = [round(value, 1) for value in sweep.medians]
+        row = {"way": sweep.way.name, "ns": ns, "sum_us": round(sum(sweep.medians) / 1e3, 1)}
+        row |= {"ratio_to_shm": round(ratio, 2), "ratio_range": [round(r, 2) for r in extremes]}
+        results.append(row | {"paper_ms": sweep.way.paper})
     return results
 
 

@@ -1,26 +1,22 @@
 """The host of sweep.py: reads one element and answers an int64. Prints the URL that its compiler
 opens.
 
-sweep_host.py CORE URL                     a shmbridge host
-sweep_host.py CORE URL relay               a gRPC host, and `shmbridge relay` from URL to it
-sweep_host.py CORE URL compilerinterface   compilerinterface's PipeCompilerInterface:
-                                           pipe:///PATH?serdes=bitstream or json
+sweep_host.py CORE URL         a shmbridge host
+sweep_host.py CORE URL relay   a gRPC host, and `shmbridge relay` from URL to it
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
-from contextlib import suppress
 
 from program import SHMBRIDGE, started
 
 ROOM = 1 << 19  # bytes of the longest request: 50 000 floats, which JSON makes doubles
 
 
-def serve_shmbridge(core: int, url: str) -> None:
+def serve(core: int, url: str) -> None:
     from sweep_models import answer
 
     import shmbridge
@@ -42,21 +38,6 @@ def relay(core: int, url: str) -> None:
         between.wait()
 
 
-def serve_compilerinterface(core: int, url: str) -> None:
-    from compilerinterface import PipeCompilerInterface
-
-    path, _, serdes = url.removeprefix("pipe://").partition("?serdes=")
-    interface = PipeCompilerInterface({"bitstream": "bytes"}.get(serdes, serdes), path)
-    os.sched_setaffinity(0, {core})
-    print(url, flush=True)
-    interface.reset_pipes()  # waits for the compiler
-    with suppress(ValueError):  # which it raises at the end of file
-        while True:
-            request = interface.evaluate()
-            features = request["features"] if serdes == "json" else request[0]
-            interface.populate_buffer(ctypes.c_long(features[0] < 1))
-
-
 if __name__ == "__main__":
-    serve = {"compilerinterface": serve_compilerinterface, "relay": relay}
-    serve.get("".join(sys.argv[3:]), serve_shmbridge)(int(sys.argv[1]), sys.argv[2])
+    core, url, *how = sys.argv[1:]
+    (relay if how == ["relay"] else serve)(int(core), url)

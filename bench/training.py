@@ -1,31 +1,25 @@
 """The cost of transport in a whole training: the same learner and episodes through shared memory,
 named pipes and gRPC.
 
-    python bench/training.py [--only toy,phase] [--workers 1,5] [--rounds N] [--json FILE]
+    python bench/training.py [--workers 1,5] [--rounds N] [--json FILE]
 
-toy     examples/cpp/environment.cpp: a compiler that does almost nothing, which leaves transport
-        and the learner
-phase   examples/phase_ordering: one opt-22 after another, which asks after each of its
-        sub-sequences of passes
-
-The learner is REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread.
-Each worker has its own address, so that equal seeds give equal episodes in every way, and the
-weights can be compared. gRPC is reached through `shmbridge relay`, since C++ alone would start
-Python in every compiler. Needs `pip install 'shmbridge[gym,grpc]'` and a C++ compiler; phase also
-opt-22.
+The compiler is examples/cpp/environment.cpp, which does almost nothing: that leaves transport and
+the learner, REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread. Each
+worker has its own address, so that equal seeds give equal episodes in every way, and the weights
+can be compared. gRPC is reached through `shmbridge relay`, since C++ alone would start Python in
+every compiler. Needs `pip install 'shmbridge[gym,grpc]'` and a C++ compiler.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -33,15 +27,14 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import phase_policy
-from deploy import free_port, phases
+from deploy import free_port
 from program import ROOT, SHMBRIDGE, compiled, cpu_used, options, report, turns
 from run import machine
 
 from shmbridge.envs import CompilerEnv
 
 WAYS = ("shm", "pipe", "grpc")
-Start = Callable[[int, int], list[list[str]]]  # of workers and episodes of each: their commands
+EPISODES, ACTIONS = 2000, 4  # of all workers; of the compiler
 
 
 class Learner:
@@ -56,17 +49,12 @@ class Learner:
         self.totals: list[float] = []
 
     def act(self, worker: int, observation: dict[str, Any]) -> int:
-        """Draws an action that the "action_mask" allows."""
-        mask = observation.get("action_mask")
-        x = np.concatenate(
-            [np.log1p(np.abs(v.reshape(-1))) for k, v in observation.items() if k != "action_mask"],
-            dtype=np.float64,
-        )
+        """Draws an action."""
+        values = [np.log1p(np.abs(value.reshape(-1))) for value in observation.values()]
+        x = np.concatenate(values, dtype=np.float64)
         if self.weights is None:
             self.weights = np.zeros((self.actions, len(x)))
         scores = self.weights @ x
-        if mask is not None:
-            scores[~mask.astype(bool)] = -np.inf
         p = np.exp(scores - scores.max())
         p /= p.sum()
         action = int(self.random.choice(self.actions, p=p))
@@ -151,90 +139,55 @@ def addresses(
         yield envs, urls
 
 
-def measure(way: str, workers: int, episodes: int, actions: int, start: Start) -> dict[str, Any]:
+def measure(way: str, workers: int, program: Path) -> dict[str, Any]:
     """One training and its weights."""
+    episodes = EPISODES // workers
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="training-")))
         envs, urls = stack.enter_context(addresses(way, workers, folder))
-        learner = Learner(actions, workers)
-        for command, url in zip(start(workers, episodes // workers), urls, strict=True):
-            env = os.environ | {"SHMBRIDGE_URL": url}
-            compiler = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
+        learner = Learner(ACTIONS, workers)
+        for url in urls:
+            command = [str(program), url, str(episodes)]
+            compiler = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             stack.callback(compiler.wait)
             stack.callback(compiler.kill)
-        seconds, cpu, count = train(envs, episodes // workers, learner)
+        seconds, cpu, count = train(envs, episodes, learner)
     return {
         "seconds": seconds,
         "trainer_cpu": cpu,
         "actions": count,
-        "first": float(np.mean(learner.totals[: episodes // 5])),
-        "last": float(np.mean(learner.totals[-(episodes // 5) :])),
+        "first": float(np.mean(learner.totals[: EPISODES // 5])),
+        "last": float(np.mean(learner.totals[-(EPISODES // 5) :])),
         "learnt": learner.weights.tobytes().hex()[-64:],
     }
 
 
-def toy(folder: Path) -> tuple[int, int, Start]:
-    """Episodes, actions, and how its compilers start."""
-    program = compiled(ROOT / "examples/cpp/environment.cpp", folder / "environment")
-    words = ["/bin/sh", "-c", f'exec {program} "$SHMBRIDGE_URL" "$0"']
-    return 2000, 4, lambda workers, episodes: [[*words, str(episodes)]] * workers
-
-
-def phase(folder: Path) -> tuple[int, int, Start]:
-    """The same of phase ordering, over zopfli's files."""
-    case = phases(folder, None)
-    words = [" ".join(map(shlex.quote, [*each, "/dev/null"])) for each in case.asking]
-    words = [each.replace("{print}", "") for each in words]
-
-    def start(workers: int, episodes: int) -> list[list[str]]:
-        turns = [
-            [words[(k * workers + i) % len(words)] for k in range(episodes)] for i in range(workers)
-        ]
-        return [["/bin/sh", "-c", " && ".join(turn)] for turn in turns]
-
-    return 120, phase_policy.COUNT, start
-
-
-COMPILERS = {"toy": toy, "phase": phase}
-
-
-def figures(
-    name: str, workers: int, episodes: int, found: dict[str, list[dict[str, Any]]]
-) -> dict[str, Any]:
-    """The JSON."""
+def row(workers: int, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """The JSON of all ways."""
     learnt = {each["learnt"] for rounds in found.values() for each in rounds}
-    one = found["shm"][0]
-    rows = []
+    ways = []
     for way, rounds in found.items():
-        ratio = median(
-            a["seconds"] / b["seconds"] for a, b in zip(rounds, found["shm"], strict=True)
-        )
         cpu = median(each["trainer_cpu"] / each["actions"] for each in rounds) * 1e6
         seconds = [each["seconds"] for each in rounds]
-        rows.append({"way": way, "seconds": seconds, "ratio_to_shm": ratio, "trainer_cpu_us": cpu})
-    about = {key: one[key] for key in ("actions", "first", "last")}
-    same = len(learnt) == 1
-    return {"compiler": name, "workers": workers, "episodes": episodes, **about, "same": same, "ways": rows}  # fmt: skip
+        ways.append({"way": way, "seconds": seconds, "trainer_cpu_us": cpu})
+    about = {key: found["shm"][0][key] for key in ("actions", "first", "last")}
+    return {"workers": workers, "episodes": EPISODES, **about, "same": len(learnt) == 1, "ways": ways}  # fmt: skip
 
 
 def main() -> None:
     parser = options(__doc__, rounds=3)
-    parser.add_argument("--only", default=",".join(COMPILERS))
     parser.add_argument("--workers", default="1,5")
-    parser.add_argument("--scale", type=float, default=1, help="times the episodes")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in given.only.split(","):
-            episodes, actions, start = COMPILERS[name](Path(folder))
-            for workers in map(int, given.workers.split(",")):
-                total = max(1, int(episodes * given.scale) // workers) * workers
-                found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-                for i in range(given.rounds):
-                    for way in turns(WAYS, i):
-                        found[way].append(measure(way, workers, total, actions, start))
-                results.append(figures(name, workers, total, found))
+        program = compiled(ROOT / "examples/cpp/environment.cpp", Path(folder) / "environment")
+        for workers in map(int, given.workers.split(",")):
+            found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+            for i in range(given.rounds):
+                for way in turns(WAYS, i):
+                    found[way].append(measure(way, workers, program))
+            results.append(row(workers, found))
     whole = {"machine": machine(), "rounds": given.rounds, "rows": results}
     report("training", whole, given.json)
 

@@ -4,9 +4,7 @@ waiting.c is both sides, in C. See bench/README.md."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import signal
 import statistics
@@ -19,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pairs import HERE
-from program import busy_seconds
+from program import busy_seconds, options, quartiles, write
 from run import build, machine
 
 COLUMNS = ("pipe", "semaphore", "block", "spin", "adaptive")
 TARGETS = 16  # of the make
 FIGURES = ("p50", "p99", "cpu", "rate")
 CGROUPS = Path("/sys/fs/cgroup")
+Cells = dict[str, list[dict[str, float]]]  # by way of waiting
 
 
 @dataclass
@@ -194,7 +192,7 @@ def cell(program: Path, kind: str, row: Row, seconds: float, procs: list[Path]) 
     }
 
 
-def reference(cells: dict[str, list[dict[str, float]]]) -> str:
+def reference(cells: Cells) -> str:
     """Spin or sleep, whichever has the lower median; sleep if spinning takes more than three times
     its CPU."""
     spin, sleep = (
@@ -206,104 +204,81 @@ def reference(cells: dict[str, list[dict[str, float]]]) -> str:
 
 def ratios(cells: list[dict[str, float]], base: list[dict[str, float]], figure: str) -> list[float]:
     """Quartiles of paired ratios."""
-    each = [a[figure] / max(b[figure], 1e-9) for a, b in zip(cells, base, strict=True)]
-    return statistics.quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
+    return quartiles([a[figure] / max(b[figure], 1e-9) for a, b in zip(cells, base, strict=True)])
 
 
-def judge(cells: dict[str, list[dict[str, float]]], kind: str) -> dict[str, Any]:
+def judge(cells: Cells) -> dict[str, Any]:
     """Adaptive compared with its reference: the quartiles of ratios, and the figures beyond the
     limit."""
     base = reference(cells)
-    result: dict[str, Any] = {f: ratios(cells[kind], cells[base], f) for f in ("p50", "cpu", "p99")}
-    result["rate"] = ratios(cells[kind], cells["pipe"], "rate")
+    result: dict[str, Any] = {
+        f: ratios(cells["adaptive"], cells[base], f) for f in ("p50", "cpu", "p99")
+    }
+    result["rate"] = ratios(cells["adaptive"], cells["pipe"], "rate")
     limits = {"p50": 1.5, "cpu": 1.5, "p99": 3}
     misses = [f for f, most in limits.items() if result[f][1] > most]
     misses += ["rate"] if result["rate"][1] < 0.5 else []
     return {"reference": base, "misses": misses, **result}
 
 
-def show(
-    columns: list[str], cells: dict[str, list[dict[str, float]]], verdicts: dict[str, Any]
-) -> None:
+def show(cells: Cells, verdict: dict[str, Any]) -> None:
     print(
         f"  {'':14}{'p50 us':>10}{'p99 us':>10}{'CPU us':>9}{'system':>8}{'rate':>10}  (quartiles)"
     )
-    for kind in columns:
-        middle = {f: statistics.median(c[f] for c in cells[kind]) for f in (*FIGURES, "system")}
-        rates = [c["rate"] for c in cells[kind]]
-        low, _, high = (
-            statistics.quantiles(rates, n=4, method="inclusive") if len(rates) > 1 else rates * 3
-        )
+    for kind, found in cells.items():
+        middle = {f: statistics.median(c[f] for c in found) for f in (*FIGURES, "system")}
+        low, _, high = quartiles([c["rate"] for c in found])
         print(
             f"  {kind:14}{middle['p50']:10.2f}{middle['p99']:10.1f}{middle['cpu']:9.2f}"
             f"{middle['system']:8.2f}{middle['rate']:10.0f}  ({low:.0f} to {high:.0f})"
         )
-    for kind, v in verdicts.items():
-        text = ", ".join(
-            f"{f} {v[f][1]:.2f} ({v[f][0]:.2f} to {v[f][2]:.2f})" for f in ("p50", "cpu", "p99")
-        )
-        verdict = "misses " + ", ".join(v["misses"]) if v["misses"] else "good"
-        print(
-            f"  {kind}: {verdict}; {text} of {v['reference']}; rate {v['rate'][1]:.2f} of pipes",
-            flush=True,
-        )
+    ratios_of = (
+        f"{f} {verdict[f][1]:.2f} ({verdict[f][0]:.2f} to {verdict[f][2]:.2f})"
+        for f in ("p50", "cpu", "p99")
+    )
+    print(
+        f"  {'misses ' + ', '.join(verdict['misses']) if verdict['misses'] else 'good'}; "
+        f"{', '.join(ratios_of)} of {verdict['reference']}; rate {verdict['rate'][1]:.2f} of pipes",
+        flush=True,
+    )
+
+
+def measure(program: Path, row: Row, alternations: int, seconds: float) -> Cells:
+    """All ways of waiting in one situation. Errors: NoCgroup."""
+    cells: Cells = {kind: [] for kind in COLUMNS}
+    with cgroup(row) as procs, beside(row):
+        for _ in range(alternations):
+            for kind in COLUMNS:
+                cells[kind].append(cell(program, kind, row, seconds, procs))
+    return cells
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(ROWS)}")
-    parser.add_argument("--columns", default=",".join(COLUMNS), help="which to measure")
-    parser.add_argument(
-        "--before", type=Path, help="another checkout, whose adaptive waiting is measured too"
-    )
     parser.add_argument("--alternations", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0, help="of a cell, at most the row's own")
-    parser.add_argument("--build", type=Path, help="keep the programs in this folder")
-    parser.add_argument(
-        "--json", type=Path, help="write everything to this file; replaces its rows"
-    )
-    options = parser.parse_args()
-    chosen = options.only.split(",") if options.only else list(ROWS)
+    given = parser.parse_args()
+    chosen = given.only.split(",") if given.only else list(ROWS)
     if set(chosen) - ROWS.keys():
-        parser.error(f"--only: expected some of {', '.join(ROWS)}; found {options.only}")
-    columns = options.columns.split(",") + ["before"] * bool(options.before)
+        parser.error(f"--only: expected some of {', '.join(ROWS)}; found {given.only}")
     results: dict[str, Any] = {"machine": machine(), "rows": {}}
-    if options.json and options.json.exists():
-        results["rows"] = json.loads(options.json.read_text())["rows"]
-    with tempfile.TemporaryDirectory() as temporary:
-        directory = options.build or temporary
-        programs = {"": HERE.parent} | ({"before": options.before} if options.before else {})
-        for name, tree in programs.items():
-            (Path(directory) / f"x{name}").mkdir(parents=True, exist_ok=True)
-            build(Path(directory) / f"x{name}", [["waiting"]], tree)
-            makefile(Path(directory) / f"x{name}")
+    with tempfile.TemporaryDirectory() as directory:
+        build(Path(directory), [["waiting"]])
+        makefile(Path(directory))
         for name in chosen:
             row = ROWS[name]
-            seconds = min(options.seconds or row.seconds, row.seconds)
+            seconds = min(given.seconds or row.seconds, row.seconds)
             print(f"\n== {name}: {row.about}", flush=True)
-            cells: dict[str, list[dict[str, float]]] = {kind: [] for kind in columns}
             try:
-                with cgroup(row) as procs, beside(row):
-                    for _ in range(options.alternations):
-                        for kind in columns:
-                            before = kind == "before"
-                            program = Path(directory) / ("xbefore" if before else "x") / "waiting"
-                            cells[kind].append(
-                                cell(program, "adaptive" if before else kind, row, seconds, procs)
-                            )
+                cells = measure(Path(directory) / "waiting", row, given.alternations, seconds)
             except NoCgroup as error:
                 print(f"  skipped: {error}")
                 continue
-            judged = [
-                k
-                for k in ("adaptive", "before")
-                if k in columns and {"pipe", "spin", "block"} <= set(columns)
-            ]
-            verdicts = {kind: judge(cells, kind) for kind in judged}
-            show(columns, cells, verdicts)
-            results["rows"][name] = {"about": row.about, "cells": cells, "verdicts": verdicts}
-            if options.json:
-                options.json.write_text(json.dumps(results, indent=1) + "\n")
+            verdict = judge(cells)
+            show(cells, verdict)
+            results["rows"][name] = {"about": row.about, "cells": cells, "verdict": verdict}
+            write(given.json, results)
     return 0
 
 
