@@ -4,11 +4,14 @@ passes.txt for a program."""
 from __future__ import annotations
 
 import os
-import shlex
-import subprocess
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
+import shared
 
 from shmbridge.envs import CompilerVectorEnv
 from shmbridge.training import Corpus, Task, Workers
@@ -32,41 +35,28 @@ def prepare(
     Returns:
         The training programs and the held-out programs.
     """
-    llvm = run("llvm-config-22", "--cmakedir")
-    ours = run("shmbridge", "config", "--cmakedir")
-    source = Path(run("shmbridge", "config", "--examples").strip(), "phase_ordering")
-    run("cmake", f"-S{source}", f"-B{BUILD}", f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={ours}")
-    run("cmake", "--build", str(BUILD))
+    shared.build(HERE.parent / "phase_ordering", BUILD, shared.llvm())
     return tuple(  # type: ignore[return-value]
         Corpus.from_sources(*filter(None, map(bitcode, names))) for names in (train, held_out)
     )
-
-
-def run(*words: str) -> str:
-    """The output of a command."""
-    done = subprocess.run(words, text=True, capture_output=True)
-    if done.returncode:
-        raise SystemExit(f"{shlex.join(words)}: status {done.returncode}\n{done.stderr[-2000:]}")
-    return done.stdout.strip()
 
 
 def bitcode(name: str) -> Path | None:
     """A program from clang's front end, before any pass. None: csmith is not installed."""
     source, flags = HERE / "programs" / f"{name}.c", list[str]()
     if name.startswith("core-"):  # shmbridge's own
-        core = Path(run("shmbridge", "config", "--prefix")) / "src"
+        core = Path(shared.said("shmbridge", "config", "--prefix")) / "src"
         source = next(core.rglob(f"{name[5:]}.c"))
         flags = [f"-I{core}", f"-I{core.parent / 'include'}", "-D_GNU_SOURCE"]
     if name == "csmith":
-        try:
-            text = run(*CSMITH.split())
-        except FileNotFoundError:
+        if not shutil.which("csmith"):
             return None
+        text = shared.said(*CSMITH.split())
         source, flags = BUILD / "csmith.c", ["-I/usr/include/csmith", "-w"]
         source.write_text(text)
     output = BUILD / f"{name}.bc"
     plain = ["-O1", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c"]
-    run("clang-22", *plain, *flags, str(source), "-o", str(output))
+    shared.said("clang-22", *plain, *flags, str(source), "-o", str(output))
     return output
 
 

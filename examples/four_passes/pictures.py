@@ -1,11 +1,10 @@
-"""Draws the logs and results of several trainings."""
+"""Draws the logs of several trainings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -23,16 +22,3 @@ def save_curves(picture: Path, trainings: Mapping[str, Sequence[Path]]) -> None:
     axes.set(xlabel="episodes", ylabel="reward")
     axes.legend()
     figure.savefig(picture)
-
-
-def save_scores(folder: Path, scores: Mapping[str, Mapping[str, float]]) -> None:
-    """A row for each program, and the geometric mean of the ratios to the first column."""
-    table = pd.DataFrame.from_dict(scores, orient="index")
-    ratios = table.div(table.iloc[:, 0], axis=0)
-    ratios.loc["geometric mean"] = np.exp(np.log(ratios).mean())
-    pd.concat([table, ratios.tail(1)]).to_csv(folder / "scores.csv", index_label="module")
-    figure = Figure(figsize=(6.4, 1 + 0.5 * len(ratios)), layout="tight")
-    axes = figure.subplots()
-    (100 * (ratios.iloc[::-1, 1:] - 1)).plot.barh(ax=axes)
-    axes.set_xlabel(f"% more than {table.columns[0]}")
-    figure.savefig(folder / "scores.png")

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from environment import BUILD, HERE, PASSES, RESULTS, STEPS, environment, prepare, run, task
+from environment import BUILD, HERE, PASSES, RESULTS, STEPS, environment, prepare, task
 from export import export
 from loop import learn
 from optimum import Graph, optimum
+from shared import said
 
 from shmbridge.training import Corpus, Progress
 from shmbridge.training.checkpoint import write_whole
@@ -67,7 +68,7 @@ def mean_part(left: dict[str, float], graphs: dict[str, Graph]) -> float:
     return statistics.mean(graphs[name].part(left[name]) for name in left)
 
 
-def said(url: str, module: Path) -> str:
+def actions(url: str, module: Path) -> str:
     """The actions that opt reports, with the model at a URL."""
     how = f"actions={HERE / 'passes.txt'};steps={STEPS};repeat;print"
     plugin = f"-load-pass-plugin={BUILD / 'phase-ordering.so'}"
@@ -81,10 +82,10 @@ def said(url: str, module: Path) -> str:
 def deploy(onnx: Path, programs: Corpus) -> None:
     """Checks that ONNX Runtime and machine code make the same decisions."""
     library = onnx.with_suffix(".so")
-    print(run("shmbridge", "compile", str(onnx), "-o", str(library)).splitlines()[0])
+    print(said("shmbridge", "compile", str(onnx), "-o", str(library)).splitlines()[0])
     for module in programs:
         both = [
-            said(f"{scheme}://{file}", module.path)
+            actions(f"{scheme}://{file}", module.path)
             for scheme, file in (("onnx", onnx), ("aot", library))
         ]
         if both[0] != both[1] or "instructions" not in both[0]:
@@ -153,7 +154,7 @@ def main() -> None:
         "seconds": time.monotonic() - began,
     }
     write_whole(RESULTS / "results.json", json.dumps(results, indent=1).encode())
-    pictures(folder, methods, seeds, scores)
+    pictures(folder, methods, seeds)
     print(f"\n{methods[0]}, seed 0, in opt's own process:")
     deploy(folder / f"{methods[0]}-0.onnx", Corpus([*train_on, *held_out]))
 
@@ -174,16 +175,15 @@ def at_random(
     return found
 
 
-def pictures(folder: Path, methods: list[str], seeds: int, scores: Any) -> None:
-    """Curves and sizes, if pandas and Matplotlib are installed."""
-    curves = {m: [folder / f"{m}-{seed}.csv" for seed in range(seeds)] for m in methods}
+def pictures(folder: Path, methods: list[str], seeds: int) -> None:
+    """Curves, if pandas and Matplotlib are installed."""
     try:
-        from pictures import save_curves, save_scores
-
-        save_curves(RESULTS / "curves.png", curves)
-        save_scores(RESULTS, scores)
+        from pictures import save_curves
     except ImportError as error:
         print(f"no pictures: {error}")
+        return
+    curves = {m: [folder / f"{m}-{seed}.csv" for seed in range(seeds)] for m in methods}
+    save_curves(RESULTS / "curves.png", curves)
 
 
 if __name__ == "__main__":

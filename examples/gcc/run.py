@@ -11,9 +11,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import re
-import subprocess
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -22,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import Host
+sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
+import shared
+
 from shmbridge.training import Corpus, Module, Task, candidate_rewards, collect, relative_reduction
 from shmbridge.training.scores import Score, run_instructions, text_size
 
@@ -31,16 +32,6 @@ FACTORS = ["gcc decides", "1", "2", "4", "8"]  # as in unroll.cc
 FEATURES = 11
 HELD_OUT, SPLIT = 0.4, 1  # which part of the kernels, and the split's seed
 QUICK = {"sum", "list", "insertion", "histogram", "count", "prefix"}
-
-
-def build() -> Path:
-    """The plugin, for g++-12."""
-    config = subprocess.check_output(["shmbridge", "config", "--cmakedir"], text=True).strip()
-    folder = HERE / "build"
-    to = ["-DCMAKE_CXX_COMPILER=g++-12", f"-Dshmbridge_DIR={config}"]
-    subprocess.run(["cmake", "-S", HERE, "-B", folder, *to], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", folder], check=True, stdout=subprocess.DEVNULL)
-    return folder / "shmbridge-gcc.so"
 
 
 def once(score: Score) -> Score:
@@ -121,52 +112,6 @@ def constant(choice: int) -> Any:
     return weights
 
 
-def ship(weights: Any, folder: Path) -> Path:
-    """Compiles the model to a shared library, via ONNX."""
-    import onnx
-    from onnx import TensorProto, helper
-
-    bias, matrix = weights[0].astype(np.float32), weights[1:].astype(np.float32)
-    nodes = [
-        helper.make_node("MatMul", ["features", "matrix"], ["product"]),
-        helper.make_node("Add", ["product", "bias"], ["logits"]),
-        helper.make_node("ArgMax", ["logits"], ["advice"], axis=0, keepdims=0),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "unroll",
-        [helper.make_tensor_value_info("features", TensorProto.FLOAT, [FEATURES])],
-        [helper.make_tensor_value_info("advice", TensorProto.INT64, [])],
-        [
-            onnx.numpy_helper.from_array(bias, "bias"),
-            onnx.numpy_helper.from_array(matrix, "matrix"),
-        ],
-    )
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
-    onnx.save(model, folder / "model.onnx")
-    library = folder / "model.so"
-    subprocess.run(
-        ["shmbridge", "compile", folder / "model.onnx", "-o", library],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    return library
-
-
-def shipped(task: Task, modules: Sequence[Module], weights: Any, folder: Path) -> int:
-    """The number of modules for which the compiled model in gcc makes the same program as the model
-    in Python."""
-    library, same = ship(weights, folder), 0
-    with (
-        Host(f"gcc-{os.getpid()}") as host,
-        host.start(lambda r: int(logits(weights, r["features"][None]).argmax())),
-    ):
-        for module in modules:
-            told, inside = task.run(module, host.url), task.run(module, f"aot://{library}")
-            same += told.ok and inside.ok and told.scores == inside.scores
-    return same
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="a smoke test of about ten seconds")
@@ -178,7 +123,7 @@ def main() -> None:
     results = HERE / "results"
     results.mkdir(exist_ok=True)
     print("building the plug-in")
-    plugin = build()
+    shared.build(HERE, HERE / "build", "-DCMAKE_CXX_COMPILER=g++-12")
     flags, scores = (
         ["-O2", "{module}", "-o", "{output}"],
         {
@@ -186,7 +131,9 @@ def main() -> None:
             "text": text_size,
         },
     )
-    task = Task(["gcc-12", f"-fplugin={plugin}", *flags], scores=scores)
+    task = Task(
+        ["gcc-12", f"-fplugin={HERE / 'build' / 'shmbridge-gcc.so'}", *flags], scores=scores
+    )
     plain, unrolls = (
         Task(["gcc-12", *more, *flags], scores=scores) for more in ([], ["-funroll-loops"])
     )
@@ -230,7 +177,11 @@ def main() -> None:
             f"    {module.name:12}"
             + "".join(f"{-np.mean(rows, axis=0)[i]:+9.1%}" for rows in table.values())
         )
-    same = shipped(task, held_out, models["REINFORCE"][0], results)
+    weights = models["REINFORCE"][0]
+    library = shared.compile_linear(weights[1:], weights[0], "features", results, argmax=True)
+    same = shared.alike(
+        task, held_out, lambda r: int(logits(weights, r["features"][None]).argmax()), library
+    )
     alone = sum(task.baseline(m) == plain.baseline(m) for m in held_out)
     print(f"\nas machine code in gcc (aot://): the same programs for {same} of {len(held_out)}")
     print(f"with the plugin and no model: gcc's own programs for {alone} of {len(held_out)}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from programs import shared
 
 # Features of the whole module, and flags of ThinLTO, are left out: the policy judges the call.
 LEFT_OUT = {
@@ -94,35 +95,21 @@ def imitate(inputs: Array, decisions: Array, importance: Array, steps: int = 400
 def save(policy: Policy, path: Path) -> None:
     """The policy as an ONNX model: an input for each feature, int64[1]; the output
     inlining_decision, int64[1]."""
-    from onnx import TensorProto, helper
-    from onnx import save as write
-
-    def constant(name: str, value: Array) -> TensorProto:
-        return helper.make_tensor(name, TensorProto.DOUBLE, value.shape, value.reshape(-1))
-
-    constants = [
-        constant("one", np.ones(1)),
-        constant("mean", policy.mean),
-        constant("inverse", policy.inverse),
-        constant("weights", policy.weights[1:, None]),
-        constant("least", -policy.weights[:1]),
-    ]
+    constants = {"one": np.ones(1), "mean": policy.mean, "inverse": policy.inverse}
+    constants |= {"weights": policy.weights[1:, None], "least": -policy.weights[:1]}
     nodes = [
-        helper.make_node("Concat", policy.names, ["features"], axis=0),
-        helper.make_node("Cast", ["features"], ["x"], to=TensorProto.DOUBLE),
-        helper.make_node("Sign", ["x"], ["sign"]),
-        helper.make_node("Abs", ["x"], ["size"]),
-        helper.make_node("Add", ["size", "one"], ["more"]),
-        helper.make_node("Log", ["more"], ["log"]),
-        helper.make_node("Mul", ["sign", "log"], ["signed"]),
-        helper.make_node("Sub", ["signed", "mean"], ["centred"]),
-        helper.make_node("Mul", ["centred", "inverse"], ["scaled"]),
-        helper.make_node("MatMul", ["scaled", "weights"], ["score"]),
-        helper.make_node("Greater", ["score", "least"], ["inline"]),
-        helper.make_node("Cast", ["inline"], ["inlining_decision"], to=TensorProto.INT64),
+        ("Concat", " ".join(policy.names), "features", {"axis": 0}),
+        ("Cast", "features", "x", {"to": shared.DOUBLE}),
+        ("Sign", "x", "sign"),
+        ("Abs", "x", "size"),
+        ("Add", "size one", "more"),
+        ("Log", "more", "log"),
+        ("Mul", "sign log", "signed"),
+        ("Sub", "signed mean", "centred"),
+        ("Mul", "centred inverse", "scaled"),
+        ("MatMul", "scaled weights", "score"),
+        ("Greater", "score least", "inline"),
+        ("Cast", "inline", "inlining_decision", {"to": shared.INT64}),
     ]
-    inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, [1]) for n in policy.names]
-    outputs = [helper.make_tensor_value_info("inlining_decision", TensorProto.INT64, [1])]
-    graph = helper.make_graph(nodes, "inliner", inputs, outputs, constants)
-    opset = [helper.make_opsetid("", 17)]
-    write(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    inputs = {name: ("int64", [1]) for name in policy.names}
+    shared.save_onnx(path, nodes, inputs, {"inlining_decision": ("int64", [1])}, constants)

@@ -4,10 +4,11 @@ pip fetches them from PyPI."""
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import sys
-import tarfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
+import shared
 
 from shmbridge.training import Corpus, Module
 
@@ -47,7 +48,7 @@ HELD_OUT = {
 
 def z3(folder: Path) -> dict[str, Corpus]:
     """z3's modules by their part, as bitcode."""
-    root = _fetched(folder, Z3) / "core" / "src"
+    root = shared.fetch(Z3, folder) / "core" / "src"
     sources = [path for path in root.rglob("*.cpp") if path.stat().st_size < SMALL]
     # api needs generated files; test has unit tests, and shell the program's main function.
     skipped = [root / name for name in ("api", "test", "shell")]
@@ -83,7 +84,7 @@ def held_out(folder: Path) -> Corpus:
     """The other programs. One command compiles and links each."""
     modules = []
     for name, (sdist, sources, flags) in HELD_OUT.items():
-        root = _fetched(folder, sdist)
+        root = shared.fetch(sdist, folder)
         first, *rest = sorted(map(str, root.glob(sources)))
         # -I starts in the sdist's folder, since compilers run in their own work folders.
         words = [f"-I{root}/{flag[2:]}" for flag in flags]
@@ -93,14 +94,3 @@ def held_out(folder: Path) -> Corpus:
 
 def _hash(name: str) -> int:
     return int(hashlib.sha256(name.encode()).hexdigest(), 16)
-
-
-def _fetched(folder: Path, sdist: str) -> Path:
-    to = folder / sdist.replace("==", "-").replace("-", "_", sdist.count("-"))
-    if not to.exists():
-        print(f"fetching {sdist} from PyPI", flush=True)
-        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
-        subprocess.run([*pip, "-d", folder, sdist], check=True)
-        with tarfile.open(next(folder.glob(f"{to.name}.tar.gz"))) as archive:
-            archive.extractall(folder, filter="data")
-    return to

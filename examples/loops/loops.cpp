@@ -8,13 +8,11 @@
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/ScalarEvolution.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
-#include "llvm/IR/PassManager.h"
-#include "llvm/Passes/PassBuilder.h"
-#include "llvm/Plugins/PassPlugin.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/WithColor.h"
 #include "llvm/Transforms/Utils/LoopUtils.h"
 
+#include "../llvm/loop_pass.h"
 #include "shmbridge_rl.hpp"
 
 using namespace llvm;
@@ -192,24 +190,9 @@ private:
     std::string Why;
 };
 
-struct LoopAdvicePass : PassInfoMixin<LoopAdvicePass> {
-    PreservedAnalyses run(Function &F, FunctionAnalysisManager &FAM) {
-        if (!Advice) Advice = std::make_shared<Advisor>();
-        Advice->advise(F, FAM);
-        return PreservedAnalyses::all(); // metadata changes no analysis
-    }
-    std::shared_ptr<Advisor> Advice;
-};
-
-void registerPass(PassBuilder &PB) {
-    PB.registerVectorizerStartEPCallback([](FunctionPassManager &PM, OptimizationLevel Level) {
-        if (Level != OptimizationLevel::O0) PM.addPass(LoopAdvicePass());
-    });
-}
-
 } // namespace
 
 extern "C" LLVM_ATTRIBUTE_WEAK __attribute__((visibility("default"))) PassPluginLibraryInfo
 llvmGetPassPluginInfo() {
-    return {LLVM_PLUGIN_API_VERSION, "shmbridge-loops", LLVM_VERSION_STRING, registerPass};
+    return plugin<Advisor>("shmbridge-loops");
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -21,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import Host
+sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
+import shared
+
 from shmbridge.envs import CompilerEnv
 from shmbridge.errors import ShmbridgeError
 from shmbridge.training import Module, Outcome, Task
@@ -53,16 +55,6 @@ HELD_OUT = [
     "256x32x64",
 ]
 REPEATS = 2  # of the held-out shapes' trials
-
-
-def build() -> Path:
-    """The plugin."""
-    config = subprocess.check_output(["shmbridge", "config", "--cmakedir"], text=True).strip()
-    folder = HERE / "build"
-    to = [f"-DMLIR_DIR={LLVM}/lib/cmake/mlir", f"-Dshmbridge_DIR={config}"]
-    subprocess.run(["cmake", "-S", HERE, "-B", folder, *to], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", folder, "-j2"], check=True, stdout=subprocess.DEVNULL)
-    return folder / "shmbridge-mlir.so"
 
 
 def matmul(shape: str) -> str:
@@ -190,48 +182,16 @@ def search(tuner: Tuner, turns: int, seed: int) -> Any:
 # ---- Deployment ----
 
 
-def ship(weights: Any, folder: Path) -> Path:
-    """Compiles the model to a shared library, via ONNX. Its advice is the scores of all choices."""
-    import onnx
-    from onnx import TensorProto, helper
-
-    bias, matrix = weights[0] - 1.5 * weights[1:].sum(axis=0), weights[1:] / 4  # as scaled() does
-    nodes = [
-        helper.make_node("MatMul", ["shape", "matrix"], ["product"]),
-        helper.make_node("Add", ["product", "bias"], ["scores"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "tile",
-        [helper.make_tensor_value_info("shape", TensorProto.FLOAT, [3])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [CHOICES])],
-        [
-            onnx.numpy_helper.from_array(v.astype(np.float32), name)
-            for name, v in (("bias", bias), ("matrix", matrix))
-        ],
-    )
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
-    onnx.save(model, folder / "model.onnx")
-    library = folder / "model.so"
-    subprocess.run(
-        ["shmbridge", "compile", folder / "model.onnx", "-o", library],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    return library
-
-
 def shipped(tuner: Tuner, weights: Any, folder: Path) -> int:
     """The number of held-out shapes for which mlir-opt writes the same with the compiled model as
     with the model in Python."""
-    library, same = ship(weights, folder), 0
+    matrix, bias = weights[1:] / 4, weights[0] - 1.5 * weights[1:].sum(axis=0)  # as scaled() does
+    library = shared.compile_linear(matrix, bias, "shape", folder, argmax=False)
     task = tuner.task("shmbridge-tile", scores={"text": lambda path: zlib.crc32(path.read_bytes())})
-    for shape, choice in zip(HELD_OUT, best_of(weights, HELD_OUT), strict=True):
-        one = module(tuner.folder, "one", matmul(shape))
-        with Host(f"ship-{os.getpid()}") as host, host.start(lambda _, choice=choice: int(choice)):
-            told, inside = task.run(one, host.url), task.run(one, f"aot://{library}")
-        same += told.ok and inside.ok and told.scores == inside.scores
-    return same
+    modules = [module(tuner.folder, shape, matmul(shape)) for shape in HELD_OUT]
+    return shared.alike(
+        task, modules, lambda r: int((scaled(r["shape"][None]) @ weights).argmax()), library
+    )
 
 
 def main() -> None:
@@ -248,9 +208,9 @@ def main() -> None:
     results = HERE / "results"
     results.mkdir(exist_ok=True)
     print("builds the plugin", flush=True)
-    plugin = build()
+    shared.build(HERE, HERE / "build", f"-DMLIR_DIR={LLVM}/lib/cmake/mlir")
     with tempfile.TemporaryDirectory() as work:
-        tuner = Tuner(plugin, Path(work))
+        tuner = Tuner(HERE / "build" / "shmbridge-mlir.so", Path(work))
         print(
             f"train: {', '.join(TRAIN)}\nheld out: {', '.join(HELD_OUT)}\na training: {turns} x {len(TRAIN)} trials",
             flush=True,

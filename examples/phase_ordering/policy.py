@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search import ACTIONS, STOP, steps_of
+from search import ACTIONS, STOP, shared, steps_of
 
 SCALE = 8.0  # of the logarithms
 INSTRUCTIONS = 15  # the place of that count in "counters": counters.h
@@ -62,17 +62,16 @@ class Policy:
 
     def save_onnx(self, path: Path) -> None:
         """Writes the model: inputs as the plugin sends them, output float32[actions]."""
-        from onnx import TensorProto, helper, numpy_helper, save
-
-        nodes, constants = [], []
+        nodes: list[Any] = []
+        constants: dict[str, Any] = {}
 
         def constant(name: str, value: Any) -> str:
-            constants.append(numpy_helper.from_array(np.asarray(value), name))
+            constants[name] = value
             return name
 
         def node(kind: str, *inputs: str, **attributes: Any) -> str:
-            nodes.append(helper.make_node(kind, list(inputs), [f"x{len(nodes)}"], **attributes))
-            return nodes[-1].output[0]
+            nodes.append((kind, " ".join(inputs), f"x{len(nodes)}", attributes))
+            return f"x{len(nodes) - 1}"
 
         one = constant("one", np.float32([1]))
         logarithms = node(
@@ -88,23 +87,9 @@ class Policy:
             x = node("Tanh", x) if i else x
             x = node("Gemm", x, constant(f"weights_{i}", weights), constant(f"biases_{i}", biases))
         x = node("Reshape", x, constant("actions", np.int64([len(ACTIONS)])))
-        allowed = node("Cast", "action_mask", to=TensorProto.BOOL)
-        nodes.append(
-            helper.make_node("Where", [allowed, x, constant("never", NEVER.reshape(1))], ["scores"])
-        )
-        inputs = [
-            ("counters", TensorProto.FLOAT, COUNTERS),
-            ("used", TensorProto.FLOAT, len(ACTIONS)),
-            ("action_mask", TensorProto.INT8, len(ACTIONS)),
-        ]
-        graph = helper.make_graph(
-            nodes,
-            "phase_ordering",
-            [helper.make_tensor_value_info(name, dtype, [size]) for name, dtype, size in inputs],
-            [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [len(ACTIONS)])],
-            constants,
-        )
-        save(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
-            path,
-        )
+        allowed = node("Cast", "action_mask", to=shared.BOOL)
+        nodes.append(("Where", f"{allowed} {x} {constant('never', NEVER.reshape(1))}", "scores"))
+        actions = [len(ACTIONS)]
+        inputs = {"counters": ("float32", [COUNTERS]), "used": ("float32", actions)}
+        inputs |= {"action_mask": ("int8", actions)}
+        shared.save_onnx(path, nodes, inputs, {"scores": ("float32", actions)}, constants)

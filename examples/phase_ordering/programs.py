@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
+import shared
 
 from shmbridge.training import Corpus
 from shmbridge.training.scores import ir_instructions
@@ -103,12 +105,7 @@ def _fetch(program: str, to: Path) -> None:
     """Downloads a package's sources and compiles its program, a module for each file."""
     package, flags, patterns = REAL[program]
     sdists = to / "sdists"
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d"]
-    subprocess.run([*pip, sdists, package], check=True)
-    archive = next(sdists.glob("*.tar.gz"))
-    with tarfile.open(archive) as sdist:
-        sdist.extractall(sdists, filter="data")
-    root = sdists / archive.name.removesuffix(".tar.gz")
+    root = shared.fetch(package, sdists)
     for source in sorted(path for pattern in patterns for path in root.glob(pattern)):
         compile_c(source, to / f"{program}-{source.stem}.bc", flags, root)
     shutil.rmtree(sdists)

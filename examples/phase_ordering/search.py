@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import math
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
+import shared
 
 from shmbridge.training import Module, Outcome, Task, candidate_rewards, collect
 from shmbridge.training.scores import ir_instructions, mca_cycles, text_size
@@ -27,14 +31,7 @@ PLUGIN = HERE / "build" / "phase-ordering.so"
 
 def build() -> None:
     """Builds the plug-in in build/."""
-    configs = {"LLVM": "llvm-config-22", "shmbridge": "shmbridge config"}
-    folders = []
-    for name, config in configs.items():
-        words = [*config.split(), "--cmakedir"]
-        said = subprocess.run(words, capture_output=True, text=True, check=True)
-        folders.append(f"-D{name}_DIR={said.stdout.strip()}")
-    for words in (["-S", HERE, "-B", PLUGIN.parent, *folders], ["--build", PLUGIN.parent]):
-        subprocess.run(["cmake", *words], check=True, stdout=subprocess.DEVNULL)
+    shared.build(HERE, PLUGIN.parent, shared.llvm())
 
 
 # ---- opt's output and its value ----

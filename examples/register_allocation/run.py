@@ -172,27 +172,10 @@ def run(quick):
         print(f"{name:16}" + "".join(f"{text:>28}" for text in texts))
 
     chosen = max((r for r in rows if r["search"] == "evolution"), key=lambda r: r["train"])
-    print("\nHeld-out kernels, with evolution's best weights for the training kernels")
-    print(
-        f"{'kernel':12}{'cost, greedy':>14}{'learnt':>10}{'instructions, greedy':>24}{'learnt':>8}"
-    )
-    for module in test:
-        was, now = greedy[module.name], chosen["scores"][module.name]
-        print(
-            f"{module.path.stem:12}{was['cost']:14.0f}{now['cost']:10.0f}"
-            f"{was['count']:24.0f}{now['count']:8.0f}"
-        )
-
     (RESULTS / "weights.json").write_text(json.dumps(chosen["weights"]))
 
 
-def main():
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few seconds")
-    begin = time.time()
     run(parser.parse_args().quick)
-    print(f"\n{time.time() - begin:.0f} s; results/ contains all figures and the weights")
-
-
-if __name__ == "__main__":
-    main()

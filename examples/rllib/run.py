@@ -232,15 +232,6 @@ def show(quick: bool, names: list[str], seeds: range) -> None:
     ray.shutdown()
     results["machines"] = machines(corpora[0], 1 if quick else 3)
     (HERE / "results" / "results.json").write_text(json.dumps(results, indent=1))
-    try:
-        from pictures import save_curves
-
-        files = {
-            name: [HERE / "results" / f"{name}-{seed}.csv" for seed in seeds] for name in names
-        }
-        save_curves(HERE / "results" / "curves.png", files)
-    except ImportError as error:
-        print(f"no picture: {error}")
 
 
 if __name__ == "__main__":

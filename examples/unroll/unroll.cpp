@@ -5,11 +5,10 @@
 
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/ScalarEvolution.h"
-#include "llvm/Passes/PassBuilder.h"
-#include "llvm/Plugins/PassPlugin.h"
 #include "llvm/Support/WithColor.h"
 #include "llvm/Transforms/Utils/LoopUtils.h"
 
+#include "../llvm/loop_pass.h"
 #include "shmbridge.hpp"
 
 using namespace llvm;
@@ -57,28 +56,9 @@ private:
     std::string Why;
 };
 
-struct UnrollAdvicePass : PassInfoMixin<UnrollAdvicePass> {
-    PreservedAnalyses run(Function &F, FunctionAnalysisManager &FAM) {
-        if (!Advice) Advice = std::make_shared<Advisor>();
-        Advice->advise(F, FAM);
-        return PreservedAnalyses::all(); // metadata changes no analysis
-    }
-    std::shared_ptr<Advisor> Advice;
-};
-
-void registerPass(PassBuilder &PB) {
-    PB.registerVectorizerStartEPCallback([](FunctionPassManager &PM, OptimizationLevel Level) {
-        if (Level != OptimizationLevel::O0) PM.addPass(UnrollAdvicePass());
-    });
-    PB.registerPipelineParsingCallback([](StringRef Name, FunctionPassManager &PM, auto) {
-        if (Name == "unroll-advice") PM.addPass(UnrollAdvicePass());
-        return Name == "unroll-advice";
-    });
-}
-
 } // namespace
 
 extern "C" LLVM_ATTRIBUTE_WEAK __attribute__((visibility("default"))) PassPluginLibraryInfo
 llvmGetPassPluginInfo() {
-    return {LLVM_PLUGIN_API_VERSION, "shmbridge-unroll", LLVM_VERSION_STRING, registerPass};
+    return plugin<Advisor>("shmbridge-unroll");
 }

@@ -20,4 +20,4 @@ def test_rllib(run_example, request):
     runners = [int(each) for each in re.findall(r"^ +\d+ +(\d) +\d+", printed, re.MULTILINE)]
     assert runners[0] == 2 and 1 in runners and runners[-1] == 2
     assert "left of it: 0 compilers, 0 bridges" in printed
-    assert "left at the end: 0 compilers, 0 bridges; 0 compilers, 0 bridges\n" in printed
+    assert "remaining at the end: 0 compilers, 0 bridges; 0 compilers, 0 bridges\n" in printed
