@@ -26,14 +26,12 @@ class Pair:
         far: Sequence[str] | None,
         near: Sequence[str],
         fds: Sequence[int] = (),
-        far_stdin: bool = False,
     ) -> None:
         self.name = name
         self.near: subprocess.Popen[str] | None = None
         self.far = (
             subprocess.Popen(
                 far,
-                stdin=subprocess.PIPE if far_stdin else None,
                 stdout=subprocess.PIPE,
                 text=True,
                 pass_fds=fds,

@@ -1,5 +1,5 @@
-"""Writes the tables and pictures of docs/results.md, docs/performance.md and bench/README.md from the
-output of results.py:
+"""Writes the tables and pictures of docs/results.md and docs/performance.md from the output of
+results.py:
 
 python bench/results_page.py
 
@@ -15,12 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from peers_page import asked, peers, scale, workers
+from peers_page import peers, scale, workers
 from results import RESULTS
 from tables import Found, caption, conditions, dated, per, short, span, table
 
 PAGES = [RESULTS.parent / f"{name}.md" for name in ("results", "performance")]
-PAGES += [Path(__file__).with_name("README.md")]
 GREY_TEXT, BRIGHT_BLUE = "#767676", "#3b8eea"  # legible on white and on black
 
 
@@ -66,13 +65,12 @@ def inline(found: Found) -> list[str]:
 def threads(found: Found) -> list[str]:
     rows = []
     for kind in ("onnx", "aot"):
-        for each in found[kind].get("threads", []):
-            for way, name in (("bound", "bound features"), ("direct", "called directly")):
-                cells = [short(each["throughput"][str(n)][way]) for n in (1, 2, 4, 8)]
-                rows.append([f"`{kind}`, {each['model']}, {name}", *cells])
-    return table(
-        ["throughput / one thread", "1 thread", *(f"{n} threads" for n in (2, 4, 8))], rows
-    )
+        each = next(e for e in found[kind]["threads"] if e["model"] == "inliner")
+        for way, name in (("bound", "bound features"), ("direct", "called directly")):
+            cells = [short(each["throughput"][str(n)][way]) for n in (1, 2, 4, 8)]
+            rows.append([f"`{kind}`, {name}", *cells])
+    head = ["throughput / one thread", "1 thread", *(f"{n} threads" for n in (2, 4, 8))]
+    return table(head, rows)
 
 
 def training(found: Found) -> list[str]:
@@ -237,13 +235,11 @@ def learned(found: Found) -> list[str]:
             low, high = found["intervals"][how][way]
             mean = f"{statistics.mean(values):+.2%} ({low:+.2%} to {high:+.2%})"
             rows.append([names[how], way, mean, ", ".join(f"{each:+.2%}" for each in values)])
-    for how, ways in found["programs"].items():
-        for program in ways["learned"][0]:
-            pairs = [sizes[program] for sizes in ways["learned"]]
-            each = [policy / plain - 1 for plain, policy in pairs]
-            changes = ", ".join(f"{one:+.2%}" for one in each)
-            name = f"{program}, {names[how]}"
-            rows.append([name, "learned", f"{statistics.mean(each):+.2%}", changes])
+    linked = found["programs"]["linked"]["learned"]
+    for program in linked[0]:
+        each = [policy / plain - 1 for plain, policy in (sizes[program] for sizes in linked)]
+        changes = ", ".join(f"{one:+.2%}" for one in each)
+        rows.append([f"{program}, linked", "learned", f"{statistics.mean(each):+.2%}", changes])
     minutes = statistics.mean(found["minutes"])
     text = f"{found['test']} objects. To learn: {found['compilations']} compilations for each seed"
     text += f" ({found['train']} files), {minutes:.1f} minutes of CPU."
@@ -292,7 +288,6 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "workers": dated(workers),
     "scale": dated(scale),
     "peers": dated(peers),
-    "asked": dated(asked),
 }
 PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
     "inline": (draw_inline, "Time that the questions add to a build of zstd, by URL"),
@@ -315,10 +310,9 @@ def draw(found: dict[str, Found]) -> None:
 
 def section(name: str, found: dict[str, Found]) -> list[str]:
     """The lines between a figure's comments."""
-    file = "peers" if name == "asked" else name
-    if file not in found:
-        return [f"Not measured yet: `python bench/results.py --only {file}`.", ""]
-    lines = [*TABLES[name](found[file]), ""]
+    if name not in found:
+        return [f"Not measured yet: `python bench/results.py --only {name}`.", ""]
+    lines = [*TABLES[name](found[name]), ""]
     if name in PICTURES and (RESULTS / f"{name}.svg").exists():
         lines = [f"![{PICTURES[name][1]}](results/{name}.svg)", "", *lines]
     return lines

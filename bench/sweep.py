@@ -2,8 +2,9 @@
 
 python bench/sweep.py [--quick] [--json FILE]
 
-Needs what run.py needs, and `pip install 'shmbridge[bench]'`; rows with missing requirements are
-skipped. README.md describes the method.
+A C or Python compiler writes every element of one tensor; the model reads one and returns an int64.
+The ways alternate, length by length; each round has new processes. Needs what run.py needs, and `pip
+install 'shmbridge[bench]'`; rows with missing requirements are skipped.
 """
 
 from __future__ import annotations

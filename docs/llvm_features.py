@@ -114,7 +114,7 @@ def sent(version: int) -> dict[str, dict[str, str]]:
 
     def policy(request: shmbridge.Request) -> Any:
         found[request["decision"]] = {
-            name: f"{value.dtype} | {' × '.join(map(str, value.shape))}"
+            name: f"{value.dtype}{list(value.shape)}"
             for name, value in request.items()
             if isinstance(value, np.ndarray)
         }
@@ -132,7 +132,7 @@ def sent(version: int) -> dict[str, dict[str, str]]:
 
 def table(decision: str, by_version: dict[int, dict[str, str]]) -> Iterator[str]:
     """The lines of a decision's table; what some versions lack names those that have it."""
-    yield from ("| feature | dtype | shape | meaning |", "|---|---|---|---|")
+    yield from ("| feature | dtype[shape] | meaning |", "|---|---|---|")
     for name in dict.fromkeys(name for found in by_version.values() for name in found):
         kinds = {found[name] for found in by_version.values() if name in found}
         has = [str(version) for version in VERSIONS if name in by_version[version]]
