@@ -10,7 +10,7 @@ import numpy as np
 
 from shmbridge import _fastpath
 from shmbridge._host.location import FieldLocation
-from shmbridge._host.request import Request, by_name
+from shmbridge._host.request import Request, by_name, is_open, settle, slots_of
 from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
@@ -32,7 +32,9 @@ class _Rows:
         self.__array_interface__ = {
             "version": 3,
             "data": (first.__array_interface__["data"][0], False),
-            "typestr": f"|V{first.dtype.itemsize}",
+            "typestr": f"|u{first.dtype.itemsize}"
+            if first.dtype.itemsize == 1
+            else f"|V{first.dtype.itemsize}",
             "shape": (len(flats), *first.shape),
             "strides": (step, *first.strides),
         }
@@ -114,13 +116,14 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
         return np.stack([request[place.name] for request in self.requests])
 
     def _strided(self, rows: list[Array]) -> Array | None:
-        if any(request._copy for request in self.requests):
+        slots = slots_of(self.requests)
+        if slots is None:
             return None
         starts = [row.__array_interface__["data"][0] for row in rows]
         steps = {b - a for a, b in pairwise(starts)} or {rows[0].nbytes}
         if len(steps) > 1:
             return None
-        exported = _Rows(rows[0], steps.pop(), [request._flat for request in self.requests])
+        exported = _Rows(rows[0], steps.pop(), slots)
         return np.asarray(exported).view(rows[0].dtype)
 
     def reply(self, advice: Any = None, **named: Any) -> None:
@@ -148,7 +151,7 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
                 if outcome is None:
                     request.reply(**{name: rows[i] for name, rows in columns.items()})
                 else:
-                    request._settle(outcome)
+                    settle(request, outcome)
             except ShmbridgeError as error:
                 failed.append(error)
         if failed:
@@ -170,7 +173,8 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
             error: An exception, or a text.
         """
         for request in self.requests:
-            answer_error(request, error)
+            if is_open(request):
+                request.fail(error)
 
 
 class PaddedBatch(Batch):
@@ -208,6 +212,12 @@ def empty_batch(max_wait: float | None) -> Batch:
     return batch
 
 
+def time_left(batch: Batch, now: int) -> int:
+    """Nanoseconds until a batch with a request is handed out."""
+    batch._until = batch._until or now + batch._wait
+    return max(0, batch._until - now)
+
+
 def rows_by_request(batch: Batch, named: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The advice of each request. The batch's own arrays, which would hold every slot, end."""
     batch._arrays.clear()
@@ -217,7 +227,7 @@ def rows_by_request(batch: Batch, named: Mapping[str, Any]) -> list[dict[str, An
 
 def answer_error(question: Request | Batch, error: BaseException | str) -> None:
     """Answers what has no reply yet with an error."""
-    if isinstance(question, Batch) or question._open:
+    if isinstance(question, Batch) or is_open(question):
         question.fail(error)
 
 

@@ -7,7 +7,7 @@ import inspect
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,9 @@ class Host(Receiving):
         if chosen.deadline is not None:
             self._set_deadline(chosen.deadline)
         self._address = int(ffi.cast("uintptr_t", self._h))
-        self._receive, self._source = _fastpath.receive, self._address
+        # Called with the source and a timeout in ns.
+        self._receive: Callable[[Any, int], int] = _fastpath.receive
+        self._source: Any = self._address
         size = ffi.new("uint64_t *")
         base, h = lib.shmb_host_memory(self._h, size), self._h
         self._base = int(ffi.cast("uintptr_t", base))
@@ -311,8 +313,7 @@ class Host(Receiving):
             InvalidError: `max_batch` is greater than `pad_to`.
             OSError: A file cannot be written.
         """
-        files = {"log": log, "record": record}
-        service, questions = self._served(model, max_batch, max_wait, pad_to, **files)
+        service, questions = self._served(model, max_batch, max_wait, pad_to, log, record)
         with service, contextlib.suppress(KeyboardInterrupt):
             for question in questions:
                 service.answer(question)
@@ -335,12 +336,12 @@ class Host(Receiving):
             InvalidError: The host already serves, or an argument is invalid.
             OSError: A file cannot be written.
         """
-        if self._serving is not None and self._serving.alive:
+        if self._rest.serving is not None and self._rest.serving.alive:
             raise InvalidError(
                 f"{self.url} already serves: expected its with block to end first, or an "
                 "assignment to its `model`"
             )
-        return Serving(self, *self._served(model, **options))
+        return Serving(self._rest, self._h, *self._served(model, **options))
 
     def _served(
         self,
@@ -348,7 +349,8 @@ class Host(Receiving):
         max_batch: int | None = None,
         max_wait: float | None = None,
         pad_to: int | None = None,
-        **files: Any,
+        log: Path | DecisionLog | None = None,
+        record: Path | LogWriter | None = None,
     ) -> tuple[Service, Iterator[Question]]:
         """Who answers, and what."""
         if pad_to is not None and not (max_batch or 1) <= pad_to:
@@ -357,7 +359,7 @@ class Host(Receiving):
             )
         size = max_batch or pad_to or 1
         questions = self.batches(size, max_wait) if size > 1 or pad_to else iter(self)
-        return Service(model, pad_to=pad_to, **files), questions
+        return Service(model, pad_to=pad_to, log=log, record=record), questions
 
 
 def unlink(host: Host) -> None:

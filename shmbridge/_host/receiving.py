@@ -9,9 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from shmbridge import _fastpath
-from shmbridge._host.batch import Batch, answer_error, empty_batch
-from shmbridge._host.request import Request, lay_down, mismatch, pass_on
+from shmbridge._host.batch import Batch, answer_error, empty_batch, time_left
+from shmbridge._host.request import (
+    Receiver,
+    Request,
+    drop,
+    is_open,
+    lay_down,
+    mismatch,
+    pass_on,
+    readable,
+)
 from shmbridge._host.service import logger
+from shmbridge._host.serving import Rest
 from shmbridge._native import ffi, lib
 from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ForkedError, MismatchError, ShmbridgeError, raise_status
@@ -34,27 +44,24 @@ class Keys:
     check: Callable[[], None]  # ClosedError, ForkedError
 
 
-class Receiving:
+class Receiving(Receiver):
     """The base of a host: its loops, and its requests."""
 
     _request_type: type[Request] = Request
     _interrupted = False  # Ctrl-C has ended a loop
     _refused_told = False
     _may_spare = False  # a runner may be attached that no compiler uses
-    _serving: Any = None  # the Serving, while it runs
-    _pausing = False  # the loop is to end, and the host to stay open
-    _closed: bool
     _url: str
     _features: dict[str, TensorSpec] | None
     _until_idle: float | None
-    _h: Any  # shmb_host *
-    _address: int  # the same, for _fastpath
+    _idle_since: float
     _source: Any  # what _receive is called with, and a timeout in ns
     _receive: Callable[[Any, int], int]
 
     def __init__(self) -> None:
         self._requests: dict[int, Request] = {}
-        self._kept: dict[int, Request] = {}  # answered, with views that live on
+        self._kept = {}
+        self._rest = Rest()
         self._left_over: list[Request] = []  # did not fit the last batch
         self._idle_since = time.monotonic()
 
@@ -125,8 +132,7 @@ class Receiving:
                 if request._open:
                     request = None
                     if (left := renewed(requests, key, 2)) is not None:
-                        if left._open:
-                            left._drop()
+                        drop(left)
                         left = None
                     else:
                         # Someone else's now, until it is answered or collected.
@@ -172,8 +178,7 @@ class Receiving:
         have, now = len(batch.requests), time.monotonic_ns()
         if not have:
             return self._receive(self._source, SLICE_NS)
-        batch._until = batch._until or now + batch._wait
-        left = max(0, batch._until - now)
+        left = time_left(batch, now)
         if have < most and lib.shmb_host_waiting(self._h) < self.runners:
             key = self._receive(self._source, min(left, SLICE_NS))
             if left or key != -lib.SHMB_TIMEOUT:
@@ -201,7 +206,7 @@ class Receiving:
         if request is not None:
             if len(self._requests) >= CACHED:
                 for old in list(self._requests)[: CACHED // 2]:
-                    if not self._requests[old]._open:
+                    if not is_open(self._requests[old]):
                         del self._requests[old]
             self._requests[key] = request
         return request
@@ -209,8 +214,7 @@ class Receiving:
     def _next_left_over(self) -> Request | None:
         while self._left_over:
             request = self._left_over.pop(0)
-            # Lists can no longer be read once their runner is gone.
-            if not request._lists or lib.shmb_host_message(self._h, request._key) != ffi.NULL:
+            if readable(request):
                 return request
         return None
 
@@ -237,7 +241,7 @@ class Receiving:
 
     def _ends(self, key: int) -> bool:
         """Nothing was received: is that the end of the loop? Raises where it is an error."""
-        if key == -lib.SHMB_CLOSED or self._closed or self._pausing:
+        if key == -lib.SHMB_CLOSED or self._closed or self._rest.asked:
             return True
         if key == -lib.SHMB_FORKED:
             raise ForkedError(

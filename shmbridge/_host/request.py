@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -35,6 +35,23 @@ def by_name(advice: Any) -> dict[str, Any]:
     return dict(advice) if isinstance(advice, Mapping) else {"advice": advice}
 
 
+class Receiver(Protocol):
+    """What a request needs of the host that has received it."""
+
+    _h: Any  # shmb_host *
+    _address: int  # the same, for _fastpath
+    _memory: Any  # the segment
+    _base: int  # its address
+    _plan: Any  # its shmb_plan
+    _advice: dict[str, TensorSpec] | None  # what every reply must hold
+    _building: Any  # a lock, held while a reply of several fields is made
+    _kept: dict[int, Request]  # answered, with views that live on
+    _closed: bool
+
+    # The runner asked for what its advice is not.
+    def _tell_refused(self, error: ShmbridgeError) -> None: ...
+
+
 class Request(_fastpath.Question, Mapping[str, Any]):
     """The features that a runner sent, by name, until `reply` or `fail` answers them.
 
@@ -50,7 +67,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
     __slots__ = ("__weakref__", "_h", "_host", "_places", "_refused", "_runner", "_signature")
 
-    def __init__(self, host: Any, key: int, message: Any) -> None:  # a Host
+    def __init__(self, host: Receiver, key: int, message: Any) -> None:
         self._host = host
         self._h, self._address = host._h, host._address
         self._key = key
@@ -75,8 +92,9 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         self._runner: tuple[int, str, int] | None = None
         # What can be returned as it is.
         self._ready: dict[Any, Array] = {} if self._copy else self._roots
-        # Why the last reply was False, if the runner is not gone.
-        self._refused: ShmbridgeError | None = None
+        self._refused: ShmbridgeError | None = (
+            None  # why the last reply that was False was, if the runner has not gone
+        )
         self._open = True  # last: what cannot be made is not answered by its end
 
     # ---- Read ----
@@ -232,7 +250,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         if done is True:
             return True
         if done is not None:
-            return self._settle(done)
+            return settle(self, done)
         self._check_open()
         if isinstance(advice, Mapping):
             return self.reply(**advice, **named)
@@ -268,10 +286,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         """Marks the request answered; do views of its slot live on?"""
         self._open = False  # first: from here on no thread takes a new view
         return self._held()
-
-    def _settle(self, outcome: int) -> bool:
-        """What _fastpath's replies return, as `reply` does."""
-        return self._sent(outcome >> 1, bool(outcome & 1))
 
     def _sent(self, status: int, keep: bool) -> bool:
         if keep:
@@ -368,6 +382,23 @@ def channel_of(key: int) -> int:
     return int((key & lib.SHMB_KEY_PLACE) >> lib.SHMB_KEY_SLOT_BITS)
 
 
+def is_open(request: Request) -> bool:
+    """Has it no reply yet?"""
+    return request._open
+
+
+def readable(request: Request) -> bool:
+    """May all of it be read? Lists go with their runner."""
+    return not request._lists or lib.shmb_host_message(request._h, request._key) != ffi.NULL
+
+
+def slots_of(requests: list[Request]) -> list[Array] | None:
+    """The bytes of their slots; None where arrays are copies."""
+    if any(request._copy for request in requests):
+        return None
+    return [request._flat for request in requests]
+
+
 def mismatch(request: Request, specs: Mapping[str, TensorSpec] | None) -> str:
     """Why it is not what the host expects; "" where it is."""
     if specs is None:
@@ -382,12 +413,23 @@ def mismatch(request: Request, specs: Mapping[str, TensorSpec] | None) -> str:
     return "" if fits else f"the host expects {expected}; the runner sent {request.signature}"
 
 
+def settle(request: Request, outcome: int) -> bool:
+    """What _fastpath's replies came to, as `Request.reply`."""
+    return request._sent(outcome >> 1, bool(outcome & 1))
+
+
 def pass_on(request: Request, error: Exception) -> None:
     """Answers, unless that is done, with an error whose status the runner gets too."""
     if request._open:
         request._fail(
             error.status if isinstance(error, ShmbridgeError) else lib.SHMB_MODEL, str(error)
         )
+
+
+def drop(request: Request) -> None:
+    """Answers one that has no reply: the host let it go."""
+    if request._open:
+        request._drop()
 
 
 def lay_down(request: Request) -> bool:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 from shmbridge._host.batch import answer_error
-from shmbridge._host.receiving import Receiving
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._native import lib
 from shmbridge.errors import ShmbridgeError, error_text
 
 JOIN = 0.9  # seconds that stop() waits for a model that computes
+
+
+class Rest:
+    """What a host's loop and the thread that runs it share."""
+
+    serving: Serving | None = None  # while it runs
+    asked = False  # the loop is to end, and the host to stay open
 
 
 class Serving:
@@ -24,10 +31,12 @@ class Serving:
     error ends the block.
     """
 
-    def __init__(self, host: Receiving, service: Service, questions: Iterator[Question]) -> None:
-        self._host, self._service = host, service
+    def __init__(
+        self, rest: Rest, handle: Any, service: Service, questions: Iterator[Question]
+    ) -> None:
+        self._rest, self._handle, self._service = rest, handle, service
         self._error: BaseException | None = None
-        host._pausing, host._serving = False, self
+        rest.asked, rest.serving = False, self
         # A daemon: a model that hangs must not keep the process.
         self._thread = threading.Thread(target=self._run, args=(questions,), daemon=True)
         self._thread.start()
@@ -58,14 +67,14 @@ class Serving:
         Raises:
             Exception: The error that ended the thread early.
         """
-        self._host._pausing = True
+        self._rest.asked = True
         if threading.current_thread() is self._thread:  # the model has had enough
             return
         if self.alive:
-            lib.shmb_host_wake(self._host._h)
+            lib.shmb_host_wake(self._handle)
         self._thread.join(JOIN)
         if not self.alive:
-            self._host._pausing = False
+            self._rest.asked = False
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -86,7 +95,7 @@ class Serving:
             with self._service:
                 for question in questions:
                     self._service.answer(question)
-                    if self._host._pausing:
+                    if self._rest.asked:
                         break
         except BaseException as error:
             logger.error("serving has ended: %s", error_text(error), exc_info=error)
@@ -96,5 +105,5 @@ class Serving:
                     answer_error(question, error)
         finally:
             del questions  # its end tells waiting runners that no loop is running
-            self._host._pausing = False
-            self._host._serving = None
+            self._rest.asked = False
+            self._rest.serving = None
