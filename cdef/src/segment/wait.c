@@ -25,7 +25,7 @@ enum {
     TICK_NS = 5000 * 1000,
     MOST_RINGS = 64, /* without news, before a nap that does not listen */
     NAP_NS = 1000 * 1000,
-    LOOKS_BEFORE_CLOCK = 1024, /* as long as a yield takes (runners8, bench/scale.py --batches) */
+    LOOKS_BEFORE_CLOCK = 1024, /* as long as a yield takes (runners8, bench/scale.py) */
     LOOKS_PER_CLOCK = 32
 };
 
@@ -104,7 +104,7 @@ static int64_t budget(const struct waiter *w, enum wait_mode mode) {
 /* Where waits usually outlast the spinning, it would waste all of that. In a crowd, spinning pays
  * only while the host answers without a wake-up: it would lose that to wake the runner. If it does
  * not, a runner for each CPU computes, and a yield gives one of them the CPU for milliseconds
- * (compilation.py, two compilers). */
+ * (bench/compilation.py, two compilers). */
 static enum wait_mode choose(const struct waiter *w, int64_t now) {
     if (w->policy != SHMB_WAIT_ADAPTIVE) return w->policy == SHMB_WAIT_SPIN ? SPINS_ONLY : SLEEPS;
     enum place place = place_of(w);
@@ -167,8 +167,8 @@ static void give_up_yields(struct wait_statistics *s, int64_t now, int64_t lost)
     s->backoff = 8 * s->backoff < LONGEST_BACKOFF ? 8 * s->backoff : LONGEST_BACKOFF;
 }
 
-/* A waiting thread gives the CPU back within microseconds, a computing one after milliseconds. These
- * are lost, unless the host was answering meanwhile. */
+/* A waiting thread gives the CPU back within microseconds, a computing one after milliseconds.
+ * These are lost, unless the host was answering meanwhile. */
 static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(void *),
                   void *context) {
     int64_t now = start;
@@ -219,9 +219,9 @@ static void unpin(const cpu_set_t *own, const cpu_set_t *near) {
 
 /* Waking a sleeper costs 5 us on the waker's CPU, but 25 to 70 us on another one in a virtual
  * machine. So a host goes to where its last request came from. True: it stays there until unpin,
- * since its only runner waits meanwhile and the CPUs suffice for all threads. With a runner for each
- * CPU it only moves: the next request may come from another one. With more, it would wait there
- * behind other runners (compilation.py, four compilers). */
+ * since its only runner waits meanwhile and the CPUs suffice for all threads. With a runner for
+ * each CPU it only moves: the next request may come from another one. With more, it would wait
+ * there behind other runners (bench/compilation.py, four compilers). */
 static bool pin(const struct waiter *w, cpu_set_t *own, cpu_set_t *near) {
     if (w->loadavg < 0 || !w->asker || (w->peer && w->statistics.usual < budget(w, SPINS)))
         return false;
