@@ -10,7 +10,8 @@ with LLVM's 38 features. Every way has the policy of examples/llvm/inliner.
 aot       compiled by `shmbridge compile`, in the compiler
 onnx      ONNX Runtime in the compiler
 shm       shared memory, a host in C
-shm_8     the same host, 8 questions in flight: after the work of 8 gaps
+shm_each  the same, a host for each compiler, as `serve --workers` has
+shm_8     one host, 8 questions in flight: after the work of 8 gaps
 shm_py    shared memory, `shmbridge serve --python`
 shm_py_8  the same, 8 questions in flight
 shm_onnx  shared memory, `shmbridge serve --onnx`
@@ -58,7 +59,7 @@ FIGURES = ("mean", "p50", "p99", "host", "both", "system", "wall")
 @dataclass
 class Way:
     """A way to the model. `servers` are processes that answer all compilers; `each` starts one for
-    each compiler, in the place of "{base}"."""
+    each compiler. "{base}" is a path for that compiler, "{line}" what its server printed."""
 
     name: str
     program: Path
@@ -96,6 +97,11 @@ def onnx(place: Place, build: Path) -> Way:
 def shm(place: Place, build: Path) -> Way:
     server, name = place.serve(build / "compilation_host", "shm", place.channels)
     return Way("shm", build / "compilation", f"shm://{name}", [server])
+
+
+def shm_each(place: Place, build: Path) -> Way:
+    host = [build / "compilation_host", "shm", 1]
+    return Way("shm_each", build / "compilation", "shm://{line}", each=host)
 
 
 def _in_flight(way: Way, name: str) -> Way:
@@ -172,7 +178,7 @@ def with_grpc(place: Place) -> Path:
     return folder
 
 
-ALL = (aot, onnx, shm, shm_8, shm_py, shm_py_8, shm_onnx, llvm, llvm_py, mlcb, grpc, grpc_py)
+ALL = (aot, onnx, shm, shm_each, shm_8, shm_py, shm_py_8, shm_onnx, llvm, llvm_py, mlcb, grpc, grpc_py)
 WAYS = {way.__name__: way for way in ALL}
 
 
@@ -195,14 +201,15 @@ def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> 
         compilers, servers = [], list(way.servers)
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         for i in range(jobs):
-            base = f"{folder}/{i}"
+            base, line = f"{folder}/{i}", ""
             if way.each:
-                server = (str(word).replace("{base}", base) for word in way.each)
-                servers.append(stack.enter_context(started(*server))[0].pid)
-            url = way.url.replace("{base}", base)
-            words = [way.program, url, gaps, steps, first, count, way.together]
+                words = (str(word).replace("{base}", base) for word in way.each)
+                server, line = stack.enter_context(started(*words))
+                servers.append(server.pid)
+            url = way.url.replace("{base}", base).replace("{line}", line)
+            asking = [way.program, url, gaps, steps, first, count, way.together]
             pipe = subprocess.PIPE
-            compiler = subprocess.Popen(list(map(str, words)), stdin=pipe, stdout=pipe, stderr=pipe)
+            compiler = subprocess.Popen(list(map(str, asking)), stdin=pipe, stdout=pipe, stderr=pipe)
             stack.callback(compiler.kill)
             compilers.append(compiler)
         for compiler in compilers:

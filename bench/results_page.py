@@ -107,6 +107,7 @@ def sweep(found: Found) -> list[str]:
 WAYS = {
     "onnx": "`onnx://`, ONNX Runtime in the compiler",
     "shm": "`shm://`, a host in C",
+    "shm_each": "- a host for each compiler",
     "shm_8": "- 8 in flight",
     "shm_py": "`shm://`, a Python function",
     "shm_py_8": "- 8 in flight",

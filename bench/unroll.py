@@ -1,9 +1,8 @@
 """The cost of a question in examples/unroll, a pass that asks about all loops of a function at once:
 python bench/unroll.py [--rounds N] [--json FILE].
 
-opt-22 runs the pass alone over functions of eight loops, and -time-passes says how long it took.
-"one by one" is the same pass over a URL with retries, which answers each question while it is
-sent. See bench/README.md."""
+opt-22 -O1 compiles functions of eight loops, and -time-passes says how long the pass took. "one by
+one" is the same pass over a URL with retries, which answers each question while it is sent."""
 
 from __future__ import annotations
 
@@ -16,8 +15,11 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-import run as core
-from program import ROOT, SHMBRIDGE, compiled, options, started, write
+from program import ROOT, SHMBRIDGE, compiled, options, quartiles, started, write
+from run import build
+
+sys.path.append(str(ROOT / "examples"))
+import shared
 
 EXAMPLE = ROOT / "examples" / "unroll"
 FUNCTIONS, LOOPS = 400, 8
@@ -35,62 +37,44 @@ def program() -> str:
     )
 
 
-def build(folder: Path) -> tuple[Path, Path]:
-    """The plug-in, and the functions as bitcode in the form that the pass sees."""
-    flags = [f"-DLLVM_DIR={llvm('--cmakedir')}", f"-Dshmbridge_DIR={cmakedir()}"]
-    subprocess.run(["cmake", "-S", EXAMPLE, "-B", folder, *flags], check=True, stdout=sys.stderr)
-    subprocess.run(["cmake", "--build", folder], check=True, stdout=sys.stderr)
+def bitcode(folder: Path) -> Path:
+    """The functions, before any optimisation."""
     (folder / "loops.c").write_text(program())
-    clang = [
-        "clang-22",
-        "-O1",
-        "-emit-llvm",
-        "-fno-unroll-loops",
-        "-c",
-        "loops.c",
-        "-o",
-        "loops.bc",
-    ]
-    subprocess.run(clang, cwd=folder, check=True)
-    return folder / "shmbridge-unroll.so", folder / "loops.bc"
-
-
-def llvm(what: str) -> str:
-    return subprocess.check_output(["llvm-config-22", what], text=True).strip()
-
-
-def cmakedir() -> str:
-    return subprocess.check_output([SHMBRIDGE, "config", "--cmakedir"], text=True).strip()
+    clang = ["clang-22", "-O1", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c", "loops.c"]
+    subprocess.run([*clang, "-o", "loops.bc"], cwd=folder, check=True)
+    return folder / "loops.bc"
 
 
 def microseconds(plugin: Path, module: Path, url: str) -> float:
     """Of the pass, for each loop."""
-    words = ["opt-22", "-load-pass-plugin", plugin, "-passes=function(unroll-advice)"]
+    words = ["opt-22", "-load-pass-plugin", plugin, "-passes=default<O1>", "-time-passes"]
     done = subprocess.run(
-        [*words, "-time-passes", "-disable-output", module],
+        [*words, "-disable-output", module],
         env={**os.environ, "SHMBRIDGE_URL": url},
         stderr=subprocess.PIPE,
         text=True,
         check=True,
     )
-    found = re.search(r"([\d.]+) \(\s*[\d.]+%\)\s+\S*UnrollAdvicePass", done.stderr)
+    found = re.search(r"([\d.]+) \(\s*[\d.]+%\)\s+\S*AdvicePass", done.stderr)
     assert found and "loops are unrolled as" not in done.stderr, done.stderr
     return float(found[1]) / (FUNCTIONS * LOOPS) * 1e6
 
 
 def main() -> None:
-    args = options(__doc__, rounds=9).parse_args()
+    args = options(__doc__, rounds=15).parse_args()
     name = f"unroll-{os.getpid()}"
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         folder = Path(temporary)
-        (folder / "core").mkdir()
-        plugin, module = build(folder)
+        shared.build(EXAMPLE, folder, shared.llvm())
+        plugin, module = folder / "shmbridge-unroll.so", bitcode(folder)
         source = Path(__file__).with_name("unroll_model.c")
         library = compiled(source, folder / "model.so", "-shared", "-fPIC")
         serve = [SHMBRIDGE, "serve", name, "--python", f"{EXAMPLE / 'policy.py'}:advise"]
         stack.enter_context(started(*serve))
-        core.build(folder / "core", [["unroll_host"]])
-        _, in_c = stack.enter_context(started(folder / "core" / "unroll_host"))
+        core = folder / "core"
+        core.mkdir()
+        build(core, [["unroll_host"]])
+        _, in_c = stack.enter_context(started(core / "unroll_host"))
         urls = {
             "aot": f"aot://{library}",
             "shm, C, one by one": f"shm://{in_c}?retries=1",
@@ -104,7 +88,7 @@ def main() -> None:
                 found[way].append(microseconds(plugin, module, url))
     for way, each in found.items():
         over = [a - b for a, b in zip(each, found["aot"], strict=True)]
-        low, middle, high = statistics.quantiles(over, n=4, method="inclusive")
+        low, middle, high = quartiles(over)
         spread = f"{middle:.2f} over aot ({low:.2f} to {high:.2f})"
         print(f"{way:26}{statistics.median(each):8.2f} us a loop, {spread}")
     write(args.json, found)
