@@ -178,7 +178,21 @@ def with_grpc(place: Place) -> Path:
     return folder
 
 
-ALL = (aot, onnx, shm, shm_each, shm_8, shm_py, shm_py_8, shm_onnx, llvm, llvm_py, mlcb, grpc, grpc_py)
+ALL = (
+    aot,
+    onnx,
+    shm,
+    shm_each,
+    shm_8,
+    shm_py,
+    shm_py_8,
+    shm_onnx,
+    llvm,
+    llvm_py,
+    mlcb,
+    grpc,
+    grpc_py,
+)
 WAYS = {way.__name__: way for way in ALL}
 
 
@@ -209,7 +223,9 @@ def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> 
             url = way.url.replace("{base}", base).replace("{line}", line)
             asking = [way.program, url, gaps, steps, first, count, way.together]
             pipe = subprocess.PIPE
-            compiler = subprocess.Popen(list(map(str, asking)), stdin=pipe, stdout=pipe, stderr=pipe)
+            compiler = subprocess.Popen(
+                list(map(str, asking)), stdin=pipe, stdout=pipe, stderr=pipe
+            )
             stack.callback(compiler.kill)
             compilers.append(compiler)
         for compiler in compilers:

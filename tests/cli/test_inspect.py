@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import threading
 import time
 
 import numpy as np
