@@ -23,7 +23,7 @@ FIGURES = {
     "training": ["training.py"],
     "sweep": ["sweep.py", "--step", "1000", "--rounds", "4"],
     "compilation": ["compilation.py", "--jobs", "1,2,4", "--loops", "0"],
-    "workers": ["scale.py", "--workers", "--rounds", "3", "--seconds", "1"],
+    "workers": ["scale.py", "--workers", "--rounds", "3", "--seconds", "4"],
     "scale": ["scale.py"],
     "peers": ["peers.py"],
     "tuned": ["tuned.py"],

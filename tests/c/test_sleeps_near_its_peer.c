@@ -1,6 +1,6 @@
-/* A host with one runner sleeps on the runner's CPU if the CPUs suffice, and gets its CPUs back when
- * it wakes, unless another program chose others. A host with a runner for each CPU moves to the CPU
- * of the last request, and stays free to run elsewhere. */
+/* A host with one runner sleeps on the runner's CPU if the CPUs suffice. It gets its CPUs back when
+ * it wakes, unless another program chose others. A host with a runner for each CPU moves to the
+ * CPU of the last request, and stays free to run elsewhere. */
 #include "bridge.h"
 
 #include <sched.h>

@@ -21,8 +21,8 @@ struct local {
     struct inherited inherited;
 };
 
-/* The last part of the kind's open: sets r->kind_state. Errors: NO_MEMORY, in r->broken. In a forked
- * child the runner is SHMB_FORKED from then on. */
+/* The last part of the kind's open: sets r->kind_state. Errors: NO_MEMORY, in r->broken. In a
+ * forked child the runner is SHMB_FORKED from then on. */
 shmb_status shmb_local_open(struct local *l, shmb_runner *r);
 void shmb_local_close(struct local *l);
 /* What the kinds have in common of their struct runner_ops. */

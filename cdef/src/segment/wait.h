@@ -1,4 +1,4 @@
-/* Waiting: how long to spin, and when to sleep. What `look` sees counts; the semaphore is a hint. */
+/* Waiting: how long to spin, when to sleep. What `look` sees counts; the semaphore is a hint. */
 #ifndef SHMB_WAIT_H
 #define SHMB_WAIT_H
 

@@ -101,7 +101,8 @@ void shmb_json_copy(const struct json_text *text, char *out); /* size bytes, no 
  * out[size + 1] */
 bool shmb_json_name(const struct json_text *text, char *out);
 
-/* The decimal number raw[raw_size] (JSON's grammar), rounded once to the nearest double or float. */
+/* The decimal number raw[raw_size] (JSON's grammar), rounded once to the nearest double or
+ * float. */
 double shmb_json_double(const uint8_t *raw, size_t raw_size);
 float shmb_json_float(const uint8_t *raw, size_t raw_size);
 
