@@ -1,6 +1,5 @@
 """examples/unroll: a plugin for clang-22 that asks about all loops of a function at once."""
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -9,7 +8,6 @@ import threading
 import numpy as np
 import pytest
 
-import shmbridge
 from shmbridge import Host
 
 TOOLS = ("clang-22", "llvm-config-22", "cmake")
@@ -54,22 +52,21 @@ def compiled(plugin, folder, url):
 def test_a_function_asks_about_all_its_loops_at_once_and_clang_does_what_the_model_says(
     plugin, name, tmp_path
 ):
-    batches = []
+    loops = []
     with Host(name) as host:
 
         def serve():
-            with contextlib.suppress(shmbridge.ClosedError):
-                for batch in host.batches(max_size=6, max_wait=60):
-                    batches.append(batch["loop"].copy())
-                    batch.reply(np.full(len(batch), 4))
+            requests = [host.receive(60) for _ in range(6)]
+            loops.extend(request["loop"].copy() for request in requests)
+            for request in requests:
+                request.reply(4)
 
         thread = threading.Thread(target=serve)
         thread.start()
         said = compiled(plugin, tmp_path, host.url)
-    thread.join()
+        thread.join()
     assert said.count("unrolled loop by a factor of 4") == 6
-    assert [len(loops) for loops in batches] == [6]
-    trips, depth, blocks, _, memory, calls = batches[0].T
+    trips, depth, blocks, _, memory, calls = np.array(loops).T
     assert not trips.any() and (depth == 1).all() and (blocks == 1).all()
     assert (memory == 4).all() and not calls.any()
 

@@ -36,7 +36,7 @@ def test_a_replayed_compilation_receives_the_policys_advice(tmp_path, monkeypatc
         serving = threading.Thread(target=host.serve, args=(policy,))
         serving.start()
         way = compilation.Way("shm", program, f"shm://{name}")
-        one = compilation.cell(way, str(BENCH / "gaps" / "inline.txt"), "1", 1, 7, COUNT)
+        one = compilation.cell(way, str(compilation.GAPS), "1", 1, 7, COUNT)
     serving.join()
     values = [dict(zip(names, map(np.int64, question(i)), strict=True)) for i in range(COUNT)]
     assert one["advice"] == [sum(policy(each) for each in values)]
