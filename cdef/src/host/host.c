@@ -418,6 +418,26 @@ void shmb_host_wake_runner(shmb_host *h, int64_t key) {
         shmb_channel_wake(&h->channels[key_channel(key)]);
 }
 
+/* A number of 8 bytes. */
+static shmb_status reply_number(shmb_host *h, int64_t key, bool keep, shmb_dtype dtype,
+                                const void *value) {
+    struct channel *c = host_enter(h, key);
+    if (!c) return refused(h);
+    shmb_dtype want = shmb_channel_want(c, key);
+    if (want == SHMB_ANY || want == dtype)
+        return leave(c, shmb_channel_reply_scalar(c, key, keep, dtype, value));
+    shmb_tensor t = {.name = "advice", .dtype = dtype, .size = 1, .data = value};
+    return leave(c, shmb_channel_reply(c, key, keep, &t, 1));
+}
+
+shmb_status shmb_host_reply_i64(shmb_host *h, int64_t key, bool keep, int64_t value) {
+    return reply_number(h, key, keep, SHMB_INT64, &value);
+}
+
+shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double value) {
+    return reply_number(h, key, keep, SHMB_FLOAT64, &value);
+}
+
 shmb_status shmb_host_reply_begin(shmb_host *h, int64_t key) {
     struct channel *c = host_enter(h, key);
     return c ? leave(c, shmb_channel_reply_begin(c, key)) : refused(h);

@@ -102,20 +102,16 @@ int64_t shmb_host_values(shmb_host *h, int64_t key, int64_t index, void *out, in
  * are what the runner says of itself. False when another has the channel by now. */
 bool shmb_host_runner(shmb_host *h, int64_t key, uint64_t *number, uint32_t *pid, char *label);
 
-/* Replies to a key; one tensor alone is converted to what the runner wants. keep: views of the slot
- * live on, so it does not go back until shmb_host_release. Errors: RUNNER_GONE (key is stale),
- * INEXACT and TOO_LARGE (both sides get them), INVALID (no message, or another reply is being
- * built), CORRUPT, FORKED, CLOSED. */
+/* Replies to a key. keep: views of the slot live on, so it does not go back until
+ * shmb_host_release. Errors: RUNNER_GONE (key is stale), INEXACT (both sides get it), CORRUPT,
+ * FORKED, CLOSED. */
+shmb_status shmb_host_reply_i64(shmb_host *h, int64_t key, bool keep, int64_t value);
+shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double value);
+/* The same with tensors that the caller has; one alone is converted to what the runner wants.
+ * Errors: also INVALID (no message, or another reply is being built), TOO_LARGE (both sides get
+ * it). */
 shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_tensor *fields,
                             int64_t count);
-static inline shmb_status shmb_host_reply_i64(shmb_host *h, int64_t key, bool keep, int64_t value) {
-    shmb_tensor t = {.name = "advice", .dtype = SHMB_INT64, .size = 1, .data = &value};
-    return shmb_host_reply(h, key, keep, &t, 1);
-}
-static inline shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double value) {
-    shmb_tensor t = {.name = "advice", .dtype = SHMB_FLOAT64, .size = 1, .data = &value};
-    return shmb_host_reply(h, key, keep, &t, 1);
-}
 /* The same without waking the runner, for who answers several: wake each after the last reply, or
  * it notices after 100 ms. */
 shmb_status shmb_host_reply_unwoken(shmb_host *h, int64_t key, const shmb_tensor *fields,

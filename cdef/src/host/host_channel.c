@@ -275,8 +275,10 @@ static inline __attribute__((always_inline)) int start_reply(struct channel *c, 
     return -1;
 }
 
-static shmb_status send_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype,
-                               const uint8_t *value) {
+/* Inlined twice: the way of most replies is one function. */
+static inline __attribute__((always_inline)) shmb_status send_scalar(struct channel *c, int64_t key,
+                                                                     bool keep, shmb_dtype dtype,
+                                                                     const uint8_t *value) {
     int slot = start_reply(c, key, keep);
     if (slot < 0) return c->error.status;
     struct envelope e = close_request(c, key, keep);
@@ -290,6 +292,11 @@ static shmb_status send_scalar(struct channel *c, int64_t key, bool keep, shmb_d
     void *at = shmb_builder_add(&c->reply, "advice", dtype, SHMB_TENSOR, 0, NULL, NULL);
     memcpy(at, value, shmb_dtype_size(dtype));
     return send_reply(c, &e, slot);
+}
+
+shmb_status shmb_channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype,
+                                      const uint8_t *value) {
+    return send_scalar(c, key, keep, dtype, value);
 }
 
 /* A number that its runner's dtype has no room for. */

@@ -76,6 +76,8 @@ int64_t shmb_channel_values(const struct channel *c, int64_t key, int64_t index,
                             int64_t room);
 bool shmb_channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out);
 shmb_dtype shmb_channel_want(const struct channel *c, int64_t key);
+shmb_status shmb_channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype,
+                                      const uint8_t *value);
 /* A whole reply of tensors; one alone is converted to what the runner wants. */
 shmb_status shmb_channel_reply(struct channel *c, int64_t key, bool keep, const shmb_tensor *fields,
                                int64_t count);
