@@ -18,7 +18,7 @@ from pathlib import Path
 from program import ROOT, SHMBRIDGE, compiled, options, quartiles, started, write
 from run import build
 
-sys.path.append(str(ROOT / "examples"))
+sys.path.insert(0, str(ROOT / "examples"))
 import shared
 
 EXAMPLE = ROOT / "examples" / "unroll"

@@ -273,7 +273,7 @@ static int64_t accept_found(shmb_host *h) {
     int64_t key = open ? shmb_channel_accept(c, h->found) : -(int64_t)SHMB_TIMEOUT;
     pthread_mutex_unlock(&c->mutex);
     if (!c->active) list_active(h);
-    h->waiter.asker = &c->runner->wait_hint;
+    if (key >= 0) h->waiter.asker = &c->runner->wait_hint;
     return key;
 }
 

@@ -23,7 +23,8 @@ void shmb_default_say(const struct default_advice *d, const char *where, const c
 /* A log for those who report failures themselves. */
 void shmb_say_nothing(void *context, const char *line);
 /* Takes r's default advice instead of the failure, r->error, and says so the first time. SHMB_OK,
- * or what stays: the failure of a wrong question, or a number that the wanted dtype has not. */
+ * or what stays: the failure of a wrong question, or a number that the wanted dtype cannot
+ * represent. */
 shmb_status shmb_default_take(shmb_runner *r, shmb_status failure);
 
 #endif

@@ -22,7 +22,8 @@ shmb_status shmb_url_split(const char *text, struct url *url, shmb_options *opti
                            struct error *e);
 /* Takes an option of the kind's own; NULL when the URL has none of that name. */
 const char *shmb_url_take(struct url *url, const char *name);
-/* Fails when options are left that nobody took; known: those of the kind: "serdes, ", or "". */
+/* Fails when options are left that nobody took; known: those of the kind, for
+ * example "serdes, ", or "". */
 shmb_status shmb_url_done(const struct url *url, const char *known, struct error *e);
 /* "where?option=value&…": with the options that nobody took. */
 void shmb_url_where(const struct url *url, char *out, size_t room);

@@ -101,10 +101,10 @@ static int64_t budget(const struct waiter *w, enum wait_mode mode) {
     return mode == SPINS_SHORTLY || worth < SHORTEST_SPIN_NS ? SHORTEST_SPIN_NS : worth;
 }
 
-/* Where waits usually outlast the spinning, it would waste all of that. In a crowd, spinning pays
- * only while the host answers without a wake-up: it would lose that to wake the runner. If it does
- * not, a runner for each CPU computes, and a yield gives one of them the CPU for milliseconds
- * (bench/compilation.py, two compilers). */
+/* If waits usually outlast the spinning, all of it would be wasted. If the host receives something
+ * every 10 us, it answers without wake-ups, and would lose that to wake a runner. Otherwise the
+ * runners compute. If there is one for each CPU, a host that yields gives one of them the CPU for
+ * milliseconds (bench/compilation.py, two compilers). */
 static enum wait_mode choose(const struct waiter *w, int64_t now) {
     if (w->policy != SHMB_WAIT_ADAPTIVE) return w->policy == SHMB_WAIT_SPIN ? SPINS_ONLY : SLEEPS;
     enum place place = place_of(w);
@@ -218,22 +218,31 @@ static void unpin(const cpu_set_t *own, const cpu_set_t *near) {
 }
 
 /* Waking a sleeper costs 5 us on the waker's CPU, but 25 to 70 us on another one in a virtual
- * machine. So a host goes to where its last request came from. True: it stays there until unpin,
- * since its only runner waits meanwhile and the CPUs suffice for all threads. With a runner for
- * each CPU it only moves: the next request may come from another one. With more, it would wait
- * there behind other runners (bench/compilation.py, four compilers). */
-static bool pin(const struct waiter *w, cpu_set_t *own, cpu_set_t *near) {
-    if (w->loadavg < 0 || !w->asker || (w->peer && w->statistics.usual < budget(w, SPINS)))
-        return false;
-    uint32_t cpu = load_relaxed(&w->asker->cpu);
-    if (cpu >= CPU_SETSIZE || (!w->peer && (int)cpu == sched_getcpu())) return false;
+ * machine. So a host that follows goes to where its next request probably comes from. False: it may
+ * not run there. */
+static bool go(const struct waiter *w, const struct wait_hint *to, cpu_set_t *own,
+               cpu_set_t *near) {
+    uint32_t cpu = load_relaxed(&to->cpu);
+    if (w->loadavg < 0 || cpu >= CPU_SETSIZE) return false;
     CPU_ZERO(near);
     CPU_SET(cpu, near);
-    if (sched_getaffinity(0, sizeof *own, own) != 0 || !CPU_ISSET(cpu, own)) return false;
-    bool goes = w->peer ? cpus_suffice(w, own) : place_of(w) == ONE_EACH;
-    if (!goes || sched_setaffinity(0, sizeof *near, near) != 0) return false;
-    if (!w->peer) unpin(own, near);
-    return w->peer;
+    return sched_getaffinity(0, sizeof *own, own) == 0 && CPU_ISSET(cpu, own) &&
+           (!w->peer || cpus_suffice(w, own)) && sched_setaffinity(0, sizeof *near, near) == 0;
+}
+
+/* With one runner it stays until unpin: that CPU is free while the runner waits, unless other
+ * threads want it. */
+static bool pin(const struct waiter *w, cpu_set_t *own, cpu_set_t *near) {
+    return w->peer && w->statistics.usual >= budget(w, SPINS) && go(w, w->peer, own, near);
+}
+
+/* With a runner for each CPU it only moves: the next request may come from another CPU. With more
+ * runners it would wait there behind another one (bench/compilation.py, four compilers). */
+static void move(const struct waiter *w) {
+    cpu_set_t own, near;
+    if (w->asker && place_of(w) == ONE_EACH &&
+        (int)load_relaxed(&w->asker->cpu) != sched_getcpu() && go(w, w->asker, &own, &near))
+        unpin(&own, &near);
 }
 
 /* ---- To sleep ---- */
@@ -280,6 +289,7 @@ static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *
                                   _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     cpu_set_t own, near;
     bool pinned = pin(w, &own, &near);
+    if (!w->peer) move(w);
     store_relaxed(asleep, 1);
     full_fence();
     int error = look(context) ? 0 : sleep_flagged(asleep, bell, until);

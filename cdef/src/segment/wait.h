@@ -45,7 +45,8 @@ struct waiter {
 enum waited { NEWS, WOKEN, SLICE_OVER, RUNG, SIGNALLED };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy);
-/* From now on an adaptive w sleeps where `asker` last waited, if there are CPUs for all. */
+/* From now on an adaptive w sleeps where its peer last waited, if there are CPUs for all threads.
+ * With a runner for each CPU it moves to where `asker` last waited. */
 void shmb_waiter_follow(struct waiter *w);
 void shmb_waiter_free(struct waiter *w);
 /* Publishes the CPUs that w may use in *hint, and from now on its waits. */
