@@ -70,7 +70,7 @@ class Episode:
         if self.workers is not None:
             self.chosen = bool(options)
             self.label = self.workers.begin(self.number, seed=seed, options=options)
-            self.channels.labels[self.label] = self
+            self.channels.expect(self.label, self)
         self.rows.core.move(self.row, BEGINS)
 
     def give_up(self) -> None:
@@ -89,7 +89,7 @@ class Episode:
         for channel, _ in owned:
             self.channels.let_go(channel)
         if self.label and self.workers is not None:
-            self.channels.labels.pop(self.label, None)
+            self.channels.forget(self.label)
             self.workers.end(self.label)
         self.label, self.carried, self.parts = "", 0.0, {}
         self.rows.rewarded[self.row] = False
@@ -193,7 +193,7 @@ class Episode:
                 return False
             if not self._read(key, request):
                 return True
-        self.channels.owners[channel_of(key)] = self
+        self.channels.give(key, self)
         return True
 
     def join(self, key: int) -> None:

@@ -66,7 +66,7 @@ class CompilerPool:
 
     def close(self) -> None:
         """Closes the host, and ends the workers. Other compilers get ClosedError."""
-        self._channels.held.clear()
+        self._channels.clear()
         try:
             self.host.close()
         finally:
@@ -87,9 +87,9 @@ class Channels:
         self.host, self.workers = host, workers
         self.keys = host._by_key()
         self.envs = 0  # how many environments have numbers, for the workers
-        self.owners: dict[int, Owner] = {}  # by channel
-        self.labels: dict[str, Owner] = {}  # the same of workers
-        self.held: dict[int, int] = {}  # keys of requests that no episode has yet, by channel
+        self._owners: dict[int, Owner] = {}  # by channel
+        self._labels: dict[str, Owner] = {}  # the same of workers
+        self._held: dict[int, int] = {}  # keys of requests that no episode has yet, by channel
 
     def reserve(self, n: int) -> int:
         """Room for so many more environments: the first one's number."""
@@ -119,14 +119,14 @@ class Channels:
         """A request that C does not take by itself, perhaps the first one of an episode."""
         self.keys.came()
         channel = channel_of(key)
-        owner = self.owners.get(channel)
+        owner = self._owners.get(channel)
         if owner is not None:
             there = owner.has(channel)
             if there:
                 owner.look(key)
                 return
             if there is None:
-                del self.owners[channel]
+                del self._owners[channel]
             else:
                 owner.lose(channel)
         if self.workers is not None:
@@ -134,9 +134,25 @@ class Channels:
         elif not begin_with(key):
             self._hold_first(key)
 
+    def expect(self, label: str, owner: Owner) -> None:
+        """A worker's compiler that comes with this label is this episode's."""
+        self._labels[label] = owner
+
+    def forget(self, label: str) -> None:
+        """Its episode is over."""
+        self._labels.pop(label, None)
+
+    def give(self, key: int, owner: Owner) -> None:
+        """The channel of this request is this episode's."""
+        self._owners[channel_of(key)] = owner
+
     def hold(self, key: int) -> None:
         """Keeps a request until an episode begins with it."""
-        self.held[channel_of(key)] = key
+        self._held[channel_of(key)] = key
+
+    def clear(self) -> None:
+        """Forgets the requests that no episode has."""
+        self._held.clear()
 
     def _join(self, key: int, workers: CompilerSource) -> None:
         request = self.read(key)
@@ -144,9 +160,9 @@ class Channels:
             return
         label = request.label
         lay_down(request)
-        if label in self.labels:
-            self.owners[channel_of(key)] = self.labels[label]
-            self.labels[label].join(key)
+        if label in self._labels:
+            self.give(key, self._labels[label])
+            self._labels[label].join(key)
         elif workers.ahead(label):
             self.hold(key)
         else:
@@ -164,24 +180,24 @@ class Channels:
 
     def next_held(self) -> int | None:
         """A first request that waits for an environment."""
-        waiting = self.held.keys() - self.owners.keys()
-        return self.held.pop(waiting.pop()) if waiting else None
+        waiting = self._held.keys() - self._owners.keys()
+        return self._held.pop(waiting.pop()) if waiting else None
 
     def come_early(self, workers: CompilerSource) -> None:
         """Those that started ahead, and whose episodes may have begun since."""
-        held, self.held = self.held, {}
+        held, self._held = self._held, {}
         for key in held.values():
             self._join(key, workers)
 
     def let_go(self, channel: int) -> None:
         """Its episode is over. What it goes on asking in that episode is refused."""
-        self.owners.pop(channel, None)
-        key = self.held.get(channel)
+        self._owners.pop(channel, None)
+        key = self._held.get(channel)
         if key is None:
             return
         request = self.read(key)
         if request is None or "step" in request:
-            del self.held[channel]
+            del self._held[channel]
             if request is not None:
                 request.fail(GIVEN_UP)
         else:
