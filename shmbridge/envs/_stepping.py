@@ -181,8 +181,9 @@ class Stepping(Rows):
 
     def _seat(self) -> None:
         """Gives rows that wait for it what came before they did."""
-        if self.workers is not None:
+        if self.workers is not None:  # what stays held is for an episode that has not begun
             self.channels.come_early(self.workers)
+            return
         while self.core.begins and (key := self.channels.next_held()) is not None:
             self.begin_with(key)
 

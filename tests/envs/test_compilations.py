@@ -2,6 +2,7 @@
 compilation."""
 
 import contextlib
+import time
 
 import gymnasium
 import numpy as np
@@ -13,7 +14,7 @@ from support.workers import GymWorkers
 
 from shmbridge import InvalidError
 from shmbridge.envs import CompilerEnv, CompilerVectorEnv
-from shmbridge.rl import Agent, drive
+from shmbridge.rl import Agent, Environment, drive
 
 BOUND = 20
 
@@ -61,6 +62,60 @@ def test_cartpole_behind_the_bridge_is_cartpole(name, mode):
             same = ~over if mode == AutoresetMode.SAME_STEP else first
             assert np.array_equal(found["observation"][same], expected[same])
         assert over.all()
+
+
+class Ahead(GymWorkers):
+    """The next compiler of environment 1 starts early."""
+
+    early = ""
+
+    def begin(self, env, seed=None, options=None):
+        if env == 0:
+            return super().begin(env, options={"module": env})
+        label = self.early or super().begin(env, options={"module": env})
+        self.early = super().begin(env, options={"module": env})
+        return label
+
+    def ahead(self, label):
+        return label == self.early
+
+
+class Steps(Environment):
+    """So many steps, each with a reward of so much. The observation is the module."""
+
+    def __init__(self, module, steps, reward):
+        self.module, self.steps, self.reward = module, steps, reward
+
+    def reset(self):
+        return {"module": np.int64(self.module)}
+
+    def step(self, action):
+        self.steps -= 1
+        self.add_reward(self.reward)
+        if not self.steps:
+            self.set_done()
+        return self.reset()
+
+
+def test_a_compiler_that_started_ahead_waits_for_its_own_environment(name):
+    """Environment 0 begins episodes while the early compiler of environment 1 waits."""
+    rewards = np.array([0.25, 4.0])
+
+    def compile(runner, seed, options):
+        module = options["module"]
+        if module == 0:
+            time.sleep(0.1)  # the early one of environment 1 asks first
+        drive(Steps(module, module + 1, rewards[module]), Agent(runner))
+
+    with vector(name, Ahead(compile=compile), 2) as env:
+        assert env.reset()[0]["module"].tolist() == [0, 1]
+        over = np.zeros(2, int)
+        while over.min() < 3:
+            observations, found, terminations, truncations, _ = env.step([0, 0])
+            assert observations["module"].tolist() == [0, 1]
+            assert found[terminations].tolist() == rewards[terminations].tolist()
+            assert not truncations.any()
+            over += terminations
 
 
 def test_options_reach_the_workers(name):
