@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from itertools import zip_longest
 from typing import Any
 
@@ -17,7 +18,7 @@ from shmbridge._host.request import channel_of
 from shmbridge.envs._episode import Episode
 from shmbridge.envs._pool import CompilerPool, CompilerSource
 from shmbridge.envs._rows import Rows
-from shmbridge.errors import DeadlineError, InvalidError
+from shmbridge.errors import DeadlineError, InvalidError, undone_by
 
 NOBODY = 60.0  # seconds that a reset without a timeout waits while no compiler is connected
 WORKERS_SLICE_NS = 5_000_000
@@ -47,20 +48,16 @@ class Stepping(Rows):
         )
         self.channels = channels = self.pool._channels
         self.workers, self.timeout = channels.workers, timeout
-        try:
+        with undone_by(self.pool.close) if isinstance(compilers, str) else nullcontext():
             first = channels.reserve(n)
-        except InvalidError:
-            if isinstance(compilers, str):
-                self.pool.close()
-            raise
-        super().__init__(channels.keys.address, n, strict)
-        self.episodes = [Episode(self, row, channels, first + row) for row in range(n)]
-        # A worker's end is looked for more often: it ends the episode.
-        shortest = SLICE_NS if self.workers is None else WORKERS_SLICE_NS
-        self.slice = shortest if timeout is None else min(shortest, timeout * 1e9)
-        self.core.defers = self.workers is not None or not channels.keys.direct
-        if actions is not None:
-            self.core.first_action, self.core.actions = actions
+            super().__init__(channels.keys.address, n, strict)
+            self.episodes = [Episode(self, row, channels, first + row) for row in range(n)]
+            # A worker's end is looked for more often: it ends the episode.
+            shortest = SLICE_NS if self.workers is None else WORKERS_SLICE_NS
+            self.slice = shortest if timeout is None else min(shortest, timeout * 1e9)
+            self.core.defers = self.workers is not None or not channels.keys.direct
+            if actions is not None:
+                self.core.first_action, self.core.actions = actions
 
     # ---- Begin and end ----
 

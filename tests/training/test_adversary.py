@@ -139,10 +139,11 @@ def test_more_environments_than_the_host_has_channels(vector, py):
         partial(CompilerVectorEnv, actions=-1, num_envs=2),
         partial(CompilerVectorEnv, actions=2, num_envs=0),
         partial(CompilerVectorEnv, actions=2, num_envs=2, channels=1),
+        partial(CompilerEnv, actions=2, timeout="1"),
     ],
 )
 def test_a_constructor_that_fails_leaves_no_host(name, shm_files, make):
-    with pytest.raises(ValueError) as kept:
+    with pytest.raises((ValueError, TypeError)) as kept:
         make(name)
     assert not shm_files() and kept  # what was raised holds the constructor's frame
 
