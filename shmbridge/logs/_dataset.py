@@ -190,6 +190,7 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
                             f"{path}, byte {at}: expected {size} bytes, as there were when its "
                             f"Dataset was made, found {len(data)}"
                         )
+                    # A record begins at every byte, so an array of places selects those asked for.
                     anywhere = np.ndarray((size - row.itemsize + 1,), row, data, strides=(1,))
                     found = anywhere[places[first:last] - at]
                     for i, value in enumerate(values):

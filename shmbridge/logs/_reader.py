@@ -220,7 +220,8 @@ class Input:
 
     def usual(self, record: re.Pattern[bytes]) -> Iterator[tuple[int, int, int]]:
         """Skips the `usual_record`s that follow, as far as the buffer has them. Where the tensors
-        and the score of each begin, and its number."""
+        and the score of each begin, and its number. Without a score, its place is the record's end,
+        not -1."""
         begin, end = self._file.tell(), 0
         block = self._file.peek()[: self._size - begin]
         while found := record.match(block, end):
