@@ -123,7 +123,7 @@ class Workers:
         return any(worker.label == label for worker in self._ahead.values())
 
     def module(self, label: str) -> Module:
-        """As `outcome`, but the compiler's module."""
+        """The module of a compiler. The label and the error are those of `outcome`."""
         return self._worker(label).module
 
     def outcome(self, label: str, timeout: float | None = None) -> Outcome | None:
@@ -147,8 +147,8 @@ class Workers:
         return outcome
 
     def reward(self, label: str) -> float:
-        """As `outcome`, but the reward of a compilation that did not fail; 0 if the task has no
-        scores.
+        """The reward of a compilation that ended and did not fail; 0 if the task has no scores. The
+        label and the error are those of `outcome`.
 
         Raises:
             Exception: There is no baseline, or an exception of the reward.

@@ -70,7 +70,7 @@ def function_sizes(path: Path) -> dict[str, float]:
 
 
 def object_size(path: Path) -> float:
-    """As `text_size`, but the size of the file, which may be any."""
+    """The size in bytes of any file."""
     return float(Path(path).stat().st_size)
 
 
