@@ -123,7 +123,14 @@ class Workers:
         return any(worker.label == label for worker in self._ahead.values())
 
     def module(self, label: str) -> Module:
-        """The module of a compiler. The label and the error are those of `outcome`."""
+        """The module of a compiler.
+
+        Args:
+            label: The compiler's label.
+
+        Raises:
+            InvalidError: No environment has a compiler of that label.
+        """
         return self._worker(label).module
 
     def outcome(self, label: str, timeout: float | None = None) -> Outcome | None:
@@ -147,10 +154,13 @@ class Workers:
         return outcome
 
     def reward(self, label: str) -> float:
-        """The reward of a compilation that ended and did not fail; 0 if the task has no scores. The
-        label and the error are those of `outcome`.
+        """The reward of a compilation that ended and did not fail; 0 if the task has no scores.
+
+        Args:
+            label: The compiler's label.
 
         Raises:
+            InvalidError: No environment has a compiler of that label.
             Exception: There is no baseline, or an exception of the reward.
         """
         worker = self._worker(label)

@@ -70,7 +70,11 @@ def function_sizes(path: Path) -> dict[str, float]:
 
 
 def object_size(path: Path) -> float:
-    """The size in bytes of any file."""
+    """The size in bytes of any file.
+
+    Args:
+        path: The file.
+    """
     return float(Path(path).stat().st_size)
 
 
