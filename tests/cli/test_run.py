@@ -69,6 +69,30 @@ def test_what_the_policy_prints_goes_to_stderr(start, compiler):
 
 
 @preload
+def test_what_the_policy_starts_leaves_the_input_to_the_compiler(start, compiler):
+    policy = """
+        import subprocess
+        subprocess.run(["cat"])
+        def advise(request): return 0
+        """
+    run = start(compiler("cat"), "-x", "c", "-", policy=policy, stdin=subprocess.PIPE)
+    assert ended(run, "source\n") == (0, "source\n", "")
+
+
+@preload
+def test_policy_does_not_wait_for_a_thread_of_its_model(start, compiler):
+    policy = """
+        import threading
+        def remain():
+            threading.main_thread().join()
+            print("waited for", flush=True)
+        threading.Thread(target=remain).start()
+        def advise(request): return 0
+        """
+    assert ended(start(compiler(""), policy=policy)) == (0, "", "")
+
+
+@preload
 def test_policy_ends_in_peace(start, compiler):
     policy = """
         import atexit

@@ -7,6 +7,7 @@ import sys
 import pytest
 from support.run import PLAIN, ended, preload
 
+LEAVES_A_THREAD = "import threading, time; threading.Thread(target=time.sleep, args=[1000]).start()"
 pytestmark = [preload, pytest.mark.usefixtures("nothing_is_left")]
 
 
@@ -49,6 +50,7 @@ def test_policy_that_cannot_be_loaded_leaves_a_plain_compile_and_one_warning(
     ("policy", "why"),
     [
         ("raise SystemExit(3)", "exit 3"),
+        (f"{LEAVES_A_THREAD}; raise SystemExit(3)", "exit 3"),
         ("import os; os._exit(4)", "exit 4"),
         ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
         ("import os; os.abort()", "SIGABRT"),
@@ -71,7 +73,7 @@ def test_policy_that_never_loads_leaves_a_plain_compile_and_is_not_loaded_again_
     policy = "open('loads', 'a').write('x'); import time; time.sleep(100)"
     shmbridge = (
         "from shmbridge.cli import program; from shmbridge.cli._run import policy; "
-        "policy.LOAD_SECONDS = 0.5; program()"
+        "policy.LOAD_SECONDS = 0.5; policy.GRACE = 1000; program()"
     )
     command = [sys.executable, "-c", shmbridge, *words(compiler(PLAIN), policy=policy)[1:]]
     first, second = (

@@ -84,13 +84,16 @@ class Policy:
                     f"the policy did not load within {limit:g} s: make it load faster, or use a "
                     "longer --deadline"
                 )
-            if why := self._refusal(ready):
-                raise ShmbridgeError(in_words_of_run(why, self.name))
+            why = self._refusal(ready)
         except BaseException:
+            self._process.kill()  # what still loads would only end after GRACE
             self.close()
             raise
         finally:
             ready.close()
+        if why:
+            self.close()
+            raise ShmbridgeError(in_words_of_run(why, self.name))
 
     def _refusal(self, ready: Connection) -> str:
         """Why it does not serve; "": it does."""
@@ -108,11 +111,11 @@ class Policy:
         ready: Connection,
         life: Connection,
     ) -> None:
-        """In the child: serves until `life` ends. What the model prints goes to stderr: stdout is
-        the compiler's."""
+        """In the child: serves until `life` ends. What the model prints goes to stderr: stdin and
+        stdout are the compiler's."""
         hosts: list[Host] = []
 
-        def end() -> None:
+        def end_with_run() -> None:
             life.poll(None)
             timer = threading.Timer(GRACE, give_up)
             timer.daemon = True
@@ -126,10 +129,13 @@ class Policy:
             os._exit(1)
 
         self._life.close()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
+        # Else multiprocessing would wait for threads that the model leaves.
+        threading._shutdown = lambda: None  # type: ignore[attr-defined]
         for number in heeded():
             signal.signal(number, signal.SIG_DFL)
-        threading.Thread(target=end, daemon=True).start()
+        threading.Thread(target=end_with_run, daemon=True).start()
         with contextlib.ExitStack() as stack:
             try:
                 from shmbridge._host.host import Host, unlink
