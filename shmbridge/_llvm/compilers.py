@@ -106,7 +106,7 @@ def tells_default(compiler: str) -> bool:
     if version := _version_in(compiler):
         return version >= 22
     for option in ("-vV", "--version"):  # rustc's LLVM, all others'
-        said = _printed([compiler, option])
+        said = _printed([compiler, option], timeout=10, stderr=subprocess.DEVNULL)
         if found := re.search(r"(?:clang version|LLVM version:?|LLD) (\d+)", said):
             return int(found[1]) >= 22
     return False
@@ -175,10 +175,20 @@ def steps(command: Sequence[str], folder: Path | None = None) -> list[list[str]]
     return [[re.sub(r"\\(.)", r"\1", word) for word in step] for step in quoted]
 
 
-def _printed(command: Sequence[str], folder: Path | None = None) -> str:
+def _printed(
+    command: Sequence[str],
+    folder: Path | None = None,
+    timeout: float = 60,
+    stderr: int = subprocess.STDOUT,
+) -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(
-            command, cwd=folder, stdout=-1, stderr=subprocess.STDOUT, errors="replace", timeout=60
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            errors="replace",
+            timeout=timeout,
         ).stdout
     return ""
 

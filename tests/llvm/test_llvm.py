@@ -1,6 +1,7 @@
 """What LLVM's compilers are told: flags, defaults, links, and which compiler is which."""
 
 import io
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,19 @@ def test_compiler_without_a_version_in_its_name_is_asked(said, tells, tmp_path):
     compiler.write_text(f"#!/bin/sh\necho '{said}'\n")
     compiler.chmod(0o755)
     assert compilers.tells_default(str(compiler)) == tells
+    compiler.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    assert not compilers.tells_default(str(compiler))
+
+
+def test_compiler_that_hangs_is_not_waited_for_long(monkeypatch):
+    limits = []
+
+    def hangs(command, timeout, **more):
+        limits.append(timeout)
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", hangs)
+    assert not compilers.tells_default("clang") and limits == [10, 10]
 
 
 def test_only_what_a_compiler_decides_is_asked():
