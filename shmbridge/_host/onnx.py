@@ -94,12 +94,15 @@ class OnnxModel:
 
     def _fit(self, spec: TensorSpec, value: Array) -> Array | None:
         """The feature as the model wants it, or None."""
-        forms = [value]
+        if spec.matches(value.dtype, value.shape):
+            return value
         if not self._batch:
-            forms.append(value[None])
+            form = value[None]
         elif value.shape[1:2] == (1,):  # each request has the model's first dim, which is 1
-            forms.append(value[:, 0])
-        return next((form for form in forms if spec.matches(form.dtype, form.shape)), None)
+            form = value[:, 0]
+        else:
+            return None
+        return form if spec.matches(form.dtype, form.shape) else None
 
     @property
     def expects(self) -> str:
