@@ -28,7 +28,7 @@ def in_letters(count: int) -> str:
 
 
 def size(text: str) -> int:
-    """The type of an option: a number of bytes, for one 65536, 64K or 1M."""
+    """The type of an option: a number of bytes, for example 65536, 64K or 1M."""
     try:
         return byte_count(text)
     except InvalidError as error:
@@ -41,7 +41,7 @@ def option(text: str, *names: str, **settings: Any) -> Any:
 
     def decorator(of: Field[Any]) -> Callable[[Command], Command]:
         flags = names or (f"--{of.name.replace('_', '-')}",)
-        more: dict[str, Any] = {"is_flag": True} if of.type == "bool" else {}
+        more: dict[str, Any] = {"is_flag": True} if of.type in ("bool", bool) else {}
         more |= {"show_default": True} if "default" in settings else {}
         return click.option(*flags, of.name, help=text, **more, **settings)
 

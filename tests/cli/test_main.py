@@ -1,11 +1,15 @@
 """The command itself: help, version, errors, config."""
 
+from dataclasses import make_dataclass
+
+import click
 import pytest
+from click.testing import CliRunner
 from support.cli import refused, run
 
 import shmbridge
 from shmbridge._urls.options import byte_count
-from shmbridge.cli._option_types import in_letters
+from shmbridge.cli._option_types import in_letters, option, takes
 
 
 def test_help_lists_the_commands():
@@ -36,3 +40,10 @@ def test_config_alone_prints_everything():
 )
 def test_sizes_are_said_as_they_may_be_typed(count, text):
     assert in_letters(count) == text and byte_count(text) == count
+
+
+@pytest.mark.parametrize("kind", [bool, "bool"])  # "bool": of a module that postpones annotations
+def test_an_option_that_is_a_bool_is_a_flag(kind):
+    options = make_dataclass("Options", [("quiet", kind, option("Says nothing."))])
+    command = click.command(takes(options)(lambda options: click.echo(options.quiet)))
+    assert CliRunner().invoke(command, ["--quiet"]).output == "True\n"
