@@ -43,11 +43,11 @@ class Pipes:
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="shmbridge-"))
         self.decisions = decisions
-        its_life, self._life = FORK.Pipe(duplex=False)
-        self._guard = FORK.Process(target=_guard, args=(self.folder, its_life, self._life))
+        read_end, self._write_end = FORK.Pipe(duplex=False)
+        self._guard = FORK.Process(target=_guard, args=(self.folder, read_end, self._write_end))
         with undone_by(self.folder.rmdir):
             self._guard.start()
-        its_life.close()
+        read_end.close()
         self._server = lib.shmb_pipe_server_new()
         if limit is not None:
             lib.shmb_pipe_server_limit(self._server, limit)
@@ -99,15 +99,15 @@ class Pipes:
             lib.shmb_pipe_server_stop(self._server)
             self._thread.join()
         shutil.rmtree(self.folder, ignore_errors=True)
-        end(self._guard, self._life)
+        end(self._guard, self._write_end)
         lib.shmb_pipe_server_free(self._server)
 
 
-def _guard(folder: Path, life: Connection, its_life: Connection) -> None:
-    its_life.close()
+def _guard(folder: Path, read_end: Connection, write_end: Connection) -> None:
+    write_end.close()
     for number in FORWARDED:
         signal.signal(number, signal.SIG_IGN)
-    life.poll(None)
+    read_end.poll(None)
     if not folder.exists():
         return
     # Who waits for a pipe's other end now has one, and is found; nobody else comes once the folder
