@@ -39,7 +39,7 @@ def names(group: str) -> list[str]:
     return sorted({*_own(group), *_entry_points(group).names})
 
 
-def find(group: str, name: str, missing: str = "there is no plug-in", *core: str) -> Any:
+def find(group: str, name: str, missing: str, *core: str) -> Any:
     """The plug-in of that name, imported. UnsupportedError: why it cannot be loaded, or `missing`
     with the known ones; core: those that need no plug-in."""
     try:

@@ -18,7 +18,7 @@ from shmbridge import UnsupportedError
 from shmbridge._urls import plugins
 
 try:
-    plugins.find("hosts", "grpc")
+    plugins.find("hosts", "grpc", "there is no host for grpc")
 except UnsupportedError as error:
     pytest.skip(str(error), allow_module_level=True)
 

@@ -309,7 +309,7 @@ def test_plug_ins_are_listed(installed):
     assert {"toy", "toybroken"} <= set(plugins.names("runners"))
     assert "protobuf" in plugins.names("serdes")
     with pytest.raises(UnsupportedError, match="expected one of .*toy"):
-        plugins.find("runners", "nothing")
+        plugins.find("runners", "nothing", "there is none")
 
 
 def test_shm_needs_no_plug_in_to_be_looked_for(python):
