@@ -162,7 +162,7 @@ def _compare(
                 break
             continue
         found.add(built.inputs, arrays)
-        runner.evaluate(dict(zip((port.name for port in built.inputs), arrays, strict=True)))
+        runner.evaluate({p.name: array for p, array in zip(built.inputs, arrays, strict=True)})
         for port, right in zip(built.outputs, expected, strict=True):
             difference, scale = _difference(built.runtime, port, right, runner.advice[port.name])
             if difference > found.worst[0]:

@@ -62,14 +62,14 @@ def build(job: BuildDirectory) -> Built:
     file = job.folder / "model.weights"
     file.write_bytes(header + block)
     source = job.folder / "aot.c"
-    come_from = f"{job.model.name}, by emx-onnx-cgen"
+    origin = f"{job.model.name}, by emx-onnx-cgen"
     parts = [
         HEAD,
         ROOM,
         weights_code(weights, header, len(block), file.name, job.weights),
         '#define malloc checked_malloc\n#include "model.c"\n#undef malloc\n',
         run_code(sizes, parameters, inputs, outputs, job.weights),
-        entry(inputs, outputs, come_from),
+        entry(inputs, outputs, origin),
     ]
     source.write_text("".join(parts))
     weights_file = file if job.weights else None

@@ -66,12 +66,12 @@ def build(job: BuildDirectory) -> Built:
         f"{outputs[i].bytes});"
         for i, k in _order(text, "Result", "fetch_", outputs)
     )
-    come_from = f"{job.model.name}, by XLA of TensorFlow {tf.__version__}"
+    origin = f"{job.model.name}, by XLA of TensorFlow {tf.__version__}"
     parts = {
         "includes": includes,
         "inputs": "\n".join(to_table),
         "outputs": "\n".join(from_table),
-        "entry": entry(inputs, outputs, come_from),
+        "entry": entry(inputs, outputs, origin),
     }
     source = job.folder / "aot.cc"
     source.write_text(_CODE % parts)

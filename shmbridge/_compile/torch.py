@@ -48,9 +48,9 @@ def build(job: BuildDirectory) -> Built:
         )
     except Exception as error:  # of any kind
         raise CompileError(f"AOTInductor cannot compile this model: {error}\n{ELSE}") from error
-    come_from = f"{job.model.name}, by AOTInductor of PyTorch {torch.__version__}"
+    origin = f"{job.model.name}, by AOTInductor of PyTorch {torch.__version__}"
     source = job.folder / "aot.cc"
-    source.write_text(_CODE % (ROOM, _checks(inputs, outputs), entry(inputs, outputs, come_from)))
+    source.write_text(_CODE % (ROOM, _checks(inputs, outputs), entry(inputs, outputs, origin)))
 
     def reference(arrays: Sequence[Any]) -> Sequence[Any]:
         args, kwargs = torch.utils._pytree.tree_unflatten(

@@ -352,7 +352,9 @@ def copy_value(tensor: Any, typed: bool = False) -> Any:
     data = np.frombuffer(ffi.buffer(tensor.data, tensor.size * dtype.itemsize), np.uint8)
     values = data.view(dtype).reshape(shape_of(tensor))
     if tensor.kind == lib.SHMB_TENSOR:
-        return values.copy() if tensor.rank else values[()] if typed else values.item()
+        if tensor.rank:
+            return values.copy()
+        return values[()] if typed else values.item()
     if tensor.kind == lib.SHMB_STRING:
         return text_of(values)
     if tensor.kind == lib.SHMB_STRINGS:

@@ -99,7 +99,9 @@ class LlvmHost(PipeBackedHost):
         ours = [each for each in self.decisions if each in compilers.MAKES[kind]]
         made = compilers.asked_of(kind, decisions or ours or self.decisions)
         missing = [each for each in made if each not in self.decisions]
-        if missing if self.decisions else len(made) != 1:
+        # A URL without decisions has one pair of pipes, for any of them.
+        fits = not missing if self.decisions else len(made) == 1
+        if not fits:
             raise InvalidError(
                 f"{self.url} has pipes for {', '.join(self.decisions) or 'one decision'}, not for "
                 f"{', '.join(missing)}"
