@@ -25,6 +25,27 @@ static void use(shmb_runner *r, shmb_status expected) {
     shmb_close(r);
 }
 
+/* There was no memory for it. */
+static void a_runner_that_is_null(void) {
+    int64_t advice = 7;
+    shmb_tensor t;
+    CHECK(!shmb_feature_f32(NULL, "x", 3) && !shmb_bind(NULL, "x", SHMB_FLOAT32, 0, NULL));
+    CHECK(!shmb_feature_ragged(NULL, "x", SHMB_FLOAT32, 1, (int64_t[]){2}, 1, NULL));
+    shmb_set_ragged(NULL, "x", SHMB_INT8, 1, (int64_t[]){1}, 1, NULL, "a");
+    shmb_set_i64(NULL, "x", 1);
+    shmb_set_bool(NULL, "x", 1);
+    shmb_set_string(NULL, "x", "text", -1);
+    shmb_set_strings(NULL, "x", 1, (const char *[]){"text"}, NULL);
+    shmb_discard(NULL);
+    shmb_set_deadline(NULL, 1);
+    shmb_interrupt(NULL);
+    CHECK(shmb_evaluate(NULL) == SHMB_NO_MEMORY);
+    CHECK(shmb_evaluate_i64(NULL, &advice) == SHMB_NO_MEMORY && advice == 7);
+    CHECK(shmb_advice_count(NULL) == 0 && shmb_advice(NULL, "x", &t) == SHMB_NO_MEMORY);
+    CHECK(*shmb_error_message(NULL));
+    shmb_close(NULL);
+}
+
 int main(void) {
     shmb_runner *r;
     CHECK_FAILS(r, shmb_open("shm://there-is-none?connect_timeout=0", NULL, &r), SHMB_NO_HOST,
@@ -34,7 +55,6 @@ int main(void) {
     use(r, SHMB_UNSUPPORTED);
     CHECK_STATUS(r, shmb_open("shm://no/slash", NULL, &r), SHMB_INVALID);
     use(r, SHMB_INVALID);
-    CHECK(shmb_error_message(NULL) && *shmb_error_message(NULL));
-    shmb_close(NULL);
+    a_runner_that_is_null();
     return 0;
 }

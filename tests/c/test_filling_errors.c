@@ -127,27 +127,6 @@ static void the_first_error_stays(void) {
     CHECK(asked(r, 2) == 3);
 }
 
-/* As of one for which there was no memory. */
-static void a_runner_that_is_null(void) {
-    int64_t advice = 7;
-    shmb_tensor t;
-    CHECK(!shmb_feature_f32(NULL, "x", 3) && !shmb_bind(NULL, "x", SHMB_FLOAT32, 0, NULL));
-    CHECK(!shmb_feature_ragged(NULL, "x", SHMB_FLOAT32, 1, (int64_t[]){2}, 1, NULL));
-    shmb_set_ragged(NULL, "x", SHMB_INT8, 1, (int64_t[]){1}, 1, NULL, "a");
-    shmb_set_i64(NULL, "x", 1);
-    shmb_set_bool(NULL, "x", 1);
-    shmb_set_string(NULL, "x", "text", -1);
-    shmb_set_strings(NULL, "x", 1, (const char *[]){"text"}, NULL);
-    shmb_discard(NULL);
-    shmb_set_deadline(NULL, 1);
-    shmb_interrupt(NULL);
-    CHECK(shmb_evaluate(NULL) == SHMB_NO_MEMORY);
-    CHECK(shmb_evaluate_i64(NULL, &advice) == SHMB_NO_MEMORY && advice == 7);
-    CHECK(shmb_advice_count(NULL) == 0 && shmb_advice(NULL, "x", &t) == SHMB_NO_MEMORY);
-    CHECK(*shmb_error_message(NULL));
-    shmb_close(NULL);
-}
-
 int main(void) {
     struct server server;
     server_start(&server, "filling", SHMB_WAIT_DEFAULT);
@@ -161,6 +140,5 @@ int main(void) {
     the_first_error_stays();
     shmb_close(r);
     server_stop(&server);
-    a_runner_that_is_null();
     return 0;
 }

@@ -410,8 +410,7 @@ def test_ctrl_c_is_the_programs(programs, embedding, url):
 
 
 @pytest.mark.parametrize(
-    "test",
-    ["failed_open_accepts_every_call", "null_runner", "plugin_runner_ends", "register_runner"],
+    "test", ["failed_open_accepts_every_call", "plugin_runner_ends", "register_runner"]
 )
 def test_a_test_of_the_c_library_passes_with_this_one(test, embedding, tmp_path):
     internal = [f"-I{_config.prefix() / 'src'}", f"-I{TESTS / 'c'}"]
