@@ -127,6 +127,13 @@ def test_all_channels_of_all_workers_can_be_taken(workers, name):
             shmbridge.connect(f"{name}?deadline=0.2")
 
 
+def test_one_worker_is_an_ordinary_host(serve, name):
+    serving = serve(name, "--python", "models:pid", "--workers", 1)
+    with shmbridge.connect(name) as runner:
+        assert runner.evaluate({"x": 1}) == serving.pid
+    assert [path.name for path in SHM.glob(f"shmb.{name}*")] == [f"shmb.{name}"]
+
+
 # ---- Death ----
 
 
