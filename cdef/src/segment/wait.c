@@ -19,6 +19,7 @@ enum {
     COMPUTES_NS = 500 * 1000,
     ANSWER_NS = 10 * 1000, /* while two ask and answer without a wake-up (runners8) */
     LONGEST_BACKOFF = 64,  /* times what yielding in vain cost (runners8_every50_loops2) */
+    FEW_PER_CPU = 3,       /* runners; fewer may spin (bench/compilation.py, four compilers) */
     BUSY_FOR = 64,         /* times what an interruption took (every50_loops2) */
     /* Past the kernel's next tick, 4 ms at 250 Hz. A timer before that has to be programmed, which
      * takes a virtual machine 3 us: half of a round trip of sleepers (together). */
@@ -109,6 +110,7 @@ static enum wait_mode choose(const struct waiter *w, int64_t now) {
     if (w->policy != SHMB_WAIT_ADAPTIVE) return w->policy == SHMB_WAIT_SPIN ? SPINS_ONLY : SLEEPS;
     enum place place = place_of(w);
     enum wait_mode mode = w->peer ? modes[place].runner : modes[place].host;
+    if (place == CROWDED && w->peer && runners(w) < FEW_PER_CPU * cpus(w)) mode = SPINS;
     if (now >= w->statistics.yields_from) mode = modes[place].yields;
     if (mode == SPINS_SHORTLY || place == ONE_EACH) return w->hot ? mode : SLEEPS;
     if (mode != SPINS) return mode;
