@@ -31,7 +31,7 @@ struct waiter {
     struct wait_hint *hint;        /* since when and where it waits, for the peer; or NULL */
     const struct wait_hint *peer;  /* the other side's, or NULL */
     const struct wait_hint *asker; /* of the runner whose request a host took last, or NULL */
-    const struct host_line *host;  /* tells how crowded it is, or NULL */
+    const struct host_line *host;  /* shows how crowded it is, or NULL */
     bool waits;                    /* for the same since its last wait */
     int loadavg;                   /* /proc/loadavg, of one that follows; or -1 */
     /* As a wait last saw it that came to a clock: */
