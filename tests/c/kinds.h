@@ -14,7 +14,7 @@
     shmb_status name(void *context, const char *where, const shmb_options *options, void **state,  \
                      shmb_sink *failure)
 
-/* The state is what stands behind "scheme://". */
+/* The state is what follows "scheme://". */
 static inline OPENS(kind_open) {
     (void)context, (void)options, (void)failure;
     *state = strdup(where);

@@ -15,7 +15,7 @@
 
 struct runner_ops {
     const char *scheme;
-    /* Connects to what stands behind "scheme://"; sets r->kind_state. On failure nothing is left
+    /* Connects to what follows "scheme://"; sets r->kind_state. On failure nothing is left
      * behind. */
     shmb_status (*open)(shmb_runner *r, struct url *url, const shmb_options *options);
     /* Starts a message: gives r->builder its memory. */
