@@ -29,9 +29,10 @@ struct state {
 };
 
 shmb_status shmb_model_ports(struct model *m, size_t inputs, size_t outputs, struct error *e) {
-    m->inputs = calloc(inputs + outputs + 1, sizeof *m->inputs);
-    if (!m->inputs) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
-    m->outputs = m->inputs + inputs;
+    m->ports = calloc(inputs + outputs + 1, sizeof *m->ports);
+    if (!m->ports) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
+    m->inputs = m->ports;
+    m->outputs = m->ports + inputs;
     m->input_count = (uint32_t)inputs;
     m->output_count = (uint32_t)outputs;
     return SHMB_OK;
@@ -41,8 +42,8 @@ shmb_status shmb_model_ports(struct model *m, size_t inputs, size_t outputs, str
 static void model_release(struct state *s) {
     for (uint32_t i = 0; i < s->count; i++) {
         struct model *m = &s->models[i];
-        for (uint32_t k = 0; k < m->input_count + m->output_count; k++) free(m->inputs[k].name);
-        free(m->inputs);
+        for (uint32_t k = 0; k < m->input_count + m->output_count; k++) free(m->ports[k].name);
+        free(m->ports);
         free(m->given);
         free(m->results);
         free(m->dims);

@@ -18,7 +18,8 @@ struct port {
 struct model {
     const char *agent; /* "": of requests that name none */
     const char *file;
-    struct port *inputs, *outputs; /* one array: inputs, then outputs */
+    struct port *ports; /* inputs, then outputs */
+    struct port *inputs, *outputs;
     uint32_t input_count, output_count;
     void *state;                    /* the backend's */
     shmb_tensor *given, *results;   /* of run: inputs and outputs in the declared order */

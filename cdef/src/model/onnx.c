@@ -80,7 +80,7 @@ static shmb_status read_tensor(const OrtFunction *api, const OrtTypeInfo *info, 
 static shmb_status read_port(struct model *m, const struct session *s, size_t port,
                              struct error *e) {
     const OrtFunction *api = s->runtime->api;
-    struct port *p = &m->inputs[port];
+    struct port *p = &m->ports[port];
     bool input = port < m->input_count;
     size_t i = input ? port : port - m->input_count;
     OrtTypeInfo *info = NULL;
@@ -143,7 +143,7 @@ static shmb_status onnx_prepare(struct model *m, struct use *u, struct error *e)
     u->dims = calloc(m->output_count + 1, sizeof *u->dims);
     if (!u->names || !u->values || !u->dims)
         return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
-    for (size_t i = 0; i < count; i++) u->names[i] = m->inputs[i].name;
+    for (size_t i = 0; i < count; i++) u->names[i] = m->ports[i].name;
     return shmb_onnx_check(u->api, ORT(u->api, CreateRunOptions)(&u->options), SHMB_INVALID,
                            m->file, e);
 }

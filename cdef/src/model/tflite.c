@@ -128,7 +128,7 @@ static shmb_status find_signature(struct model *m, const char *key, handle *out,
 static shmb_status declare(struct model *m, size_t port, const char *name, handle tensor,
                            struct error *e) {
     const struct loaded *s = m->state;
-    struct port *p = &m->inputs[port];
+    struct port *p = &m->ports[port];
     struct type_of *type = &s->types[port];
     if (!(p->name = strdup(name))) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
     int status = s->api.GetRankedTensorType(tensor, type);
