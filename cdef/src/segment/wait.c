@@ -327,9 +327,12 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     int64_t took = shmb_clock_ns() - start;
     w->statistics.waited += took;
     if (result == NEWS) w->waits = false;
-    if (sleeps) took -= earlier(took, w->statistics.wake_cost);
-    if (w->policy == SHMB_WAIT_ADAPTIVE && w->mode != YIELDS)
-        note_wait(w, took); /* without the wake-up */
+    if (sleeps) { /* a wake-up is not the peer's time */
+        int64_t wake_up = earlier(took, w->statistics.wake_cost);
+        took -= wake_up;
+        w->statistics.counted += wake_up;
+    }
+    if (w->policy == SHMB_WAIT_ADAPTIVE && w->mode != YIELDS) note_wait(w, took);
     return sleeps && result == NEWS ? WOKEN : result;
 }
 
