@@ -67,8 +67,7 @@ static uint8_t *copy_last(const struct lane *l, uint32_t *header_bytes, uint32_t
     uint64_t version = load_acquire(&l->last->version);
     take_copy(header_bytes, &l->last->header_bytes, sizeof *header_bytes);
     take_copy(dims, &l->last->dims, sizeof *dims);
-    size_t padded = ((size_t)*header_bytes + 7) & ~(size_t)7;
-    size_t bytes = padded + *dims * sizeof(int64_t);
+    size_t bytes = dims_at(*header_bytes) + *dims * sizeof(int64_t);
     uint8_t *copy = version && bytes <= l->meta_bytes ? malloc(bytes) : NULL;
     if (!copy) return NULL;
     take_copy(copy, l->last + 1, bytes);
@@ -86,8 +85,7 @@ static shmb_tensor *read_last(const struct lane *l, int64_t *count) {
     struct layout *layout = shmb_header_read(copy, header_bytes, &why);
     shmb_tensor *tensors = NULL;
     if (layout && layout->dims == dims) {
-        tensors = shmb_layout_tensors(layout,
-                                      (const int64_t *)(copy + ((header_bytes + 7) & ~(size_t)7)));
+        tensors = shmb_layout_tensors(layout, (const int64_t *)(copy + dims_at(header_bytes)));
         *count = layout->count;
     }
     shmb_header_free(layout);

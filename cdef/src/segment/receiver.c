@@ -86,7 +86,7 @@ static __attribute__((noinline)) const char *learn(struct receiver *r, struct kn
         memcpy(&header, d->data, sizeof header);
         if (header > room) return "its header is longer than a slot has room for";
         if ((why = learn_layout(k, meta, header))) return why;
-        at = (header + 7) & ~(size_t)7;
+        at = dims_at(header);
     }
     if (at > room || k->layout->dims * sizeof *k->dims > room - at)
         return "its dims are more than a slot has room for";

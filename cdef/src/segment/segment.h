@@ -221,6 +221,9 @@ _Static_assert(sizeof(struct last_layout) == 64, "wire format");
 _Static_assert(offsetof(struct last_layout, header_bytes) == 8, "wire format");
 _Static_assert(offsetof(struct last_layout, dims) == 12, "wire format");
 
+/* In meta, dims lie behind their header. */
+static inline size_t dims_at(size_t header_bytes) { return (header_bytes + 7) & ~(size_t)7; }
+
 /* Names below /dev/shm: shmb.NAME is the segment, shmb.NAME~SESSION while it is being made,
  * shmb.NAME~K that of worker K (1..MAX_WORKERS - 1); sem.shmb-SESSION-h wakes the host,
  * sem.shmb-SESSION-I channel I's runner. NAME is 1..NAME_BYTES of [A-Za-z0-9_.-], SESSION

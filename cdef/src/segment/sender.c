@@ -66,15 +66,14 @@ static void tell(struct sender *s, const uint8_t *header, const struct builder *
         put(&last->dims, &b->dim_count, sizeof last->dims);
         put(meta, header, s->told_bytes);
     }
-    if (b->dim_count)
-        put(meta + ((s->told_bytes + 7) & ~7u), b->dims, b->dim_count * sizeof *b->dims);
+    if (b->dim_count) put(meta + dims_at(s->told_bytes), b->dims, b->dim_count * sizeof *b->dims);
     store_release(&last->version, 2 * s->tellings);
 }
 
 /* Writes a new layout's header into the slot's meta, dims behind it, and knows it from now on. */
 static shmb_status introduce(struct sender *s, struct builder *b, int id, int slot) {
     struct sent *l = &s->layouts[id];
-    size_t size = shmb_header_write(b->fields, b->count, NULL, 0), padded = (size + 7) & ~(size_t)7;
+    size_t size = shmb_header_write(b->fields, b->count, NULL, 0), padded = dims_at(size);
     size_t meta = padded + b->dim_count * sizeof *b->dims;
     if (!size || meta > s->lane.meta_bytes)
         return shmb_fail(b->error, SHMB_TOO_LARGE,
@@ -135,7 +134,7 @@ shmb_status shmb_sender_send(struct sender *s, struct builder *b, int slot,
     if (!found) {
         if (introduce(s, b, id, slot)) return b->error->status;
         memcpy(d.data, &s->told_bytes, sizeof s->told_bytes);
-        write_dims(s, l, b, slot, (s->told_bytes + 7) & ~(size_t)7);
+        write_dims(s, l, b, slot, dims_at(s->told_bytes));
         d.flags |= NEW;
     } else if (b->dim_count && memcmp(l->dims, b->dims, b->dim_count * sizeof *b->dims) != 0) {
         if (b->dim_count * sizeof *b->dims > s->lane.meta_bytes)
