@@ -158,11 +158,8 @@ class Supervisor:
         started = time.monotonic()
         errors, its_errors = os.pipe()
         os.set_blocking(errors, False)
-        try:
-            _make_folder(self.folder)
-            compiler = self._start(its_errors)
-        finally:
-            os.close(its_errors)
+        _make_folder(self.folder)
+        compiler = self._start(its_errors)
         _send(self.control, None)
         self._watch(compiler.pid, errors, started)
         with contextlib.suppress(ProcessLookupError):
@@ -213,8 +210,8 @@ class Supervisor:
         try:
             while True:
                 ready = _poll(compiler, errors, self.control.fileno(), self.life, timeout=TICK)
-                if errors in ready and not self._read(errors):
-                    errors = -1  # closed, which is no end
+                if errors in ready:
+                    self._read(errors)
                 if {compiler, self.control.fileno(), self.life} & ready:
                     return
                 now = time.monotonic()
@@ -228,17 +225,11 @@ class Supervisor:
         finally:
             os.close(compiler)
 
-    def _read(self, errors: int) -> bool:
-        """Keeps the end of what came to stderr, a turn's worth. False: there is no more to come."""
-        for _ in range(16):
-            try:
-                more = os.read(errors, 1 << 16) if errors >= 0 else b""
-            except BlockingIOError:
-                return True
-            if not more:
-                return False
-            self.stderr = (self.stderr + more)[-STDERR_BYTES:]
-        return True
+    def _read(self, errors: int) -> None:
+        """Keeps the end of what came to stderr, a turn's worth."""
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(16):
+                self.stderr = (self.stderr + os.read(errors, 1 << 16))[-STDERR_BYTES:]
 
     def _memory(self, pid: int, everything: bool) -> int:
         """Bytes that the compiler has in use; or everything that it started."""
@@ -283,8 +274,7 @@ def remove_dead_folders(parent: str) -> list[str]:
 def _poll(*descriptors: int, timeout: float | None = None) -> set[int]:
     poll = select.poll()
     for descriptor in descriptors:
-        if descriptor >= 0:
-            poll.register(descriptor, select.POLLIN)
+        poll.register(descriptor, select.POLLIN)
     return {found for found, _ in poll.poll(None if timeout is None else timeout * 1e3)}
 
 
