@@ -270,14 +270,13 @@ def _stop() -> None:
 
 def _forget() -> None:
     """In a forked child: the guard and the jobs are the parent's."""
-    global _guard, _lock
+    global _lock
     _lock = threading.Lock()
     for job in list(_jobs):
         job._control.close()
         job._reading = threading.Lock()
     if _guard:
-        _guard.close()
-    _guard = None
+        _guard.close()  # so that the next job replaces it
 
 
 os.register_at_fork(after_in_child=_forget)
