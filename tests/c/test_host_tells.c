@@ -32,12 +32,12 @@ static void expect_told(int64_t numbers, uint64_t asked, bool waits) {
     CHECK(!shmb_inspect_layout(fd, 1, false, &count) && !channels[2].alive && close(fd) == 0);
 }
 
-static int times_mapped(void) {
+static int times_mapped(const char *file) {
     char line[512];
     int n = 0;
     FILE *maps = fopen("/proc/self/maps", "re");
     CHECK(maps);
-    while (fgets(line, sizeof line, maps)) n += strstr(line, b.name) != NULL;
+    while (fgets(line, sizeof line, maps)) n += strstr(line, file) != NULL;
     fclose(maps);
     return n;
 }
@@ -87,7 +87,7 @@ int main(void) {
     CHECK(!receives() && shmb_host_attached(b.host) == 0 && shmb_host_claim(b.host, 0) == -1);
     shmb_runner *r = bridge_connect(&b, ""), *other = bridge_connect(&b, "");
     CHECK(receives() && shmb_host_attached(b.host) == 2);
-    int mapped = times_mapped();
+    int mapped = times_mapped(b.name);
     for (int i = 1; i <= 3; i++) {
         CHECK(shmb_host_waiting(b.host) == 0);
         shmb_feature_f32(r, "x", 4 * i)[0] = 1;
@@ -114,7 +114,7 @@ int main(void) {
     shmb_host_wake(b.host);
     CHECK(shmb_host_receive(b.host, 0) == -SHMB_INTERRUPTED);
     CHECK(shmb_host_receive(b.host, 0) == -SHMB_TIMEOUT);
-    CHECK(times_mapped() == mapped);
+    CHECK(times_mapped(b.name) == mapped);
     uint64_t size;
     struct segment segment = {.base = shmb_host_memory(b.host, &size)};
     shmb_host_set_workers(b.host, 3);
@@ -124,5 +124,6 @@ int main(void) {
     expect_silent_once_closed(r);
     shmb_close(r);
     bridge_close(&b);
+    CHECK(times_mapped(b.name) == 0 && times_mapped(b.session) == 0); /* its semaphores */
     return 0;
 }

@@ -94,6 +94,7 @@ def test_c_refuses_arrays_and_rows_that_do_not_fit():
                 getattr(steps, name)(row, *more)
     for call, match in (
         (lambda: steps.begin(0, -1), "expected the key of a request"),
+        (lambda: steps.assign(0, -1), "expected the key of a request"),
         (lambda: steps.move(0, _fastpath.OPEN), "expected BEGINS or SENT"),
         (lambda: steps.shape([]), "expected a dict"),
         (lambda: steps.shape({1: x}), "expected arrays of rows, by name"),
