@@ -179,12 +179,14 @@ class Copy:
             return "not built"
         files = (ROOT / "tests/c").glob("*.c")
         names = [file.stem for file in files if of_c and re.match(rf"test_({of_c})", file.stem)]
-        names += ["explore"] * bool(re.match("cdef/src/(segment|host)/", str(path)))
+        explorer = ["explore"] * bool(re.match("cdef/src/(segment|host)/", str(path)))
         modules = ["_native", "_fastpath"] if of_python and path.suffix == ".c" else []
         build = self.at / "build"
-        ctest = ["ctest", "--test-dir", build, "--timeout", "30", "--stop-on-failure", "-j4", "-R"]
+        ctest = ["ctest", "--test-dir", build, "--timeout", "120", "--stop-on-failure", "-j4"]
+        ctest += ["--repeat", "until-pass:3", "-R"]  # on a busy machine one may fail without cause
         pytest = [Path(sys.executable).with_name("pytest"), "-xq", "-p", "no:cacheprovider"]
-        stages = [(names, [*ctest, f"^({'|'.join(names)})$"])] if names else []
+        c_stages = [tests for tests in (names, explorer) if tests]
+        stages = [(tests, [*ctest, f"^({'|'.join(tests)})$"]) for tests in c_stages]
         if of_python:
             stages.append((modules, [*pytest, "--timeout", "60", *of_python.split()]))
         for targets, command in stages:
@@ -203,8 +205,9 @@ class Copy:
 
     def compiled(self, path: Path) -> bytes:
         """The optimised code of a C file: equal for mutants that mean the same."""
-        found = (self.at / "build").rglob(f"{path.name}.o")  # _native's is for its linker
-        return b"".join(each.read_bytes() for each in found if "_native.dir" not in each.parts)
+        found = (self.at / "build").rglob(f"{path.name}.o")
+        other = {"_native.dir", "explore_parts.dir"}  # for its linker; not optimised
+        return b"".join(each.read_bytes() for each in found if not other & {*each.parts})
 
 
 def try_file(copy: Copy, name: str, number: int) -> Counter[str]:
