@@ -64,6 +64,37 @@ static void spins_only_where_the_peer_can_answer_meanwhile(void) {
     CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
 }
 
+static int cpu_asked_from, went;
+
+static bool look_where(void *context) {
+    return (void)context, went += sched_getcpu() == cpu_asked_from, false;
+}
+
+/* With a runner for each CPU, and may run anywhere again. */
+static void a_host_goes_where_it_was_asked_from(void) {
+    struct wait_hint mine, asker;
+    struct host_line host;
+    struct waiter w;
+    cpu_set_t all, now;
+    CHECK(sched_getaffinity(0, sizeof all, &all) == 0 && sem_init(&bell, 0, 0) == 0);
+    shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
+    shmb_waiter_follow(&w);
+    shmb_waiter_tell(&w, &mine);
+    atomic_store(&host.runners, (uint32_t)__builtin_popcountll(atomic_load(&mine.cpus)));
+    w.host = &host;
+    w.asker = &asker;
+    for (int i = 0; i < WAITS && CPU_COUNT(&all) > 1; i++) {
+        for (cpu_asked_from = 0;; cpu_asked_from++)
+            if (CPU_ISSET(cpu_asked_from, &all) && cpu_asked_from != sched_getcpu()) break;
+        atomic_store(&asker.cpu, (uint32_t)cpu_asked_from);
+        shmb_waiter_wait(&w, look_where, NULL, &asleep, &bell, shmb_clock_ns() + 1000 * 1000);
+        CHECK(sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, &all));
+    }
+    CHECK(went >= WAITS / 2 || CPU_COUNT(&all) == 1);
+    shmb_waiter_free(&w);
+    sem_destroy(&bell);
+}
+
 /* One who says that it shares our CPU, or that runners crowd it, makes us yield or sleep: no wait
  * misses its news. */
 static void places_and_counts_may_be_anything(void) {
@@ -111,7 +142,7 @@ static void a_crowd_that_is_none_costs_little(void) {
         int64_t soon = shmb_clock_ns() + 2 * 1000 * 1000;
         CHECK(shmb_waiter_wait(&w, look, NULL, &asleep, &bell, soon) == SLICE_OVER);
     }
-    CHECK(cpu_ns() - cpu < 100 * 1000 * 1000);
+    CHECK(cpu_ns() - cpu < 100 * 1000 * 1000 && w.statistics.backoff > 1);
     sem_destroy(&bell);
 }
 
@@ -189,6 +220,7 @@ static void the_first_flag_that_someone_lowers_costs_no_slice(void) {
 int main(void) {
     posted_may_be_anything();
     spins_only_where_the_peer_can_answer_meanwhile();
+    a_host_goes_where_it_was_asked_from();
     places_and_counts_may_be_anything();
     a_crowd_that_is_none_costs_little();
     a_bell_that_never_falls_silent_is_not_listened_to();
