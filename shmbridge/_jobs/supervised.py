@@ -163,7 +163,6 @@ class SupervisedProcess:
             self._control.close()
         finally:
             self._reading.release()
-        _jobs.discard(self)
 
     def __enter__(self) -> SupervisedProcess:
         return self
