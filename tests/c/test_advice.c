@@ -116,6 +116,22 @@ static void as_numbers(void) {
     CHECK(shmb_advice_count(r) == SEVERAL); /* an error of reading leaves the advice */
 }
 
+static void a_vector_as_wanted(void) {
+    shmb_tensor t, expected = several[SEVERAL - 1];
+    expected.dtype = SHMB_FLOAT64;
+    expected.data = (const double[]){0.25, 0.75};
+    shmb_set_i64(r, "x", 1);
+    int64_t key = bridge_ask(&b, r, SHMB_FLOAT64);
+    CHECK(shmb_host_reply(b.host, key, false, &several[SEVERAL - 1], 1) == SHMB_OK);
+    CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice(r, "two", &t), SHMB_OK);
+    expect_equal(&t, &expected);
+    shmb_set_i64(r, "x", 1);
+    key = bridge_ask(&b, r, SHMB_INT64);
+    CHECK(shmb_host_reply(b.host, key, false, &several[SEVERAL - 1], 1) == SHMB_INEXACT);
+    CHECK_FAILS(r, bridge_result(r), SHMB_INEXACT, "the advice \"two\" of dtype float32 is not");
+}
+
 /* Asks for dtype; the host replies with an integer or (is_float) a double. */
 static void wanted(shmb_dtype want, bool is_float, double value, shmb_status expected) {
     shmb_tensor t;
@@ -193,6 +209,7 @@ int main(void) {
     no_result();
     fields();
     as_numbers();
+    a_vector_as_wanted();
     wanted_dtypes();
     evaluated_as();
     shmb_close(r);

@@ -71,6 +71,23 @@ static void expect_told_of_two(shmb_runner *r) {
     for (int i = 0; i < 2; i++) CHECK_STATUS(r, shmb_receive(r, t[i]), SHMB_OK);
 }
 
+/* It keeps a runner waiting while it has no time, not while it takes another's question first. */
+static void expect_delayed(shmb_runner *r, shmb_runner *other) {
+    shmb_delay last = {0};
+    shmb_runner *both[] = {r, other};
+    for (int i = 0; i < 2; i++) {
+        shmb_set_i64(both[i], "x", 1);
+        CHECK_STATUS(both[i], shmb_runner_start(both[i], SHMB_ANY), SHMB_OK);
+    }
+    CHECK(shmb_host_delays(b.host, "", &last)); /* it is news */
+    bridge_answer(&b, bridge_receive(&b));      /* the other's: the last was of r */
+    CHECK(!shmb_host_delays(b.host, "", &last));
+    CHECK(shmb_host_delays(b.host, "", &last)); /* it has received none since */
+    bridge_answer(&b, bridge_receive(&b));
+    for (int i = 0; i < 2; i++) CHECK_STATUS(both[i], bridge_result(both[i]), SHMB_OK);
+    CHECK(!shmb_host_delays(b.host, "", &last));
+}
+
 static void expect_silent_once_closed(shmb_runner *r) {
     shmb_delay last = {0};
     shmb_set_i64(r, "x", 1);
@@ -85,7 +102,7 @@ static void expect_silent_once_closed(shmb_runner *r) {
 int main(void) {
     bridge_open(&b, "tells", small_plan, SHMB_WAIT_DEFAULT);
     CHECK(!receives() && shmb_host_attached(b.host) == 0 && shmb_host_claim(b.host, 0) == -1);
-    shmb_runner *r = bridge_connect(&b, ""), *other = bridge_connect(&b, "");
+    shmb_runner *r = bridge_connect(&b, ""), *other = bridge_connect(&b, "label=other");
     CHECK(receives() && shmb_host_attached(b.host) == 2);
     int mapped = times_mapped(b.name);
     for (int i = 1; i <= 3; i++) {
@@ -98,12 +115,14 @@ int main(void) {
         CHECK(shmb_host_waiting(b.host) == 1);
         CHECK(shmb_host_reply_begin(b.host, key) == SHMB_OK);
         CHECK(shmb_host_reply_i64(b.host, key, false, 1) == SHMB_INVALID);
+        CHECK(shmb_host_reply_begin(b.host, key) == SHMB_INVALID);
         CHECK(strstr(shmb_host_error(b.host, key), "another reply is being built"));
         CHECK(shmb_host_reply_send(b.host, key, false) == SHMB_OK);
         CHECK_STATUS(r, bridge_result(r), SHMB_OK);
         expect_told(4 * i, (uint64_t)i, false);
     }
     expect_told_of_two(r);
+    expect_delayed(r, other);
     for (int i = -1; i <= (int)small_plan.channels; i++)
         CHECK(shmb_host_claim(b.host, i) == (i == 0 || i == 1 ? 1 : -1));
     for (int i = 0; i < 2; i++) {

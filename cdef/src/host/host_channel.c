@@ -357,11 +357,13 @@ shmb_status shmb_channel_reply(struct channel *c, int64_t key, bool keep, const 
 }
 
 shmb_status shmb_channel_reply_begin(struct channel *c, int64_t key) {
-    if ((c->reply_slot = start_reply(c, key, true)) < 0) return c->error.status;
-    c->out.free &= ~(1u << c->reply_slot);
+    int slot = start_reply(c, key, true);
+    if (slot < 0) return c->error.status; /* the slot of the one that is being built stays */
+    c->reply_slot = slot;
+    c->out.free &= ~(1u << slot);
     c->reply_error.status = SHMB_OK;
-    shmb_builder_start(&c->reply, lane_body(&c->out.lane, (uint32_t)c->reply_slot),
-                       c->out.lane.body_bytes, sender_guess(&c->out));
+    shmb_builder_start(&c->reply, lane_body(&c->out.lane, (uint32_t)slot), c->out.lane.body_bytes,
+                       sender_guess(&c->out));
     c->building = key;
     return SHMB_OK;
 }
