@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 CORE = (
     "advice|attach_refuses|bind|connect|every|filling|flood|fork|golden|host_closes|host_dies"
     "|host_tells|kept|late|lying|many|old_ready|recovery_restarts|replies|runner_dies|sandbox|stats"
-    "|threads|values|wait"
+    "|threads|tickets|values|wait"
 )
 MESSAGES = "tests/host/test_every_message.py tests/host/test_replies.py tests/host/test_views.py"
 STEPS = "tests/envs/test_stepping.py tests/envs/test_vector_env.py"

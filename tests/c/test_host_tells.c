@@ -137,7 +137,8 @@ int main(void) {
     uint64_t size;
     struct segment segment = {.base = shmb_host_memory(b.host, &size)};
     shmb_host_set_workers(b.host, 3);
-    CHECK(load_relaxed(&shmb_segment_host_line(&segment)->workers) == 3);
+    CHECK(load_relaxed(&shmb_segment_host_line(&segment)->workers) == 3 &&
+          load_relaxed(&shmb_segment_host_line(&segment)->received) > 0);
     shmb_close(other);
     CHECK(shmb_host_receive(b.host, 0) == -SHMB_TIMEOUT && shmb_host_attached(b.host) == 1);
     expect_silent_once_closed(r);
