@@ -2,6 +2,7 @@
  * say of themselves is what `shmbridge inspect` reads. */
 #include "base/order.h"
 #include "bridge.h"
+#include "host/host_channel.h"
 
 static struct bridge b;
 static shmb_segment_info info;
@@ -125,6 +126,7 @@ int main(void) {
     expect_delayed(r, other);
     for (int i = -1; i <= (int)small_plan.channels; i++)
         CHECK(shmb_host_claim(b.host, i) == (i == 0 || i == 1 ? 1 : -1));
+    CHECK(!shmb_host_message(b.host, key_of(0, false, small_plan.channels, 0)));
     for (int i = 0; i < 2; i++) {
         shmb_host_rest(b.host);
         CHECK(!receives());
