@@ -69,7 +69,8 @@ def _evaluate(program_path: str, modules: Sequence[Module]) -> EvaluationResult:
         outcome = task.run(module)
         if not outcome.ok:
             return FAILED, outcome
-        return 1 - outcome.scores["text"] / plain.baseline(module)["text"], outcome
+        before = plain.baseline(module)["text"]
+        return (before - outcome.scores["text"]) / max(before, 1), outcome  # 0: only data
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         found = sorted(pool.map(reduction, modules), key=lambda pair: pair[0])
