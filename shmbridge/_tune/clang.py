@@ -128,7 +128,7 @@ class Compiler:
         arguments, the compiler, and the score. Errors: ShmbridgeError."""
         words = [*self.words(module), "-E"]
         text = run(words, module.folder)
-        key = "\0".join(("3", self.version, score, *words)).encode(errors="surrogateescape")
+        key = "\0".join(("4", self.version, score, *words)).encode(errors="surrogateescape")
         return hashlib.sha256(key + b"\0" + text).hexdigest()
 
     def run(self, words: Sequence[str], module: Module, plan: Path | None = None) -> None:

@@ -21,6 +21,8 @@ class Call(NamedTuple):
     """What a question was about."""
 
     default: int  # LLVM's own decision
+    alike: int  # a hash of what the question says of the call and the callee: see `Results.group`
+    doubt: int  # how far LLVM's estimate was from the other decision
     caller: str = ""  # not known: everything is one function
     callee: str = ""
 
@@ -31,6 +33,7 @@ class Result:
 
     asked: int  # at these sites
     flipped: int  # of these, where LLVM's own decision was reversed
+    wanted: int  # what to reverse: sites and groups
     score: float  # or FAILED
     parts: Mapping[str, float]  # of the score, by function
     calls: Mapping[int, Call]  # by the site's bit, where they differ from the file's first
@@ -47,6 +50,7 @@ class Results:
         self.sites: list[Site] = []
         self._calls: list[Call] = []  # of the sites, when they were first met
         self._bits: dict[Site, int] = {}
+        self._groups = 0
         self._known: list[Result] = []
         self._file = open(path, "a+b")  # noqa: SIM115
         try:
@@ -68,17 +72,18 @@ class Results:
         os.truncate(self._file.fileno(), whole)
         for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
-                sites, asked, flipped, score, parts = json.loads(line)
+                sites, asked, flipped, wanted, score, parts = json.loads(line)
                 calls = {Site(int(value, 16), n): Call(*call) for value, n, *call in sites}
                 first = self._known[0].parts if self._known else {}
                 known = Result(
                     int(asked, 16),
                     int(flipped, 16),
+                    int(wanted, 16),
                     float(score),
                     {**first, **parts},
                     self._met(calls),
                 )
-                if (known.asked | known.flipped) >> len(self.sites):
+                if (known.asked | known.flipped | known.wanted) >> len(self.sites):
                     raise ValueError("a site that no line names")
             except (ValueError, TypeError) as error:
                 raise InvalidError(
@@ -92,12 +97,21 @@ class Results:
         others: dict[int, Call] = {}
         for site, call in calls.items():
             if site not in self._bits:
-                self._bits[site] = 1 << len(self.sites)
-                self.sites.append(site)
-                self._calls.append(call)
+                group = self.group(call)
+                for each in (site,) if group in self._bits else (group, site):
+                    self._bits[each] = 1 << len(self.sites)
+                    self.sites.append(each)
+                    self._calls.append(call)
+                self._groups |= self._bits[group]
             elif call != self._calls[at := self._bits[site].bit_length() - 1]:
                 others[at] = call
         return others
+
+    @staticmethod
+    def group(call: Call) -> Site:
+        """All questions that are alike, as one site. To reverse it is to reverse each of them; one
+        that is also reversed alone is as before. A site with the same hash is n from 1."""
+        return Site(call.alike, 0)
 
     def calls(self, result: Result) -> dict[Site, Call]:
         """What a compilation asked about."""
@@ -115,35 +129,37 @@ class Results:
         """The sites of such a number."""
         return [site for i, site in enumerate(self.sites) if bits >> i & 1]
 
-    def find(self, flipped: int) -> Result | None:
+    def find(self, wanted: int) -> Result | None:
         """The result of a compilation that decided the same as one with these flips.
 
         Decisions follow from the questions before them. So it is the one whose flips are exactly
         these, as far as it was asked.
         """
-        return next(
-            (known for known in self._known if flipped & known.asked == known.flipped), None
-        )
+        same = (k for k in self._known if not (wanted ^ k.wanted) & (k.asked | self._groups))
+        return next(same, None)
 
     def add(
         self,
         asked: Mapping[Site, Call],
         flipped: Iterable[Site],
+        wanted: int,
         score: float,
         parts: Mapping[str, float],
     ) -> Result:
         """Stores a result."""
         before = len(self.sites)
         others = self._met(asked)
-        found = Result(self.bits(asked), self.bits(flipped), score, parts, others)
+        found = Result(self.bits(asked), self.bits(flipped), wanted, score, parts, others)
         named = [
-            (f"{self.sites[i].hash:x}", self.sites[i].n, *others.get(i, self._calls[i]))
-            for i in (*others, *range(before, len(self.sites)))
+            (f"{site.hash:x}", site.n, *call)
+            for site, call in asked.items()
+            if (at := self._bits[site].bit_length() - 1) >= before or at in others
         ]
         first = self._known[0].parts if self._known else {}
         names = sorted(first.keys() | parts.keys())
         changed = {n: parts.get(n, 0) for n in names if parts.get(n, 0) != first.get(n, 0)}
-        line = json.dumps([named, f"{found.asked:x}", f"{found.flipped:x}", score, changed])
+        sets = [f"{bits:x}" for bits in (found.asked, found.flipped, wanted)]
+        line = json.dumps([named, *sets, score, changed])
         self._file.write(line.encode() + b"\n")
         self._file.flush()
         self._known.append(found)

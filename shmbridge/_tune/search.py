@@ -133,21 +133,33 @@ class Graph:
                 self._into.setdefault(call.callee, set()).add(call.caller)
 
     def moves(self, seed: str) -> list[Move]:
-        """All decisions alike about one callee, and each decision alone; the same order with every
-        Python, and for every order of results."""
-        order = {site: hashlib.sha256(f"{seed} {site}".encode()).digest() for site in self._calls}
-        alike: dict[tuple[str, int], list[Site]] = {}
-        for site in sorted(order, key=order.__getitem__):
-            alike.setdefault((self._calls[site].callee, self._inlined[site]), []).append(site)
-        groups = [sites for sites in alike.values() if len(sites) > 1]
-        singles = [[site] for sites in alike.values() for site in sites]
-        return [self._move(sites) for sites in (*groups, *singles)]
+        """All decisions alike about one callee, and each decision alone, LLVM's closest decisions
+        first; the same order with every Python, and for every order of results."""
 
-    def _move(self, sites: Sequence[Site]) -> Move:
+        def order(site: Site) -> tuple[int, bytes]:
+            drawn = hashlib.sha256(f"{seed} {site}".encode()).digest()
+            return self._calls[site].doubt, drawn
+
+        singles = sorted(self._calls, key=order)
+        callees: dict[tuple[str, int], dict[Site, None]] = {}
+        members: dict[Site, list[Site]] = {}
+        for site in singles:
+            call = self._calls[site]
+            group = self._results.group(call)
+            members.setdefault(group, []).append(site)
+            callees.setdefault((call.callee, call.default), {})[group] = None
+        found: dict[Move, None] = {}
+        for groups in callees.values():
+            sites = [site for group in groups for site in members[group]]
+            if len(sites) > 1:
+                found[self._move(groups, sites)] = None
+        return [*found, *(self._move([site], [site]) for site in singles)]
+
+    def _move(self, flips: Iterable[Site], sites: Iterable[Site]) -> Move:
         """Its code is also in the functions that caller and callee are inlined into."""
         calls = [self._calls[site] for site in sites]
         names = {name: None for call in calls for name in (call.caller, call.callee)}
-        return Move(self._results.bits(sites), frozenset(_reached(names, self._into)))
+        return Move(self._results.bits(flips), frozenset(_reached(names, self._into)))
 
     def trials(self, moves: Iterable[Move]) -> list[list[Move]]:
         """Some of these moves, for a few compilations: in each, moves of functions that are not
@@ -166,7 +178,7 @@ class Graph:
         flips = 0
         for move in moves:
             flips |= move.flips
-        return self.start.flipped ^ flips
+        return self.start.wanted ^ flips
 
     def size(self, move: Move) -> float:
         """The code of its functions."""

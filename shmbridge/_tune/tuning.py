@@ -34,22 +34,32 @@ COMMENTED = {
     "callee users": "callee_users",
     "caller blocks": "caller_basic_block_count",
 }
+# What decisions before a question change in it: without these, calls of one function are alike.
+OF_FUNCTIONS = {
+    "callee_users",
+    "caller_users",
+    "caller_basic_block_count",
+    "caller_conditionally_executed_blocks",
+    "is_caller_avail_external",
+}
 UNDECIDED = {OutcomeKind.NOT_STARTED, OutcomeKind.ENDED}
 
 
 @dataclass
 class _Candidate:
-    """A compilation in progress, with LLVM's own decisions reversed at some sites."""
+    """A compilation in progress, with LLVM's own decisions reversed at some sites and groups."""
 
     flips: frozenset[Site]
     sites: Sites = field(default_factory=Sites)
-    asked: dict[Site, int] = field(default_factory=dict)  # and LLVM's own decision
+    asked: dict[Site, Call] = field(default_factory=dict)
     flipped: dict[Site, Decision] = field(default_factory=dict)
 
     def advise(self, values: Sequence[int], features: Mapping[str, int]) -> int:
-        site = self.sites.next(values)
-        default = self.asked[site] = features[plans.DEFAULT]
-        if site not in self.flips:
+        site, default = self.sites.next(values), features[plans.DEFAULT]
+        alike = plans.question_hash(features[name] for name in features if name not in OF_FUNCTIONS)
+        doubt = abs(features["cost_estimate"] - features["threshold"])
+        call = self.asked[site] = Call(default, alike, doubt)
+        if (site in self.flips) == (Results.group(call) in self.flips):
             return default
         about = ", ".join(f"{name} {features[key]}" for name, key in COMMENTED.items())
         self.flipped[site] = Decision(1 - default, f"question {len(self.asked)}: {about}")
@@ -58,9 +68,10 @@ class _Candidate:
     def known(self, score: float) -> tuple[dict[Site, Call], Mapping[str, float]]:
         """What each question was about, and the parts of the score."""
         if not isinstance(score, Parts) or len(score.calls) != len(self.asked):
-            return {site: Call(default) for site, default in self.asked.items()}, {"": score}
+            return self.asked, {"": score}
         pairs = zip(self.asked.items(), score.calls, strict=True)
-        return {site: Call(default, *name) for (site, default), name in pairs}, score.functions
+        named = {site: call._replace(caller=a, callee=b) for (site, call), (a, b) in pairs}
+        return named, score.functions
 
 
 class Tuning:
@@ -157,7 +168,7 @@ class Tuning:
         self._until = math.inf
         begun = [(search, search.best) for search in self.searches if search.best]
         wanted = [
-            (search, best.flipped if best.score < search.before else 0) for search, best in begun
+            (search, best.wanted if best.score < search.before else 0) for search, best in begun
         ]
         with self._collection() as collection:
             repeated = self._compile(collection, wanted)
@@ -265,7 +276,7 @@ class Tuning:
             known = search.results.find(flips)
             if known is None:
                 calls, parts = candidate.known(score)
-                search.results.add(calls, candidate.flipped, score, parts)
+                search.results.add(calls, candidate.flipped, flips, score, parts)
                 self.compiled += 1
                 self.cpu += compiled.outcome.cpu
             elif known.score != score:

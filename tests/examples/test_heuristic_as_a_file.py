@@ -48,5 +48,6 @@ def test_an_untrusted_candidate_has_a_score_or_a_reason_and_limits(evaluator, tm
 @pytest.mark.skipif(not shutil.which("clang-22"), reason="needs clang-22")
 def test_a_source_with_only_data_counts_as_unchanged(evaluator, monkeypatch, tmp_path):
     (tmp_path / "data.c").write_text("int x[] = {1, 2};\n")
+    monkeypatch.setattr(evaluator, "SECONDS", 30.0)
     monkeypatch.setattr(evaluator, "SOURCES", [str(tmp_path / "data.c")])
     assert evaluator.evaluate(str(FOLDER / "first.py")).metrics["combined_score"] == 0

@@ -20,16 +20,24 @@ class Compiler:
             self.sizes[f"f{caller}"] = draw.randint(20, 60)
             for _ in range(draw.randint(0, calls) if caller else 0):
                 site = Site(draw.getrandbits(64), 1)
-                callee = f"f{draw.randrange(max(0, caller - 8), caller)}"
-                self.calls[site] = Call(draw.randint(0, 1), f"f{caller}", callee)
+                called = draw.randrange(max(0, caller - 8), caller)
+                default, callee = draw.randint(0, 1), f"f{called}"
+                alike, doubt = 2 * called + default, draw.randint(0, 100)
+                self.calls[site] = Call(default, alike, doubt, f"f{caller}", callee)
                 self.added[site] = self.sizes[callee] + draw.randint(-45, 10)
         self.static = {name for name in self.sizes if draw.random() < 0.3}
         self.compiled = 0
 
+    def flipped(self, flips):
+        """The calls that these reverse, alone or by their group."""
+        both = self.calls.items()
+        return {s for s, call in both if (s in flips) != (Results.group(call) in flips)}
+
     def compile(self, flips):
         """Its functions' sizes."""
         self.compiled += 1
-        inlined = {site for site, call in self.calls.items() if call.default ^ (site in flips)}
+        flipped = self.flipped(flips)
+        inlined = {site for site, call in self.calls.items() if call.default ^ (site in flipped)}
         sizes, kept = dict(self.sizes), set(self.sizes)
         for site, call in self.calls.items():
             sizes[call.caller] += self.added[site] * (site in inlined)
@@ -47,23 +55,24 @@ def search(compiler, path, budget=10**6, whole=False, fails=lambda flips: False)
     wanted = next(steps)
     first = None
     while True:
-        known = {}
+        answers = {}
         for flips in wanted:
             if results.find(flips) is None and compiler.compiled < budget:
                 sites = results.sites_of(flips)
+                flipped = compiler.flipped(sites)
                 parts = compiler.compile(sites)
-                score = float(sum(parts.values())) if not fails(sites) else FAILED
+                score = float(sum(parts.values())) if not fails(flipped) else FAILED
                 first = first or score
                 numbered = enumerate(compiler.calls.items())  # no groups either
-                calls = {s: Call(c.default, "", str(n)) for n, (s, c) in numbered}
-                known_as = (calls, sites, score, {"": score}) if whole else None
-                results.add(*(known_as or (compiler.calls, sites, score, parts)))
+                calls = {s: Call(c.default, n, c.doubt, "", str(n)) for n, (s, c) in numbered}
+                known = (calls, {"": score}) if whole else (compiler.calls, parts)
+                results.add(known[0], flipped, flips, score, known[1])
             if (result := found.use(flips)) is not None:
-                known[flips] = result
-        if len(known) < len(wanted):
+                answers[flips] = result
+        if len(answers) < len(wanted):
             break
         try:
-            wanted = steps.send(known)
+            wanted = steps.send(answers)
         except StopIteration:
             break
     results.close()
