@@ -19,8 +19,8 @@ from shmbridge._llvm.plan import Site
 from shmbridge._tune.results import FAILED, Call, Result, Results
 from shmbridge.training import Module
 
-# Trials from the same best: fewer use a gain sooner, more keep compilers busy.
-TRIALS = 8
+# Trials from one best, at first and at most: fewer use a gain sooner, more keep compilers busy.
+FEW, MANY = 2, 8
 
 T = TypeVar("T")
 
@@ -71,13 +71,14 @@ class Move(NamedTuple):
 def flip_rounds(search: Search, seed: int) -> Steps:
     """Each round tries every move on the best compilation so far, unless the code of its functions
     is as when it was tried. A round without a gain ends the search."""
-    best = (yield [0])[0]
+    best, count = (yield [0])[0], FEW
     for number in itertools.count():
         began, tried = best, set[tuple[Move, float]]()
         while True:
             graph = Graph(search.results, best)
             moves = [(move, graph.size(move)) for move in graph.moves(f"{seed} {number}")]
-            trials = graph.trials(move for move, size in moves if (move, size) not in tried)
+            untried = (move for move, size in moves if (move, size) not in tried)
+            trials = graph.trials(untried, count)
             if not trials:
                 break
             tried.update((move, graph.size(move)) for trial in trials for move in trial)
@@ -85,7 +86,7 @@ def flip_rounds(search: Search, seed: int) -> Steps:
             saved: dict[Move, float] = {}
             for key, result in (yield [*flips]).items():
                 saved |= graph.saved(flips[key], result)
-            best = yield from _kept(graph, saved)
+            best, count = (yield from _kept(graph, saved)), min(2 * count, MANY)
         if best.score >= began.score:
             return
 
@@ -161,10 +162,10 @@ class Graph:
         names = {name: None for call in calls for name in (call.caller, call.callee)}
         return Move(self._results.bits(flips), frozenset(_reached(names, self._into)))
 
-    def trials(self, moves: Iterable[Move]) -> list[list[Move]]:
-        """Some of these moves, for a few compilations: in each, moves of functions that are not
+    def trials(self, moves: Iterable[Move], count: int) -> list[list[Move]]:
+        """Some of these moves, for so many compilations: in each, moves of functions that are not
         near each other."""
-        trials = [(set[str](), list[Move]()) for _ in range(TRIALS)]
+        trials = [(set[str](), list[Move]()) for _ in range(count)]
         for move in moves:
             for taken, trial in trials:
                 if not taken & move.functions:
