@@ -8,6 +8,7 @@ import pytest
 from shmbridge._llvm.plan import Site
 from shmbridge._tune.results import FAILED, Call, Results
 from shmbridge._tune.search import Search, flip_rounds
+from shmbridge._tune.tuning import _Candidate
 
 
 class Compiler:
@@ -117,3 +118,20 @@ def test_decisions_with_which_the_compiler_fails_are_left_out(tmp_path):
     plain, found = search(compiler, tmp_path / "results", fails=lambda flips: bad & {*flips})
     assert found.after < plain
     assert not bad & {*found.results.sites_of(found.best.flipped)}
+
+
+def test_all_calls_of_a_function_are_reversed_although_each_one_changes_the_next_question():
+    def ask(candidate, users):
+        features = {"cost_estimate": 40, "threshold": 5, "inlining_default": 0}
+        features |= {"callee_basic_block_count": 2}
+        features |= {"callee_users": users, "caller_basic_block_count": 9 - users}
+        return candidate.advise([*features.values()], features)
+
+    plain = _Candidate(frozenset())
+    assert [ask(plain, users) for users in (3, 3, 3)] == [0, 0, 0]
+    first, *_, last = plain.asked
+    group = Results.group(plain.asked[first])
+    assert [ask(_Candidate(frozenset([group])), users) for users in (3, 2, 1)] == [1, 1, 1]
+    but_one = _Candidate(frozenset([group, first]))
+    assert [ask(but_one, users) for users in (3, 3, 2)] == [0, 1, 1]
+    assert plain.asked[last].doubt == 35
