@@ -23,6 +23,7 @@ from shmbridge.logs._writer import LINE_BYTES, NOT_IN_LLVM, TYPES, Context
 
 CODES = {name: code for code, name in TYPES.items()}
 BUFFER = 1 << 16  # bytes of a read
+INT64 = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -247,8 +248,8 @@ def events(file: Input) -> Iterator[tuple[Layout, Context, int, int, int]]:
             context = Context(event["context"], label if isinstance(label, str) else "")
         elif "observation" in event:
             number = event["observation"]
-            if type(number) is not int:
-                file.fail(f"expected the number of an observation, found {number!r}")
+            if type(number) is not int or not -INT64 <= number < INT64:
+                file.fail(f"expected the number of an observation, found {number!r:.100}")
             tensors = file.skip(layout.features + layout.advice)
             yield layout, context, number, tensors, _score(file, layout, number)
         elif event.keys() & {"context", "outcome"}:

@@ -396,6 +396,7 @@ def test_what_is_no_log_is_refused(path: Path, text: str, why: str) -> None:
     ("tail", "why"),
     [
         (b'{"observation":"2"}\n', "expected the number of an observation, found '2'"),
+        (b'{"observation":9223372036854775808}\n', "expected the number of an observation"),
         (b'{"outcome":2}\n', "expected an observation"),
         (b'{"context":2}\n', "expected an observation"),
         (b'{"observation":2}\n' + bytes(25), "instead of the newline"),
@@ -413,6 +414,8 @@ def test_what_follows_is_checked(path: Path, tail: bytes, why: str) -> None:
     path.write_bytes(LLVMS + tail)
     with pytest.raises(CorruptError, match=why):
         list(TrainingLog(path))
+    with pytest.raises(CorruptError, match=why):
+        Dataset(path)
 
 
 def test_sizes_are_checked_before_memory_is_taken(path: Path) -> None:
