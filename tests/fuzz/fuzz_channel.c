@@ -195,11 +195,14 @@ static void set_back(struct shm *s, struct channel_line *line) {
     r->error = r->stuck = r->broken = (struct error){0};
     s->generation = ++generation;
     s->unsent = false;
+    s->owed = 0;
+    r->asks_from = 0;
     if (r->tickets) r->free_tickets(r->tickets);
     r->tickets = NULL;
     memset(tickets, 0, sizeof tickets);
     shmb_sender_start(&s->out, generation, 3);
     shmb_receiver_start(&s->in, generation);
+    atomic_store(&s->runner_line->claim, (uint64_t)generation << 8 | CLAIMED);
     atomic_store(&line->ready, (uint64_t)generation << 8 | READY);
     atomic_store(&s->host_line->closed, 0);
 }
@@ -232,12 +235,18 @@ static void read_advice(struct shm *s) {
     shmb_advice(r, "x", &t);
 }
 
+/* The question's deadline is over. */
+static void do_not_wait(void) {
+    r->began = 1; /* else until is computed */
+    r->until = 0;
+}
+
 /* The answer of a ticket, if it has come. A copy is read to its ends. */
 static void receive(struct shm *s, shmb_ticket ticket) {
     shmb_tensor t;
     int status = shmb_receive_start(r, ticket);
     bool copied = status != PENDING;
-    r->until = 0;
+    do_not_wait();
     if (!copied) status = shmb_receive_continue(r);
     CHECK(status >= SHMB_OK && status <= SHMB_NO_MEMORY);
     if (status == SHMB_OK && !copied) read_advice(s);
@@ -258,7 +267,9 @@ static void fuzz_host_side(void) {
     uint64_t position = 0;
     while (at < end && !r->broken.status) {
         uint8_t op = next8();
-        fill(next8());
+        uint8_t how = next8();
+        fill(how);
+        if (how & 0x10) r->asks_from = 0; /* else it stops asking after a late answer */
         read_advice(s);
         if (op & 0x40 && s->out.free) tickets[op >> 1 & 3] = shmb_send(r, SHMB_ANY);
         if (shmb_runner_start(r, op & 1 ? (shmb_dtype)(op >> 4) % 14 : SHMB_ANY)) continue;
@@ -275,7 +286,7 @@ static void fuzz_host_side(void) {
             atomic_store(&s->host_line->closed, next8() & 1);
         }
         if (op & 0x80) learn_from(s, line);
-        r->until = 0;
+        do_not_wait();
         int status = shmb_runner_continue(r);
         CHECK(status >= SHMB_OK && status <= SHMB_NO_MEMORY);
         if (status == SHMB_OK) read_advice(s);
