@@ -298,12 +298,8 @@ def deadline_in(metadata: Any) -> float | None:
 
 def status_in(metadata: Any) -> int:
     """The shmb_status of metadata; 0: none."""
-    found = dict(metadata or ()).get(STATUS, "")
-    return (
-        int(found)
-        if isinstance(found, str) and found.isdecimal() and int(found) in BY_STATUS
-        else 0
-    )
+    found = dict(metadata or ()).get(STATUS)
+    return next((status for status in BY_STATUS if found == f"{status}"), 0)
 
 
 def error_of(error: Any, address: str, sent: int = 0) -> ShmbridgeError:

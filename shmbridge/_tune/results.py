@@ -85,7 +85,7 @@ class Results:
                 )
                 if (known.asked | known.flipped | known.wanted) >> len(self.sites):
                     raise ValueError("a site that no line names")
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, OverflowError, RecursionError) as error:
                 raise InvalidError(
                     f"{path}:{number}: expected a result of shmbridge tune, found {error}: "
                     "remove the file"

@@ -27,7 +27,7 @@ class Baselines:
             return {
                 str(key): {n: float(v) for n, v in found.items()} for key, found in known.items()
             }
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InvalidError(
                 f"{self._path}: expected the JSON file of baselines, found {error}: remove it"
             ) from None
