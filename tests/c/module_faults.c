@@ -15,9 +15,12 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -106,11 +109,16 @@ FAULT(int, open, (const char *path, int flags, mode_t mode), (path, flags, mode)
 FAULT(FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, EMFILE)
 FAULT(sem_t *, sem_open, (const char *name, int flags, mode_t mode, unsigned n),
       (name, flags, mode, n), SEM_FAILED, EMFILE)
+FAULT(int, flock, (int fd, int how), (fd, how), -1, ENOLCK)
+FAULT(int, inotify_init1, (int flags), (flags), -1, EMFILE)
+FAULT(int, inotify_add_watch, (int fd, const char *path, uint32_t mask), (fd, path, mask), -1,
+      ENOSPC)
 FAULT(int, pipe2, (int *ends, int flags), (ends, flags), -1, EMFILE)
 FAULT(int, memfd_create, (const char *name, unsigned flags), (name, flags), -1, EMFILE)
 FAULT(int, eventfd, (unsigned n, int flags), (n, flags), -1, EMFILE)
 FAULT(int, fcntl, (int fd, int command, void *with), (fd, command, with), -1, ENOLCK)
 FAULT(int, fstat, (int fd, struct stat *to), (fd, to), -1, ENOMEM)
+FAULT(ssize_t, read, (int fd, void *to, size_t n), (fd, to, n), -1, EINTR)
 FAULT(ssize_t, pread, (int fd, void *to, size_t n, off_t at), (fd, to, n, at), -1, EIO)
 FAULT(ssize_t, pwrite, (int fd, const void *from, size_t n, off_t at), (fd, from, n, at), -1,
       ENOSPC)
@@ -125,6 +133,9 @@ FAULT(int, pthread_create,
 FAULT(int, waitid, (idtype_t type, id_t id, siginfo_t *to, int options), (type, id, to, options),
       -1, EINTR)
 FAULT(int, poll, (struct pollfd * fds, nfds_t n, int timeout), (fds, n, timeout), -1, EINTR)
+FAULT(int, ppoll,
+      (struct pollfd * fds, nfds_t n, const struct timespec *time, const sigset_t *mask),
+      (fds, n, time, mask), -1, EINTR)
 FAULT(int, nanosleep, (const struct timespec *time, struct timespec *rest), (time, rest), -1, EINTR)
 FAULT(int, sem_clockwait, (sem_t * bell, clockid_t clock, const struct timespec *until),
       (bell, clock, until), -1, EINTR)

@@ -5,7 +5,7 @@
 
 #include <dirent.h>
 
-#include "bridge.h"
+#include "pipes.h"
 #include "runner/default.h"
 
 static int descriptors(void) {
@@ -50,6 +50,8 @@ static long each_call_of(bool (*run)(const char *), const char *url) {
         faults_from(n);
         bool well = run(url);
         const char *call = faults_end();
+        /* a server in another thread may be opening its pipe again */
+        for (int i = 0; i < 100 && descriptors() != before; i++) usleep(10000);
         if (descriptors() != before) fprintf(stderr, "%s failed: a descriptor is left\n", call);
         CHECK(descriptors() == before);
         if (!well) CHECK(call && run(url));
@@ -116,8 +118,81 @@ static void host(void) {
     bridge_close(&b);
 }
 
+/* ---- Pipes ---- */
+
+static struct pipes pipes;
+static char serdes[256];
+
+/* A pipe server with that bridge's runner. NULL: why is said. */
+static shmb_pipe_server *pipe_server_of(const char *bridge_url) {
+    shmb_options options = {.size = sizeof options, .log = shmb_say_nothing};
+    shmb_runner *r;
+    shmb_pipe_server *server = shmb_pipe_server_new();
+    if (!server) return NULL;
+    shmb_status status = shmb_open(bridge_url, &options, &r);
+    expect_told(status, shmb_error_message(r));
+    if (status) shmb_close(r);
+    else {
+        status = shmb_pipe_server_add(server, pipes.path, "frames", "flatbuffers", 1 << 20, r);
+        expect_told(status, shmb_pipe_server_error(server));
+    }
+    if (!status) return server;
+    shmb_pipe_server_free(server);
+    return NULL;
+}
+
+static void *run_pipes(void *server) {
+    while (shmb_pipe_server_run(server, SECOND_NS) == SHMB_TIMEOUT) continue;
+    return NULL;
+}
+
+static void pipe_runner(const char *bridge_url) {
+    pthread_t thread;
+    shmb_pipe_server *server = pipe_server_of(bridge_url);
+    CHECK(server && pthread_create(&thread, NULL, run_pipes, server) == 0);
+    CHECK(each_call_of(asks, serdes) > 20);
+    shmb_pipe_server_stop(server);
+    pthread_join(thread, NULL);
+    shmb_pipe_server_free(server);
+}
+
+static bool opens_pipes(const char *bridge_url) {
+    shmb_pipe_server *server = pipe_server_of(bridge_url);
+    shmb_pipe_server_free(server);
+    return server;
+}
+
+/* Serves a runner until that has ended; well: all answers came. */
+static bool serves_pipes(const char *bridge_url) {
+    pthread_t thread;
+    void *well;
+    long n = left;
+    faults_end();
+    shmb_pipe_server *server = pipe_server_of(bridge_url);
+    CHECK(server && pthread_create(&thread, NULL, ask_in_thread, serdes) == 0);
+    faults_from(n);
+    while (pthread_tryjoin_np(thread, &well)) shmb_pipe_server_run(server, SECOND_NS / 1000);
+    shmb_pipe_server_free(server);
+    return well;
+}
+
+static void through_pipes(void) {
+    struct server s;
+    char url[128];
+    server_start(&s, "fails-pipes", SHMB_WAIT_BLOCK);
+    snprintf(url, sizeof url, "shm://%s?wait=block", s.bridge.name);
+    pipes_make(&pipes, "");
+    snprintf(serdes, sizeof serdes, "pipe://%s?serdes=flatbuffers", pipes.path);
+    pipe_runner(url);
+    CHECK(each_call_of(opens_pipes, url) > 20);
+    CHECK(each_call_of(serves_pipes, url) > 20);
+    pipes_remove(&pipes);
+    server_stop(&s);
+}
+
 int main(void) {
     runner();
     host();
+    through_pipes();
     return 0;
 }
