@@ -128,7 +128,6 @@ static shmb_pipe_server *pipe_server_of(const char *bridge_url) {
     shmb_options options = {.size = sizeof options, .log = shmb_say_nothing};
     shmb_runner *r;
     shmb_pipe_server *server = shmb_pipe_server_new();
-    if (!server) return NULL;
     shmb_status status = shmb_open(bridge_url, &options, &r);
     expect_told(status, shmb_error_message(r));
     if (status) shmb_close(r);

@@ -52,6 +52,10 @@ static bool pipe_server_make_room(shmb_pipe_server *server) {
 
 shmb_status shmb_pipe_server_add(shmb_pipe_server *server, const char *path, const char *protocol,
                                  const char *detail, size_t limit, shmb_runner *runner) {
+    if (!server) {
+        shmb_close(runner);
+        return SHMB_NO_MEMORY;
+    }
     struct conversation *c = calloc(1, sizeof *c);
     server->error = (struct error){0};
     if (!c || !pipe_server_make_room(server)) {
@@ -79,6 +83,7 @@ shmb_status shmb_pipe_server_set_default(shmb_pipe_server *server, const char *t
 }
 
 void shmb_pipe_server_limit(shmb_pipe_server *server, int64_t decisions) {
+    if (!server) return;
     server->limited = true;
     server->left = decisions;
 }
@@ -105,7 +110,7 @@ static void close_all(shmb_pipe_server *server) {
 }
 
 void shmb_pipe_server_close(shmb_pipe_server *server) {
-    if (forked(server)) return;
+    if (!server || forked(server)) return;
     bool ours = pthread_mutex_lock(&server->mutex) == 0;
     server->closed = true;
     if (ours && !server->polling) close_all(server); /* else whoever polls does it */

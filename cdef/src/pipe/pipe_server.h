@@ -12,6 +12,7 @@
  * conversation has a pair of open pipes, `from` the compiler (read end) and `to` it (open for
  * both), and its own runner of the bridge, which is closed with it. */
 typedef struct shmb_pipe_server shmb_pipe_server;
+/* NULL: no memory or descriptor, which add reports */
 shmb_pipe_server *shmb_pipe_server_new(void);
 void shmb_pipe_server_free(shmb_pipe_server *server);
 /* lets the pipes go, which compilers see; for any thread */
