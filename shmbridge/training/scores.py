@@ -246,6 +246,8 @@ def _sections(data: bytes, path: Path) -> Iterator[tuple[str, int, int]]:
         read = struct.Struct(order + section)
         if not table:
             return
+        if size < read.size:
+            raise ValueError(f"section headers of {size} bytes")
         first = read.unpack_from(data, table)
         found = [read.unpack_from(data, table + i * size) for i in range(count or first[SIZE])]
         start = found[names if names != EXTENDED else first[LINK]][OFFSET]

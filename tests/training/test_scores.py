@@ -114,6 +114,16 @@ def test_text_of_more_sections_than_the_header_can_count(tmp_path):
     assert text_size(path) == 3 * (count - 2)
 
 
+def test_section_headers_of_no_bytes_are_an_invalid_error(compiled, tmp_path):
+    broken = bytearray(compiled("-c").read_bytes())
+    (table,) = struct.unpack_from("<Q", broken, 40)
+    struct.pack_into("<HH", broken, 58, 0, 0)  # their size; their count is in the first of them
+    struct.pack_into("<Q", broken, table + 32, 1 << 40)
+    (tmp_path / "broken.o").write_bytes(broken)
+    with pytest.raises(InvalidError, match="expected a whole ELF file: section headers of 0 bytes"):
+        text_size(tmp_path / "broken.o")
+
+
 @settings(max_examples=200)
 @given(data=st.data())
 def test_a_broken_elf_file_is_an_invalid_error(compiled, tmp_path_factory, data):
