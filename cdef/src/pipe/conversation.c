@@ -43,8 +43,8 @@ static shmb_status open_pipe(const char *path, const char *conversation_end, int
     struct stat st;
     snprintf(name, sizeof name, "%s.%s", path, conversation_end);
     *fd = open(name, flags | O_CLOEXEC);
-    if (*fd < 0) return shmb_fail_errno(e, name);
-    if (fstat(*fd, &st) == 0 && S_ISFIFO(st.st_mode)) return SHMB_OK;
+    if (*fd < 0 || fstat(*fd, &st)) return shmb_fail_errno(e, name);
+    if (S_ISFIFO(st.st_mode)) return SHMB_OK;
     return shmb_fail(e, SHMB_INVALID, "\"%.300s\" exists and is not a named pipe", name);
 }
 

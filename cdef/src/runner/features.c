@@ -114,6 +114,13 @@ void shmb_set_strings(shmb_runner *r, const char *name, int64_t count, const cha
                       const int64_t *bytes) {
     int64_t *lengths = count > 0 ? calloc((size_t)count, sizeof *lengths) : NULL;
     bool missing = false;
+    if (r && count > 0 && !lengths) {
+        shmb_runner_begin(r);
+        if (!r->stuck.status)
+            shmb_fail(&r->stuck, SHMB_NO_MEMORY, "\"%.100s\": no memory for %lld texts",
+                      name ? name : "", (long long)count);
+        return;
+    }
     for (int64_t i = 0; lengths && i < count; i++) {
         const char *text = texts ? texts[i] : NULL;
         lengths[i] = bytes ? bytes[i] : length_of(text);
