@@ -1,5 +1,6 @@
 """Writes the tables and the picture of docs/reliability.md from docs/results/reliability.json, in
-which tests with --long and tests/mutate.py --record keep what they counted, and from explore.txt:
+which tests with --long, tests/mutate.py --record and tests/fuzz/record.py keep what they counted,
+and from explore.txt:
 
 python tests/reliability_page.py
 
@@ -68,6 +69,16 @@ def mutated(found):
     return [said, "", *table(["file", "noticed", "survived", "date"], rows)]
 
 
+def fuzzed(found):
+    rows = []
+    for name, row in of(found, "fuzzed").items():
+        share = f"{row['reached']} of {row['branches']}"
+        missed = ", ".join(f"{place} {count}" for place, count in row["missed"].items()) or "-"
+        figures = f"{row['inputs']:,}", f"{row['minutes']:g}", row["date"]
+        rows.append([f"`{name}`", share, missed, *figures])
+    return table(["parser", "branches reached", "not reached", "inputs", "minutes", "date"], rows)
+
+
 def soaked(found):
     if "soak" not in found:
         return ["Not recorded yet."]
@@ -110,7 +121,7 @@ def draw(row, path):
 def main(page: Path = PAGE):
     found = json.loads(FILE.read_text()) if FILE.exists() else {}
     parts = {"kills": kills(found), "explored": explored()}
-    parts |= {"mutated": mutated(found), "soaked": soaked(found)}
+    parts |= {"fuzzed": fuzzed(found), "mutated": mutated(found), "soaked": soaked(found)}
     text = page.read_text()
     for name, lines in parts.items():
         body = "\n".join(["", *lines, ""])

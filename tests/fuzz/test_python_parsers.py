@@ -12,4 +12,4 @@ import python_parsers
 @pytest.mark.parametrize("name", python_parsers.PARSERS)
 def test_changed_bytes_are_read_or_an_error(name, tmp_path):
     logging.getLogger("shmbridge").setLevel(logging.ERROR)
-    python_parsers.fuzz(name, tmp_path, random.Random(name), inputs=300)
+    python_parsers.fuzz(name, tmp_path, random.Random(name), inputs=200)
