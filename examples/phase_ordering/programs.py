@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -115,7 +116,8 @@ def _generate(seed: int, to: Path) -> None:
     """A program by csmith."""
     source = to / f"csmith-{seed}.c"
     command = ["csmith", "--seed", str(seed), "--max-funcs", "4", "-o", source]
-    subprocess.run(command, check=True, cwd=to)  # it leaves a platform.info
+    with tempfile.TemporaryDirectory() as folder:  # where it writes and reads platform.info
+        subprocess.run(command, check=True, cwd=folder)
     compile_c(source, source.with_suffix(".bc"), ["-I/usr/include/csmith"])
 
 
