@@ -1,43 +1,43 @@
-"""Runs the trained policy inside opt, without Python: in ONNX Runtime and as machine code."""
+"""Runs a policy inside opt, without Python: in ONNX Runtime and as machine code."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-
-from policy import Policy
-from search import everything
+from typing import Any
 
 import shmbridge
-from shmbridge.training import Module
+from shmbridge.training import Module, Task
 
 
-def deploy(policy: Policy, folder: Path, modules: Iterable[Module]) -> dict[str, int]:
-    """Compiles each module with the policy in this process, with onnx:// and with aot://, and
+def deploy(
+    policy: Callable[[Any], Any], onnx: Path, task: Task, modules: Iterable[Module]
+) -> dict[str, int]:
+    """Compiles each module with a policy in this process, with onnx:// and with aot://, and
     compares them.
 
     Args:
-        policy: Written to `folder` as policy.onnx and policy.so.
-        folder: The folder for both.
+        policy: The policy in Python.
+        onnx: The same, as an ONNX model. The library is written to the same folder.
+        task: How to compile and score.
         modules: The modules to compile.
 
     Returns:
         How many modules there are ("modules"), and for how many of them the decisions ("decisions")
             and all scores ("scores") are the same.
     """
-    policy.save_onnx(folder / "policy.onnx")
-    words = ["shmbridge", "compile", folder / "policy.onnx", "-o", folder / "policy.so"]
+    library = onnx.with_suffix(".so")
+    words = ["shmbridge", "compile", onnx, "-o", library]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     counts = {"modules": 0, "decisions": 0, "scores": 0}
-    task = everything()
     with (
         shmbridge.Host(f"phase-ordering-{os.getpid()}") as host,
-        host.start(policy.likeliest, max_batch=2),
+        host.start(policy, max_batch=2),
     ):
         for module in modules:
-            urls = [host.url, f"onnx://{folder}/policy.onnx", f"aot://{folder}/policy.so"]
+            urls = [host.url, f"onnx://{onnx}", f"aot://{library}"]
             outcomes = [task.run(module, url) for url in urls]
             counts["modules"] += 1
             counts["decisions"] += len({outcome.stderr for outcome in outcomes}) == 1

@@ -23,8 +23,8 @@ from shmbridge.training import Module, Outcome, Task, candidate_rewards, collect
 from shmbridge.training.scores import ir_instructions, mca_cycles, text_size
 
 HERE = Path(__file__).parent
-LINES = (HERE / "actions.txt").read_text().splitlines()
-ACTIONS = [line for line in LINES if line.partition("#")[0].strip()]
+FILE = HERE / "actions.txt"
+ACTIONS = [line for line in FILE.read_text().splitlines() if line.partition("#")[0].strip()]
 STOP = ACTIONS.index("stop")
 PLUGIN = HERE / "build" / "phase-ordering.so"
 
@@ -37,9 +37,9 @@ def build() -> None:
 # ---- opt's output and its value ----
 
 
-def make_task(**scores: Callable[[Path], float]) -> Task:
+def make_task(actions: Path, steps: int, **scores: Callable[[Path], float]) -> Task:
     """opt with the plug-in; it writes LLVM's IR as text. Its baseline, without a URL, is -Oz."""
-    options = f"actions={HERE / 'actions.txt'};steps={len(ACTIONS)};print"
+    options = f"actions={actions};steps={steps};print"
     plugin = [f"-load-pass-plugin={PLUGIN}", f"-passes=phase-ordering<{options}>"]
     words = ["opt-22", *plugin, "{module}", "-S", "-o", "{output}"]
     return Task(words, scores=scores, baselines=PLUGIN.parent / "baselines.json")
@@ -47,12 +47,14 @@ def make_task(**scores: Callable[[Path], float]) -> Task:
 
 def instructions() -> Task:
     """Scored only by LLVM's instructions, for searches."""
-    return make_task(instructions=ir_instructions)
+    return make_task(FILE, len(ACTIONS), instructions=ir_instructions)
 
 
-def everything() -> Task:
+def everything(actions: Path = FILE, steps: int = len(ACTIONS)) -> Task:
     """Scored by LLVM's instructions, bytes of .text, and cycles by llvm-mca."""
     return make_task(
+        actions,
+        steps,
         instructions=ir_instructions,
         text=lambda ir: _after_llc(text_size, ir, "obj"),
         mca=lambda ir: _after_llc(mca_cycles, ir, "asm"),
@@ -133,18 +135,3 @@ def random_sequences(count: int, seed: int) -> list[np.ndarray]:
     """Random sequences of the remaining actions, including `stop`."""
     random = np.random.default_rng(seed)
     return [random.permutation(len(ACTIONS)) for _ in range(count)]
-
-
-def greedy_search(module: Module, compilations: int) -> list[int]:
-    """Adds the best action to a sequence while one helps and compilations remain."""
-    best, sequence = -math.inf, list[int]()
-    while True:
-        left = [a for a in range(len(ACTIONS)) if a not in (STOP, *sequence)][:compilations]
-        if not left:
-            return sequence
-        compilations -= len(left)
-        ratios = compile_sequences([module], [[*sequence, action] for action in left])[:, 0]
-        if ratios.max() <= best:
-            return sequence
-        best = ratios.max()
-        sequence.append(left[int(ratios.argmax())])

@@ -36,7 +36,7 @@ def example(run_example, examples, request):
 @pytest.mark.slow
 def test_a_policy_is_trained_and_decides_the_same_by_shm_onnx_and_aot(example):
     printed = example["printed"]
-    assert "random search" in printed and "greedy search" in printed
+    assert "random search" in printed
     same = re.search(r"'modules': (\d+), 'decisions': (\d+), 'scores': (\d+)", printed)
     assert same and int(same[1]) > 0 and len(set(same.groups())) == 1, printed
 
