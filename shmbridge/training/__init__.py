@@ -18,7 +18,7 @@ from shmbridge.training._compilation import Outcome, OutcomeKind
 from shmbridge.training._corpus import Corpus, Module, Sampler
 from shmbridge.training._progress import Progress
 from shmbridge.training._task import Task, relative_reduction
-from shmbridge.training._trajectories import Episode, candidate_rewards, collect
+from shmbridge.training._trajectories import Episode, candidate_rewards, collect, evaluate
 from shmbridge.training._workers import Workers
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Workers",
     "collect",
     "candidate_rewards",
+    "evaluate",
     "Episode",
     "Progress",
 ]

@@ -18,6 +18,7 @@ import numpy as np
 
 from shmbridge._runner.runner import connect
 from shmbridge.errors import InvalidError
+from shmbridge.training._policies import evaluating
 from shmbridge.training.checkpoint import write_whole
 
 try:
@@ -76,7 +77,7 @@ def export_onnx(
     arrays = {name: np.asarray(value) for name, value in features.items()}
     tensors = tuple(torch.from_numpy(value.copy()) for value in arrays.values())
     one = _OneQuestion(model, list(arrays))
-    with tempfile.TemporaryDirectory(prefix="shmbridge-export-") as folder, _evaluating(model):
+    with tempfile.TemporaryDirectory(prefix="shmbridge-export-") as folder, evaluating(model):
         with torch.no_grad():
             one(*tensors)  # names the advice
         file = Path(folder) / "model.onnx"
@@ -125,17 +126,6 @@ def _random(value: np.ndarray[Any, Any], random: np.random.Generator) -> np.ndar
         limit = 1 if value.dtype == bool else min(100, np.iinfo(value.dtype).max)
         return np.asarray(random.integers(0, limit, value.shape, endpoint=True), value.dtype)
     return np.asarray(value + random.standard_normal(value.shape), value.dtype)
-
-
-@contextmanager
-def _evaluating(model: Any) -> Any:
-    """As in deployment: no dropout, and no statistics of batches."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
 
 
 @contextmanager
