@@ -21,7 +21,16 @@ import numpy as np
 import programs
 from policy import Array, Policy, imitate, llvm_rule, save
 
-from shmbridge.training import Corpus, Episode, Module, Task, candidate_rewards, checkpoint, collect
+from shmbridge.training import (
+    Corpus,
+    Episode,
+    Module,
+    Task,
+    candidate_rewards,
+    checkpoint,
+    collect,
+    evaluate,
+)
 from shmbridge.training.scores import text_size
 
 HERE = Path(__file__).parent
@@ -136,17 +145,11 @@ def search(rule: Policy, modules: Sequence[Module], seed: int) -> Policy:
 def measure(command: str, policy: Policy, modules: Sequence[Module]) -> dict[str, Any]:
     """The bytes of `.text` without the policy and with it, by module."""
     measuring = task(command)
-
-    def decide(batch: Any, _rows: Array) -> Array:
-        return policy.decide(batch)
-
-    saved = candidate_rewards(decide, 1, measuring, modules, reward=bytes_saved)[0]
-    if failed := [m.name for m, each in zip(modules, saved, strict=True) if np.isnan(each)]:
+    saved = evaluate(policy.decide, measuring, modules, reward=bytes_saved)
+    if failed := [name for name, each in saved.items() if np.isnan(each)]:
         raise SystemExit(f"expected objects, found none of {', '.join(failed)}")
-    plain = [measuring.baseline(module)["size"] for module in modules]
-    names = [module.name for module in modules]
-    pairs = zip(plain, (np.array(plain) - saved).tolist(), strict=True)
-    return dict(zip(names, pairs, strict=True))
+    plain = {module.name: measuring.baseline(module)["size"] for module in modules}
+    return {name: (plain[name], plain[name] - each) for name, each in saved.items()}
 
 
 def change(found: Mapping[str, Any]) -> float:
