@@ -33,7 +33,7 @@ from skl2onnx import to_onnx
 from skl2onnx.common.data_types import FloatTensorType
 from sklearn.ensemble import RandomForestRegressor
 
-from shmbridge.training import Corpus, Task, candidate_rewards, collect
+from shmbridge.training import Corpus, Task, collect, evaluate
 
 FIRST, ROUNDS, CHILDREN = 32, 8, 16  # sequences at first, then rounds of so many children
 PARENTS, MOVES = 10, 3
@@ -121,7 +121,7 @@ def counters_of(modules: Corpus) -> np.ndarray:
 def written(trees: RandomForestRegressor, sequences: Sequences, folder: Path) -> Task:
     """Writes coreset.txt, whose actions are -Oz and whole sequences, and coreset.onnx, the forest,
     which scores them. The task has one step: the choice of a sequence."""
-    lines = [",".join(ACTIONS[action] for action in sequence) for sequence in sequences]
+    lines = [",".join(ACTIONS[action] for action in each) or "stop" for each in sequences]
     actions = folder / "coreset.txt"
     actions.write_text("\n".join(["default<Oz>", *lines]) + "\n")
     counters = ("counters", FloatTensorType([None, trees.n_features_in_]))
@@ -173,11 +173,11 @@ def main() -> None:
     trees = forest(counters_of(train), ratios)
     picking = written(trees, sequences[:few], results)
 
-    def pick(batch: Any, _rows: Any = None) -> np.ndarray:
+    def pick(batch: Any) -> np.ndarray:
         """The scores of each sequence."""
         return trees.predict(batch["counters"])
 
-    picked = candidate_rewards(pick, 1, picking, test, reward=log_ratio)[0]
+    picked = np.nan_to_num([*evaluate(pick, picking, test, reward=log_ratio).values()])
     rows = {"the forest's pick": (picked, scores_of(pick, picking, test))}
     others = random_sequences(len(sequences), seed=0)
     for name, each in (("coreset", sequences), ("random", others)):

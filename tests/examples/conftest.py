@@ -21,11 +21,12 @@ def examples(tmp_path):
 
 @pytest.fixture
 def run_example(examples, plugin_environment, tmp_path, request):
-    """run_example("mlir"): what `python run.py --quick` prints, in the copy."""
+    """run_example("mlir"): what `python run.py --quick` prints, in the copy, or another script in
+    another folder."""
     long = request.config.getoption("--long")
 
-    def run(name, seconds=3600 if long else 280):
-        command = [sys.executable, "run.py", *["--quick"] * (not long)]
+    def run(name, script="run.py", seconds=3600 if long else 280):
+        command = [sys.executable, script, *["--quick"] * (not long)]
         done = subprocess.run(
             command,
             cwd=examples / name,

@@ -37,8 +37,22 @@ def example(run_example, examples, request):
 def test_a_policy_is_trained_and_decides_the_same_by_shm_onnx_and_aot(example):
     printed = example["printed"]
     assert "random search" in printed
+    assert_same(printed)
+
+
+def assert_same(printed):
+    """In this process, by onnx:// and by aot://, in all modules."""
     same = re.search(r"'modules': (\d+), 'decisions': (\d+), 'scores': (\d+)", printed)
     assert same and int(same[1]) > 0 and len(set(same.groups())) == 1, printed
+
+
+@pytest.mark.slow
+def test_a_forest_picks_the_same_sequence_by_shm_onnx_and_aot(example, run_example):
+    pytest.importorskip("sklearn", reason="needs scikit-learn")
+    pytest.importorskip("skl2onnx")
+    printed = run_example(example["folder"], "coreset.py")
+    assert_same(printed)
+    assert "best of 10, coreset" in printed and "best of 10, random" in printed
 
 
 # ---- The plugin ----
