@@ -248,10 +248,33 @@ def learned(found: Found) -> list[str]:
     return [*caption(text), *table(head, rows)]
 
 
-def draw_inline(found: Found, path: Path) -> None:
-    """What each URL adds to a compilation, for light and dark pages."""
+def bars(values: dict[str, float], label: Callable[[float], str], path: Path) -> None:
+    """A bar for each name, the first at the top, for light and dark pages."""
     from matplotlib import pyplot
 
+    with pyplot.rc_context(dict.fromkeys(("text.color", "ytick.color"), GREY_TEXT)):
+        size = (8, 0.36 + 0.32 * len(values))
+        figure, panel = pyplot.subplots(figsize=size, layout="constrained")
+        for y, (name, value) in enumerate(reversed(values.items())):
+            colour = BRIGHT_BLUE if name.startswith(("shm://", "shmbridge")) else GREY_TEXT
+            bar(panel, y, value, colour, label(value), value)
+        panel.set_yticks(range(len(values)), reversed(values))
+        panel.set_xticks([])
+        panel.tick_params(length=0)
+        panel.margins(x=0.08)
+        panel.spines[:].set_visible(False)
+        figure.savefig(path, transparent=True)
+        pyplot.close(figure)
+
+
+def times(us: dict[str, float], path: Path) -> None:
+    """The shortest at the top."""
+    shortest_first = dict(sorted(us.items(), key=lambda each: each[1]))
+    bars(shortest_first, lambda value: f"{short(value)} µs", path)
+
+
+def draw_inline(found: Found, path: Path) -> None:
+    """What each URL adds to a compilation."""
     names = {
         "aot": "in the compiler, machine code",
         "shm_py": "shm://, a Python function",
@@ -262,20 +285,30 @@ def draw_inline(found: Found, path: Path) -> None:
         "grpc": "gRPC",
     }
     seconds = {way["way"]: way["seconds"] for way in found["ways"]}
-    with pyplot.rc_context(dict.fromkeys(("text.color", "ytick.color"), GREY_TEXT)):
-        figure, panel = pyplot.subplots(figsize=(8, 2.6), layout="constrained")
-        for y, way in enumerate(reversed(names)):
-            added = [100 * (ratio - 1) for ratio in per(seconds[way], seconds["plain"])]
-            middle = statistics.median(added)
-            colour = BRIGHT_BLUE if way.startswith("shm") else GREY_TEXT
-            bar(panel, y, middle, colour, f"+{middle:.0f} %", middle)
-        panel.set_yticks(range(len(names)), reversed(names.values()))
-        panel.set_xticks([])
-        panel.tick_params(length=0)
-        panel.margins(x=0.08)
-        panel.spines[:].set_visible(False)
-        figure.savefig(path, transparent=True)
-        pyplot.close(figure)
+    ratios = {way: statistics.median(per(seconds[way], seconds["plain"])) for way in names}
+    added = {name: round(100 * (ratios[way] - 1)) for way, name in names.items()}
+    bars(added, "{:+} %".format, path)
+
+
+def draw_compilation(found: Found, path: Path) -> None:
+    """What a question of one compiler costs over a model in the compiler."""
+    alone = next(each for each in found["situations"] if (each["jobs"], each["loops"]) == (1, 0))
+    us = {
+        name.replace("`", ""): alone["figures"][way]["over aot"][1]
+        for way, name in WAYS.items()
+        if not name.startswith("-")
+    }
+    times(us, path)
+
+
+def draw_peers(found: Found, path: Path) -> None:
+    """The median time of a question back to back, by library."""
+    us = {
+        row["peer"]: statistics.median(each["p50_us"] for each in row["rounds"])
+        for row in found["rows"]
+        if (row["bytes"], row["loops"], row["clients"]) == (2_000, 0, 1)
+    }
+    times(us, path)
 
 
 TABLES: dict[str, Callable[[Found], list[str]]] = {
@@ -293,6 +326,8 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
 PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
     "inline": (draw_inline, "Time that the questions add to a build of zstd, by URL"),
     "sweep": (draw_sweep, "Round trips by length and way"),
+    "compilation": (draw_compilation, "Time of a question in a compilation, by way of asking"),
+    "peers": (draw_peers, "Median time of a question back to back, by library"),
 }
 
 
