@@ -1,5 +1,5 @@
 /* Words that only grow are set near their maximum: positions and stamps, a question's number, the
- * claim's generation, and semaphores. Nothing is lost. */
+ * claim's generation, the layout versions in a host's keys, and semaphores. Nothing is lost. */
 #include <limits.h>
 
 #include "bridge.h"
@@ -29,6 +29,13 @@ static void positions(struct bridge *b, uint64_t limit) {
     ask_on(b, r);
     s->out.position = c->in.position = limit - BEFORE;
     s->in.position = c->out.position = limit - BEFORE;
+    ask_on(b, r);
+    shmb_close(r);
+}
+
+static void versions(struct bridge *b) {
+    shmb_runner *r = bridge_connect(b, "");
+    b->host->channels[0].in.versions = ((uint64_t)1 << 47) - BEFORE;
     ask_on(b, r);
     shmb_close(r);
 }
@@ -73,6 +80,7 @@ int main(void) {
     bridge_open(&b, "near-the-wrap", small_plan, SHMB_WAIT_DEFAULT);
     positions(&b, (uint64_t)1 << 32);
     positions(&b, UINT64_MAX);
+    versions(&b);
     generations(&b, UINT32_MAX - BEFORE);
     generations(&b, (UINT64_MAX >> 8) - BEFORE);
     bridge_close(&b);

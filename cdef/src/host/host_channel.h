@@ -17,8 +17,8 @@ static_assert(MAX_CHANNELS << SHMB_KEY_SLOT_BITS <= SHMB_KEY_PLACE,
               "a key has room for any channel");
 
 static inline int64_t key_of(uint64_t version, bool copy, uint32_t channel, uint32_t slot) {
-    return (int64_t)(version << KEY_VERSION_AT | (uint64_t)copy * SHMB_KEY_COPY |
-                     channel << SHMB_KEY_SLOT_BITS | slot);
+    uint64_t place = (uint64_t)copy * SHMB_KEY_COPY | channel << SHMB_KEY_SLOT_BITS | slot;
+    return (int64_t)((version << KEY_VERSION_AT & INT64_MAX) | place); /* negative is an error */
 }
 static inline uint32_t key_slot(int64_t key) { return key & (MAX_SLOTS - 1); }
 static inline uint32_t key_channel(int64_t key) {
