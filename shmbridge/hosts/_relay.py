@@ -125,8 +125,8 @@ class _Channel(threading.Thread):
         self._relay = relay
         self._runner = runner
         self._lock = threading.Lock()  # held to close the runner, or to interrupt it
-        self._asking = self._ending = False
-        self._asker = 0  # the number of the runner that asked last
+        self._asking: int | None = None  # the number of the runner whose question is under way
+        self._ending = False
         self.asked = self.errors = 0
         self._questions: SimpleQueue[Request | None] = SimpleQueue()
         self._not_before = 0.0  # time.monotonic() of the next try to reach the target
@@ -138,19 +138,14 @@ class _Channel(threading.Thread):
         one before is of no interest any more; the same runner may have several in flight."""
         asker = request.runner if request else 0
         self._questions.put(request)
-        if not asker or asker != self._asker:
-            self._interrupt()
-        self._asker = asker
+        with self._lock:
+            if self._runner and self._asking not in (None, asker):
+                self._runner.interrupt()
 
     def end(self) -> None:
         """Answers what is under way with ClosedError."""
         self._ending = True
         self.ask(None)
-
-    def _interrupt(self) -> None:
-        with self._lock:
-            if self._asking and self._runner:
-                self._runner.interrupt()
 
     def run(self) -> None:
         while not self._ending:
@@ -169,7 +164,7 @@ class _Channel(threading.Thread):
             log = self._relay.log
             label = request.label if log else ""
             features = dict(request) if log else request  # for the log, beyond the reply
-            advice = self._evaluate(features, want)
+            advice = self._evaluate(features, want, request.runner)
             if request.reply(**advice) and log:
                 log.record(features, advice, want=want, label=label)
         # Also of a reply that does not fit: the runner has been told that.
@@ -178,11 +173,12 @@ class _Channel(threading.Thread):
             self.errors += 1
             pass_on(request, error)
 
-    def _evaluate(self, features: Mapping[str, Any], want: Any) -> dict[str, Any]:
+    def _evaluate(self, features: Mapping[str, Any], want: Any, asker: int) -> dict[str, Any]:
         while True:
             runner = self._connected()
             try:
-                self._asking = True
+                with self._lock:
+                    self._asking = asker
                 if self._ending:  # said before it interrupts, so one of the two is seen
                     raise ClosedError
                 runner.evaluate(features, dtype=want)
@@ -194,7 +190,8 @@ class _Channel(threading.Thread):
                 self._drop()
                 raise
             finally:
-                self._asking = False
+                with self._lock:
+                    self._asking = None
 
     def _connected(self) -> TypedRunner:
         if self._runner is None:

@@ -6,13 +6,16 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
 from support.processes import free_port, until
 
 from shmbridge import Host, HostGoneError, ModelError, NoHostError, ShmbridgeError, _config, connect
+from shmbridge.hosts import _relay
 from shmbridge.hosts._relay import Relay
 
 pytestmark = pytest.mark.usefixtures("no_bridges")
@@ -165,6 +168,31 @@ def test_any_host_is_joined_to_any_runner(host, runner, target, relay, tmp_path,
         ]
     until(lambda: tap.asked == 3)
     assert tap.errors == 0
+
+
+class SlowQueue(SimpleQueue):
+    """Whoever takes what was put runs first."""
+
+    def put(self, item):
+        super().put(item)
+        time.sleep(0.1)
+
+
+def test_the_next_runners_question_is_asked_once(serving, relay, name, new_name, monkeypatch):
+    monkeypatch.setattr(_relay, "SimpleQueue", SlowQueue)
+    seen = []
+
+    def model(request):
+        seen.append(int(request["x"]))
+        time.sleep(0.2)
+        return request["x"]
+
+    serving(name, model)
+    tap = relay(f"shm://{new_name()}", name, channels=1)
+    for i in range(3):
+        with connect(tap.host.url, deadline=30) as asking:
+            assert asking.evaluate({"x": i}) == i
+    assert seen == [0, 1, 2]
 
 
 def test_two_relays_in_a_row_carry_scalars_as_they_are(serving, relay, name, new_name):
