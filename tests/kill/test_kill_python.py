@@ -8,21 +8,18 @@ works, and nothing is left in /dev/shm.
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from pure_python import api
+from support.processes import stat_of, until
 
 from shmbridge import Host, ShmbridgeError, connect
 from shmbridge._bridge import segment
 
-ROOT = Path(__file__).parents[2]
 WAITS = ["adaptive", "block", "spin"]
 ERROR_WITHIN = 2.0  # seconds from the death to the survivor's error, at most
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -87,7 +84,10 @@ VICTIMS = """
                     kill_before_file(int(step))
                 else:
                     os.environ["SHMB_STEP"] = step
-                {"host": host, "runner": runner, "files": files}[role](name, wait)
+                if role == "stopped":
+                    os.environ["SHMB_STEP_SIGNAL"] = str(int(signal.SIGSTOP))
+                roles = {"host": host, "stopped": host, "runner": runner, "files": files}
+                roles[role](name, wait)
                 code = 0
             except shmbridge.ShmbridgeError as error:
                 print(error, file=sys.stderr)
@@ -97,31 +97,6 @@ VICTIMS = """
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), time.monotonic(), flush=True)
 """
-
-
-@pytest.fixture(scope="session")
-def steps_build(tmp_path_factory):
-    """The package, built to stop before a chosen store."""
-    target = tmp_path_factory.mktemp("steps")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "--target",
-        target,
-        "--config-settings",
-        "cmake.define.SHMB_STEPS=ON",
-        "--config-settings",
-        "cmake.build-type=Debug",
-        ROOT,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return target
 
 
 @pytest.fixture
@@ -213,6 +188,33 @@ def test_a_host_killed_at_any_step(name, victims, c_runner, shm_files, long):
             assert not shm_files(), f"step {step}"
         steps = max(steps, step - 3 * stride)
     assert steps > 20 and seen["HostGoneError"] > 10
+
+
+def ask_all(name):
+    """Returns once each question has been answered."""
+    with connect(name, connect_timeout=60, deadline=60) as runner:
+        for question in QUESTIONS:
+            assert runner.evaluate(question) is not None
+
+
+def test_a_host_stopped_at_any_step_answers_later(name, victims, in_thread, long, record):
+    step, stops, stopped, began = 0, 0, True, time.monotonic()
+    while stopped:
+        step += 1 if long else 40
+        pid = victims.start("stopped", step, name, WAITS[step % 3])
+        asking = in_thread(ask_all, name)
+        until(lambda: stat_of(pid)[:1] in (["T"], ["Z"], []), 60)  # noqa: B023
+        stopped = stat_of(pid)[:1] == ["T"]
+        if stopped:
+            time.sleep(0.05)
+            os.kill(pid, signal.SIGCONT)
+            stops += 1
+        asking.result()
+        assert victims.death()[0] == 0
+    assert stops > 1
+    asked = (stops + 1) * len(QUESTIONS)
+    seconds = round(time.monotonic() - began, 1)
+    record("Python host stop", kills=stops, asked=asked, answered=asked, seconds=seconds)
 
 
 def pure_host(name, wait, **options):
