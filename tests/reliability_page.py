@@ -91,31 +91,42 @@ def soaked(found):
         f"{row['minutes']:g} minutes, {row['runners']} runners, {last['questions']:,} questions,"
         f" {row['date']}. The host's memory was {first['rss_kb']:,} KB at first and"
         f" {last['rss_kb']:,} KB at last, its descriptors {first['descriptors']} and"
-        f" {last['descriptors']}.",
+        f" {last['descriptors']}. {row.get('note', '')}".rstrip(),
     ]
 
 
 def draw(row, path):
+    """Over time, for light and dark pages."""
     try:
+        import matplotlib
         from matplotlib import pyplot
     except ImportError:
         return
+    matplotlib.use("svg")
+    matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "soak", "font.size": 8}
+    grey = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#767676"
+    )
     minutes = [sample["seconds"] / 60 for sample in row["samples"]]
-    figure, panels = pyplot.subplots(3, 1, figsize=(7, 6), sharex=True, layout="constrained")
-    for panel, keys, label in [
-        (panels[0], ["rss_kb"], "host's memory, KB"),
-        (panels[1], ["descriptors"], "host's descriptors"),
-        (panels[2], ["p50_us", "p99_us", "p99.9_us"], "a question, us"),
-    ]:
-        for key in keys:
-            panel.plot(minutes, [sample[key] for sample in row["samples"]], label=key)
-        panel.set_ylabel(label)
-        panel.set_ylim(bottom=0)
-    panels[2].set_yscale("log")
-    panels[2].legend()
-    panels[2].set_xlabel("minutes")
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    with pyplot.rc_context(grey):
+        figure, panels = pyplot.subplots(3, 1, figsize=(8, 5), sharex=True, layout="constrained")
+        for panel, keys, label in [
+            (panels[0], ["rss_kb"], "memory, KB"),
+            (panels[1], ["descriptors"], "descriptors"),
+            (panels[2], ["p50_us", "p99_us", "p99.9_us"], "a question, µs"),
+        ]:
+            for key, style in zip(keys, ["-", "--", ":"], strict=False):
+                values = [sample[key] for sample in row["samples"]]
+                panel.plot(minutes, values, style, color="#3b8eea", label=key.removesuffix("_us"))
+            panel.set_ylabel(label)
+            panel.spines[["top", "right"]].set_visible(False)
+        for panel in panels[:2]:
+            panel.set_ylim(bottom=0)
+        panels[2].set_yscale("log")
+        panels[2].legend(frameon=False, ncols=3)
+        panels[2].set_xlabel("minutes")
+        figure.savefig(path, transparent=True, metadata={"Date": None})
+        pyplot.close(figure)
 
 
 def main(page: Path = PAGE):
