@@ -14,7 +14,7 @@ import numpy as np
 from shmbridge import InvalidError, Ragged, ShmbridgeError, serdes
 from shmbridge._grpc import wire
 from shmbridge._llvm import plan
-from shmbridge._tune.results import Results
+from shmbridge._tune.results import Call, Results
 from shmbridge.logs import Dataset, LogWriter, TrainingLog
 from shmbridge.training import Corpus, scores
 from shmbridge.training._baselines import Baselines
@@ -50,8 +50,8 @@ def object_file(folder):
 def results(folder):
     with contextlib.closing(Results(folder / "valid")) as valid:
         for i in range(3):
-            calls = {plan.Site(i, 1): valid_call for valid_call in [(1, "g", "f")]}
-            valid.add(calls, calls, 1.5, {"f": 2.0, f"g{i}": 1.0})
+            calls = {plan.Site(i, 1): Call(1, i, 2, "g", "f")}
+            valid.add(calls, calls, 1, 1.5, {"f": 2.0, f"g{i}": 1.0})
     return [(folder / "valid").read_bytes()]
 
 

@@ -48,7 +48,7 @@ def vector(name, corpus, compilers_left):
     yield make
     for env in made:
         env.close()
-    assert compilers_left() == []
+    until(lambda: not compilers_left(), 5)  # one that Ctrl-C left ends a little later
 
 
 def steps(env, count):
