@@ -189,7 +189,7 @@ struct layout *shmb_header_read(const uint8_t *bytes, size_t size, const char **
     uint32_t count = load32(b, vector);
     if (count > MAX_FIELDS) return NULL;
 
-    *why = "out of memory";
+    *why = shmb_out_of_memory;
     struct layout *layout = malloc(sizeof *layout + count * sizeof *layout->fields + size);
     if (!layout) return NULL;
     *layout = (struct layout){.count = count, .fields = (struct field *)(layout + 1)};

@@ -48,12 +48,14 @@ static int compare_names(const void *left, const void *right) {
     return memcmp(a->name, b->name, a->name_bytes);
 }
 
+const char shmb_out_of_memory[] = "out of memory";
+
 /* By sorting, which no choice of names makes slow. */
 const char *shmb_names_wrong(const struct field *fields, uint32_t count, const char **which) {
     const char *why = NULL;
     struct field *sorted = malloc(count * sizeof *sorted + 1);
     *which = NULL;
-    if (!sorted) return "out of memory";
+    if (!sorted) return shmb_out_of_memory;
     if (count) memcpy(sorted, fields, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, compare_names);
     for (uint32_t i = 0; i < count && !why; i++) {

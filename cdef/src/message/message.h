@@ -47,6 +47,9 @@ bool shmb_field_equal(const struct field *a, const struct field *b);
 size_t shmb_utf8_character(const uint8_t *text, size_t size);
 /* Not empty, no zero byte, UTF-8. */
 bool shmb_utf8_name_valid(const char *name, size_t bytes);
+/* Why a layout could not be checked: the layout may be valid. Compare the addresses. */
+extern const char shmb_out_of_memory[];
+
 /* Why fields[count] cannot be those of one message by their names, static text; NULL when they can.
  * *which: the name; NULL when memory ran out. */
 const char *shmb_names_wrong(const struct field *fields, uint32_t count, const char **which);

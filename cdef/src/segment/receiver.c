@@ -34,7 +34,7 @@ void shmb_receiver_start(struct receiver *r, uint32_t generation) {
 
 /* Copies the header out of the slot, verifies the copy, and forgets what the id meant. */
 static const char *learn_layout(struct known *k, const uint8_t *meta, size_t size) {
-    const char *why = "out of memory";
+    const char *why = shmb_out_of_memory;
     uint8_t *copy = malloc(size);
     if (!copy) return why;
     take_copy(copy, meta, size);
@@ -45,7 +45,7 @@ static const char *learn_layout(struct known *k, const uint8_t *meta, size_t siz
     k->layout = layout;
     k->dims = calloc(2 * layout->dims + 1, sizeof *k->dims);
     k->places = calloc(layout->count + 1, sizeof *k->places);
-    return k->dims && k->places ? NULL : "out of memory";
+    return k->dims && k->places ? NULL : shmb_out_of_memory;
 }
 
 /* Copies the dims out of the slot and computes where each field lies. */
@@ -106,7 +106,7 @@ static const char *copy_lists(struct receiver *r, struct incoming *in, uint32_t 
     if (!total) return NULL;
     if (total > r->lists[slot].room) {
         int64_t *more = realloc(r->lists[slot].offsets, total * sizeof *more);
-        if (!more) return "out of memory";
+        if (!more) return shmb_out_of_memory;
         r->lists[slot].offsets = more;
         r->lists[slot].room = total;
     }

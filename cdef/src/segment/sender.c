@@ -83,7 +83,7 @@ static shmb_status introduce(struct sender *s, struct builder *b, int id, int sl
                          b->count, meta, s->lane.meta_bytes);
     uint8_t *bytes = malloc(padded);
     int64_t *dims = malloc((b->dim_count + 1) * sizeof *dims);
-    const char *why = "out of memory"; /* as the reader says it */
+    const char *why = shmb_out_of_memory;
     struct layout *layout = NULL;
     if (bytes && dims) {
         shmb_header_write(b->fields, b->count, bytes, padded);
@@ -100,8 +100,7 @@ static shmb_status introduce(struct sender *s, struct builder *b, int id, int sl
         l->dims = dims;
     } else {
         free(dims);
-        if (strcmp(why, "out of memory") == 0)
-            shmb_fail(b->error, SHMB_NO_MEMORY, NO_MESSAGE ": %s", why);
+        if (why == shmb_out_of_memory) shmb_fail(b->error, SHMB_NO_MEMORY, NO_MESSAGE ": %s", why);
         else if (!shmb_names_check(b->fields, b->count, SHMB_INVALID, NO_MESSAGE, b->error))
             shmb_fail(b->error, SHMB_INVALID, NO_MESSAGE ": %s", why);
     }

@@ -158,13 +158,13 @@ static void flatbuffers_add_fields(const struct frame *frame, shmb_sink *message
 /* The front and the header, which is copied since its reader wants it aligned. */
 static shmb_status read_layout(struct frame *frame, uint32_t want, uint32_t header,
                                struct error *e) {
-    const char *why = "out of memory";
+    const char *why = shmb_out_of_memory;
     uint8_t *copy = malloc(header + (size_t)1);
     if (copy)
         frame->layout = shmb_header_read(memcpy(copy, frame->bytes + FRONT, header), header, &why);
     free(copy);
     if (!frame->layout)
-        return shmb_fail(e, strcmp(why, "out of memory") ? SHMB_CORRUPT : SHMB_NO_MEMORY,
+        return shmb_fail(e, why == shmb_out_of_memory ? SHMB_NO_MEMORY : SHMB_CORRUPT,
                          "the frame's header: %s", why);
     size_t at = FRONT + (size_t)header;
     round_up(&at, 8);
