@@ -62,9 +62,8 @@ static shmb_status pipe_open_end(const char *path, const char *end, int flags, i
             e, SHMB_PERMISSION,
             "the pipe \"%.300s\" does not admit this user: run host and runner as one user", name);
     if (*fd < 0) return shmb_fail_errno(e, name);
-    bool known = fstat(*fd, &st) == 0;
-    if (known && S_ISFIFO(st.st_mode)) return SHMB_OK;
-    if (!known) shmb_fail_errno(e, name);
+    if (fstat(*fd, &st)) shmb_fail_errno(e, name);
+    else if (S_ISFIFO(st.st_mode)) return SHMB_OK;
     else
         shmb_fail(e, SHMB_INVALID,
                   "\"%.300s\" is no named pipe: expected the PATH of a host's PATH.in and PATH.out",
