@@ -171,7 +171,7 @@ def test_any_host_is_joined_to_any_runner(host, runner, target, relay, tmp_path,
 
 
 class SlowQueue(SimpleQueue):
-    """Whoever takes what was put runs first."""
+    """The thread that takes what was put runs first."""
 
     def put(self, item):
         super().put(item)
