@@ -24,6 +24,7 @@ enum {
     /* Past the kernel's next tick, 4 ms at 250 Hz. A timer before that has to be programmed, which
      * takes a virtual machine 3 us: half of a round trip of sleepers (together). */
     TICK_NS = 5000 * 1000,
+    AT_ONCE = 1000,  /* questions without a long wait; a compiler has fewer (loops8) */
     MOST_RINGS = 64, /* without news, before a nap that does not listen */
     NAP_NS = 1000 * 1000,
     LOOKS_BEFORE_CLOCK = 1024, /* as long as a yield takes (runners8, bench/scale.py) */
@@ -136,6 +137,7 @@ void shmb_waiter_news(struct waiter *w) {
 
 static void note_wait(struct waiter *w, int64_t waited) {
     int64_t most = 2 * budget(w, SPINS); /* one long pause must not end the spinning */
+    if (waited > SHORTEST_SPIN_NS) w->statistics.paused = w->statistics.received;
     w->statistics.usual += ((waited < most ? waited : most) - w->statistics.usual) / 8;
 }
 
@@ -219,32 +221,40 @@ static void unpin(const cpu_set_t *own, const cpu_set_t *near) {
         sched_setaffinity(0, sizeof *own, own);
 }
 
+static bool go(const cpu_set_t *to, const cpu_set_t *own, bool stays) {
+    if (sched_setaffinity(0, sizeof *to, to) != 0) return false;
+    if (!stays) unpin(own, to);
+    return stays;
+}
+
+/* Where a host that follows is probably asked next. With more runners than CPUs it would wait there
+ * behind another one (bench/compilation.py, four compilers). */
+static const struct wait_hint *next_asker(const struct waiter *w) {
+    if (w->loadavg < 0) return NULL;
+    return w->peer ? w->peer : place_of(w) == ONE_EACH ? w->asker : NULL;
+}
+
 /* Waking a sleeper costs 5 us on the waker's CPU, but 25 to 70 us on another one in a virtual
- * machine. So a host that follows goes to where its next request probably comes from. False: it may
- * not run there. */
-static bool go(const struct waiter *w, const struct wait_hint *to, cpu_set_t *own,
-               cpu_set_t *near) {
-    uint32_t cpu = load_relaxed(&to->cpu);
-    if (w->loadavg < 0 || cpu >= CPU_SETSIZE) return false;
-    CPU_ZERO(near);
-    CPU_SET(cpu, near);
-    return sched_getaffinity(0, sizeof *own, own) == 0 && CPU_ISSET(cpu, own) &&
-           (!w->peer || cpus_suffice(w, own)) && sched_setaffinity(0, sizeof *near, near) == 0;
-}
-
-/* With one runner it stays until unpin: that CPU is free while the runner waits, unless other
- * threads want it. */
-static bool pin(const struct waiter *w, cpu_set_t *own, cpu_set_t *near) {
-    return w->peer && w->statistics.usual >= budget(w, SPINS) && go(w, w->peer, own, near);
-}
-
-/* With a runner for each CPU it only moves: the next request may come from another CPU. With more
- * runners it would wait there behind another one (bench/compilation.py, four compilers). */
-static void move(const struct waiter *w) {
-    cpu_set_t own, near;
-    if (w->asker && place_of(w) == ONE_EACH &&
-        (int)load_relaxed(&w->asker->cpu) != sched_getcpu() && go(w, w->asker, &own, &near))
-        unpin(&own, &near);
+ * machine. So a host goes to where it is asked next. An idle CPU would wake it instead, so then it
+ * stays there until unpin, unless both sides can spin. If its only runner asks at once all the time,
+ * it goes to another CPU, even to a busy one. True: it stays. */
+static bool go_near(const struct waiter *w, cpu_set_t *own, cpu_set_t *to) {
+    const struct wait_statistics *s = &w->statistics;
+    const struct wait_hint *asker = next_asker(w);
+    uint32_t cpu = asker ? load_relaxed(&asker->cpu) : CPU_SETSIZE;
+    bool here = (int)cpu == sched_getcpu(), spins = s->usual < budget(w, SPINS);
+    if (cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof *own, own) != 0 || !CPU_ISSET(cpu, own))
+        return false;
+    CPU_ZERO(to);
+    CPU_SET(cpu, to);
+    if (!w->peer) return !here && go(to, own, false);
+    if (here && s->received - s->paused > AT_ONCE) {
+        CPU_XOR(to, to, own);
+        return CPU_COUNT(to) && go(to, own, false);
+    }
+    if (s->usual < 2 * s->wake_cost || (here && spins)) return false;
+    bool idle = cpus_suffice(w, own);
+    return (idle ? !spins : !here) && go(to, own, idle);
 }
 
 /* ---- To sleep ---- */
@@ -290,8 +300,7 @@ static int sleep_flagged(_Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
 static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *context,
                                   _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
     cpu_set_t own, near;
-    bool pinned = pin(w, &own, &near);
-    if (!w->peer) move(w);
+    bool pinned = go_near(w, &own, &near);
     store_relaxed(asleep, 1);
     full_fence();
     int error = look(context) ? 0 : sleep_flagged(asleep, bell, until);

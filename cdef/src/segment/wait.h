@@ -21,6 +21,7 @@ struct wait_statistics {
     int64_t waited;      /* of all waits that came to a clock */
     int64_t counted;     /* when `received` was read */
     uint32_t received;   /* the host's count of requests then */
+    uint32_t paused;     /* `received` at the last long wait */
     int64_t busy_until;  /* others are taken to compute on this CPU until then */
     int64_t yields_from; /* no yield before */
     int64_t backoff;     /* no yields for so many times what the next ones lose */
@@ -45,8 +46,8 @@ struct waiter {
 enum waited { NEWS, WOKEN, SLICE_OVER, RUNG, SIGNALLED };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy);
-/* From now on an adaptive w sleeps where its peer last waited, if there are CPUs for all threads.
- * With a runner for each CPU it moves to where `asker` last waited. */
+/* From now on an adaptive w sleeps where its peer last waited; with a runner for each CPU, where
+ * `asker` did. */
 void shmb_waiter_follow(struct waiter *w);
 void shmb_waiter_free(struct waiter *w);
 /* Publishes the CPUs that w may use in *hint, and from now on its waits. */
