@@ -20,7 +20,6 @@ enum {
     ANSWER_NS = 10 * 1000, /* while two ask and answer without a wake-up (runners8) */
     LONGEST_BACKOFF = 64,  /* times what yielding in vain cost (runners8_every50_loops2) */
     FEW_PER_CPU = 3,       /* runners; fewer may spin (bench/compilation.py, four compilers) */
-    BUSY_FOR = 64,         /* times what an interruption took (every50_loops2) */
     /* Past the kernel's next tick, 4 ms at 250 Hz. A timer before that has to be programmed, which
      * takes a virtual machine 3 us: half of a round trip of sleepers (together). */
     TICK_NS = 5000 * 1000,
@@ -114,9 +113,8 @@ static enum wait_mode choose(const struct waiter *w, int64_t now) {
     if (place == CROWDED && w->peer && runners(w) < FEW_PER_CPU * cpus(w)) mode = SPINS;
     if (now >= w->statistics.yields_from) mode = modes[place].yields;
     if (mode == SPINS_SHORTLY || place == ONE_EACH) return w->hot ? mode : SLEEPS;
-    if (mode != SPINS) return mode;
-    if (now < w->statistics.busy_until) mode = SPINS_SHORTLY;
-    return w->statistics.usual < budget(w, mode) ? mode : SLEEPS;
+    bool wasted = mode == SPINS && w->statistics.usual >= budget(w, SPINS);
+    return wasted ? SLEEPS : mode;
 }
 
 uint64_t shmb_waiter_looks(const struct waiter *w, uint64_t most) {
@@ -141,16 +139,12 @@ static void note_wait(struct waiter *w, int64_t waited) {
     w->statistics.usual += ((waited < most ? waited : most) - w->statistics.usual) / 8;
 }
 
-/* A spin that overruns shared its CPU with a thread that computes. Long spins would use up this
- * side's share of the CPU, and the next answer would be late. */
-static bool spin(struct waiter *w, int64_t end, bool (*look)(void *), void *context) {
-    int64_t now;
-    while ((now = shmb_clock_ns()) < end)
+static bool spin(int64_t end, bool (*look)(void *), void *context) {
+    while (shmb_clock_ns() < end)
         for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
             if (look(context)) return true;
             cpu_pause();
         }
-    if (now - end > COMPUTES_NS) w->statistics.busy_until = now + BUSY_FOR * (now - end);
     return look(context);
 }
 
@@ -329,7 +323,7 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     w->mode = choose(w, start);
     int64_t end = start + earlier(until - start, budget(w, w->mode));
     bool news =
-        w->mode == YIELDS ? yield(w, start, until, look, context) : spin(w, end, look, context);
+        w->mode == YIELDS ? yield(w, start, until, look, context) : spin(end, look, context);
     bool sleeps = !news && w->mode != SPINS_ONLY && until > start;
     enum waited result = news ? NEWS : SLICE_OVER;
     if (sleeps) result = sleep_for_news(w, look, context, asleep, bell, until);

@@ -22,7 +22,6 @@ struct wait_statistics {
     int64_t counted;     /* when `received` was read */
     uint32_t received;   /* the host's count of requests then */
     uint32_t paused;     /* `received` at the last long wait */
-    int64_t busy_until;  /* others are taken to compute on this CPU until then */
     int64_t yields_from; /* no yield before */
     int64_t backoff;     /* no yields for so many times what the next ones lose */
 };
