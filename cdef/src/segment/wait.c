@@ -246,7 +246,7 @@ static bool go_near(const struct waiter *w, cpu_set_t *own, cpu_set_t *to) {
         CPU_XOR(to, to, own);
         return CPU_COUNT(to) && go(to, own, false);
     }
-    if (s->usual < 2 * s->wake_cost || (here && spins)) return false;
+    if (s->usual < SHORTEST_SPIN_NS || (here && spins)) return false;
     bool idle = cpus_suffice(w, own);
     return (idle ? !spins : !here) && go(to, own, idle);
 }
