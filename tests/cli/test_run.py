@@ -195,6 +195,22 @@ def test_policy_that_hangs_does_not_keep_the_run(start, compiler):
     assert ended(start(compiler("exit 5"), policy=policy))[0] == 5
 
 
+@pytest.mark.parametrize("transport", ["pipes"], indirect=True)
+def test_compiler_that_cannot_be_answered_is_ended_and_runs_without_the_policy(start, compiler):
+    program = compiler(
+        """
+        for word; do case $word in *-channel-base=*) base=${word#*=};; esac; done
+        [ "$base" ] || { echo compiled; exit 0; }
+        exec 3< "$base.in" 4> "$base.out"
+        echo '{"features":[]}' >&4
+        read answer <&3
+        """
+    )
+    status, out, err = ended(start(program))
+    assert (status, out) == (0, "compiled\n")
+    assert "header names no advice" in err and err.count("\n") == 1
+
+
 @everywhere
 def test_missing_compiler_is_what_a_shell_says_it_is(start):
     status, _, err = ended(start("/no/such/clang"))
