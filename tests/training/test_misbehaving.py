@@ -3,7 +3,6 @@ processes and files after each test."""
 
 import itertools
 import os
-import random
 import select
 import shutil
 import signal
@@ -351,38 +350,3 @@ def test_compilers_and_the_bridge_end_with_the_trainer(name_of, name, corpus, py
     trainer.wait(20)
     until(lambda: not marked(no_leftovers))
     assert time.monotonic() - before < 10
-
-
-BUSY = """
-import itertools, sys, threading
-from shmbridge.training import Corpus
-from shmbridge._jobs import supervisor
-from shmbridge.training import Task
-
-corpus = Corpus.from_sources(*sys.argv[1:])
-script = "setsid sleep 1000 & cp $1 $2; sleep 0.0$3"
-task = Task(["sh", "-c", script, "sh", "{module}", "{output}", "1"])
-task.words.remove("{flags}")
-
-def compile(sampler):
-    for module in sampler:
-        assert task.run(module).ok
-
-print("ready", flush=True)
-for seed in range(3):
-    threading.Thread(target=compile, args=(corpus.sampler(seed),)).start()
-"""
-
-
-def test_nothing_is_left_of_a_trainer_that_is_killed_at_any_moment(
-    corpus, python, no_leftovers, long
-):
-    chance = random.Random(1)
-    for _ in range(200 if long else 8):
-        trainer = python(BUSY, *(module.path for module in corpus))
-        assert trainer.line() == "ready"
-        time.sleep(chance.random() * 0.3)
-        trainer.kill()
-        trainer.wait(20)
-        until(lambda: not marked(no_leftovers))
-        assert os.listdir(os.environ["TMPDIR"]) == []
