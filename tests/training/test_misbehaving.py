@@ -255,6 +255,19 @@ def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
     until(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
 
 
+def test_one_whose_supervisor_is_killed_while_its_output_is_scored(sh, corpus, no_leftovers):
+    def score(output):
+        watching = [pid for pid in marked(no_leftovers) if "_jobs.supervisor" in words_of(pid)]
+        (supervisor,) = (pid for pid in watching if int(stat_of(pid)[1]) in watching)
+        os.kill(supervisor, signal.SIGKILL)
+        until(lambda: not output.exists())
+        return object_size(output)
+
+    outcome = sh('cat "$1" > "$2"', scores={"size": score}).run(corpus[0])
+    assert (outcome.kind, outcome.exit, outcome.scores) == ("ended", -signal.SIGKILL, {})
+    assert "supervises the compiler was killed" in outcome.stderr
+
+
 def test_one_whose_supervisor_and_guard_are_killed(sh, corpus, in_thread, no_leftovers):
     call = in_thread(sh("exec sleep 1000").run, corpus[0])
     until(lambda: any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
