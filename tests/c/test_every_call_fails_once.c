@@ -20,6 +20,8 @@ static void expect_told(shmb_status status, const char *text) {
     if (status == SHMB_INVALID) fprintf(stderr, "%s failed: %s\n", failed, text);
     if (status && !*text) fprintf(stderr, "%s failed: status %d has no text\n", failed, status);
     CHECK((!status || *text) && status != SHMB_INVALID); /* nobody made a mistake */
+    if (failed && strcmp(failed, "flock") == 0)          /* nobody else is there */
+        CHECK(status != SHMB_IN_USE && status != SHMB_BUSY);
 }
 
 /* Opens a runner, asks and closes it. Returns whether all went well. */

@@ -1,6 +1,7 @@
 /* One pair of pipes, and one compiler after another that converses through it. */
 #include "pipe/conversation.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
@@ -54,7 +55,9 @@ static shmb_status open_pipes(struct conversation *c, const char *path, struct e
     if (open_pipe(path, "in", O_PATH, &c->in_path, e) ||
         open_pipe(path, "out", O_RDONLY | O_NONBLOCK, &c->locked, e))
         return e->status;
-    if (flock(c->locked, LOCK_EX | LOCK_NB))
+    bool locked = flock(c->locked, LOCK_EX | LOCK_NB) == 0;
+    if (!locked && errno != EWOULDBLOCK) return shmb_fail_errno(e, "cannot lock the pipes");
+    if (!locked)
         return shmb_fail(
             e, SHMB_IN_USE,
             "a live host has the pipes \"%.300s\" already: close it, or choose another path", path);
