@@ -3,7 +3,6 @@ processes and files after each test."""
 
 import itertools
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -277,17 +276,6 @@ def test_one_whose_supervisor_and_guard_are_killed(sh, corpus, in_thread, no_lef
     assert call.result().kind == "ended"
     until(lambda: not marked(no_leftovers))
     supervisor.remove_dead_folders(tempfile.gettempdir())  # as `shmbridge gc` does
-
-
-def test_a_guard_that_is_killed_is_replaced(sh, corpus, no_leftovers):
-    task = sh('cat "$1"')
-    assert task.run(corpus[0]).kind == "ok"
-    until(lambda: len(marked(no_leftovers)) == 1)
-    (guard,) = marked(no_leftovers)
-    with open(os.pidfd_open(guard)) as end:
-        os.kill(guard, signal.SIGKILL)
-        assert select.select([end], [], [], 30)[0], "it is still there"
-    assert task.run(corpus[0]).kind == "ok"
 
 
 # ---- The end of the trainer ----
