@@ -126,6 +126,18 @@ class SupervisedProcess:
                     self._report = replace(found, limit=found.limit or self._limit, seconds=own)
         return self._report
 
+    def look_again(self) -> Report:
+        """After the end: the report, or that the supervisor has ended since, and with it the
+        folder."""
+        with self._reading:
+            try:
+                self._control.settimeout(0)
+                ended = not self._control.recv(1)
+            except OSError as error:
+                ended = not isinstance(error, BlockingIOError)
+        report = self.wait()
+        return Report(limit=self._limit, stderr="" if self._limit else KILLED) if ended else report
+
     def _count_time(self) -> None:
         """Since the last look, if it has started: its own, or the host's. What a host in this
         process knows decides, not the segment, to which the program can write."""

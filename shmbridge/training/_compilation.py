@@ -98,16 +98,17 @@ class Compilation:
 
     def finish(self) -> Outcome:
         """Waits for the end, and scores the output."""
-        report = self._job.wait()
-        kind, scores, stderr = _kind(report), dict[str, float](), report.stderr
-        if kind == OutcomeKind.OK:
+        report, scores, why = self._job.wait(), dict[str, float](), ""
+        if _kind(report) == OutcomeKind.OK:
             try:
                 scores = {
                     name: _scored(score, self._job.output) for name, score in self._scores.items()
                 }
             except Exception as error:
-                kind, scores = OutcomeKind.NO_SCORE, {}
-                stderr = f"{stderr}\n{error_text(error)}".lstrip()
+                report, why = self._job.look_again(), error_text(error)
+        kind, stderr = _kind(report), report.stderr
+        if why and kind == OutcomeKind.OK:
+            kind, stderr = OutcomeKind.NO_SCORE, f"{stderr}\n{why}".lstrip()
         status = (
             NOT_STARTED if report.unstarted else -KILLED if report.status is None else report.status
         )

@@ -2,8 +2,12 @@
  * without allocations. */
 #include <algorithm>
 #include <cassert>
+#include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <new>
+#include <string>
 
 #include "echo_host.h"
 #include "shmbridge.hpp"
@@ -22,12 +26,25 @@ void *operator new(size_t size) {
 void operator delete(void *memory) noexcept { std::free(memory); }
 void operator delete(void *memory, size_t) noexcept { std::free(memory); }
 
+static bool in_shared_memory(const void *at) {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        uintptr_t from, to;
+        std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR, &from, &to);
+        if (from <= reinterpret_cast<uintptr_t>(at) && reinterpret_cast<uintptr_t>(at) < to)
+            return line.find("/dev/shm/shmb.") != std::string::npos;
+    }
+    return false;
+}
+
 static void feature_is_shared_memory(Runner &r) {
     span<float> x = r.feature<float>("x", {2, 300});
     assert(x.size() == 600 && reinterpret_cast<uintptr_t>(x.data()) % 64 == 0);
+    assert(in_shared_memory(x.data()) && !in_shared_memory(&x));
     for (size_t i = 0; i < x.size(); i++) x[i] = static_cast<float>(i);
     auto back = r.evaluate<span<const float>>();
     assert(back && back->size() == 600 && (*back)[599] == 599 && r.tensor("x")->dims[1] == 300);
+    assert(in_shared_memory(back->data()));
     size_t rows = 3;
     unsigned columns = 4; /* sizes of any integer type */
     assert(r.feature<int8_t>("x", {rows, columns, 5}).size() == 60);

@@ -20,6 +20,8 @@ static void expect_told(shmb_status status, const char *text) {
     if (status == SHMB_INVALID) fprintf(stderr, "%s failed: %s\n", failed, text);
     if (status && !*text) fprintf(stderr, "%s failed: status %d has no text\n", failed, status);
     CHECK((!status || *text) && status != SHMB_INVALID); /* nobody made a mistake */
+    if (failed && strcmp(failed, "flock") == 0)          /* nobody else is there */
+        CHECK(status != SHMB_IN_USE && status != SHMB_BUSY);
 }
 
 /* Opens a runner, asks and closes it. Returns whether all went well. */
@@ -176,6 +178,37 @@ static bool serves_pipes(const char *bridge_url) {
     return well;
 }
 
+/* Serves an LLVM, which waits for its answer; if there cannot be one, the caller is told so. */
+static bool serves_llvm(const char *bridge_url) {
+    static const char text[] =
+        "{\"features\":[{\"name\":\"mask\",\"type\":\"int64_t\",\"shape\":[2]}],"
+        "\"advice\":{\"name\":\"index_to_evict\",\"type\":\"int64_t\",\"shape\":[1]}}\n"
+        "{\"context\":\"f\"}\n{\"observation\":0}\n0123456701234567\n";
+    shmb_options options = {.size = sizeof options, .log = shmb_say_nothing};
+    shmb_conversation_info info = {0};
+    shmb_status status = SHMB_TIMEOUT;
+    shmb_runner *r;
+    long n = left;
+    faults_end();
+    shmb_pipe_server *server = shmb_pipe_server_new();
+    CHECK(!shmb_open(bridge_url, &options, &r) &&
+          !shmb_pipe_server_add(server, pipes.path, "llvm", "", 0, r));
+    struct client llvm = client_open(&pipes);
+    CHECK(write(llvm.to, text, sizeof text - 1) == sizeof text - 1);
+    faults_from(n);
+    for (int i = 0; i < 500 && status == SHMB_TIMEOUT && !info.asked; i++) {
+        status = shmb_pipe_server_run(server, SECOND_NS / 100);
+        shmb_pipe_server_info(server, 0, &info);
+    }
+    faults_end();
+    bool answered = read(llvm.from, &(int64_t){0}, 8) == 8;
+    CHECK(answered || status == SHMB_DROPPED);
+    if (!answered) expect_told(status, shmb_pipe_server_error(server));
+    client_close(&llvm);
+    shmb_pipe_server_free(server);
+    return answered;
+}
+
 static void through_pipes(void) {
     struct server s;
     char url[128];
@@ -186,6 +219,7 @@ static void through_pipes(void) {
     pipe_runner(url);
     CHECK(each_call_of(opens_pipes, url) > 20);
     CHECK(each_call_of(serves_pipes, url) > 20);
+    CHECK(each_call_of(serves_llvm, url) > 20);
     pipes_remove(&pipes);
     server_stop(&s);
 }

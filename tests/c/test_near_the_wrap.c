@@ -1,5 +1,6 @@
 /* Words that only grow are set near their maximum: positions and stamps, a question's number, the
- * claim's generation, the layout versions in a host's keys, and semaphores. Nothing is lost. */
+ * claim's generation, the layout versions in a host's keys, and semaphores. Nothing is lost. Python
+ * does not count with them: it masks keys, and passes them on. */
 #include <limits.h>
 
 #include "bridge.h"

@@ -26,6 +26,20 @@ static void nonsense(struct compilers *s, uint64_t length) {
     CHECK(compilers_receive(s, 20) == -1);
 }
 
+/* More than there are addresses. */
+static void a_frames_length_takes_no_memory(struct compilers *s) {
+    struct pipes p;
+    uint64_t text[512] = {(uint64_t)1 << 47};
+    pipes_make(&p, "");
+    CHECK(!shmb_pipe_server_add(s->server, p.path, "frames", "bytes", (size_t)1 << 48, NULL));
+    struct client c = client_open(&p);
+    CHECK(write(c.to, text, sizeof text) == sizeof text);
+    CHECK(compilers_receive(s, 20) == -1 && shmb_pipe_server_talking(s->server) == 1);
+    CHECK(read(c.from, text, 1) == -1 && errno == EAGAIN); /* no end of file */
+    client_close(&c);
+    pipes_remove(&p);
+}
+
 int main(void) {
     struct compilers s;
     compilers_open(&s, "server-refuses");
@@ -52,6 +66,7 @@ int main(void) {
     pipes_start(r, "z");
     CHECK_STATUS(r, compilers_turn(&s, r), SHMB_OK);
     shmb_close(r);
+    a_frames_length_takes_no_memory(&s);
     compilers_close(&s);
     return 0;
 }

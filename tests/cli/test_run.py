@@ -195,6 +195,34 @@ def test_policy_that_hangs_does_not_keep_the_run(start, compiler):
     assert ended(start(compiler("exit 5"), policy=policy))[0] == 5
 
 
+# What opens a compiler's pipes, and waits for an answer.
+PIPED = """
+    for word; do case $word in *-channel-base=*) base=${word#*=};; esac; done
+    [ "$base" ] || { echo compiled; exit 0; }
+    stat -c %a "${base%/*}" "$base.in" "$base.out"
+    exec 3< "$base.in" 4> "$base.out"
+    echo '{"features":[]}' >&$word
+    trap '' TERM
+    read answer <&3
+"""
+
+
+@pytest.mark.parametrize("transport", ["pipes"], indirect=True)
+def test_pipes_are_the_users_alone_and_end_with_a_killed_run(start, compiler):
+    process = start(compiler(PIPED), "2")
+    assert [process.stdout.readline() for _ in range(3)] == ["700\n", "600\n", "600\n"]
+    assert process.stderr.readline() == '{"features":[]}\n'
+    process.kill()
+    assert ended(process)[:2] == (-signal.SIGKILL, "")
+
+
+@pytest.mark.parametrize("transport", ["pipes"], indirect=True)
+def test_compiler_that_cannot_be_answered_is_ended_and_runs_without_the_policy(start, compiler):
+    status, out, err = ended(start(compiler(PIPED), "4"))
+    assert (status, out) == (0, "700\n600\n600\ncompiled\n")
+    assert "header names no advice" in err and err.count("\n") == 1
+
+
 @everywhere
 def test_missing_compiler_is_what_a_shell_says_it_is(start):
     status, _, err = ended(start("/no/such/clang"))

@@ -1,6 +1,7 @@
 """`shmbridge run` where something is missing: a plain compile and one warning, or with --strict an
 error."""
 
+import shutil
 import subprocess
 import sys
 
@@ -13,10 +14,11 @@ pytestmark = [preload, pytest.mark.usefixtures("nothing_is_left")]
 
 @pytest.fixture
 def in_room_of(words, tmp_path):
-    """in_room_of(size, *command, ...): how a run ended that had so much room in /dev/shm."""
+    """in_room_of(size, *command, ...): how a run ended that had so much room in /dev/shm, or
+    nothing else in another folder."""
 
-    def go(size, *command, **more):
-        inside = f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"'
+    def go(size, *command, folder="/dev/shm", **more):
+        inside = f'mount -t tmpfs -o size={size} tmpfs {folder} && exec "$@"'
         mount = ["unshare", "-m", "sh", "-c", inside, "sh"]
         if subprocess.run([*mount, "true"], capture_output=True).returncode:
             pytest.skip("a /dev/shm of our own needs root")
@@ -119,6 +121,14 @@ def test_no_room_leaves_a_plain_compile_and_one_warning(in_room_of, compiler):
     status, out, err = in_room_of("64k", compiler(PLAIN))
     assert (status, out, err.count("\n")) == (3, "0\n", 1), err
     assert "/dev/shm" in err
+
+
+def test_without_proc_a_plain_compile_and_one_warning_or_strict_an_error(in_room_of, tmp_path):
+    compiler = shutil.copy(shutil.which("true"), tmp_path / "clang")
+    for strict in [], ["--strict"]:
+        options = [*strict, "--host", "my_policy:advise"]
+        status, _, err = in_room_of("1m", compiler, folder="/proc", options=options)
+        assert (status, err.count("\n")) == (len(strict), 1), err
 
 
 def test_half_a_megabyte_is_room_enough(in_room_of, compiler):

@@ -122,6 +122,7 @@ def compiler(tmp_path):
     return tmp_path / "clang"
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("program", ["shmbridge", "clang", "--pipes"])
 def test_a_build_goes_on(
     program, compiler, faults, serve, name, tmp_path, nothing_is_left, request

@@ -96,11 +96,19 @@ def test_what_is_no_pipe_stays(url, tmp_path, end):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files away")
 def test_another_users_pipes_are_not_taken(url, tmp_path):
-    os.mkfifo(tmp_path / "p.in")
-    os.chown(tmp_path / "p.in", 12345, -1)
-    with pytest.raises(NotPermittedError, match="another user"):
-        Host(url)
+    for end in "in", "out":
+        os.mkfifo(tmp_path / f"p.{end}")
+        os.chown(tmp_path / f"p.{end}", 12345, -1)
+        with pytest.raises(NotPermittedError, match="another user"):
+            Host(url)
+        with (
+            open(os.open(tmp_path / f"p.{end}", os.O_RDWR)),  # the other user's host
+            pytest.raises(NotPermittedError, match="belongs to user 12345, expected 0"),
+        ):
+            connect(url)
+        os.chown(tmp_path / f"p.{end}", 0, -1)
 
 
 def test_pipes_that_cannot_be_removed_do_not_keep_the_bridge(url, monkeypatch, tmp_path):

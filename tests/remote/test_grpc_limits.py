@@ -12,12 +12,14 @@ from support.processes import until
 
 from shmbridge import (
     BusyError,
+    CorruptError,
     Host,
     InUseError,
     InvalidError,
     TooLargeError,
     connect,
 )
+from shmbridge.serdes.protobuf import Protobuf
 
 
 def test_when_all_channels_are_taken_a_runner_is_told_so(serving):
@@ -91,8 +93,23 @@ def test_a_port_is_one_servers(serving):
         Host(ANY, wait="spin")
 
 
+def test_bytes_that_are_no_message_are_answered_with_a_failure(serving):
+    import grpc
+
+    host = serving(lambda request: 1)
+    with grpc.insecure_channel(host.url.removeprefix("grpc://")) as channel:
+        ask = channel.stream_stream("/shmbridge.Bridge/getAdvice")
+        garbage = [b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x07"]  # the second claims 2 GB
+        replies = list(ask(iter([*garbage, Protobuf().encode_request({"x": 1}, None)]), timeout=30))
+    for reply in replies[:2]:
+        with pytest.raises(CorruptError, match="expected the bytes of a protobuf message"):
+            Protobuf().decode_advice(reply, None)
+    assert Protobuf().decode_advice(replies[2], None)["advice"] == 1
+
+
 def test_a_thousand_silent_clients_keep_nobody_out(serving):
-    """Half of them have begun to speak HTTP/2. They are in this process, as is the server."""
+    """A third of them have begun to speak HTTP/2, a third have said something else. They are in
+    this process, as is the server."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 4096:
         pytest.skip("needs 4096 descriptors")
@@ -102,8 +119,8 @@ def test_a_thousand_silent_clients_keep_nobody_out(serving):
     try:
         for i in range(1000):
             silent.append(socket.create_connection((address.hostname, address.port), 10))
-            if i % 2:
-                silent[-1].sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+            said = b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", b"\xff" * 99
+            silent[-1].sendall(said[i % 3])
         threads = threading.active_count()
         with connect(host.url) as runner:
             assert [runner.evaluate({"x": i}) for i in range(3)] == [1, 2, 3]

@@ -84,10 +84,13 @@ def test_mutual_tls_lets_in_whom_the_server_trusts(serving, certificates):
             connect(trusting + own, connect_timeout=0.5)
 
 
-@pytest.mark.parametrize("wrong", ["expired", "elsewhere", "foreign"])
-def test_a_certificate_that_is_wrong_lets_nobody_in(serving, certificates, wrong):
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [("expired", "has expired"), ("elsewhere", "Hostname"), ("foreign", "local issuer")],
+)
+def test_a_certificate_that_is_wrong_lets_nobody_in(serving, certificates, wrong, why):
     host = serving(lambda request: 1, f"{ANY}?{pair(certificates, wrong)}")
-    with pytest.raises(NoHostError, match="(?i)certificate|handshake|hostname"):
+    with pytest.raises(NoHostError, match=why):
         connect(f"{host.url}?ca={certificates}/ca.pem", connect_timeout=0.5)
     if wrong == "elsewhere":  # a client's name is not checked
         return

@@ -3,8 +3,6 @@ processes and files after each test."""
 
 import itertools
 import os
-import random
-import select
 import shutil
 import signal
 import subprocess
@@ -256,6 +254,19 @@ def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
     until(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
 
 
+def test_one_whose_supervisor_is_killed_while_its_output_is_scored(sh, corpus, no_leftovers):
+    def score(output):
+        watching = [pid for pid in marked(no_leftovers) if "_jobs.supervisor" in words_of(pid)]
+        (supervisor,) = (pid for pid in watching if int(stat_of(pid)[1]) in watching)
+        os.kill(supervisor, signal.SIGKILL)
+        until(lambda: not output.exists())
+        return object_size(output)
+
+    outcome = sh('cat "$1" > "$2"', scores={"size": score}).run(corpus[0])
+    assert (outcome.kind, outcome.exit, outcome.scores) == ("ended", -signal.SIGKILL, {})
+    assert "supervises the compiler was killed" in outcome.stderr
+
+
 def test_one_whose_supervisor_and_guard_are_killed(sh, corpus, in_thread, no_leftovers):
     call = in_thread(sh("exec sleep 1000").run, corpus[0])
     until(lambda: any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
@@ -265,17 +276,6 @@ def test_one_whose_supervisor_and_guard_are_killed(sh, corpus, in_thread, no_lef
     assert call.result().kind == "ended"
     until(lambda: not marked(no_leftovers))
     supervisor.remove_dead_folders(tempfile.gettempdir())  # as `shmbridge gc` does
-
-
-def test_a_guard_that_is_killed_is_replaced(sh, corpus, no_leftovers):
-    task = sh('cat "$1"')
-    assert task.run(corpus[0]).kind == "ok"
-    until(lambda: len(marked(no_leftovers)) == 1)
-    (guard,) = marked(no_leftovers)
-    with open(os.pidfd_open(guard)) as end:
-        os.kill(guard, signal.SIGKILL)
-        assert select.select([end], [], [], 30)[0], "it is still there"
-    assert task.run(corpus[0]).kind == "ok"
 
 
 # ---- The end of the trainer ----
@@ -351,38 +351,3 @@ def test_compilers_and_the_bridge_end_with_the_trainer(name_of, name, corpus, py
     trainer.wait(20)
     until(lambda: not marked(no_leftovers))
     assert time.monotonic() - before < 10
-
-
-BUSY = """
-import itertools, sys, threading
-from shmbridge.training import Corpus
-from shmbridge._jobs import supervisor
-from shmbridge.training import Task
-
-corpus = Corpus.from_sources(*sys.argv[1:])
-script = "setsid sleep 1000 & cp $1 $2; sleep 0.0$3"
-task = Task(["sh", "-c", script, "sh", "{module}", "{output}", "1"])
-task.words.remove("{flags}")
-
-def compile(sampler):
-    for module in sampler:
-        assert task.run(module).ok
-
-print("ready", flush=True)
-for seed in range(3):
-    threading.Thread(target=compile, args=(corpus.sampler(seed),)).start()
-"""
-
-
-def test_nothing_is_left_of_a_trainer_that_is_killed_at_any_moment(
-    corpus, python, no_leftovers, long
-):
-    chance = random.Random(1)
-    for _ in range(200 if long else 8):
-        trainer = python(BUSY, *(module.path for module in corpus))
-        assert trainer.line() == "ready"
-        time.sleep(chance.random() * 0.3)
-        trainer.kill()
-        trainer.wait(20)
-        until(lambda: not marked(no_leftovers))
-        assert os.listdir(os.environ["TMPDIR"]) == []

@@ -18,6 +18,7 @@ shmb_status shmb_fail(struct error *e, shmb_status status, const char *format, .
     va_start(args, format);
     int bytes = vsnprintf(e->message, sizeof e->message, format, args);
     va_end(args);
+    if (!bytes) strcpy(e->message, shmb_strerror(status));
     if (bytes >= (int)sizeof e->message)
         strcpy(e->message + shmb_text_fit(e->message, sizeof e->message - 1), TEXT_CUT);
     return e->status = status;

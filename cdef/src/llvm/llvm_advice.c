@@ -117,10 +117,8 @@ static void llvm_choose(struct llvm *s, shmb_runner *r, shmb_status status, void
     s->counted.asked++;
     if (!r && !status) status = SHMB_NO_HOST;
     if (s->unreadable.status) e = s->unreadable;
-    else if (!s->given_up && status) {
-        const char *why = r ? shmb_error_message(r) : "";
-        shmb_fail(&e, status, "%s", *why ? why : shmb_strerror(status));
-    } else if (!s->given_up) llvm_take_advice(s, r, to, &e);
+    else if (!s->given_up && status) shmb_fail(&e, status, "%s", r ? shmb_error_message(r) : "");
+    else if (!s->given_up) llvm_take_advice(s, r, to, &e);
     if (!s->given_up && !e.status) return;
     if (!s->first.status) s->first = e;
     s->given_up |= !s->unreadable.status && is_final(e.status);

@@ -1,6 +1,7 @@
 /* One pair of pipes, and one compiler after another that converses through it. */
 #include "pipe/conversation.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
@@ -54,7 +55,9 @@ static shmb_status open_pipes(struct conversation *c, const char *path, struct e
     if (open_pipe(path, "in", O_PATH, &c->in_path, e) ||
         open_pipe(path, "out", O_RDONLY | O_NONBLOCK, &c->locked, e))
         return e->status;
-    if (flock(c->locked, LOCK_EX | LOCK_NB))
+    bool locked = flock(c->locked, LOCK_EX | LOCK_NB) == 0;
+    if (!locked && errno != EWOULDBLOCK) return shmb_fail_errno(e, "cannot lock the pipes");
+    if (!locked)
         return shmb_fail(
             e, SHMB_IN_USE,
             "a live host has the pipes \"%.300s\" already: close it, or choose another path", path);
@@ -184,11 +187,12 @@ static void conversation_end(struct conversation *c, size_t old) {
     c->handover.ended = c->handover.left = c->handover.mixed = false;
 }
 
-/* It cannot go on. The compiler is told so if that can be: it sees an end of file until it has
- * closed its own. */
-static void conversation_refuse(struct conversation *c) {
+/* It cannot go on. The compiler sees an end of file until it has closed its own; one that would
+ * spin then waits for ever, which the server's caller is told. */
+static void conversation_refuse(struct conversation *c, const char *why) {
     c->phase = DEAF;
     if (!c->protocol->resumes) shmb_fork_close(&c->stream.to);
+    else shmb_fail(&c->server->error, SHMB_DROPPED, "%.300s: %s", c->path, why);
 }
 
 static int conversation_feed(struct conversation *c, shmb_dtype *want, struct error *e) {
@@ -223,7 +227,7 @@ static void follow_leaving(struct conversation *c, size_t old) {
     conversation_end(c, mixed ? c->stream.in.size : old);
     c->handover.left = c->handover.mixed = next_left;
     c->handover.torn = mixed && lost;
-    if (theirs && lost) conversation_refuse(c); /* its bytes are lost among the last one's */
+    if (theirs && lost) conversation_refuse(c, "its bytes are lost among the last one's");
 }
 
 /* ---- A conversation goes on ---- */
@@ -231,7 +235,8 @@ static void follow_leaving(struct conversation *c, size_t old) {
 void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_status status) {
     c->phase = TALKING;
     c->handover.dirty = false;
-    if (c->protocol->answer(c->state, r, status, &c->stream.out)) conversation_refuse(c);
+    if (c->protocol->answer(c->state, r, status, &c->stream.out))
+        conversation_refuse(c, "no memory for an answer");
 }
 
 /* Has the question its answer? */
@@ -253,11 +258,8 @@ static void conversation_give_up(struct conversation *c, const struct error *e) 
         if (c->runner) c->runner->error = *e;
         shmb_conversation_answer(c, c->runner, e->status);
         shmb_stream_write(&c->stream);
-    } else
-        fprintf(stderr,
-                "shmbridge: %s: %s: this compiler waits for answers that cannot arrive: end it\n",
-                c->path, e->message);
-    conversation_refuse(c);
+    }
+    conversation_refuse(c, e->message);
 }
 
 /* Is there a question (or an answer without one) in what has come? */
@@ -287,9 +289,10 @@ static bool listen(struct conversation *c) {
         /* before the bytes are taken for this conversation's */
         if (flow != STUCK) shmb_conversations_note(c->server);
         if (c->handover.left) follow_leaving(c, old);
-        else if (flow == STUCK && c->handover.torn && c->handover.written) conversation_refuse(c);
+        else if (flow == STUCK && c->handover.torn && c->handover.written)
+            conversation_refuse(c, "its bytes are lost among the last one's");
         else if (flow == STUCK) c->handover.dirty = false;
-        else if (flow == UNABLE) conversation_refuse(c);
+        else if (flow == UNABLE) conversation_refuse(c, "what the compiler writes cannot be read");
         else if (flow == ENDED && (c->phase != QUIET || c->handover.ended))
             conversation_end(c, old);
         if (c->phase == QUIET && (flow == MOVED || flow == STUCK)) c->phase = TALKING;

@@ -63,11 +63,16 @@ static shmb_status pipe_open_end(const char *path, const char *end, int flags, i
             "the pipe \"%.300s\" does not admit this user: run host and runner as one user", name);
     if (*fd < 0) return shmb_fail_errno(e, name);
     if (fstat(*fd, &st)) shmb_fail_errno(e, name);
-    else if (S_ISFIFO(st.st_mode)) return SHMB_OK;
-    else
+    else if (!S_ISFIFO(st.st_mode))
         shmb_fail(e, SHMB_INVALID,
                   "\"%.300s\" is no named pipe: expected the PATH of a host's PATH.in and PATH.out",
                   name);
+    else if (st.st_uid != geteuid())
+        shmb_fail(e, SHMB_PERMISSION,
+                  "the pipe \"%.300s\" belongs to user %u, expected %u: run host and runner as one "
+                  "user",
+                  name, st.st_uid, geteuid());
+    else return SHMB_OK;
     shmb_fork_close(fd);
     return e->status;
 }
@@ -87,7 +92,9 @@ static shmb_status open_both(struct pipe *p, bool *present, struct error *e) {
     int unread;
     if (pipe_open_end(p->path, "in", O_RDONLY, &p->stream.from, e)) return e->status;
     *present = true; /* as far as pipes tell: a host that has died looks like one that opens them */
-    if (flock(p->stream.from, LOCK_EX | LOCK_NB))
+    bool locked = flock(p->stream.from, LOCK_EX | LOCK_NB) == 0;
+    if (!locked && errno != EWOULDBLOCK) shmb_fail_errno(e, "cannot lock the pipes");
+    else if (!locked)
         shmb_fail(e, SHMB_BUSY,
                   "another runner uses \"%.300s\", which serves one at a time: close it, "
                   "or give each a host",

@@ -2,6 +2,7 @@
  * conversation is a pair of pipes, with one compiler after another. */
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
@@ -199,6 +200,14 @@ static bool wait_for_pipes(shmb_pipe_server *server, int64_t ns) {
     return !signalled;
 }
 
+static void warn_of_waiting(shmb_pipe_server *server) {
+    if (server->error.status)
+        fprintf(stderr,
+                "shmbridge: %s: this compiler waits for answers that cannot arrive: end it\n",
+                server->error.message);
+    server->error.status = SHMB_OK;
+}
+
 static int64_t receive(shmb_pipe_server *server, shmb_host *h, int64_t until) {
     for (;;) {
         if (server->closed) {
@@ -206,6 +215,7 @@ static int64_t receive(shmb_pipe_server *server, shmb_host *h, int64_t until) {
             return -(int64_t)SHMB_CLOSED;
         }
         turns(server);
+        warn_of_waiting(server);
         int64_t key = shmb_host_poll(h), left = until - shmb_clock_ns();
         if (key >= 0) return key;
         if (atomic_exchange(&server->stopped, 0)) return -(int64_t)SHMB_INTERRUPTED;
@@ -236,19 +246,22 @@ static void wait_for_advice(shmb_pipe_server *server, int64_t left) {
     }
 }
 
-shmb_status shmb_pipe_server_run(shmb_pipe_server *server, int64_t timeout_ns) {
-    int64_t until = shmb_clock_ns() + timeout_ns, left;
-    shmb_status status = SHMB_TIMEOUT;
-    pthread_mutex_lock(&server->mutex);
+static shmb_status run(shmb_pipe_server *server, int64_t until) {
+    int64_t left;
+    server->error.status = SHMB_OK;
     while (!server->closed && (left = until - shmb_clock_ns()) > 0) {
         int asking = turns(server);
-        if (atomic_exchange(&server->stopped, 0)) {
-            status = SHMB_OK;
-            break;
-        }
+        if (server->error.status) return server->error.status;
+        if (atomic_exchange(&server->stopped, 0)) return SHMB_OK;
         if (asking) wait_for_advice(server, left);
         else wait_for_pipes(server, left);
     }
+    return SHMB_TIMEOUT;
+}
+
+shmb_status shmb_pipe_server_run(shmb_pipe_server *server, int64_t timeout_ns) {
+    pthread_mutex_lock(&server->mutex);
+    shmb_status status = run(server, shmb_clock_ns() + timeout_ns);
     pthread_mutex_unlock(&server->mutex);
     return status;
 }

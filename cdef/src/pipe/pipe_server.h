@@ -38,7 +38,8 @@ int64_t shmb_pipe_server_receive(shmb_pipe_server *server, shmb_host *h, int64_t
 /* Sends the replies that are there; for any thread. */
 void shmb_pipe_server_flush(shmb_pipe_server *server);
 /* Moves bytes for a bridge of another process, waiting for its advice: until `stop` becomes true,
- * at most timeout_ns. SHMB_TIMEOUT or SHMB_OK. */
+ * at most timeout_ns. SHMB_TIMEOUT or SHMB_OK; SHMB_DROPPED: a compiler waits for answers that
+ * cannot arrive, and must be ended; shmb_pipe_server_error has the reason. */
 shmb_status shmb_pipe_server_run(shmb_pipe_server *server, int64_t timeout_ns);
 void shmb_pipe_server_stop(
     shmb_pipe_server *server); /* signal-safe: makes run and receive return */

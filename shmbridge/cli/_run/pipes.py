@@ -18,7 +18,7 @@ from shmbridge._llvm.preload import Count
 from shmbridge._native import ffi, lib
 from shmbridge.cli._run.compiler import FORWARDED
 from shmbridge.cli._run.policy import FORK, end
-from shmbridge.errors import raise_status, undone_by
+from shmbridge.errors import ShmbridgeError, raise_status, undone_by
 
 FOREVER_NS = 2**62
 
@@ -27,8 +27,8 @@ class Pipes:
     """A folder with a pair of named pipes for each decision, between compilers and a host's
     runners.
 
-    A compiler whose pipe ends spins for ever: so, should this process be killed, a guard ends those
-    that have a pipe open, and removes the folder.
+    A compiler whose pipe ends spins for ever: so, should this process be killed, or a compiler not
+    get its answers, a guard ends those that have a pipe open, and removes the folder.
     """
 
     environment: Mapping[str, str] = {}  # nothing that a compiler must know
@@ -52,12 +52,11 @@ class Pipes:
         if limit is not None:
             lib.shmb_pipe_server_limit(self._server, limit)
         self._thread: threading.Thread | None = None
+        self._stuck = False  # a compiler could not be answered, and was ended
         with undone_by(self.close):
             for decision in decisions:
                 self._add(decision, url, defaults.get(decision, ""), label)
-        self._thread = threading.Thread(
-            target=lib.shmb_pipe_server_run, args=(self._server, FOREVER_NS)
-        )
+        self._thread = threading.Thread(target=self._serve)
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # they are for the main thread
         self._thread.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -73,15 +72,26 @@ class Pipes:
             self._server, base.encode(), b"llvm", default.encode(), 0, out[0]
         )
         if status:
-            reason = ffi.string(lib.shmb_pipe_server_error(self._server))
-            raise_status(status, reason.decode(errors="replace"))
+            raise_status(status, self._reason())
+
+    def _reason(self) -> str:
+        text: bytes = ffi.string(lib.shmb_pipe_server_error(self._server))
+        return text.decode(errors="replace")
+
+    def _serve(self) -> None:
+        self._stuck = lib.shmb_pipe_server_run(self._server, FOREVER_NS) != 0
+        if self._stuck:
+            lib.shmb_pipe_server_close(self._server)  # the guard ends whoever has a pipe open
+            self._write_end.close()
 
     def base(self, decision: str) -> str:
         """The path of a decision's pipes, without .in and .out."""
         return str(self.folder / decision)
 
     def counts(self) -> list[Count]:
-        """What was asked so far."""
+        """What was asked so far. ShmbridgeError: a compiler could not be answered."""
+        if self._stuck:
+            raise ShmbridgeError(self._reason())
         info, counts = ffi.new("shmb_conversation_info *"), []
         for line, decision in enumerate(self.decisions):
             lib.shmb_pipe_server_info(self._server, line, info)

@@ -1,0 +1,124 @@
+"""A trainer, its guard, and the supervisors of its compilers, killed at random moments: nothing is
+left of any, and every compilation of a trainer that lives has an outcome. --long: 900 kills."""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+
+import pytest
+from support.compilations import MARK, marked
+from support.processes import stat_of, until, words_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+TRAINER = """
+    import os, sys, threading
+    from shmbridge import ShmbridgeError
+    from shmbridge.training import Corpus, Task
+    from shmbridge.training.scores import object_size
+
+    corpus = Corpus.from_sources(*sys.argv[1:])
+    script = "setsid sleep 1000 & cp $1 $2; sleep 0.0$3"
+    task = Task(
+        ["sh", "-c", script, "sh", "{module}", "{output}", "1"], scores={"size": object_size}
+    )
+    task.words.remove("{flags}")
+    stop = threading.Event()
+
+    def say(word):
+        os.write(1, f"{word}\\n".encode())
+
+    def compile(sampler):
+        for module in sampler:
+            if stop.is_set():
+                return
+            say("asked")
+            try:
+                outcome = task.run(module)
+            except ShmbridgeError as error:  # the guard was killed before it was ready, or twice
+                say("error" if "start" in str(error) else error)
+            else:
+                well = outcome.ok and outcome.scores == {"size": os.path.getsize(module.path)}
+                say("answered" if well else "error" if outcome.kind == "ended" else outcome)
+
+    say("ready")
+    threads = [threading.Thread(target=compile, args=(corpus.sampler(n),)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    sys.stdin.readline()
+    stop.set()
+"""
+
+
+def watching(mark):
+    """The guards and the supervisors of a trainer: the parent of each."""
+    parents = {}
+    for pid in marked(mark):
+        _, parent, _, session, *_ = stat_of(pid) or [0] * 4
+        # A session's leader only starts a guard.
+        if "_jobs.supervisor" in words_of(pid) and int(session) != pid:
+            parents[pid] = int(parent)
+    return parents
+
+
+def kill_one(victim, mark, chance, orphans):
+    """Whether there was one. orphans: supervisors of guards that were killed, which nobody cleans
+    up after."""
+    found = watching(mark)
+    guards = [pid for pid, parent in found.items() if parent not in found and pid not in orphans]
+    supervisors = [pid for pid, parent in found.items() if parent in guards]
+    chosen = guards if victim == "guard" else supervisors
+    with suppress(IndexError, ProcessLookupError):
+        pid = chance.choice(chosen)
+        if victim == "guard":
+            os.kill(pid, signal.SIGSTOP)  # it starts no other
+            orphans |= {*watching(mark)} - {pid}
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("victim", "kills"), [("trainer", 100), ("guard", 300), ("supervisor", 500)]
+)
+def test_nothing_is_left_and_every_compilation_has_an_outcome(
+    victim, kills, name, python, in_thread, tmp_path, long, record
+):
+    kills, chance = (kills, random.Random(time.time())) if long else (3, random.Random(1))
+    counts, killed, orphans, began = Counter(), 0, set(), time.monotonic()
+    folder = tmp_path / "work"
+    folder.mkdir()
+    modules = [tmp_path / f"{letter}.txt" for letter in "abc"]
+    for module in modules:
+        module.write_text(module.name)
+    environment = {**os.environ, MARK: name, "TMPDIR": str(folder)}
+
+    def answers(before):
+        return counts["answered"] > before
+
+    while killed < kills:
+        trainer = python(TRAINER, *modules, env=environment)
+        assert trainer.line() == "ready"
+        reading = in_thread(counts.update, map(str.strip, trainer.stdout))
+        ends = killed + 1 if victim == "trainer" else kills
+        while killed < ends:
+            if chance.random() < 0.8:  # otherwise perhaps while it starts
+                until(partial(answers, counts["answered"]), 60)
+            time.sleep(chance.random() * 0.1)
+            if victim == "trainer":
+                trainer.kill()
+            killed += victim == "trainer" or kill_one(victim, name, chance, orphans)
+        with suppress(BrokenPipeError):
+            trainer.say("stop")
+        assert trainer.wait(60) == (-signal.SIGKILL if victim == "trainer" else 0)
+        reading.result()
+        until(lambda: not marked(name) and not [*folder.iterdir()])
+    assert {*counts} <= {"asked", "answered", "error"}, counts
+    open_ = counts["asked"] - counts["answered"] - counts["error"]
+    assert not open_ or victim == "trainer"
+    seconds = round(time.monotonic() - began, 1)
+    record(f"Python {victim} random", kills=killed, **counts, open=open_, seconds=seconds)
