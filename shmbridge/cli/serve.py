@@ -25,7 +25,6 @@ from shmbridge._native import lib
 from shmbridge._runner.runner import connect, handle_of
 from shmbridge._urls.options import WAITS, HostOptions, split
 from shmbridge.cli._background import background_option, begin, how_to_end
-from shmbridge.cli._cache import CachedModel
 from shmbridge.cli._console import console, escape
 from shmbridge.cli._model import load_python
 from shmbridge.cli._option_types import (
@@ -307,7 +306,11 @@ def serve(options: Options, background: bool, **room: Any) -> None:
         answers, make_host = worker.answers, partial(WorkerHost, worker)
     log_to_stdout(options.verbose)
     out, model = console(), options.load()
-    answering = CachedModel(model, options.cache) if options.cache else model
+    answering = model
+    if options.cache:
+        from shmbridge.cli._cache import CachedModel  # needs sqlite3, which some Pythons lack
+
+        answering = CachedModel(model, options.cache)
     service = Counted(answering, pad_to=options.pad_to, log=options.log, record=options.record)
     with service, make_host(options.name, **room) as host:
         with until_signal():

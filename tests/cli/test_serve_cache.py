@@ -93,3 +93,8 @@ def test_serve_refuses_a_cache_that_is_another_file_or_for_batches(where, name):
     missing = refused(1, "serve", *model[:-1], "none/file", cwd=where)
     assert "none/file: expected a cache" in missing and "unable to open" in missing
     assert "--max-batch" in refused(2, "serve", *model, "--max-batch", "2", cwd=where)
+
+
+def test_only_a_cache_needs_sqlite(python):
+    code = "import sys; sys.modules['sqlite3'] = None; import shmbridge.cli.serve; print('loaded')"
+    assert python(code).end() == (0, "loaded")
