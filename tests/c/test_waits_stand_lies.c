@@ -25,9 +25,6 @@ static void posted_may_be_anything(void) {
         shmb_waiter_learn(&w, words[i], INT64_MAX);
     }
     CHECK(w.statistics.wake_cost == before);
-    for (int i = 0; i < 1000; i++)
-        shmb_waiter_learn(&w, (uint64_t)(i % 2 ? 1 : 501 * 1000), 1000 * 1000 + 1);
-    CHECK(2 * w.statistics.wake_cost <= 1000 * 1000);
 }
 
 static void *tell_and_ring(void *unused) {
