@@ -147,6 +147,13 @@ def test_one_that_is_not_closed_ends_with_the_trainer():
     job.close()
 
 
+def test_a_trainer_that_was_busy_does_not_count_that_time():
+    with supervised.SupervisedProcess(["sleep", "1000"]) as job:
+        job._read, job._looked = b"\n", time.monotonic() - 1000  # it has started
+        job._count_time()
+        assert job._used == 2 * supervised.LOOK
+
+
 def test_one_for_which_a_thread_waits_can_be_closed_in_a_fork(in_thread):
     with supervised.SupervisedProcess(["sleep", "1000"]) as job:
         call = in_thread(job.wait)
