@@ -93,6 +93,7 @@ def test_one_that_eats_memory(py, corpus):
     outcome = task.run(corpus[0])
     assert (outcome.kind, outcome.signal) == ("memory limit", "SIGKILL")
     assert outcome.memory > 200 << 20
+    assert py("").memory == 4 << 30  # as Task's documentation says
 
 
 def test_one_whose_children_eat_memory_together(py, corpus):
