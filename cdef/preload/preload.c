@@ -157,10 +157,8 @@ static void append_line(const char *line, size_t size) {
 
 /* `shmbridge run` learns from this line that the compiler has the library. */
 __attribute__((constructor)) static void report_loaded(void) {
-    char exe[PATH_MAX], line[PATH_MAX + 16];
-    ssize_t n = *prefix() ? readlink("/proc/self/exe", exe, sizeof exe - 1) : -1;
-    if (n < 0) return;
-    exe[n] = 0;
+    char exe[PATH_MAX] = "", line[PATH_MAX + 16];
+    if (!*prefix() || readlink("/proc/self/exe", exe, sizeof exe - 1) == -1) return;
     append_line(line, (size_t)sprintf(line, "loaded 0 0 0 %s\n", strrchr(exe, '/') + 1));
 }
 
@@ -314,7 +312,8 @@ static bool is_pipe_of(const struct conversation *c, int fd) {
 
 /* Gets the answer to what was asked ready; without a runner it is the default. */
 static void preload_answer(struct conversation *c, shmb_runner *r, shmb_status status) {
-    c->answer.size = c->given = 0;
+    c->answer.size = 0;
+    c->given = 0;
     if (c->state && shmb_llvm_protocol.answer(c->state, r, status, &c->answer)) c->lost = true;
 }
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from shmbridge._bridge import open_hosts
-from shmbridge._jobs.supervisor import WORK_FOLDER
+from shmbridge._jobs.supervisor import WORK_FOLDER, poll
 from shmbridge._native import ffi
 from shmbridge.errors import ShmbridgeError
 
@@ -272,11 +272,9 @@ def _stop() -> None:
     for job in list(_jobs):
         job.end()
     if _guard:
-        with contextlib.suppress(OSError):
+        with _guard, contextlib.suppress(OSError):
             _guard.shutdown(socket.SHUT_WR)
-            _guard.settimeout(STOP)
-            _guard.recv(1)  # nothing: it has ended
-        _guard.close()
+            poll(_guard.fileno(), timeout=STOP)  # until it has ended
 
 
 def _forget() -> None:

@@ -75,7 +75,7 @@ class Guard:
             self._end()
 
     def _turn(self) -> bool:
-        ready = _poll(self.orders.fileno(), self.life, self.ended)
+        ready = poll(self.orders.fileno(), self.life, self.ended)
         if self.ended in ready:
             os.read(self.ended, 4096)
             self._reap()
@@ -148,7 +148,7 @@ class Supervisor:
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 report = {"unstarted": str(error)}
             _send(self.control, report)
-            _poll(self.control.fileno(), self.life)  # the output is wanted until then
+            poll(self.control.fileno(), self.life)  # the output is wanted until then
         finally:
             kill_all(GIVE_UP)
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -209,7 +209,7 @@ class Supervisor:
         looked, scanned = started, started
         try:
             while True:
-                ready = _poll(compiler, errors, self.control.fileno(), self.life, timeout=TICK)
+                ready = poll(compiler, errors, self.control.fileno(), self.life, timeout=TICK)
                 if errors in ready:
                     self._read(errors)
                 if {compiler, self.control.fileno(), self.life} & ready:
@@ -271,11 +271,12 @@ def remove_dead_folders(parent: str) -> list[str]:
 # ---- Processes ----
 
 
-def _poll(*descriptors: int, timeout: float | None = None) -> set[int]:
-    poll = select.poll()
+def poll(*descriptors: int, timeout: float | None = None) -> set[int]:
+    """Those that have something to read or have ended, once there is one; none: time is over."""
+    them = select.poll()
     for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
-    return {found for found, _ in poll.poll(None if timeout is None else timeout * 1e3)}
+        them.register(descriptor, select.POLLIN)
+    return {found for found, _ in them.poll(None if timeout is None else timeout * 1e3)}
 
 
 def resident(pid: int) -> int:

@@ -78,7 +78,7 @@ class Task:
         defaults: The advice to use when the policy fails, by decision. Others use LLVM's own.
         scores: Functions of the output's path, by name. They may run in several threads at once.
         seconds: Time limit of a compilation, without waiting for a host of this process.
-        memory: Limit of the bytes that all processes of a compiler use together.
+        memory: Limit of the bytes that all processes of a compiler use together; 4 GiB if not set.
         baselines: A JSON file that stores baselines for later runs of the trainer. None: keep them
             in memory.
 

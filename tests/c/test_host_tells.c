@@ -126,7 +126,9 @@ int main(void) {
     expect_delayed(r, other);
     for (int i = -1; i <= (int)small_plan.channels; i++)
         CHECK(shmb_host_claim(b.host, i) == (i == 0 || i == 1 ? 1 : -1));
-    CHECK(!shmb_host_message(b.host, key_of(0, false, small_plan.channels, 0)));
+    int64_t nowhere = key_of(0, false, small_plan.channels, 0);
+    CHECK(!shmb_host_message(b.host, nowhere));
+    CHECK(shmb_host_reply_i64(b.host, nowhere, false, 1) == SHMB_INVALID);
     for (int i = 0; i < 2; i++) {
         shmb_host_rest(b.host);
         CHECK(!receives());

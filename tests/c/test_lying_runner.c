@@ -46,17 +46,17 @@ static void expect(struct liar *l, struct descriptor d, const char *why) {
     expect_refused(l, why);
 }
 
-/* A header that fits into meta, with more dims than fit behind it. */
-static uint32_t write_long_header(uint8_t *meta) {
+/* A header that fits into meta, with as many dims as fit behind it, or more. */
+static uint32_t write_long_header(uint8_t *meta, int dims) {
     struct field f[60];
     char names[60];
     for (int i = 0; i < 60; i++) {
         names[i] = (char)('A' + i);
         f[i] = (struct field){
-            .name = &names[i], .name_bytes = 1, .dtype = SHMB_INT64, .rank = SHMB_MAX_RANK};
+            .name = &names[i], .name_bytes = 1, .dtype = SHMB_INT64, .rank = (dims + i) / 60};
     }
     size_t size = shmb_header_write(f, 60, meta, 4096);
-    CHECK(size && size + 60 * SHMB_MAX_RANK * sizeof(int64_t) > 4096);
+    CHECK(size && dims_at(size) + (size_t)dims * sizeof(int64_t) >= 4096);
     return (uint32_t)size;
 }
 
@@ -77,9 +77,29 @@ static void lie_about_hints(const struct liar *l) {
     atomic_fetch_add(&lane.last->version, 1); /* odd: it is being written */
     CHECK(!shmb_inspect_layout(raw.fd, l->channel, false, &count));
     atomic_fetch_add(&lane.last->version, 1);
-    lane.last->header_bytes = write_long_header((uint8_t *)(lane.last + 1));
-    lane.last->dims = 60 * SHMB_MAX_RANK;
+    uint8_t *meta = (uint8_t *)(lane.last + 1);
+    uint32_t header = write_long_header(meta, 60 * SHMB_MAX_RANK);
+    uint32_t fit = (4096 - (uint32_t)dims_at(header)) / sizeof(int64_t);
+    lane.last->header_bytes = write_long_header(meta, (int)fit);
+    lane.last->dims = fit;
+    last = shmb_inspect_layout(raw.fd, l->channel, false, &count);
+    CHECK(last && count == 60);
+    shmb_inspect_free(last);
+    lane.last->header_bytes = write_long_header(meta, (int)fit + 1);
+    lane.last->dims = fit + 1;
     CHECK(!shmb_inspect_layout(raw.fd, l->channel, false, &count));
+}
+
+/* Nothing is read behind a segment: it gets the place below one of which nothing can be read. */
+static void ask_about_no_channel(void) {
+    int64_t count;
+    uint8_t *above, *at = NULL;
+    do {
+        above = at;
+        at = mmap(NULL, raw.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    } while (at + raw.size != above);
+    munmap(at, raw.size);
+    CHECK(!shmb_inspect_layout(raw.fd, small_plan.channels, false, &count));
 }
 
 /* A request in a slot that the host still has; then one that returns no slot for the reply. */
@@ -134,7 +154,7 @@ static void lie_about_meta(struct liar *l, struct descriptor d) {
     memcpy(d.data, &size, 4);
     memset(meta, 0xff, size);
     expect(l, d, "");
-    memcpy(d.data, &(uint32_t){write_long_header(meta)}, 4);
+    memcpy(d.data, &(uint32_t){write_long_header(meta, 60 * SHMB_MAX_RANK)}, 4);
     expect(l, d, "its dims are more than a slot has room for");
 
     struct field f[2] = {
@@ -195,6 +215,7 @@ int main(void) {
     LIE("returned slots", .returns = 0xffffffff);
     lie_about_meta(&l, (struct descriptor){.sequence = 2, .returns = 1});
     lie_about_hints(&l);
+    ask_about_no_channel();
     keep_slots(&l);
     steal_the_claim();
 

@@ -4,6 +4,8 @@
 
 #include "llvm_channel.h"
 
+enum { COPY = 40 }; /* a descriptor that only the child has */
+
 static void child(struct llvm_channel *c) {
     CHECK(llvm_ask(c, 1, 10) == 10); /* the parent's runner is not the child's */
     llvm_close(c);
@@ -22,6 +24,7 @@ static void child(struct llvm_channel *c) {
 static __attribute__((noinline)) pid_t start_by_vfork(const struct llvm_channel *c) {
     pid_t pid = vfork();
     if (pid == 0) {
+        dup2(c->in, COPY);
         close(c->in);
         dup2(2, c->out);
         execl("/bin/sh", "sh", "-c", "exit 7", (char *)NULL);
@@ -54,7 +57,11 @@ int main(int argc, char **argv) {
     if (pid == 0) child(&c);
     CHECK(process_wait(pid) == 0);
     CHECK(llvm_ask(&c, 1, 2) == 3);
-    CHECK(process_wait(start_by_vfork(&c)) == 7);
+    char text[64];
+    float advice;
+    llvm_write(c.out, text, llvm_observation(text, 5, 6));
+    CHECK(process_wait(start_by_vfork(&c)) == 7 && read(COPY, text, 1) == -1);
+    CHECK(read(c.in, &advice, sizeof advice) == sizeof advice && advice == 7);
     CHECK(process_wait(start_by_spawn(&c)) == 8);
     CHECK(llvm_ask(&c, 2, 3) == 4);
     llvm_close(&c);

@@ -96,6 +96,12 @@ static void errors_are_the_systems(void) {
     int alone = open(PREFIX ".x.in", O_RDONLY);
     CHECK(alone >= 0 && close(alone) == 0); /* and none of it is left */
     CHECK(open(PREFIX ".x.out", O_WRONLY) < 0 && errno == ENOENT);
+    struct rlimit limit, none;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = (struct rlimit){.rlim_max = limit.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK(open(PREFIX ".x.in", O_RDONLY) == -1 && errno == EMFILE);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     errno = 77;
     struct llvm_channel c;
     llvm_open(&c);

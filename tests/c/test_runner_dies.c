@@ -12,6 +12,22 @@ static pid_t runner_process(const char *name, bool asks) {
     for (;;) pause();
 }
 
+/* A host that receives meanwhile does so every 50 ms. */
+static void it_looks_for_the_dead(struct bridge *b) {
+    int64_t last = 0, soonest = INT64_MAX, latest = 0, ms = 1000 * 1000;
+    for (int i = 0; i < 10 && (soonest > 75 * ms || latest < 40 * ms); i++) { /* a busy machine? */
+        pid_t pid = runner_process(b->name, false);
+        while (shmb_host_attached(b->host) == 0) shmb_host_receive(b->host, 1000000);
+        process_kill(pid);
+        while (shmb_host_attached(b->host)) shmb_host_receive(b->host, 1000000);
+        int64_t took = shmb_clock_ns() - last;
+        last += took;
+        soonest = earlier(soonest, took);
+        if (i && took > latest) latest = took;
+    }
+    CHECK(soonest <= 75 * ms && latest >= 40 * ms);
+}
+
 int main(void) {
     struct bridge b;
     shmb_plan plan = small_plan;
@@ -45,6 +61,7 @@ int main(void) {
             shmb_close(r);
         }
     }
+    it_looks_for_the_dead(&b);
     bridge_close(&b);
     return 0;
 }

@@ -108,5 +108,8 @@ int main(void) {
         moved += s.cpu == asker;
     }
     CHECK(moved >= 18);
+    CHECK(sched_setaffinity(0, sizeof near, &near) == 0);
+    during = sleeps(1, first, "0.10 1.01 1.42 1/136 1655\n", NULL);
+    CHECK(CPU_EQUAL(&during, &near) && CPU_EQUAL(&s.after, &near));
     return 0;
 }

@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +23,8 @@ from shmbridge.training import Task
 from shmbridge.training.scores import object_size, text_size
 
 LIMIT = 1.0  # seconds, of a compiler that hangs
+
+pytestmark = pytest.mark.filterwarnings("error")  # of sockets that nobody closed
 
 
 def again(outcome):
@@ -90,6 +93,7 @@ def test_one_that_eats_memory(py, corpus):
     outcome = task.run(corpus[0])
     assert (outcome.kind, outcome.signal) == ("memory limit", "SIGKILL")
     assert outcome.memory > 200 << 20
+    assert py("").memory == 4 << 30  # as Task's documentation says
 
 
 def test_one_whose_children_eat_memory_together(py, corpus):
@@ -124,10 +128,45 @@ def test_one_that_floods_stderr(sh, corpus):
 
 
 @pytest.mark.parametrize("how", ["", "setsid", "nohup"])
-def test_one_whose_child_outlives_it(sh, corpus, how, no_leftovers):
-    outcome = sh(f'{how} sleep 1000 & cat "$1" > "$2"').run(corpus[0])
-    assert outcome.kind == "ok" and outcome.seconds < supervisor.GIVE_UP
-    assert "sleep" not in "".join(map(words_of, marked(no_leftovers)))
+def test_one_whose_child_outlives_it(how, no_leftovers):
+    with supervised.SupervisedProcess(["sh", "-c", f"{how} sleep 1000 &"]) as job:
+        report = job.wait()
+        assert report.status == 0 and report.seconds < supervisor.GIVE_UP
+        assert "sleep" not in "".join(map(words_of, marked(no_leftovers)))
+
+
+def test_the_folder_of_one_that_is_closed_is_gone():
+    with supervised.SupervisedProcess(["sleep", "1000"]) as job:
+        until(job.folder.exists)
+    assert not job.folder.exists()
+
+
+def test_one_that_is_not_closed_ends_with_the_trainer():
+    job = supervised.SupervisedProcess(["sleep", "1000"])
+    supervised._stop()  # as Python does at exit
+    assert job.wait().limit == "ended"
+    job.close()
+
+
+def test_a_trainer_that_was_busy_does_not_count_that_time():
+    with supervised.SupervisedProcess(["sleep", "1000"]) as job:
+        job._read, job._looked = b"\n", time.monotonic() - 1000  # it has started
+        job._count_time()
+        assert job._used == 2 * supervised.LOOK
+
+
+def test_one_for_which_a_thread_waits_can_be_closed_in_a_fork(in_thread):
+    with supervised.SupervisedProcess(["sleep", "1000"]) as job:
+        call = in_thread(job.wait)
+        until(job._reading.locked)
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(5)
+            job.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0 and call.is_alive()
+    assert call.result().limit == "ended"
 
 
 def test_one_whose_grandchildren_are_daemons(py, corpus, no_leftovers):
@@ -244,6 +283,25 @@ def test_one_whose_guard_or_supervisor_has_a_call_that_fails(sh, corpus, monkeyp
     assert len(calls) > 6, calls
 
 
+def test_one_whose_guard_does_not_start(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1000)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(supervised, "START", 0.1)
+    with pytest.raises(TimeoutError):
+        supervised.SupervisedProcess(["true"])
+
+
+def test_one_whose_guards_end_at_once(monkeypatch):
+    def dead_guard():
+        orders, its_orders = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        its_orders.close()
+        return orders
+
+    monkeypatch.setattr(supervised, "_start", dead_guard)
+    with pytest.raises(ShmbridgeError, match="is killed repeatedly"):
+        supervised.SupervisedProcess(["true"])
+
+
 def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
     call = in_thread(sh("sleep 1000 & sleep 1000").run, corpus[0])
     until(lambda: sum("sleep" in words_of(pid) for pid in marked(no_leftovers)) == 2)
@@ -265,6 +323,17 @@ def test_one_whose_supervisor_is_killed_while_its_output_is_scored(sh, corpus, n
     outcome = sh('cat "$1" > "$2"', scores={"size": score}).run(corpus[0])
     assert (outcome.kind, outcome.exit, outcome.scores) == ("ended", -signal.SIGKILL, {})
     assert "supervises the compiler was killed" in outcome.stderr
+
+
+def test_one_whose_supervisor_hangs_is_given_up(monkeypatch, in_thread, no_leftovers):
+    monkeypatch.setattr(supervised, "STOP", 0.1)
+    job = supervised.SupervisedProcess(["sleep", "1000"])
+    until(lambda: "sleep 1000 " in map(words_of, marked(no_leftovers)))
+    sleeper = next(pid for pid in marked(no_leftovers) if words_of(pid) == "sleep 1000 ")
+    its_supervisor = int(stat_of(sleeper)[1])
+    os.kill(its_supervisor, signal.SIGSTOP)
+    in_thread(job.close).result()
+    os.kill(its_supervisor, signal.SIGCONT)
 
 
 def test_one_whose_supervisor_and_guard_are_killed(sh, corpus, in_thread, no_leftovers):

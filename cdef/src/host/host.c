@@ -92,7 +92,6 @@ shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *sessi
                              shmb_host **out) {
     shmb_host *h = *out = calloc(1, sizeof *h);
     if (!h) return SHMB_NO_MEMORY;
-    h->segment.fd = -1;
     shmb_waiter_init(&h->waiter, wait);
     shmb_waiter_follow(&h->waiter);
     if (create(h, fd, plan, session)) {
@@ -137,10 +136,15 @@ void shmb_host_free(shmb_host *h) {
     free(h);
 }
 
+/* NULL: no channel has such a key. */
+static struct channel *channel_of(const shmb_host *h, int64_t key) {
+    return key >= 0 && key_channel(key) < h->count ? &h->channels[key_channel(key)] : NULL;
+}
+
 const char *shmb_host_error(const shmb_host *h, int64_t key) {
     if (!h) return shmb_strerror(SHMB_NO_MEMORY);
-    uint32_t channel = key_channel(key);
-    return key >= 0 && channel < h->count ? h->channels[channel].error.message : h->error.message;
+    const struct channel *c = channel_of(h, key);
+    return c ? c->error.message : h->error.message;
 }
 
 void *shmb_host_memory(const shmb_host *h, uint64_t *size) {
@@ -342,8 +346,8 @@ int64_t shmb_host_poll(shmb_host *h) {
 
 /* The channel of a key, locked; NULL when the key cannot be. */
 static struct channel *host_enter(shmb_host *h, int64_t key) {
-    if (key < 0 || key_channel(key) >= h->count || h->segment.inherited.forked) return NULL;
-    struct channel *c = &h->channels[key_channel(key)];
+    struct channel *c = channel_of(h, key);
+    if (!c || h->segment.inherited.forked) return NULL;
     pthread_mutex_lock(&c->mutex);
     if (!h->closed) return c;
     pthread_mutex_unlock(&c->mutex);
@@ -361,8 +365,8 @@ static shmb_status refused(const shmb_host *h) {
 }
 
 const shmb_message *shmb_host_message(shmb_host *h, int64_t key) {
-    if (key < 0 || key_channel(key) >= h->count) return NULL;
-    struct channel *c = &h->channels[key_channel(key)];
+    struct channel *c = channel_of(h, key);
+    if (!c) return NULL;
     /* a thread that is no more may hold the mutex */
     if (h->segment.inherited.forked) return shmb_channel_message(c, key);
     pthread_mutex_lock(&c->mutex);
@@ -414,8 +418,8 @@ shmb_status shmb_host_reply_unwoken(shmb_host *h, int64_t key, const shmb_tensor
 }
 
 void shmb_host_wake_runner(shmb_host *h, int64_t key) {
-    if (key >= 0 && key_channel(key) < h->count && !h->segment.inherited.forked)
-        shmb_channel_wake(&h->channels[key_channel(key)]);
+    const struct channel *c = channel_of(h, key);
+    if (c && !h->segment.inherited.forked) shmb_channel_wake(c);
 }
 
 /* A number of 8 bytes. */

@@ -18,11 +18,7 @@ static void forget_layouts(struct receiver *r) {
 
 void shmb_receiver_free(struct receiver *r) {
     forget_layouts(r);
-    for (int i = 0; i <= MAX_SLOTS; i++) {
-        free(r->lists[i].offsets);
-        r->lists[i].offsets = NULL;
-        r->lists[i].room = 0;
-    }
+    for (int i = 0; i <= MAX_SLOTS; i++) free(r->lists[i].offsets);
 }
 
 void shmb_receiver_start(struct receiver *r, uint32_t generation) {

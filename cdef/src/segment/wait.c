@@ -39,10 +39,9 @@ void shmb_waiter_init(struct waiter *w, shmb_wait policy) {
 }
 
 void shmb_waiter_tell(struct waiter *w, struct wait_hint *hint) {
-    cpu_set_t cpus;
-    uint64_t folded = 0;
-    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
-        for (int i = 0; i < CPU_SETSIZE; i++) folded |= (uint64_t)!!CPU_ISSET(i, &cpus) << i % 64;
+    uint64_t cpus[CPU_SETSIZE / 64], folded = 0;
+    if (sched_getaffinity(0, sizeof cpus, (cpu_set_t *)cpus) == 0)
+        for (int i = 0; i < CPU_SETSIZE / 64; i++) folded |= cpus[i];
     store_relaxed(&hint->cpus, folded);
     w->hint = hint;
 }
@@ -68,6 +67,10 @@ static uint32_t cpus(const struct waiter *w) {
 
 static uint32_t runners(const struct waiter *w) {
     return w->host ? load_relaxed(&w->host->runners) : 0;
+}
+
+static uint32_t requests(const struct waiter *w) {
+    return w->host ? load_relaxed(&w->host->received) : 0;
 }
 
 /* A CPU for each side; both on this CPU; a runner for each CPU; more runners than CPUs. */
@@ -150,7 +153,7 @@ static bool spin(int64_t end, bool (*look)(void *), void *context) {
 
 /* Notes how often the host received something since the last wait. */
 static void count(struct waiter *w, int64_t now) {
-    uint32_t received = w->host ? load_relaxed(&w->host->received) : 0;
+    uint32_t received = requests(w);
     struct wait_statistics *seen = &w->statistics;
     w->hot = now - seen->counted < (received - seen->received) * (int64_t)ANSWER_NS;
     seen->counted = now;
@@ -162,7 +165,7 @@ static void count(struct waiter *w, int64_t now) {
 /* No yields for a while; for eight times as long if they fail again. */
 static void give_up_yields(struct wait_statistics *s, int64_t now, int64_t lost) {
     s->yields_from = now + s->backoff * lost;
-    s->backoff = 8 * s->backoff < LONGEST_BACKOFF ? 8 * s->backoff : LONGEST_BACKOFF;
+    s->backoff = earlier(8 * s->backoff, LONGEST_BACKOFF);
 }
 
 /* A waiting thread gives the CPU back within microseconds, a computing one after milliseconds.
@@ -171,11 +174,11 @@ static bool yield(struct waiter *w, int64_t start, int64_t until, bool (*look)(v
                   void *context) {
     int64_t now = start;
     for (int i = 0; i < MOST_YIELDS && now < until; i++) {
-        uint32_t before = w->host ? load_relaxed(&w->host->received) : 0;
+        uint32_t before = requests(w);
         sched_yield();
         int64_t took = shmb_clock_ns() - now;
         now += took;
-        uint32_t answered = w->host ? load_relaxed(&w->host->received) - before : 0;
+        uint32_t answered = requests(w) - before;
         if (took > COMPUTES_NS && took > answered * (int64_t)ANSWER_NS) {
             give_up_yields(&w->statistics, now, took);
             return look(context);
