@@ -1,6 +1,5 @@
 /* A host with one runner sleeps on the runner's CPU if the CPUs suffice. It gets its CPUs back when
- * it wakes, unless another program chose others. A host with a runner for each CPU moves to the
- * CPU of the last request, and stays free to run elsewhere. */
+ * it wakes, unless another program chose others. */
 #include "bridge.h"
 
 #include <sched.h>
@@ -16,7 +15,6 @@ static struct sleeper {
     _Atomic pid_t thread;
     sem_t bell;
     cpu_set_t after;
-    int cpu; /* where it slept */
 } s;
 
 static bool look(void *context) { return atomic_load(&s.news); }
@@ -36,23 +34,10 @@ static cpu_set_t one(int cpu) {
     return set;
 }
 
-static int cpu_of(pid_t thread) {
-    char path[64];
-    int cpu = -1;
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
-    FILE *file = fopen(path, "r");
-    CHECK(file);
-    for (int i = 1; i < 39; i++) CHECK(fscanf(file, "%*s") == 0); /* the name has no blank */
-    CHECK(fscanf(file, "%d", &cpu) == 1);
-    fclose(file);
-    return cpu;
-}
-
 /* The CPUs that the sleeper may use once it sleeps; after the sleep they are in s.after. */
-static cpu_set_t sleeps(uint32_t runners, int asker_cpu, const char *loadavg,
-                        const cpu_set_t *chosen_meanwhile) {
-    struct wait_hint mine = {0}, asker = {.cpu = (uint32_t)asker_cpu};
-    struct host_line line = {.runners = runners};
+static cpu_set_t sleeps(int runner_cpu, const char *loadavg, const cpu_set_t *chosen_meanwhile) {
+    struct wait_hint mine = {0}, runner = {.cpu = (uint32_t)runner_cpu};
+    struct host_line line = {.runners = 1};
     cpu_set_t during;
     pthread_t thread;
     s.news = s.asleep = 0;
@@ -60,8 +45,7 @@ static cpu_set_t sleeps(uint32_t runners, int asker_cpu, const char *loadavg,
     shmb_waiter_init(&s.waiter, SHMB_WAIT_ADAPTIVE);
     shmb_waiter_tell(&s.waiter, &mine);
     s.waiter.host = &line;
-    s.waiter.asker = &asker;
-    s.waiter.peer = runners == 1 ? &asker : NULL;
+    s.waiter.peer = &runner;
     s.waiter.statistics.usual = SECOND_NS; /* waits are too long to spin */
     s.waiter.statistics.yields_from = INT64_MAX;
     FILE *file = tmpfile();
@@ -70,7 +54,6 @@ static cpu_set_t sleeps(uint32_t runners, int asker_cpu, const char *loadavg,
     CHECK(pthread_create(&thread, NULL, run, NULL) == 0);
     while (!atomic_load(&s.asleep)) sched_yield();
     CHECK(sched_getaffinity(s.thread, sizeof during, &during) == 0);
-    s.cpu = cpu_of(s.thread);
     if (chosen_meanwhile)
         CHECK(sched_setaffinity(s.thread, sizeof *chosen_meanwhile, chosen_meanwhile) == 0);
     atomic_store(&s.news, 1);
@@ -90,26 +73,18 @@ int main(void) {
     other = one(second);
 
     const char *suffice = "0.10 1.01 1.42 2/136 1655\n";
-    during = sleeps(1, first, suffice, NULL);
+    during = sleeps(first, suffice, NULL);
     CHECK(CPU_EQUAL(&during, &near) && CPU_EQUAL(&s.after, &all));
-    during = sleeps(1, first, suffice, &other);
+    during = sleeps(first, suffice, &other);
     CHECK(CPU_EQUAL(&during, &near) && CPU_EQUAL(&s.after, &other));
-    during = sleeps(1, first, "9.10 1.01 1.42 9000/9136 1655\n", NULL); /* too many run */
+    during = sleeps(first, "9.10 1.01 1.42 9000/9136 1655\n", NULL); /* too many run */
     CHECK(CPU_EQUAL(&during, &all) && CPU_EQUAL(&s.after, &all));
-    during = sleeps(1, first, "", NULL); /* no /proc */
+    during = sleeps(first, "", NULL); /* no /proc */
     CHECK(CPU_EQUAL(&during, &all));
-    during = sleeps(1, CPU_SETSIZE, suffice, NULL); /* a lie */
+    during = sleeps(CPU_SETSIZE, suffice, NULL); /* a lie */
     CHECK(CPU_EQUAL(&during, &all));
-    int moved = 0; /* the kernel may move it again at once */
-    for (int i = 0; i < 20; i++) {
-        int asker = i % 2 ? second : first;
-        during = sleeps((uint32_t)CPU_COUNT(&all), asker, "", NULL);
-        CHECK(CPU_EQUAL(&during, &all));
-        moved += s.cpu == asker;
-    }
-    CHECK(moved >= 18);
     CHECK(sched_setaffinity(0, sizeof near, &near) == 0);
-    during = sleeps(1, first, "0.10 1.01 1.42 1/136 1655\n", NULL);
+    during = sleeps(first, "0.10 1.01 1.42 1/136 1655\n", NULL);
     CHECK(CPU_EQUAL(&during, &near) && CPU_EQUAL(&s.after, &near));
     return 0;
 }
