@@ -10,9 +10,11 @@ round:
     inside      the policy in the compiler's own process: the preloaded library without a host; it
                 is its default advice
     shmbridge   the policy in a Python host, through the preloaded library
-    bare        the same in a host that is a bare C loop (host.c)
+    each        the same, a host for each compiler, as `serve --workers` has
+    bare        a host that is a bare C loop (host.c)
+    bare_each   the same, a host for each compiler
 With --at-once 4, four compilers start together, as with `make -j4`, and a time is that of the last
-one. For the two hosts it also measures their CPU for each question, and the policy's own. The
+one. For the hosts it also measures their CPU for each question, and the policy's own. The
 policy is the live range's size. LLVM's priorities use more information than a request has, and
 other priorities change the register allocator's work. So `shmbridge` / `plain` is what a user of
 this policy sees; `shmbridge` / `inside` is only the way to the host and back. Ratios are taken
@@ -21,6 +23,7 @@ within a round.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -39,7 +42,8 @@ from tables import per, span
 from shmbridge import _config
 
 NAME = f"bench-priority-{os.getpid()}"
-PAIRS = (("shmbridge", "plain"), ("shmbridge", "inside"), ("inside", "plain"), ("bare", "inside"))
+PAIRS = [("shmbridge", "plain"), ("inside", "plain")]
+PAIRS += [(way, "inside") for way in ("shmbridge", "each", "bare", "bare_each")]
 HOST = """
 import signal, sys, time
 import numpy as np
@@ -64,27 +68,30 @@ class Bench:
 
     def __init__(self, clang: str, source: Path, folder: Path, at_once: int) -> None:
         self.clang, self.source, self.folder, self.at_once = clang, source, folder, at_once
-        self.hosts: dict[str, int] = {}  # process ids, by way
-        self.bare_name = ""
+        self.hosts: dict[str, list[tuple[int, str]]] = {}  # process ids and bridges, by way
         self.prefix, self.report = f"{folder}/channel", folder / "report"
         self.base = f"{self.prefix}.priority"
 
-    def environment(self, way: str) -> Mapping[str, str]:
+    def environment(self, way: str, number: int) -> Mapping[str, str]:
         if way not in ("inside", *self.hosts):
             return os.environ
-        self.report.unlink(missing_ok=True)
+        hosts = self.hosts.get(way, [(0, "nobody")])
         return os.environ | {
             "LD_PRELOAD": str(_config.preload()),
             "SHMBRIDGE_LLVM_BASE": self.prefix,
             "SHMBRIDGE_LLVM_REPORT": str(self.report),
-            "SHMBRIDGE_URL": {"shmbridge": NAME, "bare": self.bare_name}.get(way, "nobody"),
+            "SHMBRIDGE_URL": hosts[number % len(hosts)][1],
         }
 
     def run(self, way: str, commands: list[list[str]]) -> float:
         """Seconds until all have ended."""
-        variables = self.environment(way)
+        self.report.unlink(missing_ok=True)
+        variables = [self.environment(way, i) for i in range(len(commands))]
         start = time.perf_counter()
-        running = [subprocess.Popen(command, env=variables) for command in commands]
+        running = [
+            subprocess.Popen(command, env=env)
+            for command, env in zip(commands, variables, strict=True)
+        ]
         failed = [each for each in running if each.wait()]
         took = time.perf_counter() - start
         if failed:
@@ -100,9 +107,12 @@ class Bench:
         channel = [word for flag in flags for word in ("-mllvm", flag)] if way != "plain" else []
         out = [self.folder / f"{way}{'.' * (i > 0)}{i or ''}.o" for i in range(self.at_once)]
         command = [self.clang, "-O2", "-w", "-c", str(self.source), *channel]
-        before = cpu_of(self.hosts[way]) if way in self.hosts else 0
+        before = self.cpu_of_hosts(way)
         took = self.run(way, [[*command, "-o", str(each)] for each in out])
-        return took, cpu_of(self.hosts[way]) - before if way in self.hosts else 0
+        return took, self.cpu_of_hosts(way) - before
+
+    def cpu_of_hosts(self, way: str) -> float:
+        return sum(cpu_of(process) for process, _ in self.hosts.get(way, []))
 
     def counted(self, way: str) -> int:
         """The questions of the last compilation, all of which must have the right answers."""
@@ -118,15 +128,24 @@ class Bench:
 
 def measure(bench: Bench, rounds: int) -> dict[str, Any]:
     """Seconds of each round, and CPU seconds of a host for a question."""
-    by_turns = ["plain", "shmbridge", "inside", "bare"]
+    by_turns = ["plain", "shmbridge", "each", "inside", "bare", "bare_each"]
     times: dict[str, list[float]] = {way: [] for way in by_turns}
-    cpu: dict[str, list[float]] = {way: [] for way in ("shmbridge", "bare")}  # for a question
+    cpu: dict[str, list[float]] = {way: [] for way in by_turns if way not in ("plain", "inside")}
     asked = 0
     build(bench.folder / "build", [["host"]])
     bare_host = bench.folder / "build" / "host", "adaptive", -1, 1 << 16, 16
-    python_host = sys.executable, "-I", "-c", HOST, NAME
-    with started(*python_host) as (python, policy_s), started(*bare_host) as (bare, name):
-        bench.hosts, bench.bare_name = {"shmbridge": python.pid, "bare": bare.pid}, name
+    with contextlib.ExitStack() as stack:
+        for way, count in ("shmbridge", 1), ("each", bench.at_once):
+            bench.hosts[way] = []
+            for i in range(count):
+                name = f"{NAME}-{way}-{i}"
+                host, policy_s = stack.enter_context(
+                    started(sys.executable, "-I", "-c", HOST, name)
+                )
+                bench.hosts[way].append((host.pid, name))
+        for way, count in ("bare", 1), ("bare_each", bench.at_once):
+            made = [stack.enter_context(started(*bare_host)) for _ in range(count)]
+            bench.hosts[way] = [(host.pid, name) for host, name in made]
         bench.compile("plain")  # loads the compiler and its input into memory
         for number in range(rounds):
             for way in by_turns if number % 2 == 0 else reversed(by_turns):
@@ -154,9 +173,9 @@ def report(clang: str, source: Path, found: dict[str, Any]) -> None:
     for way, base in PAIRS:
         each = [(a - b) / asked * 1e6 for a, b in zip(times[way], times[base], strict=True)]
         print(f"  {way} / {base}: {span(per(times[way], times[base]))}; {span(each)} us a question")
-    python, bare = (span([s * 1e6 for s in taken]) for taken in found["host_cpu_s"].values())
-    print(f"  the host's CPU for a question: {python} us in Python, of which the policy")
-    print(f"  {found['policy_s'] * 1e6:.2f}; {bare} us in a bare C loop")
+    for way, taken in found["host_cpu_s"].items():
+        print(f"  {way}: {span([each * 1e6 for each in taken])} us of the host's CPU a question")
+    print(f"  the policy: {found['policy_s'] * 1e6:.2f} us")
 
 
 def main() -> None:
