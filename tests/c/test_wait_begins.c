@@ -188,9 +188,11 @@ static void what_a_wake_up_takes_is_learned(void) {
     CHECK(begins(SHORT - 1) == SPINS && begins(SHORT) == SLEEPS);
 }
 
+static _Atomic uint64_t posted;
+
 static void *ring(void *unused) {
     while (!atomic_load(&asleep)) usleep(100);
-    sem_post(&bell);
+    shmb_waiter_wake(&asleep, &bell, &posted);
     return unused;
 }
 
@@ -200,10 +202,12 @@ static void nothing(int number) {}
 static void rings_and_signals_end_a_wait(void) {
     int left;
     pthread_t thread;
+    int64_t began = shmb_clock_ns();
     start(SHMB_WAIT_BLOCK, 1, 0);
     CHECK(pthread_create(&thread, NULL, ring, NULL) == 0);
     CHECK(shmb_waiter_wait(&w, never, NULL, &asleep, &bell, INT64_MAX) == RUNG);
     pthread_join(thread, NULL);
+    CHECK((int64_t)posted >= began && (int64_t)posted <= shmb_clock_ns());
     sigaction(SIGALRM, &(struct sigaction){.sa_handler = nothing}, NULL);
     ualarm(2000, 2000);
     CHECK(shmb_waiter_wait(&w, never, NULL, &asleep, &bell, INT64_MAX) == SIGNALLED);
