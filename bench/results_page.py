@@ -45,9 +45,7 @@ def inline(found: Found) -> list[str]:
     text = (
         f"{found['decisions']} decisions, {found['rounds']} rounds. Equal decisions: in {same} of "
     )
-    text += (
-        f"{len(found['pairs'])} pairs of URLs. Distinct objects: {found['different_objects']}. "
-    )
+    text += f"{len(found['pairs'])} pairs of URLs. Distinct objects: {found['different_objects']}. "
     text += f"Bytes of an object: {found['ways'][1]['bytes']}; `plain`: {plain['bytes']}."
     head = [
         "",

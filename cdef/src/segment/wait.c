@@ -232,9 +232,9 @@ static const struct wait_hint *next_asker(const struct waiter *w) {
 }
 
 /* Waking a sleeper costs 5 us on the waker's CPU, but 25 to 70 us on another one in a virtual
- * machine. So a host goes to where it is asked next. An idle CPU would wake it instead, so then it
- * stays there until unpin, unless both sides can spin. If its only runner asks at once all the time,
- * it goes to another CPU, even to a busy one. True: it stays. */
+ * machine. So a host goes to where it is asked next. The kernel would wake it on an idle CPU, so
+ * while there is one it stays until unpin, unless both sides can spin. If its only runner asks at
+ * once all the time, it goes to another CPU, even to a busy one. True: it stays. */
 static bool go_near(const struct waiter *w, cpu_set_t *own, cpu_set_t *to) {
     const struct wait_statistics *s = &w->statistics;
     const struct wait_hint *asker = next_asker(w);
