@@ -23,7 +23,7 @@ enum {
     /* Past the kernel's next tick, 4 ms at 250 Hz. A timer before that has to be programmed, which
      * takes a virtual machine 3 us: half of a round trip of sleepers (together). */
     TICK_NS = 5000 * 1000,
-    AT_ONCE = 1000,  /* questions without a long wait; a compiler has fewer (loops8) */
+    AT_ONCE = 300,   /* questions without a long wait; a compiler has fewer (loops8) */
     MOST_RINGS = 64, /* without news, before a nap that does not listen */
     NAP_NS = 1000 * 1000,
     LOOKS_BEFORE_CLOCK = 1024, /* as long as a yield takes (runners8, bench/scale.py) */
