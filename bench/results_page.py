@@ -309,6 +309,26 @@ def draw_peers(found: Found, path: Path) -> None:
     times(us, path)
 
 
+def draw_scale(found: Found, path: Path) -> None:
+    """Answers a second of one Python host, by number of runners."""
+    rates = {
+        f"{row['runners']} compilers" if row["runners"] > 1 else "1 compiler": statistics.median(
+            each["per_second"] for each in row["rounds"]
+        )
+        for row in found["rows"]
+        if row["way"] == "host.serve(model)"
+    }
+    bars(rates, lambda value: f"{short(value / 1e6)} million", path)
+
+
+def draw_training(found: Found, path: Path) -> None:
+    """Seconds of a training with several compilers, by transport."""
+    row = max(found["rows"], key=lambda each: each["workers"])
+    names = {"shm": "shm://", "pipe": "named pipes", "grpc": "gRPC"}
+    seconds = {names[way["way"]]: statistics.median(way["seconds"]) for way in row["ways"]}
+    bars(seconds, lambda value: f"{short(value)} s", path)
+
+
 TABLES: dict[str, Callable[[Found], list[str]]] = {
     "inline": inline,
     "threads": dated(threads),
@@ -325,6 +345,8 @@ PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
     "inline": (draw_inline, "Time that the questions add to a build of zstd, by URL"),
     "sweep": (draw_sweep, "Round trips by length and way"),
     "compilation": (draw_compilation, "Time of a question in a compilation, by way of asking"),
+    "scale": (draw_scale, "Answers a second of one Python host, by number of compilers"),
+    "training": (draw_training, "Seconds of a training with five compilers, by transport"),
     "peers": (draw_peers, "Median time of a question back to back, by library"),
 }
 
