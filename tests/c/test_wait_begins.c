@@ -131,12 +131,15 @@ static void yields_that_fail_are_not_tried_for_a_while(void) {
               w.statistics.yields_from <= now + backoff[i] * (now - before));
         CHECK(w.statistics.usual == 0);
     }
-    for (int i = 0; w.statistics.backoff > 1; i++) { /* where others compute, a yield may fail */
-        CHECK(i < 1000);
-        w.mode = SLEEPS;
-        w.statistics.yields_from = 0;
-        shmb_waiter_wait(&w, once_it_yields, NULL, &asleep, &bell, INT64_MAX);
-    }
+    static const int64_t halved[][2] = {{8, 4}, {1, 1}};
+    for (int step = 0; step < 2; step++)
+        for (int i = 0; !i || w.statistics.backoff != halved[step][1]; i++) {
+            CHECK(i < 1000); /* where others compute, a yield may fail */
+            w.mode = SLEEPS;
+            w.statistics.yields_from = 0;
+            w.statistics.backoff = halved[step][0];
+            shmb_waiter_wait(&w, once_it_yields, NULL, &asleep, &bell, INT64_MAX);
+        }
 }
 
 /* A wait that a sleep prolonged tells when it began; the wake-up does not count. */

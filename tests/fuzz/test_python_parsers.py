@@ -10,6 +10,6 @@ import python_parsers
 
 
 @pytest.mark.parametrize("name", python_parsers.PARSERS)
-def test_changed_bytes_are_read_or_an_error(name, tmp_path):
-    logging.getLogger("shmbridge").setLevel(logging.ERROR)
+def test_changed_bytes_are_read_or_an_error(name, tmp_path, caplog):
+    caplog.set_level(logging.ERROR, "shmbridge")
     python_parsers.fuzz(name, tmp_path, random.Random(name), inputs=200)
