@@ -119,12 +119,12 @@ static inline int64_t asked(shmb_runner *r, int64_t x) {
 
 static inline void bridge_unlink(struct bridge *b) {
     char path[NAME_ROOM];
-    shmb_segment_name(b->name, NULL, path);
-    shm_unlink(path);
     for (int i = -1; i < (int)b->plan.channels; i++) {
         shmb_semaphore_name(b->session, i, path);
         sem_unlink(path);
     }
+    shmb_segment_name(b->name, NULL, path);
+    shm_unlink(path); /* last: if this process is killed, bridge_clean finds the bells by it */
 }
 
 static inline void bridge_open_session(struct bridge *b, const char *name, shmb_plan plan,
