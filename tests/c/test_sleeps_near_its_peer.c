@@ -1,5 +1,6 @@
-/* A host with one runner sleeps on the runner's CPU if the CPUs suffice. It gets its CPUs back when
- * it wakes, unless another program chose others. */
+/* A host sleeps on the CPU of its only runner, or with a runner for each CPU on that of the last
+ * request. While CPUs are idle, a host with one runner may run nowhere else until it wakes. Then it
+ * gets its CPUs back, unless another program chose others. */
 #include "bridge.h"
 
 #include <sched.h>
@@ -8,6 +9,8 @@
 #include <time.h>
 
 #include "base/clock.h"
+
+enum { WAITS = 20 };
 
 static struct sleeper {
     struct waiter waiter;
@@ -62,10 +65,72 @@ static cpu_set_t sleeps(int runner_cpu, const char *loadavg, const cpu_set_t *ch
     return during;
 }
 
+static int looked_from, slept_on, went, stayed;
+
+/* Of a wait that finds nothing: the last look but one comes just before the sleep. */
+static bool look_where(void *context) {
+    cpu_set_t now;
+    slept_on = looked_from;
+    looked_from = sched_getcpu();
+    stayed += sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1;
+    return (void)context, false;
+}
+
+/* Waits, asked from another CPU or from its own. Afterwards it may run anywhere again. */
+static void sleep_when_asked(struct waiter *w, struct wait_hint *asker, bool here) {
+    cpu_set_t all, now;
+    CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
+    for (int i = went = stayed = 0; i < WAITS; i++) {
+        struct waiter fresh = *w;
+        int before = sched_getcpu(), from = 0;
+        while (!CPU_ISSET(from, &all) || (from == before) != here) from++;
+        atomic_store(&asker->cpu, (uint32_t)from);
+        shmb_waiter_wait(&fresh, look_where, NULL, &s.asleep, &s.bell,
+                         shmb_clock_ns() + 1000 * 1000);
+        CHECK(sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, &all));
+        went += slept_on != before;
+    }
+}
+
+static void a_host_sleeps_where_it_is_asked_next(void) {
+    struct wait_hint mine = {0}, asker = {0};
+    struct host_line host = {0};
+    struct waiter w;
+    CHECK(sem_init(&s.bell, 0, 0) == 0);
+    shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
+    shmb_waiter_tell(&w, &mine);
+    w.statistics.yields_from = INT64_MAX;
+    w.host = &host;
+    w.asker = &asker;
+    atomic_store(&host.runners, (uint32_t)__builtin_popcountll(atomic_load(&mine.cpus)));
+    sleep_when_asked(&w, &asker, false);
+    CHECK(went < WAITS / 2 && !stayed); /* it does not follow */
+    w.loadavg = memfd_create("busy", 0);
+    CHECK(write(w.loadavg, "0 0 0 9999/9999 1", 17) == 17);
+    sleep_when_asked(&w, &asker, false);
+    CHECK(went >= WAITS / 2 && !stayed); /* a runner for each CPU */
+    atomic_store(&host.runners, 1);
+    w.peer = &asker;
+    sleep_when_asked(&w, &asker, false);
+    CHECK(went < WAITS / 2 && !stayed); /* one runner: both sides spin */
+    w.statistics.usual = 1000 * 1000;
+    sleep_when_asked(&w, &asker, false);
+    CHECK(went >= WAITS / 2 && !stayed); /* no idle CPU would wake it */
+    CHECK(pwrite(w.loadavg, "0 0 0 0001/9999 1", 17, 0) == 17);
+    sleep_when_asked(&w, &asker, false);
+    CHECK(went >= WAITS / 2 && stayed >= WAITS / 2);
+    atomic_store(&host.received, 5000);
+    sleep_when_asked(&w, &asker, true);
+    CHECK(went >= WAITS / 2 && !stayed); /* asked at once all the time, where it cannot spin */
+    shmb_waiter_free(&w);
+    sem_destroy(&s.bell);
+}
+
 int main(void) {
     cpu_set_t all, during, other;
     CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
     if (CPU_COUNT(&all) < 2) return 0;
+    a_host_sleeps_where_it_is_asked_next();
     int first = 0, second;
     while (!CPU_ISSET(first, &all)) first++;
     for (second = first + 1; !CPU_ISSET(second, &all);) second++;
