@@ -119,7 +119,7 @@ class SupervisedProcess:
                     self._looked = time.monotonic()
                 self._read += more
                 if not more:
-                    self._report = Report(limit=self._limit, stderr="" if self._limit else KILLED)
+                    self._report = self._ended_without_report()
                 elif self._read.strip() and self._read.endswith(b"\n"):
                     found = Report(**json.loads(self._read))
                     own = max(0.0, found.seconds - self._waited)
@@ -136,7 +136,10 @@ class SupervisedProcess:
             except OSError as error:
                 ended = not isinstance(error, BlockingIOError)
         report = self.wait()
-        return Report(limit=self._limit, stderr="" if self._limit else KILLED) if ended else report
+        return self._ended_without_report() if ended else report
+
+    def _ended_without_report(self) -> Report:
+        return Report(limit=self._limit, stderr="" if self._limit else KILLED)
 
     def _count_time(self) -> None:
         """Since the last look, if it has started: its own, or the host's. What a host in this

@@ -187,6 +187,8 @@ static void conversation_end(struct conversation *c, size_t old) {
     c->handover.ended = c->handover.left = c->handover.mixed = false;
 }
 
+static const char LOST[] = "its bytes are lost among the last one's";
+
 /* It cannot go on. The compiler sees an end of file until it has closed its own; one that would
  * spin then waits for ever, which the server's caller is told. */
 static void conversation_refuse(struct conversation *c, const char *why) {
@@ -227,7 +229,7 @@ static void follow_leaving(struct conversation *c, size_t old) {
     conversation_end(c, mixed ? c->stream.in.size : old);
     c->handover.left = c->handover.mixed = next_left;
     c->handover.torn = mixed && lost;
-    if (theirs && lost) conversation_refuse(c, "its bytes are lost among the last one's");
+    if (theirs && lost) conversation_refuse(c, LOST);
 }
 
 /* ---- A conversation goes on ---- */
@@ -290,7 +292,7 @@ static bool listen(struct conversation *c) {
         if (flow != STUCK) shmb_conversations_note(c->server);
         if (c->handover.left) follow_leaving(c, old);
         else if (flow == STUCK && c->handover.torn && c->handover.written)
-            conversation_refuse(c, "its bytes are lost among the last one's");
+            conversation_refuse(c, LOST);
         else if (flow == STUCK) c->handover.dirty = false;
         else if (flow == UNABLE) conversation_refuse(c, "what the compiler writes cannot be read");
         else if (flow == ENDED && (c->phase != QUIET || c->handover.ended))
