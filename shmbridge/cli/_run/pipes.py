@@ -81,7 +81,7 @@ class Pipes:
     def _serve(self) -> None:
         self._stuck = lib.shmb_pipe_server_run(self._server, FOREVER_NS) != 0
         if self._stuck:
-            lib.shmb_pipe_server_close(self._server)  # the guard ends whoever has a pipe open
+            lib.shmb_pipe_server_close(self._server)  # the guard ends those with a pipe open
             self._write_end.close()
 
     def base(self, decision: str) -> str:
