@@ -113,8 +113,8 @@ class Runner:
                 self._take(end, "not asked, since an earlier reply is still missing")
             while not self.link.owned:
                 self._take(end)
-            self.link.send(self.sequence + 1, fields, set(self.link.taken), DTYPES.index(want))
-            self.sequence += 1
+            self.sequence += 1  # before it is sent: Ctrl-C may come at once
+            self.link.send(self.sequence, fields, set(self.link.taken), DTYPES.index(want))
             self.open[self.sequence] = end, want
             return self.sequence
 
