@@ -131,9 +131,8 @@ def _compile(job: BuildDirectory, folder: Path, key: str) -> None:
     model = ["--dir", str(folder), "--tag_set", "serve", "--signature_def_key", key]
     made = ["--output_prefix", f"{job.folder}/xla", "--cpp_class", "Model"]
     target = ["--target_triple", f"{platform.machine()}-pc-linux"]
-    where = {**os.environ, "TMPDIR": str(job.folder), **quiet}
     try:
-        job.run(*tool, *model, *made, *target, env=where)
+        job.run(*tool, *model, *made, *target, environment=quiet)
     except CompileError as error:
         raise CompileError(f"{error}\nif XLA lacks an operation: {ELSE}") from error
 

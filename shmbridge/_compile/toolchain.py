@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
-import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,6 +15,7 @@ from typing import Any
 
 from shmbridge import _config
 from shmbridge._compile.wrap import Port
+from shmbridge._jobs import supervised
 from shmbridge.errors import ShmbridgeError, UnsupportedError
 
 TAIL = 30  # lines of a failed command's output that are shown
@@ -36,25 +38,24 @@ class BuildDirectory:
     say: Callable[[str], None] = print
     verbose: bool = False
 
-    def run(self, *command: str | Path, env: dict[str, str] | None = None) -> str:
-        """What the command printed. Errors: CompileError."""
+    def run(self, *command: str | Path, environment: dict[str, str] | None = None) -> str:
+        """What the command printed. environment: more variables. Errors: CompileError."""
         words = [str(word) for word in command]
         if self.verbose:
             self.say(shlex.join(words))
-        done = subprocess.run(
+        report, output = supervised.run(
             words,
             cwd=self.folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
+            environment=environment,
+            seconds=math.inf,
+            memory=sys.maxsize,
         )
-        if done.returncode:
-            said = "\n".join(done.stdout.strip().splitlines()[-TAIL:])
-            raise CompileError(f"{words[0]} failed with status {done.returncode}:\n{said}")
-        return done.stdout
+        stdout = output.decode(errors="replace")
+        if report.status != 0:
+            why = report.unstarted or f"failed with status {report.status}"
+            said = "\n".join(f"{stdout}{report.stderr}".strip().splitlines()[-TAIL:])
+            raise CompileError(f"{words[0]}: {why}:\n{said}")
+        return stdout
 
     def link(self, built: Built) -> Path:
         """Compiles what a source made to a library. $CFLAGS or $CXXFLAGS, and $LDFLAGS, are

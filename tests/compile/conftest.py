@@ -25,9 +25,9 @@ def quick():
         emitter._env = first._env
         return templates(testbench)
 
-    def here(job, *command, env=None):
+    def here(job, *command, **options):
         if "emx_onnx_cgen" not in command:
-            return run(job, *command, env=env)
+            return run(job, *command, **options)
         if job.verbose:
             job.say(" ".join(map(str, command)))
         with (

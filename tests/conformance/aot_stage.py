@@ -22,9 +22,9 @@ class Quick(BuildDirectory):
     """Has the generator run in this process, where it loads its 169 templates, a second each time,
     but once."""
 
-    def run(self, *command, env=None):
+    def run(self, *command, **options):
         if "emx_onnx_cgen" not in command:
-            return super().run(*command, env=env)
+            return super().run(*command, **options)
         CEmitter._load_templates = lambda _, testbench: load_templates(testbench)
         before = os.getcwd()
         os.chdir(self.folder)
