@@ -2,7 +2,8 @@
 
 Fetches each program, tunes its sources, and lets a random search do the same number of distinct
 compilations. Then builds the program twice with the plans, compares the objects, and tests the
-program. Results of compilations are kept in --work, so that the command can be interrupted.
+program. Results of compilations are kept in --work, so that the command can be interrupted. With --json, it copies the
+plans to a folder plans beside FILE.
 
 Fixed before the first run: the programs, their budgets, the score (bytes of .text of all objects,
 clang-22 -Oz -fPIC), and what counts as success: at most -2 % in the mean over the programs, every
@@ -20,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -197,6 +199,9 @@ def main() -> None:
     unfinished = [each.name for each in all_of_them if each.name not in complete]
     result = {"machine": machine(), "target": TARGET, "programs": complete}
     report("tuned", {**result, "unfinished": unfinished}, given.json)
+    for name in complete if given.json else []:
+        plans = given.json.parent / "plans" / name
+        shutil.copytree(given.work / name / "plans", plans, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":
