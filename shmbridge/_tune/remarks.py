@@ -93,7 +93,8 @@ def remarks_of(text: str) -> Iterator[Remark]:
         values = [(key, value.strip("'\"")) for key, value in VALUE.findall(rest)]
         said, words = dict(values), [value for _, value in values]
         call = Call(said.get("Callee", ""), int(line), int(column))
-        if by == "inline-ml":
+        # Without LLVM's own decision it is about a call that LLVM did not ask about.
+        if by == "inline-ml" and DEFAULT in said:
             inlined = name.startswith("InliningSuccess")
             yield Remark(caller.strip("'\""), call, inlined, inlined == (said[DEFAULT] == "0"), "")
         elif " at callsite " in words:

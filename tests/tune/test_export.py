@@ -8,6 +8,7 @@ import pytest
 from support.cli import run
 
 from shmbridge._llvm.plan import read
+from shmbridge._tune import remarks
 from shmbridge._tune.remarks import LINES, REPLAY, Call, Functions, Remark, Source, source_of
 from shmbridge.training.scores import text_bytes
 
@@ -68,6 +69,14 @@ def test_inlined_calls_inherit_the_place_of_the_call():
     assert functions.places(asked("f", MIX, True)) == both
     assert functions.places(asked("f", MIX, False)) == both[::-1]
     assert functions.places(asked("g", MIX, False)) == []
+
+
+def test_a_call_that_llvm_leaves_alone_without_asking_is_no_decision():
+    text = (
+        "Pass: inline-ml\nName: ForceStop\nDebugLoc: { File: small.c, Line: 17, Column: 20 }\n"
+        "Function: table\nArgs:\n  - String: 'Won''t attempt inlining: module size grew.'\n"
+    )
+    assert not list(remarks.remarks_of(text))
 
 
 def test_a_line_before_its_function_wraps_as_in_llvm():
