@@ -27,7 +27,7 @@ from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training._compilation import Outcome, OutcomeKind, label_of
-from shmbridge.training._corpus import Module
+from shmbridge.training._corpus import Corpus, Module
 from shmbridge.training._policies import Policy, policy_of
 from shmbridge.training._progress import Progress
 from shmbridge.training._task import Compilations, Reward, Task, relative_reduction, warn_of_threads
@@ -186,16 +186,18 @@ def evaluate(
             - A `torch.nn.Module`, as for `export_onnx`: its forward takes a dict of tensors
               [rows, ...] by feature, on the module's device, and returns a tensor [rows, ...], or a
               dict of these by name. It is in evaluation mode meanwhile.
-        modules: The modules to compile; their names differ.
+        modules: The modules to compile: at least one, and their names differ.
         task, num_workers, reward, progress, options: As in `collect`.
 
     Returns:
         Each module's reward, by its name. NaN as in `Episode.reward`.
 
     Raises:
-        InvalidError: The model is none of these, or an option is invalid.
+        InvalidError: The model is none of these, there are no modules or two of one name, or an
+            option is invalid.
         Exception: An exception of the model or the reward.
     """
+    modules = Corpus(modules)
     with policy_of(model) as policy:
         rewards = candidate_rewards(
             lambda batch, _rows: policy(batch),

@@ -76,6 +76,11 @@ def test_a_module_that_fails_has_no_reward_and_others_the_tasks(py, corpus):
     assert list(rewards.values()) == same[0].tolist() == [pytest.approx(1 - 1.01 / 10.01)] * 2
 
 
+def test_modules_of_one_name_are_refused(py, corpus):
+    with pytest.raises(InvalidError, match="names that differ, found 'a.txt' twice"):
+        evaluate(lambda batch: batch["x"][:, 0], py(ASKS), [*corpus, corpus["a.txt"]])
+
+
 def test_a_model_with_predict_sees_every_feature_unless_its_space_names_some(found):
     model = Model()
     expect(found(model), 4)
