@@ -17,7 +17,7 @@ from typing import Any
 
 from peers_page import peers, scale, workers
 from results import RESULTS
-from tables import Found, caption, conditions, dated, per, short, span, table
+from tables import Found, caption, change, conditions, dated, per, short, span, table
 
 PAGES = [RESULTS.parent / f"{name}.md" for name in ("results", "performance")]
 GREY_TEXT, BRIGHT_BLUE = "#767676", "#3b8eea"  # legible on white and on black
@@ -203,14 +203,7 @@ def tuned(found: Found) -> list[str]:
         gains.append(gain)
         minutes = (its["search"]["cpu"] / 60, its["random"]["cpu"] / 60)
         rows.append(
-            [
-                name,
-                its["sources"],
-                its["decisions"],
-                f"{before:.0f}",
-                f"{gain:+.2%}",
-                f"{chance:+.2%}",
-            ]
+            [name, its["sources"], its["decisions"], f"{before:.0f}", change(gain), change(chance)]
             + [its["search"]["compilations"], *(f"{each:.1f}" for each in minutes)]
             + ["yes" if its[what] else "**no**" for what in ("tested", "identical")]
         )
@@ -220,7 +213,7 @@ def tuned(found: Found) -> list[str]:
     head += ["compilations", "CPU min", "of random", "tests pass", "same bytes twice"]
     missing = f" Not finished: {', '.join(found['unfinished'])}." if found["unfinished"] else ""
     return [
-        *caption(f"Mean: {mean:+.2%}; target {found['target']:+.0%}: {verdict}.{missing}"),
+        *caption(f"Mean: {change(mean)}; target {found['target']:+.0%}: {verdict}.{missing}"),
         *table(head, rows),
     ]
 
@@ -232,13 +225,13 @@ def learned(found: Found) -> list[str]:
     for how, changes in found["changes"].items():
         for way, values in changes.items():
             low, high = found["intervals"][how][way]
-            mean = f"{statistics.mean(values):+.2%} ({low:+.2%} to {high:+.2%})"
-            rows.append([names[how], way, mean, ", ".join(f"{each:+.2%}" for each in values)])
+            mean = f"{change(statistics.mean(values))} ({change(low)} to {change(high)})"
+            rows.append([names[how], way, mean, ", ".join(change(each) for each in values)])
     linked = found["programs"]["linked"]["learned"]
     for program in linked[0]:
         each = [policy / plain - 1 for plain, policy in (sizes[program] for sizes in linked)]
-        changes = ", ".join(f"{one:+.2%}" for one in each)
-        rows.append([f"{program}, linked", "learned", f"{statistics.mean(each):+.2%}", changes])
+        changes = ", ".join(change(one) for one in each)
+        rows.append([f"{program}, linked", "learned", change(statistics.mean(each)), changes])
     minutes = statistics.mean(found["minutes"])
     text = f"{found['test']} objects. To learn: {found['compilations']} compilations for each seed"
     text += f" ({found['train']} files), {minutes:.1f} minutes of CPU."

@@ -19,6 +19,11 @@ def short(value: float) -> str:
     return f"{value:.0f}" if value >= 100 or not value else f"{value:.{3 if value >= 1 else 2}g}"
 
 
+def change(value: float) -> str:
+    """A relative change: -2.61%. What rounds to nothing has no sign."""
+    return f"{value:+z.2%}".replace("+0.00%", "0.00%")
+
+
 def span(values: Sequence[float]) -> str:
     """The median, then the minimum and maximum; one value if they are equal."""
     least, middle, most = (each(values) for each in (min, statistics.median, max))
