@@ -54,6 +54,7 @@ class SupervisedProcess:
         command: Its words.
         folder: A `new_folder()`, if the words contain it.
         environment: Variables, in addition to this process's.
+        files: What files in the work folder contain at first, by name.
         cwd: Where it runs. None: in the work folder.
         stdout: Keep its stdout, in `output`.
         seconds: Time limit, without waiting for a host of this process.
@@ -67,6 +68,7 @@ class SupervisedProcess:
         *,
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        files: Mapping[str, bytes] = {},
         cwd: Path | None = None,
         stdout: bool = False,
         seconds: float = 60.0,
@@ -94,6 +96,7 @@ class SupervisedProcess:
         job = {
             "command": list(command),
             "environment": {**os.environ, "TMPDIR": str(self.folder), **(environment or {})},
+            "files": {name: data.hex() for name, data in files.items()},
             "cwd": str(cwd or ""),
             "folder": str(self.folder),
             "stdout": str(self.output) if stdout else "",

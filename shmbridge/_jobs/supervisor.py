@@ -159,6 +159,8 @@ class Supervisor:
         errors, its_errors = os.pipe()
         os.set_blocking(errors, False)
         _make_folder(self.folder)
+        for name, data in self.job["files"].items():
+            Path(self.folder, name).write_bytes(bytes.fromhex(data))
         compiler = self._start(its_errors)
         _send(self.control, None)
         self._watch(compiler.pid, errors, started)

@@ -54,6 +54,11 @@ def environment(
     }
 
 
+def questions_left(limit: int) -> bytes:
+    """The content of the file that $SHMBRIDGE_LLVM_LIMIT names."""
+    return limit.to_bytes(8, sys.byteorder)
+
+
 def counts_of(report: str) -> list[Count]:
     """What a report says was asked, for each channel that was closed."""
     found = []
@@ -81,7 +86,7 @@ class Preload:
             url, self._base, f"/proc/{os.getpid()}/fd/{self._report}", defaults
         )
         if limit is not None:
-            os.write(self._limit, limit.to_bytes(8, sys.byteorder))
+            os.write(self._limit, questions_left(limit))
             self.environment["SHMBRIDGE_LLVM_LIMIT"] = f"/proc/{os.getpid()}/fd/{self._limit}"
 
     def base(self, decision: str) -> str:

@@ -76,6 +76,9 @@ class Task:
         include_default: Add `inlining_default`, LLVM's own decision, to the inliner's features
             (LLVM 22).
         defaults: The advice to use when the policy fails, by decision. Others use LLVM's own.
+        limit: For bisecting: ask only about the first `limit` decisions of a compilation, counting
+            all kinds together. LLVM makes the others: LLVM 22's own decision for inlining,
+            otherwise `defaults`.
         scores: Functions of the output's path, by name. They may run in several threads at once.
         seconds: Time limit of a compilation, without waiting for a host of this process.
         memory: Limit of the bytes that all processes of a compiler use together; 4 GiB if not set.
@@ -94,6 +97,7 @@ class Task:
         llvm: str = "",
         include_default: bool = False,
         defaults: Mapping[str, float] | None = None,
+        limit: int | None = None,
         scores: Mapping[str, Score] | None = None,
         seconds: float = SECONDS,
         memory: int = supervised.MEMORY,
@@ -128,8 +132,13 @@ class Task:
         self._defaults = {decision: str(advice) for decision, advice in (defaults or {}).items()}
         for decision, advice in self._defaults.items():
             compilers.check_default(decision, advice)
-        if not llvm and (include_default or defaults):
-            raise InvalidError("include_default, defaults: expected them with llvm=")
+        if not llvm and (include_default or defaults or limit is not None):
+            raise InvalidError("include_default, defaults, limit: expected them with llvm=")
+        if limit is not None and not 0 <= limit <= 2**62:
+            raise InvalidError(f"limit={limit}: expected 0 to 2**62")
+        self._limit = limit
+        limited = limit is not None and compilers.tells_default(self.words[0])
+        self._tells_default = include_default or limited
         self._base = preload.new_base()
         self._baselines = Baselines(baselines)
         self._version = ""
@@ -199,6 +208,7 @@ class Task:
             words,
             folder=folder,
             environment=environment,
+            files={} if self._limit is None else {"limit": preload.questions_left(self._limit)},
             cwd=module.folder,
             stdout=not any("{output}" in word for word in self.words),
             seconds=self.seconds,
@@ -229,7 +239,9 @@ class Task:
             return words, {"SHMBRIDGE_URL": url}
         bases = {decision: f"{self._base}.{decision}" for decision in self._decisions}
         there = preload.environment(url, self._base, f"{folder}/report", self._defaults)
-        words = compilers.with_flags(words, self._kind, bases, self._include_default, pipes=False)
+        if self._limit is not None:
+            there["SHMBRIDGE_LLVM_LIMIT"] = f"{folder}/limit"
+        words = compilers.with_flags(words, self._kind, bases, self._tells_default, pipes=False)
         return words, {**compilers.CACHE_BYPASS, **there}
 
     def _again(self, typed: str, module: Module, url: str | None) -> str:
@@ -239,6 +251,7 @@ class Task:
             options += ["--include-default"] if self._include_default else []
             for decision, advice in self._defaults.items():
                 options += ["--default", f"{decision}={advice}"]
+            options += [] if self._limit is None else ["--limit", str(self._limit)]
             typed = f"shmbridge run {shlex.join(options)} -- {typed}"
         elif url:
             typed = f"SHMBRIDGE_URL={shlex.quote(url)} {typed}"

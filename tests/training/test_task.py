@@ -312,6 +312,27 @@ def test_a_task_can_send_llvms_own_decision(source, serve, name):
 
 
 @needs_clang
+def test_a_limited_task_asks_about_the_first_decisions_and_llvm_makes_the_others(
+    source, serve, name
+):
+    asked, sizes = [], {}
+    with serve(lambda request: asked.append(request) or 1) as host:
+        for limit in (1, 0):
+            task = Task(
+                "clang-22 -Os -c {module} -o {output}",
+                llvm="inline",
+                defaults={"inline": 1},
+                limit=limit,
+                scores={"text": text_size},
+            )
+            outcome = task.run(source, host.url)
+            assert (outcome.kind, outcome.defaulted, len(asked)) == ("ok", 0, 1)
+            assert f"--limit {limit} -- " in outcome.command
+            sizes[limit] = outcome.scores["text"]
+    assert sizes[1] > sizes[0] == task.baseline(source)["text"]
+
+
+@needs_clang
 def test_a_task_has_default_advice_for_a_policy_that_fails(source, serve, name):
     def model(request):
         raise ValueError("no advice")
@@ -337,6 +358,8 @@ def test_a_task_has_default_advice_for_a_policy_that_fails(source, serve, name):
     [
         ({"include_default": True}, "with llvm="),
         ({"defaults": {"inline": 1}}, "with llvm="),
+        ({"limit": 0}, "with llvm="),
+        ({"llvm": "inline", "limit": -1}, "limit=-1: expected 0"),
         ({"llvm": "inline", "defaults": {"inline": 2}}, "0 or 1"),
         ({"llvm": "inline", "defaults": {"unroll": 1}}, "no decision"),
     ],
