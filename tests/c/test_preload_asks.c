@@ -43,11 +43,12 @@ static void expect_report(const char *path, const char *expected) {
     CHECK(strcmp(text, expected) == 0);
 }
 
-static void exit_with_one_open(void) {
-    struct llvm_channel closed, left;
+static void exit_with_two_open(void) {
+    struct llvm_channel first, closed, last;
+    llvm_open(&first);
     llvm_open(&closed);
-    llvm_open(&left);
-    CHECK(llvm_ask(&left, 0, 5) == 6 && llvm_ask(&left, 1, 6) == 7);
+    llvm_open(&last);
+    CHECK(llvm_ask(&first, 0, 5) == 6 && llvm_ask(&first, 1, 6) == 7);
     CHECK(llvm_ask(&closed, 0, 5) == 6);
     llvm_close(&closed);
     exit(0);
@@ -101,13 +102,13 @@ int main(int argc, char **argv) {
     CHECK(close(open(PREFIX ".priority.in", O_RDONLY)) == 0); /* no channel without .out */
     expect_report(report, "priority 1004 0 0 \npriority 1 0 0 \n");
     pid_t compiler = fork();
-    if (compiler == 0) exit_with_one_open();
+    if (compiler == 0) exit_with_two_open();
     CHECK(compiler > 0 && process_wait(compiler) == 0); /* it reports each channel once */
     compiler = fork();
     if (compiler == 0) start_limited();
     CHECK(compiler > 0 && process_wait(compiler) == 0);
     expect_report(report, "priority 1004 0 0 \npriority 1 0 0 \npriority 1 0 0 \npriority 2 0 0 \n"
-                          "loaded 0 0 0 test_preload_asks\npriority 2 0 0 \n");
+                          "priority 0 0 0 \nloaded 0 0 0 test_preload_asks\npriority 2 0 0 \n");
     llvm_host_end(host, name);
     unlink(report);
 }

@@ -12,6 +12,15 @@
 
 enum { WAITS = 20 };
 
+/* The only CPU of the last set that had one, or -1: in place of the C library's. */
+static _Atomic int sent_to = -1;
+
+int sched_setaffinity(pid_t thread, size_t size, const cpu_set_t *set) {
+    for (int i = 0; CPU_COUNT(set) == 1 && i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, set)) sent_to = i;
+    return (int)syscall(SYS_sched_setaffinity, thread, size, set);
+}
+
 static struct sleeper {
     struct waiter waiter;
     _Atomic uint32_t asleep, news;
@@ -126,11 +135,42 @@ static void a_host_sleeps_where_it_is_asked_next(void) {
     sem_destroy(&s.bell);
 }
 
+/* With as many runners as CPUs, a host goes to the CPU of the runner that asked last. */
+static void a_host_sleeps_where_it_was_asked_last(void) {
+    struct bridge b;
+    bridge_open(&b, "asked-last", small_plan, SHMB_WAIT_ADAPTIVE);
+    struct segment segment = bridge_segment(&b);
+    shmb_runner *runners[] = {bridge_connect(&b, ""), bridge_connect(&b, "")};
+    atomic_store(&shmb_segment_host_line(&segment)->wait_hint.cpus, (uint64_t)3);
+    for (int last = 0; last < 2; last++) {
+        int followed = 0;
+        shmb_set_i64(runners[last], "x", 0);
+        CHECK_STATUS(runners[last], bridge_turn(&b, runners[last], SHMB_INT64), SHMB_OK);
+        for (int i = 0; i < WAITS; i++) {
+            cpu_set_t all;
+            int cpu = 0, here = sched_getcpu();
+            CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
+            while (!CPU_ISSET(cpu, &all) || cpu == here) cpu++;
+            for (int k = 0; k < 2; k++)
+                atomic_store(&shmb_segment_runner_line(&segment, (uint32_t)k)->wait_hint.cpu,
+                             (uint32_t)(k == last ? cpu : CPU_SETSIZE));
+            sent_to = -1;
+            CHECK(shmb_host_receive(b.host, 1000 * 1000) < 0);
+            followed += sent_to == cpu;
+        }
+        CHECK(followed >= WAITS / 2);
+    }
+    for (int k = 0; k < 2; k++) shmb_close(runners[k]);
+    shmb_segment_detach(&segment);
+    bridge_close(&b);
+}
+
 int main(void) {
     cpu_set_t all, during, other;
     CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
     if (CPU_COUNT(&all) < 2) return 0;
     a_host_sleeps_where_it_is_asked_next();
+    a_host_sleeps_where_it_was_asked_last();
     int first = 0, second;
     while (!CPU_ISSET(first, &all)) first++;
     for (second = first + 1; !CPU_ISSET(second, &all);) second++;
