@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.processes import alive, until
+from support.reliability import spread
 
 from shmbridge import HostGoneError, ShmbridgeError, connect
 from shmbridge._bridge import segment
@@ -120,9 +121,7 @@ class Ledger:
         assert asked == sum(self.outcomes.values())
         counts = {"asked": asked, **self.outcomes}
         if self.noticed:
-            ms = [1e3 * seconds for seconds in self.noticed]
-            found = {"median": np.median(ms), "p99": np.percentile(ms, 99), "most": max(ms)}
-            counts["noticed_ms"] = {key: round(float(value), 1) for key, value in found.items()}
+            counts["noticed_ms"] = spread(self.noticed)
         return counts
 
 
