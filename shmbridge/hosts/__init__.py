@@ -101,7 +101,7 @@ class PipeBackedHost(Host):
         super().__init__(name, channels=len(lines), wait="block", **options)
         self._url = url
         self._fifos: list[tuple[Path, int | None]] = []
-        self._server = ffi.gc(lib.shmb_pipe_server_new(), lib.shmb_pipe_server_free)
+        self._server = ffi.gc(lib.shmb_pipe_server_new(-1), lib.shmb_pipe_server_free)
         self._receive, self._source = _receive, (self._server, self._h)
         # Text of numbers is longer than they are.
         limit = 8 * self._plan.request_bytes + self._plan.header_bytes

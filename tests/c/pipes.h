@@ -152,7 +152,7 @@ struct compilers {
 static inline void compilers_open(struct compilers *s, const char *name) {
     bridge_open(&s->bridge, name, small_plan, SHMB_WAIT_BLOCK);
     pipes_make(&s->pipes, "");
-    CHECK((s->server = shmb_pipe_server_new()));
+    CHECK((s->server = shmb_pipe_server_new(-1)));
     shmb_status status = shmb_pipe_server_add(s->server, s->pipes.path, "frames", "bytes", 1 << 20,
                                               bridge_connect(&s->bridge, "wait=block"));
     if (status) fprintf(stderr, "%s\n", shmb_pipe_server_error(s->server));

@@ -130,7 +130,7 @@ static char serdes[256];
 static shmb_pipe_server *pipe_server_of(const char *bridge_url) {
     shmb_options options = {.size = sizeof options, .log = shmb_say_nothing};
     shmb_runner *r;
-    shmb_pipe_server *server = shmb_pipe_server_new();
+    shmb_pipe_server *server = shmb_pipe_server_new(-1);
     shmb_status status = shmb_open(bridge_url, &options, &r);
     expect_told(status, shmb_error_message(r));
     if (status) shmb_close(r);
@@ -139,6 +139,7 @@ static shmb_pipe_server *pipe_server_of(const char *bridge_url) {
         expect_told(status, shmb_pipe_server_error(server));
     }
     if (!status) return server;
+    shmb_pipe_server_close(server);
     shmb_pipe_server_free(server);
     return NULL;
 }
@@ -190,7 +191,7 @@ static bool serves_llvm(const char *bridge_url) {
     shmb_runner *r;
     long n = left;
     faults_end();
-    shmb_pipe_server *server = shmb_pipe_server_new();
+    shmb_pipe_server *server = shmb_pipe_server_new(-1);
     CHECK(!shmb_open(bridge_url, &options, &r) &&
           !shmb_pipe_server_add(server, pipes.path, "llvm", "", 0, r));
     struct client llvm = client_open(&pipes);

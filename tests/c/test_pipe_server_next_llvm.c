@@ -41,7 +41,7 @@ int main(void) {
     struct compilers s;
     bridge_open(&s.bridge, "server-llvm", small_plan, SHMB_WAIT_BLOCK);
     pipes_make(&s.pipes, "");
-    CHECK((s.server = shmb_pipe_server_new()));
+    CHECK((s.server = shmb_pipe_server_new(-1)));
     CHECK(!shmb_pipe_server_add(s.server, s.pipes.path, "llvm", "", 0,
                                 bridge_connect(&s.bridge, "wait=block")));
     for (int looks = 0; looks < 2; looks++)

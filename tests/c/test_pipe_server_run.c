@@ -29,7 +29,7 @@ int main(void) {
     shmb_runner *bridge, *r[2];
     pthread_t thread;
     pid_t host = host_process("server-run", name, serve);
-    shmb_pipe_server *server = shmb_pipe_server_new();
+    shmb_pipe_server *server = shmb_pipe_server_new(-1);
     for (int i = 0; i < 2; i++) {
         pipes_make(&p[i], "");
         bridge = runner_open(name);

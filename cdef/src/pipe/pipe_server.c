@@ -17,9 +17,11 @@ enum { MANY_NS = 1000 * 1000 };
 
 /* ---- Make ---- */
 
-shmb_pipe_server *shmb_pipe_server_new(void) {
+shmb_pipe_server *shmb_pipe_server_new(int64_t decisions) {
     shmb_pipe_server *server = calloc(1, sizeof *server);
     if (!server) return NULL;
+    server->limited = decisions >= 0;
+    server->left = decisions;
     /* a Python SerDes runs with it locked, and may let a signal handler reply */
     pthread_mutexattr_t kind;
     pthread_mutexattr_init(&kind);
@@ -81,12 +83,6 @@ shmb_status shmb_pipe_server_set_default(shmb_pipe_server *server, const char *t
     const struct conversation *c = server->conversations[server->count - 1];
     server->error = (struct error){0};
     return shmb_frames_set_default(c->state, text, as, c->path, &server->error);
-}
-
-void shmb_pipe_server_limit(shmb_pipe_server *server, int64_t decisions) {
-    if (!server) return;
-    server->limited = true;
-    server->left = decisions;
 }
 
 const char *shmb_pipe_server_error(const shmb_pipe_server *server) {

@@ -12,8 +12,9 @@
  * conversation has a pair of open pipes, `from` the compiler (read end) and `to` it (open for
  * both), and its own runner of the bridge, which is closed with it. */
 typedef struct shmb_pipe_server shmb_pipe_server;
-/* NULL: no memory or descriptor, which add reports */
-shmb_pipe_server *shmb_pipe_server_new(void);
+/* decisions: how many the compilers of LLVM ask about, all together; the rest is LLVM's own. -1: any
+ * number. NULL: no memory or descriptor, which add reports; free, close and error accept it too. */
+shmb_pipe_server *shmb_pipe_server_new(int64_t decisions);
 void shmb_pipe_server_free(shmb_pipe_server *server);
 /* lets the pipes go, which compilers see; for any thread */
 void shmb_pipe_server_close(shmb_pipe_server *server);
@@ -26,9 +27,6 @@ shmb_status shmb_pipe_server_add(shmb_pipe_server *server, const char *path, con
 /* Frames: answers failures of the conversation that was added last with that number instead, as
  * dtype `as` where the compiler wants none. Once for each. Errors: INVALID, INEXACT, NO_MEMORY. */
 shmb_status shmb_pipe_server_set_default(shmb_pipe_server *server, const char *text, shmb_dtype as);
-/* Compilers of LLVM whose pipes are added from here on ask about so many decisions, all together;
- * the rest is LLVM's own. */
-void shmb_pipe_server_limit(shmb_pipe_server *server, int64_t decisions);
 void shmb_pipe_server_info(shmb_pipe_server *server, int index, shmb_conversation_info *out);
 const char *shmb_pipe_server_error(const shmb_pipe_server *server);
 int shmb_pipe_server_talking(shmb_pipe_server *server); /* compilers in conversation */

@@ -48,9 +48,7 @@ class Pipes:
         with undone_by(self.folder.rmdir):
             self._guard.start()
         read_end.close()
-        self._server = lib.shmb_pipe_server_new()
-        if limit is not None:
-            lib.shmb_pipe_server_limit(self._server, limit)
+        self._server = lib.shmb_pipe_server_new(-1 if limit is None else limit)
         self._thread: threading.Thread | None = None
         self._stuck = False  # a compiler could not be answered, and was ended
         with undone_by(self.close):
