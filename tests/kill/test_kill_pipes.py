@@ -1,5 +1,5 @@
 """Runners and hosts at pipe:// killed at each step of a conversation: the other side has its error
-at once, the next one its own answer, and nothing is left.
+at once, the next one its own answer, and nothing is left. --long: 440 kills.
 """
 
 import contextlib
@@ -8,23 +8,30 @@ import os
 import termios
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.reliability import spread
 
 from shmbridge import Host, HostGoneError, NoHostError, ShmbridgeError, connect
 from shmbridge._bridge import segment
 
 PATIENCE = 10.0  # seconds, of a loaded machine
 LARGE = 500_000  # bytes: more than a pipe holds
-pytestmark = pytest.mark.slow
+ROUNDS = 20  # through the steps, with --long
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture
 def url(tmp_path):
     yield f"pipe://{tmp_path}/p?serdes=flatbuffers"
     segment.gc()
+
+
+def since(began):
+    return round(time.monotonic() - began, 1)
 
 
 # ---- Runners die ----
@@ -82,17 +89,24 @@ class Serving(threading.Thread):
                 return
 
 
-@pytest.mark.parametrize("language", ["c", "python"])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("language", ["C", "Python"])
 def test_a_runner_killed_at_each_step_makes_room_for_the_next(
-    url, python, c_runner, step, language
+    url, python, c_runner, language, long, record
 ):
+    counts, began = Counter(), time.monotonic()
+    for step in STEPS * (ROUNDS if long else 1):
+        counts += kill_a_runner(url, python, c_runner, step, language)
+    record(f"{language} runner of pipes step", **counts, seconds=since(began))
+
+
+def kill_a_runner(url, python, c_runner, step, language):
+    """What became of the questions."""
     with Host(url) as host:
         serving = Serving(host)
         if step != "in its frame":
             serving.reads.set()
-        victim = start_c(c_runner, url, step) if language == "c" else python(RUNNER, url, step)
-        if language == "python":
+        victim = start_c(c_runner, url, step) if language == "C" else python(RUNNER, url, step)
+        if language == "Python":
             assert victim.line() == "there"
         if step == "asking":
             assert serving.asked.wait(PATIENCE)
@@ -104,10 +118,12 @@ def test_a_runner_killed_at_each_step_makes_room_for_the_next(
         with connect(url, deadline=PATIENCE) as runner:
             for i in range(3):
                 assert runner.evaluate({"x": 10 * i}) == 10 * i + 1
-        assert time.monotonic() - began < PATIENCE
+        assert time.monotonic() - began < PATIENCE, step
         host.close()
         serving.join(PATIENCE)
         assert not serving.is_alive()
+    victims = step in ("in its frame", "asking", "answered")
+    return Counter(kills=1, asked=3 + victims, answered=3, open=int(victims))
 
 
 def start_c(c_runner, url, step):
@@ -160,6 +176,8 @@ def _until_full(path):
 
 # ---- Hosts die ----
 
+HOST_STEPS = ["half made", "before it reads", "idle", "asked", "answered", "in a frame"]
+
 HOST = """
     import os, sys, time
     import shmbridge
@@ -183,13 +201,24 @@ HOST = """
 """
 
 
-@pytest.mark.parametrize("language", ["c", "python"])
-@pytest.mark.parametrize(
-    "step", ["half made", "before it reads", "idle", "asked", "answered", "in a frame"]
-)
+@pytest.mark.parametrize("language", ["C", "Python"])
 def test_a_host_killed_at_each_step_is_gone_at_once_and_the_next_takes_over(
-    url, python, c_runner, tmp_path, step, language
+    url, python, c_runner, language, long, record
 ):
+    """language: the surviving runner's."""
+    counts, noticed, began = Counter(), [], time.monotonic()
+    for step in HOST_STEPS * (ROUNDS if long else 1):
+        counts += kill_a_host(url, python, c_runner, step, language, noticed)
+    record(
+        f"Python host of pipes ({language} runner) step",
+        **counts,
+        noticed_ms=spread(noticed),
+        seconds=since(began),
+    )
+
+
+def kill_a_host(url, python, c_runner, step, language, noticed):
+    """What became of the questions. Adds to `noticed` the time until a waiting runner's error."""
     victim = python(HOST, url, step)
     assert victim.line() == "there"
     ask = asker(c_runner, url, language) if step != "half made" else None
@@ -199,7 +228,10 @@ def test_a_host_killed_at_each_step_is_gone_at_once_and_the_next_takes_over(
     asking = None
     if step in ("before it reads", "asked", "in a frame"):
         asking = threading.Thread(
-            target=lambda: outcome.append(ask(None if step == "in a frame" else -1)), daemon=True
+            target=lambda: outcome.extend(
+                (ask(None if step == "in a frame" else -1), time.monotonic())
+            ),
+            daemon=True,
         )
         if step == "in a frame":
             os.kill(victim.pid, 19)  # it reads no more
@@ -208,13 +240,15 @@ def test_a_host_killed_at_each_step_is_gone_at_once_and_the_next_takes_over(
             assert victim.line() == "asked"
         if step == "in a frame":
             _until_full(_path(url, "out"))
+    killed = time.monotonic()
     victim.kill()
     victim.wait()
     if asking:
         asking.join(PATIENCE)
-        assert outcome == ["gone"]
+        assert outcome[0] == "gone", step
+        noticed.append(outcome[1] - killed)
     elif ask:
-        assert ask(5) == "gone"
+        assert ask(5) == "gone", step
     if ask:
         ask(None, close=True)
     with pytest.raises(NoHostError):
@@ -227,12 +261,14 @@ def test_a_host_killed_at_each_step_is_gone_at_once_and_the_next_takes_over(
         ask(None, close=True)
         host.close()
         serving.join(PATIENCE)
-    assert list(tmp_path.glob("p.*")) == []
+    assert not _path(url, "in").exists() and not _path(url, "out").exists()
+    answered, errors = 1 + (step == "answered"), int(step != "half made")
+    return Counter(kills=1, asked=answered + errors, answered=answered, error=errors)
 
 
 def asker(c_runner, url, language):
     """ask(x): the answer of a runner in that language, or "gone"; None asks a long question."""
-    if language == "c":
+    if language == "C":
         runner = c_runner(url)
 
         def ask(x, close=False):

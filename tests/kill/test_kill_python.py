@@ -225,22 +225,23 @@ def pure_host(name, wait, **options):
     return api.Host(name, **options)
 
 
-@pytest.mark.parametrize("make_host", [Host, pure_host])
-def test_a_runner_killed_at_any_step(name, victims, long, make_host):
+@pytest.mark.parametrize(("host", "make_host"), [("Python", Host), ("second", pure_host)])
+def test_a_runner_killed_at_any_step(name, victims, long, host, make_host, record):
     """Its channel, the only one, is the next runner's; arrays that the host kept stay as they
-    were."""
-    steps, kept = 0, []
+    were. The host receives each question at most once."""
+    steps, kept, received, counts, began = 0, [], [], Counter(), time.monotonic()
 
     def model(request):
         assert (request["x"] == 7).all()
+        received.append(int(request["n"]))
         kept.append(request["x"])
         if len(kept) > 3:
             del kept[0]
         return np.arange(request["n"] * 10)
 
     for seed in range(50 if long else 1):
-        with make_host(name, channels=1, slots=4, wait=WAITS[seed % 3]) as host:
-            thread = threading.Thread(target=host.serve, args=(model,))
+        with make_host(name, channels=1, slots=4, wait=WAITS[seed % 3]) as server:
+            thread = threading.Thread(target=server.serve, args=(model,))
             thread.start()
             step = finished = 0
             while finished < 3:
@@ -251,11 +252,21 @@ def test_a_runner_killed_at_any_step(name, victims, long, make_host):
                 finished = finished + 1 if status == 0 else 0
                 with connect(name, deadline=30) as runner:
                     assert runner.evaluate({"x": np.full(5, 7), "n": 1}).tolist() == list(range(10))
+                *of_the_victim, of_the_next = received
+                assert of_the_victim == [*range(len(of_the_victim))] and of_the_next == 1
+                assert status or len(of_the_victim) == len(QUESTIONS)
+                counts["asked"] += len(received)
+                counts["kills"] += status != 0
+                counts["open"] += len(of_the_victim) if status else 0
+                received.clear()
                 assert all((x == 7).all() for x in kept)
             steps = max(steps, step - 3)
-            host.close()
+            server.close()
             thread.join()
     assert steps > 20
+    answered, seconds = counts["asked"] - counts["open"], round(time.monotonic() - began, 1)
+    kind = "runner" if host == "Python" else "runner (second host)"
+    record(f"Python {kind} step", **counts, answered=answered, seconds=seconds)
 
 
 @pytest.mark.parametrize("after", ["nothing", "a dead host"])
