@@ -186,17 +186,24 @@ def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files)
         ("tflite:///dev/null", "SHMBRIDGE_LITERT"),
     ],
 )
-def test_a_set_uid_program_ignores_the_environment(tmp_path, scripted_runner, url, variable):
+def test_a_privileged_program_ignores_the_environment(tmp_path, scripted_runner, url, variable):
+    """Set-uid, set-gid, or with a file capability."""
     if os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
         pytest.skip("set-uid programs have no effect in this file system")
     program, answers = shutil.copy(scripted_runner, tmp_path), []
-    os.chown(program, 65534, 65534)
-    for mode in (0o755, 0o4755, 0o2755):
-        os.chmod(program, mode)
-        with ScriptedRunner(program, env=os.environ | {variable: "/planted"}) as runner:
+    os.chmod(tmp_path, 0o755)
+    nobody = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": tmp_path}
+    version_2_effective, net_bind_service = 0x02000001, 1 << 10
+    for mode in (0o755, 0o4755, 0o2755, "capability"):
+        os.chmod(program, 0o755 if mode == "capability" else mode)
+        if mode == "capability":
+            words = struct.pack("<5I", version_2_effective, net_bind_service, 0, 0, 0)
+            os.setxattr(program, "security.capability", words)
+        environment = os.environ | {variable: "/planted"}
+        with ScriptedRunner(f"./{os.path.basename(program)}", env=environment, **nobody) as runner:
             answers.append(runner.do("open", url))
             runner.stdin.close()
-    assert ["planted" in answer for answer in answers] == [True, False, False], answers
+    assert ["planted" in answer for answer in answers] == [True, False, False, False], answers
 
 
 @as_root
