@@ -1,6 +1,6 @@
 """Writes the tables and the picture of docs/reliability.md from docs/results/reliability.json, in
-which tests with --long, tests/mutate.py --record and tests/fuzz/record.py keep what they counted,
-and from explore.txt:
+which tests with --long, tests/mutate.py --record, tests/explore/record.py and tests/fuzz/record.py
+keep what they counted:
 
 python tests/reliability_page.py
 
@@ -28,6 +28,16 @@ def of(found, kind):
     }
 
 
+def counted(row):
+    """When, and of which commit; older rows do not have it."""
+    return f"{row['date']} {row.get('commit', '')}".rstrip()
+
+
+def machines(found):
+    named = {f"{row['cpus']} CPUs, {row['cpu']}" for row in found.values() if "cpu" in row}
+    return [f"Counted on: {'; '.join(sorted(named))}."]
+
+
 def kills(found):
     rows = []
     for name, row in found.items():
@@ -37,26 +47,23 @@ def kills(found):
         times = f"{noticed['median']}; {noticed['p99']}; {noticed['most']}" if noticed else "-"
         outcomes = [f"{row.get(key, 0):,}" for key in ("answered", "default", "error", "open")]
         counts = [f"{row['kills']:,}", f"{row['asked']:,}", *outcomes]
-        rows.append([name, *counts, times, f"{row['seconds']:.0f} s", row["date"]])
+        rows.append([name, *counts, times, counted(row)])
     total = sum(row["kills"] for row in found.values() if "kills" in row)
     head = ["killed", "kills", "questions", "answered", "default", "error", "open"]
     return [
         f"{total:,} kills and stops. No question was lost or answered twice.",
         "",
-        *table([*head, "ms until noticed: median; p99; most", "time", "date"], rows),
+        *table([*head, "ms until noticed: median; p99; most", "counted"], rows),
     ]
 
 
-def explored():
-    file = RESULTS / "explore.txt"
-    if not file.exists():
-        return ["Not recorded yet: the explorer's output in `docs/results/explore.txt`."]
-    line = r"(.{12}) +(\w+) preemptions +(\d+) situations +\d+ steps +\d+ ends +([\d.]+) s  (.*)"
-    rows = [
-        [name.strip(), what, limit, f"{int(situations):,}", f"{float(seconds):.0f} s"]
-        for name, limit, situations, seconds, what in re.findall(line, file.read_text())
-    ]
-    return table(["scenario", "what happens", "preemptions", "situations", "CPU time"], rows)
+def explored(found):
+    rows = []
+    for name, row in of(found, "explored").items():
+        figures = [row["preemptions"], f"{row['situations']:,}", f"{row['cpu_seconds']:.1f} s"]
+        rows.append([name, row["what"], *figures, counted(row)])
+    head = ["scenario", "what happens", "preemptions", "situations", "CPU time", "counted"]
+    return table(head, rows)
 
 
 def mutated(found):
@@ -64,17 +71,17 @@ def mutated(found):
     for name, row in of(found, "mutants").items():
         failed = row["killed"] + row["timeout"]
         killed, tried = killed + failed, tried + failed + row["survived"]
-        rows.append([f"`{name}`", failed, row["survived"], row["date"]])
+        rows.append([f"`{name}`", failed, row["survived"], counted(row)])
     said = f"{killed} of {tried} were noticed." if tried else "Not recorded yet."
-    return [said, "", *table(["file", "noticed", "survived", "date"], rows)]
+    return [said, "", *table(["file", "noticed", "survived", "counted"], rows)]
 
 
 def fuzzed(found):
     rows = []
     for name, row in of(found, "fuzzed").items():
         share = f"{row['reached']} of {row['branches']}"
-        rows.append([f"`{name}`", share, f"{row['inputs']:,}", f"{row['minutes']:g}", row["date"]])
-    return table(["parser", "branches reached", "inputs", "minutes", "date"], rows)
+        rows.append([f"`{name}`", share, f"{row['inputs']:,}", f"{row['minutes']:g}", counted(row)])
+    return table(["parser", "branches reached", "inputs", "minutes", "counted"], rows)
 
 
 def soaked(found):
@@ -87,7 +94,7 @@ def soaked(found):
         "![Memory, descriptors and latency in the soak](results/soak.svg)",
         "",
         f"{row['minutes']:g} minutes, {row['runners']} runners, {last['questions']:,} questions,"
-        f" {row['date']}. The host's memory was {first['rss_kb']:,} KB at first and"
+        f" {counted(row)}. The host's memory was {first['rss_kb']:,} KB at first and"
         f" {last['rss_kb']:,} KB at last, its descriptors {first['descriptors']} and"
         f" {last['descriptors']}. A question took {latency(first)} in the first minute, and"
         f" {latency(last)} in the last. {row.get('note', '')}".rstrip(),
@@ -134,7 +141,7 @@ def draw(row, path):
 
 def main(page: Path = PAGE):
     found = json.loads(FILE.read_text()) if FILE.exists() else {}
-    parts = {"kills": kills(found), "explored": explored()}
+    parts = {"machines": machines(found), "kills": kills(found), "explored": explored(found)}
     parts |= {"fuzzed": fuzzed(found), "mutated": mutated(found), "soaked": soaked(found)}
     text = page.read_text()
     for name, lines in parts.items():

@@ -1,4 +1,4 @@
-"""docs/reliability.md says what docs/results/reliability.json and explore.txt say."""
+"""docs/reliability.md says what docs/results/reliability.json says."""
 
 import shutil
 
