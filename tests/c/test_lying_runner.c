@@ -85,6 +85,8 @@ static void lie_about_hints(const struct liar *l) {
     last = shmb_inspect_layout(raw.fd, l->channel, false, &count);
     CHECK(last && count == 60);
     shmb_inspect_free(last);
+    lane.last->dims = fit - 1; /* not the header's */
+    CHECK(!shmb_inspect_layout(raw.fd, l->channel, false, &count));
     lane.last->header_bytes = write_long_header(meta, (int)fit + 1);
     lane.last->dims = fit + 1;
     CHECK(!shmb_inspect_layout(raw.fd, l->channel, false, &count));
