@@ -12,8 +12,9 @@
  * conversation has a pair of open pipes, `from` the compiler (read end) and `to` it (open for
  * both), and its own runner of the bridge, which is closed with it. */
 typedef struct shmb_pipe_server shmb_pipe_server;
-/* decisions: how many the compilers of LLVM ask about, all together; the rest is LLVM's own. -1: any
- * number. NULL: no memory or descriptor, which add reports; free, close and error accept it too. */
+/* decisions: how many the compilers of LLVM ask about, all together; the rest is LLVM's own. -1:
+ * any number. NULL: no memory or descriptor, which add reports; free, close and error accept it
+ * too. */
 shmb_pipe_server *shmb_pipe_server_new(int64_t decisions);
 void shmb_pipe_server_free(shmb_pipe_server *server);
 /* lets the pipes go, which compilers see; for any thread */
