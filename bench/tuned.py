@@ -3,7 +3,7 @@
 Fetches each program, tunes its sources, and lets a random search do the same number of distinct
 compilations. Then builds the program twice with the plans, compares the objects, and tests the
 program. Results of compilations are kept in --work, so that the command can be interrupted. With --json, it copies the
-plans to a folder plans beside FILE.
+plans to plans/ in the folder of FILE.
 
 Fixed before the first run: the programs, their budgets, the score (bytes of .text of all objects,
 clang-22 -Oz -fPIC), and what counts as success: at most -2 % in the mean over the programs, every

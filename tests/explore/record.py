@@ -13,7 +13,8 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from support.reliability import record
 
-FEW = {"in flight": 3, "late": 2, "runner dies": 3}  # preemptions; any number in the others
+# --preemptions, to which a scenario may add; any number in the others.
+FEW = {"in flight": 3, "late": 2, "runner dies": 3}
 SCENARIOS = ["closes", "lies", "messages", "observer", "host dies", *FEW, "views"]
 LINE = r".{12} +(\w+) preemptions +(\d+) situations +\d+ steps +\d+ ends +([\d.]+) s  (.*)"
 
