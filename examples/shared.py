@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,7 @@ def fetch(package: str, folder: Path) -> Path:
     if not root.exists():
         pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
         said(*pip, "-d", folder, package)
-        with tarfile.open(folder / f"{name}.tar.gz") as sdist:
-            sdist.extractall(folder, filter="data")
+        said("tar", "-xf", folder / f"{name}.tar.gz", "-C", folder)
     return root
 
 

@@ -94,8 +94,7 @@ def fuzz(name, version, seconds):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
     if kept.exists():
-        with tarfile.open(kept) as archive:
-            archive.extractall(inputs, filter="data")
+        shutil.unpack_archive(kept, inputs)
     for i, data in enumerate(seeds(name)):
         (inputs / f"seed{i}").write_bytes(data)
     options = [

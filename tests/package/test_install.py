@@ -151,9 +151,9 @@ def with_cmake(program, find, target, *options, **environment):
     return run(project / "build/client").strip()
 
 
-def test_the_sdist_holds_no_link_out_of_the_tree(sdist, tmp_path):
+def test_the_sdist_holds_no_link(sdist):
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+        assert not [entry.name for entry in archive if entry.issym() or entry.islnk()]
 
 
 def test_one_wheel_serves_every_python(wheel):
