@@ -18,13 +18,14 @@ from shmbridge._compile.onnx_code import (
     ELSE,
     HEAD,
     HEADER,
+    ROOM,
     Parameter,
     Weight,
     run_code,
     weights_code,
 )
 from shmbridge._compile.toolchain import BuildDirectory, Built, CompileError, need
-from shmbridge._compile.wrap import ROOM, Port, entry
+from shmbridge._compile.wrap import Port, entry
 from shmbridge.errors import UnsupportedError
 
 # bytes of weights that are written as C, where the compiler sees their values; more go to the block
@@ -36,23 +37,19 @@ def build(job: BuildDirectory) -> Built:
     """Errors: UnsupportedError, CompileError."""
     need("emx_onnx_cgen", "compiling ONNX models", "'shmbridge[compile]'")
     onnx = need("onnx", "compiling ONNX models", "'shmbridge[compile]'")
-    from shmbridge._compile.trees import rewrite
-
     try:
         loaded = onnx.load(job.model, load_external_data=False)
     except Exception as error:  # of protobuf's
         raise CompileError(f"{job.model}: expected an ONNX model: {error}") from error
-    model, graph = job.model.absolute(), loaded.graph
-    if rewritten := rewrite(loaded, job.sizes):
-        onnx.load_external_data_for_model(rewritten, str(model.parent))
-        model = job.folder / "rewritten.onnx"
-        onnx.save(rewritten, model)
+    graph = loaded.graph
+    if trees := {node.op_type for node in graph.node if node.op_type.startswith("TreeEnsemble")}:
+        raise UnsupportedError(f"tree ensembles ({', '.join(trees)}) do not compile: use onnx://")
     stored = {tensor.name for tensor in graph.initializer}
     names = (
         [port.name for port in graph.input if port.name not in stored],
         [port.name for port in graph.output],
     )
-    text, weights = _adapt(_generate(job, model))
+    text, weights = _adapt(_generate(job))
     sizes, parameters = _signature(text)
     inputs, outputs = _match(job, names, parameters)
     block = _block(weights, job.folder / "model.bin")
@@ -77,14 +74,13 @@ def build(job: BuildDirectory) -> Built:
     return Built(source, weights_file, inputs, outputs, reference, "ONNX Runtime")
 
 
-def _generate(job: BuildDirectory, model: Path) -> str:
-    open_sizes = job.sizes if model == job.model.absolute() else {}
-    sizes = [f"--input-dim={name}={size}" for name, size in open_sizes.items()]
+def _generate(job: BuildDirectory) -> str:
+    sizes = [f"--input-dim={name}={size}" for name, size in job.sizes.items()]
     threshold = f"--large-weight-threshold={1 if job.weights else TEXT}"
     try:
         options = ["--color=never", "--shape-inference-json=shapes.json", "--model-name=model"]
         generator = [sys.executable, "-m", "emx_onnx_cgen", "compile"]
-        job.run(*generator, *options, threshold, *sizes, model, "model.c")
+        job.run(*generator, *options, threshold, *sizes, job.model.absolute(), "model.c")
     except CompileError as error:
         result = re.findall(r"^Result: (.*)", str(error), re.MULTILINE)
         said = result or str(error).splitlines()[-1:]

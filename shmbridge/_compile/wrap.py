@@ -84,27 +84,3 @@ __attribute__((visibility("default"))) const shmb_model *shmb_model_entry(void) 
     return &model;
 }}
 """
-
-
-# Memory of an output whose sizes the model learns as it runs: C and C++.
-ROOM = """
-struct out { void *data; size_t room; int64_t dims[SHMB_MAX_RANK]; };
-
-__attribute__((unused)) static bool make_room(struct out *o, shmb_tensor *t, int rank,
-    const int64_t *dims, size_t element) {
-    t->size = 1;
-    for (int i = 0; i < rank; i++) {
-        o->dims[i] = dims[i];
-        if (__builtin_mul_overflow(t->size, dims[i], &t->size) || t->size > INT32_MAX) return false;
-    }
-    size_t bytes = ((size_t)t->size * element + 64) / 64 * 64;
-    if (bytes > o->room) {
-        free(o->data);
-        o->data = aligned_alloc(64, bytes);
-        o->room = o->data ? bytes : 0;
-    }
-    t->dims = o->dims;
-    t->data = o->data;
-    return t->data;
-}
-"""

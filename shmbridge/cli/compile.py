@@ -18,7 +18,7 @@ from shmbridge._native import ffi, lib
 from shmbridge.cli._option_types import EXISTING_FILE, FILE, argument, option, takes
 from shmbridge.cli._signals import handle
 
-SOURCES = ("onnx", "tensorflow", "torch")
+SOURCES = ("onnx", "tensorflow")
 
 
 def named_size(text: str) -> tuple[str, int]:
@@ -33,11 +33,12 @@ def source_of(model: Path) -> str:
     """Which of SOURCES the file looks like."""
     if model.is_dir() and (model / "saved_model.pb").exists():
         return "tensorflow"
-    if model.suffix in (".pt2", ".onnx"):
-        return {".pt2": "torch", ".onnx": "onnx"}[model.suffix]
+    if model.suffix == ".onnx":
+        return "onnx"
     raise click.ClickException(
-        f"{model}: expected a file .onnx, a TensorFlow SavedModel's folder or a file .pt2 of "
-        f"torch.export: pass --from {'|'.join(SOURCES)}"
+        f"{model}: expected a file .onnx or a TensorFlow SavedModel's folder: pass --from "
+        f"{'|'.join(SOURCES)}. PyTorch models are exported to ONNX: "
+        "shmbridge.training.torch.export_onnx"
     )
 
 
@@ -84,7 +85,7 @@ class Options:
         "The kind of MODEL.  [default: by its name]", "--from", type=click.Choice(SOURCES)
     )
     sizes: tuple[tuple[str, int], ...] = option(
-        "The size of an open dimension of an ONNX model.",
+        "The size of an open dimension; NAME is INPUT:AXIS for a SavedModel.",
         "--dim",
         multiple=True,
         type=named_size,
@@ -122,11 +123,6 @@ class Options:
             raise click.UsageError("expected -o FILE")
         if self.signature and self.kind != "tensorflow":
             raise click.UsageError("--signature applies only to SavedModels: omit it")
-        if self.sizes and self.kind == "torch":
-            raise click.UsageError(
-                "--dim applies only to ONNX models and SavedModels: omit it; torch.export sets the "
-                "sizes of its exports"
-            )
         if self.check_inputs and (self.no_check or not self.output):
             raise click.UsageError(
                 "--check-inputs checks the library of -o: pass -o FILE, and omit --no-check"
@@ -164,8 +160,8 @@ def install(made: Path, to: Path) -> None:
 def compile(options: Options) -> None:
     """Compile MODEL to a library that needs no runtime, for aot:// URLs.
 
-    MODEL is an ONNX file, a TensorFlow SavedModel or a PyTorch export (torch.export.save). A
-    compiler opens aot:///path/of/library.so instead of shm://NAME.
+    MODEL is an ONNX file or a TensorFlow SavedModel. A compiler opens aot:///path/of/library.so
+    instead of shm://NAME.
 
     \b
     The last lines report how the library compares with MODEL, and on which inputs:

@@ -47,7 +47,7 @@ def assert_same(printed):
 
 
 @pytest.mark.slow
-def test_a_forest_picks_the_same_sequence_by_shm_onnx_and_aot(example, run_example):
+def test_a_forest_picks_the_same_sequence_by_shm_and_onnx(example, run_example):
     pytest.importorskip("sklearn", reason="needs scikit-learn")
     pytest.importorskip("skl2onnx")
     printed = run_example(example["folder"], "coreset.py")
