@@ -1,16 +1,24 @@
-"""Hosts in a separate process: `--background` starts one, and `shmbridge stop` ends it."""
+"""Hosts in a separate process: `--background` starts one, and `shmbridge stop` ends it.
+
+A background host listens at a socket in Linux's abstract namespace, named after its key. So the
+kernel says whether it lives and which process it is: no file has to be trusted, kept apart or
+removed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import select
 import shlex
 import signal
+import socket
+import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,10 +28,11 @@ from shmbridge._bridge import segment
 from shmbridge.cli._signals import handle
 from shmbridge.cli._text import ending
 
-# Milliseconds for the question under way, since the compiler's next one finds no host anyway; for
-# everything else; for the kernel.
-PATIENCE = 1000, 3000, 3000
+# Each way to end a process, and the seconds that it gets: for the question under way, since the
+# compiler's next one finds no host anyway; for everything else; for the kernel.
+STEPS = (signal.SIGTERM, 1.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)
 SHOWN = 1 << 20  # bytes of what a model prints while it loads
+LOOK = 0.05  # seconds between two looks at a host that starts
 
 background_option = click.option(
     "--background",
@@ -55,14 +64,12 @@ def begin(name: str, background: bool) -> Callable[[], None]:
         os.close(its_ready)
         sys.exit(_wait(pid, ready, log_fd, Path(log)))
     _detach(log_fd, its_ready)
+    _listen(name)
 
     def answers() -> None:
-        kept = _file(name, ".log")
+        kept = folder / f"{quote(key(name), safe=':')}.log"
         click.echo(f"  log     {kept}")
         os.replace(log, kept)
-        note = Path(f"{log}.pid")
-        note.write_text(f"{os.getpid()} {_began(os.getpid())}")
-        note.replace(_file(name, ".pid"))
         # BrokenPipeError: who started it is gone, and never learns of it.
         os.write(its_ready, b"\n")
         os.close(its_ready)
@@ -70,29 +77,78 @@ def begin(name: str, background: bool) -> Callable[[], None]:
     return answers
 
 
-def end(name: str) -> Path | None:
-    """Ends the host that was begun at this name; its log. None: there is none, or it has ended."""
-    note = _file(name, ".pid")
-    process = _open(note)
-    if process is None:
-        return None
-    try:
-        end_all([process], PATIENCE)
-    finally:
-        os.close(process)
-    note.unlink(missing_ok=True)
+def end(name: str) -> str | None:
+    """Ends the host that was begun at this name; its log. None: there is none, or it has ended.
+    ClickException: it cannot be ended from here."""
+    with socket.socket(socket.AF_UNIX) as life:
+        life.setblocking(False)  # one that does not answer must not hold this command
+        try:
+            life.connect(_address(name))
+        except ConnectionRefusedError:
+            return None
+        except OSError as error:
+            raise click.ClickException(f"cannot reach the host at {key(name)}: {error}") from error
+        pid, uid, _ = PEER.unpack(life.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+        if uid != os.geteuid() or pid <= 0:
+            raise click.ClickException(
+                f"the host at {key(name)} belongs to user {uid} or to another container: stop it "
+                "there"
+            )
+        log = ""
+        with contextlib.suppress(OSError):
+            log = os.readlink(f"/proc/{pid}/fd/1")
+        poll = select.poll()
+        poll.register(life, 0)  # it hangs up when the process ends
+        _end(pid, lambda seconds: bool(poll.poll(seconds * 1000)))
     segment.gc()  # of one that had to be killed
-    return _file(name, ".log")
+    return log
 
 
-# ---- Which files ----
+def _end(process: int, ended: Callable[[float], bool]) -> None:
+    """Ends a process more and more firmly. ended: waits so many seconds, and tells whether it
+    has."""
+    for number, seconds in STEPS:
+        if ended(0):
+            return
+        os.kill(process, number)
+        if ended(seconds):
+            return
+
+
+# ---- The socket ----
+
+PEER = struct.Struct("3i")  # struct ucred: process, user, group
+
+
+def _address(name: str) -> bytes:
+    """Of a user's host in this network namespace; abstract addresses have at most 107 bytes."""
+    which = hashlib.sha256(f"{os.geteuid()} {key(name)}".encode(errors="replace")).hexdigest()
+    return f"\0shmbridge-{which}".encode()
+
+
+def _listen(name: str) -> None:
+    """Makes this process the background host of a name, until it ends. ClickException: another one
+    is."""
+    life = socket.socket(socket.AF_UNIX)
+    try:
+        life.bind(_address(name))
+    except OSError as error:
+        raise click.ClickException(
+            f"a background host of {key(name)} runs already: choose another name, or end it: "
+            f"shmbridge stop {shlex.quote(key(name))} ({error.strerror})"
+        ) from error
+    life.listen()
+    os.register_at_fork(after_in_child=life.close)  # a child is not the host
+
+
+# ---- The log ----
 
 
 def _folder() -> Path:
-    folder = (
-        Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "shmbridge"
-    )
     try:
+        # A relative path would be another folder for `stop` than for `serve`, so it does not count.
+        state = Path(os.environ.get("XDG_STATE_HOME", ""))
+        folder = (state if state.is_absolute() else Path.home() / ".local/state") / "shmbridge"
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(f"{folder} is not writable")
@@ -109,35 +165,38 @@ def key(name: str) -> str:
     return name.partition("?")[0].removeprefix("shm://")
 
 
-def _file(name: str, suffix: str) -> Path:
-    return _folder() / f"{quote(key(name), safe=':')}{suffix}"
-
-
 # ---- The process that starts it ----
 
 
 def _wait(pid: int, ready: int, log_fd: int, log: Path) -> int:
     """Until the host answers or has ended: this command's exit status."""
-    process, poll = os.pidfd_open(pid), select.poll()
-    poll.register(ready, select.POLLIN)
-    # A pipe's end would not do: what the model forked may hold it.
-    poll.register(process, select.POLLIN)
+    ended = None
     try:
-        answers = ready in dict(poll.poll()) and os.read(ready, 1)
+        while ended is None:
+            # The pipe's end says nothing: what the model forked may hold it.
+            if select.select([ready], [], [], LOOK)[0] and os.read(ready, 1):
+                click.echo(os.pread(log_fd, SHOWN, 0), nl=False)
+                return 0
+            ended = _reap(pid)
     except BaseException:
-        end_all([process], PATIENCE)
-        os.waitpid(pid, 0)
+        _end(pid, lambda seconds: _reap(pid, seconds) is not None)
         log.unlink(missing_ok=True)
         raise
-    if answers:
-        click.echo(os.pread(log_fd, SHOWN, 0), nl=False)
-        return 0
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     click.echo(os.pread(log_fd, SHOWN, 0), err=True, nl=False)
     log.unlink()
-    if status < 0:
-        click.echo(f"Error: {ending(status)} ended the host before it answered", err=True)
-    return status if status > 0 else 1
+    if ended < 0:
+        click.echo(f"Error: {ending(ended)} ended the host before it answered", err=True)
+    return ended if ended > 0 else 1
+
+
+def _reap(child: int, seconds: float = 0) -> int | None:
+    """A child's exit status once it has ended, for which it waits so long; negative: a signal."""
+    until = time.monotonic() + seconds
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() >= until:
+            return None
+        time.sleep(LOOK)
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 # ---- The process of its own ----
@@ -154,43 +213,3 @@ def _detach(log: int, ready: int) -> None:
             with contextlib.suppress(OSError):
                 os.close(fd)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-
-
-def _began(pid: int) -> str:
-    """The start time of a process, in clock ticks since boot, which with the id is unique. "":
-    there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-def _open(note: Path) -> int | None:
-    """A descriptor of the process in such a file, if it still runs."""
-    try:
-        pid, began = note.read_text().split()
-        process = os.pidfd_open(int(pid))
-    except (OSError, ValueError):
-        return None
-    if _began(int(pid)) == began:
-        return process
-    os.close(process)
-    return None
-
-
-def end_all(processes: Sequence[int], patience: Sequence[int]) -> None:
-    """Ends processes by their descriptors: by SIGTERM, by another one, then by SIGKILL. patience:
-    milliseconds for each of the three."""
-    left, poll = set(processes), select.poll()
-    for process in processes:
-        poll.register(process, select.POLLIN)
-    steps = zip((signal.SIGTERM, signal.SIGTERM, signal.SIGKILL), patience, strict=True)
-    for number, milliseconds in steps:
-        for process in left:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(process, number)
-        until = time.monotonic() + milliseconds / 1000
-        while left and (seconds := until - time.monotonic()) > 0:
-            for process, _ in poll.poll(seconds * 1000):
-                left.remove(process)
-                poll.unregister(process)

@@ -6,12 +6,13 @@ and replaces those that die. If it is killed, the kernel kills them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,6 @@ from shmbridge._bridge import segment
 from shmbridge._host.host import Host
 from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG
 from shmbridge._native import lib
-from shmbridge.cli._background import end_all
 from shmbridge.cli._signals import ENDING, handle
 from shmbridge.cli._text import ending
 
@@ -169,7 +169,7 @@ class _Supervisor:
     def end(self) -> None:
         """Ends all workers, and removes what those that were killed left."""
         handle(signal.SIG_IGN)
-        end_all(list(self._workers), GRACE_MS)
+        _end_all(list(self._workers))
         segment.remove_dead(self.name)
 
     def leave(self) -> None:
@@ -177,3 +177,20 @@ class _Supervisor:
         for fd in [*self._workers, self._ready]:
             os.close(fd)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def _end_all(processes: Sequence[int]) -> None:
+    """Ends processes by their descriptors: by SIGTERM, by another one, then by SIGKILL."""
+    left, poll = set(processes), select.poll()
+    for process in processes:
+        poll.register(process, select.POLLIN)
+    steps = zip((signal.SIGTERM, signal.SIGTERM, signal.SIGKILL), GRACE_MS, strict=True)
+    for number, milliseconds in steps:
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, number)
+        until = time.monotonic() + milliseconds / 1000
+        while left and (seconds := until - time.monotonic()) > 0:
+            for process, _ in poll.poll(seconds * 1000):
+                left.remove(process)
+                poll.unregister(process)

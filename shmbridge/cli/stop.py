@@ -21,4 +21,4 @@ def stop(name: str) -> None:
             f'no host runs at "{_background.key(name)}" that was started with --background: '
             "shmbridge ls lists all hosts; Ctrl-C ends one in the foreground"
         )
-    click.echo(f"stopped {_background.key(name)}; its log is {log}")
+    click.echo(f"stopped {_background.key(name)}" + (f"; its log is {log}" if log else ""))

@@ -38,7 +38,7 @@ def where(tmp_path, monkeypatch, name):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for file in (tmp_path / "state").glob("shmbridge/*.pid"):
+    for file in (tmp_path / "state").glob("shmbridge/*.log"):
         run("stop", file.stem)
 
 
@@ -150,14 +150,49 @@ def test_stop_ends_a_host_that_ignores_signals(where, name):
     assert done.returncode == 0, done.stderr
 
 
-def test_stop_leaves_a_stranger_alone_that_has_the_number_of_an_ended_host(where, name):
-    stranger = subprocess.Popen(["sleep", "60"])
-    (where / "state" / "shmbridge").mkdir(parents=True)
-    (where / "state" / "shmbridge" / f"{name}.pid").write_text(f"{stranger.pid} 1")
-    assert run("stop", name).returncode == 1
-    assert stranger.poll() is None
-    stranger.kill()
-    stranger.wait()
+def test_a_second_host_is_refused_though_the_first_ones_name_was_removed(where, name):
+    serve(name, "--python", "models:double")
+    Path("/dev/shm", f"shmb.{name}").unlink()  # as systemd's RemoveIPC does
+    done = run("serve", name, "--python", "models:double", "--background")
+    assert done.returncode == 1 and f"shmbridge stop {name}" in done.stderr
+    assert run("stop", name).returncode == 0
+    serve(name, "--python", "models:double")
+
+
+def test_a_child_that_the_model_leaves_is_not_the_host(where, name):
+    (where / "forks.py").write_text(
+        "import os, time\nif os.fork() == 0: time.sleep(30); os._exit(0)"
+    )
+    (where / "models.py").write_text(f"import forks\n{MODELS}")
+    serve(name, "--python", "models:double")
+    assert run("stop", name).returncode == 0
+    done = run("stop", name)
+    assert done.returncode == 1 and "no host runs" in done.stderr
+
+
+def test_a_socket_of_another_user_is_not_taken_for_a_host(where, name):
+    squat = (
+        "import os, socket, sys; from shmbridge.cli._background import _address as address;"
+        "at = address(sys.argv[1]); os.setuid(65534); s = socket.socket(socket.AF_UNIX);"
+        "s.bind(at); s.listen(); print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", squat, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        done = run("stop", name)
+        other.stdin.close()
+        assert other.wait(10) == 0
+    assert done.returncode == 1 and "belongs to user 65534" in done.stderr
+
+
+@pytest.mark.parametrize("state", ["relative", ""])
+def test_a_relative_state_folder_does_not_count(where, name, state, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", state)
+    monkeypatch.setenv("HOME", str(where))
+    assert f"{where}/.local/state/shmbridge/{name}.log" in serve(name, "--python", "models:double")
+    done = run("stop", name)
+    assert done.returncode == 0 and f"{where}/.local/state/shmbridge/{name}.log" in done.stdout
+    assert not (where / "relative").exists()
 
 
 def test_hosts_at_other_urls_and_relays(where, name):
