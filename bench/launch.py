@@ -57,7 +57,7 @@ def ways(source: Path, name: str) -> dict[str, tuple[list[str], dict[str, str]]]
     preloaded = {
         "LD_PRELOAD": str(_config.preload()),
         "SHMBRIDGE_LLVM_BASE": base,
-        "SHMBRIDGE_URL": f"shm://{name}",
+        "SHMBRIDGE_LLVM_URL": f"shm://{name}",
     }
     asking = compilers.with_flags(clang, "clang", {"inline": f"{base}.inline"}, pipes=False)
     plain = dict(os.environ)

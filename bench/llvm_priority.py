@@ -80,7 +80,7 @@ class Bench:
             "LD_PRELOAD": str(_config.preload()),
             "SHMBRIDGE_LLVM_BASE": self.prefix,
             "SHMBRIDGE_LLVM_REPORT": str(self.report),
-            "SHMBRIDGE_URL": hosts[number % len(hosts)][1],
+            "SHMBRIDGE_LLVM_URL": hosts[number % len(hosts)][1],
         }
 
     def run(self, way: str, commands: list[list[str]]) -> float:

@@ -2,7 +2,7 @@
  * in the compiler's own process, and no FIFO exists. `shmbridge run` sets the environment:
  *     SHMBRIDGE_LLVM_BASE      a prefix of paths: <prefix>.NAME.in, then <prefix>.NAME.out, are
  *                              opened as a channel
- *     SHMBRIDGE_URL            the runner's
+ *     SHMBRIDGE_LLVM_URL       the runner's
  *     SHMBRIDGE_LLVM_DEFAULTS  "NAME=advice,…" for want of a model's; may be absent
  *     SHMBRIDGE_LLVM_REPORT    a file that gets a line for each process that has the library,
  *                              "loaded 0 0 0 PROGRAM", and for each conversation that ended: NAME
@@ -35,6 +35,7 @@
 
 #include "command/compilers.h"
 #include "next.h"
+#include "preload.h"
 #include "runner/default.h"
 #include "segment/ring.h"
 #include "llvm/llvm.h"
@@ -135,8 +136,7 @@ static void default_of(const char *name, char out[TEXT_BYTES]) {
     }
 }
 
-/* <prefix> of channels' paths; "" for none. */
-static const char *prefix(void) {
+const char *preload_prefix(void) {
     static _Atomic(const char *) found;
     const char *text = load_relaxed(&found);
     if (!text) {
@@ -158,7 +158,7 @@ static void append_line(const char *line, size_t size) {
 /* `shmbridge run` learns from this line that the compiler has the library. */
 __attribute__((constructor)) static void report_loaded(void) {
     char exe[PATH_MAX] = "", line[PATH_MAX + 16];
-    if (!*prefix() || readlink("/proc/self/exe", exe, sizeof exe - 1) == -1) return;
+    if (!*preload_prefix() || readlink("/proc/self/exe", exe, sizeof exe - 1) == -1) return;
     append_line(line, (size_t)sprintf(line, "loaded 0 0 0 %s\n", strrchr(exe, '/') + 1));
 }
 
@@ -275,7 +275,7 @@ static int open_out(const char *name) {
 }
 
 static int preload_open_end(const char *path) {
-    const char *before = prefix();
+    const char *before = preload_prefix();
     size_t n = strlen(before);
     if (!n || !path || strncmp(path, before, n) != 0) return NOT_OURS;
     const char *name = path + n + (path[n] == '.'), *dot = strrchr(name, '.');
@@ -326,7 +326,7 @@ static void open_runner(struct conversation *c) {
     size_t room = 0;
     ssize_t size = file ? getdelim(&words, &room, '\n', file) : -1;
     if (size > 0) options.label = shmb_compiler_source(words, (size_t)size);
-    shmb_open(NULL, &options, &c->runner);
+    shmb_open(secure_getenv("SHMBRIDGE_LLVM_URL"), &options, &c->runner);
     free(words);
     if (file) fclose(file);
 }

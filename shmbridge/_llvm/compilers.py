@@ -120,11 +120,14 @@ def _program(compiler: str) -> Any:
     return path if lib.shmb_program_find(os.fsencode(compiler), path) else ffi.NULL
 
 
-def preloads(compiler: str) -> bool:
+def preloads(compiler: str, launchers: Iterable[str] = ()) -> bool:
     """Whether the preloaded library can be loaded into this compiler: not into a script, a static
-    program, or one that uses another libc."""
+    program, or one that uses another libc, nor behind a launcher that would fail with it."""
     path = _program(compiler)
-    return bool(path and lib.shmb_program_preloads(path))
+    before = filter(None, map(_program, launchers))
+    return bool(path and lib.shmb_program_preloads(path)) and not any(
+        map(lib.shmb_program_refuses, before)
+    )
 
 
 def loaded(report: str, compiler: str) -> bool:

@@ -46,7 +46,7 @@ def environment(
     return {
         "LD_PRELOAD": ":".join([str(library), *(path for path in old if path != str(library))]),
         "SHMBRIDGE_LLVM_BASE": base,
-        "SHMBRIDGE_URL": url,
+        "SHMBRIDGE_LLVM_URL": url,
         "SHMBRIDGE_LLVM_DEFAULTS": ",".join(
             f"{key}={value}" for key, value in (defaults or {}).items()
         ),

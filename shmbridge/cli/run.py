@@ -274,7 +274,7 @@ class Compilation:
         name, explain = self._policy(like, stack)
         deadline = {} if options.deadline is None else {"deadline": f"{options.deadline:.9f}"}
         url = with_options(name, **deadline)
-        piped = options.pipes or not compilers.preloads(words[0])
+        piped = options.pipes or not compilers.preloads(words[0], launchers)
         label = compilers.source_of(words)
         channel: Pipes | Preload = (
             Pipes(wanted, url, options.defaults, options.limit, label)

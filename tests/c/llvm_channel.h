@@ -22,7 +22,7 @@ static const char llvm_header[] =
 static inline void llvm_environment(char **argv) {
     if (getenv("SHMBRIDGE_LLVM_BASE")) return;
     setenv("SHMBRIDGE_LLVM_BASE", PREFIX, 1);
-    setenv("SHMBRIDGE_URL", "shm://nobody?connect_timeout=0", 1);
+    setenv("SHMBRIDGE_LLVM_URL", "shm://nobody?connect_timeout=0", 1);
     execv("/proc/self/exe", argv);
     CHECK(!"to start again");
 }
@@ -69,7 +69,7 @@ static inline pid_t llvm_host(char *name, void (*serve)(struct bridge *), const 
     char url[256];
     pid_t host = host_process("preload", name, serve);
     snprintf(url, sizeof url, "shm://%s?connect_timeout=10%s", name, options);
-    setenv("SHMBRIDGE_URL", url, 1);
+    setenv("SHMBRIDGE_LLVM_URL", url, 1);
     return host;
 }
 

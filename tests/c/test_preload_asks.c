@@ -61,7 +61,7 @@ static void start_limited(void) {
     CHECK(write(fd, &(int64_t){2}, sizeof(int64_t)) == sizeof(int64_t));
     sprintf(path, "/proc/self/fd/%d", fd);
     setenv("SHMBRIDGE_LLVM_LIMIT", path, 1);
-    execl("/proc/self/exe", "compiler", "limited", NULL);
+    execl("/proc/self/exe", "compiler", "limited", PREFIX, NULL);
     exit(2);
 }
 

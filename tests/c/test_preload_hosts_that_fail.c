@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
     pid_t host = llvm_host(name, three_then_death, "");
     ask_ten(true);
     llvm_host_end(host, name);
-    setenv("SHMBRIDGE_URL", "shm://nobody?connect_timeout=0", 1);
+    setenv("SHMBRIDGE_LLVM_URL", "shm://nobody?connect_timeout=0", 1);
     ask_ten(false);
 
     host = llvm_host(name, three_then_nothing, "&deadline=0.05");

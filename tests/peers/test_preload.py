@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support.stock import compiler_of, needs
+from support.stock import SOURCES, compiler_of, needs
 
 from shmbridge import _config
 
@@ -34,7 +34,7 @@ def preloaded(tmp_path):
     "SHMBRIDGE_LLVM_REPORT" is not there."""
     ours = {
         "LLVM_BASE": tmp_path / "none",
-        "URL": "nobody?connect_timeout=0",
+        "LLVM_URL": "nobody?connect_timeout=0",
         "LLVM_REPORT": tmp_path / "report",
     }
     variables = {f"SHMBRIDGE_{key}": str(value) for key, value in ours.items()}
@@ -66,7 +66,8 @@ def test_environment_alone_is_enough(preloaded, serve, name, tmp_path):
         return -float(request["li_size"][0])
 
     with serve(model, channels=4):
-        subprocess.run(command, env=preloaded | {"SHMBRIDGE_URL": name}, check=True, timeout=60)
+        there = preloaded | {"SHMBRIDGE_LLVM_URL": name}
+        subprocess.run(command, env=there, check=True, timeout=60)
     assert len(asked) > 10
     assert reported(report) == [f"priority {len(asked)} 0 0 "]
     subprocess.run(command, env=preloaded, check=True, timeout=60)
@@ -118,3 +119,34 @@ def test_python_and_its_children_inherit_it_unharmed(preloaded, tmp_path):
         [sys.executable, "-c", program], env=preloaded, stdout=-1, stderr=-1, text=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
+
+
+AS = {
+    "script": '#!/bin/sh\nenv >> "$0.env"\nexec as "$@"\n',
+    "musl-gcc": '#include <unistd.h>\nint main(int n, char **w) { return execvp("as", w); }\n',
+}
+
+
+@pytest.mark.parametrize("transport", ["preload"], indirect=True)
+@pytest.mark.parametrize("made", AS)
+def test_assembler_of_the_compiler_starts_without_it(made, shmbridge_run, tmp_path):
+    """One of another C library would fail with it. The compiler's own child, cc1, asks."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "as.c").write_text(AS[made])
+    if made == "script":
+        (tools / "as.c").rename(tools / "as").chmod(0o755)
+    else:
+        needs(made)
+        subprocess.run([made, tools / "as.c", "-o", tools / "as"], check=True)
+    command = ["clang-22", "-O2", "-fno-integrated-as", "-B", tools, "-c"]
+    sources = [SOURCES / "numbers.c", SOURCES / "more.c"]
+    needs("clang-22")
+    outcome = shmbridge_run("inline,priority", "advise", *command, *sources)
+    assert (outcome.status, outcome.stderr, outcome.defaulted) == (0, "", 0)
+    assert {label for _, _, label, _ in outcome.questions} == set(map(str, sources))
+    if made == "script":
+        seen = (tools / "as.env").read_text()
+        assert "PATH=" in seen
+        assert "LD_PRELOAD" not in seen
+        assert "SHMBRIDGE_LLVM" not in seen

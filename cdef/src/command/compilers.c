@@ -93,33 +93,43 @@ static const char linkers[] = "ld-linux";
 static const char linkers[] = "ld-musl";
 #endif
 
-/* Is the program's dynamic linker that of our own C library? */
-static bool links_as_we_do(int fd, const Elf64_Ehdr *h) {
+enum loads { IGNORES, REFUSES, LOADS };
+
+/* By the dynamic linker that the program names, if it does. */
+static enum loads loads_by_linker(int fd, const Elf64_Ehdr *h) {
     for (int i = 0; i < h->e_phnum; i++) {
         Elf64_Phdr segment;
         char linker[SHMB_PROGRAM_BYTES] = "";
         off_t at = (off_t)h->e_phoff + i * (off_t)sizeof segment;
-        if (pread(fd, &segment, sizeof segment, at) != sizeof segment) return false;
+        if (pread(fd, &segment, sizeof segment, at) != sizeof segment) return REFUSES;
         if (segment.p_type != PT_INTERP) continue;
         if (segment.p_filesz >= sizeof linker ||
             pread(fd, linker, segment.p_filesz, (off_t)segment.p_offset) < 0)
-            return false;
-        return strncmp(shmb_file_name(linker), linkers, strlen(linkers)) == 0;
+            return REFUSES;
+        bool ours = strncmp(shmb_file_name(linker), linkers, strlen(linkers)) == 0;
+        return ours ? LOADS : REFUSES;
     }
-    return false;
+    return IGNORES;
 }
 
-bool shmb_program_preloads(const char *path) {
+/* What the program at `path` does with the preloaded library. */
+static enum loads loads_of(const char *path) {
     Elf64_Ehdr h;
+    enum loads loads = IGNORES;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    bool elf = read(fd, &h, sizeof h) == sizeof h && memcmp(h.e_ident, ELFMAG, SELFMAG) == 0 &&
-               h.e_ident[EI_CLASS] == ELFCLASS64 && h.e_machine == MACHINE &&
-               h.e_phentsize == sizeof(Elf64_Phdr);
-    bool preloads = elf && links_as_we_do(fd, &h);
+    if (fd < 0) return IGNORES;
+    if (read(fd, &h, sizeof h) == sizeof h && memcmp(h.e_ident, ELFMAG, SELFMAG) == 0) {
+        bool native = h.e_ident[EI_CLASS] == ELFCLASS64 && h.e_machine == MACHINE &&
+                      h.e_phentsize == sizeof(Elf64_Phdr);
+        loads = native ? loads_by_linker(fd, &h) : REFUSES;
+    }
     close(fd);
-    return preloads;
+    return loads;
 }
+
+bool shmb_program_preloads(const char *path) { return loads_of(path) == LOADS; }
+
+bool shmb_program_refuses(const char *path) { return loads_of(path) == REFUSES; }
 
 bool shmb_report_loaded(const char *report, const char *path) {
     char *line;

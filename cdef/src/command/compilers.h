@@ -40,6 +40,9 @@ bool shmb_program_find(const char *name, char path[SHMB_PROGRAM_BYTES]);
  * with the same C library dynamically. A script may start anything, so the answer for scripts is
  * no. */
 bool shmb_program_preloads(const char *path);
+/* Would it complain of the library, or fail with it? One for another machine or with another C
+ * library would; static programs and scripts take no notice. */
+bool shmb_program_refuses(const char *path);
 /* Does a report say that the library got into the program at `path`? Each process that it is loaded
  * into appends a line "loaded 0 0 0 NAME". */
 bool shmb_report_loaded(const char *report, const char *path);
