@@ -17,7 +17,7 @@ from shmbridge._native import ffi, lib
 from shmbridge._runner.runner import Runner, handle_of, in_use
 from shmbridge._urls import plugins
 from shmbridge._values import tensor
-from shmbridge.errors import InvalidError, ShmbridgeError, error_of, raise_status
+from shmbridge.errors import InvalidError, ShmbridgeError, error_of, error_text, raise_status
 
 CHOICES = {
     "argmax": lib.SHMB_ARGMAX,
@@ -159,7 +159,7 @@ class Agent:
 
 class Environment:
     """A pass. Observations are features by name, as `Runner.evaluate` accepts them. The names
-    "agent", "reward", "reward.NAME", "done", "truncated" and "step" are reserved."""
+    "agent", "reward", "reward.NAME", "done", "truncated", "step" and "error" are reserved."""
 
     _episode: _Episode | None = None
 
@@ -209,7 +209,7 @@ class Environment:
         lib.shmb_next_agent(self._running().c, plugins.c_text(name))
 
     def add_reward(self, reward: float, agent: str | None = None) -> None:
-        """Rewards an agent. Several rewards add up. An unknown name ends the episode with
+        """Rewards an agent. Several rewards add up. An unknown name or a NaN ends the episode with
         InvalidError.
 
         Args:
@@ -327,6 +327,7 @@ def _keep(_kind: Any, error: BaseException, trace: Any) -> int:
     episode: _Episode = ffi.from_handle(trace.tb_frame.f_locals["context"])
     if episode.error is None or not isinstance(error, Exception):
         episode.error = error
+        lib.shmb_set_error(episode.c, error_text(error).encode(errors="replace"))
     return int(lib.SHMB_MODEL if isinstance(error, Exception) else lib.SHMB_INTERRUPTED)
 
 
@@ -339,7 +340,8 @@ def drive(
 ) -> None:
     """Runs an episode until it is done.
 
-    The end is reported to a trainer, but after Ctrl-C. Until then its runners ask nothing else.
+    The end is reported to a trainer with the text of an exception, except after Ctrl-C. Until then
+    the agents' runners ask nothing else.
 
     Args:
         environment: The pass.

@@ -103,8 +103,11 @@ public:
 protected:
     /** Marks the episode as done. */
     void set_done() { shmb_set_done(episode_); }
-    /** Ends the episode with an error. */
-    void stop(shmb_status status) { stopped_ = status; }
+    /** Ends the episode with an error; why: the reason, in UTF-8, also for the trainer. */
+    void stop(shmb_status status, const char *why = "") {
+        shmb_set_error(episode_, why);
+        stopped_ = status;
+    }
     /**
      * Selects the agent that acts next, and returns its runner for you to fill. nullptr: the agent
      * named by the last call, else the one that acted last, initially the first agent.
@@ -166,14 +169,21 @@ private:
         if (thrown_) return;
         try {
             callback();
+        } catch (const std::exception &error) {
+            keep(error.what());
         } catch (...) {
-            thrown_ = std::current_exception();
-            environment_.stopped_ = SHMB_MODEL; /* any error; no caller sees it */
+            keep("an exception that is no std::exception");
         }
 #else
         callback();
 #endif
     }
+#ifdef __cpp_exceptions
+    void keep(const char *what) {
+        thrown_ = std::current_exception();
+        environment_.stop(SHMB_MODEL, what); /* any status; no caller sees it */
+    }
+#endif
     static Driver &begin(void *context, shmb_episode *e) {
         Driver &d = *static_cast<Driver *>(context);
         d.environment_.episode_ = e;

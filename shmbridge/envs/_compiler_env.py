@@ -32,8 +32,8 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
     - "step", the number of actions so far, and "agent", the agent to act, if agents have names;
     - "rewards", each agent's part of the reward, if agents share a runner;
     - "action_mask", the feature of that name;
-    - "error", if an episode was truncated because the compiler died, disconnected, or was silent.
-      The next reset takes the next compiler;
+    - "error", if an episode was truncated because the compiler's environment failed, or the
+      compiler died, disconnected, or was silent. The next reset takes the next compiler;
     - with workers, at the end, "module", "kind", "exit", "stderr", "command" and "scores", as in
       the compilation's `Outcome`.
 

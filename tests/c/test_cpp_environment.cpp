@@ -28,6 +28,8 @@ static shmb_status answer(void *state, const shmb_tensor *f, int64_t count, shmb
         if ((!std::strcmp(f[i].name, "done") || !std::strcmp(f[i].name, "truncated")) &&
             *static_cast<const bool *>(f[i].data))
             said += f[i].name;
+        else if (!std::strcmp(f[i].name, "error"))
+            said += std::string(static_cast<const char *>(f[i].data), f[i].size) + ": ";
     auto *to = static_cast<float *>(
         shmb_sink_field(advice, what.c_str(), SHMB_FLOAT32, SHMB_TENSOR, 1, &size, nullptr));
     for (int i = 0; i < 3; i++) to[i] = static_cast<float>(i % 2);
@@ -68,7 +70,7 @@ struct Count : Environment {
             raw = action.as<std::vector<float>>().value_or(std::vector<float>{});
         add_reward(0.5);
         add_reward(1);
-        if (stops) return stop(stops);
+        if (stops) return stop(stops, "no such loop");
         if (++at == 3) set_done();
         else observe();
     }
@@ -96,7 +98,9 @@ static void a_policy(Runner &policy) {
     std::vector<int64_t> sampled = count.actions;
     assert(drive(count, {&same}) && count.actions == sampled && two.random() == same.random());
     count.stops = SHMB_DROPPED;
-    assert(drive(count, {&agent}).status() == SHMB_DROPPED && agent.steps() == 1);
+    result<> stopped = drive(count, {&agent});
+    assert(stopped.status() == SHMB_DROPPED && agent.steps() == 1 &&
+           std::strstr(stopped.message(), "step failed: no such loop"));
     count.stops = SHMB_OK;
     assert(drive(count, {&agent}));
 }
@@ -162,7 +166,7 @@ static void exceptions_come_out_of_drive(Runner &learner) {
         } catch (const std::runtime_error &error) {
             assert(!std::strcmp(error.what(), "a bug in the pass"));
         }
-        assert(said == "truncated");
+        assert(said == "the environment's step failed: a bug in the pass: truncated");
         said.clear();
     }
     try {

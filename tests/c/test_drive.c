@@ -56,6 +56,7 @@ struct count {
     int64_t at, length;
     const char *const *turns; /* agents' names, or NULL */
     shmb_status fails;        /* of step 2 */
+    const char *why;          /* what that says */
     bool fill_bad, done_at_reset, goes_on;
     int64_t last;
     const float *raw;
@@ -82,7 +83,7 @@ static shmb_status step(void *context, shmb_episode *e, const shmb_action *actio
     c->at++;
     shmb_add_reward(e, NULL, 0.5);
     shmb_add_reward(e, NULL, 1);
-    if (c->fails && c->at == 2) return c->fails;
+    if (c->fails && c->at == 2) return shmb_set_error(e, c->why), c->fails;
     if (c->at == c->length) return shmb_set_done(e), SHMB_OK;
     observe(c, e);
     return SHMB_OK;
@@ -149,7 +150,15 @@ int main(void) {
     c.fails = SHMB_NO_MEMORY;
     CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_NO_MEMORY &&
           strstr(why, "step failed: out of memory"));
-    CHECK(logged("at=0 | at=1 reward=1.5 step=1 | reward=1.5 truncated step=2 | "));
+    CHECK(
+        logged("at=0 | at=1 reward=1.5 step=1 | error=the environment's step failed: out of memory "
+               "reward=1.5 truncated step=2 | "));
+    c.why = "no such loop";
+    CHECK(shmb_drive(&environment, one, 1, 0, &why) == SHMB_NO_MEMORY &&
+          strcmp(why, "the environment's step failed: no such loop") == 0);
+    CHECK(
+        logged("at=0 | at=1 reward=1.5 step=1 | error=the environment's step failed: no such loop "
+               "reward=1.5 truncated step=2 | "));
     c.fails = SHMB_OK;
     c.done_at_reset = true;
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK && a.steps == 0 && logged(""));

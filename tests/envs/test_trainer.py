@@ -173,6 +173,25 @@ def test_an_action_that_is_too_large_ends_the_episode(name, walk):
         assert [type(error) for error in compiler.result()] == [TooLargeError, ClosedError]
 
 
+@pytest.mark.parametrize("kind", ["single", "vector"])
+def test_an_exception_in_the_compiler_reaches_the_trainer_with_its_text(name, walk, kind):
+    class Broken(Corridor):
+        def step(self, action):
+            raise IndexError("no loop 7 in main")
+
+    single = kind == "single"
+    with contextlib.closing(
+        CompilerEnv(name, timeout=BOUND) if single else CompilerVectorEnv(name, 1, timeout=BOUND)
+    ) as env:
+        compiler = walk(Broken())
+        env.reset()
+        *_, terminated, truncated, info = env.step(1 if single else [1])
+        error = info["error"] if single else info["error"][0]
+        assert np.all(truncated) and not np.any(terminated)
+        assert "step failed" in error and "IndexError: no loop 7 in main" in error
+        assert isinstance(compiler.result()[0], IndexError)
+
+
 def test_closing_in_any_order(name, walk):
     with CompilerPool(name) as compilers:
         env = CompilerEnv(compilers, timeout=BOUND)

@@ -84,7 +84,13 @@ def test_several_agents_with_runners_of_their_own(serve, name):
     assert sorted(seen[5:]) == [("blue", 1, True), ("green", 1, True), ("red", 1, True)]
 
 
-def test_wrong_agents_are_errors(serve, name):
+class Unsure(Corridor):
+    def step(self, action):
+        self.add_reward(float("nan"))
+        return super().step(action)
+
+
+def test_wrong_agents_and_rewards_are_errors(serve, name):
     with serve(right), connect(name) as runner:
         with pytest.raises(InvalidError, match="expected one agent or more, found none"):
             drive(Corridor(), [])
@@ -94,6 +100,8 @@ def test_wrong_agents_are_errors(serve, name):
             drive(Corridor(), Agent(runner), max_steps=0)
         with pytest.raises(InvalidError, match='names an agent "red", which the driver'):
             drive(Tag(), Agent(runner, "blue"))
+        with pytest.raises(InvalidError, match="expected a reward that is a number, found a NaN"):
+            drive(Unsure(), Agent(runner))
         with pytest.raises(InvalidError, match="no episode is running"):
             Corridor().add_reward(1)
         with pytest.raises(InvalidError, match="expected one of argmax"):
@@ -116,7 +124,7 @@ def test_exceptions_come_through_and_the_trainer_hears_of_the_end(serve, name, w
 
     def trainer(request):
         if "step" in request and (request["done"] or request["truncated"]):
-            ends.append(bool(request["truncated"]))
+            ends.append((bool(request["truncated"]), request["error"]))
         if where == "on_error" and "step" in request:
             raise ValueError("no idea")
         return {"learner": 1}
@@ -125,14 +133,16 @@ def test_exceptions_come_through_and_the_trainer_hears_of_the_end(serve, name, w
         pass
 
     def boom(*_):
-        raise Boom
+        raise Boom("so it \ud800 failed")
 
     with serve(trainer), connect(name) as runner:
         corridor, agent = Corridor(), Agent(runner)
         setattr(agent if where == "act" else corridor, where, boom)
         with pytest.raises(Boom):
             drive(corridor, agent)
-        assert ends == ([] if where == "reset" else [True])
+        assert len(ends) == (where != "reset")
+        for truncated, error in ends:
+            assert truncated and "Boom: so it ? failed" in error
         if where != "on_error":
             drive(Corridor(), Agent(runner), 2)  # all is as before
 

@@ -21,7 +21,8 @@
  * previous request), "reward.NAME" for each agent if several share the runner (that agent's part of
  * the sum), "done" and "truncated" (bool) and "step" (int64: actions so far). A last request
  * reports the end: "done", or "truncated" if the episode ended in any other way. It contains the
- * features filled by then, and its advice is ignored. A request without "step" therefore begins an
+ * features filled by then or, after a failure, the string "error" with the reason; its advice is
+ * ignored. A request without "step" therefore begins an
  * episode, and a model that never sends "learner" receives only the observations.
  *
  * Ownership: the caller owns the environment, the agents and their runners, and keeps them while
@@ -136,6 +137,11 @@ typedef struct shmb_environment {
 /** Marks the episode as done. */
 void shmb_set_done(shmb_episode *e);
 /**
+ * Sets the reason of a failure, in UTF-8, before the callback returns its status. shmb_drive and
+ * the trainer report it instead of that status's name. It is copied, at most 2047 bytes.
+ */
+void shmb_set_error(shmb_episode *e, const char *text);
+/**
  * Selects the agent that acts next, and returns its runner for you to fill. NULL: the agent named
  * by the last call, else the one that acted last, initially agents[0]. Features already filled into
  * another runner are discarded. An unknown name ends the episode with INVALID.
@@ -143,7 +149,7 @@ void shmb_set_done(shmb_episode *e);
 shmb_runner *shmb_next_agent(shmb_episode *e, const char *name);
 /**
  * Rewards an agent; several rewards add up. NULL: the agent that acted. If agents share a runner,
- * "reward" is their sum and "reward.NAME" each agent's part.
+ * "reward" is their sum and "reward.NAME" each agent's part. A NaN ends the episode with INVALID.
  */
 void shmb_add_reward(shmb_episode *e, const char *agent, double reward);
 

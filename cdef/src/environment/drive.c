@@ -23,6 +23,7 @@ struct shmb_episode {
     bool done;
     shmb_status wrong; /* a callback said what cannot be */
     struct error why;  /* the last one */
+    struct error said; /* why a callback is about to fail, in its own words */
 };
 
 static const char *name_of(const shmb_agent *agent) { return agent->name ? agent->name : ""; }
@@ -53,6 +54,11 @@ static int64_t find_named(shmb_episode *e, const char *name, int64_t otherwise) 
 
 void shmb_set_done(shmb_episode *e) { e->done = true; }
 
+void shmb_set_error(shmb_episode *e, const char *text) {
+    *e->said.message = 0;
+    if (text && *text) shmb_fail(&e->said, SHMB_MODEL, "%s", text);
+}
+
 shmb_runner *shmb_next_agent(shmb_episode *e, const char *name) {
     int64_t next = find_named(e, name, e->next);
     shmb_runner *before = e->agents[e->next]->runner, *r = e->agents[next]->runner;
@@ -63,6 +69,9 @@ shmb_runner *shmb_next_agent(shmb_episode *e, const char *name) {
 
 void shmb_add_reward(shmb_episode *e, const char *agent, double reward) {
     int64_t i = find_named(e, agent, e->actor);
+    if (reward != reward && !e->wrong)
+        e->wrong =
+            shmb_fail(&e->why, SHMB_INVALID, "expected a reward that is a number, found a NaN");
     e->agents[i]->reward += reward;
     e->trainers[i].pending_reward += reward;
 }
@@ -124,6 +133,7 @@ static shmb_status drive_ask(shmb_episode *e, shmb_action *action) {
     shmb_runner *r = agent->runner;
     const char *why = NULL;
     e->actor = e->next;
+    *e->said.message = 0;
     *action = (shmb_action){.agent = agent->name, .runner = r};
     add_report(e, agent, false, false);
     shmb_status status = e->ask(e->environment->context, r);
@@ -141,12 +151,13 @@ static shmb_status drive_ask(shmb_episode *e, shmb_action *action) {
 
 /* ---- The episode ---- */
 
-/* The last word to a trainer; what it was to say of the observation is forgotten where that cannot
- * be sent. */
+/* The last word to a trainer. Where it cannot be sent, first the observation is left out, then why
+ * the episode failed. */
 static void drive_report(const shmb_episode *e, const shmb_agent *agent, bool done, bool failed) {
     const shmb_agent *actor = e->agents[e->actor];
-    for (int attempt = failed; attempt < 2; attempt++) {
+    for (int attempt = failed; attempt < 3; attempt++) {
         if (attempt) shmb_discard(agent->runner);
+        if (failed && attempt == 1) shmb_set_string(agent->runner, "error", e->why.message, -1);
         add_report(e, actor->runner == agent->runner ? actor : agent, done, !done);
         shmb_status status = e->ask(e->environment->context, agent->runner);
         if (status != SHMB_INVALID && status != SHMB_TOO_LARGE && status != SHMB_MISMATCH) return;
@@ -174,7 +185,7 @@ static const char *check(const shmb_environment *environment, shmb_agent *const 
 static shmb_status ended(shmb_episode *e, shmb_status status, const char *which) {
     if (e->wrong) return e->wrong;
     return status ? shmb_fail(&e->why, status, "the environment's %s failed: %s", which,
-                              shmb_strerror(status))
+                              *e->said.message ? e->said.message : shmb_strerror(status))
                   : SHMB_OK;
 }
 
@@ -186,7 +197,8 @@ static shmb_status without_advice(shmb_episode *e, shmb_status status, shmb_acti
     if (!environment->on_error) return status;
     shmb_status now =
         environment->on_error(environment->context, e, status, e->why.message, action);
-    return now == status && !e->wrong ? status : ended(e, now, "on_error");
+    bool same = now == status && !e->wrong && !*e->said.message;
+    return same ? status : ended(e, now, "on_error");
 }
 
 static shmb_status drive_run(shmb_episode *e, int64_t max_steps, bool *interrupted) {
