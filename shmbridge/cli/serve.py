@@ -157,12 +157,6 @@ class Options:
         type=click.IntRange(1),
         metavar="N",
     )
-    cache: Path | None = option(
-        "Store the advice for each question in this file, and never ask the model twice, not even "
-        "after a restart. For slow models whose advice depends on the features only. Remove the "
-        "file when the model changes.",
-        type=FILE,
-    )
     log: Path | None = option(
         "Append every decision as a line of JSON: time, features, advice or error.", type=FILE
     )
@@ -193,8 +187,6 @@ class Options:
                 f"--max-batch {self.rows} --pad-to {self.pad_to}: "
                 "expected --max-batch no larger than --pad-to"
             )
-        if self.cache and self.batched:
-            raise click.UsageError("--cache: expected no --max-batch and no --pad-to")
         if self.workers > 1:
             self._check_workers(host)
 
@@ -243,8 +235,7 @@ def _introduction(host: Host, model: Model, options: Options, end: str) -> Itera
 def _answer(options: Options, host: Host, service: Counted) -> None:
     """Until the host closes or a signal ends the service."""
     with ExitStack() as stack:
-        files = options.cache or options.log or options.record
-        if options.onnx and not (options.batched or files):
+        if options.onnx and not (options.batched or options.log or options.record):
             with suppress(ShmbridgeError):  # then Python's answers all
                 url = f"onnx://{options.onnx.resolve()}?threads={options.threads}"
                 runner = stack.enter_context(connect(url))
@@ -306,12 +297,7 @@ def serve(options: Options, background: bool, **room: Any) -> None:
         answers, make_host = worker.answers, partial(WorkerHost, worker)
     log_to_stdout(options.verbose)
     out, model = console(), options.load()
-    answering = model
-    if options.cache:
-        from shmbridge.cli._cache import CachedModel  # needs sqlite3, which some Pythons lack
-
-        answering = CachedModel(model, options.cache)
-    service = Counted(answering, pad_to=options.pad_to, log=options.log, record=options.record)
+    service = Counted(model, pad_to=options.pad_to, log=options.log, record=options.record)
     with service, make_host(options.name, **room) as host:
         with until_signal():
             if worker is None or worker.introduces:
