@@ -6,17 +6,16 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-import zipfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shmbridge._values.tensor import Array
-from shmbridge.errors import CorruptError, InvalidError, MismatchError, undone_by
+from shmbridge.errors import CorruptError, InvalidError, MismatchError
 from shmbridge.logs._reader import Input, Layout, Spec, TornError, events, read_layout, usual_record
 from shmbridge.logs._writer import Context
 
@@ -196,117 +195,6 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
                     for i, value in enumerate(values):
                         value[rows] = found[f"{i}"]
         return values
-
-    # ---- For others ----
-
-    def _flat(self, columns: Columns) -> dict[str, Array]:
-        """Everything by one name each. What has another's name is called NAME_advice, or
-        NAME_score."""
-        flat = dict(columns.features)
-        for name, value in columns.advice.items():
-            flat[f"{name}_advice" if name in flat else name] = value
-        if columns.score is not None and self.layout.score is not None:
-            name = self.layout.score.name
-            flat[f"{name}_score" if name in flat else name] = columns.score
-        return flat
-
-    def to_dataframe(self, rows: slice | Sequence[int] | Array = slice(None)) -> Any:
-        """Rows as a pandas DataFrame, indexed by file, label, context and observation.
-
-        It has a column for each feature, advice and the score. A column of single elements contains
-        numbers; others contain arrays. An advice with a feature's name is called NAME_advice.
-
-        Args:
-            rows: As in `columns`.
-
-        Returns:
-            The pandas.DataFrame.
-
-        Raises:
-            ImportError: pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "to_dataframe needs pandas: pip install 'shmbridge[pandas]'"
-            ) from error
-        columns = self.columns(rows)
-        names = ["file", "label", "context", "observation"]
-        index = pandas.MultiIndex.from_arrays([getattr(columns, n) for n in names], names=names)
-        flat = self._flat(columns)
-        data = {
-            name: value.reshape(-1) if value.size == len(value) else list(value)
-            for name, value in flat.items()
-        }
-        return pandas.DataFrame(data, index=index)
-
-    def sequence_examples(self) -> Iterator[bytes]:
-        """TensorFlow's SequenceExamples, one for each context of each file, as ml-compiler-opt
-        trains on them.
-
-        Feature lists have a Feature a step: floats as float_list (of float32), all else as
-        int64_list. Each has its feature's, advice's or score's name. The context's name, if there
-        is one, is the context feature "context".
-
-        Yields:
-            Serialized tensorflow.train.SequenceExample messages.
-
-        Raises:
-            ImportError: protobuf or google-crc32c is not installed.
-        """
-        from shmbridge.logs._sequence_example import sequence_example
-
-        if not len(self):
-            return
-        keys = self._index[:, [FILE, CONTEXT]]
-        order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: steps stay in order
-        _, first = np.unique(keys[order], axis=0, return_index=True)
-        for rows in sorted(np.split(order, first[1:]), key=lambda rows: int(rows[0])):
-            columns = self.columns(rows)
-            name = columns.context[0]
-            yield sequence_example({} if name is None else {"context": name}, self._flat(columns))
-
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Writes all records to a new file for other programs.
-
-        Args:
-            path: Its suffix selects the format: .tfrecord (SequenceExamples), .npz (an array for
-                each name), .parquet (as `to_dataframe`).
-
-        Raises:
-            InvalidError: Another suffix.
-            ImportError: .parquet needs pandas and pyarrow, .tfrecord protobuf and google-crc32c.
-            OSError: The file exists, or cannot be written.
-        """
-        path = Path(path)
-        writers = {
-            ".tfrecord": self._to_tfrecord,
-            ".npz": self._to_npz,
-            ".parquet": self._to_parquet,
-        }
-        if path.suffix not in writers:
-            raise InvalidError(f"{path}: expected a name that ends in {', '.join(writers)}")
-        with path.open("xb") as file, undone_by(path.unlink):
-            writers[path.suffix](file)
-
-    def _to_tfrecord(self, file: BinaryIO) -> None:
-        from shmbridge.logs._sequence_example import write_tfrecords
-
-        write_tfrecords(file, self.sequence_examples())
-
-    def _to_npz(self, file: BinaryIO) -> None:
-        with zipfile.ZipFile(file, "w") as archive:  # np.savez takes no array called "file"
-            for name, value in self._flat(self.columns()).items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, value, allow_pickle=False)
-
-    def _to_parquet(self, file: BinaryIO) -> None:
-        frame = self.to_dataframe()
-        for name in frame:
-            if frame[name].dtype == object:  # Parquet has no arrays of more than one dim
-                frame[name] = [value.reshape(-1) for value in frame[name]]
-        frame.to_parquet(file)
 
 
 def _stretches(ends: Array) -> Iterator[tuple[int, int]]:

