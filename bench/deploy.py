@@ -14,14 +14,13 @@ onnx    ONNX Runtime in the compiler
 aot     the model compiled by `shmbridge compile`, in the compiler
 python  the policy itself, a Python function, in the compiler
 
-A round compiles with each; ratios are taken within a round. First, each way's decisions are logged
+A round compiles with each; ratios are taken within a round. First, each way's decisions are recorded
 and compared one by one. question_times.c times each question. Needs clang-22, llvm-22-dev, cmake, a
 C++ compiler and `pip install '.[bench]'`. A way that cannot run here is skipped with the reason.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -43,6 +42,8 @@ from llvm_inliner import INLINER, build_plugin, text_bytes
 from program import SHMBRIDGE, cpu_of, cpu_used, options, report, started, turns
 from run import machine
 from sources import fetch_zstd
+
+from shmbridge.logs import TrainingLog
 
 VERSION = 22  # of clang
 
@@ -101,14 +102,19 @@ class Way:
             file.unlink()
 
     def decide(self) -> None:
-        """Compiles once and keeps the decisions."""
-        log = self.folder / f"{self.name}.log"
-        self.run({"SHMBRIDGE_INLINER_LOG": str(log)})
-        self.decisions = [json.loads(line) for line in log.read_text().splitlines()]
+        """Compiles once, through a recorder, and keeps the decisions."""
+        log, tap = self.folder / f"{self.name}.log", f"shm://deploy-{os.getpid()}-tap"
+        with running(INLINER, "record", self.url, tap, str(log)):
+            self.run({"SHMBRIDGE_URL": tap})
+        self.decisions = [
+            [value.tobytes() for value in (*record.features.values(), *record.advice.values())]
+            for record in TrainingLog(log)
+        ]
 
     def run(self, more: dict[str, str]) -> None:
-        env = {k: v for k, v in os.environ.items() if k != "SHMBRIDGE_URL"} | more
+        env = {k: v for k, v in os.environ.items() if k != "SHMBRIDGE_URL"}
         env |= {"SHMBRIDGE_URL": self.url, "PYTHONPATH": str(INLINER)} if self.url else {}
+        env |= more
         command = self.case.asking if self.url else self.case.plain
         done = subprocess.run([*command, self.output], env=env, capture_output=True, text=True)
         if done.returncode or done.stderr:  # a warning: some questions used the compiler's advice

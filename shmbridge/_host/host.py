@@ -25,7 +25,6 @@ from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ClosedError, InvalidError
 
 if TYPE_CHECKING:
-    from shmbridge._host.decision_log import DecisionLog
     from shmbridge.logs import LogWriter
 
 
@@ -286,7 +285,6 @@ class Host(Receiving):
         max_batch: int | None = None,
         max_wait: float | None = None,
         pad_to: int | None = None,
-        log: Path | DecisionLog | None = None,
         record: Path | LogWriter | None = None,
     ) -> None:
         """Answers every request with model(request), until the host is closed, `until_idle`, or
@@ -304,8 +302,6 @@ class Host(Receiving):
             max_wait: Seconds to wait for more requests in a batch, as for `batches`.
             pad_to: The model always receives a `Batch` of this many rows, padded with copies, so
                 that a request's result does not depend on the batch's size.
-            log: A file to which every decision is appended as a line of JSON: time, features,
-                advice or error.
             record: A new file for features and the advice that runners received, in LLVM's training
                 log format.
 
@@ -313,7 +309,7 @@ class Host(Receiving):
             InvalidError: `max_batch` is greater than `pad_to`.
             OSError: A file cannot be written.
         """
-        service, questions = self._served(model, max_batch, max_wait, pad_to, log, record)
+        service, questions = self._served(model, max_batch, max_wait, pad_to, record)
         with service, contextlib.suppress(KeyboardInterrupt):
             for question in questions:
                 service.answer(question)
@@ -327,7 +323,7 @@ class Host(Receiving):
 
         Args:
             model: As in `serve`.
-            options: As in `serve`: max_batch, max_wait, pad_to, log, record.
+            options: As in `serve`: max_batch, max_wait, pad_to, record.
 
         Returns:
             The `Serving`, a context manager. Keep it.
@@ -349,7 +345,6 @@ class Host(Receiving):
         max_batch: int | None = None,
         max_wait: float | None = None,
         pad_to: int | None = None,
-        log: Path | DecisionLog | None = None,
         record: Path | LogWriter | None = None,
     ) -> tuple[Service, Iterator[Question]]:
         """Who answers, and what."""
@@ -359,7 +354,7 @@ class Host(Receiving):
             )
         size = max_batch or pad_to or 1
         questions = self.batches(size, max_wait) if size > 1 or pad_to else iter(self)
-        return Service(model, pad_to=pad_to, log=log, record=record), questions
+        return Service(model, pad_to=pad_to, record=record), questions
 
 
 def unlink(host: Host) -> None:

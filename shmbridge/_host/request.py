@@ -65,7 +65,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
     may reply.
     """
 
-    __slots__ = ("__weakref__", "_h", "_host", "_places", "_refused", "_runner", "_signature")
+    __slots__ = ("__weakref__", "_h", "_host", "_places", "_runner", "_signature")
 
     def __init__(self, host: Receiver, key: int, message: Any) -> None:
         self._host = host
@@ -92,9 +92,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         self._runner: tuple[int, str, int] | None = None
         # What can be returned as it is.
         self._ready: dict[Any, Array] = {} if self._copy else self._roots
-        self._refused: ShmbridgeError | None = (
-            None  # why the last reply that was False was, if the runner has not gone
-        )
         self._open = True  # last: what cannot be made is not answered by its end
 
     # ---- Read ----
@@ -291,7 +288,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         if keep:
             self._host._kept[self._key] = self  # until its views are dead: then the slot goes back
         if status == lib.SHMB_RUNNER_GONE:
-            self._refused = None
             return False
         if status:
             try:
@@ -302,7 +298,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
     def _not_as_asked(self, error: ShmbridgeError) -> bool:
         """The runner has been told: what it asks for is no error of the loop that answers it."""
-        self._refused = error
         self._host._tell_refused(error)
         return False
 

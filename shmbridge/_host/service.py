@@ -1,15 +1,14 @@
-"""Handles a question: asks the model, answers, logs the decision, and reports errors."""
+"""Handles a question: asks the model, answers, records the decision, and reports errors."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shmbridge._host.batch import Batch, PaddedBatch, answer_error, rows_by_request, rows_of
-from shmbridge._host.decision_log import DecisionLog, entry
 from shmbridge._host.request import Request, by_name
 from shmbridge.errors import ClosedError, InvalidError, error_place, error_text
 from shmbridge.runners.python import check_function
@@ -31,8 +30,7 @@ class Service:
     "shmbridge" gets the traceback once for each type and place. Without logging set up, that goes
     to stderr.
 
-    log, record: a file for every decision, or for the advice that runners received, which the
-        service closes; or a writer object.
+    record: a file for the advice that runners received, which the service closes; or a writer.
     pad_to: the number of rows that the model always computes on; every question is then a Batch.
     """
 
@@ -41,17 +39,14 @@ class Service:
         model: Model,
         *,
         pad_to: int | None = None,
-        log: Path | DecisionLog | None = None,
         record: Path | LogWriter | None = None,
     ) -> None:
         self.errors = 0  # questions that were answered with one
         self._pad_to = pad_to
         self.model = model
         self._told: set[Any] = set()
-        with ExitStack() as files:
-            self._log = _opened(files, log, DecisionLog)
-            self._record = _opened(files, record, _log_writer)
-            self._files = files.pop_all()
+        self._own_record = isinstance(record, (str, os.PathLike))
+        self._record = _log_writer(record) if isinstance(record, (str, os.PathLike)) else record
 
     @property
     def model(self) -> Model:
@@ -68,48 +63,34 @@ class Service:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._files.close()
+        if self._record and self._own_record:
+            self._record.close()
 
     def answer(self, question: Question) -> None:
         """Replies with the model's advice, or with its error."""
         try:
-            if self._log or self._record:
-                self._answer_and_keep(question)
-                return
-            question.reply(self._model(question))
+            if self._record:
+                self._answer_and_record(question, self._record)
+            else:
+                question.reply(self._model(question))
         except Exception as error:
             self._fail(question, error)
 
-    def _answer_and_keep(self, question: Question) -> None:
+    def _answer_and_record(self, question: Question, record: LogWriter) -> None:
         requests = question.requests if isinstance(question, Batch) else [question]
         # The reply ends the request.
         asked = [(dict(request), request.wanted, request.label) for request in requests]
-        try:
-            advice = by_name(self._model(question))
-            rows = rows_by_request(question, advice) if isinstance(question, Batch) else [advice]
-        except Exception as error:
-            for features, *_ in asked:
-                self._write(features, len(asked), error=error_text(error))
-            raise
+        advice = by_name(self._model(question))
+        rows = rows_by_request(question, advice) if isinstance(question, Batch) else [advice]
         first: Exception | None = None
         for request, (features, want, label), row in zip(requests, asked, rows, strict=True):
             try:
-                got = request.reply(**row)
-                if got and self._record:
-                    self._record.record(features, row, want=want, label=label)
-                if not got and (refused := request._refused):
-                    self._write(features, len(asked), error=error_text(refused))
-                else:
-                    self._write(features, len(asked), advice=entry(row))
+                if request.reply(**row):
+                    record.record(features, row, want=want, label=label)
             except Exception as error:
                 first = first or error
-                self._write(features, len(asked), error=error_text(error))
         if first:
             raise first
-
-    def _write(self, features: Mapping[str, Any], size: int, **outcome: Any) -> None:
-        if self._log:
-            self._log.write(entry(features), **outcome, **({"batch": size} if size > 1 else {}))
 
     def _fail(self, question: Question, error: Exception) -> None:
         self.errors += len(question) if isinstance(question, Batch) else 1
@@ -120,13 +101,6 @@ class Service:
             return
         self._told.add(kind)
         logger.error("error, sent to the runner: %s", error_text(error), exc_info=error)
-
-
-def _opened(files: ExitStack, given: Any, make: Callable[[Path], Any]) -> Any:
-    """What writes to a path, until `files` closes it; or the writer that was given."""
-    if isinstance(given, (str, os.PathLike)):
-        return files.enter_context(closing(make(given)))
-    return given
 
 
 def _log_writer(path: Path) -> LogWriter:

@@ -157,9 +157,6 @@ class Options:
         type=click.IntRange(1),
         metavar="N",
     )
-    log: Path | None = option(
-        "Append every decision as a line of JSON: time, features, advice or error.", type=FILE
-    )
     record: Path | None = option(
         "Write features and advice in LLVM's training log format, for training and shmbridge "
         "replay.",
@@ -235,7 +232,7 @@ def _introduction(host: Host, model: Model, options: Options, end: str) -> Itera
 def _answer(options: Options, host: Host, service: Counted) -> None:
     """Until the host closes or a signal ends the service."""
     with ExitStack() as stack:
-        if options.onnx and not (options.batched or options.log or options.record):
+        if options.onnx and not (options.batched or options.record):
             with suppress(ShmbridgeError):  # then Python's answers all
                 url = f"onnx://{options.onnx.resolve()}?threads={options.threads}"
                 runner = stack.enter_context(connect(url))
@@ -297,7 +294,7 @@ def serve(options: Options, background: bool, **room: Any) -> None:
         answers, make_host = worker.answers, partial(WorkerHost, worker)
     log_to_stdout(options.verbose)
     out, model = console(), options.load()
-    service = Counted(model, pad_to=options.pad_to, log=options.log, record=options.record)
+    service = Counted(model, pad_to=options.pad_to, record=options.record)
     with service, make_host(options.name, **room) as host:
         with until_signal():
             if worker is None or worker.introduces:

@@ -1,14 +1,11 @@
 """shmbridge serve with a Python function."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 
-import numpy as np
 import pytest
 from support.cli import X, evaluate, refused, together
 
@@ -126,7 +123,7 @@ def test_serve_refuses_what_makes_no_sense(where, arguments, message):
     (["no/name", "--python", "models:total"], "is not a bridge name"),
     (["n", "--python", "models"], "MODULE:FUNCTION"),
     (["n", "--python", "models:nothing"], "has no attribute 'nothing'"),
-    (["n", "--python", "models:total", "--log", "nowhere/log"], "No such file or directory"),
+    (["n", "--python", "models:total", "--record", "nowhere/log"], "No such file or directory"),
     (["n", "--onnx", "models.py"], "expected a model that ONNX Runtime can load"),
     (["n", "--python", "models:total", "--request-bytes", "900G"], "/dev/shm"),
 ])  # fmt: skip
@@ -134,43 +131,6 @@ def test_serve_says_in_one_line_why_it_cannot(where, arguments, message):
     if "--onnx" in arguments:
         pytest.importorskip("onnxruntime")
     assert message in refused(1, "serve", *arguments, cwd=where)
-
-
-# ---- serve --log ----
-
-
-def test_the_log_has_a_line_for_each_decision(serve, name, where):
-    serving = serve(name, "--python", "models:several", "--log", "log.jsonl")
-    before = time.time()
-    evaluate(
-        name, x=X, function="main", nan=np.float32("nan"), names=["a", "b"], rows=[[1], [2, 3]]
-    )
-    evaluate(name, x=np.zeros(1000, np.float32))
-    serving.end()
-    first, second = map(json.loads, (where / "log.jsonl").read_text().splitlines())
-    assert first["features"] == {"x": [1, 2, 3], "function": "main", "nan": "nan",
-        "names": ["a", "b"],
-                                 "rows": {"values": [1, 2, 3], "offsets": [0, 1, 3]}}  # fmt: skip
-    assert first["advice"] == {"first": 1, "all": [2, 4, 6]}
-    assert before <= first["time"] <= second["time"] <= time.time()
-    digest = second["features"]["x"]
-    assert (digest["dtype"], digest["shape"], len(digest["sha256"])) == ("float32", [1000], 64)
-
-
-def test_the_log_has_errors_and_splits_batches(serve, name, where):
-    serve(name, "--python", "models:broken", "--log", "log.jsonl")
-    with pytest.raises(shmbridge.ModelError):
-        evaluate(name, x=X)
-    other = f"{name}-batch"
-    batches = ("--max-batch", 2, "--max-wait", 0.5, "--log", "batch.jsonl")
-    serving = serve(other, "--python", "models:totals", *batches)
-    together(other, [{"x": X}, {"x": X + 1}])
-    serving.end()
-    (failed,) = map(json.loads, (where / "log.jsonl").read_text().splitlines())
-    assert failed["error"].endswith(": ValueError: no advice for you") and "advice" not in failed
-    rows = list(map(json.loads, (where / "batch.jsonl").read_text().splitlines()))
-    logged = sorted((row["features"]["x"][0], row["advice"]["advice"]) for row in rows)
-    assert logged == [(1, 6), (2, 9)]
 
 
 def test_a_policy_that_is_edited_within_a_second_is_read_anew(tmp_path):

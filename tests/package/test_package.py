@@ -73,7 +73,7 @@ PROGRAM = """
     def serve() -> int:
         with Host("name", features=[TensorSpec("x", np.float32, (None,))], until_idle=1.5) as host:
             host.serve(model, max_batch=8)
-            host.serve(one, log="decisions.jsonl", record="decisions.tlog")
+            host.serve(one, record="decisions.tlog")
             host.serve(several, max_wait=1e-3, pad_to=8)
             host.serve(lambda request: int(request["features"].sum() < 8))
             for request in host:

@@ -25,9 +25,6 @@ def totals(batch):
 def rows(batch):
     return {"rows": np.full(len(batch), len(batch["x"])), "total": batch["x"].sum(axis=1)}
 
-def several(request):
-    return {"first": int(request["x"][0]), "all": request["x"] * 2}
-
 def broken(request):
     raise ValueError("no advice for you")
 

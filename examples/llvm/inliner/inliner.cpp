@@ -5,13 +5,11 @@
 // compilation continues: call sites without an answer use the advice of LLVM's default inliner, and one warning
 // counts them.
 
-#include "llvm/ADT/SmallString.h"
 #include "llvm/Analysis/InlineModelFeatureMaps.h"
 #include "llvm/Analysis/MLInlineAdvisor.h"
 #include "llvm/Config/llvm-config.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Passes/PassBuilder.h"
-#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/WithColor.h"
 #if LLVM_VERSION_MAJOR >= 22
 #include "llvm/Plugins/PassPlugin.h"
@@ -27,40 +25,6 @@ using namespace llvm;
 
 namespace {
 
-// One line of JSON per answered decision, in $SHMBRIDGE_INLINER_LOG, like those of `shmbridge serve --log`.
-class DecisionLog {
-public:
-    DecisionLog() {
-        const char *Path = std::getenv("SHMBRIDGE_INLINER_LOG");
-        if (!Path) return;
-        std::error_code Error;
-        Out.emplace(Path, Error, sys::fs::OF_Append);
-        Out->SetUnbuffered(); // one write per line: several compilers may append to one file
-        if (Error) {
-            WithColor::warning(errs(), "shmbridge")
-                << "no decision log: " << Path << ": " << Error.message() << '\n';
-            Out.reset();
-        }
-    }
-
-    void append(const std::vector<TensorSpec> &Specs, const MLModelRunner &Features,
-                int64_t Advice) {
-        if (!Out) return;
-        SmallString<2048> Line;
-        raw_svector_ostream Text(Line);
-        Text << "{\"features\": {";
-        for (size_t I = 0; I < Specs.size(); ++I)
-            if (Specs[I].isElementType<int64_t>())
-                Text << (I ? ", \"" : "\"") << Specs[I].name() << "\": ["
-                     << *Features.getTensor<int64_t>(I) << ']';
-        Text << "}, \"advice\": {\"advice\": " << Advice << "}}\n";
-        *Out << Line;
-    }
-
-private:
-    std::optional<raw_fd_ostream> Out;
-};
-
 // The model, as LLVM sees it. Its tensors are bound: LLVM writes each feature where the host reads it.
 class BridgeRunner final : public MLModelRunner {
 public:
@@ -68,7 +32,7 @@ public:
     CallBase *Site = nullptr;
 
     BridgeRunner(LLVMContext &Ctx, const std::vector<TensorSpec> &Specs, InlineAdvisor &Default)
-        : MLModelRunner(Ctx, Kind::Interactive, Specs.size()), Specs(Specs), Default(Default) {
+        : MLModelRunner(Ctx, Kind::Interactive, Specs.size()), Default(Default) {
         open();
         for (size_t I = 0; I < Specs.size(); ++I) {
             const TensorSpec &Spec = Specs[I];
@@ -118,7 +82,6 @@ private:
     void *evaluateUntyped() override {
         if (shmb_evaluate_i64(Bridge, &Advice) == SHMB_OK) {
             ++Answered;
-            Log.append(Specs, *this, Advice);
         } else {
             fail();
             std::unique_ptr<InlineAdvice> Instead = defaultAdvice(*Site);
@@ -128,7 +91,6 @@ private:
         return &Advice;
     }
 
-    const std::vector<TensorSpec> Specs;
     InlineAdvisor &Default;
     shmb_runner *Bridge = nullptr;
     bool Live = true;
@@ -136,7 +98,6 @@ private:
     uint64_t Answered = 0;
     uint64_t Defaulted = 0;
     std::string Why;
-    DecisionLog Log;
 };
 
 // A base class, so that the default inliner outlives the advisor whose runner refers to it.
