@@ -26,7 +26,6 @@ FIGURES = {
     "workers": ["scale.py", "--workers", "--rounds", "3", "--seconds", "4"],
     "scale": ["scale.py"],
     "peers": ["peers.py"],
-    "tuned": ["tuned.py"],
 }
 
 

@@ -30,7 +30,6 @@ ROOMS = [
     "_runner",
     "rl",
     "training",
-    "_tune",
     "shmbridge",
     "hosts",
     "envs",

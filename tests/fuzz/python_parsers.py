@@ -13,8 +13,6 @@ import numpy as np
 
 from shmbridge import InvalidError, Ragged, ShmbridgeError, serdes
 from shmbridge._grpc import wire
-from shmbridge._llvm import plan
-from shmbridge._tune.results import Call, Results
 from shmbridge.logs import Dataset, LogWriter, TrainingLog
 from shmbridge.training import Corpus, scores
 from shmbridge.training._baselines import Baselines
@@ -27,10 +25,6 @@ FEATURES = {
     "s": "text",
     "l": Ragged(np.arange(3), np.array([0, 1, 3])),
 }
-PLAN = plan.Plan(
-    *("clang 22", "a.c", "0" * 64, "clang -c a.c", "text", 100, 90.5, 2),
-    {plan.Site(7, 1): plan.Decision(1, "f"), plan.Site(9, 2): plan.Decision(0, "")},
-)
 
 
 def log(folder):
@@ -45,14 +39,6 @@ def object_file(folder):
     (folder / "a.c").write_text("int f(void) { return 1; }")
     subprocess.run(["cc", "-c", folder / "a.c", "-o", folder / "a.o"], check=True)
     return [(folder / "a.o").read_bytes()]
-
-
-def results(folder):
-    with contextlib.closing(Results(folder / "valid")) as valid:
-        for i in range(3):
-            calls = {plan.Site(i, 1): Call(1, i, 2, "g", "f")}
-            valid.add(calls, calls, 1, 1.5, {"f": 2.0, f"g{i}": 1.0})
-    return [(folder / "valid").read_bytes()]
 
 
 def read_log(path):
@@ -94,8 +80,6 @@ JSON = [COMMANDS.encode(), CORPUS.encode()]
 # a file.
 PARSERS = {
     "logs/_reader.py": (log, read_log),
-    "_llvm/plan.py": (lambda _: [PLAN.text().encode()], plan.read),
-    "_tune/results.py": (results, lambda path: Results(path).close()),
     "training/_corpus.py": (lambda _: JSON, read_corpus),
     "training/_baselines.py": (lambda _: [b'{"a.c": {"text": 12.5, "data": 0}}'], Baselines),
     "training/scores.py": (object_file, read_object),

@@ -36,7 +36,6 @@ FUZZERS = {
     "header": ["message/header.c"],
     "llvm": ["llvm/llvm.c", "llvm/llvm_advice.c", "text/spec.c"],
     "pipe": ["pipe/frames.c", "pipe/pipe.c"],
-    "plan": ["model/plan.c"],
     "serdes": [
         *("serdes/bitstream.c", "serdes/json.c", "serdes/flatbuffers.c"),
         *("text/json_reader.c", "text/json_decimal.c"),
@@ -68,8 +67,6 @@ def seeds(name):
 
     from shmbridge import serdes
 
-    if name == "plan":
-        return [python_parsers.PLAN.text().encode()]
     if name == "llvm":
         return [
             b"\1\0" + bytes([mood]) + (HEADER % c).encode() for c in CHANNELS for mood in (0, 5)

@@ -15,7 +15,6 @@ ADVICE = {"inline": "inlining_decision", "evict": "index_to_evict", "priority": 
 ALL = "inline,evict,priority"
 MAKES = {"clang": ALL, "opt": "inline", "llc": "evict,priority", "rustc": ALL}
 NAMES = ["clang-22", "clang-19", "opt-22", "opt-19", "llc-22", "llc-19", "rustc"]
-SMALL = ["clang-22", "-Oz", "-c", "small.c", "-o", "small.o"]  # of tests/tune
 SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 # Every compiler has both transports in test_stock_compilers.py. What is not about a compiler has
 # each version of LLVM and each transport once.

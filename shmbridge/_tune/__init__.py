@@ -1,1 +1,0 @@
-"""The search of `shmbridge tune`: the inlining decisions of clang that make a score smaller."""
