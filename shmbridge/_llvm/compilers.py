@@ -38,7 +38,8 @@ BUILD_TOOLS = set(_texts(lib.shmb_build_tools))
 CACHE_BYPASS = dict(word.split("=") for word in _texts(lib.shmb_cache_bypass))
 UNWARNED, WARNED = _text(lib.shmb_clang_unwarned), _text(lib.shmb_clang_warned)
 _NAME = re.compile(_text(lib.shmb_compiler_name))  # groups 2 and 5: kind and version
-INCLUDE_DEFAULT = _text(lib.shmb_include_default)
+# Adds LLVM's own decision to the inliner's features, from LLVM 22 on.
+INCLUDE_DEFAULT = "-inliner-interactive-include-default"
 OPT_PASSES = "-passes=scc-oz-module-inliner"  # opt runs no inliner unless told
 ONE_UNIT = "-Ccodegen-units=1"
 ONE_JOB = ("-plugin-opt=jobs=1", "-plugin-opt=lto-partitions=1")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 
 from shmbridge._llvm import compilers
-from shmbridge._llvm.plan import SCHEME, find
 from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
@@ -25,7 +24,6 @@ from shmbridge.cli._run.attempt import Attempt, Build, launched, summary
 from shmbridge.cli._run.compiler import Signals, Streams, die_of
 from shmbridge.cli._run.pipes import Pipes
 from shmbridge.cli._run.policy import REQUEST_BYTES, Policy
-from shmbridge.cli._run.replay import Replay
 from shmbridge.cli._text import Lines, one_line
 from shmbridge.errors import DeadlineError, InvalidError, ShmbridgeError
 
@@ -70,10 +68,10 @@ class Options:
 
     decisions: list[str] = option(
         "The decisions that the policy makes, separated by commas: inline, evict (register "
-        "allocation), priority (of live ranges). Required, except with --plan, which is for "
-        "inline.",
+        "allocation), priority (of live ranges).",
         "--llvm",
-        callback=lambda _context, _option, text: text.split(",") if text else [],
+        required=True,
+        callback=lambda _context, _option, text: text.split(","),
         metavar="DECISIONS",
     )
     function: str | None = option(
@@ -90,16 +88,8 @@ class Options:
     )
     connect: str | None = option(
         "The policy: the name or URL of a running host, or a model to load into the compiler: "
-        "onnx:///MODEL.onnx, tflite:///MODEL.tflite or aot:///MODEL.so; or plan:///FILE.",
+        "onnx:///MODEL.onnx, tflite:///MODEL.tflite or aot:///MODEL.so.",
         metavar="NAME",
-    )
-    plans: tuple[Path, ...] = option(
-        "Make the decisions of a plan that shmbridge tune wrote, or of the one for this source in "
-        "a folder of .plan files. Sources without a plan are compiled plainly. May be repeated.",
-        "--plan",
-        multiple=True,
-        metavar="FILE",
-        type=click.Path(exists=True, path_type=Path),
     )
     defaults: dict[str, str] = option(
         "The advice to use when the policy fails, for example inline=0.  [default: none; compile "
@@ -180,28 +170,12 @@ class Options:
         except InvalidError as error:
             raise ShmbridgeError(str(error)) from error
 
-    @cached_property
-    def plan(self) -> Path | None:
-        """The plan of the command's source. None: it has none."""
-        return find(self.plans, self.source)
-
-    @property
-    def source(self) -> Path:
-        """What the command compiles."""
-        return Path(compilers.source_of(self.words))
-
     def check(self) -> None:
         """Raises UsageError, or InvalidError, for options that conflict."""
-        policies = [self.function, self.onnx, self.connect, self.plans or None]
-        if policies.count(None) != len(policies) - 1:
+        if [self.function, self.onnx, self.connect].count(None) != 2:
             raise click.UsageError(
-                "expected one policy: --host MODULE:FUNCTION, --onnx FILE, --connect NAME or "
-                "--plan FILE"
+                "expected one policy: --host MODULE:FUNCTION, --onnx FILE or --connect NAME"
             )
-        if self.plans and self.decisions not in ([], ["inline"]):
-            raise click.UsageError("--plan makes the decisions of --llvm inline, and no others")
-        if not self.plans and not self.decisions:
-            raise click.UsageError("Missing option '--llvm'.")
         if self.connect and self.record:
             raise click.UsageError(
                 f"--record needs --host or --onnx. To record the questions to {self.connect}, also "
@@ -228,9 +202,9 @@ class Options:
 class Compilation:
     """One command, compiled with the policy, and again without it if that fails."""
 
-    def __init__(self, options: Options, replay: Replay | None) -> None:
-        self._options, self._replay = options, replay
-        policy = options.connect or options.function or str(options.onnx or options.plan)
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        policy = options.connect or options.function or str(options.onnx)
         self._build = Build(policy, options.connect)
         self._signals, self._streams = Signals(), Streams()
 
@@ -243,8 +217,6 @@ class Compilation:
                 attempt = launched(options.words[0]) or self._ask(stack)
                 defaults = () if options.strict else options.defaults
                 failed = attempt.failure(options.words[0], defaults)
-                if self._replay and options.strict and not attempt.status:
-                    failed = failed or self._replay.misfit(attempt.counts)
                 why, late = "" if self._signals.passed_on else failed, attempt.late
             except InvalidError:
                 raise
@@ -267,7 +239,7 @@ class Compilation:
         options = self._options
         launchers, words = options.split
         like = options.like
-        wanted = compilers.asked_of(like, options.decisions or ["inline"])
+        wanted = compilers.asked_of(like, options.decisions)
         if missing := compilers.unasked(like, words[1:], wanted):
             click.echo(f"shmbridge: {missing}", err=True)
         self._build.check()
@@ -284,8 +256,7 @@ class Compilation:
         stack.callback(channel.close)
         bases = {decision: channel.base(decision) for decision in wanted}
         limited = options.limit is not None and compilers.tells_default(words[0])
-        planned = self._replay is not None or name.startswith(SCHEME)
-        tells = options.include_default or limited or planned
+        tells = options.include_default or limited
         asking = [*launchers, *compilers.with_flags(words, like, bases, tells, piped)]
         environment = {**os.environ, **compilers.CACHE_BYPASS, **channel.environment}
         self._streams.keep(*compilers.streams_of(like, words[1:]))
@@ -298,12 +269,8 @@ class Compilation:
         options = self._options
         if options.connect is not None:
             return options.connect, str
-        if self._replay and not options.record:
-            return self._replay.url, str
         policy = Policy(
-            self._replay.model
-            if self._replay
-            else partial(load_policy, options.onnx, options.function, options.verbose),
+            partial(load_policy, options.onnx, options.function, options.verbose),
             options.deadline,
             options.record,
             channels=options.channels or compilers.conversations(like, options.words),
@@ -315,13 +282,6 @@ class Compilation:
     def _keep(self, attempt: Attempt) -> int:
         """Keeps the policy's object."""
         options = self._options
-        if self._replay:
-            text = "" if attempt.status else self._replay.misfit(attempt.counts)
-            if options.verbose and not text:
-                text = self._replay.summary(attempt.counts)
-            if text:
-                click.echo(f"shmbridge: {text}", err=True)
-            return attempt.status
         lacking = any(count.defaulted for count in attempt.counts)  # --default made these
         if (lacking and self._build.is_first_failure(attempt.late)) or options.verbose:
             click.echo(f"shmbridge: {summary(attempt.counts, options.decisions)}", err=True)
@@ -358,12 +318,7 @@ def run(options: Options) -> None:
         click.echo(f"shmbridge: {options.words[0]}: no such compiler", err=True)
         raise SystemExit(127)
     beware_of_cache(options.words)
-    replay = Replay(options.plan, options.source) if options.plan else None
-    if options.plans and not (replay and replay.changes):
-        if options.verbose:
-            click.echo("shmbridge: no plan changes this command: compiling plainly", err=True)
-        os.execvp(options.command[0], options.command)
-    status = Compilation(options, replay).run()
+    status = Compilation(options).run()
     if status < 0:
         die_of(-status)
     raise SystemExit(status)
