@@ -308,7 +308,6 @@ typedef struct shmb_options {
  *     pipe:///PATH?serdes=NAME  another process, through the named pipes PATH.in and PATH.out
  *     onnx:///MODEL.onnx        this process, by ONNX Runtime
  *     tflite:///MODEL.tflite    this process, by LiteRT
- *     plan:///FILE              this process: decisions of LLVM's inliner that were tuned
  *     aot:///MODEL.so           this process, compiled ahead of time (shmbridge/model.h)
  *     any other scheme          a registered runner kind (shmbridge/plugin.h), else a kind of the
  *                               Python package (python://, grpc://, ...): see "shmbridge embed"

@@ -207,9 +207,6 @@ static char **asking(const struct run *r) {
         made[n++] = text("%s", (*d)->advisor);
         made[n++] = "-mllvm";
         made[n++] = text("%s%s.%s", (*d)->channel, r->base, (*d)->name);
-        if (strcmp((*d)->name, "inline") != 0 || strncmp(r->host, "plan://", 7) != 0) continue;
-        made[n++] = "-mllvm"; /* what a plan answers where it says nothing else */
-        made[n++] = text("%s", shmb_include_default);
     }
     made[n++] = text("%s", shmb_clang_warned);
     memcpy(made + n, r->command + 1, words * sizeof *made);

@@ -50,8 +50,6 @@ def both(compiler, monkeypatch, tmp_path):
         "--strict",
         "--llvm inline --connect shm://b?deadlines=1&connect_timeout=1 --deadline 0.25",
         "--llvm inline --connect grpc://h:1 --deadline 0",
-        "--llvm inline --connect plan:///a.plan",
-        "--llvm evict --connect plan:///a.plan",
     ],
 )
 def test_compiler_gets_the_same_words_and_environment_without_python(options, both):

@@ -13,8 +13,6 @@ typedef struct shmb_llvm_decision {
 } shmb_llvm_decision;
 
 extern const shmb_llvm_decision shmb_llvm_decisions[];
-/* The flag that adds LLVM's own decision to the inliner's features, of LLVM 22 and later. */
-extern const char shmb_include_default[];
 
 /* A compiler's whole name, as a regular expression of POSIX and of Python. Groups 2 and 5: its kind
  * and its version. */

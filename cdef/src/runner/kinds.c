@@ -8,10 +8,9 @@
 
 /* The kinds that this library speaks. */
 extern const struct runner_ops shmb_shm_runner, shmb_pipe_runner, shmb_onnx_runner, shmb_aot_runner,
-    shmb_tflite_runner, shmb_plan_runner;
-static const struct runner_ops *const kinds[] = {&shmb_shm_runner,    &shmb_pipe_runner,
-                                                 &shmb_onnx_runner,   &shmb_aot_runner,
-                                                 &shmb_tflite_runner, &shmb_plan_runner};
+    shmb_tflite_runner;
+static const struct runner_ops *const kinds[] = {
+    &shmb_shm_runner, &shmb_pipe_runner, &shmb_onnx_runner, &shmb_aot_runner, &shmb_tflite_runner};
 
 const struct runner_ops *shmb_kind_find(const char *scheme) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
