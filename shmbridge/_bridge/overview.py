@@ -20,11 +20,12 @@ class ChannelInfo:
     index: int
     state: str  # "free", "attached", "refused" (its runner broke the protocol)
     pid: int  # what the runner said of itself
+    here: bool  # a process of that id that uses the bridge is visible here, and has this clock
     served: int  # replies so far
     label: str  # what the runner said that it is about
     waits: bool  # a question has no reply yet
     connects: bool  # the host has not yet accepted it
-    since: float  # seconds ago that the runner last began to wait; 0: never
+    since: float  # seconds ago that the runner last began to wait; 0: never, or not known here
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,12 @@ class BridgeInfo:
     session: str
     alive: bool  # has a live host
     pid: int  # what the host said of itself
+    here: bool  # as a channel's
     size: int
     request_bytes: int
     advice_bytes: int
     looping: bool  # somebody receives
-    since: float  # seconds ago that the host last began to wait; 0: never
+    since: float  # seconds ago that the host last began to wait; 0: never, or not known here
     channels: tuple[ChannelInfo, ...]
 
     @property
@@ -59,19 +61,8 @@ def _inspect(fd: int, name: str, worker: int) -> BridgeInfo | None:
     channels = ffi.new("shmb_channel_info[]", lib.MAX_CHANNELS)
     if not lib.shmb_inspect(fd, info, channels):
         return None
-    lanes = tuple(
-        ChannelInfo(
-            i,
-            "refused" if c.alive and c.poisoned else "attached" if c.alive else "free",
-            c.pid if c.alive else 0,
-            c.served,
-            os.fsdecode(ffi.string(c.label)) if c.alive else "",
-            c.alive and c.waits,
-            c.alive and c.connects,
-            _ago(c.since) if c.alive else 0,
-        )
-        for i, c in enumerate(channels[0 : info.channels])
-    )
+    lanes = tuple(_channel(fd, i, c) for i, c in enumerate(channels[0 : info.channels]))
+    here = _here(info.pid, fd)
     session = ffi.string(info.session).decode()
     return BridgeInfo(
         name,
@@ -79,13 +70,45 @@ def _inspect(fd: int, name: str, worker: int) -> BridgeInfo | None:
         session,
         info.alive,
         info.pid,
+        here,
         info.size,
         info.request_bytes,
         info.advice_bytes,
         info.looping,
-        _ago(info.since),
+        _ago(info.since) if here else 0,
         lanes,
     )
+
+
+def _channel(fd: int, index: int, found: Any) -> ChannelInfo:
+    if not found.alive:
+        return ChannelInfo(index, "free", 0, False, found.served, "", False, False, 0)
+    here = _here(found.pid, fd)
+    return ChannelInfo(
+        index,
+        "refused" if found.poisoned else "attached",
+        found.pid,
+        here,
+        found.served,
+        os.fsdecode(ffi.string(found.label)),
+        found.waits,
+        found.connects,
+        _ago(found.since) if here else 0,
+    )
+
+
+def _here(pid: int, fd: int) -> bool:
+    """Has a process of that id the segment open? In another PID namespace the number may be
+    anyone's. In another time namespace the clock has another zero."""
+    with contextlib.suppress(OSError):
+        segment, process = os.fstat(fd), Path("/proc", str(pid))
+        if not (process / "ns/time").samefile("/proc/self/ns/time"):
+            return False
+        for each in os.listdir(process / "fd"):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                if os.path.samestat(os.stat(process / "fd" / each), segment):
+                    return True
+    return False
 
 
 def _ago(ns: int) -> float:

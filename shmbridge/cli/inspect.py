@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -59,7 +60,7 @@ def _show(bridge: BridgeInfo, as_json: bool, others: bool) -> None:
     click.echo(f"{bridge.title}: {state}")
     for channel, sends, gets in channels:
         label = f", {printable(channel.label)}" if channel.label else ""
-        click.echo(f"channel {channel.index}: {_process(channel.pid)}{label}")
+        click.echo(f"channel {channel.index}: {_process(channel)}{label}")
         click.echo(f"  {channel.served} replies; {_waiting(bridge, channel)}")
         click.echo(f"  sends {_fields(sends)}")
         click.echo(f"  gets  {_fields(gets)}")
@@ -68,10 +69,10 @@ def _show(bridge: BridgeInfo, as_json: bool, others: bool) -> None:
 
 
 def _host(bridge: BridgeInfo) -> str:
-    who = f"host {_process(bridge.pid)}"
+    who = f"host {_process(bridge)}"
     if not bridge.looping:
         return f"{who}; its loop is not running"
-    if _state(bridge.pid) == "T":
+    if _stopped(bridge):
         return f"{who}; it is stopped"
     if any(channel.waits for channel in bridge.channels) or bridge.since > RENEWED:
         return f"{who}; it is computing an answer"
@@ -89,7 +90,7 @@ def _waiting(bridge: BridgeInfo, channel: ChannelInfo) -> str:
     waits = f"it is waiting for {event}{_since(channel.since)}"
     if not bridge.alive:
         return f"{waits}: the host is dead"
-    if _state(bridge.pid) == "T":
+    if _stopped(bridge):
         return f"{waits}: the host is stopped (kill -CONT {bridge.pid} resumes it)"
     if not bridge.looping:
         return f"{waits}: the host's loop is not running"
@@ -100,22 +101,22 @@ def _since(seconds: float) -> str:
     return f", for {seconds:.1f} s" if seconds else ""
 
 
-def _process(pid: int) -> str:
+def _process(who: BridgeInfo | ChannelInfo) -> str:
+    if not who.here:
+        return f"process {who.pid}, which is not visible here (another container, or another user)"
     try:
-        command = (
-            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        )
+        command = Path(f"/proc/{who.pid}/cmdline").read_bytes().replace(b"\0", b" ")
     except OSError:
-        return f"process {pid}"
-    return f"process {pid} ({printable(command.strip()[:80])})"
+        return f"process {who.pid}"
+    return f"process {who.pid} ({printable(command.decode(errors='replace').strip()[:80])})"
 
 
-def _state(pid: int) -> str:
-    """A letter, as ps shows it; "" where there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
+def _stopped(bridge: BridgeInfo) -> bool:
+    with contextlib.suppress(OSError):
+        # Behind the name, which may be any bytes.
+        state = Path(f"/proc/{bridge.pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        return bridge.here and state == b"T"
+    return False
 
 
 def _fields(fields: list[Sent] | None) -> str:

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -21,6 +23,11 @@ FEATURES = {
     "names": ["a", "bc"],
     "edges": Ragged(np.arange(5), [0, 2, 5]),
 }
+
+HOST = (
+    "import sys, shmbridge\nwith shmbridge.Host(sys.argv[1]) as host:\n"
+    "    print('made', flush=True)\n    host.serve(lambda request: 0)\n"
+)
 
 
 def inspected(name):
@@ -125,13 +132,7 @@ def test_a_loop_that_does_not_run_is_named_as_the_cause(asking, name, in_thread)
 
 
 def test_a_stopped_host_is_named_as_the_cause(name, python, in_thread):
-    host = python(
-        "import sys, shmbridge\n"
-        "with shmbridge.Host(sys.argv[1]) as host:\n"
-        "    print('made', flush=True)\n"
-        "    host.serve(lambda request: 0)\n",
-        name,
-    )
+    host = python(HOST, name)
     assert host.line() == "made"
     with connect(name) as runner:
         runner.evaluate({"x": 1})
@@ -142,6 +143,30 @@ def test_a_stopped_host_is_named_as_the_cause(name, python, in_thread):
         os.kill(host.pid, signal.SIGCONT)
         thread.join()
     assert f"the host is stopped (kill -CONT {host.pid}" in said
+    host.terminate()
+    host.wait(20)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces")
+@pytest.mark.parametrize("space", ["--pid", "--time --boottime 9000000 --monotonic 9000000"])
+def test_a_host_in_another_namespace_is_not_taken_for_a_process_of_this_one(space, name):
+    python = (sys.executable, "-P", "-c", HOST, name)
+    command = ["unshare", "--fork", "--kill-child", *space.split(), *python]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as host:
+        assert host.stdout.readline() == b"made\n"
+        said = run("inspect", name).stdout
+        (shown,) = [each for each in run("ls", "--json").stdout.splitlines() if name in each]
+        host.kill()
+    run("gc", name)
+    assert "which is not visible here" in said and "computing" not in said.splitlines()[0]
+    assert json.loads(shown)[0]["since"] == 0
+
+
+def test_a_name_that_is_not_utf8_is_shown(name, python):
+    rename = "import ctypes; ctypes.CDLL(None).prctl(15, b'a\\xff)\\n b')\n"
+    host = python(rename + HOST, name)
+    assert host.line() == "made"
+    assert "it is waiting for questions" in run("inspect", name).stdout
     host.terminate()
     host.wait(20)
 
