@@ -27,6 +27,27 @@ static void eviction_takes_the_last_allowed(void) {
     compiler_stop(&c);
 }
 
+/* Were these read as int64, they would end behind their tensors. */
+static void hints_of_other_dtypes_are_none(void) {
+    struct compiler c = compiler_start("");
+    policy_fails(SHMB_MODEL);
+    compiler_line(&c,
+                  "{\"features\":[{\"name\":\"inlining_default\",\"type\":\"int32_t\",\"port\":0,"
+                  "\"shape\":[1]},{\"name\":\"x\",\"type\":\"int32_t\",\"port\":0,\"shape\":[1]}],"
+                  "\"advice\":{\"name\":\"inlining_decision\",\"type\":\"int64_t\",\"port\":0,"
+                  "\"shape\":[1]}}\n");
+    compiler_observes(&c, (int32_t[]){1, 0}, 8);
+    CHECK(answer_i64(&c) == 0);
+    compiler_line(&c,
+                  "{\"features\":[{\"name\":\"mask\",\"type\":\"float\",\"port\":0,\"shape\":[1,"
+                  "4]},{\"name\":\"x\",\"type\":\"int64_t\",\"port\":0,\"shape\":[2]}],"
+                  "\"advice\":{\"name\":\"index_to_evict\",\"type\":\"int64_t\",\"port\":0,"
+                  "\"shape\":[1]}}\n");
+    compiler_observes(&c, (float[8]){1, 1}, 32);
+    CHECK(answer_i64(&c) == 3);
+    compiler_stop(&c);
+}
+
 static void priority_takes_the_size(void) {
     struct compiler c = compiler_start("");
     policy_fails(SHMB_DROPPED);
@@ -121,14 +142,17 @@ static void some_failures_end_the_asking(void) {
         for (int k = 0; k < 3; k++) CHECK(compiler_inlines(&c, 1, 1) == 1);
         CHECK(policy.questions == (i < 4 ? 1 : 3));
         expect_refused(&c, policy.fails, 3);
-        shmb_llvm_protocol.end(c.state);
         shmb_set_deadline(c.runner, 0); /* asks again */
+        policy_advises(1);
+        CHECK(compiler_inlines(&c, 1, 0) == (i > 3)); /* the conversation does not */
+        shmb_llvm_protocol.end(c.state);
         /* another compiler, another chance, but where the runner itself has ended */
         compiler_line(&c, INLINING_HEADER);
         policy_advises(1);
         int asks = i == 0 || i > 3;
         CHECK(compiler_inlines(&c, 1, 0) == asks && policy.questions == asks);
-        CHECK(compiler_info(&c).asked == 4 && compiler_info(&c).defaulted == (asks ? 3 : 4));
+        uint64_t defaulted = i > 3 ? 3 : i ? 5 : 4;
+        CHECK(compiler_info(&c).asked == 5 && compiler_info(&c).defaulted == defaulted);
         compiler_stop(&c);
         policy_close();
     }
@@ -222,6 +246,7 @@ static void limit_leaves_the_rest_to_llvm(void) {
 int main(void) {
     inlining_takes_what_llvm_would();
     eviction_takes_the_last_allowed();
+    hints_of_other_dtypes_are_none();
     priority_takes_the_size();
     user_chooses();
     advice_is_checked();

@@ -108,7 +108,8 @@ int main(void) {
     outcomes_are_read();
     for (const char *const *unfinished =
              TEXTS("", "{", INLINING_HEADER, INLINING_HEADER "{\"observation\":0}\n",
-                   INLINING_HEADER "{\"observation\":0}\n0123", "bad\n");
+                   INLINING_HEADER "{\"observation\":0}\n0123", "bad\n",
+                   INLINING_HEADER "{\"observation\":0}\n0123456701234567x");
          *unfinished; unfinished++)
         next_compiler_is_accepted(*unfinished);
     struct compiler c = compiler_start("");

@@ -44,6 +44,8 @@ static void failures(struct pipes *p) {
     reply.status = SHMB_MODEL;
     reply.length = 1 | failed; /* no text; then bytes that nobody asked for */
     expect(p, &reply, 9, SHMB_MODEL, false);
+    reply.length = failed; /* not even a status: what follows is none */
+    expect(p, &reply, 13, SHMB_CORRUPT, true);
 }
 
 /* A frame that claims gigabytes and sends little takes little. */

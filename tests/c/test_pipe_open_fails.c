@@ -15,6 +15,30 @@ static shmb_status try_open(const char *format, const char *path, const char *ex
     return status;
 }
 
+static int descriptor_of(const char *path) {
+    struct stat file, fd;
+    CHECK(stat(path, &file) == 0);
+    for (int i = 3; i < 64; i++)
+        if (fstat(i, &fd) == 0 && fd.st_ino == file.st_ino && fd.st_dev == file.st_dev) return i;
+    return -1;
+}
+
+/* A process that dies closes its files in the order of their numbers: the next runner must not get
+ * the lock while this one still looks connected. */
+static void lock_is_closed_last(const struct pipes *p) {
+    int out = open(pipes_name(p, "out"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int in = open(pipes_name(p, "in"), O_RDWR | O_CLOEXEC), low = open("/dev/null", O_RDONLY);
+    CHECK(in >= 0 && low >= 0 && dup2(out, 60) == 60 && dup2(in, 61) == 61);
+    close(out);
+    close(in);
+    close(low);
+    shmb_runner *r = pipes_connect(p);
+    CHECK(descriptor_of(pipes_name(p, "in")) > descriptor_of(pipes_name(p, "out")));
+    shmb_close(r);
+    close(60);
+    close(61);
+}
+
 static void one_runner_at_a_time(const struct pipes *p) {
     shmb_runner *first = pipes_connect(p);
     CHECK(try_open("pipe://%s?connect_timeout=0.02", p->path, "another runner") == SHMB_BUSY);
@@ -32,6 +56,7 @@ int main(void) {
     CHECK(try_open("pipe://%s?serdes=morse", p.path, "bitstream, json") == SHMB_INVALID);
     CHECK(try_open("pipe://%s?baud=9600", p.path, "serdes, connect") == SHMB_INVALID);
     CHECK(try_open("pipe://", "", "names no pipes") == SHMB_INVALID);
+    lock_is_closed_last(&p);
     pipes_listen(&p);
     one_runner_at_a_time(&p);
     pipes_remove(&p);

@@ -7,10 +7,12 @@ import shlex
 import signal
 import stat
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 from support.cli import run
+from support.processes import until
 from support.recording import MODELS
 
 import shmbridge
@@ -353,3 +355,18 @@ def test_a_header_that_cannot_be_answered_is_said(tmp_path, in_thread, capfd):
         f"shmbridge: {tmp_path}/b: the compiler's header names no advice: this compiler waits for "
         "answers" in capfd.readouterr().err
     )
+
+
+def test_a_compiler_that_stays_is_seen_out_for_so_long_at_most(tmp_path):
+    """The thread that does it would keep the program from ending."""
+    before = set(threading.enumerate())
+    with (
+        Host(f"llvm://{tmp_path}/b", linger=0.1) as host,
+        open(tmp_path / "b.in", "rb", buffering=0),
+        open(tmp_path / "b.out", "wb", buffering=0) as out,
+    ):
+        out.write(b"{}\n")
+        assert host.receive(timeout=0.2) is None
+        assert host.runners == 1
+        host.close()
+        until(lambda: set(threading.enumerate()) <= before)
