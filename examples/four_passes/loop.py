@@ -63,7 +63,6 @@ def learn(env: Any, episodes: int, seed: int, progress: Progress) -> Policy:
         p = policy.probabilities(x)
         actions = (p.cumsum(axis=1) > random.random((len(p), 1))).argmax(axis=1)
         observations, rewards, *ends, infos = env.step(actions)
-        progress.step(rewards, *ends, infos)
         for i, steps in enumerate(under_way):
             steps.append((x[i], actions[i], p[i, actions[i]], rewards[i]))
         for i in np.flatnonzero(ends[0]):
@@ -73,6 +72,9 @@ def learn(env: Any, episodes: int, seed: int, progress: Progress) -> Policy:
                 batch.append((*step[:3], value - np.mean(mean[-20:])))
                 mean.append(value)
         for i in np.flatnonzero(ends[0] | ends[1]):
+            kind = infos["final_info"]["kind"][i]
+            total = sum(step[3] for step in under_way[i])
+            progress.add(total if kind == "ok" else np.nan, kind)
             under_way[i] = []
         if len(batch) >= 4 * BATCH:
             x, actions, before, advantage = map(np.array, zip(*batch, strict=True))

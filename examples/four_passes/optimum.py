@@ -16,7 +16,6 @@ import numpy as np
 from environment import PASSES, RESULTS, STEPS
 
 from shmbridge.training import Corpus, Module
-from shmbridge.training.checkpoint import write_whole
 
 FILE = RESULTS / "optimum.json"
 CHOICES = [action for action, line in enumerate(PASSES) if line != "stop"]
@@ -34,7 +33,7 @@ def optimum(corpus: Corpus, steps: int = STEPS) -> dict[str, Graph]:
         key = f"{module.path.stem} {hashlib.sha256(said).hexdigest()}"
         if key not in known:
             known[key] = search(module, steps)
-            write_whole(FILE, json.dumps(known).encode())
+            FILE.write_text(json.dumps(known))
         found[module.name] = Graph(**known[key])
     return found
 

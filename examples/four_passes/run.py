@@ -23,7 +23,6 @@ from optimum import Graph, optimum
 from shared import said
 
 from shmbridge.training import Corpus, Progress
-from shmbridge.training.checkpoint import write_whole
 
 METHODS = ("loop", "PPO", "A2C")
 QUICK = ("sums", "helpers")
@@ -153,7 +152,7 @@ def main() -> None:
         "scores": scores,
         "seconds": time.monotonic() - began,
     }
-    write_whole(RESULTS / "results.json", json.dumps(results, indent=1).encode())
+    (RESULTS / "results.json").write_text(json.dumps(results, indent=1))
     pictures(folder, methods, seeds)
     print(f"\n{methods[0]}, seed 0, in opt's own process:")
     deploy(folder / f"{methods[0]}-0.onnx", Corpus([*train_on, *held_out]))

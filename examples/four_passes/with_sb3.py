@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from environment import PASSES, task
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-from shmbridge.envs.sb3 import CompilerVecEnv, TrainingCallback, export_onnx, resume
+from shmbridge.envs.sb3 import CompilerVecEnv, TrainingCallback, export_onnx
 from shmbridge.training import Corpus, Progress, Workers
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -31,6 +33,22 @@ class Logarithms(BaseFeaturesExtractor):  # type: ignore[misc]
         return torch.cat([counters, observations["used"]], dim=1)
 
 
+class Saving(TrainingCallback):
+    """Also saves the model before each rollout, and at the end."""
+
+    def __init__(self, progress: Progress, path: Path) -> None:
+        super().__init__(progress)
+        self.path = path
+
+    def _on_rollout_start(self) -> None:
+        saved, new = io.BytesIO(), self.path.with_suffix(".new")
+        self.model.save(saved)
+        new.write_bytes(pickle.dumps((saved.getvalue(), self.progress.rows)))
+        new.replace(self.path)  # at once: a kill leaves the old file or the new one
+
+    _on_training_end = _on_rollout_start
+
+
 def learn(algorithm: str, corpus: Corpus, seed: int, compilations: int, curve: Path) -> None:
     """Learns from this many compilations, or continues a killed run, and writes the ONNX file next
     to the curve."""
@@ -40,9 +58,13 @@ def learn(algorithm: str, corpus: Corpus, seed: int, compilations: int, curve: P
     name = f"shm://four-passes-{os.getpid()}-{seed}"
     env = CompilerVecEnv(name, 4, actions=len(PASSES), workers=workers)
     try:
-        model, rows = resume(kind, kept, env) or (make(kind, env, seed, **OPTIONS[algorithm]), None)
+        if kept.exists():
+            saved, rows = pickle.loads(kept.read_bytes())
+            model = kind.load(io.BytesIO(saved), env=env)
+        else:
+            model, rows = make(kind, env, seed, **OPTIONS[algorithm]), []
         with Progress(curve, total=compilations, rows=rows) as progress:
-            callback = TrainingCallback(progress, kept)
+            callback = Saving(progress, kept)
             model.learn(1_000_000, callback=callback, reset_num_timesteps=False)
         export_onnx(model, curve.with_suffix(".onnx"))
     finally:

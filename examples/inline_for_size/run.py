@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sysconfig
@@ -27,7 +28,6 @@ from shmbridge.training import (
     Module,
     Task,
     candidate_rewards,
-    checkpoint,
     collect,
     evaluate,
 )
@@ -54,12 +54,14 @@ def log(text: str) -> None:
 def kept(name: str, make: Callable[[], Any]) -> Any:
     """A result, from results/NAME if an earlier run has stored it."""
     path = RESULTS / name
-    found = checkpoint.load(path)
-    if found is None:
-        began = time.perf_counter()
-        found = make()
-        checkpoint.save(path, found)
-        log(f"{name}: {time.perf_counter() - began:.0f} s")
+    if path.exists():
+        return pickle.loads(path.read_bytes())
+    began = time.perf_counter()
+    found = make()
+    new = path.with_suffix(".new")
+    new.write_bytes(pickle.dumps(found))
+    new.replace(path)  # at once: a kill leaves no half file
+    log(f"{name}: {time.perf_counter() - began:.0f} s")
     return found
 
 

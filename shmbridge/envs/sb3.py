@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import os
-import random
 from inspect import signature
 from typing import Any
 
@@ -21,7 +20,7 @@ from shmbridge._host.host import Host
 from shmbridge.envs import CompilerVectorEnv
 from shmbridge.envs._pool import CompilerPool
 from shmbridge.errors import UnsupportedError
-from shmbridge.training import Progress, checkpoint
+from shmbridge.training import Progress
 
 try:
     import gymnasium
@@ -33,10 +32,9 @@ except ImportError as error:
         "this vector needs Stable-Baselines3: pip install 'shmbridge[sb3]'"
     ) from error
 
-__all__ = ["CompilerVecEnv", "TrainingCallback", "export_onnx", "resume"]
+__all__ = ["CompilerVecEnv", "TrainingCallback", "export_onnx"]
 
 MASKS = "action_masks"  # what MaskablePPO asks for
-STATISTICS = ("obs_rms", "ret_rms")  # what VecNormalize has learnt
 
 
 class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
@@ -128,81 +126,38 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
 
 
 class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
-    """A callback for `model.learn(callback=...)`: reports episodes to a `Progress`, writes a row
-    for each rollout, and saves a checkpoint.
+    """A callback for `model.learn(callback=...)`: reports episodes to a `Progress`, and writes a
+    row for each rollout.
 
     The training ends when the progress reaches its total, if it has one. A row also has "steps",
     and the algorithm's own values, such as "train/loss".
 
     Args:
         progress: The `Progress`.
-        checkpoint: A file for `resume`, written before each rollout and at the end. None: no file.
     """
 
-    def __init__(
-        self, progress: Progress, checkpoint: str | os.PathLike[str] | None = None
-    ) -> None:
+    def __init__(self, progress: Progress) -> None:
         super().__init__()
-        self._progress, self._checkpoint = progress, checkpoint
+        self.progress = progress
+
+    def _on_training_start(self) -> None:
+        self._returns = np.zeros(self.training_env.num_envs)
 
     def _on_step(self) -> bool:
         told = self.locals
-        self._progress.step(told["rewards"], told["dones"], False, told["infos"])
-        total = self._progress.total
-        return total is None or self._progress.episodes < total
-
-    def _on_rollout_start(self) -> None:
-        if self._checkpoint is None:
-            return
-        file, normalized = io.BytesIO(), self.model.get_vec_normalize_env()
-        self.model.save(file)
-        state = {
-            "model": file.getvalue(),
-            "statistics": normalized and {n: getattr(normalized, n) for n in STATISTICS},
-            "random": (random.getstate(), np.random.get_state(), torch.get_rng_state()),
-            "rows": self._progress.rows,
-        }
-        checkpoint.save(self._checkpoint, state)
-
-    _on_training_end = _on_rollout_start
+        self._returns += told["rewards"]
+        for row in np.flatnonzero(told["dones"]):
+            info = told["infos"][row]
+            kind = info.get("kind", "error" if "error" in info else "ok")
+            self.progress.add(self._returns[row] if kind == "ok" else np.nan, kind)
+            self._returns[row] = 0
+        total = self.progress.total
+        return total is None or self.progress.episodes < total
 
     def _on_rollout_end(self) -> None:
         logged = self.model.logger.name_to_value
         values = {name: value for name, value in logged.items() if name.startswith("train/")}
-        self._progress.log(steps=self.num_timesteps, **values)
-
-
-def resume(algorithm: Any, path: str | os.PathLike[str], env: VecEnv) -> tuple[Any, int] | None:
-    """Resumes from the last checkpoint of a `TrainingCallback`. Episodes start again; use
-    `learn(..., reset_num_timesteps=False)`::
-
-        model, rows = resume(PPO, "ppo.checkpoint", env) or (PPO("MultiInputPolicy", env), None)
-        with Progress("ppo.csv", rows=rows) as progress:
-            left = 100_000 - model.num_timesteps
-            model.learn(left, reset_num_timesteps=False, callback=TrainingCallback(progress,
-            "ppo.checkpoint"))
-
-    Args:
-        algorithm: The model's class, such as PPO.
-        path: The checkpoint. Load only your own files, as with `checkpoint.load`.
-        env: A `CompilerVecEnv`, with the same wrappers as before.
-
-    Returns:
-        The model and the number of rows of its `Progress`; None if there is no checkpoint.
-
-    Raises:
-        InvalidError: The file is not a checkpoint.
-    """
-    state = checkpoint.load(path)
-    if state is None:
-        return None
-    model = algorithm.load(io.BytesIO(state["model"]), env=env)
-    for name, value in (state["statistics"] or {}).items():
-        setattr(model.get_vec_normalize_env(), name, value)
-    random.setstate(state["random"][0])
-    np.random.set_state(state["random"][1])
-    torch.set_rng_state(state["random"][2])
-    return model, state["rows"]
+        self.progress.log(steps=self.num_timesteps, **values)
 
 
 def export_onnx(model: Any, path: str | os.PathLike[str]) -> None:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from shmbridge.errors import InvalidError
-from shmbridge.training.checkpoint import write_whole
+from shmbridge.training._files import write_whole
 
 
 class Baselines:

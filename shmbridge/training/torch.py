@@ -18,8 +18,8 @@ import numpy as np
 
 from shmbridge._runner.runner import connect
 from shmbridge.errors import InvalidError
+from shmbridge.training._files import write_whole
 from shmbridge.training._policies import evaluating
-from shmbridge.training.checkpoint import write_whole
 
 try:
     import onnxruntime  # noqa: F401 # checks what was written

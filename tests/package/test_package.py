@@ -106,7 +106,7 @@ DOCUMENTED = """
     from stable_baselines3.common.vec_env import VecNormalize
     from torch.utils.data import DataLoader
     import shmbridge
-    from shmbridge.envs.sb3 import CompilerVecEnv, resume
+    from shmbridge.envs.sb3 import CompilerVecEnv
     from shmbridge.logs import Dataset
 
     dataset = Dataset("decisions.tlog")
@@ -114,7 +114,7 @@ DOCUMENTED = """
         print(batch["features"])
     with shmbridge.connect("onnx://policy.onnx") as runner:
         dataset.layout.check(runner.expected())
-    resume(object, "ppo.checkpoint", VecNormalize(CompilerVecEnv("unroll", 4, actions=5)))
+    VecNormalize(CompilerVecEnv("unroll", 4, actions=5))
 """
 LIBRARIES = {
     "torch/utils/data.pyi": """

@@ -219,34 +219,17 @@ def test_other_actions_are_refused(sb3, tmp_path):
         sb3.export_onnx(PPO("MlpPolicy", "Pendulum-v1"), tmp_path / "m.onnx")
 
 
-# ---- Callback and checkpoint ----
+# ---- Callback ----
 
 
-def test_a_training_resumes_from_its_checkpoint(sb3, env, tmp_path):
+def test_a_callback_reports_episodes_and_a_row_for_each_rollout(sb3, env, tmp_path):
     from stable_baselines3 import PPO
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+    from stable_baselines3.common.vec_env import DummyVecEnv
 
     from shmbridge.training import Progress
 
-    kept, log = tmp_path / "ppo.checkpoint", tmp_path / "ppo.csv"
-
-    def make():
-        vector = VecNormalize(DummyVecEnv([env]), norm_obs_keys=["x"])
-        return vector, PPO("MultiInputPolicy", vector, n_steps=16, batch_size=16, n_epochs=1)
-
-    assert sb3.resume(PPO, kept, make()[0]) is None
-    vector, model = make()
-    with Progress(log) as progress:
-        model.learn(48, callback=sb3.TrainingCallback(progress, kept))
-    assert progress.rows == 3 and progress.episodes == 48
-    trained = model.policy.state_dict()
-    vector, _ = make()
-    model, known = sb3.resume(PPO, kept, vector)
-    assert known == 3 and model.num_timesteps == 48
-    assert all(torch.equal(each, trained[key]) for key, each in model.policy.state_dict().items())
-    assert vector.obs_rms["x"].count == pytest.approx(49, abs=1)
-    with Progress(log, rows=known) as progress, contextlib.closing(vector):
-        callback = sb3.TrainingCallback(progress, kept)
-        model.learn(64 - model.num_timesteps, reset_num_timesteps=False, callback=callback)
-    last = log.read_text().splitlines()
-    assert progress.episodes == 64 and len(last) == 5 and "train/loss" in last[0]
+    model = PPO("MultiInputPolicy", DummyVecEnv([env]), n_steps=16, batch_size=16, n_epochs=1)
+    with Progress(tmp_path / "ppo.csv", total=40) as progress:
+        model.learn(1000, callback=sb3.TrainingCallback(progress))
+    assert progress.episodes == 40 and len(progress.rows) == 2
+    assert [row["steps"] for row in progress.rows] == [16, 32] and "train/loss" in progress.rows[1]

@@ -1,0 +1,20 @@
+"""Files that a kill never leaves half written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from shmbridge.errors import undone_by
+
+
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """Replaces a file atomically."""
+    path = Path(path).absolute()
+    beside = path.with_name(f".{path.name}.new")  # what a kill leaves of it, the next one replaces
+    with undone_by(lambda: beside.unlink(missing_ok=True)):
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
