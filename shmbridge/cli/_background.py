@@ -121,9 +121,11 @@ PEER = struct.Struct("3i")  # struct ucred: process, user, group
 
 
 def _address(name: str) -> bytes:
-    """Of a user's host in this network namespace; abstract addresses have at most 107 bytes."""
-    which = hashlib.sha256(f"{os.geteuid()} {key(name)}".encode(errors="replace")).hexdigest()
-    return f"\0shmbridge-{which}".encode()
+    """Of a user's host. Containers may share a network namespace, and with it these addresses, so
+    /dev/shm tells them apart. An abstract address has at most 107 bytes."""
+    place = os.stat("/dev/shm").st_dev if os.path.exists("/dev/shm") else 0
+    which = hashlib.sha256(f"{os.geteuid()} {place} {key(name)}".encode(errors="replace"))
+    return f"\0shmbridge-{which.hexdigest()}".encode()
 
 
 def _listen(name: str) -> None:
