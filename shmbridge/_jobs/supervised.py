@@ -7,27 +7,28 @@ import contextlib
 import json
 import os
 import secrets
+import select
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shmbridge._bridge import open_hosts
-from shmbridge._jobs.supervisor import WORK_FOLDER, poll
+from shmbridge._jobs.supervisor import WORK_FOLDER, kill_tagged, new_tag
 from shmbridge._native import ffi
 from shmbridge.errors import ShmbridgeError
 
 LOOK = 0.25  # seconds between looks at the time
-START = 30.0  # seconds for the guard to start, on a busy machine
-STOP = 10.0  # seconds for a supervisor to end what it watches over, which takes milliseconds
+START = 30.0  # seconds for the supervisor to start, on a busy machine
+STOP = 10.0  # seconds for it to end what it watches over, which takes milliseconds
 VERSION = 10.0  # seconds for a compiler to say its version
 MEMORY = 4 << 30  # bytes
 KILLED = "the process that supervises the compiler was killed: see dmesg"
@@ -80,10 +81,11 @@ class SupervisedProcess:
         self._reading = threading.Lock()  # a descriptor that a thread waits at is not closed
         self._read = b""
         self._report: Report | None = None
+        self._pid, self._tag = os.getpid(), new_tag()  # a forked child has no part in it
         self.folder = folder or new_folder()
         self.output = self.folder / "output"
         try:
-            _hand_over(its_control, bridge, self.folder)
+            _hand_over(its_control, bridge)
         except BaseException:
             self._control.close()
             raise
@@ -101,8 +103,8 @@ class SupervisedProcess:
             "folder": str(self.folder),
             "stdout": str(self.output) if stdout else "",
             "memory": memory,
+            "tag": self._tag,
         }
-        _jobs.add(self)
         with contextlib.suppress(OSError):  # a supervisor that is gone shows at wait
             self._control.sendall(json.dumps(job).encode() + b"\n")
 
@@ -142,6 +144,8 @@ class SupervisedProcess:
         return self._ended_without_report() if ended else report
 
     def _ended_without_report(self) -> Report:
+        kill_tagged(self._tag)
+        shutil.rmtree(self.folder, ignore_errors=True)
         return Report(limit=self._limit, stderr="" if self._limit else KILLED)
 
     def _count_time(self) -> None:
@@ -162,13 +166,17 @@ class SupervisedProcess:
     def end(self, limit: str = "ended") -> None:
         """Asks it to end, without waiting."""
         self._limit = self._limit or limit
-        with contextlib.suppress(OSError):
-            self._control.shutdown(socket.SHUT_WR)
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError):
+                self._control.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Ends it and all its processes, and removes its folder. You may call it twice, and while
         another thread waits."""
         self.end()
+        if self._pid != os.getpid():
+            self._control.close()
+            return
         if not self._reading.acquire(timeout=STOP):  # the supervisor does not end
             with contextlib.suppress(OSError):
                 self._control.shutdown(socket.SHUT_RD)
@@ -215,26 +223,23 @@ def quoted(words: Sequence[str], folder: Path) -> str:
     return " ".join('"$W"'.join(parts) or "''" for parts in pieces)
 
 
-# ---- The guard ----
+# ---- The supervisor ----
 
 _lock = threading.Lock()
-_guard: socket.socket | None = None
-_jobs: weakref.WeakSet[SupervisedProcess] = weakref.WeakSet()
+_supervisor: socket.socket | None = None
 
 
-def _hand_over(control: socket.socket, bridge: str, folder: Path) -> None:
-    """Gives a job's socket to a new supervisor. bridge and folder: what the guard removes if those
-    are killed that should."""
-    global _guard
-    order = b"\0".join((bridge.encode(), os.fsencode(folder)))
+def _hand_over(control: socket.socket, bridge: str) -> None:
+    """Gives the supervisor a job's socket. bridge: what it removes if this process is killed."""
+    global _supervisor
     with _lock:
-        for _ in range(2):  # a guard that was killed is replaced
-            _guard = _guard or _start()
+        for _ in range(2):  # one that was killed is replaced
+            _supervisor = _supervisor or _start()
             with contextlib.suppress(OSError):
-                socket.send_fds(_guard, [order], [control.fileno()])
+                socket.send_fds(_supervisor, [bridge.encode() or b" "], [control.fileno()])
                 return
-            _guard.close()
-            _guard = None
+            _supervisor.close()
+            _supervisor = None
     raise ShmbridgeError("the process that starts compilers is killed repeatedly: see dmesg")
 
 
@@ -261,7 +266,7 @@ def _start() -> socket.socket:
         orders.close()
         raise
     finally:
-        process.wait()  # it leaves the guard as an orphan
+        process.wait()  # it leaves the supervisor as an orphan
     if not ready:
         orders.close()
         raise ShmbridgeError(
@@ -275,23 +280,16 @@ def _start() -> socket.socket:
 @atexit.register
 def _stop() -> None:
     """Nothing is left when this process has ended."""
-    for job in list(_jobs):
-        job.end()
-    if _guard:
-        with _guard, contextlib.suppress(OSError):
-            _guard.shutdown(socket.SHUT_WR)
-            poll(_guard.fileno(), timeout=STOP)  # until it has ended
+    if _supervisor:
+        with _supervisor, contextlib.suppress(OSError):
+            _supervisor.shutdown(socket.SHUT_WR)
+            select.select([_supervisor], [], [], STOP)  # until it has ended
 
 
 def _forget() -> None:
-    """In a forked child: the guard and the jobs are the parent's."""
-    global _lock
-    _lock = threading.Lock()
-    for job in list(_jobs):
-        job._control.close()
-        job._reading = threading.Lock()
-    if _guard:
-        _guard.close()  # so that the next job replaces it
+    """In a forked child: the supervisor is the parent's."""
+    global _lock, _supervisor
+    _lock, _supervisor = threading.Lock(), None
 
 
 os.register_at_fork(after_in_child=_forget)

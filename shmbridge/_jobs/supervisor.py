@@ -1,11 +1,12 @@
-"""Starts compilers for a trainer, in a separate process: limits them, and ends all their processes.
+"""Runs compilers for a trainer, in one process: limits them, and ends all that they started.
 
-The trainer starts one *guard*. For each compilation the guard forks a *supervisor*, whose only
-child is the compiler. All processes of the compiler stay below the supervisor
-(PR_SET_CHILD_SUBREAPER), so none escapes. Trainer and supervisor share a socket: the job goes one
+The trainer starts one *supervisor*, which has a thread and a socket for each job: the job goes one
 way, the report the other. When the trainer closes its end, or dies, the supervisor ends all
-processes and removes the work folder. The guard is no child of the trainer: Ray kills the children
-of its processes first.
+processes of the job and removes its work folder. It is no child of the trainer: Ray kills the
+children of its processes first.
+
+A job's processes are those with its number as their limit of real-time CPU (RLIMIT_RTTIME). Every
+process inherits that, also a daemon whose parents have ended, and compilers have no use for it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import fcntl
 import json
 import os
 import resource
+import secrets
 import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Set
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +34,9 @@ from shmbridge._bridge import segment
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 WORK_FOLDER = "shmbridge-task-"  # how the names of work folders begin
-ORDER_BYTES = 1 << 13  # of an order to the guard, at most: a bridge's name and a folder
-TICK = 0.1  # seconds between looks at memory
-# seconds between looks at the memory of all that a compiler started, which needs all of /proc
-SCAN = 1.0
+NAME_BYTES = 1 << 10  # of a bridge, at most
+TICK = 0.1  # seconds between looks at a compiler's memory
+SCAN = 1.0  # seconds between looks at the memory of all that it started, which needs all of /proc
 GIVE_UP = 5.0  # seconds for killed processes to end: one in the kernel may take its time
 STDERR_BYTES = 4096  # of its end
 FILE_BYTES = 1 << 30  # of each file that a compiler writes
@@ -43,134 +45,97 @@ LIBC = ctypes.CDLL(None)
 
 
 def main() -> None:
-    """Becomes the guard. Arguments: the trainer's process id, and the descriptor of its socket."""
+    """Becomes the supervisor. Arguments: the trainer's process id, and the descriptor of its
+    socket."""
     trainer, orders = int(sys.argv[-2]), socket.socket(fileno=int(sys.argv[-1]))
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
         life = os.pidfd_open(trainer)
         if os.getppid() == trainer and os.fork() == 0:
             LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
-            Guard(orders, life).serve()
+            serve(orders, life)
 
 
-class Guard:
-    """Forks supervisors until the trainer has gone."""
-
-    def __init__(self, orders: socket.socket, life: int) -> None:
-        self.orders, self.life = orders, life
-        self.supervisors: dict[int, str] = {}  # their work folders
-        self.bridges = set[str]()  # that the trainer leaves where it is killed
-        self.ended, its_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(its_end)
-
-    def serve(self) -> None:
-        """Until the trainer ends."""
-        try:
-            with contextlib.suppress(ConnectionError):
-                self.orders.send(b"r")
-                while self._turn():
-                    pass
-        finally:
-            self._end()
-
-    def _turn(self) -> bool:
-        ready = poll(self.orders.fileno(), self.life, self.ended)
-        if self.ended in ready:
-            os.read(self.ended, 4096)
-            self._reap()
-        if self.orders.fileno() not in ready:
-            return self.life not in ready
-        order, descriptors, _, _ = socket.recv_fds(self.orders, ORDER_BYTES, 1)
-        if not descriptors:
-            return False
-        bridge, _, folder = os.fsdecode(order).partition("\0")
-        self.bridges |= {bridge} - {""}
-        with socket.socket(fileno=descriptors[0]) as control:
-            try:
-                pid = os.fork()
-            except OSError as error:  # too many processes, too little memory: of this one's only
-                _send(control, {"unstarted": str(error)})
-                return True
-            if pid == 0:
-                self._become_supervisor(control)
-            self.supervisors[pid] = folder
-        return True
-
-    def _become_supervisor(self, control: socket.socket) -> None:
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self.orders.close()
-            Supervisor(control, self.life).serve()
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            os._exit(0)
-
-    def _reap(self) -> None:
-        for pid, status in _reaped():
-            folder = self.supervisors.pop(pid, "")
-            if os.WIFSIGNALED(status):  # what it watched over is ours now
-                for orphan in descendants({os.getpid()}, self.supervisors.keys()):
-                    _kill(orphan)
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def _end(self) -> None:
-        signal.set_wakeup_fd(-1)
-        until = time.monotonic() + GIVE_UP
-        while self.supervisors and time.monotonic() < until:
-            self._reap()
-            time.sleep(0.005)
-        kill_all(GIVE_UP)
-        for name in self.bridges:
-            segment.remove_dead(name)
+def serve(orders: socket.socket, life: int) -> None:
+    """Jobs in threads, until the trainer ends."""
+    over, ends = os.pipe()
+    threads: list[threading.Thread] = []
+    bridges = set[str]()  # that the trainer leaves where it is killed
+    with contextlib.suppress(ConnectionError):
+        orders.send(b"r")
+        while orders.fileno() in poll(orders.fileno(), life):
+            bridge, descriptors, _, _ = socket.recv_fds(orders, NAME_BYTES, 1)
+            if not bridge:
+                break
+            bridges.add(bridge.decode().strip())
+            threads = [thread for thread in threads if thread.is_alive()]
+            for descriptor in descriptors:
+                job = Job(socket.socket(fileno=descriptor), over)
+                thread = threading.Thread(target=job.run)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # too many threads: of this job only
+                    job.send({"unstarted": str(error)})
+                else:
+                    threads.append(thread)
+    os.close(ends)
+    for thread in threads:
+        thread.join(2 * GIVE_UP)
+    for name in bridges - {""}:
+        segment.remove_dead(name)
+    os._exit(0)  # even if a process in the kernel does not end
 
 
-class Supervisor:
-    """One compilation: its job from the socket, its report back, and its end."""
+class Job:
+    """A compilation: its order from the socket, its report back, and its end."""
 
-    def __init__(self, control: socket.socket, life: int) -> None:
-        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
-        self.control, self.life = control, life
-        self.job = json.loads(control.makefile().readline() or "{}")
-        self.folder = self.job.get("folder")
+    def __init__(self, control: socket.socket, over: int) -> None:
+        self.control, self.over = control, over  # each has something to read once it is to end
+        self.order: dict[str, Any] = {}
         self.stderr = b""
-        self.limit = ""  # "memory limit", if the compiler went beyond that
+        self.limit = ""  # "memory limit", "ended": it was ended for that
 
-    def serve(self) -> None:
-        """From the job to the removal of its folder."""
-        if not self.job:
-            return
-        try:
-            try:
-                report = self._compile()
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
-                report = {"unstarted": str(error)}
-            _send(self.control, report)
-            poll(self.control.fileno(), self.life)  # the output is wanted until then
-        finally:
-            kill_all(GIVE_UP)
-            shutil.rmtree(self.folder, ignore_errors=True)
+    def run(self) -> None:
+        """From the order to the removal of its folder."""
+        with self.control:
+            self.order = json.loads(self.control.makefile().readline() or "{}")
+            if not self.order:
+                return
+            with contextlib.ExitStack() as stack:
+                try:
+                    report = self._compile(stack)
+                except (OSError, ValueError, subprocess.SubprocessError) as error:
+                    report = {"unstarted": str(error)}
+                self.send(report)
+                poll(self.control.fileno(), self.over)  # the output is wanted until then
 
-    def _compile(self) -> dict[str, Any]:
-        """The report."""
+    def _compile(self, stack: contextlib.ExitStack) -> dict[str, Any]:
+        """The report. stack: the folder's end."""
         started = time.monotonic()
+        stack.callback(shutil.rmtree, self.order["folder"], ignore_errors=True)
+        stack.callback(os.close, _make_folder(self.order["folder"]))
+        for name, data in self.order["files"].items():
+            Path(self.order["folder"], name).write_bytes(bytes.fromhex(data))
         errors, its_errors = os.pipe()
+        stack.callback(os.close, errors)
         os.set_blocking(errors, False)
-        _make_folder(self.folder)
-        for name, data in self.job["files"].items():
-            Path(self.folder, name).write_bytes(bytes.fromhex(data))
-        compiler = self._start(its_errors)
-        _send(self.control, None)
-        self._watch(compiler.pid, errors, started)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(compiler.pid, signal.SIGKILL)
-        status, usage = os.wait4(compiler.pid, 0)[1:]
-        kill_all(GIVE_UP)
+        try:
+            compiler = self._start(its_errors)
+        finally:
+            os.close(its_errors)
+        self.send(None)
+        life = os.pidfd_open(compiler.pid)
+        try:
+            self._watch(compiler.pid, life, errors, started)
+        finally:
+            os.close(life)
+            os.kill(compiler.pid, signal.SIGKILL)
+            _, status, usage = os.wait4(compiler.pid, 0)
+            compiler.returncode = os.waitstatus_to_exitcode(status)
+            kill_tagged(self.order["tag"])
         self._read(errors)
         return {
-            "status": os.waitstatus_to_exitcode(status),
+            "status": compiler.returncode,
             "limit": self.limit,
             "stderr": self.stderr.decode(errors="replace"),
             "seconds": time.monotonic() - started,
@@ -179,10 +144,11 @@ class Supervisor:
         }
 
     def _start(self, stderr: int) -> subprocess.Popen[bytes]:
-        job, parent = self.job, os.getpid()
+        order, parent = self.order, os.getpid()
 
         def in_child() -> None:
-            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # of this thread
+            resource.setrlimit(resource.RLIMIT_RTTIME, (order["tag"], order["tag"]))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
             most = FILE_BYTES if hard == resource.RLIM_INFINITY else min(hard, FILE_BYTES)
@@ -193,11 +159,11 @@ class Supervisor:
             if os.getppid() != parent:
                 os._exit(1)
 
-        with open(job["stdout"] or os.devnull, "wb") as stdout:
+        with open(order["stdout"] or os.devnull, "wb") as stdout:
             return subprocess.Popen(
-                job["command"],
-                env=job["environment"],
-                cwd=job["cwd"] or self.folder,
+                order["command"],
+                env=order["environment"],
+                cwd=order["cwd"] or order["folder"],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -205,53 +171,52 @@ class Supervisor:
                 preexec_fn=in_child,
             )
 
-    def _watch(self, pid: int, errors: int, started: float) -> None:
+    def _watch(self, pid: int, compiler: int, errors: int, started: float) -> None:
         """Until the compiler has ended or is to end."""
-        compiler = os.pidfd_open(pid)
-        looked, scanned = started, started
-        try:
-            while True:
-                ready = poll(compiler, errors, self.control.fileno(), self.life, timeout=TICK)
-                if errors in ready:
-                    self._read(errors)
-                if {compiler, self.control.fileno(), self.life} & ready:
-                    return
-                now = time.monotonic()
-                if now - looked < TICK:
-                    continue
-                everything, looked = now - scanned >= SCAN, now
-                scanned = now if everything else scanned
-                if self._memory(pid, everything) > self.job["memory"]:
-                    self.limit = "memory limit"
-                    return
-        finally:
-            os.close(compiler)
+        looked, scanned, ends = started, started, {compiler, self.control.fileno(), self.over}
+        watched = {errors, *ends}
+        while True:
+            ready = poll(*watched, timeout=TICK)
+            if errors in ready and self._read(errors):
+                watched.discard(errors)
+            if ready & ends:
+                self.limit = "ended" if self.over in ready else ""
+                return
+            now = time.monotonic()
+            if now - looked < TICK:
+                continue
+            everything, looked = now - scanned >= SCAN, now
+            scanned = now if everything else scanned
+            own = by_tag()[self.order["tag"]] if everything else [pid]
+            if sum(map(resident, own)) > self.order["memory"]:
+                self.limit = "memory limit"
+                return
 
-    def _read(self, errors: int) -> None:
-        """Keeps the end of what came to stderr, a turn's worth."""
+    def _read(self, errors: int) -> bool:
+        """Keeps the end of what came to stderr, a turn's worth. Was that all?"""
         with contextlib.suppress(BlockingIOError):
             for _ in range(16):
-                self.stderr = (self.stderr + os.read(errors, 1 << 16))[-STDERR_BYTES:]
+                more = os.read(errors, 1 << 16)
+                self.stderr = (self.stderr + more)[-STDERR_BYTES:]
+            return not more
+        return False
 
-    def _memory(self, pid: int, everything: bool) -> int:
-        """Bytes that the compiler has in use; or everything that it started."""
-        return sum(map(resident, descendants({os.getpid()}) if everything else {pid}))
-
-
-def _send(control: socket.socket, report: dict[str, Any] | None) -> None:
-    """None: the compiler has started, so its time runs."""
-    line = json.dumps(report).encode() if report else b""
-    with contextlib.suppress(OSError):  # the trainer has ended
-        control.sendall(line + b"\n")
+    def send(self, report: dict[str, Any] | None) -> None:
+        """None: the compiler has started, so its time runs."""
+        line = json.dumps(report).encode() if report else b""
+        with contextlib.suppress(OSError):  # the trainer has ended
+            self.control.sendall(line + b"\n")
 
 
 # ---- Work folders ----
 
 
-def _make_folder(path: str) -> None:
-    """Makes a work folder and locks it, for as long as this process lives."""
+def _make_folder(path: str) -> int:
+    """Makes a work folder and locks it, as long as the descriptor is open."""
     os.mkdir(path, 0o700)
-    fcntl.flock(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_EX)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    return folder
 
 
 def remove_dead_folders(parent: str) -> list[str]:
@@ -273,6 +238,32 @@ def remove_dead_folders(parent: str) -> list[str]:
 # ---- Processes ----
 
 
+def new_tag() -> int:
+    """The number of a job and its processes, which no other job of this machine has."""
+    hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]  # microseconds
+    return secrets.randbelow(1 << 62 if hard == resource.RLIM_INFINITY else max(1, hard))
+
+
+def by_tag() -> dict[int, list[int]]:
+    """The processes of all jobs, and others, by their limits of real-time CPU."""
+    found = defaultdict[int, list[int]](list)
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            found[resource.prlimit(int(entry), resource.RLIMIT_RTTIME)[1]].append(int(entry))
+    return found
+
+
+def kill_tagged(tag: int) -> None:
+    """Ends the processes of a job; those whose parents have ended are this process's children."""
+    until = time.monotonic() + GIVE_UP
+    while (pids := by_tag()[tag]) and time.monotonic() < until:
+        for pid in pids:
+            with contextlib.suppress(OSError):  # it has ended, or is not our child
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.002)
+
+
 def poll(*descriptors: int, timeout: float | None = None) -> set[int]:
     """Those that have something to read or have ended, once there is one; none: time is over."""
     them = select.poll()
@@ -288,51 +279,3 @@ def resident(pid: int) -> int:
             return int(statm.read().split()[1]) * PAGE
     except (OSError, IndexError):
         return 0
-
-
-def descendants(ancestors: set[int], but: Set[int] = frozenset()) -> set[int]:
-    """All processes below these, without those in `but` and what is below them."""
-    parents = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{entry}/stat", "rb") as stat:
-            state, parent = stat.read().rpartition(b")")[2].split()[:2]
-            if state != b"Z":
-                parents[int(entry)] = int(parent)
-    found: set[int] = set()
-    new = ancestors
-    while new:
-        new = {pid for pid, parent in parents.items() if parent in new} - found - but
-        found |= new
-    return found
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _reaped() -> Iterator[tuple[int, int]]:
-    """The children that have ended, with their statuses."""
-    with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            yield ended
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def kill_all(seconds: float) -> None:
-    """Ends all processes below this one: as their parents end they become its children, so it sees
-    when none is left."""
-    until = time.monotonic() + seconds
-    while _has_children() and time.monotonic() < until:
-        for pid in descendants({os.getpid()}):
-            _kill(pid)
-        time.sleep(0.002)
-        for _ in _reaped():
-            pass

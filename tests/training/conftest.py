@@ -28,9 +28,9 @@ def no_leftovers(monkeypatch, tmp_path_factory):
     monkeypatch.setattr(tempfile, "tempdir", None)
     folder = tmp_path_factory.mktemp("tmp")
     monkeypatch.setenv("TMPDIR", str(folder))
-    _stop_guard()  # the next one has this test's variables
+    _stop_supervisor()  # the next one has this test's variables
     yield mark
-    _stop_guard()
+    _stop_supervisor()
     left = marked(mark)
     try:
         until(lambda: not marked(mark), 5)
@@ -43,9 +43,9 @@ def no_leftovers(monkeypatch, tmp_path_factory):
                 os.kill(pid, signal.SIGKILL)
 
 
-def _stop_guard():
+def _stop_supervisor():
     supervised._stop()
-    supervised._guard = None
+    supervised._supervisor = None
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.cli import run
 from support.compilations import marked
-from support.processes import stat_of, until, words_of
+from support.processes import until, words_of
 
 from shmbridge._jobs import supervised, supervisor
 from shmbridge.errors import ShmbridgeError
@@ -258,7 +258,7 @@ if "_jobs.supervisor" in " ".join(sys.orig_argv):
 """
 
 
-def test_one_whose_guard_or_supervisor_has_a_call_that_fails(sh, corpus, monkeypatch, tmp_path):
+def test_one_whose_supervisor_has_a_call_that_fails(sh, corpus, monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(FAILS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("FAILED", str(tmp_path / "failed"))
@@ -266,7 +266,7 @@ def test_one_whose_guard_or_supervisor_has_a_call_that_fails(sh, corpus, monkeyp
     for n in itertools.count(1):
         monkeypatch.setenv("FAILS", str(n))
         supervised._stop()
-        supervised._guard = None
+        supervised._supervisor = None
         try:
             outcome = task.run(corpus[0])
             assert (outcome.kind, outcome.stderr) == ("ok", "") or (
@@ -276,14 +276,14 @@ def test_one_whose_guard_or_supervisor_has_a_call_that_fails(sh, corpus, monkeyp
             assert "could not start" in str(error)
         if not (tmp_path / "failed").exists():
             break
-        guard = supervised._guard
-        assert task.run(corpus[0]).kind == "ok" and guard in (None, supervised._guard)
+        running = supervised._supervisor
+        assert task.run(corpus[0]).kind == "ok" and running in (None, supervised._supervisor)
         calls.append((tmp_path / "failed").read_text())
         (tmp_path / "failed").unlink()
     assert len(calls) > 6, calls
 
 
-def test_one_whose_guard_does_not_start(monkeypatch, tmp_path):
+def test_one_whose_supervisor_does_not_start(monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1000)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(supervised, "START", 0.1)
@@ -291,22 +291,26 @@ def test_one_whose_guard_does_not_start(monkeypatch, tmp_path):
         supervised.SupervisedProcess(["true"])
 
 
-def test_one_whose_guards_end_at_once(monkeypatch):
-    def dead_guard():
+def test_one_whose_supervisors_end_at_once(monkeypatch):
+    def dead_supervisor():
         orders, its_orders = socket.socketpair(type=socket.SOCK_SEQPACKET)
         its_orders.close()
         return orders
 
-    monkeypatch.setattr(supervised, "_start", dead_guard)
+    monkeypatch.setattr(supervised, "_start", dead_supervisor)
     with pytest.raises(ShmbridgeError, match="is killed repeatedly"):
         supervised.SupervisedProcess(["true"])
 
 
+def supervisor_of(mark):
+    (found,) = (pid for pid in marked(mark) if "_jobs.supervisor" in words_of(pid))
+    return found
+
+
 def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
-    call = in_thread(sh("sleep 1000 & sleep 1000").run, corpus[0])
+    call = in_thread(sh("setsid sleep 1000 & sleep 1000").run, corpus[0])
     until(lambda: sum("sleep" in words_of(pid) for pid in marked(no_leftovers)) == 2)
-    sleeper = next(pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid))
-    os.kill(int(stat_of(sleeper)[1]), signal.SIGKILL)
+    os.kill(supervisor_of(no_leftovers), signal.SIGKILL)
     outcome = call.result()
     assert outcome.kind == "ended" and "supervises the compiler was killed" in outcome.stderr
     until(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
@@ -314,9 +318,7 @@ def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
 
 def test_one_whose_supervisor_is_killed_while_its_output_is_scored(sh, corpus, no_leftovers):
     def score(output):
-        watching = [pid for pid in marked(no_leftovers) if "_jobs.supervisor" in words_of(pid)]
-        (supervisor,) = (pid for pid in watching if int(stat_of(pid)[1]) in watching)
-        os.kill(supervisor, signal.SIGKILL)
+        os.kill(supervisor_of(no_leftovers), signal.SIGKILL)
         until(lambda: not output.exists())
         return object_size(output)
 
@@ -329,22 +331,9 @@ def test_one_whose_supervisor_hangs_is_given_up(monkeypatch, in_thread, no_lefto
     monkeypatch.setattr(supervised, "STOP", 0.1)
     job = supervised.SupervisedProcess(["sleep", "1000"])
     until(lambda: "sleep 1000 " in map(words_of, marked(no_leftovers)))
-    sleeper = next(pid for pid in marked(no_leftovers) if words_of(pid) == "sleep 1000 ")
-    its_supervisor = int(stat_of(sleeper)[1])
-    os.kill(its_supervisor, signal.SIGSTOP)
+    os.kill(supervisor_of(no_leftovers), signal.SIGSTOP)
     in_thread(job.close).result()
-    os.kill(its_supervisor, signal.SIGCONT)
-
-
-def test_one_whose_supervisor_and_guard_are_killed(sh, corpus, in_thread, no_leftovers):
-    call = in_thread(sh("exec sleep 1000").run, corpus[0])
-    until(lambda: any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
-    watching = [pid for pid in marked(no_leftovers) if "_jobs.supervisor" in words_of(pid)]
-    for number, pid in itertools.product((signal.SIGSTOP, signal.SIGKILL), watching):
-        os.kill(pid, number)  # all at once
-    assert call.result().kind == "ended"
-    until(lambda: not marked(no_leftovers))
-    supervisor.remove_dead_folders(tempfile.gettempdir())  # as `shmbridge gc` does
+    os.kill(supervisor_of(no_leftovers), signal.SIGCONT)
 
 
 # ---- The end of the trainer ----
@@ -380,24 +369,21 @@ def started(trainer, no_leftovers):
     return trainer
 
 
-@pytest.mark.parametrize("killed", ["trainer and guard", "everything"])
-def test_work_folders_of_a_trainer_that_is_killed_with_its_guard(
-    killed, name, corpus, python, no_leftovers
+def test_gc_removes_the_work_folders_of_a_trainer_that_is_killed_with_its_supervisor(
+    name, corpus, python, no_leftovers
 ):
     modules = [module.path for module in corpus]
     trainer = started(python(TRAINER, name, *modules, stderr=subprocess.DEVNULL), no_leftovers)
-    guard = min(pid for pid in marked(no_leftovers) if "_jobs.supervisor" in words_of(pid))
     folder = Path(os.environ["TMPDIR"])
     (folder / "shmbridge-task-link").symlink_to(folder.parent)
     assert "shmbridge-task-" not in run("gc").stdout  # all of it is in use
-    ended = [trainer.pid, guard] if killed == "trainer and guard" else marked(no_leftovers)
-    for number, pid in itertools.product((signal.SIGSTOP, signal.SIGKILL), ended):
+    for number, pid in itertools.product((signal.SIGSTOP, signal.SIGKILL), marked(no_leftovers)):
         with suppress(ProcessLookupError):  # a compiler ends with its supervisor
             os.kill(pid, number)  # all at once
     trainer.wait(20)
     until(lambda: not marked(no_leftovers))
     left = [path for path in folder.iterdir() if not path.is_symlink()]
-    assert len(left) == (0 if killed == "trainer and guard" else 3)
+    assert len(left) == 3
     said = run("gc").stdout
     assert all(f"removed {path}: a work folder" in said for path in left)
     assert [path.name for path in folder.iterdir()] == ["shmbridge-task-link"]
