@@ -91,7 +91,7 @@ class Corpus(Sequence[Module]):
         if missing := [path for path in found if not path.is_file()]:
             raise InvalidError(f"expected a file, found none: {missing[0]}")
         return cls(
-            Module(name, path, tuple(flags))
+            Module(name, path, _words(flags))
             for name, path in zip(_names(found), found, strict=True)
         )
 
@@ -164,18 +164,20 @@ class Corpus(Sequence[Module]):
         file = root / "corpus_description.json"
         said = _read(file)
         try:
-            names, thinlto = [str(name) for name in said["modules"]], bool(said["has_thinlto"])
-            override = [str(word) for word in said.get("global_command_override", ())]
-        except (KeyError, TypeError, AttributeError) as error:
+            names, thinlto = _words(said["modules"]), bool(said["has_thinlto"])
+            override = _words(said.get("global_command_override", ()))
+        except (KeyError, TypeError, AttributeError, InvalidError) as error:
             raise InvalidError(
                 f'{file}: expected {{"modules": [...], "has_thinlto": ...}}: {error!r}'
             ) from None
         if flags is not None:
-            override = [*flags]
-        if override == ["<UNSPECIFIED>"]:
+            override = _words(flags)
+        if override == ("<UNSPECIFIED>",):
             raise InvalidError(
                 f"{file}: expected flags in global_command_override, which is not filled in"
             )
+
+        add, delete = _words(add), _words(delete)
 
         def module(name: str) -> Module:
             path = _inside(root, name)
@@ -365,8 +367,8 @@ def entry(command: Any, chosen: Sequence[str] | None = None) -> tuple[Path, tupl
     folder = Path(command["directory"]).absolute()
     source = Path(os.path.normpath(folder / command["file"]))
     if chosen is not None:
-        return source, tuple(chosen), folder
-    words = [str(word) for word in command.get("arguments") or shlex.split(command["command"])]
+        return source, _words(chosen), folder
+    words = _words(command.get("arguments") or shlex.split(command["command"]))
     if os.path.basename(words[0]) in compilers.CACHES:
         words = words[1:]
     flags: list[str] = []
@@ -381,6 +383,13 @@ def entry(command: Any, chosen: Sequence[str] | None = None) -> tuple[Path, tupl
         ):
             flags.append(word)
     return source, tuple(flags), folder
+
+
+def _words(found: Any) -> tuple[str, ...]:
+    """A list of texts; a text itself would come apart into letters."""
+    if not isinstance(found, (list, tuple)) or not all(isinstance(word, str) for word in found):
+        raise InvalidError(f"expected a list of texts, found {found!r:.100}")
+    return tuple(found)
 
 
 def _without(words: Iterable[str], delete: Sequence[str]) -> Iterator[str]:

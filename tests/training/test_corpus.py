@@ -158,7 +158,9 @@ def test_flags_come_through_a_compile_command(tmp_path_factory, flags, as_text):
     "text",
     ["", "{", "{}", "[]", "[1]", "[{}]", '[{"directory": 1, "file": "a", "command": "cc"}]',
      '[{"directory": "/", "file": "a"}]', '[{"directory": "/", "file": "a", "command": ""}]',
-     '[{"directory": "/", "file": "a", "command": "\'"}]', "null", "[" * 100_000],
+     '[{"directory": "/", "file": "a", "command": "\'"}]', "null", "[" * 100_000,
+     '[{"directory": "/", "file": "a", "arguments": "cc -c a"}]',
+     '[{"directory": "/", "file": "a", "arguments": ["cc", 1]}]'],
 )  # fmt: skip
 def test_what_is_no_list_of_compile_commands_is_an_error(tmp_path, text):
     file = tmp_path / "compile_commands.json"
@@ -207,6 +209,31 @@ def words_of(module):
     every one ends with."""
     assert module.flags[-2:] == ("-x", "ir") and module.path.suffix == ".bc"
     return [*module.flags[:-2]]
+
+
+@pytest.mark.parametrize("wrong", [{"modules": "ab"}, {"global_command_override": "-O2"}], ids=str)
+def test_a_text_in_place_of_a_list_is_no_description(tmp_path, wrong):
+    described(tmp_path, {"a": ["-O2"], "b": ["-O2"]}, **wrong)
+    with pytest.raises(InvalidError, match="expected a list of texts"):
+        Corpus.from_description(tmp_path)
+
+
+def test_a_text_in_place_of_flags_is_an_error(tmp_path):
+    described(tmp_path, {"a": ["-O2"]})
+    (tmp_path / "a.c").touch()
+    (tmp_path / "compile_commands.json").write_text(
+        '[{"directory": "/", "file": "a.c", "command": "cc -c a.c"}]'
+    )
+    for read in (
+        lambda: Corpus.from_sources(tmp_path / "a.c", flags="-O2"),
+        lambda: Corpus.from_compile_commands(tmp_path / "compile_commands.json", flags="-O2"),
+        *(
+            lambda n=n: Corpus.from_description(tmp_path, **{n: "-O"})
+            for n in ("flags", "add", "delete")
+        ),
+    ):
+        with pytest.raises(InvalidError, match="expected a list of texts"):
+            read()
 
 
 def test_the_flags_of_a_module_and_of_thinlto(tmp_path):
