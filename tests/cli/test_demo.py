@@ -30,23 +30,13 @@ def test_the_toy_model_inlines_small_functions_alone():
     assert toy.inline(small) == 1 and toy.inline(large) == 0
 
 
-def model_alone(said):
-    """The model's own time that the demo prints, in µs; also a row of the table."""
-    assert re.search(r"the model alone +\d+\.\d +\d+\.\d +\d+\.\d", said)
-    found = re.search(r"The model alone: (\d+\.\d) µs", said)
-    assert found
-    return float(found[1])
-
-
 def test_demo_runs_to_the_end():
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
     done = run("demo")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "answered by the model, 0 by the heuristic" in done.stdout
-    words = ["A toy model", "p50", "p99", "ratio", "shared memory", "named pipes", "Next steps"]
-    assert [word for word in words if word not in done.stdout] == []
-    assert model_alone(done.stdout) > 0
+    assert re.search(r"round trip: p50 \d+", done.stdout)
     if shutil.which("clang-22"):
         made = re.search(r"the policy made (\d+) of (\d+) decisions", done.stdout)
         assert made and made[1] == made[2] and int(made[1]) > 0
