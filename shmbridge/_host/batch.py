@@ -177,31 +177,6 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
                 request.fail(error)
 
 
-class PaddedBatch(Batch):
-    """A `Batch` for a model that always computes on `rows` rows. len() is that number; copies of
-    the last request fill the missing rows."""
-
-    __slots__ = ("_rows_in_all",)
-
-    def __init__(self, requests: list[Request], rows: int) -> None:
-        self.requests.extend(requests)
-        self._rows_in_all = rows
-
-    def __len__(self) -> int:
-        return self._rows_in_all
-
-    def __getitem__(self, name: str) -> Any:
-        values = super().__getitem__(name)
-        missing = len(self) - len(values)
-        if isinstance(values, list):
-            return values + values[-1:] * missing
-        return np.concatenate([values, np.repeat(values[-1:], missing, axis=0)])
-
-    def gather(self, name: str) -> Array:
-        """As `batch[name]`, which is C-contiguous."""
-        return np.asarray(self[name])
-
-
 def empty_batch(max_wait: float | None) -> Batch:
     """One to collect requests in; max_wait as `Host.serve`'s."""
     batch = Batch()
@@ -231,11 +206,11 @@ def answer_error(question: Request | Batch, error: BaseException | str) -> None:
         question.fail(error)
 
 
-def rows_of(name: str, values: Any, size: int, why: str = "one for each request") -> Any:
+def rows_of(name: str, values: Any, size: int) -> Any:
     """One value for each request, as something to index."""
     if not isinstance(values, (np.ndarray, list, tuple, Ragged)):
         values = np.from_dlpack(values) if hasattr(values, "__dlpack__") else np.asarray(values)
     rows = "a single value" if isinstance(values, np.ndarray) and values.ndim == 0 else len(values)
     if rows != size:
-        raise InvalidError(f'"{name}": expected {size} rows, {why}, found {rows}')
+        raise InvalidError(f'"{name}": expected {size} rows, one for each request, found {rows}')
     return values

@@ -284,7 +284,6 @@ class Host(Receiving):
         *,
         max_batch: int | None = None,
         max_wait: float | None = None,
-        pad_to: int | None = None,
         record: Path | LogWriter | None = None,
     ) -> None:
         """Answers every request with model(request), until the host is closed, `until_idle`, or
@@ -298,18 +297,16 @@ class Host(Receiving):
                 may keep. Returns a value, or a dict of several by name. With batches it receives a
                 `Batch`, whose arrays have an additional first dim, and returns a row (or list
                 element) for each request.
-            max_batch: The maximum number of requests per call. None: `pad_to`, or 1.
+            max_batch: The maximum number of requests per call. None: 1, and no `Batch`.
             max_wait: Seconds to wait for more requests in a batch, as for `batches`.
-            pad_to: The model always receives a `Batch` of this many rows, padded with copies, so
-                that a request's result does not depend on the batch's size.
             record: A new file for features and the advice that runners received, in LLVM's training
                 log format.
 
         Raises:
-            InvalidError: `max_batch` is greater than `pad_to`.
+            InvalidError: `max_batch` is below 1.
             OSError: A file cannot be written.
         """
-        service, questions = self._served(model, max_batch, max_wait, pad_to, record)
+        service, questions = self._served(model, max_batch, max_wait, record)
         with service, contextlib.suppress(KeyboardInterrupt):
             for question in questions:
                 service.answer(question)
@@ -323,7 +320,7 @@ class Host(Receiving):
 
         Args:
             model: As in `serve`.
-            options: As in `serve`: max_batch, max_wait, pad_to, record.
+            options: As in `serve`: max_batch, max_wait, record.
 
         Returns:
             The `Serving`, a context manager. Keep it.
@@ -344,17 +341,12 @@ class Host(Receiving):
         model: Model,
         max_batch: int | None = None,
         max_wait: float | None = None,
-        pad_to: int | None = None,
         record: Path | LogWriter | None = None,
     ) -> tuple[Service, Iterator[Question]]:
         """Who answers, and what."""
-        if pad_to is not None and not (max_batch or 1) <= pad_to:
-            raise InvalidError(
-                f"max_batch={max_batch}, pad_to={pad_to}: expected max_batch no larger than pad_to"
-            )
-        size = max_batch or pad_to or 1
-        questions = self.batches(size, max_wait) if size > 1 or pad_to else iter(self)
-        return Service(model, pad_to=pad_to, record=record), questions
+        size = 1 if max_batch is None else max_batch
+        questions = iter(self) if size == 1 else self.batches(size, max_wait)
+        return Service(model, record=record), questions
 
 
 def unlink(host: Host) -> None:

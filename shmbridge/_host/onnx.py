@@ -62,17 +62,13 @@ class OnnxModel:
         self.outputs = [_spec(path, node) for node in session.get_outputs()]
         self._names = [spec.name for spec in self.outputs]
 
-    def check_batch(self, size: int, padded: bool) -> None:
-        """Raises InvalidError unless the model takes batches of `size` rows, and where not padded
-        of fewer."""
+    def check_batch(self, size: int) -> None:
+        """Raises InvalidError unless the model takes batches of up to `size` rows."""
         for spec in self.inputs:
-            first = spec.shape[0] if spec.shape else 0
-            if first is not None and not (padded and first == size):
+            if not spec.shape or spec.shape[0] is not None:
                 raise InvalidError(
-                    f"the model's input {spec} takes no batches of "
-                    f"{'' if padded else 'up to '}{size}: export it with a "
-                    "symbolic first dim, or serve without "
-                    f"batches{f' or with --pad-to {first}' if first else ''}"
+                    f"the model's input {spec} takes no batches of up to {size}: export it with a "
+                    "symbolic first dim, or serve without batches"
                 )
 
     def __call__(self, question: Mapping[str, Any]) -> Any:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shmbridge._host.batch import Batch, PaddedBatch, answer_error, rows_by_request, rows_of
+from shmbridge._host.batch import Batch, answer_error, rows_by_request
 from shmbridge._host.request import Request, by_name
-from shmbridge.errors import ClosedError, InvalidError, error_place, error_text
+from shmbridge.errors import ClosedError, error_place, error_text
 from shmbridge.runners.python import check_function
 
 if TYPE_CHECKING:
@@ -31,18 +31,15 @@ class Service:
     to stderr.
 
     record: a file for the advice that runners received, which the service closes; or a writer.
-    pad_to: the number of rows that the model always computes on; every question is then a Batch.
     """
 
     def __init__(
         self,
         model: Model,
         *,
-        pad_to: int | None = None,
         record: Path | LogWriter | None = None,
     ) -> None:
         self.errors = 0  # questions that were answered with one
-        self._pad_to = pad_to
         self.model = model
         self._told: set[Any] = set()
         self._own_record = isinstance(record, (str, os.PathLike))
@@ -57,7 +54,7 @@ class Service:
     def model(self, model: Model) -> None:
         check_function(model)
         self._given = model
-        self._model: Callable[[Any], Any] = padded(model, self._pad_to) if self._pad_to else model
+        self._model: Callable[[Any], Any] = model
 
     def __enter__(self) -> Service:
         return self
@@ -107,23 +104,3 @@ def _log_writer(path: Path) -> LogWriter:
     from shmbridge.logs import LogWriter
 
     return LogWriter(path, warn=logger.warning)
-
-
-def padded(model: Model, rows: int) -> Callable[[Batch], dict[str, Any]]:
-    """The model as one that always computes on the same number of rows, so that a request's result
-    does not depend on the batch's size. It receives a `PaddedBatch` and returns a row for each of
-    them."""
-    ask: Callable[[Any], Any] = model
-
-    def answer(batch: Batch) -> dict[str, Any]:
-        if len(batch) > rows:
-            raise InvalidError(
-                f"pad_to={rows}: expected batches no larger than that, found one of {len(batch)}"
-            )
-        advice = by_name(ask(PaddedBatch(batch.requests, rows)))
-        why = f"as pad_to={rows} says"
-        return {
-            name: rows_of(name, values, rows, why)[: len(batch)] for name, values in advice.items()
-        }
-
-    return answer

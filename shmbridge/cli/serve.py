@@ -139,10 +139,10 @@ class Options:
         "--python",
         metavar="MODULE:FUNCTION",
     )
-    max_batch: int | None = option(
-        "Answer up to N runners in one call; the arrays have an additional first dim.  [default: "
-        "--pad-to's N, else 1]",
+    max_batch: int = option(
+        "Answer up to N runners in one call; the arrays have an additional first dim.",
         type=click.IntRange(1),
+        default=1,
         metavar="N",
     )
     max_wait: float | None = option(
@@ -150,12 +150,6 @@ class Options:
         "that is 20 µs or more, at most 50 µs]",
         type=click.FloatRange(0),
         metavar="SECONDS",
-    )
-    pad_to: int | None = option(
-        "Pad every batch to N rows, so that a request's result does not depend on the batch's "
-        "size.",
-        type=click.IntRange(1),
-        metavar="N",
     )
     record: Path | None = option(
         "Write features and advice in LLVM's training log format, for training and shmbridge "
@@ -179,11 +173,6 @@ class Options:
         """Raises UsageError for options that conflict. host: those of `Host` that are given."""
         if (self.onnx is None) == (self.function is None):
             raise click.UsageError("expected one model: --onnx FILE or --python MODULE:FUNCTION")
-        if self.pad_to and self.rows > self.pad_to:
-            raise click.UsageError(
-                f"--max-batch {self.rows} --pad-to {self.pad_to}: "
-                "expected --max-batch no larger than --pad-to"
-            )
         if self.workers > 1:
             self._check_workers(host)
 
@@ -202,14 +191,9 @@ class Options:
             )
 
     @property
-    def rows(self) -> int:
-        """How many requests the model answers at once."""
-        return self.max_batch or self.pad_to or 1
-
-    @property
     def batched(self) -> bool:
         """Whether the model gets batches."""
-        return self.rows > 1 or self.pad_to is not None
+        return self.max_batch > 1
 
     def load(self) -> Model:
         """The model."""
@@ -217,7 +201,7 @@ class Options:
             return load_python(str(self.function))
         model = OnnxModel(self.onnx, self.threads, self.batched)
         if self.batched:
-            model.check_batch(self.pad_to or self.rows, self.pad_to is not None)
+            model.check_batch(self.max_batch)
         return model
 
 
@@ -237,7 +221,8 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
                 url = f"onnx://{options.onnx.resolve()}?threads={options.threads}"
                 runner = stack.enter_context(connect(url))
                 host.answer_by(handle_of(runner), service.answered)
-        for question in host.batches(options.rows, options.max_wait) if options.batched else host:
+        batches = host.batches(options.max_batch, options.max_wait)
+        for question in batches if options.batched else host:
             service.answer(question)
             if service.stopping:
                 break
@@ -294,7 +279,7 @@ def serve(options: Options, background: bool, **room: Any) -> None:
         answers, make_host = worker.answers, partial(WorkerHost, worker)
     log_to_stdout(options.verbose)
     out, model = console(), options.load()
-    service = Counted(model, pad_to=options.pad_to, record=options.record)
+    service = Counted(model, record=options.record)
     with service, make_host(options.name, **room) as host:
         with until_signal():
             if worker is None or worker.introduces:

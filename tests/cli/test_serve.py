@@ -7,7 +7,7 @@ import sys
 import threading
 
 import pytest
-from support.cli import X, evaluate, refused, together
+from support.cli import X, evaluate, refused
 
 import shmbridge
 from shmbridge._bridge import overview
@@ -21,12 +21,6 @@ def test_serve_answers_with_a_python_function_and_says_where(serve, name):
     said = serving.end()
     assert f"shm://{name}" in said and "shmb_open" in said and "SHMBRIDGE_URL" in said
     assert "1 requests, 0 errors" in said
-
-
-def test_serve_pads_every_batch(serve, name):
-    serve(name, "--python", "models:rows", "--pad-to", 4)
-    assert evaluate(name, x=X) == {"rows": 4, "total": 6.0}
-    assert [a["rows"] for a in together(name, [{"x": X}, {"x": X}])] == [4, 4]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +107,7 @@ def test_serve_takes_sizes_with_letters(serve, name):
     (["n", "--python", "models:total", "--request-bytes", "many"], "a number of bytes"),
     (["n", "--python", "models:total", "--slots", "3"], "'3' is not one of"),
     (["n", "--python", "models:total", "--channels", "300"], "not in the range"),
-    (["n", "--python", "models:total", "--max-batch", "8", "--pad-to", "4"], "no larger"),
+    (["n", "--python", "models:total", "--max-batch", "0"], "not in the range"),
 ])  # fmt: skip
 def test_serve_refuses_what_makes_no_sense(where, arguments, message):
     assert message in " ".join(refused(2, "serve", *arguments, cwd=where).split())

@@ -44,21 +44,10 @@ def test_onnx_batches_runners_with_or_without_the_batch_dim(serve, name, where):
     assert together(name, [{"x": X}, {"x": X * 2}, {"x": X[None]}]) == [321.0, 642.0, 321.0]
 
 
-def test_padded_numbers_do_not_depend_on_the_company(serve, name, where):
-    serve(name, "--onnx", onnx_file(where / "m.onnx", first=4), "--pad-to", 4, "--max-wait", 0.2)
-    questions = [
-        {"x": np.random.default_rng(i).normal(size=3).astype(np.float32)} for i in range(4)
-    ]
-    alone = [evaluate(name, **question) for question in questions]
-    assert together(name, questions) == alone
-    assert together(name, questions[:2]) == alone[:2]
-
-
-def test_onnx_of_a_fixed_batch_must_be_padded_to_it(where):
-    said = refused(
-        1, "serve", "n", "--onnx", onnx_file(where / "m.onnx", first=4), "--max-batch", 2
-    )
-    assert "takes no batches of up to 2" in said and "--pad-to 4" in said
+def test_onnx_of_a_fixed_batch_takes_no_batches(where):
+    model = onnx_file(where / "m.onnx", first=4)
+    said = refused(1, "serve", "n", "--onnx", model, "--max-batch", 2)
+    assert "takes no batches of up to 2" in said and "symbolic first dim" in said
 
 
 def test_without_onnx_runtime_serve_says_what_to_install(where):

@@ -5,7 +5,7 @@ import pytest
 from support.requests import evaluating
 
 import shmbridge
-from shmbridge import Host, InvalidError, ModelError, TooLargeError, connect
+from shmbridge import Host, ModelError, TooLargeError, connect
 from shmbridge.logs import LogWriter, TrainingLog
 
 
@@ -163,33 +163,3 @@ def test_a_record_may_be_a_writer_which_stays_open(name, tmp_path):
 def test_a_log_that_cannot_be_made_is_an_error_before_anything_is_asked(name, tmp_path):
     with Host(name) as host, pytest.raises(OSError, match="nowhere"):
         host.serve(lambda request: 1, record=tmp_path / "nowhere" / "file")
-
-
-# ---- Padding ----
-
-
-@pytest.mark.parametrize("max_batch", [None, 2])
-def test_a_padded_model_gets_a_batch_of_that_many_rows(name, max_batch):
-    seen = []
-
-    def model(batch):
-        assert isinstance(batch, shmbridge.Batch) and len(batch) == batch.size == 4
-        assert batch.gather("x").flags.c_contiguous and batch["s"] == ["a"] * 4
-        seen.append(batch["x"].tolist())
-        return np.ones(len(batch)) * batch["x"][:, 0]
-
-    options = {"pad_to": 4, "max_batch": max_batch}
-    with Host(name) as host, host.start(model, **options), connect(name) as runner:
-        assert runner.evaluate({"x": [3, 5], "s": "a"}) == 3.0
-    assert seen == [[[3, 5]] * 4]
-
-
-def test_a_padded_models_rows_are_counted(name):
-    says = pytest.raises(ModelError, match="expected 4 rows, as pad_to=4 says, found 1")
-    with Host(name) as host, host.start(lambda _: [1], pad_to=4), connect(name) as runner, says:
-        runner.evaluate({"x": 3})
-
-
-def test_batches_larger_than_what_they_are_padded_to_are_refused(name):
-    with Host(name) as host, pytest.raises(InvalidError, match="max_batch=8, pad_to=4"):
-        host.serve(lambda batch: [1], max_batch=8, pad_to=4)

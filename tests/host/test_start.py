@@ -37,7 +37,7 @@ def test_what_returns_no_advice_when_it_is_called_is_refused_before_it_is_asked(
                 assert runner.evaluate({"x": 1}) == 2
 
 
-@pytest.mark.parametrize("options", [{}, {"max_batch": 4}, {"max_batch": 4, "pad_to": 4}])
+@pytest.mark.parametrize("options", [{}, {"max_batch": 4}])
 def test_a_model_is_changed_between_two_questions(name, options):
     with Host(name) as host, host.start(plus(1), **options) as serving, connect(name) as runner:
         assert runner.evaluate({"x": 1}) == 2
@@ -82,8 +82,8 @@ def test_a_host_serves_once_at_a_time(name):
 
 def test_wrong_options_are_an_error_at_the_start(name, tmp_path):
     with Host(name) as host:
-        with pytest.raises(InvalidError, match="pad_to"):
-            host.start(len, max_batch=3, pad_to=2)
+        with pytest.raises(InvalidError, match="max_size=0"):
+            host.start(len, max_batch=0)
         with pytest.raises(OSError):
             host.start(len, record=tmp_path / "none" / "log")
 

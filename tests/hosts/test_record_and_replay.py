@@ -72,7 +72,7 @@ def test_record_needs_a_target(name: str, path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("more", [(), ("--max-batch", 4), ("--pad-to", 2)])
+@pytest.mark.parametrize("more", [(), ("--max-batch", 4)])
 def test_serve_records(serving: Any, name: str, path: Path, more: Any) -> None:
     service = serving("totals" if more else "total", "--record", path, *more)
     with shmbridge.connect(name, label="a.c") as runner:

@@ -74,7 +74,7 @@ PROGRAM = """
         with Host("name", features=[TensorSpec("x", np.float32, (None,))], until_idle=1.5) as host:
             host.serve(model, max_batch=8)
             host.serve(one, record="decisions.tlog")
-            host.serve(several, max_wait=1e-3, pad_to=8)
+            host.serve(several, max_wait=1e-3, max_batch=8)
             host.serve(lambda request: int(request["features"].sum() < 8))
             for request in host:
                 sent: bool = request.reply(model(request))
