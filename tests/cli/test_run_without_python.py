@@ -35,7 +35,7 @@ def both(compiler, monkeypatch, tmp_path):
         )
 
     def go(*words, program=None, behind=(), **more):
-        program = program or compiler('printf "%s\\n" "$@"; env')
+        program = program or compiler("""printf '%s\\n' "$@"; tr '\\0' '\\n' < /proc/$$/environ""")
         return [one(run, [*words, "--", program, *behind], **more) for run in (SHMBRIDGE, PYTHON)]
 
     return go
