@@ -190,6 +190,7 @@ static void set_environment(const struct run *r, pid_t parent) {
     putenv(text("LD_PRELOAD=%s%s%s", r->library, *old ? ":" : "", old));
     putenv(text("SHMBRIDGE_LLVM_BASE=%s", r->base));
     putenv(text("SHMBRIDGE_LLVM_URL=%s", url_of(r)));
+    putenv(text("SHMBRIDGE_LLVM_SOURCE=%s", shmb_compiler_source(r->command, false)));
     putenv(text("SHMBRIDGE_LLVM_DEFAULTS="));
     putenv(text("SHMBRIDGE_LLVM_REPORT=/proc/%d/fd/%d", (int)parent, r->report));
 }

@@ -3,6 +3,7 @@
  *     SHMBRIDGE_LLVM_BASE      a prefix of paths: <prefix>.NAME.in, then <prefix>.NAME.out, are
  *                              opened as a channel
  *     SHMBRIDGE_LLVM_URL       the runner's
+ *     SHMBRIDGE_LLVM_SOURCE    what is compiled, if the whole command has one source
  *     SHMBRIDGE_LLVM_DEFAULTS  "NAME=advice,…" for want of a model's; may be absent
  *     SHMBRIDGE_LLVM_REPORT    a file that gets a line for each process that has the library,
  *                              "loaded 0 0 0 PROGRAM", and for each conversation that ended: NAME
@@ -317,18 +318,27 @@ static void preload_answer(struct conversation *c, shmb_runner *r, shmb_status s
     if (c->state && shmb_llvm_protocol.answer(c->state, r, status, &c->answer)) c->lost = true;
 }
 
-/* The label is the source file, unless the URL has another. A newline in the command line, which is
- * rare, hides what follows it. */
-static void open_runner(struct conversation *c) {
-    shmb_options options = {.size = sizeof options, .log = shmb_say_nothing};
+/* This process's command line, in *text. A newline, which is rare, hides what follows it. */
+static char **own_words(char **text) {
     FILE *file = fopen("/proc/self/cmdline", "re");
-    char *words = NULL;
-    size_t room = 0;
-    ssize_t size = file ? getdelim(&words, &room, '\n', file) : -1;
-    if (size > 0) options.label = shmb_compiler_source(words, (size_t)size);
+    size_t room = 0, n = 0;
+    ssize_t size = file ? getdelim(text, &room, '\n', file) : -1;
+    char **words = calloc(size > 0 ? (size_t)size + 1 : 1, sizeof *words), *end = *text + size;
+    if (file) fclose(file);
+    for (char *word = *text; words && size > 0 && word < end; word += strlen(word) + 1)
+        words[n++] = word;
+    return words;
+}
+
+/* The label is the source file, unless the URL has another. */
+static void open_runner(struct conversation *c) {
+    const char *known = secure_getenv("SHMBRIDGE_LLVM_SOURCE");
+    char *text = NULL, **words = own_words(&text);
+    shmb_options options = {.size = sizeof options, .log = shmb_say_nothing};
+    options.label = known && *known ? known : words ? shmb_compiler_source(words, true) : NULL;
     shmb_open(secure_getenv("SHMBRIDGE_LLVM_URL"), &options, &c->runner);
     free(words);
-    if (file) fclose(file);
+    free(text);
 }
 
 static void preload_feed(struct conversation *c, const uint8_t *bytes, size_t size) {

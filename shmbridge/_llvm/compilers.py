@@ -197,10 +197,12 @@ def _printed(
     return ""
 
 
-def source_of(words: Iterable[str]) -> str:
-    """What a command line compiles: its only source file, else its output; "": unknown."""
-    text = b"".join(os.fsencode(word) + b"\0" for word in words)
-    return os.fsdecode(ffi.string(lib.shmb_compiler_source(text, len(text))))
+def source_of(words: Iterable[str], or_output: bool = True) -> str:
+    """What a command line compiles: its only source file; "": unknown. or_output: else what it
+    makes."""
+    made = [ffi.new("char[]", os.fsencode(word)) for word in _expanded(words)]
+    source = lib.shmb_compiler_source(ffi.new("char *[]", [*made, ffi.NULL]), or_output)
+    return os.fsdecode(ffi.string(source))
 
 
 def conversations(kind: str, words: Iterable[str]) -> int:
@@ -293,14 +295,15 @@ def lto_of(kind: str, words: Iterable[str]) -> str:
     return found
 
 
-def _expanded(words: Iterable[str]) -> list[str]:
-    """And what stands in response files, each "@FILE"."""
+def _expanded(words: Iterable[str], depth: int = 8) -> list[str]:
+    """And what stands in response files, each "@FILE", which may name others."""
     found = []
     for word in words:
         found.append(word)
-        if word.startswith("@"):
+        if word.startswith("@") and depth:
             with contextlib.suppress(OSError, ValueError):
-                found += shlex.split(Path(word[1:]).read_text(errors="replace"))
+                text = Path(word[1:]).read_text(errors="replace")
+                found += _expanded(shlex.split(text), depth - 1)
     return found
 
 

@@ -259,6 +259,7 @@ class Compilation:
         tells = options.include_default or limited
         asking = [*launchers, *compilers.with_flags(words, like, bases, tells, piped)]
         environment = {**os.environ, **compilers.CACHE_BYPASS, **channel.environment}
+        environment["SHMBRIDGE_LLVM_SOURCE"] = compilers.source_of(words, or_output=False)
         self._streams.keep(*compilers.streams_of(like, words[1:]))
         status = self._signals.run(asking, environment, **self._streams.rewound())
         counts = [replace(c, why=explain(c.why)) for c in channel.counts()]

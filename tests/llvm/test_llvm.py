@@ -44,12 +44,25 @@ def test_others_are_not(name):
         ("opt in.bc -o out.bc", "in.bc"),
         ("rustc -O a.rs --crate-name a", "a.rs"),
         ("ld.lld -o program crt1.o a.o", "program"),
+        ("clang -x hip -c src/a.hip -oa.o", "src/a.hip"),
+        ("clang -c a.CPP -o a.o -D b.c -include c.c -MT d.c", "a.CPP"),
+        ("clang -cc1 -main-file-name a.c -fopenmp-host-ir-file-path /tmp/a.bc a.c -o a.o", "a.c"),
+        ("clang -cc1 -main-file-name a.c -o a.bc -x cpp-output a.i", "a.c"),
+        ("clang -cc1 -main-file-name - -o a.o -x c -", "a.o"),
         ("clang a.c b.c", ""),
+        ("clang a.o b.o -oprogram", "program"),
+        ("opt -o=a.bc", "a.bc"),
         ("clang -x c - -o", ""),
     ],
 )
 def test_source_is_found_in_a_command_line(words, source):
     assert compilers.source_of(words.split()) == source
+
+
+def test_source_is_found_in_a_response_file_of_a_response_file(tmp_path):
+    (tmp_path / "outer").write_text(f"-O2 @{tmp_path}/inner")
+    (tmp_path / "inner").write_text("-c 'my a.c'")
+    assert compilers.source_of(["clang", f"@{tmp_path}/outer"]) == "my a.c"
 
 
 EVICT = ["-regalloc-enable-advisor=release", "-regalloc-evict-interactive-channel-base=/b"]

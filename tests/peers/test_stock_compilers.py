@@ -98,3 +98,16 @@ def test_compiler_that_fails_keeps_its_status_and_its_words(compiler, shmbridge_
     assert outcome.status == plain.returncode != 0
     assert outcome.stderr == plain.stderr
     assert outcome.asked == 0
+
+
+@pytest.mark.parametrize("transport", ["preload"], indirect=True)
+@pytest.mark.parametrize("others", [[], [SOURCES / "more.c"]])
+def test_label_is_the_source_whatever_file_is_read(others, shmbridge_run, tmp_path):
+    needs("clang-22")
+    command = ["-O2", "-save-temps", "-c", SOURCES / "numbers.c", *others]
+    (tmp_path / "response").write_text(" ".join(map(str, command)))
+    for words in command, [f"@{tmp_path}/response"]:
+        outcome = shmbridge_run("inline,priority", "advise", "clang-22", *words)
+        labels = {label for _, _, label, _ in outcome.questions}
+        # Its name, where the command has several.
+        assert labels == ({"numbers.c", "more.c"} if others else {str(SOURCES / "numbers.c")})

@@ -22,27 +22,45 @@ const char shmb_compiler_name[] =
 const char shmb_clang_unwarned[] = "--start-no-unused-arguments";
 const char shmb_clang_warned[] = "--end-no-unused-arguments";
 
-static bool is_source(const char *word) {
-    static const char *const endings[] = {".c",  ".cc", ".cp", ".cpp", ".cxx", ".c++", ".C",  ".m",
-                                          ".mm", ".i",  ".ii", ".ll",  ".bc",  ".rs",  ".cu", NULL};
-    const char *dot = strrchr(word, '.');
-    const char *const *ending = endings;
-    while (dot && *ending && strcmp(dot, *ending) != 0) ending++;
-    return dot && *ending && *word != '-';
+static bool is_one_of(const char *const *list, const char *word) {
+    while (*list && strcmp(*list, word) != 0) list++;
+    return *list;
 }
 
-const char *shmb_compiler_source(const char *words, size_t size) {
-    const char *source = "", *made = "", *before = "";
+static bool is_source(const char *word) {
+    static const char *const endings[] = {
+        "C",     "CC",  "CPP", "CXX",  "bc", "c",   "c++", "c++m", "cc",  "ccm",  "cl",
+        "clcpp", "cp",  "cpp", "cppm", "cu", "cui", "cxx", "cxxm", "hip", "hipi", "i",
+        "ii",    "ixx", "ll",  "m",    "mi", "mii", "mm",  "M",    "rs",  NULL};
+    const char *dot = strrchr(shmb_file_name(word), '.');
+    return dot && *word != '-' && is_one_of(endings, dot + 1);
+}
+
+/* Is the word behind this one its value, and no input? */
+static bool takes_value(const char *word) {
+    static const char *const options[] = {"-D",       "-I",     "-MF",     "-MJ",      "-MQ",
+                                          "-MT",      "-U",     "-Xclang", "-Xlinker", "-imacros",
+                                          "-include", "-mllvm", "-o",      NULL};
+    return is_one_of(options, word);
+}
+
+const char *shmb_compiler_source(char *const *words, bool or_output) {
+    const char *source = "", *output = "", *before = "", *main = "";
     int sources = 0;
-    for (const char *word = words; word < words + size; word += strlen(word) + 1) {
-        if (strcmp(before, "-o") == 0) made = word;
-        else if (strcmp(before, "-main-file-name") != 0 && is_source(word)) {
+    for (; *words; before = *words++) {
+        const char *word = *words;
+        if (strcmp(before, "-main-file-name") == 0) main = strcmp(word, "-") ? word : "";
+        else if (strcmp(before, "-o") == 0) output = word;
+        else if (strncmp(word, "-o", 2) == 0 && word[2]) output = word + 2 + (word[2] == '=');
+        else if (!takes_value(before) &&
+                 (*main ? strcmp(shmb_file_name(word), main) == 0 : is_source(word))) {
             source = word;
             sources++;
         }
-        before = word;
     }
-    return sources == 1 ? source : made;
+    if (sources == 1) return source;
+    if (!or_output) return "";
+    return *main ? main : output; /* it reads a temporary file */
 }
 
 const char *const shmb_caches[] = {"buildcache", "ccache", "sccache", NULL};

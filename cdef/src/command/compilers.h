@@ -21,9 +21,9 @@ extern const char shmb_compiler_name[];
 /* Words between which clang does not warn of flags that its step does not need. */
 extern const char shmb_clang_unwarned[], shmb_clang_warned[];
 
-/* What a compiler's command line, words that each end with a zero, compiles: its only source file,
- * else the file that it makes; "": unknown. */
-const char *shmb_compiler_source(const char *words, size_t size);
+/* What a compiler's command line, which ends with NULL, compiles: its only source file, or "".
+ * or_output: else the name of the source that clang -cc1 is told, else the file that is made. */
+const char *shmb_compiler_source(char *const *words, bool or_output);
 
 /* Programs that would give an old policy's object out; and NAME=value, which keeps away those that
  * stand behind a compiler's name or in a script. */
