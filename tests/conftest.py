@@ -6,7 +6,6 @@ import gc
 import itertools
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -108,35 +107,8 @@ def new_name():
     return lambda: f"test-{os.getpid()}-{next(numbers)}"
 
 
-def sessions():
-    """The sessions that a segment below /dev/shm names, in its file's name or its superblock."""
-    found = set()
-    for path in SHM.glob("shmb.*"):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            found.add(path.name.partition("~")[2] or file.read(40)[24:].hex())
-    return found
-
-
-def orphans():
-    """Semaphores that no segment names."""
-    bells = {
-        path.name: re.match(r"sem\.shmb-([0-9a-f]{32})-", path.name)
-        for path in SHM.glob("sem.shmb-*")
-    }
-    known = sessions()
-    return {name for name, match in bells.items() if match and match[1] not in known}
-
-
 def files_of(names):
     return {path.name for path in SHM.glob("shmb.*") if path.name[5:].partition("~")[0] in names}
-
-
-@pytest.fixture(autouse=True)
-def no_orphans():
-    """Every test: no semaphore without a segment is left."""
-    before = orphans()
-    yield
-    _expect_none(lambda: orphans() - before)
 
 
 def _expect_none(left, seconds=10):
@@ -182,18 +154,8 @@ def name(new_name):
 
 @pytest.fixture
 def shm_files(name):
-    """What the test's bridge has below /dev/shm just now: names of segments, and of the semaphores
-    that they name."""
-
-    def files():
-        bells = set()
-        for path in [SHM / file for file in files_of({name})]:
-            with contextlib.suppress(OSError):
-                session = path.name.partition("~")[2] or path.read_bytes()[24:40].hex()
-                bells |= {bell.name for bell in SHM.glob(f"sem.shmb-{session}-*")}
-        return files_of({name}) | bells
-
-    return files
+    """The names of the files that the test's bridge has in /dev/shm just now."""
+    return lambda: files_of({name})
 
 
 # ---- The other side ----

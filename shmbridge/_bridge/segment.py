@@ -1,8 +1,4 @@
-"""Names and lifetimes: creates a bridge's files in /dev/shm, finds and removes those of dead hosts.
-
-The order keeps an invariant that `gc` relies on: a semaphore exists only while a file that names
-its session does.
-"""
+"""Names and lifetimes: creates a bridge's file in /dev/shm, and removes those of dead hosts."""
 
 from __future__ import annotations
 
@@ -33,7 +29,6 @@ SEGMENT = re.compile(
 )
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 SWEEP_SECONDS = 1.0  # that a new host waits for a sweep of its name
-SEMAPHORE = re.compile(r"sem\.shmb-(?P<session>[0-9a-f]{32})-(h|\d+)(\.musl)?")
 
 
 def _text(write: Any, *args: Any) -> str:
@@ -61,13 +56,6 @@ def segments(name: str) -> list[Path]:
     first, *others = _files(name)
     ended = {path: SEGMENT.fullmatch(path.name) for path in others}
     return [first, *(path for path, match in ended.items() if match and match["worker"])]
-
-
-def _create_semaphore(session: str, channel: int) -> None:
-    """Makes a channel's semaphore; channel -1: the host's."""
-    number = lib.shmb_semaphore_create(session.encode(), channel)
-    if number:
-        raise OSError(number, os.strerror(number))
 
 
 def bridge_name(url: str) -> str:
@@ -103,10 +91,6 @@ def _unlink(path: Path) -> bool:
     return True
 
 
-def _unlink_bells(session: str) -> list[str]:
-    return [path.name for path in SHM.glob(f"sem.shmb-{session}-*") if _unlink(path)]
-
-
 def _is_file(path: Path, inode: int) -> bool:
     try:
         return path.lstat().st_ino == inode
@@ -114,44 +98,11 @@ def _is_file(path: Path, inode: int) -> bool:
         return False
 
 
-def unlink_bridge(name: str, session: str, inode: int, worker: int = 0) -> None:
-    """Removes the caller's own bridge; the segment last, so that what a kill leaves here can still
-    be found."""
-    _unlink_bells(session)
-    for own in (segment_name(name, session), segment_name(name, worker=worker)):
-        path = SHM / own[1:]
-        if _is_file(path, inode):  # a name may be anyone's by now
-            _unlink(path)
-
-
-def _named_by_the_living(but: int = 0) -> set[str] | None:
-    """Sessions that segments of this user's live hosts name, made or being made; `but`: a segment's
-    inode, left out. None: one of them has bytes that cannot be right, so that any semaphore may be
-    its own."""
-    for _ in range(20):
-        sessions = _look_for_the_living(but)
-        if sessions is not None:
-            return sessions
-        time.sleep(0.001)  # it may be closing just now
-    return None
-
-
-def _look_for_the_living(but: int) -> set[str] | None:
-    sessions = set()
-    for path in SHM.glob("shmb.*"):
-        match = SEGMENT.fullmatch(path.name)
-        with contextlib.suppress(OSError), opened(path) as fd:
-            if fd is None or not match:
-                continue
-            status = os.fstat(fd)
-            mine = status.st_uid == os.geteuid() and status.st_ino != but
-            if not mine or not lib.shmb_peer_alive(fd, lib.HOST_BYTE):
-                continue
-            session = match["session"] or os.pread(fd, lib.SESSION_BYTES, lib.SESSION_AT).hex()
-            sessions.add(session)
-            if not match["session"] and not any(SHM.glob(f"sem.shmb-{session}-h*")):
-                return None
-    return sessions
+def unlink_bridge(name: str, inode: int, worker: int = 0) -> None:
+    """Removes the caller's own bridge."""
+    path = SHM / segment_name(name, worker=worker)[1:]
+    if _is_file(path, inode):  # a name may be anyone's by now
+        _unlink(path)
 
 
 def _info(fd: int) -> Any:
@@ -161,28 +112,15 @@ def _info(fd: int) -> Any:
 
 
 def _remove_if_dead(path: Path) -> list[str]:
-    """Removes a segment whose host is dead, with those of its semaphores that no living one names;
-    returns the files' names."""
-    match = SEGMENT.fullmatch(path.name)
+    """Removes a segment whose host is dead; returns its file's name, if so."""
     with opened(path) as fd:
-        if fd is None or not match:
+        if fd is None or not SEGMENT.fullmatch(path.name):
             return []
         # The first byte keeps two sweepers apart and tells them from a host, the second keeps a
         # host from being made of it.
         if not (lib.shmb_peer_lock(fd, lib.SWEEPER_BYTE) and lib.shmb_peer_lock(fd, lib.HOST_BYTE)):
             return []
-        inode = os.fstat(fd).st_ino
-        if not _is_file(path, inode):
-            return []
-        info, removed, living = _info(fd), [], _named_by_the_living(inode)
-        inside = ffi.string(info.session).decode() if info else None
-        for session in {named for named in (match["session"], inside) if named}:
-            if living is not None and session not in living:
-                removed += _unlink_bells(session)
-            temporary = SHM / segment_name(match["name"], session)[1:]
-            if temporary != path and _is_file(temporary, inode) and _unlink(temporary):
-                removed.append(temporary.name)
-        return [*removed, path.name] if _unlink(path) else removed
+        return [path.name] if _is_file(path, os.fstat(fd).st_ino) and _unlink(path) else []
 
 
 def remove_dead(name: str) -> None:
@@ -206,24 +144,7 @@ def gc(name: str | None = None) -> list[str]:
     if name is not None:
         refuse_living(name)
         return _sweep(_files(name))
-    bells = {
-        path: match["session"]
-        for path in SHM.glob("sem.shmb-*")
-        if (match := SEMAPHORE.fullmatch(path.name)) and _owner(path) == os.geteuid()
-    }
-    removed = _sweep(SHM.glob("shmb.*"))
-    named = _named_by_the_living()
-    if named is None:
-        return removed
-    # A file that is still there belongs to a live host, or to one that has not locked it yet, or to
-    # someone's sweep.
-    named |= {
-        match["session"]
-        for path in SHM.glob("shmb.*")
-        if (match := SEGMENT.fullmatch(path.name)) and _owner(path) == os.geteuid()
-    }
-    orphans = [path for path, session in bells.items() if session not in named]
-    return [*removed, *(path.name for path in orphans if _unlink(path))]
+    return _sweep(SHM.glob("shmb.*"))
 
 
 def _sweep(paths: Iterable[Path]) -> list[str]:
@@ -323,9 +244,9 @@ def _system_call_errors() -> Iterator[None]:
 @_system_call_errors()
 def create_host(
     name: str, plan: Any, wait: int, worker: int = 0, workers: int = 1
-) -> tuple[Any, str, int]:
-    """Makes a bridge and its host: (shmb_host *, session, the segment's inode). plan: a shmb_plan
-    *. worker: the host's number among the `workers` that share the name.
+) -> tuple[Any, int]:
+    """Makes a bridge and its host: (shmb_host *, the segment's inode). plan: a shmb_plan *. worker:
+    the host's number among the `workers` that share the name.
 
     The segment gets its name only when it is complete. Errors: InUseError, InvalidError,
     NotPermittedError, SystemCallError.
@@ -338,12 +259,15 @@ def create_host(
             "1 TiB"
         )
     fd, session = _new_file(name)
-    inode = os.fstat(fd).st_ino
-    with undone_by(lambda: unlink_bridge(name, session, inode, worker)):
+    temporary, inode = SHM / segment_name(name, session)[1:], os.fstat(fd).st_ino
+
+    def undo() -> None:
+        _unlink(temporary)
+        unlink_bridge(name, inode, worker)
+
+    with undone_by(undo):
         with undone_by(lambda: os.close(fd)):
             _reserve(fd, plan)
-            for channel in range(-1, plan.channels):
-                _create_semaphore(session, channel)
             out = ffi.new("shmb_host **")
             status = lib.shmb_host_create(fd, plan, bytes.fromhex(session), wait, out)
             if status:
@@ -352,8 +276,8 @@ def create_host(
                 raise_status(status, text)
         lib.shmb_host_set_workers(out[0], workers)
         with undone_by(lambda: lib.shmb_host_free(out[0])):
-            _publish(SHM / segment_name(name, session)[1:], name, worker, workers == 1)
-    return out[0], session, inode
+            _publish(temporary, name, worker, workers == 1)
+    return out[0], inode
 
 
 def _new_file(name: str) -> tuple[int, str]:

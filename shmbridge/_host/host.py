@@ -106,7 +106,7 @@ class Host(Receiving):
         self._building = threading.RLock()
         share = self._worker, self._workers
         created = segment.create_host(self.name, plan, wait_code(chosen.wait), *share)
-        self._h, self._session, self._inode = created
+        self._h, self._inode = created
         self._closed = False
         open_hosts.opened(self)
         self._deadline: float | None = None
@@ -351,4 +351,4 @@ class Host(Receiving):
 
 def unlink(host: Host) -> None:
     """Removes a host's files, whatever it does."""
-    segment.unlink_bridge(host.name, host._session, host._inode, host._worker)
+    segment.unlink_bridge(host.name, host._inode, host._worker)

@@ -108,9 +108,7 @@ def gc(name: str | None) -> None:
     """
     removed = segment.gc(None if name is None else segment.bridge_name(name))
     for file in removed:
-        match = segment.SEGMENT.fullmatch(file)
-        what = f"bridge {match['name']}" if match else "a semaphore"
-        click.echo(f"removed /dev/shm/{file}: {what}")
+        click.echo(f"removed /dev/shm/{file}")
     for folder in [] if name else supervisor.remove_dead_folders(tempfile.gettempdir()):
         removed.append(folder)
         click.echo(f"removed {folder}: a work folder")

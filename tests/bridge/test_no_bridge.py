@@ -85,7 +85,7 @@ def test_another_version_is_refused_and_both_are_named(name, python, planted):
     data = bytearray(copy_of_a_segment(name, python))
     data[8:12] = struct.pack("=I", 77)
     planted(data)
-    with pytest.raises(IncompatibleError, match="uses version 77 .* this library version 2"):
+    with pytest.raises(IncompatibleError, match="uses version 77 .* this library version 3"):
         connect(name, connect_timeout=1000)
     data[8:16] = struct.pack("=II", 1, 1 << 5)
     shm_path(name).write_bytes(data)

@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,12 +118,8 @@ static inline int64_t asked(shmb_runner *r, int64_t x) {
 
 static inline void bridge_unlink(struct bridge *b) {
     char path[NAME_ROOM];
-    for (int i = -1; i < (int)b->plan.channels; i++) {
-        shmb_semaphore_name(b->session, i, path);
-        sem_unlink(path);
-    }
     shmb_segment_name(b->name, NULL, path);
-    shm_unlink(path); /* last: if this process is killed, bridge_clean finds the bells by it */
+    shm_unlink(path);
 }
 
 static inline void bridge_open_session(struct bridge *b, const char *name, shmb_plan plan,
@@ -134,14 +129,7 @@ static inline void bridge_open_session(struct bridge *b, const char *name, shmb_
     b->plan = plan;
     shmb_session_text(session, b->session);
     shmb_segment_name(b->name, b->session, path);
-    int fd = shm_open(path, O_CREAT | O_EXCL | O_RDWR, 0600); /* first: gc leaves its bells alone */
-    for (int i = -1; i < (int)plan.channels; i++) {
-        char name_of_bell[NAME_ROOM];
-        shmb_semaphore_name(b->session, i, name_of_bell);
-        sem_t *bell = sem_open(name_of_bell, O_CREAT | O_EXCL, 0600, 0);
-        CHECK(bell != SEM_FAILED);
-        sem_close(bell);
-    }
+    int fd = shm_open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
     uint64_t bytes = shmb_plan_bytes(&b->plan);
     CHECK(fd >= 0 && bytes && ftruncate(fd, (off_t)bytes) == 0 && shmb_peer_lock(fd, 0));
     shmb_status status = shmb_host_create(fd, &b->plan, session, wait, &b->host);
@@ -339,20 +327,9 @@ static inline shmb_status evaluate_interrupted(shmb_runner *r, bool by_signal) {
 
 /* Removes what a bridge has left below /dev/shm; true when there was something. */
 static inline bool bridge_clean(const char *name) {
-    struct bridge b = {0};
-    shmb_segment_info info;
     char path[NAME_ROOM];
-    snprintf(b.name, sizeof b.name, "%s", name);
     shmb_segment_name(name, NULL, path);
-    int fd = shm_open(path, O_RDWR | O_CLOEXEC, 0);
-    if (fd < 0) return false;
-    if (shmb_inspect(fd, &info, NULL)) {
-        b.plan.channels = info.channels;
-        memcpy(b.session, info.session, sizeof b.session);
-    }
-    close(fd);
-    bridge_unlink(&b);
-    return true;
+    return shm_unlink(path) == 0;
 }
 
 /* Gives a new bridge a name, in place of a dead host's bridge if it has that name. */

@@ -11,7 +11,6 @@
 #include <glob.h>
 #include <poll.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -107,8 +106,6 @@ FAULT(int, mprotect, (void *at, size_t n, int prot), (at, n, prot), -1, ENOMEM)
 FAULT(int, shm_open, (const char *name, int flags, mode_t mode), (name, flags, mode), -1, EMFILE)
 FAULT(int, open, (const char *path, int flags, mode_t mode), (path, flags, mode), -1, EMFILE)
 FAULT(FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, EMFILE)
-FAULT(sem_t *, sem_open, (const char *name, int flags, mode_t mode, unsigned n),
-      (name, flags, mode, n), SEM_FAILED, EMFILE)
 FAULT(int, flock, (int fd, int how), (fd, how), -1, ENOLCK)
 FAULT(int, inotify_init1, (int flags), (flags), -1, EMFILE)
 FAULT(int, inotify_add_watch, (int fd, const char *path, uint32_t mask), (fd, path, mask), -1,
@@ -137,8 +134,8 @@ FAULT(int, ppoll,
       (struct pollfd * fds, nfds_t n, const struct timespec *time, const sigset_t *mask),
       (fds, n, time, mask), -1, EINTR)
 FAULT(int, nanosleep, (const struct timespec *time, struct timespec *rest), (time, rest), -1, EINTR)
-FAULT(int, sem_clockwait, (sem_t * bell, clockid_t clock, const struct timespec *until),
-      (bell, clock, until), -1, EINTR)
+FAULT(long, syscall, (long number, void *at, long a, long b, void *c, void *d, long e),
+      (number, at, a, b, c, d, e), -1, EINTR)
 
 #ifndef WRAPPED
 __attribute__((constructor)) static void start(void) {

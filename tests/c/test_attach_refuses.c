@@ -53,8 +53,8 @@ int main(void) {
     expect(make(whole, good.size, 0644), SHMB_PERMISSION, "mode 644");
     expect(make(whole, good.size, 0660), SHMB_PERMISSION, "mode 660");
     expect(make(whole, good.size, 0600), SHMB_NO_HOST, "died"); /* right, but nobody's */
-    EXPECT_BLOCK(version, 1, SHMB_INCOMPATIBLE, "version 1 with features 0");
-    EXPECT_BLOCK(version, 3, SHMB_INCOMPATIBLE, "features 0, this library version 2");
+    EXPECT_BLOCK(version, 2, SHMB_INCOMPATIBLE, "version 2 with features 0");
+    EXPECT_BLOCK(version, 4, SHMB_INCOMPATIBLE, "features 0, this library version 3");
     EXPECT_BLOCK(features, 4, SHMB_INCOMPATIBLE, "features 4");
     EXPECT_BLOCK(channels, 0, SHMB_CORRUPT, "contradict");
     EXPECT_BLOCK(channels, 257, SHMB_CORRUPT, "contradict");

@@ -76,7 +76,7 @@ static void runner(void) {
 
 /* ---- A host ---- */
 
-static struct bridge *bridge; /* whose semaphores it opens */
+static struct bridge *bridge;
 
 static bool creates(const char *ignored) {
     shmb_host *h;

@@ -36,7 +36,7 @@ int main(void) {
     CHECK(segment != MAP_FAILED);
 
     /* magic, version, features */
-    EXPECT(0, 'H', 'M', 'B', 'R', 'D', 'G', '1', 0, 2, 0, 0, 0, 0, 0, 0, 0);
+    EXPECT(0, 'H', 'M', 'B', 'R', 'D', 'G', '1', 0, 3, 0, 0, 0, 0, 0, 0, 0);
     EXPECT(16, 0, 0x90, 0, 0, 0, 0, 0, 0); /* 36864 bytes */
     expect(24, session, sizeof session);
     EXPECT(40, 2, 0, 0, 0, 2, 0, 0, 0); /* channels, slots */
@@ -56,6 +56,7 @@ int main(void) {
     EXPECT(640, 3, 0, 0, 0, 'a', '.', 'c', 0);
     /* ready: generation 1; both request slots are free */
     EXPECT(896, READY, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0);
+    EXPECT(512 + 592, 1, 0, 0, 0); /* the runner's semaphore: it did not sleep */
 
     shmb_set_i64(r, "x", 0x0102030405060708);
     int64_t key = bridge_ask(&b, r, SHMB_INT64);

@@ -25,7 +25,7 @@ static struct sleeper {
     struct waiter waiter;
     _Atomic uint32_t asleep, news;
     _Atomic pid_t thread;
-    sem_t bell;
+    struct semaphore bell;
     cpu_set_t after;
 } s;
 
@@ -53,7 +53,7 @@ static cpu_set_t sleeps(int runner_cpu, const char *loadavg, const cpu_set_t *ch
     cpu_set_t during;
     pthread_t thread;
     s.news = s.asleep = 0;
-    CHECK(sem_init(&s.bell, 0, 0) == 0);
+    s.bell.count = 0;
     shmb_waiter_init(&s.waiter, SHMB_WAIT_ADAPTIVE);
     shmb_waiter_tell(&s.waiter, &mine);
     s.waiter.host = &line;
@@ -69,7 +69,8 @@ static cpu_set_t sleeps(int runner_cpu, const char *loadavg, const cpu_set_t *ch
     if (chosen_meanwhile)
         CHECK(sched_setaffinity(s.thread, sizeof *chosen_meanwhile, chosen_meanwhile) == 0);
     atomic_store(&s.news, 1);
-    CHECK(sem_post(&s.bell) == 0 && pthread_join(thread, NULL) == 0);
+    shmb_semaphore_post(&s.bell);
+    CHECK(pthread_join(thread, NULL) == 0);
     fclose(file);
     return during;
 }
@@ -105,7 +106,7 @@ static void a_host_sleeps_where_it_is_asked_next(void) {
     struct wait_hint mine = {0}, asker = {0};
     struct host_line host = {0};
     struct waiter w;
-    CHECK(sem_init(&s.bell, 0, 0) == 0);
+    s.bell.count = 0;
     shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
     shmb_waiter_tell(&w, &mine);
     w.statistics.yields_from = INT64_MAX;
@@ -132,7 +133,6 @@ static void a_host_sleeps_where_it_is_asked_next(void) {
     sleep_when_asked(&w, &asker, true);
     CHECK(went >= WAITS / 2 && !stayed); /* asked at once all the time, where it cannot spin */
     shmb_waiter_free(&w);
-    sem_destroy(&s.bell);
 }
 
 /* With as many runners as CPUs, a host goes to the CPU of the runner that asked last. */

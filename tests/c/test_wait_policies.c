@@ -5,18 +5,13 @@
 static _Atomic int stop;
 
 static void *post_wildly(void *context) {
-    const struct bridge *b = context;
-    sem_t *bells[2];
-    for (int i = 0; i < 2; i++) {
-        char name[NAME_ROOM];
-        shmb_semaphore_name(b->session, i - 1, name);
-        CHECK((bells[i] = sem_open(name, 0)) != SEM_FAILED);
-    }
+    struct segment s = bridge_segment(context);
     for (int i = 0; !atomic_load(&stop); i++) {
-        sem_post(bells[i & 1]);
+        shmb_semaphore_post(i & 1 ? &shmb_segment_channel_line(&s, 0)->semaphore
+                                  : shmb_segment_host_semaphore(&s));
         usleep(i % 50);
     }
-    for (int i = 0; i < 2; i++) sem_close(bells[i]);
+    shmb_segment_detach(&s);
     return NULL;
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pure_python import api, link
+from pure_python import api, link, segment
 from pure_python.arrays import to_value
 from pure_python.convert import convert, unpack
 from pure_python.errors import Error, Status, Violation
@@ -42,9 +42,12 @@ def serving(host, model):
             thread.join()
 
 
-@pytest.mark.parametrize(
+BOTH = pytest.mark.parametrize(
     "host, connect", [(shmbridge.Host, api.connect), (api.Host, shmbridge.connect)]
 )
+
+
+@BOTH
 def test_any_message_arrives_as_it_was_sent(name, host, connect):
     seen = {}
 
@@ -63,6 +66,13 @@ def test_any_message_arrives_as_it_was_sent(name, host, connect):
             expect_same(runner.advice, message)
 
         check()
+
+
+@BOTH
+def test_a_side_of_version_2_is_told_both_versions(name, host, connect, monkeypatch):
+    monkeypatch.setattr(segment, "VERSION", 2)  # of the second implementation
+    with host(name, **ROOM), pytest.raises(shmbridge.IncompatibleError, match=r"version [23]"):
+        connect(name)
 
 
 def test_a_batch_holds_several_requests_of_one_runner(name, in_thread):

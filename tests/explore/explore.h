@@ -14,9 +14,11 @@ enum step_kind {
     STARTS, /* once its gate is open */
     LOADS,  /* `choices` messages back at most */
     FENCES,
-    TRIES_BELL, /* sem_trywait: it may fail though another thread has posted */
-    SLEEPS,     /* sem_clockwait, until `until` */
-    NAPS,       /* until the clock says `until` */
+    CHANGES, /* a read-modify-write */
+    COMPARES, /* the kernel: is the word as expected? Then the thread sleeps, as one step with that */
+    SLEEPS,   /* until another wakes it, or the clock says `until` */
+    WAKES,    /* who sleeps there */
+    NAPS,     /* until the clock says `until` */
     LOCKS_BYTE,
     LOOKS_AT_LOCK,
     UNLOCKS,
@@ -27,7 +29,7 @@ enum step_kind {
 
 struct step {
     enum step_kind kind;
-    int what; /* a word, bell, lock, number of choices */
+    int what; /* a word, lock, number of choices */
     int64_t until;
     struct site *site;
     bool acquire;
@@ -37,6 +39,7 @@ struct thread {
     ucontext_t context;
     struct step step;
     int64_t result;
+    bool woken;
     int files;
     size_t heap_used;
     _Alignas(64) char heap[HEAP];

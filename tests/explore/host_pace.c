@@ -4,4 +4,5 @@
 void explore_forget_pace(shmb_host *h) {
     store_relaxed(&h->received, 0);
     h->looks = 0;
+    h->waiter.rings = 0;
 }

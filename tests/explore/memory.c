@@ -66,6 +66,16 @@ const char *memory_store(struct memory *m, int thread, int word, size_t at, cons
     return NULL;
 }
 
+const char *memory_change(struct memory *m, int thread, int word, const void *data, size_t bytes,
+                          bool release) {
+    const struct message *before = get(m, word, m->newest.of[word]);
+    view knows = {0};
+    if (before) knows = before->knows;
+    const char *wrong = memory_store(m, thread, word, 0, data, bytes, release, false);
+    if (!wrong) memory_join(&m->messages[find(m, word, m->newest.of[word])].knows, &knows);
+    return wrong;
+}
+
 int memory_choices(const struct memory *m, int thread, int word) {
     return m->newest.of[word] - m->threads[thread].now.of[word] + 1;
 }
@@ -130,7 +140,6 @@ void memory_forget(struct memory *m) {
         subtract(&m->threads[t].acquired, &low);
         subtract(&m->threads[t].released, &low);
     }
-    for (int i = 0; i < BELLS; i++) subtract(&m->bells[i].knows, &low);
     for (int i = 0; i < LOCKS; i++) subtract(&m->locks[i].knows, &low);
     int kept = 0;
     for (int i = 0; i < m->count; i++) {

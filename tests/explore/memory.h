@@ -3,7 +3,7 @@
  * that may follow it. Every store to a word is kept as a message. Each thread has a view: for each
  * word, the oldest message that it may still read. A release puts the thread's view into its
  * message, an acquire adds the message's view to the thread's. Sequentially consistent fences share
- * one view. Semaphores and locks are read-modify-writes, which always continue the last one.
+ * one view. Read-modify-writes, and locks, always continue the last one.
  *
  * Two checks make this exact, and find what would be undefined behaviour in C11. A store must have
  * seen the word's last store, so that it always comes last. Plain memory (a descriptor, a slot's
@@ -16,7 +16,7 @@
 
 #include "base/order.h"
 
-enum { THREADS = 3, BELLS = 2, LOCKS = 2, WORDS = 64, MESSAGE_BYTES = 128, MESSAGES = 200 };
+enum { THREADS = 3, LOCKS = 2, WORDS = 64, MESSAGE_BYTES = 128, MESSAGES = 200 };
 
 /* Times of messages, by word; of plain memory also the number of reads, by READS_OF(word). */
 typedef struct {
@@ -42,7 +42,7 @@ struct memory {
     struct {
         int value;
         view knows;
-    } bells[BELLS], locks[LOCKS]; /* a lock's value: its open file, or 0 */
+    } locks[LOCKS]; /* a lock's value: its open file, or 0 */
     int count;
     struct message messages[MESSAGES]; /* by word and time; word 0 is nobody's */
 };
@@ -50,6 +50,10 @@ struct memory {
 /* NULL, or what is wrong. */
 const char *memory_store(struct memory *m, int thread, int word, size_t at, const void *data,
                          size_t bytes, bool release, bool plain);
+/* Stores a word of which the thread has just loaded the newest value, as one step with that: who
+ * acquires it acquires the store before it, too. NULL, or what is wrong. */
+const char *memory_change(struct memory *m, int thread, int word, const void *data, size_t bytes,
+                          bool release);
 /* From how many messages a load may choose; 0: the newest. */
 int memory_choices(const struct memory *m, int thread, int word);
 void memory_load(struct memory *m, int thread, int word, int back, bool acquire, size_t at,

@@ -144,8 +144,7 @@ static int choices_of(int thread) {
     switch (s->kind) {
     case STARTS: return may_start(thread);
     case LOADS: return memory_choices(&world.memory, thread, s->what);
-    case TRIES_BELL: return world.memory.bells[s->what].value ? 2 : 1;
-    case SLEEPS: return world.memory.bells[s->what].value > 0;
+    case SLEEPS: return world.threads[thread].woken;
     case CHOOSES: return s->what;
     case NAPS:
     case ENDED: return 0;
@@ -179,6 +178,13 @@ static int list_choices(struct choice *list) {
     return n;
 }
 
+/* What the kernel reads for the thread, which cannot read older values from then on. */
+static uint32_t newest(int thread, int word) {
+    uint32_t value;
+    memory_load(&world.memory, thread, word, 0, false, 0, &value, sizeof value);
+    return value;
+}
+
 static int64_t effect(int thread, int which) {
     const struct step *s = &world.threads[thread].step;
     struct memory *m = &world.memory;
@@ -188,18 +194,22 @@ static int64_t effect(int thread, int which) {
         memory_acquire(m, thread, &m->published); /* by link() and open() */
         explore_note("starts");
         return 0;
-    case TRIES_BELL:
     case SLEEPS:
-        if (which == TIMEOUT) {
-            explore_note("sleeps until the time is over");
-            if (!world.gone) world.timeouts--;
-            if (world.clock < s->until) world.clock = s->until;
-            return -1;
+        explore_note(which == TIMEOUT ? "sleeps until the time is over" : "is woken");
+        if (which != TIMEOUT) {
+            newest(thread, s->what); /* the kernel orders no more for us, as far as we rely on it */
+            return 0;
         }
-        if (which || !m->bells[s->what].value) return -1;
-        m->bells[s->what].value--;
-        memory_acquire(m, thread, &m->bells[s->what].knows);
-        explore_note("takes a post of its semaphore");
+        if (!world.gone) world.timeouts--;
+        if (world.clock < s->until) world.clock = s->until;
+        return -1;
+    case COMPARES: return newest(thread, s->what);
+    case WAKES:
+        explore_note("wakes who sleeps there");
+        for (int t = 0; t < THREADS; t++) {
+            const struct step *its = &world.threads[t].step;
+            if (its->kind == SLEEPS && its->what == s->what) world.threads[t].woken = true;
+        }
         return 0;
     case NAPS: world.clock = s->until; return 0;
     case FENCES:

@@ -70,6 +70,10 @@ void explore_map(bool observed) {
     place(&channel->free_slots, sizeof channel->free_slots + sizeof channel->reason_bytes,
           "free slots and reason bytes", -1);
     place(channel->reason, sizeof channel->reason, "reason", -1);
+    if (!observed) { /* who sends without a host sleeps nowhere */
+        PLACE(shmb_segment_host_semaphore(&s)->count, "host semaphore", -1);
+        PLACE(channel->semaphore.count, "runner semaphore", -1);
+    }
     for (int direction = REQUEST; direction <= REPLY; direction++)
         place_lane(&s, direction, observed);
     if (words >= WORDS / 2) abort();
@@ -122,6 +126,28 @@ void explore_store(volatile void *p, uint64_t value, size_t bytes, struct site *
     bool release = site->order == RELEASE && !explore_weakened(site);
     check(memory_store(&world.memory, explore_thread(), word, at, &value, bytes, release, false),
           word);
+}
+
+uint64_t explore_change(volatile void *p, enum change how, uint64_t from, uint64_t to, size_t bytes,
+                        struct site *site) {
+    struct memory *m = &world.memory;
+    size_t at;
+    uint64_t value = 0;
+    int word = explore_word(p, &at), thread = explore_thread();
+    if (!word || at) return 0;
+    site->reached = true;
+    may_die();
+    explore_step((struct step){.kind = CHANGES, .what = word});
+    memory_load(m, thread, word, 0, false, 0, &value, bytes);
+    if (how == SWAP && value != from) return false;
+    if (site->order == ACQUIRE && !explore_weakened(site))
+        memory_load(m, thread, word, 0, true, 0, &value, bytes);
+    if (how == ADD) to += value;
+    explore_note("changes %s from 0x%llx to 0x%llx", names[word], (unsigned long long)value,
+                 (unsigned long long)to);
+    bool release = site->order == RELEASE && !explore_weakened(site);
+    check(memory_change(m, thread, word, &to, bytes, release), word);
+    return how == SWAP ? true : value;
 }
 
 void explore_fence(struct site *site) {

@@ -3,10 +3,11 @@
  * number: locks are held by open files. */
 #include <errno.h>
 #include <fcntl.h>
-#include <semaphore.h>
+#include <linux/futex.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -146,39 +147,30 @@ int __wrap_fcntl(int fd, int command, struct flock *its) {
     return takes && holder && holder != fd ? -1 : 0;
 }
 
-/* ---- Semaphores ---- */
+/* ---- Sleeps: the kernel compares and puts to sleep in one step ---- */
 
-sem_t *__wrap_sem_open(const char *name, int flags, ...) {
-    (void)flags;
-    return (sem_t *)&world.memory.bells[strstr(name, "-h") ? 0 : 1];
-}
-int __wrap_sem_close(sem_t *bell) { return (void)bell, 0; }
-
-static int bell_of(const sem_t *bell) {
-    return (const void *)bell == (const void *)&world.memory.bells[1];
+static int word_of(const void *p) {
+    size_t at;
+    return explore_word(p, &at);
 }
 
-int __wrap_sem_post(sem_t *bell) {
-    int thread = explore_thread(), i = bell_of(bell);
-    if (world.deaths && scenario->mortal >> thread & 1) explore_step((struct step){.kind = STORES});
-    explore_note("posts the %s's semaphore", i ? "runner" : "host");
-    world.memory.bells[i].value++;
-    memory_join(&world.memory.bells[i].knows, &world.memory.threads[thread].now);
-    return 0;
+static int sleep_at(const void *p, uint32_t expected, const struct timespec *time) {
+    int word = word_of(p);
+    uint32_t now = (uint32_t)explore_step((struct step){.kind = COMPARES, .what = word});
+    if (now != expected) return EAGAIN;
+    world.threads[explore_thread()].woken = false;
+    int64_t until = world.clock + time->tv_sec * SECOND + time->tv_nsec;
+    return explore_step((struct step){.kind = SLEEPS, .what = word, .until = until}) ? ETIMEDOUT
+                                                                                     : 0;
 }
 
-int __wrap_sem_trywait(sem_t *bell) {
-    int result = (int)explore_step((struct step){.kind = TRIES_BELL, .what = bell_of(bell)});
-    errno = EAGAIN;
-    return result;
-}
-
-int __wrap_sem_clockwait(sem_t *bell, clockid_t clock, const struct timespec *t) {
-    (void)clock;
-    int result = (int)explore_step((struct step){
-        .kind = SLEEPS, .what = bell_of(bell), .until = t->tv_sec * SECOND + t->tv_nsec});
-    errno = ETIMEDOUT;
-    return result;
+long __wrap_syscall(long number, const void *p, int operation, uint32_t value,
+                    const struct timespec *time) {
+    if (number != SYS_futex) abort();
+    if (operation == FUTEX_WAKE) explore_step((struct step){.kind = WAKES, .what = word_of(p)});
+    else if (operation == FUTEX_WAIT) errno = sleep_at(p, value, time);
+    else abort();
+    return operation == FUTEX_WAIT && errno ? -1 : 0;
 }
 
 /* ---- Time, which passes only while all wait ---- */

@@ -24,19 +24,18 @@ def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing
         with shmbridge.Host(sys.argv[1], channels=1, request_bytes=1 << 16) as host:
             print(len(os.listdir("/dev/shm")))
         print(os.listdir("/dev/shm"))
-        files = [open(f"/dev/shm/{i}", "w") for i in range(60)]  # no inodes for all the semaphores
+        files = [open(f"/dev/shm/{i}", "w") for i in range(60)]  # no inode is left
         try:
-            shmbridge.Host(sys.argv[1], channels=16, request_bytes=1 << 10, advice_bytes=1 << 10,
-                header_bytes=1 << 10)
+            shmbridge.Host(sys.argv[1], channels=1, request_bytes=1 << 16)
         except shmbridge.SystemCallError as error:
             print(error)
         print(len(os.listdir("/dev/shm")))
     """
-    done = run_with_shm("size=1m,nr_inodes=70", code, name)
+    done = run_with_shm("size=1m,nr_inodes=62", code, name)
     assert done.returncode == 0, done.stderr
     first, files, with_host, after, second, last = done.stdout.splitlines()
     assert "bytes, but /dev/shm has" in first and "shmbridge gc" in first and "--shm-size" in first
-    assert (files, with_host, after, last) == ("[]", "3", "[]", "60")
+    assert (files, with_host, after, last) == ("[]", "1", "[]", "60")
     assert "cannot create the bridge's files in /dev/shm" in second
 
 

@@ -48,7 +48,7 @@ class Request:
 class Channel:
     def __init__(self, segment, index):
         self.segment, self.index, self.at = segment, index, segment.channel(index)
-        self.semaphore = s.Semaphore(segment.session, index, create=True)
+        self.semaphore = s.Semaphore(segment, self.at + s.R_SEMAPHORE)
         self.claim, self.link, self.closed = 0, None, False
 
     def look(self):
@@ -127,7 +127,7 @@ class Host:
         os.posix_fallocate(file, 0, superblock[3])
         os.pwrite(file, s.SUPERBLOCK.pack(*superblock), 0)
         self.segment = s.Segment(file, superblock)
-        self.semaphore = s.Semaphore(session, "h", create=True)
+        self.semaphore = s.Semaphore(self.segment, s.H_SEMAPHORE)
         self.channels = [Channel(self.segment, i) for i in range(self.segment.channels)]
         return True
 
@@ -181,12 +181,10 @@ class Host:
         self._close(self.path)
 
     def _close(self, name):
-        sweep.unlink_semaphores(self.segment.session.hex())
         sweep.unlink(name, self.segment.file)
         self.segment.store(s.H_CLOSED, 1)
         for owner in (self, *self.channels):
             owner.semaphore.post()
-            owner.semaphore.close()
             owner.closed = True
         self.segment.close()
 

@@ -28,13 +28,13 @@ class Runner:
             time.sleep(0.002)
 
     def _open(self, name, end):
-        self.segment, self.semaphores, self.broken = s.attach(name), [], None
+        self.segment, self.broken = s.attach(name), None
         self.sequence, self.owed = 0, 0  # the last question; the last one that was given up
         self.open, self.replies = {}, {}  # questions: when they are late, and what they want
         try:
             self._claim(end)
         except BaseException:
-            self._release()
+            self.segment.close()
             raise
 
     def _claim(self, end):
@@ -48,16 +48,13 @@ class Runner:
             raise Error(Status.BUSY, f"other runners have all {segment.channels} channels")
         self.at = segment.channel(self.index)
         self.asleep = self.at + s.R_ASLEEP
-        try:
-            for side in ("h", self.index):
-                self.semaphores.append(s.Semaphore(segment.session, side))
-        except FileNotFoundError as error:
-            raise Error(Status.NO_HOST, str(error)) from None
+        self.host_semaphore = s.Semaphore(segment, s.H_SEMAPHORE)
+        self.semaphore = s.Semaphore(segment, self.at + s.R_SEMAPHORE)
         segment.store(self.asleep, 0)
         words = segment.load64(self.at + s.CLAIM), segment.load64(self.at + s.READY)
         self.generation = (max(word >> 8 & 0xFFFFFFFF for word in words) + 1) % 2**32
         segment.store64(self.at + s.CLAIM, self.generation << 8 | s.CLAIMED)
-        self.semaphores[0].post()
+        self.host_semaphore.post()
         try:
             self._wait(lambda: self._ready(s.IS_READY), end)
         except Error as error:
@@ -68,7 +65,7 @@ class Runner:
         self.deadline = math.inf if nanoseconds == NO_LIMIT else (nanoseconds or 10**10) / 1e9
         slots, free = range(segment.slots), segment.load(self.at + s.FREE_SLOTS)
         owned = [slot for slot in slots if free >> slot & 1]
-        wake = self.semaphores[0], s.H_ASLEEP
+        wake = self.host_semaphore, s.H_ASLEEP
         self.link = Link(segment, self.index, 0, self.generation, owned, slots, wake)
 
     def _ready(self, state):
@@ -87,7 +84,7 @@ class Runner:
                 raise Error(*reason)
             if now > end:
                 raise Error(Status.TIMEOUT, late)
-            self.segment.sleep(self.asleep, self.semaphores[1], end - now, arrived)
+            self.segment.sleep(self.asleep, self.semaphore, end - now, arrived)
 
     def _why_gone(self):
         if self._ready(s.POISONED):
@@ -161,17 +158,12 @@ class Runner:
             self.replies.setdefault(reply.sequence, reply)
         return reply
 
-    def _release(self):
-        for semaphore in self.semaphores:
-            semaphore.close()
-        self.segment.close()
-
     def close(self):
         """Step 10."""
         self.segment.store64(self.at + s.CLAIM, self.generation << 8 | s.FREE)
         s.unlock(self.segment.file, 1 + self.index)
-        self.semaphores[0].post()
-        self._release()
+        self.host_semaphore.post()
+        self.segment.close()
 
     def __enter__(self):
         return self

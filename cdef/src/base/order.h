@@ -45,6 +45,16 @@ static inline void cpu_pause(void) {
 #define store_relaxed(p, v) (shmb_step(), atomic_store_explicit((p), (v), memory_order_relaxed))
 #define store_release(p, v) (shmb_step(), atomic_store_explicit((p), (v), memory_order_release))
 
+/* Read and change, as one step: for words that both sides write. swap_acquire: was it `from`, and
+ * is it `to` now? */
+#define add_release(p, v) (shmb_step(), atomic_fetch_add_explicit((p), (v), memory_order_release))
+#define exchange_acquire(p, v)                                                                     \
+    (shmb_step(), atomic_exchange_explicit((p), (v), memory_order_acquire))
+#define swap_acquire(p, from, to)                                                                  \
+    (shmb_step(),                                                                                  \
+     atomic_compare_exchange_strong_explicit((p), &(__typeof__(from)){from}, (to),                 \
+                                             memory_order_acquire, memory_order_relaxed))
+
 /* A stamp and a sleeper's flag: one side stores the stamp, the other the flag; each executes this
  * fence and loads the other's word. Then at least one of the two sees the other's store, and no
  * wake-up is lost (Dekker). The fence comes behind the store: a sequentially consistent one would

@@ -23,7 +23,7 @@ enum {
 struct shmb_host {
     struct segment segment;
     struct host_line *line;
-    sem_t *bell;
+    struct semaphore *bell;
     struct waiter waiter;
     struct channel *channels;
     uint32_t count;
@@ -80,12 +80,11 @@ static shmb_status create(shmb_host *h, int fd, const shmb_plan *plan, const uin
     shmb_waiter_tell(&h->waiter, &h->line->wait_hint);
     h->waiter.host = h->line;
     for (uint32_t i = 0; i < plan->channels; i++) {
-        shmb_channel_init(&h->channels[i], &h->segment, i, &h->error);
+        shmb_channel_init(&h->channels[i], &h->segment, i);
         h->count = i + 1;
-        if (h->error.status) return h->error.status;
     }
-    h->bell = shmb_segment_bell(&h->segment, -1, &h->error);
-    return h->error.status;
+    h->bell = shmb_segment_host_semaphore(&h->segment);
+    return SHMB_OK;
 }
 
 shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *session, shmb_wait wait,
@@ -120,7 +119,7 @@ void shmb_host_close(shmb_host *h) {
         /* Threads that have the mutex need the file; later ones see that the host is closed. */
         pthread_mutex_lock(&h->channels[i].mutex);
         pthread_mutex_unlock(&h->channels[i].mutex);
-        sem_post(h->channels[i].bell);
+        shmb_semaphore_post(&h->channels[i].line->semaphore);
     }
     shmb_segment_unlock(&h->segment);
 }
@@ -130,7 +129,6 @@ void shmb_host_free(shmb_host *h) {
     shmb_host_close(h);
     for (uint32_t i = 0; i < h->count; i++) shmb_channel_free(&h->channels[i]);
     free(h->channels);
-    if (h->bell) sem_close(h->bell);
     shmb_waiter_free(&h->waiter);
     shmb_segment_detach(&h->segment);
     free(h);
@@ -156,7 +154,7 @@ bool shmb_host_forked(const shmb_host *h) { return h->segment.inherited.forked; 
 
 void shmb_host_wake(shmb_host *h) {
     atomic_store(&h->woken, 1);
-    if (h->bell) sem_post(h->bell);
+    if (h->bell && !h->segment.inherited.forked) shmb_semaphore_post(h->bell);
 }
 
 int shmb_host_attached(const shmb_host *h) { return (int)h->active_count; }
@@ -236,7 +234,7 @@ static void upkeep_if_due(shmb_host *h) {
     uint32_t received = load_relaxed(&h->received) + 1;
     store_relaxed(&h->received, received);
     store_relaxed(&h->line->received, received);
-    if (sem_trywait(h->bell) == 0 || received % RECEIVES_PER_UPKEEP == 0) upkeep(h);
+    if (shmb_semaphore_try_wait(h->bell) || received % RECEIVES_PER_UPKEEP == 0) upkeep(h);
 }
 
 /* ---- Receive ---- */
@@ -293,7 +291,7 @@ static int64_t receive_slowly(shmb_host *h, int64_t until) {
                 shmb_waiter_learn(&h->waiter, load_relaxed(&h->channels[h->found].runner->posted),
                                   shmb_clock_ns());
             /* The post may have been a claim's: the next receive looks after it. */
-            if (waited == WOKEN && claims_changed(h)) sem_post(h->bell);
+            if (waited == WOKEN && claims_changed(h)) shmb_semaphore_post(h->bell);
             int64_t key = accept_found(h);
             if (key >= 0) return key;
         }

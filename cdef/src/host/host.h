@@ -19,7 +19,7 @@ uint64_t shmb_plan_bytes(shmb_plan *plan);
 int shmb_plan_reserve(const shmb_plan *plan, int fd);
 
 /* A host on fd: an empty file of shmb_plan_bytes bytes that nobody else knows yet, locked at byte
- * 0, its semaphores made. Takes fd over unless it fails; *out is set on failure too, for its error,
+ * 0. Takes fd over unless it fails; *out is set on failure too, for its error,
  * and must be freed. session: 16 bytes. One thread receives at a time; any thread may reply. */
 typedef struct shmb_host shmb_host;
 shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *session, shmb_wait wait,

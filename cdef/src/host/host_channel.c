@@ -11,8 +11,7 @@
 
 enum { NAME_SHOWN = 100 }; /* characters, in an error */
 
-void shmb_channel_init(struct channel *c, struct segment *segment, uint32_t index,
-                       struct error *e) {
+void shmb_channel_init(struct channel *c, struct segment *segment, uint32_t index) {
     pthread_mutex_init(&c->mutex, NULL);
     c->segment = segment;
     c->runner = shmb_segment_runner_line(segment, index);
@@ -23,7 +22,6 @@ void shmb_channel_init(struct channel *c, struct segment *segment, uint32_t inde
     c->reply.error = &c->reply_error;
     c->reply.room_option = "advice_bytes";
     c->building = -1;
-    c->bell = shmb_segment_bell(segment, (int)index, e);
     for (int i = 0; i < MAX_SLOTS; i++) c->requests[i].key = -1;
 }
 
@@ -32,7 +30,6 @@ void shmb_channel_free(struct channel *c) {
     shmb_receiver_free(&c->in);
     shmb_builder_free(&c->reply);
     for (int i = 0; i < MAX_SLOTS; i++) free((void *)c->requests[i].message.tensors);
-    if (c->bell) sem_close(c->bell);
     pthread_mutex_destroy(&c->mutex);
 }
 
@@ -58,7 +55,7 @@ static void reset(struct channel *c, uint32_t generation) {
     shmb_label_copy(c->said, c->label);
     put(&c->line->free_slots, &free_slots, sizeof free_slots);
     store_release(&c->line->ready, (uint64_t)generation << 8 | READY);
-    sem_post(c->bell);
+    shmb_semaphore_post(&c->line->semaphore);
 }
 
 void shmb_channel_follow_claim(struct channel *c) {
@@ -99,7 +96,7 @@ static int64_t poison(struct channel *c, const char *why) {
     put(c->line->reason, reason, bytes);
     put(&c->line->reason_bytes, &bytes, sizeof bytes);
     store_release(&c->line->ready, (uint64_t)c->in.generation << 8 | POISONED);
-    sem_post(c->bell);
+    shmb_semaphore_post(&c->line->semaphore);
     shmb_channel_retire(c);
     return -(int64_t)SHMB_TIMEOUT;
 }
@@ -207,7 +204,7 @@ static struct envelope close_request(struct channel *c, int64_t key, bool keep) 
 }
 
 void shmb_channel_wake(const struct channel *c) {
-    shmb_waiter_wake(&c->runner->asleep, c->bell, &c->line->posted);
+    shmb_waiter_wake(&c->runner->asleep, &c->line->semaphore, &c->line->posted);
 }
 
 static void sent(struct channel *c) {

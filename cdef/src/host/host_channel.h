@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <semaphore.h>
 
 #include "host/host.h"
 #include "segment/attach.h"
@@ -38,7 +37,6 @@ struct channel {
     struct runner_line *runner;
     const struct label *said;
     struct channel_line *line;
-    sem_t *bell;
     uint64_t seen; /* the claim word last followed */
     bool active;   /* claimed, made ready, not poisoned, not known dead */
     /* the key whose reply is being built in reply_slot, or -1; claims wait meanwhile */
@@ -59,7 +57,7 @@ struct channel {
     struct request requests[MAX_SLOTS];
 };
 
-void shmb_channel_init(struct channel *c, struct segment *segment, uint32_t index, struct error *e);
+void shmb_channel_init(struct channel *c, struct segment *segment, uint32_t index);
 void shmb_channel_free(struct channel *c);
 /* A claim that was not there before: retires the old runner, resets the channel, says READY. */
 void shmb_channel_follow_claim(struct channel *c);

@@ -20,7 +20,7 @@ struct shm {
     struct runner_line *runner_line;
     struct channel_line *channel_line;
     struct host_line *host_line;
-    sem_t *bell, *host_bell;
+    struct semaphore *bell, *host_bell;
     struct waiter waiter;
     struct sender out;
     struct receiver in;
@@ -38,10 +38,7 @@ struct shm {
 static void shm_release(struct shm *s) {
     shmb_sender_free(&s->out);
     shmb_receiver_free(&s->in);
-    if (s->bell) sem_close(s->bell);
-    if (s->host_bell) sem_close(s->host_bell);
     shmb_segment_detach(&s->segment);
-    s->bell = s->host_bell = NULL;
 }
 
 #define NO_LOOP                                                                                    \
@@ -82,7 +79,8 @@ static shmb_status claim(struct shm *s, struct error *e) {
 
 /* Publishes the claim and waits until the host has made the channel ready for it. */
 static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
-    if (!(s->bell = shmb_segment_bell(&s->segment, (int)s->channel, e))) return e->status;
+    s->bell = &s->channel_line->semaphore;
+    s->host_bell = shmb_segment_host_semaphore(&s->segment);
     shmb_waiter_tell(&s->waiter, &s->runner_line->wait_hint);
     s->waiter.peer = &s->host_line->wait_hint;
     s->waiter.host = s->host_line;
@@ -90,7 +88,7 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
     put(shmb_segment_label(&s->segment, s->channel), &s->label, sizeof s->label);
     store_relaxed(&s->runner_line->asleep, 0);
     store_release(&s->runner_line->claim, (uint64_t)s->generation << 8 | CLAIMED);
-    sem_post(s->host_bell);
+    shmb_semaphore_post(s->host_bell);
     while (!is_ready(s)) {
         enum peer host = shmb_peer_look(s->segment.fd, HOST_BYTE);
         if (host == PEER_UNKNOWN) return shmb_peer_fail(e);
@@ -192,8 +190,7 @@ static shmb_status shm_try_connect(shmb_runner *r, void *state, int64_t until) {
     else {
         r->present = true;
         read_deadline(r, s);
-        if ((s->host_bell = shmb_segment_bell(&s->segment, -1, e)) && !claim(s, e))
-            announce(s, until, e);
+        if (!claim(s, e)) announce(s, until, e);
     }
     if (e->status) shm_release(s);
     return e->status;
@@ -238,7 +235,7 @@ static void shm_close(shmb_runner *r) {
     if (!s->segment.inherited.forked) {
         store_relaxed(&s->runner_line->claim, (uint64_t)s->generation << 8 | FREE);
         shmb_peer_unlock(s->segment.fd, CHANNEL_BYTE + (int)s->channel);
-        sem_post(s->host_bell);
+        shmb_semaphore_post(s->host_bell);
     }
     shm_release(s);
     free(s->spare);

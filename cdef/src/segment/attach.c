@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "segment/names.h"
-#include "segment/peer.h"
 #include "segment/ring.h"
 
 enum {
+    HOST_SEMAPHORE_AT = 128,
     HOST_LINE_AT = 256,
     CHANNELS_AT = 512,
     PAGE = 4096,
@@ -61,27 +61,6 @@ bool shmb_segment_plan(const struct geometry *g, struct superblock *out) {
 
 void shmb_segment_name(const char *name, const char *end, char *out) {
     snprintf(out, NAME_ROOM, "/shmb.%.*s%s%s", NAME_BYTES, name, end ? "~" : "", end ? end : "");
-}
-
-/* glibc puts "sem." before a semaphore's name, musl does not. Neither understands the other's
- * semaphores, so musl's have names that glibc never opens. */
-#ifdef __GLIBC__
-#define SEMAPHORE "/shmb-%s-%s"
-#else
-#define SEMAPHORE "/sem.shmb-%s-%s.musl"
-#endif
-
-void shmb_semaphore_name(const char *session, int channel, char *out) {
-    char owner[12] = "h";
-    if (channel >= 0) snprintf(owner, sizeof owner, "%d", channel);
-    snprintf(out, NAME_ROOM, SEMAPHORE, session, owner);
-}
-
-int shmb_semaphore_create(const char *session, int channel) {
-    char name[NAME_ROOM];
-    shmb_semaphore_name(session, channel, name);
-    sem_t *made = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
-    return made == SEM_FAILED ? errno : sem_close(made);
 }
 
 /* Maps by another open file than s->fd: a mapping holds its file open, and with it the locks, also
@@ -220,6 +199,10 @@ void shmb_segment_detach(struct segment *s) {
     s->base = NULL;
 }
 
+struct semaphore *shmb_segment_host_semaphore(const struct segment *s) {
+    return (struct semaphore *)((uint8_t *)s->base + HOST_SEMAPHORE_AT);
+}
+
 struct host_line *shmb_segment_host_line(const struct segment *s) {
     return (struct host_line *)((uint8_t *)s->base + HOST_LINE_AT);
 }
@@ -297,23 +280,4 @@ void shmb_label_copy(const struct label *said, char *out) {
 
 void shmb_session_text(const uint8_t *session, char *out) {
     for (int i = 0; i < SESSION_BYTES; i++) snprintf(out + 2 * i, 3, "%02x", session[i]);
-}
-
-sem_t *shmb_segment_bell(const struct segment *s, int channel, struct error *e) {
-    char session[2 * SESSION_BYTES + 1], name[NAME_ROOM];
-    shmb_session_text(s->block.session, session);
-    shmb_semaphore_name(session, channel, name);
-    sem_t *bell = sem_open(name, 0);
-    if (bell != SEM_FAILED) return bell;
-    if (errno == ENOENT && shmb_peer_look(s->fd, HOST_BYTE) == PEER_ALIVE)
-        shmb_fail(e, SHMB_NO_HOST,
-                  "the host lives, but its semaphore %s is not in this process's /dev/shm: it "
-                  "closes just now, this is another "
-                  "/dev/shm (a container's; share all of the host's), or only one side uses musl "
-                  "(build both for one C library)",
-                  name);
-    else if (errno == ENOENT)
-        shmb_fail(e, SHMB_NO_HOST, "the host is gone: its semaphore %s does not exist", name);
-    else shmb_fail_errno(e, "cannot open a semaphore");
-    return NULL;
 }

@@ -3,8 +3,6 @@
 #ifndef SHMB_ATTACH_H
 #define SHMB_ATTACH_H
 
-#include <semaphore.h>
-
 #include "base/error.h"
 #include "process/fork.h"
 #include "segment/channel.h"
@@ -40,6 +38,8 @@ bool shmb_segment_read(int fd, const char *name, struct segment *out, struct err
 void shmb_segment_unlock(struct segment *s);
 void shmb_segment_detach(struct segment *s);
 
+/* What wakes the host. */
+struct semaphore *shmb_segment_host_semaphore(const struct segment *s);
 struct host_line *shmb_segment_host_line(const struct segment *s);
 struct runner_line *shmb_segment_runner_line(const struct segment *s, uint32_t channel);
 struct label *shmb_segment_label(const struct segment *s, uint32_t channel);
@@ -56,7 +56,5 @@ __attribute__((cold)) int shmb_lane_grow(struct lane *l);
 void shmb_label_copy(const struct label *said, char *out);
 /* Hexadecimal, into out[2 * SESSION_BYTES + 1]. */
 void shmb_session_text(const uint8_t *session, char *out);
-/* Opens the host's (channel < 0) or a runner's semaphore; NULL with the error set. */
-sem_t *shmb_segment_bell(const struct segment *s, int channel, struct error *e);
 
 #endif

@@ -8,9 +8,6 @@
 /* What a bridge's files below /dev/shm are called, into out[160]. end: the session, in hexadecimal,
  * while the bridge is made; then NULL, or the number of a worker after the first, in decimal. */
 void shmb_segment_name(const char *name, const char *end, char *out);
-void shmb_semaphore_name(const char *session, int channel, char *out); /* channel < 0: the host's */
-/* Makes the semaphore; returns errno, EEXIST if there is one. */
-int shmb_semaphore_create(const char *session, int channel);
 /* 1 to 100 letters, digits, '_', '.', '-', not beginning with '.'. */
 bool shmb_name_valid(const char *name);
 

@@ -3,12 +3,15 @@
  *
  *   0 +--------------------------+
  *     | superblock               |  written by the host once, before the segment gets its name
+ * 128 +--------------------------+
+ *     | the host's semaphore     |  written by both
  * 256 +--------------------------+
  *     | host line                |  written by the host: is it asleep, has it closed
  * 512 +--------------------------+
  *     | channel 0: runner line   |  written by the runner: claim, is it asleep
  *     |            label         |  written by the runner: what it compiles
  *     |            channel line  |  written by the host: ready, free slots, reason
+ *     |                          |  the runner's semaphore, written by both
  *     |            request ring  |  written by the runner: N descriptors
  *     |            reply ring    |  written by the host: N descriptors
  *     | channel 1 ...            |
@@ -37,9 +40,10 @@
 #include <stdint.h>
 
 #include "segment/limits.h"
+#include "segment/semaphore.h"
 
 #define SEGMENT_MAGIC 0x0031474452424d48ull /* "HMBRDG1\0" */
-#define SEGMENT_VERSION 2u
+#define SEGMENT_VERSION 3u
 #define SEGMENT_FEATURES                                                                           \
     0u /* no optional features yet: a set bit that a runner does not know is a refusal */
 
@@ -112,9 +116,9 @@ struct superblock {
     uint64_t channel_stride;
     uint64_t slot_offset; /* channel i's slots begin at slot_offset + i * slot_stride */
     uint64_t slot_stride;
-    uint8_t unused[256 - 112];
+    uint8_t unused[128 - 112];
 };
-_Static_assert(sizeof(struct superblock) == 256, "wire format");
+_Static_assert(sizeof(struct superblock) == 128, "wire format");
 _Static_assert(offsetof(struct superblock, magic) == 0, "wire format");
 _Static_assert(offsetof(struct superblock, version) == 8, "wire format");
 _Static_assert(offsetof(struct superblock, features) == 12, "wire format");
@@ -197,10 +201,11 @@ struct channel_line {
     _Atomic uint64_t ready; /* READY or POISONED, of the generation that the host has seen */
     uint32_t free_slots;    /* request slots that the runner owns at READY */
     uint32_t reason_bytes;
-    _Atomic uint64_t served;   /* replies so far, for `shmbridge ls` */
-    _Atomic uint64_t posted;   /* when the host last woke the runner, CLOCK_MONOTONIC ns */
-    char reason[REASON_BYTES]; /* why POISONED; UTF-8 */
-    uint8_t unused[256 - 32 - REASON_BYTES];
+    _Atomic uint64_t served;    /* replies so far, for `shmbridge ls` */
+    _Atomic uint64_t posted;    /* when the host last woke the runner, CLOCK_MONOTONIC ns */
+    char reason[REASON_BYTES];  /* why POISONED; UTF-8 */
+    struct semaphore semaphore; /* wakes the runner */
+    uint8_t unused[256 - 36 - REASON_BYTES];
 };
 _Static_assert(sizeof(struct channel_line) == 256, "wire format");
 _Static_assert(offsetof(struct channel_line, free_slots) == 8, "wire format");
@@ -209,6 +214,7 @@ _Static_assert(offsetof(struct channel_line, served) == 16, "wire format");
 _Static_assert(offsetof(struct channel_line, ready) == 0, "wire format");
 _Static_assert(offsetof(struct channel_line, posted) == 24, "wire format");
 _Static_assert(offsetof(struct channel_line, reason) == 32, "wire format");
+_Static_assert(offsetof(struct channel_line, semaphore) == 208, "wire format");
 
 /* In front of a copy of the meta that the lane's last NEW message had, with the dims of the last
  * message: meta_bytes of it. */
@@ -225,8 +231,7 @@ _Static_assert(offsetof(struct last_layout, dims) == 12, "wire format");
 static inline size_t dims_at(size_t header_bytes) { return (header_bytes + 7) & ~(size_t)7; }
 
 /* Names below /dev/shm: shmb.NAME is the segment, shmb.NAME~SESSION while it is being made,
- * shmb.NAME~K that of worker K (1..MAX_WORKERS - 1); sem.shmb-SESSION-h wakes the host,
- * sem.shmb-SESSION-I channel I's runner. NAME is 1..NAME_BYTES of [A-Za-z0-9_.-], SESSION
- * hexadecimal. */
+ * shmb.NAME~K that of worker K (1..MAX_WORKERS - 1). NAME is 1..NAME_BYTES of [A-Za-z0-9_.-],
+ * SESSION hexadecimal. */
 
 #endif

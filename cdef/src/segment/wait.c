@@ -24,7 +24,7 @@ enum {
      * takes a virtual machine 3 us: half of a round trip of sleepers (together). */
     TICK_NS = 5000 * 1000,
     AT_ONCE = 300,   /* questions without a long wait; a compiler has fewer (loops8) */
-    MOST_RINGS = 64, /* without news, before a nap that does not listen */
+    MOST_RINGS = 64, /* without news or silence, before each is followed by a nap */
     NAP_NS = 1000 * 1000,
     LOOKS_BEFORE_CLOCK = 1024, /* as long as a yield takes (runners8, bench/scale.py) */
     LOOKS_PER_CLOCK = 32
@@ -256,51 +256,39 @@ static bool go_near(const struct waiter *w, cpu_set_t *own, cpu_set_t *to) {
 
 /* ---- To sleep ---- */
 
-/* musl and glibc before 2.30 do not have it. There, setting the clock back prolongs a sleep: with
- * glibc at any time, with musl only as the sleep begins, since the kernel gets a relative time. A
- * program that was built with an old glibc uses it if the glibc that it runs with has it. */
-#if 1000 * __GLIBC__ + __GLIBC_MINOR__ >= 2030
-#define HAS_CLOCKWAIT true
-#else
-__attribute__((weak)) int sem_clockwait(sem_t *bell, clockid_t clock, const struct timespec *until);
-#define HAS_CLOCKWAIT (sem_clockwait != NULL)
-#endif
-
-static int sleep_until(sem_t *bell, int64_t until) {
-    struct timespec t = timespec_of(until), now;
-    if (HAS_CLOCKWAIT) return sem_clockwait(bell, CLOCK_MONOTONIC, &t) == 0 ? 0 : errno;
-    clock_gettime(CLOCK_REALTIME, &now);
-    t = timespec_of(now.tv_sec * (int64_t)SECOND_NS + now.tv_nsec + until - shmb_clock_ns());
-    return sem_timedwait(bell, &t) == 0 ? 0 : errno;
-}
-
 /* Any process may post the semaphore without end. One that does not stop is ignored for a while. */
-static int sleep_by_bell(sem_t *bell, int64_t until) {
-    int rings = 0;
-    while (rings < MOST_RINGS && sem_trywait(bell) == 0) rings++;
-    if (rings < MOST_RINGS) return rings ? 0 : sleep_until(bell, until);
-    int64_t left = earlier(until - shmb_clock_ns(), NAP_NS);
-    return left > 0 && !shmb_sleep(left) ? errno : 0;
+static int sleep_by_bell(struct waiter *w, struct semaphore *bell, int64_t until) {
+    int64_t left = until - shmb_clock_ns();
+    if (w->rings < MOST_RINGS) {
+        int error = shmb_semaphore_wait(bell, left);
+        w->rings = error == ETIMEDOUT ? 0 : (uint8_t)(w->rings + !error);
+        return error;
+    }
+    w->rings = MOST_RINGS - 1;
+    bool slept = left <= 0 || shmb_sleep(earlier(left, NAP_NS));
+    shmb_semaphore_clear(bell);
+    return slept ? 0 : errno;
 }
 
 /* Any process may clear the flag, and then nobody posts. A sleep checks it at the next tick, and
  * again each time after twice as long. */
-static int sleep_flagged(_Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
+static int sleep_flagged(struct waiter *w, _Atomic uint32_t *asleep, struct semaphore *bell,
+                         int64_t until) {
     int64_t start = shmb_clock_ns();
     for (int64_t length = TICK_NS;; length *= 2) {
         bool last = until - start <= length;
-        int error = sleep_by_bell(bell, last ? until : start + length);
+        int error = sleep_by_bell(w, bell, last ? until : start + length);
         if (error != ETIMEDOUT || last || !load_relaxed(asleep)) return error;
     }
 }
 
 static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *context,
-                                  _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
+                                  _Atomic uint32_t *asleep, struct semaphore *bell, int64_t until) {
     cpu_set_t own, near;
     bool pinned = go_near(w, &own, &near);
     store_relaxed(asleep, 1);
     full_fence();
-    int error = look(context) ? 0 : sleep_flagged(asleep, bell, until);
+    int error = look(context) ? 0 : sleep_flagged(w, asleep, bell, until);
     if (pinned) unpin(&own, &near);
     enum waited result = RUNG;
     if (look(context)) result = NEWS;
@@ -310,7 +298,7 @@ static enum waited sleep_for_news(struct waiter *w, bool (*look)(void *), void *
 }
 
 enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *context,
-                             _Atomic uint32_t *asleep, sem_t *bell, int64_t until) {
+                             _Atomic uint32_t *asleep, struct semaphore *bell, int64_t until) {
     /* Without pauses at first: one takes up to 50 ns, as long as the news. */
     uint64_t looks = w->near ? 1 : shmb_waiter_looks(w, LOOKS_BEFORE_CLOCK);
     for (uint64_t i = 0; w->policy != SHMB_WAIT_BLOCK && i < looks; i++)
@@ -332,7 +320,7 @@ enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *conte
     if (sleeps) result = sleep_for_news(w, look, context, asleep, bell, until);
     int64_t took = shmb_clock_ns() - start;
     w->statistics.waited += took;
-    if (result == NEWS) w->waits = false;
+    if (result == NEWS) w->waits = false, w->rings = 0;
     if (sleeps) { /* a wake-up is not the peer's time */
         int64_t wake_up = earlier(took, w->statistics.wake_cost);
         took -= wake_up;
@@ -349,8 +337,8 @@ void shmb_waiter_learn(struct waiter *w, uint64_t posted, int64_t woke) {
     w->statistics.wake_cost += ((int64_t)cost - w->statistics.wake_cost) / 8;
 }
 
-void shmb_waiter_wake(_Atomic uint32_t *asleep, sem_t *bell, _Atomic uint64_t *posted) {
+void shmb_waiter_wake(_Atomic uint32_t *asleep, struct semaphore *bell, _Atomic uint64_t *posted) {
     if (!load_relaxed(asleep)) return;
     store_relaxed(posted, (uint64_t)shmb_clock_ns());
-    sem_post(bell);
+    shmb_semaphore_post(bell);
 }

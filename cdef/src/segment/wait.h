@@ -2,7 +2,6 @@
 #ifndef SHMB_WAIT_H
 #define SHMB_WAIT_H
 
-#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,6 +32,7 @@ struct waiter {
     const struct wait_hint *asker; /* of the runner whose request a host took last, or NULL */
     const struct host_line *host;  /* shows how crowded it is, or NULL */
     bool waits;                    /* for the same since its last wait */
+    uint8_t rings;                 /* of the bell, since the last news or silence */
     int loadavg;                   /* /proc/loadavg, of one that follows; or -1 */
     /* As a wait last saw it that came to a clock: */
     enum wait_mode mode;
@@ -55,7 +55,7 @@ void shmb_waiter_tell(struct waiter *w, struct wait_hint *hint);
  * now), nor past a bell without news (of a claim, a close: what look does not see) or a signal
  * handler that ran while asleep. asleep is this side's flag, bell its semaphore. */
 enum waited shmb_waiter_wait(struct waiter *w, bool (*look)(void *), void *context,
-                             _Atomic uint32_t *asleep, sem_t *bell, int64_t until);
+                             _Atomic uint32_t *asleep, struct semaphore *bell, int64_t until);
 /* Would a wait begin with spinning now? For callers with a loop of looks, which call
  * shmb_waiter_news when a look finds something. */
 bool shmb_waiter_spins(const struct waiter *w);
@@ -67,6 +67,6 @@ void shmb_waiter_news(struct waiter *w);
 void shmb_waiter_learn(struct waiter *w, uint64_t posted, int64_t woke);
 /* The other side's part, after publishing news: rings the bell if it sleeps. *posted is the waker's
  * note of when. */
-void shmb_waiter_wake(_Atomic uint32_t *asleep, sem_t *bell, _Atomic uint64_t *posted);
+void shmb_waiter_wake(_Atomic uint32_t *asleep, struct semaphore *bell, _Atomic uint64_t *posted);
 
 #endif

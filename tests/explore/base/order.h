@@ -28,6 +28,10 @@ struct site {
 bool explore_has(const volatile void *p); /* in the segment? */
 uint64_t explore_load(const volatile void *p, size_t bytes, struct site *site);
 void explore_store(volatile void *p, uint64_t value, size_t bytes, struct site *site);
+enum change { ADD, SET, SWAP };
+/* Returns the old value; of SWAP, whether that was `from`. */
+uint64_t explore_change(volatile void *p, enum change how, uint64_t from, uint64_t to, size_t bytes,
+                        struct site *site);
 void explore_fence(struct site *site);
 void put(void *to, const void *from, size_t bytes);
 void take_copy(void *to, const void *from, size_t bytes);
@@ -46,6 +50,12 @@ void take_copy(void *to, const void *from, size_t bytes);
 #define load_acquire_formal(p) load_relaxed(p) /* which is enough */
 #define store_relaxed(p, v) STORE(p, v, RELAXED, "store_relaxed(" #p ")")
 #define store_release(p, v) STORE(p, v, RELEASE, "store_release(" #p ")")
+#define add_release(p, v)                                                                          \
+    explore_change(p, ADD, 0, v, sizeof *(p), SITE("add_release(" #p ")", RELEASE))
+#define exchange_acquire(p, v)                                                                     \
+    explore_change(p, SET, 0, v, sizeof *(p), SITE("exchange_acquire(" #p ")", ACQUIRE))
+#define swap_acquire(p, from, to)                                                                  \
+    explore_change(p, SWAP, from, to, sizeof *(p), SITE("swap_acquire(" #p ")", ACQUIRE))
 #define full_fence() explore_fence(SITE("full_fence()", FULL))
 #define store_fence() explore_fence(SITE("store_fence()", RELEASE))
 #define load_fence() explore_fence(SITE("load_fence()", ACQUIRE))
