@@ -177,6 +177,8 @@ static void fuzz_runner_side(void) {
             replies.ring[op >> 3 & 1].sequence = next(8);
             atomic_store(&replies.ring[op >> 4 & 1].stamp, next(1));
             atomic_store(&line->asleep, op >> 5);
+            atomic_store(&shmb_segment_host_semaphore(&raw)->count, (uint32_t)next(4));
+            atomic_store(&shmb_segment_channel_line(&raw, 0)->semaphore.count, (uint32_t)next(4));
         }
     }
     for (int i = 0; i < KEYS; i++) {
@@ -284,6 +286,8 @@ static void fuzz_host_side(void) {
             line->reason_bytes = (uint32_t)edge();
             for (int i = 0; i < 16; i++) line->reason[i] = (char)next8();
             atomic_store(&s->host_line->closed, next8() & 1);
+            atomic_store(&line->semaphore.count, (uint32_t)edge());
+            atomic_store(&s->host_bell->count, (uint32_t)edge());
         }
         if (op & 0x80) learn_from(s, line);
         do_not_wait();
