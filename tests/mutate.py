@@ -1,22 +1,24 @@
 """Changes product files, one place at a time, and reports the changes that no test notices.
 
-    python tests/mutate.py                                     # each file of the table: hours
-    python tests/mutate.py -n 5 cdef/src/segment/receiver.c    # five mutants of one file
+    python tests/mutate.py                    # 200 mutants of all product code: a night
+    python tests/mutate.py -n 5 --seed 1 cdef/src/pipe shmbridge/logs    # five, of these folders
 
-A mutant that survives may mean the same as the file; those that compile to the same code are not
-tried. Needs root, unshare, CMake, Ninja, and the package installed with its test dependencies.
-The mutants are made and built in copies below build/mutation: the checkout never changes.
+A folder gets mutants in proportion to its lines. The seed is another one in each run, and is
+printed. A mutant that survives may mean the same as the file; those that compile to the same code
+are not tried.
+Needs root, unshare, CMake, Ninja, and the package's test dependencies. Everything happens in a copy
+and an environment below build/mutation: the checkout and the installed package never change.
 """
 
 import argparse
 import difflib
-import importlib.util
 import os
 import random
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections import Counter
@@ -25,32 +27,42 @@ from pathlib import Path
 from support.reliability import record
 
 ROOT = Path(__file__).parents[1]
-CORE = (
-    "advice|attach_refuses|bind|connect|every|filling|flood|fork|golden|host_closes|host_dies"
-    "|host_tells|kept|late|lying|many|old_ready|recovery_restarts|replies|runner_dies|sandbox|sleeps"
-    "|stats|threads|tickets|values|wait"
-)
-MESSAGES = "tests/host/test_every_message.py tests/host/test_replies.py tests/host/test_views.py"
-STEPS = "tests/envs/test_stepping.py tests/envs/test_vector_env.py"
-JOBS = "tests/training/test_misbehaving.py tests/training/test_workers.py"
-# The tests of a file: a regular expression for names of C tests; then, if these pass, of pytest.
-TESTS = {
-    "cdef/src/segment/receiver.c": (CORE, ""),
-    "cdef/src/segment/sender.c": (CORE, "tests/cli/test_inspect.py"),
-    "cdef/src/segment/attach.c": (CORE, "tests/bridge/test_names.py tests/host/test_label.py"),
-    "cdef/src/segment/inspect.c": (
-        "lying|host_tells",
-        "tests/cli/test_inspect.py tests/cli/test_ls_and_gc.py",
-    ),
-    "cdef/src/segment/peer.c": (CORE, "tests/host/test_fork.py"),
-    "cdef/src/segment/wait.c": (CORE, ""),
-    "cdef/src/host/host.c": (CORE, MESSAGES),
-    "cdef/src/host/host_channel.c": (CORE, MESSAGES),
-    "cdef/extension/steps.c": ("", STEPS),
-    "cdef/extension/steps_plan.c": ("", STEPS),
-    "cdef/preload/preload.c": ("preload", ""),
-    "shmbridge/_jobs/supervisor.py": ("", JOBS),
-    "shmbridge/_jobs/supervised.py": ("", JOBS),
+CROSS = "tests/cross tests/conformance/test_conformance.py"
+# What is run for a folder, the longest that fits: whether all C tests, then these of pytest, of
+# which those that are marked slow are left out.
+AREAS = {
+    "cdef/extension": (False, "tests/host tests/envs"),
+    "cdef/include": (True, "tests/rl tests/package tests/embedding"),
+    "cdef/launcher": (False, "tests/cli tests/peers"),
+    "cdef/preload": (True, "tests/peers"),
+    "cdef/src": (True, f"{CROSS} tests/host tests/runner tests/bridge"),
+    "cdef/src/command": (True, "tests/cli tests/peers"),
+    "cdef/src/environment": (True, "tests/rl tests/envs"),
+    "cdef/src/llvm": (True, "tests/hosts tests/peers"),
+    "cdef/src/model": (True, "tests/runner tests/compile"),
+    "cdef/src/pipe": (True, "tests/hosts tests/conformance tests/peers"),
+    "cdef/src/serdes": (True, "tests/serdes tests/conformance"),
+    "cdef/src/text": (True, "tests/serdes tests/logs tests/llvm"),
+    "shmbridge": (False, "tests/package tests/values tests/cli tests/host"),
+    "shmbridge/_bridge": (False, "tests/bridge tests/cli tests/host"),
+    "shmbridge/_compile": (False, "tests/compile tests/cli"),
+    "shmbridge/_embedding": (False, "tests/embedding"),
+    "shmbridge/_grpc": (False, "tests/remote"),
+    "shmbridge/_host": (False, "tests/host tests/cross"),
+    "shmbridge/_jobs": (False, "tests/training tests/compile"),
+    "shmbridge/_llvm": (False, "tests/llvm tests/peers tests/cli"),
+    "shmbridge/_runner": (False, "tests/runner tests/cross"),
+    "shmbridge/_urls": (False, "tests/runner tests/host tests/serdes"),
+    "shmbridge/_values": (False, "tests/values tests/runner tests/host"),
+    "shmbridge/cli": (False, "tests/cli tests/peers"),
+    "shmbridge/demo": (False, "tests/cli"),
+    "shmbridge/envs": (False, "tests/envs"),
+    "shmbridge/hosts": (False, "tests/hosts tests/remote tests/peers"),
+    "shmbridge/logs": (False, "tests/logs"),
+    "shmbridge/rl.py": (False, "tests/rl tests/envs"),
+    "shmbridge/runners": (False, "tests/runner tests/remote"),
+    "shmbridge/serdes": (False, "tests/serdes"),
+    "shmbridge/training": (False, "tests/training tests/tune"),
 }
 
 # ---- Mutants ----
@@ -117,54 +129,57 @@ def mutants(text: str, suffix: str) -> list[str]:
 
 # ---- Running ----
 
-OPTIONS = "SHMB_BUILD_TESTS=ON SHMB_INSTALL=OFF SKBUILD=ON SKBUILD_SABI_VERSION=3.11"
-OPTIONS += f" CMAKE_BUILD_TYPE=None CMAKE_C_FLAGS=-O2 Python_EXECUTABLE={sys.executable}"
+OPTIONS = "SHMB_BUILD_TESTS=ON CMAKE_BUILD_TYPE=None CMAKE_C_FLAGS=-O2"
 OPTIONS += " CMAKE_EXE_LINKER_FLAGS=-fsanitize=leak"  # tests/run looks for leaks, too
 TRIED = ["killed", "timeout", "survived"]
 ISOLATED = ["unshare", "--mount", "--pid", "--mount-proc", "--kill-child", "sh", "-c"]
 OWN_SHM = 'mount -t tmpfs -o mode=1777 tmpfs /dev/shm && "$@"; exit $?'
 
 
+def listed(*folders: str) -> list[Path]:
+    """The files of the checkout."""
+    command = ["git", "ls-files", "-z", *folders]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for path in map(Path, names.split("\0")[:-1]) if (ROOT / path).is_file()]
+
+
+def product() -> list[Path]:
+    """The files that are mutated."""
+    paths = listed("cdef", "shmbridge")
+    return [path for path in paths if path.suffix in OPERATORS and "_generated" not in path.parts]
+
+
+def area(path: Path) -> str:
+    """The folder of the table that a file belongs to."""
+    return max((folder for folder in AREAS if f"{path}/".startswith(f"{folder}/")), key=len)
+
+
 class Copy:
-    """Copies of the C sources and of the installed package, and a build of them."""
+    """A copy of the checkout, a build of its C tests, and an environment with its package."""
 
     def __init__(self) -> None:
-        self.at = ROOT / "build/mutation"
-        self.site = self.at / "site"
-        self.original: bytes | None = None  # of a C file, as `compiled`
-        shutil.rmtree(self.site, ignore_errors=True)
-        package = importlib.util.find_spec("shmbridge").submodule_search_locations[0]
-        shutil.copytree(package, self.site / "shmbridge")
-        folders = ("cdef", "tests/c", "tests/explore")
-        for path in [path for folder in folders for path in (self.at / folder).rglob("*")]:
-            if path.is_file() and not (ROOT / path.relative_to(self.at)).exists():
-                path.unlink()  # it was moved
-        for path in [path for folder in folders for path in (ROOT / folder).rglob("*")]:
-            if path.is_file() and path.suffix != ".pyc":
-                self.write(path.relative_to(ROOT), path.read_text())
-        for path in (ROOT / "shmbridge").rglob("*.py"):
-            self.write(path.relative_to(ROOT), path.read_text())
-        if not (self.at / "build/build.ninja").exists():
-            options = [f"-D{option}" for option in OPTIONS.split()]
-            self.run(
-                "cmake", "-G", "Ninja", "-S", self.at / "cdef", "-B", self.at / "build", *options
-            )
-
-    def write(self, path: Path, text: str) -> None:
-        """A file that does not change keeps its time, so that it is not built again."""
-        to = (self.site if path.parts[0] == "shmbridge" else self.at) / path
-        if not to.exists() or to.read_text() != text:
-            to.parent.mkdir(parents=True, exist_ok=True)
-            to.write_text(text)
+        self.at, self.venv = ROOT / "build/mutation/copy", ROOT / "build/mutation/venv"
+        self.build, self.log = ROOT / "build/mutation/build", ROOT / "build/mutation/log"
+        shutil.rmtree(self.at, ignore_errors=True)
+        shutil.rmtree(self.venv, ignore_errors=True)
+        self.at.mkdir(parents=True)
+        for path in listed():
+            (self.at / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, self.at / path)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.venv], check=True)
+        self.site = next(self.venv.glob("lib/python*/site-packages"))
+        (self.site / "others.pth").write_text(sysconfig.get_path("platlib"))
+        options = [f"-D{option}" for option in OPTIONS.split()]
+        self.run("cmake", "-G", "Ninja", "-S", self.at / "cdef", "-B", self.build, *options)
 
     def run(self, *command: object, seconds: float | None = None) -> bool:
         """False: it failed. It leaves no process, and no file in /dev/shm or TMPDIR."""
-        with tempfile.TemporaryDirectory() as temporary, (self.at / "log").open("wb") as log:
-            own = {"PYTHONPATH": str(self.site), "TMPDIR": temporary}
+        path = f"{self.venv / 'bin'}:{os.environ['PATH']}"
+        with tempfile.TemporaryDirectory() as temporary, self.log.open("wb") as log:
             done = subprocess.run(
                 [*ISOLATED, OWN_SHM, "sh", *map(str, command)],
-                cwd=ROOT,
-                env=os.environ | own | {"PYTHONDONTWRITEBYTECODE": "1"},
+                cwd=self.at,
+                env=os.environ | {"PATH": path, "TMPDIR": temporary},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -172,30 +187,33 @@ class Copy:
             )
             return done.returncode == 0
 
-    def test(self, path: Path, seconds: float | None) -> str:
+    def install(self, path: Path) -> bool:
+        """Puts the file that was written into the environment."""
+        if path.suffix == ".py" and path.parts[0] == "shmbridge" and (self.site / path).exists():
+            shutil.copy(self.at / path, self.site / path)
+            return True
+        pip = [sys.executable, "-m", "pip", "--python", self.venv / "bin/python", "install", "-q"]
+        offline = ["--no-deps", "--no-build-isolation", "--no-compile", "--force-reinstall"]
+        return self.run(*pip, *offline, self.at)
+
+    def test(self, path: Path, original: bytes | None, seconds: float | None) -> str:
         """What became of the mutant that the copy holds."""
-        of_c, of_python = TESTS[str(path)]
-        parse = "import sys; compile(open(sys.argv[1]).read(), '', 'exec')"
-        if path.suffix == ".py" and not self.run(sys.executable, "-c", parse, self.site / path):
-            return "not built"
-        files = (ROOT / "tests/c").glob("*.c")
-        names = [file.stem for file in files if of_c and re.match(rf"test_({of_c})", file.stem)]
-        explorer = ["explore"] * bool(re.match("cdef/src/(segment|host)/", str(path)))
-        modules = ["_native", "_fastpath"] if of_python and path.suffix == ".c" else []
-        build = self.at / "build"
-        ctest = ["ctest", "--test-dir", build, "--timeout", "120", "--stop-on-failure", "-j4", "-R"]
-        pytest = [Path(sys.executable).with_name("pytest"), "-xq", "-p", "no:cacheprovider"]
-        c_stages = [tests for tests in (names, explorer) if tests]
-        stages = [(tests, [*ctest, f"^({'|'.join(tests)})$"]) for tests in c_stages]
-        if of_python:
-            stages.append((modules, [*pytest, "--timeout", "60", *of_python.split()]))
-        for targets, command in stages:
-            if targets and not self.run("ninja", "-C", build, *targets):
+        of_c, of_python = AREAS[area(path)]
+        if path.suffix == ".py":
+            try:
+                compile((self.at / path).read_text(), path, "exec")
+            except SyntaxError:
                 return "not built"
-            if self.compiled(path) == self.original:
-                return "the same"
-            for module in (build / "extension").glob("*.so") if targets is modules else []:
-                shutil.copy(module, self.site / "shmbridge")
+        if path.suffix != ".py" and not self.run("ninja", "-C", self.build):
+            return "not built"
+        if original and self.compiled(path) == original:
+            return "the same"
+        if not self.install(path):
+            return "not built"
+        ctest = ["ctest", "--test-dir", self.build, "--timeout", "120", "--stop-on-failure", "-j4"]
+        pytest = [self.venv / "bin/python", "-P", "-m", "pytest", "-xq", "--timeout", "60"]
+        pytest += ["-m", "not slow", "-p", "no:cacheprovider", *of_python.split()]
+        for command in [ctest, pytest] if of_c else [pytest]:
             try:
                 # on a busy machine one may fail without cause
                 if not any(self.run(*command, seconds=seconds) for _ in range(2)):
@@ -204,57 +222,77 @@ class Copy:
                 return "timeout"
         return "survived"
 
-    def compiled(self, path: Path) -> bytes:
-        """The optimised code of a C file: equal for mutants that mean the same."""
-        found = (self.at / "build").rglob(f"{path.name}.o")
-        other = {"_native.dir", "explore_parts.dir"}  # for its linker; not optimised
-        return b"".join(each.read_bytes() for each in found if not other & {*each.parts})
+    def compiled(self, path: Path) -> bytes | None:
+        """The optimised code of a C file: equal for mutants that mean the same. None: a header, or
+        not built here."""
+        found = sorted(self.build.rglob(f"{path.name}.o"))
+        return b"".join(each.read_bytes() for each in found if "explore" not in f"{each}") or None
 
 
-def try_file(copy: Copy, name: str, number: int) -> Counter[str]:
-    """Tries so many mutants of a file that differ, and prints those that survive."""
-    path, text, counts = Path(name), (ROOT / name).read_text(), Counter[str]()
-    began, copy.original = time.monotonic(), None
-    if copy.test(path, None) != "survived":
-        sys.exit(f"{name}: its tests fail without a change, see {copy.at / 'log'}")
-    copy.original = copy.compiled(path) or None
-    seconds = 3 * (time.monotonic() - began) + 60
-    found = mutants(text, path.suffix)
-    random.Random(name).shuffle(found)  # the same sample in every run
-    for mutant in found:
-        if sum(counts[result] for result in TRIED) == number:
-            break
-        copy.write(path, mutant)
-        result = copy.test(path, seconds)
-        counts[result] += 1
-        if result == "survived":
-            lines = difflib.unified_diff(
-                text.split("\n"), mutant.split("\n"), name, name, "", "", 1, ""
-            )
-            print(*lines, sep="\n", flush=True)
-    copy.write(path, text)
-    return counts
+class Sample:
+    """Mutants of some files, in random order."""
+
+    def __init__(self, paths: list[Path], seed: int) -> None:
+        self.random = random.Random(seed)
+        self.texts = {path: (ROOT / path).read_text() for path in paths}
+
+    def draw(self) -> tuple[Path, str]:
+        """A mutant: a file, in proportion to its lines, and its text."""
+        while True:
+            weights = [text.count("\n") for text in self.texts.values()]
+            (path,) = self.random.choices(list(self.texts), weights)
+            if found := mutants(self.texts[path], path.suffix):
+                return path, self.random.choice(found)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="*", choices=[[], *TESTS], metavar="FILE")
-    parser.add_argument("-n", "--number", type=int, default=20, help="of mutants of each file")
+    parser.add_argument(
+        "places", nargs="*", default=["cdef", "shmbridge"], metavar="FILE_OR_FOLDER"
+    )
+    parser.add_argument("-n", "--number", type=int, default=200, help="of mutants")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--record", action="store_true", help="for docs/reliability.md")
     chosen = parser.parse_args()
-    copy, results, total = Copy(), [*TRIED, "the same", "not built"], Counter[str]()
-    table = [f"{'':32}" + "".join(f"{result:>10}" for result in results)]
-    for name in chosen.files or TESTS:
-        counts = try_file(copy, name, chosen.number)
-        total += counts
-        if chosen.record:
-            record(f"mutants {name}", **{result: counts[result] for result in results})
-        table.append(f"{name:32}" + "".join(f"{counts[result]:10}" for result in results))
-        print(table[0], table[-1], sep="\n", flush=True)
-    tried = sum(total[result] for result in TRIED)
-    print("", *table, f"{tried - total['survived']} of {tried} did not survive", sep="\n")
+    inside = [path for path in product() for place in chosen.places if path.is_relative_to(place)]
+    if not inside:
+        parser.error(f"no product file is in {', '.join(chosen.places)}")
+    print(f"seed {chosen.seed}", flush=True)
+    copy, sample = Copy(), Sample(inside, chosen.seed)
+    seconds: dict[str, float] = {}  # that the tests of an area may take
+    originals: dict[Path, bytes | None] = {}
+    counts: dict[str, Counter[str]] = {}
+    tried = 0
+    while tried < chosen.number:
+        path, mutant = sample.draw()
+        where, text = area(path), sample.texts[path]
+        if where not in seconds:
+            began = time.monotonic()
+            if (became := copy.test(path, None, None)) != "survived":
+                sys.exit(f"{where}: {became} without a change, see {copy.log}")
+            seconds[where] = 3 * (time.monotonic() - began) + 60
+        originals.setdefault(path, copy.compiled(path))
+        (copy.at / path).write_text(mutant)
+        result = copy.test(path, originals[path], seconds[where])
+        counts.setdefault(where, Counter())[result] += 1
+        tried += result in TRIED
+        (copy.at / path).write_text(text)
+        if not copy.install(path) or not copy.run("ninja", "-C", copy.build):
+            sys.exit(f"{path} is not built any more: see {copy.log}")
+        lines = [text.split("\n"), mutant.split("\n")]
+        print(f"{tried}: {result}: {path}", flush=True)
+        if result == "survived":
+            print(*difflib.unified_diff(*lines, f"{path}", f"{path}", "", "", 1, ""), sep="\n")
+    if chosen.record:
+        for where, count in counts.items():
+            found = {result: count[result] for result in TRIED}
+            record(f"mutants {where}", **found, seed=chosen.seed)
+    total = sum(counts.values(), Counter[str]())
+    for where, count in sorted(counts.items()):
+        print(f"{where:32}", *(f"{count[result]:4} {result}" for result in [*TRIED, "the same"]))
+    print(f"{tried - total['survived']} of {tried} did not survive")
 
 
 if __name__ == "__main__":
