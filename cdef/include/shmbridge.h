@@ -367,17 +367,9 @@ static inline float *shmb_feature_f32(shmb_runner *r, const char *name, int64_t 
 static inline double *shmb_feature_f64(shmb_runner *r, const char *name, int64_t n) {
     return SHMB_POINTER(double, shmb_feature(r, name, SHMB_FLOAT64, 1, &n));
 }
-/** A vector of n int32. */
-static inline int32_t *shmb_feature_i32(shmb_runner *r, const char *name, int64_t n) {
-    return SHMB_POINTER(int32_t, shmb_feature(r, name, SHMB_INT32, 1, &n));
-}
 /** A vector of n int64. */
 static inline int64_t *shmb_feature_i64(shmb_runner *r, const char *name, int64_t n) {
     return SHMB_POINTER(int64_t, shmb_feature(r, name, SHMB_INT64, 1, &n));
-}
-/** A vector of n uint8. */
-static inline uint8_t *shmb_feature_u8(shmb_runner *r, const char *name, int64_t n) {
-    return SHMB_POINTER(uint8_t, shmb_feature(r, name, SHMB_UINT8, 1, &n));
 }
 /**
  * A list of `rows` rows: row i has lengths[i] values, each a number (rank 1, dims NULL) or a tensor
@@ -392,29 +384,9 @@ void *shmb_feature_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, in
 /** Adds a copy of a tensor; the limits of shmb_feature apply. */
 void shmb_set(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims,
               const void *data);
-/** A bool of rank 0: 0 is false, other values are true. */
-static inline void shmb_set_bool(shmb_runner *r, const char *name, int32_t value) {
-    uint8_t *to = SHMB_POINTER(uint8_t, shmb_feature(r, name, SHMB_BOOL, 0, NULL));
-    if (to) *to = value != 0;
-}
-/** An int32 of rank 0. */
-static inline void shmb_set_i32(shmb_runner *r, const char *name, int32_t value) {
-    int32_t *to = SHMB_POINTER(int32_t, shmb_feature(r, name, SHMB_INT32, 0, NULL));
-    if (to) *to = value;
-}
 /** An int64 of rank 0. */
 static inline void shmb_set_i64(shmb_runner *r, const char *name, int64_t value) {
     int64_t *to = SHMB_POINTER(int64_t, shmb_feature(r, name, SHMB_INT64, 0, NULL));
-    if (to) *to = value;
-}
-/** A uint64 of rank 0. */
-static inline void shmb_set_u64(shmb_runner *r, const char *name, uint64_t value) {
-    uint64_t *to = SHMB_POINTER(uint64_t, shmb_feature(r, name, SHMB_UINT64, 0, NULL));
-    if (to) *to = value;
-}
-/** A float32 of rank 0. */
-static inline void shmb_set_f32(shmb_runner *r, const char *name, float value) {
-    float *to = SHMB_POINTER(float, shmb_feature(r, name, SHMB_FLOAT32, 0, NULL));
     if (to) *to = value;
 }
 /** A float64 of rank 0. */
@@ -481,14 +453,6 @@ shmb_status shmb_evaluate_number(shmb_runner *r, shmb_dtype dtype, void *advice)
 static inline shmb_status shmb_evaluate_i64(shmb_runner *r, int64_t *advice) {
     return shmb_evaluate_number(r, SHMB_INT64, advice);
 }
-/** Advice as one int32. */
-static inline shmb_status shmb_evaluate_i32(shmb_runner *r, int32_t *advice) {
-    return shmb_evaluate_number(r, SHMB_INT32, advice);
-}
-/** Advice as one float32. */
-static inline shmb_status shmb_evaluate_f32(shmb_runner *r, float *advice) {
-    return shmb_evaluate_number(r, SHMB_FLOAT32, advice);
-}
 /** Advice as one float64. */
 static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
     return shmb_evaluate_number(r, SHMB_FLOAT64, advice);
@@ -538,14 +502,6 @@ shmb_status shmb_receive_number(shmb_runner *r, shmb_ticket ticket, shmb_dtype d
 static inline shmb_status shmb_receive_i64(shmb_runner *r, shmb_ticket ticket, int64_t *advice) {
     return shmb_receive_number(r, ticket, SHMB_INT64, advice);
 }
-/** Advice as one int32. */
-static inline shmb_status shmb_receive_i32(shmb_runner *r, shmb_ticket ticket, int32_t *advice) {
-    return shmb_receive_number(r, ticket, SHMB_INT32, advice);
-}
-/** Advice as one float32. */
-static inline shmb_status shmb_receive_f32(shmb_runner *r, shmb_ticket ticket, float *advice) {
-    return shmb_receive_number(r, ticket, SHMB_FLOAT32, advice);
-}
 /** Advice as one float64. */
 static inline shmb_status shmb_receive_f64(shmb_runner *r, shmb_ticket ticket, double *advice) {
     return shmb_receive_number(r, ticket, SHMB_FLOAT64, advice);
@@ -589,14 +545,6 @@ shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtyp
 /** One element as an int64. */
 static inline shmb_status shmb_advice_i64(shmb_runner *r, const char *name, int64_t *advice) {
     return shmb_advice_number(r, name, SHMB_INT64, advice);
-}
-/** One element as an int32. */
-static inline shmb_status shmb_advice_i32(shmb_runner *r, const char *name, int32_t *advice) {
-    return shmb_advice_number(r, name, SHMB_INT32, advice);
-}
-/** One element as a float32. */
-static inline shmb_status shmb_advice_f32(shmb_runner *r, const char *name, float *advice) {
-    return shmb_advice_number(r, name, SHMB_FLOAT32, advice);
 }
 /** One element as a float64. */
 static inline shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice) {

@@ -33,6 +33,10 @@
 #define THREAD_SANITIZER 1
 #endif
 
+static inline uint8_t *feature_u8(shmb_runner *r, const char *name, int64_t n) {
+    return shmb_feature(r, name, SHMB_UINT8, 1, &n);
+}
+
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition)) {                                                                        \

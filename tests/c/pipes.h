@@ -117,7 +117,7 @@ static inline void client_close(const struct client *c) {
 }
 
 static inline void pipes_fill(shmb_runner *r, const char *text) {
-    memcpy(shmb_feature_u8(r, "x", (int64_t)strlen(text)), text, strlen(text));
+    memcpy(feature_u8(r, "x", (int64_t)strlen(text)), text, strlen(text));
 }
 
 static inline void pipes_start(shmb_runner *r, const char *text) {

@@ -23,7 +23,7 @@ static void no_result(void) {
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
     REFUSED(shmb_advice_at(r, 0, NULL));
     REFUSED(shmb_advice(r, "advice", NULL));
-    REFUSED(shmb_advice_f32(r, "advice", NULL));
+    REFUSED(shmb_advice_number(r, "advice", SHMB_FLOAT32, NULL));
     REFUSED(shmb_advice_string(r, "advice", NULL, &number));
     REFUSED(shmb_advice_string(r, "advice", &(const char *){NULL}, NULL));
     REFUSED(shmb_expected_at(r, NULL, 0, NULL));
@@ -87,8 +87,8 @@ static void as_numbers(void) {
     uint8_t u8 = 7;
     const char *text = NULL;
     CHECK_STATUS(r, shmb_advice_i64(r, "unroll", &i64), SHMB_OK);
-    CHECK_STATUS(r, shmb_advice_i32(r, "unroll", &i32), SHMB_OK);
-    CHECK_STATUS(r, shmb_advice_f32(r, "unroll", &f32), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_INT32, &i32), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_FLOAT32, &f32), SHMB_OK);
     CHECK_STATUS(r, shmb_advice_f64(r, "unroll", &f64), SHMB_OK);
     CHECK(i64 == -4 && i32 == -4 && f32 == -4 && f64 == -4);
     CHECK_STATUS(r, shmb_advice_f64(r, "score", &f64), SHMB_OK);
@@ -99,16 +99,17 @@ static void as_numbers(void) {
     CHECK(bytes == 3 && memcmp(text, "hot", 3) == 0);
 
     i32 = 7, f32 = 7, u8 = 7; /* untouched by what follows */
-    CHECK_FAILS(r, shmb_advice_f32(r, "score", &f32), SHMB_INEXACT,
+    CHECK_FAILS(r, shmb_advice_number(r, "score", SHMB_FLOAT32, &f32), SHMB_INEXACT,
                 "\"score\" of float64 is not exactly representable as float32");
-    CHECK_STATUS(r, shmb_advice_i32(r, "score", &i32), SHMB_INEXACT);
-    CHECK_STATUS(r, shmb_advice_i32(r, "big", &i32), SHMB_INEXACT);
+    CHECK_STATUS(r, shmb_advice_number(r, "score", SHMB_INT32, &i32), SHMB_INEXACT);
+    CHECK_STATUS(r, shmb_advice_number(r, "big", SHMB_INT32, &i32), SHMB_INEXACT);
     CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_UINT8, &u8), SHMB_INEXACT);
-    CHECK_FAILS(r, shmb_advice_i32(r, "why", &i32), SHMB_MISMATCH, "3 bytes of text");
-    CHECK_STATUS(r, shmb_advice_f32(r, "two", &f32), SHMB_MISMATCH);
-    CHECK_FAILS(r, shmb_advice_f32(r, "unrol", &f32), SHMB_MISMATCH,
+    CHECK_FAILS(r, shmb_advice_number(r, "why", SHMB_INT32, &i32), SHMB_MISMATCH,
+                "3 bytes of text");
+    CHECK_STATUS(r, shmb_advice_number(r, "two", SHMB_FLOAT32, &f32), SHMB_MISMATCH);
+    CHECK_FAILS(r, shmb_advice_number(r, "unrol", SHMB_FLOAT32, &f32), SHMB_MISMATCH,
                 "unroll, score, inline, big, why, two");
-    CHECK_STATUS(r, shmb_advice_f32(r, NULL, &f32), SHMB_MISMATCH);
+    CHECK_STATUS(r, shmb_advice_number(r, NULL, SHMB_FLOAT32, &f32), SHMB_MISMATCH);
     CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_ANY, &u8), SHMB_INVALID);
     CHECK_STATUS(r, shmb_advice_number(r, "unroll", (shmb_dtype)99, &u8), SHMB_INVALID);
     CHECK_STATUS(r, shmb_advice_string(r, "unroll", &text, &bytes), SHMB_MISMATCH);
@@ -183,23 +184,23 @@ static void evaluated_as(void) {
     CHECK_FAILS(r, shmb_evaluate_number(r, SHMB_ANY, &f64), SHMB_INVALID,
                 "0 is not a dtype for advice");
     CHECK(f64 == 42);
-    shmb_set_f32(r, "x", 0.5f);
-    CHECK_STATUS(r, shmb_evaluate_i32(r, &i32), SHMB_INEXACT);
+    shmb_set(r, "x", SHMB_FLOAT32, 0, NULL, &(float){0.5f});
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_INT32, &i32), SHMB_INEXACT);
     shmb_set(r, "echo", SHMB_INT32, 1, &(int64_t){2}, (const int32_t[]){1, 2});
-    CHECK_STATUS(r, shmb_evaluate_i32(r, &i32), SHMB_MISMATCH);
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_INT32, &i32), SHMB_MISMATCH);
     shmb_set_i64(r, "echo", 1);
     shmb_set_i64(r, "two", 1);
-    CHECK_STATUS(r, shmb_evaluate_i32(r, &i32), SHMB_MISMATCH);
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_INT32, &i32), SHMB_MISMATCH);
     for (int k = 0; k < 2; k++) { /* of a new layout, and of a known one */
         shmb_set_i64(r, "echo", 1);
-        CHECK_STATUS(r, shmb_evaluate_f32(r, &f32), SHMB_MISMATCH);
+        CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT32, &f32), SHMB_MISMATCH);
     }
     CHECK(i32 == 3 && f32 == -3);
-    shmb_set_f32(r, "x", 0.5f);
-    CHECK_STATUS(r, shmb_evaluate_f32(r, &f32), SHMB_OK);
+    shmb_set(r, "x", SHMB_FLOAT32, 0, NULL, &(float){0.5f});
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT32, &f32), SHMB_OK);
     CHECK(f32 == 1.5f);
     server_stop(&server);
-    CHECK_STATUS(r, shmb_evaluate_f32(r, &f32), SHMB_CLOSED);
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT32, &f32), SHMB_CLOSED);
     CHECK(f32 == 1.5f);
 }
 

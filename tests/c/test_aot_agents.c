@@ -11,7 +11,8 @@
 static shmb_status ask(shmb_runner *r, const char *agent, int before, int64_t n) {
     shmb_tensor t;
     shmb_set_string(r, "agent", agent, -1);
-    for (int i = 0; i < before; i++) shmb_set_f32(r, i ? "second" : "first", 1000);
+    for (int i = 0; i < before; i++)
+        shmb_set(r, i ? "second" : "first", SHMB_FLOAT32, 0, NULL, &(float){1000});
     float *x = shmb_feature_f32(r, "x", n), sum = 0;
     for (int64_t i = 0; i < n; i++) sum += x[i] = (float)(i + 1);
     shmb_status status = shmb_evaluate(r);

@@ -75,8 +75,8 @@ static void without_a_host(void) {
     CHECK(shmb_advice(r, "advice", &t) == SHMB_OK && shmb_advice_at(r, 0, &t) == SHMB_OK &&
           shmb_advice_at(r, 1, &t) == SHMB_INVALID);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_OK);
-    CHECK_STATUS(r, shmb_evaluate_i32(r, &i32), SHMB_OK);
-    CHECK_STATUS(r, shmb_evaluate_f32(r, &f32), SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_INT32, &i32), SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT32, &f32), SHMB_OK);
     CHECK_STATUS(r, shmb_evaluate_f64(r, &f64), SHMB_OK);
     CHECK(i64 == 3 && i32 == 3 && f32 == 3 && f64 == 3);
     for (int d = SHMB_BOOL; d <= SHMB_BFLOAT16; d++)
@@ -106,14 +106,14 @@ static void fractions(void) {
     float f32;
     double f64;
     int64_t i64 = 7;
-    CHECK_STATUS(r, shmb_evaluate_f32(r, &f32), SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT32, &f32), SHMB_OK);
     CHECK_STATUS(r, shmb_evaluate_f64(r, &f64), SHMB_OK);
     CHECK(f32 == 0.1f && f64 == 0.1);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_INEXACT);
     CHECK(i64 == 7 && strstr(shmb_error_message(r), "0.1") &&
           strstr(shmb_error_message(r), "int64"));
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
-    CHECK_STATUS(r, shmb_advice_f32(r, "advice", &f32), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice_number(r, "advice", SHMB_FLOAT32, &f32), SHMB_OK);
     CHECK_STATUS(r, shmb_advice_i64(r, NULL, &i64), SHMB_INEXACT);
     CHECK_STATUS(r, shmb_advice_f64(r, NULL, &f64), SHMB_OK);
     CHECK(f32 == 0.1f && f64 == 0.1 && shmb_advice(r, NULL, &t) == SHMB_OK &&
@@ -180,7 +180,7 @@ static void with_a_host(void) {
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
     CHECK(stats(r).defaulted == 0);
-    shmb_feature_u8(r, "x", 1)[0] = 1; /* the model fails */
+    feature_u8(r, "x", 1)[0] = 1; /* the model fails */
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
     shmb_tensor t;
     CHECK(stats(r).defaulted == 1 && shmb_advice(r, NULL, &t) == SHMB_OK &&
@@ -200,7 +200,7 @@ static void with_a_host(void) {
     CHECK(strstr(hear(), ": no advice")); /* the caller's fault is reported too */
     shmb_interrupt(r);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_INTERRUPTED);
-    memset(shmb_feature_u8(r, "x", 70000), 0, 70000);
+    memset(feature_u8(r, "x", 70000), 0, 70000);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_TOO_LARGE);
     pid_t child = fork();
     if (child == 0)

@@ -98,14 +98,14 @@ static void wanted_dtypes(void) {
 static void sizes(void) {
     char name[5000]; /* a header of more than a slot has room for */
     int64_t most = (int64_t)small_plan.request_bytes;
-    memset(shmb_feature_u8(r, "x", most), 1, (size_t)most);
+    memset(feature_u8(r, "x", most), 1, (size_t)most);
     expect(SHMB_MODEL, "unknown dtype"); /* it arrived: the model does not like uint8 */
-    memset(shmb_feature_u8(r, "x", most + 1), 1, (size_t)most + 1);
+    memset(feature_u8(r, "x", most + 1), 1, (size_t)most + 1);
     expect(SHMB_TOO_LARGE, "\"x\"");
-    shmb_feature_u8(r, "x", most - 63);
+    feature_u8(r, "x", most - 63);
     shmb_set_i64(r, "y", 1);
     expect(SHMB_TOO_LARGE, "\"y\"");
-    memset(shmb_feature_u8(r, "echo", 4097), 1, 4097); /* the advice does not fit */
+    memset(feature_u8(r, "echo", 4097), 1, 4097); /* the advice does not fit */
     expect(SHMB_TOO_LARGE, "advice_bytes");
     memset(name, 'n', sizeof name);
     name[sizeof name - 1] = 0;
@@ -115,8 +115,8 @@ static void sizes(void) {
 
 static void the_first_error_stays(void) {
     shmb_set_i64(r, "x", 1);
-    memset(shmb_feature_u8(r, "large", 70000), 1, 70000); /* TOO_LARGE */
-    memset(shmb_feature_u8(r, "", 3000), 1, 3000);        /* INVALID, but later */
+    memset(feature_u8(r, "large", 70000), 1, 70000); /* TOO_LARGE */
+    memset(feature_u8(r, "", 3000), 1, 3000);        /* INVALID, but later */
     memset(shmb_feature_f64(r, "fine", 1000), 1, 8000);
     memset(shmb_feature_ragged(r, "list", SHMB_INT64, 3, (int64_t[]){1, 2, 3}, 1, NULL), 1, 48);
     shmb_set_strings(r, "texts", 2, (const char *const[]){"a", "b"}, NULL);

@@ -9,7 +9,8 @@ static void ask(struct bridge *b, shmb_runner *r, int i) {
     snprintf(name, sizeof name, "feature %d", i);
     shmb_set_i64(r, "echo", i);
     shmb_set_f64(r, name, i * 0.5);
-    for (int k = 0; k < i % 3; k++) shmb_set_f32(r, k ? "third" : "second", (float)k);
+    for (int k = 0; k < i % 3; k++)
+        shmb_set(r, k ? "third" : "second", SHMB_FLOAT32, 0, NULL, &(float){(float)k});
     shmb_tensor t;
     CHECK_STATUS(r, bridge_turn(b, r, SHMB_ANY), SHMB_OK);
     CHECK(shmb_advice_count(r) == 2 + i % 3);

@@ -17,16 +17,16 @@ int main(void) {
     kind_register("large", evaluate);
     for (int discards = 0; discards < 2; discards++) {
         shmb_runner *r = runner_open("large://");
-        uint8_t *x = shmb_feature_u8(r, "x", BYTES);
+        uint8_t *x = feature_u8(r, "x", BYTES);
         memset(x, 7, BYTES);
         CHECK(resident(x + BYTES / 2));
         if (discards) shmb_discard(r);
         else CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
-        CHECK(shmb_feature_u8(r, "x", BYTES) == x && resident(x + BYTES / 2));
+        CHECK(feature_u8(r, "x", BYTES) == x && resident(x + BYTES / 2));
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
-        *shmb_feature_u8(r, "x", 1) = 1;
+        *feature_u8(r, "x", 1) = 1;
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
-        CHECK(shmb_feature_u8(r, "x", 1) == x && !resident(x + BYTES / 2));
+        CHECK(feature_u8(r, "x", 1) == x && !resident(x + BYTES / 2));
         shmb_close(r);
     }
     return 0;

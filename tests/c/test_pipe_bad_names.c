@@ -17,11 +17,11 @@ int main(void) {
         for (const char *const *bad =
                  TEXTS("\xff", "a\x80", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80");
              *bad; bad++) {
-            *shmb_feature_u8(r, *bad, 1) = 1;
+            *feature_u8(r, *bad, 1) = 1;
             expect_invalid(r, "UTF-8");
         }
-        *shmb_feature_u8(r, "x", 1) = 1;
-        *shmb_feature_u8(r, "x", 1) = 2;
+        *feature_u8(r, "x", 1) = 1;
+        *feature_u8(r, "x", 1) = 2;
         expect_invalid(r, "two fields have the same name: x");
         struct pollfd end = {.fd = p.from, .events = POLLIN};
         CHECK(poll(&end, 1, 0) == 0);

@@ -45,7 +45,7 @@ static void with_a_reply(struct pipes *p, size_t bytes) {
 
 static void half_written(struct pipes *p) {
     shmb_runner *r = pipes_meet(p);
-    memset(shmb_feature_u8(r, "x", 1 << 20), 1, 1 << 20);
+    memset(feature_u8(r, "x", 1 << 20), 1, 1 << 20);
     CHECK_STATUS(r, shmb_runner_start(r, SHMB_ANY), SHMB_OK);
     pipes_hang_up(p);
     CHECK_STATUS(r, pipes_result(r), SHMB_HOST_GONE);

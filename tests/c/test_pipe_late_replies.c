@@ -24,7 +24,7 @@ static void after_a_deadline(struct pipes *p, shmb_runner *r) {
 /* More than a pipe holds: the rest is written before the next question. */
 static void half_written(struct pipes *p, shmb_runner *r) {
     static char bytes[1 << 18];
-    memset(shmb_feature_u8(r, "x", sizeof bytes), 'h', sizeof bytes);
+    memset(feature_u8(r, "x", sizeof bytes), 'h', sizeof bytes);
     CHECK_STATUS(r, shmb_runner_start(r, SHMB_ANY), SHMB_OK);
     CHECK(shmb_runner_continue(r) == -1);
     shmb_interrupt(r);

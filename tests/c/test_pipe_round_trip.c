@@ -6,11 +6,11 @@ static struct compilers s;
 
 static void *ask_large(void *context) {
     shmb_runner *r = context;
-    memset(shmb_feature_u8(r, "x", 50000), 'l', 50000);
+    memset(feature_u8(r, "x", 50000), 'l', 50000);
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_TOO_LARGE); /* for the bridge's slot of advice */
-    memset(shmb_feature_u8(r, "x", 300000), 'l', 300000);
+    memset(feature_u8(r, "x", 300000), 'l', 300000);
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_TOO_LARGE); /* for the bridge's slot */
-    memset(shmb_feature_u8(r, "x", 3000000), 'l', 3000000);
+    memset(feature_u8(r, "x", 3000000), 'l', 3000000);
     CHECK_FAILS(r, shmb_evaluate(r), SHMB_TOO_LARGE, "request_bytes"); /* for a frame */
     pipes_fill(r, "small");
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);

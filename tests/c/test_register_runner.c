@@ -89,7 +89,8 @@ int main(void) {
     shmb_feature_i64(r, "x", 5);
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID); /* bytes have no place in a message */
     shmb_feature_i64(r, "x", 3);
-    CHECK_STATUS(r, shmb_evaluate_f32(r, &(float){0}), SHMB_MISMATCH); /* three elements */
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT32, &(float){0}),
+                 SHMB_MISMATCH); /* three elements */
     shmb_close(r);
     CHECK(opened == 1 && closed == 1);
 

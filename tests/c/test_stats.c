@@ -19,7 +19,7 @@ static void with_a_host(void) {
     CHECK(s.size == sizeof s && s.questions == 0 && failures(&s) == 0 && s.waited == 0);
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
-    shmb_feature_u8(r, "x", 1)[0] = 1;
+    feature_u8(r, "x", 1)[0] = 1;
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_MODEL);
     shmb_set_deadline(r, 0.02);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_TIMEOUT);

@@ -102,7 +102,7 @@ static void advice_of_all_kinds_stays_readable(struct bridge *b) {
 static void a_failure_is_its_own_questions(struct bridge *b) {
     shmb_runner *r = bridge_connect(b, "");
     shmb_ticket good = send_number(r, 1);
-    shmb_feature_u8(r, "x", 1)[0] = 1;
+    feature_u8(r, "x", 1)[0] = 1;
     shmb_ticket bad = shmb_send(r, SHMB_INT64);
     shmb_set_i64(r, "", 1); /* no name */
     shmb_ticket unsent = shmb_send(r, SHMB_INT64);

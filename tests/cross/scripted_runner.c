@@ -121,7 +121,7 @@ static void ask_f64(void) {
 
 static void ask_f32(void) {
     float value = 0;
-    shmb_status status = shmb_evaluate_f32(runner, &value);
+    shmb_status status = shmb_evaluate_number(runner, SHMB_FLOAT32, &value);
     if (status) result(status);
     else printf("0 %.9g", (double)value);
 }
@@ -135,7 +135,7 @@ static void ask_i64(void) {
 
 static void ask_i32(void) {
     int32_t value = 0;
-    shmb_status status = shmb_evaluate_i32(runner, &value);
+    shmb_status status = shmb_evaluate_number(runner, SHMB_INT32, &value);
     if (status) result(status);
     else printf("0 %" PRId32, value);
 }

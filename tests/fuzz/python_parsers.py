@@ -56,7 +56,7 @@ def read_corpus(path):
 
 
 def read_object(path):
-    scores.text_size(path), scores.text_bytes(path)
+    scores.text_size(path)
 
 
 def read_protobuf(path):

@@ -16,9 +16,9 @@ int main(int argc, char **argv) {
     for (int n = 0; n < 2; n++) {
         shmb_set_i64(r, "x", 1);
         switch (*argv[2]) {
-        case 'i': status = shmb_evaluate_i32(r, &i); break;
+        case 'i': status = shmb_evaluate_number(r, SHMB_INT32, &i); break;
         case 'l': status = shmb_evaluate_i64(r, &l); break;
-        case 'f': status = shmb_evaluate_f32(r, &f); break;
+        case 'f': status = shmb_evaluate_number(r, SHMB_FLOAT32, &f); break;
         default: status = shmb_evaluate_f64(r, &d);
         }
         if (status) printf("%d %s", status, shmb_error_message(r));

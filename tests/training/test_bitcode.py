@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import subprocess
 
 import pytest
 
 from shmbridge.errors import InvalidError
 from shmbridge.training import Corpus, Module, Task
-from shmbridge.training.scores import text_bytes, text_size
+from shmbridge.training.scores import text_size
 
 pytestmark = pytest.mark.skipif(not shutil.which("clang-22"), reason="no clang-22")
 
@@ -35,7 +36,9 @@ def objects(corpus, command):
     codes = {}
 
     def keep(path):
-        codes[len(codes)] = text_bytes(path)
+        words = ["llvm-objdump-22", "--disassemble", path]
+        said = subprocess.run(words, check=True, capture_output=True).stdout
+        codes[len(codes)] = said.replace(bytes(path), b"")
         return text_size(path)
 
     task = Task(command, scores={"size": keep})
